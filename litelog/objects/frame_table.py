@@ -263,7 +263,7 @@ class FrameTable:
 
 
 @dataclass(frozen=True, slots=True)
-class Marks:
+class ShipTimes:
     """When bytes were shipped: those before ``offsets[i]`` by ``times[i]``, in microseconds since 1970."""
 
     offsets: Column
@@ -278,18 +278,18 @@ class Marks:
         number = bisect_right(self.times, time)
         return self.offsets[number - 1] if number else 0
 
-    def through(self, length: int, time: int) -> Marks:
+    def through(self, length: int, time: int) -> ShipTimes:
         """These marks; if they end before ``length``, with one more for the rest, shipped at ``time``."""
         if self.offsets and self.offsets[-1] >= length:
             return self
-        return Marks((*self.offsets, length), (*self.times, max(time, *self.times[-1:], 0)), self.exact)
+        return ShipTimes((*self.offsets, length), (*self.times, max(time, *self.times[-1:], 0)), self.exact)
 
     def to_json(self) -> dict[str, object]:
         """The columns as JSON."""
         return {"offsets": write_differences(self.offsets), "times": write_differences(self.times), "exact": self.exact}
 
     @classmethod
-    def from_json(cls, written: object, length: int) -> Marks:
+    def from_json(cls, written: object, length: int) -> ShipTimes:
         """The marks that ``to_json`` wrote for a log segment of ``length`` bytes. ValueError for anything else."""
         if not isinstance(written, dict) or not isinstance(written.get("exact"), bool):
             raise ValueError("marks are not a table")

@@ -17,7 +17,7 @@ from litelog.codec.lz4_frames import FRAME_BYTES, MAX_FRAME_BYTES, compress_fram
 from litelog.errors import CorruptCommitError, DivergedError, SourceError
 from litelog.formats import Expectation, FinishedTail, Tail
 from litelog.formats.litelog.commit_walk import is_zero
-from litelog.objects.frame_table import MAX_RUN_BYTES, FrameTable, Marks, SealedFrame
+from litelog.objects.frame_table import MAX_RUN_BYTES, FrameTable, SealedFrame, ShipTimes
 from litelog.objects.sealed_segment import SealedFooter, encode_footer
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class FinishedSegment:
     """As in SealedFooter."""
     shipped: int
     """Microseconds since 1970: the ship time of bytes that ``marks`` do not cover."""
-    marks: Marks = field(default_factory=lambda: Marks((), ()))
+    marks: ShipTimes = field(default_factory=lambda: ShipTimes((), ()))
     """Ship times of the WAL segments that it replaces."""
     expect: Expectation = field(default_factory=Expectation)
     """Required of its first commit."""

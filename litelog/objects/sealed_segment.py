@@ -33,7 +33,7 @@ from litelog.codec.decoding import (
 from litelog.codec.json_columns import LIMIT
 from litelog.codec.lz4_frames import compress_frames, decompress_frames, skippable_frame
 from litelog.errors import CorruptObjectError, UnknownVersionError
-from litelog.objects.frame_table import FRAME_VALUES, MAX_FRAMES, MAX_MARKS, FrameTable, Marks
+from litelog.objects.frame_table import FRAME_VALUES, MAX_FRAMES, MAX_MARKS, FrameTable, ShipTimes
 from litelog.objects.layout import sealed_key
 from litelog.objects.position import MAX_INDEX, generation
 
@@ -91,7 +91,7 @@ class SealedFooter:
     previous: str
     """The chain digest before it: SHA-256, hex, of the object before the log segment's first byte in the generation;
     empty if nothing was shipped before."""
-    marks: Marks
+    marks: ShipTimes
     frames: FrameTable
 
     @property
@@ -220,7 +220,7 @@ def _footer(fields: Any) -> SealedFooter:
         if fields[name] is not None or name not in _OPTIONAL:
             require_number(name, fields[name], low, below)
     length = fields["length"]
-    parts = {"marks": Marks.from_json(fields["marks"], length), "frames": FrameTable.from_json(fields["frames"])}
+    parts = {"marks": ShipTimes.from_json(fields["marks"], length), "frames": FrameTable.from_json(fields["frames"])}
     footer = SealedFooter(**{**fields, **parts})
     generation(footer.generation)
     _require(is_sha256(footer.digest), "digest", footer.digest)

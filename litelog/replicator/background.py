@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from litelog.replicator.run_state import Course
     from litelog.replicator.snapshot_requests import Request
     from litelog.replicator.thread_pools import DestinationThreads
-    from litelog.shipping.archiver import Archive
+    from litelog.shipping.archiver import Archiver
     from litelog.shipping.events import Listener
     from litelog.shipping.source_truncation import LogTruncator
     from litelog.system.inotify import Watcher
@@ -45,7 +45,7 @@ REQUEST_SPACING = 0.1
 NEVER_SECONDS = 3600.0
 
 
-def archive_of(task: ReplicaTask) -> Archive | None:
+def archive_of(task: ReplicaTask) -> Archiver | None:
     """Return a task's archive; None before its first sync."""
     return task.replica.archive if task.replica is not None else None
 
@@ -94,7 +94,7 @@ class Archives:
             archive.finish()
         busy = [archive for archive in archives if archive.busy]
         with course.changed:
-            while course.bug is None and course.may_go_on() and busy:
+            while course.bug is None and course.should_continue() and busy:
                 course.changed.wait(FINISH_LOOK_SECONDS)
                 for archive in busy:
                     archive.poke()

@@ -54,7 +54,7 @@ class Course:
         if due < self.wake_at:
             self.call()
 
-    def may_go_on(self) -> bool:
+    def should_continue(self) -> bool:
         """Whether a running sync may put more. Needs no lock."""
         if self.final:
             return self.deadline is None or self.clock.monotonic() < self.deadline

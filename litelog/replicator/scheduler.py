@@ -226,14 +226,14 @@ class SyncScheduler:
         final = self._is_final(task)
         cut = False
 
-        def may_go_on() -> bool:
+        def should_continue() -> bool:
             nonlocal cut
             cut = not self._may_go_on(task)
             return not cut
 
         try:
             try:
-                shipped = task.replica.sync(may_go_on)
+                shipped = task.replica.sync(should_continue)
                 quiet = not shipped or started + task.sync_interval <= self._clock.monotonic()
                 if quiet and not self._is_final(task):
                     task.watched = self._watcher.arm(task.log, self._wakes[task])
@@ -331,7 +331,7 @@ class SyncScheduler:
     def _may_go_on(self, task: ReplicaTask) -> bool:
         if task.leaving and not self._course.final and self._clock.monotonic() >= task.leave_by:
             return False
-        return self._course.may_go_on()
+        return self._course.should_continue()
 
     def _is_late(self, task: ReplicaTask) -> bool:
         if self._course.final:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from litelog.replicator.task import ReplicaTask
-    from litelog.shipping.counters import Tallies
+    from litelog.shipping.counters import ReplicaCounters
     from litelog.shipping.lag import LagMeter
     from litelog.system.clock import Clock
 
@@ -61,7 +61,7 @@ class ReplicaStatus:
     """How long every sync has failed; 0 if the last one did not."""
     source_error: str | None = None
     """Why the lag could not be measured: the error of the log's folder."""
-    tallies: Tallies | None = field(default=None, repr=False, compare=False)
+    tallies: ReplicaCounters | None = field(default=None, repr=False, compare=False)
     meter: LagMeter | None = field(default=None, repr=False, compare=False)
 
 

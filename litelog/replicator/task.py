@@ -24,7 +24,7 @@ from litelog.stores.trial import UnfitStoreError
 if TYPE_CHECKING:
     from random import Random
 
-    from litelog.shipping.counters import Tallies
+    from litelog.shipping.counters import ReplicaCounters
     from litelog.shipping.lag import LagMeter
     from litelog.shipping.replica import Replica
     from litelog.shipping.source_truncation import LogTruncator
@@ -115,7 +115,7 @@ class ReplicaTask:
     """None if it is not verified in the background."""
     lag: LagMeter | None = None
     """None if ``replica`` is None."""
-    tallies: Tallies | None = None
+    tallies: ReplicaCounters | None = None
     truncator: LogTruncator | None = None
     """The truncator of its log, which the log's replicas share."""
 

@@ -31,7 +31,7 @@ class DestinationThreads:
         self._syncing: dict[str, ThreadPoolExecutor] = {}
         self._putting: dict[str, ThreadPoolExecutor] = {}
         self._sealing: dict[str, ThreadPoolExecutor] = {}
-        self._contacting: dict[str, ThreadPoolExecutor] = {}
+        self._backlog_pools: dict[str, ThreadPoolExecutor] = {}
         self._scrubbing: dict[str, ThreadPoolExecutor] = {}
 
     def syncing(self, url: str) -> ThreadPoolExecutor:
@@ -47,9 +47,9 @@ class DestinationThreads:
         and the network."""
         return _pool(self._sealing, url, "seal", SEALING_THREADS)
 
-    def contacting(self, url: str) -> ThreadPoolExecutor:
+    def backlog_pool(self, url: str) -> ThreadPoolExecutor:
         """Return the pool for sealing before a log's WAL segments: a log segment at a time, so that logs share it."""
-        return _pool(self._contacting, url, "contact")
+        return _pool(self._backlog_pools, url, "backlog")
 
     def scrubbing(self, url: str) -> ThreadPoolExecutor:
         """Return the pool for work that no caller waits for: one thread."""
@@ -57,7 +57,7 @@ class DestinationThreads:
 
     def shutdown(self, *, wait: bool) -> None:
         """Shut down all pools; with ``wait``, once their work is done."""
-        pools = (self._syncing, self._putting, self._sealing, self._contacting, self._scrubbing)
+        pools = (self._syncing, self._putting, self._sealing, self._backlog_pools, self._scrubbing)
         for pool in (pool for by_place in pools for pool in by_place.values()):
             pool.shutdown(wait=wait, cancel_futures=True)
 

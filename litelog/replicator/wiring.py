@@ -17,10 +17,10 @@ from litelog.log.sequence_base import Numbering
 from litelog.log.source import SegmentFolder
 from litelog.objects.layout import Fencing
 from litelog.replicator.task import ReplicaTask
-from litelog.shipping.backlog import FirstContact
+from litelog.shipping.backlog import BacklogSealer
 from litelog.shipping.claiming import ReplicaUnavailableError
-from litelog.shipping.context import Settings, Source, Workers
-from litelog.shipping.counters import Tallies
+from litelog.shipping.context import Executors, LogSource, Settings
+from litelog.shipping.counters import ReplicaCounters
 from litelog.shipping.lag import LagMeter, SourceEnd
 from litelog.shipping.ownership import Owner
 from litelog.shipping.replica import Replica
@@ -98,7 +98,7 @@ def open_log(log: LogConfig, state_dir: str, host: str, tools: ProcessContext) -
     log_format = open_format(log.format, log.pattern)
     names = SegmentFolder(log.path, log_format, tools.clock, reports=False)
     numbering = Numbering(log.path, log_format, names, replicas.folder)
-    source = Source(log.path, log_format, replicas.agree_on_log_id, numbering.beginning)
+    source = LogSource(log.path, log_format, replicas.agree_on_log_id, numbering.beginning)
     end = SourceEnd(source.folder, source.format, tools.clock)
     policy = log.truncate.policy() if log.truncate is not None else None
     truncator = LogTruncator(source, replicas, policy, tools.clock)
@@ -140,9 +140,9 @@ class _DaemonContext:
 
 
 def _open_replica(
-    source: Source, log: LogConfig, replica: ReplicaConfig, place: _DaemonContext, tools: ProcessContext
+    source: LogSource, log: LogConfig, replica: ReplicaConfig, place: _DaemonContext, tools: ProcessContext
 ) -> OpenedReplica:
-    tallies = Tallies(tools.listener, tools.clock)
+    tallies = ReplicaCounters(tools.listener, tools.clock)
     plain = open_store(replica.url, replica.options)
     store = _wrap(plain, replica, tallies.requests)
     client = ObjectReplicaClient(store)
@@ -160,10 +160,10 @@ def _open_replica(
         return OpenedReplica(log.path, replica.url, client, task, error)
     patient = RetryingStore(store, tools.stop_requested, BEGINNING)
     beginning = ObjectReplicaClient(patient)
-    contacts = tools.threads.contacting(client.url)
+    executor = tools.threads.backlog_pool(client.url)
 
-    def contacting(work: Callable[[], None]) -> None:
-        contacts.submit(tools.guard, work)
+    def backlog_pool(work: Callable[[], None]) -> None:
+        executor.submit(tools.guard, work)
 
     owner = Owner(
         source,
@@ -173,13 +173,13 @@ def _open_replica(
         random=tools.random,
         host=place.host,
         takeover=tools.takeovers.setdefault(path, Takeover(asked=True)) if log.takeover else None,
-        contact=FirstContact(source, beginning, tools.compressing, tallies, tools.clock, contacting),
+        backlog_sealer=BacklogSealer(source, beginning, tools.compressing, tallies, tools.clock, backlog_pool),
         fencing=replica.fencing,
         try_store=partial(try_store, tools.trials, replica.fencing, patient, plain),
         root=plain if isinstance(plain, Rooted) else None,
     )
     threads = tools.threads.sealing(client.url)
-    workers = Workers(
+    workers = Executors(
         tools.compressing, tools.threads.putting(client.url), lambda work: threads.submit(partial(tools.guard, work))
     )
     settings = Settings(
@@ -201,16 +201,18 @@ def _open_replica(
 
 
 def _make_scrub(
-    source: Source, config: ReplicaConfig, store: ObjectStore, folder: str, replica: Replica, tools: ProcessContext
+    source: LogSource, config: ReplicaConfig, store: ObjectStore, folder: str, replica: Replica, tools: ProcessContext
 ) -> Scrub:
     def known() -> Acknowledged | None:
         last = replica.acknowledged
         return None if last is None else Acknowledged(*last)
 
-    def check(throttled: ObjectStore, number: int, may_go_on: Callable[[], bool]) -> Found | None:
+    def check(throttled: ObjectStore, number: int, should_continue: Callable[[], bool]) -> Found | None:
         client = ObjectReplicaClient(throttled)
         try:
-            return check_replica(throttled, client, lambda: replica.known, number, formats=formats, may_go_on=may_go_on)
+            return check_replica(
+                throttled, client, lambda: replica.known, number, formats=formats, should_continue=should_continue
+            )
         except ReplicaUnavailableError:
             replica.suspect()
             raise

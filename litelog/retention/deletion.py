@@ -19,17 +19,17 @@ AT_ONCE = 100
 
 
 def delete_planned(
-    client: ReplicaClient, removals: Sequence[Removal], may_go_on: Callable[[], bool] = lambda: True
+    client: ReplicaClient, removals: Sequence[Removal], should_continue: Callable[[], bool] = lambda: True
 ) -> Iterator[Sequence[Removal]]:
     """Delete ``removals`` in their order. Yields each step's removals once they are deleted. Stops once
-    ``may_go_on()`` is false.
+    ``should_continue()`` is false.
 
     All snapshots of a plan are deleted before any object that they name. WAL segments are deleted one by one: an owner
     that was suspended relies on it that none is deleted before older ones. A generation's newest snapshot is deleted
     alone, since it shows which WAL segments may be deleted. An object that is already gone is not an error. StoreError.
     """
     for step in _steps(removals):
-        if not may_go_on():
+        if not should_continue():
             return
         _delete(client, step[0].kind, step)
         yield step

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from litelog.replicator.status import ReplicaStatus
     from litelog.server.daemon_view import Board, StatusView
     from litelog.server.report import HeartbeatReport
-    from litelog.shipping.counters import Tallies
+    from litelog.shipping.counters import ReplicaCounters
 
 _BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -119,7 +119,7 @@ def _make_replica(status: ReplicaStatus, now: float, *, history: bool) -> Replic
     return report if status.tallies is None else _with_tallies(report, status.tallies)
 
 
-def _with_tallies(report: ReplicaReport, tallies: Tallies) -> ReplicaReport:
+def _with_tallies(report: ReplicaReport, tallies: ReplicaCounters) -> ReplicaReport:
     counts = tallies.counts
     return report.model_copy(
         update={

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from litelog.replicator.status import ReplicaStatus
     from litelog.server.daemon_view import Board, StatusView
     from litelog.server.heartbeat import Heartbeat
-    from litelog.shipping.counters import Tallies
+    from litelog.shipping.counters import ReplicaCounters
 
 PAIR = ("log", "replica")
 """The labels of a metric about one replica of one log."""
@@ -68,7 +68,7 @@ def _gauge(name: str, text: str, value: Callable[[ReplicaStatus], float | None])
 
 
 def _counter(
-    name: str, labels: tuple[str, ...], text: str, samples: Callable[[Tallies], Iterable[_Sample]]
+    name: str, labels: tuple[str, ...], text: str, samples: Callable[[ReplicaCounters], Iterable[_Sample]]
 ) -> _OfReplica:
     return _OfReplica(
         MetricSpec(name, "counter", (*PAIR, *labels), text),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from litelog.codec.decoding import parse_json
 from litelog.codec.typed_fields import build
 from litelog.events import fields as event_fields
-from litelog.objects.frame_table import Marks
+from litelog.objects.frame_table import ShipTimes
 from litelog.objects.position import generation
 from litelog.objects.snapshot_entries import SnapshotEntry  # noqa: TC001
 from litelog.retention.facts import Drop  # noqa: TC001 - ``build`` looks for both
@@ -161,10 +161,10 @@ def _parse(fields: object) -> ArchiveState:
     return state
 
 
-NO_MARKS = Marks((), (), exact=False)
+NO_MARKS = ShipTimes((), (), exact=False)
 
 
-class MarkLog:
+class ShipTimeLog:
     """The marks of the log segments that are not sealed yet."""
 
     def __init__(self) -> None:
@@ -179,12 +179,12 @@ class MarkLog:
             offsets.append(header.end)
             times.append(header.shipped)
 
-    def of(self, index: int) -> Marks:
+    def of(self, index: int) -> ShipTimes:
         """Return the marks of an index."""
         if index not in self._kept:
             return NO_MARKS
         offsets, times, exact = self._kept[index]
-        return Marks(tuple(offsets), tuple(times), exact)
+        return ShipTimes(tuple(offsets), tuple(times), exact)
 
     def drop(self, index: int) -> None:
         """Forget the marks of an index, which is sealed."""

@@ -17,13 +17,13 @@ from litelog.errors import FencedError, LitelogError, SourceError, StoreError, r
 from litelog.events import fields
 from litelog.objects.layout import snapshot_key
 from litelog.objects.position import generation
-from litelog.shipping.archive_state import ArchiveState, Covered, MarkLog, Opening, ShippedSegment, finished_by
+from litelog.shipping.archive_state import ArchiveState, Covered, Opening, ShippedSegment, ShipTimeLog, finished_by
 from litelog.shipping.backoff import BackOff, describe_wait, needs_help
 from litelog.shipping.claiming import require_claim, require_newest
-from litelog.shipping.cleanup import Clearing
+from litelog.shipping.cleanup import WalCleanup
 from litelog.shipping.events import Sealed, Snapped
 from litelog.shipping.proof import describe_lost
-from litelog.shipping.sealer import Sealer, TakenError, find_finished
+from litelog.shipping.sealer import SealedConflictError, Sealer, find_finished
 from litelog.shipping.snapshots import LostSnapshotError, Snapshots, find_snapshot
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from litelog.objects.snapshot import Snapshot
     from litelog.objects.snapshot_entries import SnapshotEntry
     from litelog.objects.wal_segment import WalHeader
-    from litelog.shipping.context import Pair
+    from litelog.shipping.context import ReplicaContext
 
 _logger = logging.getLogger(__name__)
 
@@ -57,10 +57,12 @@ class ArchiveStatus:
     error: str | None
 
 
-class Archive:
+class Archiver:
     """Seals, writes snapshots and deletes what they cover, for one generation."""
 
-    def __init__(self, pair: Pair, claim: Claim, state: ArchiveState, below: int, save: Callable[[], None]) -> None:
+    def __init__(
+        self, pair: ReplicaContext, claim: Claim, state: ArchiveState, below: int, save: Callable[[], None]
+    ) -> None:
         """``below``: all indexes below it are finished. ``save`` saves ``state``; any thread may call it."""
         self._pair = pair
         self._claim = claim
@@ -72,8 +74,10 @@ class Archive:
         self._sealer = Sealer(source.folder, source.format, client, claim, clock)
         self._snapshots = Snapshots(source.folder, source.format, client, claim, clock, pair.settings.snapshot_policy)
         self._newest: Snapshot | None = None
-        self._marks = MarkLog()
-        self._clearing = Clearing(pair, claim, lambda: self._state, self._change, save, self._snapshots.first_at_source)
+        self._marks = ShipTimeLog()
+        self._cleanup = WalCleanup(
+            pair, claim, lambda: self._state, self._change, save, self._snapshots.first_at_source
+        )
         self._back_off = BackOff(Random())  # noqa: S311  spreads load, keeps no secret
         self._retry_at = 0.0
         self._error: LitelogError | None = None
@@ -87,7 +91,7 @@ class Archive:
         self._changed = threading.Condition()
         self.fenced: FencedError | None = None
         """The error that names a successor, if one was found."""
-        self.blocked: TakenError | LostSnapshotError | None = None
+        self.blocked: SealedConflictError | LostSnapshotError | None = None
         """Why another generation must begin: a sealed segment with other bytes is in the way, or a snapshot is lost."""
         self.on_change: Callable[[], None] = _do_nothing
         """Called when ``due`` or ``busy`` may have changed, from any thread."""
@@ -104,7 +108,7 @@ class Archive:
         """Record that a WAL segment is durable, which begins at ``start``. ``sealed``: it stands for that sealed
         segment."""
         with self._changed:
-            self._clearing.put(self._state.snapshot)
+            self._cleanup.put(self._state.snapshot)
             self._marks.add(header)
             state = self._state
             if header.offset == 0:
@@ -133,7 +137,7 @@ class Archive:
         """Start nothing more: another owner has the generation, or the process ends."""
         with self._changed:
             self._stopped = True
-        self._clearing.stop()
+        self._cleanup.stop()
 
     # --- requests and status, from any thread
 
@@ -222,7 +226,7 @@ class Archive:
         except FencedError as error:
             self.fenced = error
             self.stop()
-        except (TakenError, LostSnapshotError) as error:
+        except (SealedConflictError, LostSnapshotError) as error:
             self.blocked = error
             self.stop()
         except (LitelogError, OSError) as error:
@@ -264,8 +268,8 @@ class Archive:
             return None
         if state.snapshot is None:
             return self._find_newest if self._below > self._claim.first or self._asked else None
-        deletion = None if last else self._clearing.next_deletion()  # first: right after the put that permits it
-        return deletion or self._next_seal(state, state.snapshot) or (None if last else self._clearing.next_pruning())
+        deletion = None if last else self._cleanup.next_deletion()  # first: right after the put that permits it
+        return deletion or self._next_seal(state, state.snapshot) or (None if last else self._cleanup.next_pruning())
 
     def _next_seal(self, state: ArchiveState, snapshot: int) -> Callable[[], None] | None:
         ready = state.sealed
@@ -314,13 +318,13 @@ class Archive:
         self._pair.listener.sealed(Sealed(self._pair.source.folder, self._pair.client.url, entry, left))
 
     def _take_snapshot(self, ready: tuple[ShippedSegment, ...]) -> None:
-        if not self._clearing.proved_lately:
+        if not self._cleanup.checked_lately:
             require_newest(self._pair.client, self._claim)
         newest = self._newest
         if newest is None or newest.next != self._state.snapshot:
             newest = find_snapshot(self._pair.client, self._name)
         if newest is not None and newest.next == self._state.snapshot:
-            made = self._snapshots.write_next(newest, ready, self._clearing.first_kept)
+            made = self._snapshots.write_next(newest, ready, self._cleanup.first_kept)
         elif newest is not None and self._snapshots.is_own(newest, ready):
             made = newest
         elif newest is not None and newest.next > (self._state.snapshot or 0):
@@ -330,7 +334,7 @@ class Archive:
             require_claim(self._pair.client, self._claim)
             key = snapshot_key(self._name, self._state.snapshot or 0)
             raise LostSnapshotError(self._pair.source.folder, describe_lost([f"{key} is missing or damaged"]))
-        self._clearing.snapped(made)
+        self._cleanup.snapped(made)
         self._newest = None  # it may be large, and is needed once an hour
         with self._changed:
             self._counted_from = self._pair.clock.monotonic()

@@ -19,7 +19,7 @@ Task = TypeVar("Task")
 Made = TypeVar("Made")
 
 
-class UnderWayError(Exception):
+class InProgressError(Exception):
     """The result is being made in the background: call again once that is done. Not a failure."""
 
 
@@ -94,11 +94,11 @@ class SealingJob(Generic[Task, Made]):
             self._hand_on()
 
     def stop(self) -> None:
-        """Start no more tasks; ``check_going_on`` stops those that run."""
+        """Start no more tasks; ``raise_if_stopped`` stops those that run."""
         with self._changed:
             self._stopped = True
 
-    def check_going_on(self) -> None:
+    def raise_if_stopped(self) -> None:
         """Raise JobStoppedError once the job is stopped."""
         if self._stopped:
             raise JobStoppedError
@@ -114,10 +114,10 @@ class SealingJob(Generic[Task, Made]):
             return self._changed.wait_for(lambda: not self._running, seconds)
 
     def outcome(self) -> JobOutcome[Made]:
-        """Return the outcome. UnderWayError while a task runs."""
+        """Return the outcome. InProgressError while a task runs."""
         with self._changed:
             if self._running:
-                raise UnderWayError
+                raise InProgressError
             count = next(at for at in range(len(self._tasks) + 1) if at not in self._made)
             error = self._errors.get(count)
             if error is None and count < len(self._tasks):

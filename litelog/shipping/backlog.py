@@ -17,17 +17,17 @@ from typing import TYPE_CHECKING, cast
 from litelog.errors import ExistsError
 from litelog.formats import Expectation
 from litelog.objects import wal_segment
-from litelog.objects.frame_table import Marks
+from litelog.objects.frame_table import ShipTimes
 from litelog.objects.position import Position, generation
 from litelog.objects.sealed_encoding import FinishedSegment, Sealing
 from litelog.objects.snapshot_entries import SnapshotEntry, make_entry
 from litelog.objects.wal_segment import WalHeader
 from litelog.shipping.archive_state import NO_MARKS
-from litelog.shipping.background_job import InlineRunner, SealingJob, UnderWayError
+from litelog.shipping.background_job import InlineRunner, InProgressError, SealingJob
 from litelog.shipping.events import Sealed
-from litelog.shipping.finished_segments import UNFIT, FinishedFiles, UnfitError, holds
-from litelog.shipping.sealer import TakenError, read_sealed_footer
-from litelog.shipping.wal_encoder import Prepared
+from litelog.shipping.finished_segments import UNFIT, FinishedSegments, NotSealableError, holds
+from litelog.shipping.sealer import SealedConflictError, read_sealed_footer
+from litelog.shipping.wal_encoder import EncodedWalSegment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from litelog.log.source import OpenSegment
     from litelog.log.source_position import SourcePosition
     from litelog.objects.claim import Claim
-    from litelog.shipping.context import Source
+    from litelog.shipping.context import LogSource
     from litelog.shipping.events import Listener
     from litelog.stores.replica_client import ReplicaClient
     from litelog.system.clock import Clock
@@ -47,7 +47,7 @@ PARALLELISM = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Contacted:
+class SealedLogSegment:
     """A log segment that is sealed."""
 
     entry: SnapshotEntry
@@ -56,11 +56,11 @@ class Contacted:
 
 
 @dataclass(frozen=True, slots=True)
-class Contact:
+class BacklogResult:
     """The log segments that were sealed, in order, and why any are missing."""
 
-    sealed: tuple[Contacted, ...]
-    unfit: UnfitError | None = None
+    sealed: tuple[SealedLogSegment, ...]
+    unfit: NotSealableError | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +77,12 @@ class _Task:
     """Whether this generation already has a sealed segment of that index."""
 
 
-class FirstContact:
+class BacklogSealer:
     """Seals the finished log segments of one log, for one replica, in the background. One thread at a time calls it."""
 
     def __init__(
         self,
-        source: Source,
+        source: LogSource,
         client: ReplicaClient,
         compressing: Executor,
         listener: Listener,
@@ -90,9 +90,9 @@ class FirstContact:
         submit: Callable[[Callable[[], None]], object] | None = None,
     ) -> None:
         """``submit`` runs work in a thread that no WAL segment waits for; None: in the calling thread."""
-        self.files = FinishedFiles(source.folder, source.format, clock)
+        self.files = FinishedSegments(source.folder, source.format, clock)
         self.on_done: Callable[[], None] = _do_nothing
-        """Called, from any thread, when the call that raised UnderWayError is to be repeated; not after ``stop``."""
+        """Called, from any thread, when the call that raised InProgressError is to be repeated; not after ``stop``."""
         self._folder = source.folder
         self._format = source.format
         self._client = client
@@ -100,7 +100,7 @@ class FirstContact:
         self._listener = listener
         self._clock = clock
         self._submit = submit or InlineRunner()
-        self._job: SealingJob[_Task, Contacted] | None = None
+        self._job: SealingJob[_Task, SealedLogSegment] | None = None
         self._wanted: tuple[str, int] | None = None
         self._counting = threading.Lock()
         self._left = 0
@@ -132,7 +132,7 @@ class FirstContact:
         shipped: int = 0,
         *,
         may_be_begun: bool = False,
-    ) -> Contact:
+    ) -> BacklogResult:
         """Seal the log segments that ``find_files`` returns: those that a follower at ``start`` would read.
 
         Args:
@@ -144,22 +144,23 @@ class FirstContact:
             may_be_begun: a put of an earlier run may still bring a WAL segment of them, which then states another time.
 
         Raises:
-            UnderWayError: sealing runs; repeat the call once it is done.
-            StoreError, TakenError, CorruptObjectError, SourceError: repeat the call to continue; what is there is
+            InProgressError: sealing runs; repeat the call once it is done.
+            StoreError, SealedConflictError, CorruptObjectError, SourceError: repeat the call to continue; what is there
+            is
                 adopted.
         """
         wanted = (claim.generation, start.index)
         if self._job is None or self._wanted != wanted:
             if self._job is not None and self.busy:
                 self._job.stop()  # its result is no longer needed
-                raise UnderWayError
-            self._marks = NO_MARKS if may_be_begun else Marks((), ())
+                raise InProgressError
+            self._marks = NO_MARKS if may_be_begun else ShipTimes((), ())
             self._begin(claim, start, find_files(), known, shipped)
             self._wanted = wanted
         assert self._job is not None
         outcome = self._job.outcome()
         self._job = None
-        if isinstance(outcome.error, UnfitError):
+        if isinstance(outcome.error, NotSealableError):
             return self._check(outcome.made, start.expectation, outcome.error)
         if outcome.error is not None:
             raise outcome.error
@@ -210,18 +211,20 @@ class FirstContact:
         if not self._stopped:
             self.on_done()
 
-    def _check(self, sealed: Sequence[Contacted], expect: Expectation, unfit: UnfitError | None = None) -> Contact:
+    def _check(
+        self, sealed: Sequence[SealedLogSegment], expect: Expectation, unfit: NotSealableError | None = None
+    ) -> BacklogResult:
         """Check that they follow each other, which was unknown while they were sealed at the same time."""
         if self._format.self_numbered:
             for at, one in enumerate(sealed):
                 try:
                     self.files.check_begins(one.entry.file, expect)
-                except UnfitError as error:
-                    return Contact(tuple(sealed[:at]), error)
+                except NotSealableError as error:
+                    return BacklogResult(tuple(sealed[:at]), error)
                 expect = one.after.expectation
-        return Contact(tuple(sealed), unfit)
+        return BacklogResult(tuple(sealed), unfit)
 
-    def _seal(self, task: _Task, before: Contacted | None) -> Contacted:
+    def _seal(self, task: _Task, before: SealedLogSegment | None) -> SealedLogSegment:
         """Seal a log segment, refer to its known entry, or adopt what is there."""
         path = self.files.path(task.file)
         try:
@@ -232,11 +235,11 @@ class FirstContact:
                 last = None
                 if entry is None:
                     entry, last = self._put(task, opened, expect, path)
-        except TakenError:
+        except SealedConflictError:
             raise
         except UNFIT as error:
-            raise UnfitError(task.file) from error
-        sealed = Contacted(entry, self.files.place_behind(entry, last))
+            raise NotSealableError(task.file) from error
+        sealed = SealedLogSegment(entry, self.files.place_behind(entry, last))
         with self._counting:
             self._left -= 1
             left = self._left
@@ -247,16 +250,16 @@ class FirstContact:
         """Return the entry of a sealed segment that holds the same bytes, and the same records by their numbers; None
         if there is none. Unnumbered records have other numbers if more or fewer records precede them now."""
         assert self._job is not None
-        known, going_on = task.known, self._job.check_going_on
+        known, raise_if_stopped = task.known, self._job.raise_if_stopped
         if known is not None and not self._is_numbered_on(known, expect):
             known = None
-        if known is not None and holds(opened, known.length, known.digest, going_on):
+        if known is not None and holds(opened, known.length, known.digest, raise_if_stopped):
             return replace(known, index=task.index)
         if task.there:
             footer, size = read_sealed_footer(self._client, generation(task.claim.generation), task.index)
-            if footer.file == task.file and holds(opened, footer.length, footer.digest, going_on):
+            if footer.file == task.file and holds(opened, footer.length, footer.digest, raise_if_stopped):
                 return make_entry(footer, size)
-            raise TakenError(self.files.path(task.file), f"{footer.key} is of other bytes than the log's")
+            raise SealedConflictError(self.files.path(task.file), f"{footer.key} is of other bytes than the log's")
         return None
 
     def _is_numbered_on(self, known: SnapshotEntry, expect: Expectation) -> bool:
@@ -284,7 +287,7 @@ class FirstContact:
         )
 
         def read(offset: int, length: int) -> bytes:
-            job.check_going_on()
+            job.raise_if_stopped()
             return opened.read(offset, length)
 
         watched = _WatchedFormat(self._format)
@@ -296,7 +299,7 @@ class FirstContact:
             assert found is not None
             return found, watched.last
         if not sealing.footer.records:
-            raise UnfitError(task.file)
+            raise NotSealableError(task.file)
         return make_entry(sealing.footer, sealing.size), watched.last
 
 
@@ -318,54 +321,56 @@ class _WatchedFormat:
 def _do_nothing() -> None: ...
 
 
-class Absence:
+class Backlog:
     """Ships the log segments that were finished while the daemon was down. Used by one thread at a time.
 
     A log segment that was begun as WAL segments continues as WAL segments, to its ``final``. Sealing begins at the
     index after it.
     """
 
-    def __init__(self, contact: FirstContact | None, claim: Claim, clock: Clock) -> None:
-        """``contact``: None if nothing is to be sealed before its WAL segments."""
-        self._contact = contact
+    def __init__(self, backlog_sealer: BacklogSealer | None, claim: Claim, clock: Clock) -> None:
+        """``backlog_sealer``: None if nothing is to be sealed before its WAL segments."""
+        self._sealer = backlog_sealer
         self._claim = claim
         self._clock = clock
         self._last = ""
         """The newest log segment that was finished when the daemon came back."""
-        self._sealed: dict[int, Contacted] = {}
+        self._sealed: dict[int, SealedLogSegment] = {}
         self._free: int | None = None
         """The index at which sealing begins."""
 
     @property
     def open(self) -> bool:
         """Whether the finished log segments are not known yet."""
-        return self._contact is not None
+        return self._sealer is not None
 
-    def next(self, place: SourcePosition, previous: str, shipped: int) -> Prepared | None:
+    def next(self, place: SourcePosition, previous: str, shipped: int) -> EncodedWalSegment | None:
         """Return the ``final`` of the log segment that begins at ``place``, if it is sealed; None if it ships as WAL.
 
-        ``previous``, ``shipped``: as for ``Preparation.next``. Raises what ``FirstContact.seal`` raises.
+        ``previous``, ``shipped``: as for ``WalEncoder.next``. Raises what ``BacklogSealer.seal`` raises.
         """
-        if self._contact is not None and not self._last:
-            self._last = next(reversed(self._contact.files.find_behind(place)), "")
-            self._contact = self._contact if self._last else None
+        if self._sealer is not None and not self._last:
+            self._last = next(reversed(self._sealer.files.find_behind(place)), "")
+            self._sealer = self._sealer if self._last else None
         if place.offset:
             return None
-        if self._contact is not None:
-            if self._free != place.index and self._contact.is_begun(self._claim, place):
+        if self._sealer is not None:
+            if self._free != place.index and self._sealer.is_begun(self._claim, place):
                 return None  # a run that was killed before it saved its state has begun it
             self._free = place.index
-            find_files = partial(_find_upto, self._contact.files, place, self._last)
-            contact = self._contact.seal(self._claim, place, find_files, shipped=shipped, may_be_begun=True)
-            self._contact = None
-            self._sealed = {one.entry.index: one for one in contact.sealed}
+            find_files = partial(_find_upto, self._sealer.files, place, self._last)
+            backlog_sealer = self._sealer.seal(self._claim, place, find_files, shipped=shipped, may_be_begun=True)
+            self._sealer = None
+            self._sealed = {one.entry.index: one for one in backlog_sealer.sealed}
         sealed = self._sealed.get(place.index)
         if sealed is None or place.file not in ("", sealed.entry.file):
             return None
         header = self._make_final(sealed.entry, place, previous, max(self._clock.now(), shipped))
         body = wal_segment.assemble(header, [])
         start = replace(place, file=sealed.entry.file)
-        return Prepared(start, sealed.after, header, body, wal_segment.digest(body), more=True, sealed=sealed.entry)
+        return EncodedWalSegment(
+            start, sealed.after, header, body, wal_segment.digest(body), more=True, sealed=sealed.entry
+        )
 
     def _make_final(self, entry: SnapshotEntry, place: SourcePosition, previous: str, shipped: int) -> WalHeader:
         return WalHeader(
@@ -391,6 +396,6 @@ class Absence:
         )
 
 
-def _find_upto(files: FinishedFiles, place: SourcePosition, last: str) -> Sequence[str]:
+def _find_upto(files: FinishedSegments, place: SourcePosition, last: str) -> Sequence[str]:
     names = files.find_behind(place)
     return names[: names.index(last) + 1] if last in names else []

@@ -19,7 +19,7 @@ from litelog.objects.position import Position, generation
 from litelog.reading.contents import list_generation, read_snapshot
 from litelog.reading.fetch import read_checked
 from litelog.reading.wal_cursor import describe_sealed
-from litelog.shipping.finished_segments import FinishedFiles, UnfitError, holds
+from litelog.shipping.finished_segments import FinishedSegments, NotSealableError, holds
 from litelog.shipping.tally import add_to_tallies
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from litelog.objects.claim import Claim
     from litelog.objects.snapshot_entries import SnapshotEntry
     from litelog.objects.wal_segment import WalSegment
-    from litelog.shipping.context import Source
+    from litelog.shipping.context import LogSource
     from litelog.shipping.state import ReplicaState
     from litelog.shipping.tally import IndexTally
     from litelog.stores.replica_client import ReplicaClient, WalSegmentInfo
@@ -43,9 +43,9 @@ class CatchingUp:
     """Reads forward in an owner's own generation. The log may have lost what the replica holds: truncation needs only
     a snapshot of it."""
 
-    def __init__(self, source: Source, client: ReplicaClient, clock: Clock) -> None:
+    def __init__(self, source: LogSource, client: ReplicaClient, clock: Clock) -> None:
         self._format = source.format
-        self._files = FinishedFiles(source.folder, source.format, clock)
+        self._files = FinishedSegments(source.folder, source.format, clock)
         self._client = client
 
     def find_ahead(self, claim: Claim, state: ReplicaState) -> ReplicaState | None:
@@ -122,7 +122,7 @@ class CatchingUp:
     def _place_after(self, entry: SnapshotEntry, epoch: int) -> SourcePosition:
         """Return where reading of the log continues after a sealed log segment. If the log holds it with other bytes,
         the follower decides what that means."""
-        with suppress(FileNotFoundError, UnfitError):
+        with suppress(FileNotFoundError, NotSealableError):
             with self._files.open(entry.file) as opened:
                 is_held = holds(opened, entry.length, entry.digest)
             if not is_held:

@@ -164,7 +164,7 @@ def require_epoch(client: ReplicaClient, names: Sequence[ClaimName], epoch: int)
         raise ReplicaUnavailableError(client.url, claim_key(epoch))
 
 
-def prove_ownership(client: ReplicaClient, claim: Claim, last: Position | None, digest: str) -> bool:
+def check_ownership(client: ReplicaClient, claim: Claim, last: Position | None, digest: str) -> bool:
     """Whether the object that ends at our position is there with our digest. Two requests: this one and the claim's.
 
     ``last`` is the position of the last WAL segment. None: the snapshot is the last object; then a listing also shows

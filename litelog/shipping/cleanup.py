@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from litelog.objects.claim import Claim
     from litelog.objects.snapshot import Snapshot
     from litelog.shipping.archive_state import ArchiveState, Covered
-    from litelog.shipping.context import Pair
+    from litelog.shipping.context import ReplicaContext
     from litelog.stores.replica_client import ReplicaClient
 
 _logger = logging.getLogger(__name__)
@@ -45,12 +45,12 @@ class Change(Protocol):
     def __call__(self, **changes: object) -> None: ...
 
 
-class Clearing:
+class WalCleanup:
     """Deletes for one generation. Returns deletions as steps, which run in the background one at a time."""
 
     def __init__(
         self,
-        pair: Pair,
+        pair: ReplicaContext,
         claim: Claim,
         state: Callable[[], ArchiveState],
         change: Change,
@@ -84,7 +84,7 @@ class Clearing:
         self._stopped = True
 
     @property
-    def proved_lately(self) -> bool:
+    def checked_lately(self) -> bool:
         """Whether a put within half of the grace has proved that the generation is the owner's."""
         return self._was_put_within(GRACE_SECONDS / 2)
 
@@ -120,7 +120,7 @@ class Clearing:
     def _delete(self, covered: Covered) -> None:
         client, done = self._pair.client, False
         try:
-            deleted, done = delete_covered(client, covered, self._may_delete)
+            deleted, done = delete_covered_wal(client, covered, self._may_delete)
             if deleted:
                 extra = self._fields("covered-deleted", objects=deleted)
                 _logger.debug("%s: deleted %d covered WAL segments", client.url, deleted, extra=extra)
@@ -158,15 +158,17 @@ class Clearing:
         return fields(event, log=self._pair.source.folder, replica=self._pair.client.url, objects=objects)
 
 
-def delete_covered(client: ReplicaClient, covered: Covered, may_go_on: Callable[[], bool]) -> tuple[int, bool]:
+def delete_covered_wal(
+    client: ReplicaClient, covered: Covered, should_continue: Callable[[], bool]
+) -> tuple[int, bool]:
     """Delete WAL segments below ``covered.next``. Return how many were deleted, and whether all were.
 
-    Stops early once ``may_go_on()`` is false. The generation's last WAL segment and the terminal after it stay.
+    Stops early once ``should_continue()`` is false. The generation's last WAL segment and the terminal after it stay.
     StoreError.
     """
     deleted = 0
     for position in _deletable(client, covered):
-        if not may_go_on():
+        if not should_continue():
             return deleted, False
         client.delete_wal_segments([position])
         deleted += 1

@@ -46,50 +46,50 @@ class Settings:
     """How much of its past the replica keeps."""
 
 
-def as_proposed(log_id: str) -> str:
+def keep_log_id(log_id: str) -> str:
     """The id of a log that has one replica: the proposed one."""
     return log_id
 
 
-def as_it_says() -> int | None:
+def unknown_first_sequence() -> int | None:
     """The first sequence of a log that carries its sequences, or that begins with its first record."""
     return None
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class LogSource:
     """A log to replicate, and how to read it."""
 
     folder: str
     format: LogFormat
-    agree_on_id: Callable[[str], str] = as_proposed
+    agree_on_id: Callable[[str], str] = keep_log_id
     """Takes a proposed log id. Returns the log's id in all its replicas: that one, or one that was proposed earlier."""
-    first_sequence: Callable[[], int | None] = as_it_says
+    first_sequence: Callable[[], int | None] = unknown_first_sequence
     """Returns the log's first sequence, if its records carry no numbers and older ones were truncated."""
 
 
-def do_at_once(work: Callable[[], None]) -> None:
+def run_inline(work: Callable[[], None]) -> None:
     """Do background work at once, in the calling thread."""
     work()
 
 
 @dataclass(frozen=True, slots=True)
-class Workers:
+class Executors:
     """Threads that all replicas share: for compression, for puts next to it, and for background work."""
 
     compressing: Executor
     putting: Executor
-    background: Callable[[Callable[[], None]], Any] = do_at_once
+    background: Callable[[Callable[[], None]], Any] = run_inline
     """Runs work in a thread that no WAL segment waits for."""
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class ReplicaContext:
     """A log, a replica of it, and what is needed to ship the one to the other."""
 
-    source: Source
+    source: LogSource
     client: ReplicaClient
-    workers: Workers
+    workers: Executors
     clock: Clock
     listener: Listener
     settings: Settings

@@ -90,7 +90,7 @@ class DurableCounts:
     last_snapshot: int | None = None
 
 
-class Tallies:
+class ReplicaCounters:
     """A listener that counts the events of one replica and passes them on to another listener. Any thread may use
     it."""
 

@@ -28,7 +28,7 @@ UNFIT = (CorruptCommitError, SequenceGapError, WrongFormatError, DivergedError, 
 """The errors of a log segment that cannot be a finished one."""
 
 
-class UnfitError(Exception):
+class NotSealableError(Exception):
     """A log segment cannot be sealed, because it is not a finished one: ``file`` and all after it ship as WAL."""
 
     def __init__(self, file: str) -> None:
@@ -36,7 +36,7 @@ class UnfitError(Exception):
         super().__init__(file)
 
 
-class FinishedFiles:
+class FinishedSegments:
     """The finished log segments of a folder. Any thread may use it, except for ``find`` and ``held``."""
 
     def __init__(self, folder: str, log_format: LogFormat, clock: Clock) -> None:
@@ -100,15 +100,15 @@ class FinishedFiles:
             return False
 
     def check_begins(self, name: str, expect: Expectation) -> None:
-        """Raise UnfitError unless a log segment begins with the expected commit."""
+        """Raise NotSealableError unless a log segment begins with the expected commit."""
         try:
             with self._names.open(name) as opened:
                 self._scan_head(name, opened, expect)
         except UNFIT as error:
-            raise UnfitError(name) from error
+            raise NotSealableError(name) from error
 
     def place_behind(self, entry: SnapshotEntry, last: Scan | None = None) -> SourcePosition:
-        """Return where reading of the log continues after the log segment that ``entry`` describes. UnfitError.
+        """Return where reading of the log continues after the log segment that ``entry`` describes. NotSealableError.
 
         ``last``: the scan that found its last commit; None: scan all its bytes.
         """
@@ -118,7 +118,7 @@ class FinishedFiles:
                 start = begin_check(scan, entry.length)
                 checked = digest(opened.read(start, entry.length - start))
         except UNFIT as error:
-            raise UnfitError(entry.file) from error
+            raise NotSealableError(entry.file) from error
         return SourcePosition(
             index=entry.index + 1,
             file="",
@@ -144,7 +144,7 @@ class FinishedFiles:
                 continue
             last, offset, expect, length = scan, scan.end, scan.expectation, READ_BYTES
         if last is None:
-            raise UnfitError(entry.file)
+            raise NotSealableError(entry.file)
         return last
 
     def _scan_head(self, name: str, opened: OpenSegment, expect: Expectation) -> bool:
@@ -177,16 +177,16 @@ class FinishedFiles:
             return 0
 
 
-def holds(opened: OpenSegment, length: int, sha256: str, going_on: Callable[[], None] = lambda: None) -> bool:
+def holds(opened: OpenSegment, length: int, sha256: str, raise_if_stopped: Callable[[], None] = lambda: None) -> bool:
     """Whether a log segment holds ``length`` bytes with that SHA-256 (hex), and only zeros after them.
 
-    ``going_on`` is called before each piece is read, and may raise.
+    ``raise_if_stopped`` is called before each piece is read, and may raise.
     """
     if opened.size() < length:
         return False
     sha, offset = hashlib.sha256(), 0
     while offset < length:
-        going_on()
+        raise_if_stopped()
         piece = opened.read(offset, min(READ_BYTES, length - offset))
         if not piece:
             return False

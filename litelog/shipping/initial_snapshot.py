@@ -23,7 +23,7 @@ from litelog.objects.snapshot_entries import make_entry
 from litelog.reading.fetch import read_checked
 from litelog.reading.search import read_header
 from litelog.reading.wal_cursor import describe
-from litelog.shipping.finished_segments import UnfitError
+from litelog.shipping.finished_segments import NotSealableError
 from litelog.shipping.proof import find_lost_indexes
 from litelog.shipping.snapshots import find_snapshot
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from litelog.objects.position import Generation
     from litelog.objects.snapshot_entries import SnapshotEntry
     from litelog.reading.generations import Tip
-    from litelog.shipping.backlog import FirstContact
+    from litelog.shipping.backlog import BacklogSealer
     from litelog.shipping.state import ReplicaState
     from litelog.stores.replica_client import IndexedInfo, ReplicaClient
 
@@ -135,28 +135,30 @@ def find_number(client: ReplicaClient, claim: Claim, base: int) -> int | None:
 
 
 def seal_first(
-    contact: FirstContact | None, opened: OpenedGeneration
+    backlog_sealer: BacklogSealer | None, opened: OpenedGeneration
 ) -> tuple[tuple[SnapshotEntry, ...], SourcePosition]:
     """Seal the log segments before the claim's first index. Return what the first snapshot names, and the position
     after it.
 
     Log segments that the source has dropped come first, as the predecessor's snapshot names them, if it reaches that
-    far. Raises what ``FirstContact.seal`` raises, and UnfitError.
+    far. Raises what ``BacklogSealer.seal`` raises, and NotSealableError.
     """
     claim, state = opened.claim, opened.state
-    older = _find_older(opened) if contact is not None else []
-    place = state.place if contact is None else contact.number_on(state.place, older, opened.number)
-    if contact is None or claim.first == state.base:
+    older = _find_older(opened) if backlog_sealer is not None else []
+    place = state.place if backlog_sealer is None else backlog_sealer.number_on(state.place, older, opened.number)
+    if backlog_sealer is None or claim.first == state.base:
         return tuple(older), place
     count, start_file = claim.first - state.base, place.file
 
     def find_files() -> Sequence[str]:
-        names = contact.files.held(start_file)[:count]
+        names = backlog_sealer.files.held(start_file)[:count]
         if len(names) < count or names[0] != start_file:
-            raise UnfitError(start_file)  # it does not exist any more
+            raise NotSealableError(start_file)  # it does not exist any more
         return names
 
-    sealing = contact.seal(claim, SourcePosition(state.base, "", sequence=place.sequence), find_files, opened.known)
+    sealing = backlog_sealer.seal(
+        claim, SourcePosition(state.base, "", sequence=place.sequence), find_files, opened.known
+    )
     if sealing.unfit is not None:
         raise sealing.unfit
     return (*older, *(one.entry for one in sealing.sealed)), sealing.sealed[-1].after

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from litelog.objects.claim import Claim
     from litelog.objects.snapshot_entries import SnapshotEntry
     from litelog.reading.generations import Tip
-    from litelog.shipping.context import Source
+    from litelog.shipping.context import LogSource
     from litelog.stores.replica_client import ReplicaClient
     from litelog.system.clock import Clock
 
@@ -30,7 +30,7 @@ _logger = logging.getLogger(__name__)
 class LogIdentity:
     """Compares a source with what one replica states of it."""
 
-    def __init__(self, source: Source, client: ReplicaClient, clock: Clock, random: Random) -> None:
+    def __init__(self, source: LogSource, client: ReplicaClient, clock: Clock, random: Random) -> None:
         self._source = source
         self._client = client
         self._clock = clock

@@ -25,13 +25,13 @@ from litelog.shipping.state import OwnEnd
 if TYPE_CHECKING:
     from litelog.log.source_position import SourcePosition
     from litelog.objects.claim import Claim
-    from litelog.shipping.context import Source
+    from litelog.shipping.context import LogSource
     from litelog.shipping.state import ReplicaState
     from litelog.stores.replica_client import ReplicaClient
     from litelog.system.clock import Clock
 
 
-def find_own_end(source: Source, client: ReplicaClient, clock: Clock, state: ReplicaState) -> OwnEnd | None:
+def find_own_end(source: LogSource, client: ReplicaClient, clock: Clock, state: ReplicaState) -> OwnEnd | None:
     """Return where the generation of ``state`` ended, if its newest WAL segment cannot be read; else None.
 
     Also None if the state does not hold the end, because this owner had not begun the generation. StoreError,
@@ -76,7 +76,7 @@ def extent_of(claim: Claim, tip: Tip) -> GenerationRange:
     return GenerationRange(start, tip.slot, successor, last=tip.terminal)
 
 
-def _find_shipped(source: Source, clock: Clock, place: SourcePosition) -> ShippedEnd | None:
+def _find_shipped(source: LogSource, clock: Clock, place: SourcePosition) -> ShippedEnd | None:
     """Return the end of the last bytes that the owner shipped, from the position after them; None if it shipped
     none."""
     if place.offset:

@@ -29,7 +29,7 @@ from litelog.reading.contents import LISTINGS
 from litelog.reading.generations import find_tip, newest_claims, read_claim, read_claim_of
 from litelog.reading.latest import find_latest
 from litelog.shipping.archive_state import ArchiveState, read_state, write_state
-from litelog.shipping.background_job import UnderWayError
+from litelog.shipping.background_job import InProgressError
 from litelog.shipping.catching_up import CatchingUp
 from litelog.shipping.claiming import (
     LostRaceError,
@@ -41,7 +41,7 @@ from litelog.shipping.claiming import (
     require_fencing,
     require_newest,
 )
-from litelog.shipping.finished_segments import UnfitError
+from litelog.shipping.finished_segments import NotSealableError
 from litelog.shipping.initial_snapshot import (
     OpenedGeneration,
     count_kept,
@@ -54,7 +54,7 @@ from litelog.shipping.initial_snapshot import (
 from litelog.shipping.log_identity import LogIdentity
 from litelog.shipping.own_end import extent_of, find_own_end, is_end_of, read_own_tip
 from litelog.shipping.proof import describe_lost, find_lost
-from litelog.shipping.sealer import TakenError
+from litelog.shipping.sealer import SealedConflictError
 from litelog.shipping.state import ReplicaState
 from litelog.shipping.takeover import Takeover
 
@@ -66,8 +66,8 @@ if TYPE_CHECKING:
     from litelog.objects.snapshot_entries import SnapshotEntry
     from litelog.reading.generations import Tip
     from litelog.reading.latest import GenerationRange
-    from litelog.shipping.backlog import FirstContact
-    from litelog.shipping.context import Source
+    from litelog.shipping.backlog import BacklogSealer
+    from litelog.shipping.context import LogSource
     from litelog.shipping.state import OwnEnd, StateFolder
     from litelog.stores.object_store import Root, Rooted
     from litelog.stores.replica_client import ReplicaClient
@@ -106,7 +106,7 @@ class Owner:
 
     def __init__(  # noqa: PLR0913
         self,
-        source: Source,
+        source: LogSource,
         client: ReplicaClient,
         folder: StateFolder,
         *,
@@ -114,7 +114,7 @@ class Owner:
         random: Random,
         host: str,
         takeover: Takeover | None = None,
-        contact: FirstContact | None = None,
+        backlog_sealer: BacklogSealer | None = None,
         fencing: Fencing = Fencing.REQUIRED,
         try_store: Callable[[], None] | None = None,
         root: Rooted | None = None,
@@ -129,7 +129,7 @@ class Owner:
         self._random = random
         self._host = host
         self._takeover = takeover or Takeover()
-        self.contact = contact
+        self.backlog_sealer = backlog_sealer
         """Seals finished log segments; None: none are sealed before their WAL segments."""
         self._identity = LogIdentity(source, client, clock, random)
         self._unfit = ""
@@ -145,7 +145,7 @@ class Owner:
         self.on_snapshot: Callable[[Claim, Sequence[SnapshotEntry]], None] = _do_nothing_with
         """Called with the entries of a generation's first snapshot, once it is durable and before anything relies on
         it."""
-        self.went_on = False
+        self.resumed = False
         """Whether the last ``resume`` continued an existing generation as it was left."""
 
     def resume(self) -> ReplicaState:
@@ -154,13 +154,13 @@ class Owner:
         Valid state costs three requests.
 
         Raises:
-            UnderWayError: finished log segments are being sealed.
+            InProgressError: finished log segments are being sealed.
             FencedError: another owner has taken over.
             SourceMissingError: there is no log.
             NotCreateOnlyError: the store cannot fence, but must.
             OtherLogError: the configuration now names another format.
         """
-        self.went_on = False
+        self.resumed = False
         require_fencing(self._client, self._fencing)
         if self._takeover.needs_look:
             self._takeover.look(self._client.claims())
@@ -192,7 +192,7 @@ class Owner:
         self._takeover.spend()
         if inode != state.folder_inode:
             stale = "the log's folder was restored or replaced"
-        self.went_on = stale is None
+        self.resumed = stale is None
         return state if stale is None else self.begin(state, stale)
 
     def prove(self, state: ReplicaState, snapshot: int | None, first: ReplicaClient | None = None) -> Sequence[str]:
@@ -243,8 +243,8 @@ class Owner:
         """Claim a new generation, which ships the log from ``start_file`` (empty: its first log segment) on.
 
         ``reason``: why the last generation cannot continue. If the log still holds all of that one, the new one
-        continues it, unless the log's history ``forked``. After a failure or UnderWayError, call it again: it finishes
-        what it began.
+        continues it, unless the log's history ``forked``. After a failure or InProgressError, call it again: it
+        finishes what it began.
         """
         if self._unsettled is not None:
             return self._settle(self._unsettled, reason, start_file, forked=forked)
@@ -274,7 +274,7 @@ class Owner:
             raise StoreError("list", CLAIMS, f"does not show the claim of epoch {latest[0].epoch}, which is there")
         claim, base = self._make_claim(owner, log, epoch, latest, reason, start_file, forked)
         claim, base, salvaged, lost = self._go_round_holes(claim, base, state)
-        finished = self.contact.files.find(start_file, self._unfit) if self.contact is not None else []
+        finished = self.backlog_sealer.files.find(start_file, self._unfit) if self.backlog_sealer is not None else []
         claim = replace(claim, first=base + len(finished))
         state = ReplicaState(
             owner=owner,
@@ -315,7 +315,7 @@ class Owner:
             if hole is None:
                 return claim, base, None, lost
             read_claim_of(self._client, name, claim)  # a replica that is away for a moment shows a hole, too
-        kept = count_kept(known, first_here) if self.contact is not None else 0
+        kept = count_kept(known, first_here) if self.backlog_sealer is not None else 0
         why = f"the replica lost log segments up to index {hole} of generation {name}, which the log no longer holds"
         extra = fields("objects-unrecoverable", log=self._source.folder, replica=self._client.url, reason=why)
         _logger.error(
@@ -379,18 +379,18 @@ class Owner:
         start_file = state.place.file if diverged else ""
         try:
             self._require_kept(opened)
-            entries, place = seal_first(self.contact, opened)
+            entries, place = seal_first(self.backlog_sealer, opened)
             self._require_kept(opened)  # sealing may take long
-        except UnderWayError:
+        except InProgressError:
             self._opened = opened
             raise
         except _OutrunError:
             self._unsettled = None
             return self.begin(state, "the log does not hold the end that the predecessor came to")
-        except UnfitError as error:
+        except NotSealableError as error:
             self._unsettled, self._unfit = None, error.file
             return self.begin(state, claim.reason, start_file, forked=diverged)
-        except TakenError as error:
+        except SealedConflictError as error:
             self._unsettled = None
             return self.begin(state, claim.reason or error.reason, start_file, forked=diverged)
         end = str(predecessor.slot) if predecessor is not None else None
@@ -429,11 +429,11 @@ class Owner:
         below = newest_claims(self._client, [name for name in names if name.epoch < claim.epoch])
         tips = close_below(self._client, claim, below, self._clock, partial(self._read_tip, state.ended))
         self._require_predecessor(claim, tips)
-        wanted = self.contact is not None and claim.first > 0 and claim.predecessor is not None
+        wanted = self.backlog_sealer is not None and claim.first > 0 and claim.predecessor is not None
         below_it = generation(claim.predecessor) if wanted and claim.predecessor is not None else None
         known = find_known(self._client, below_it, self.damaged).entries
         is_told = self._source.format.self_numbered or state.place.sequence is not None
-        number = None if is_told or self.contact is None else find_number(self._client, claim, state.base)
+        number = None if is_told or self.backlog_sealer is None else find_number(self._client, claim, state.base)
         return OpenedGeneration(state, claim, self._predecessor_tip(claim, tips, state.ended), known, number)
 
     def _tell_lost(self, why: str) -> None:

@@ -21,7 +21,7 @@ from litelog.retention.facts import Gathering
 from litelog.retention.plan import RetentionPlan, plan_retention
 from litelog.shipping.archive_state import read_state as read_archive
 from litelog.shipping.backoff import needs_help
-from litelog.shipping.claiming import prove_ownership
+from litelog.shipping.claiming import check_ownership
 from litelog.shipping.state import StateFolder, read_state
 from litelog.units import format_size
 
@@ -89,20 +89,20 @@ class Pruner:
         """Apply retention soon: a new snapshot may free objects."""
         self._due = self._clock.monotonic()
 
-    def run(self, upto: int, drops: Sequence[Drop], may_go_on: Callable[[], bool]) -> bool:
+    def run(self, upto: int, drops: Sequence[Drop], should_continue: Callable[[], bool]) -> bool:
         """Delete the objects that retention frees now, judged by snapshots up to index ``upto`` of the newest
         generation: these were durable before the last WAL segment was put.
 
-        Returns whether all were deleted; stops early once ``may_go_on()`` is false. An error that only a person can
-        mend (a missing permission, a snapshot of a newer litelog) is logged once, and retried in an hour. StoreError
-        for one that may pass: run it again.
+        Returns whether all were deleted; stops early once ``should_continue()`` is false. An error that only a person
+        can mend (a missing permission, a snapshot of a newer litelog) is logged once, and retried in an hour.
+        StoreError for one that may pass: run it again.
         """
         try:
             if not self._left:
                 facts = self._gathering.gather(drops, upto, self._claim)
                 if facts is not None:
                     self._left = list(plan_retention(facts, self._policy, self.now).removals)
-            self._delete(may_go_on)
+            self._delete(should_continue)
         except LitelogError as error:
             if isinstance(error, StoreError) and not needs_help(error):
                 raise
@@ -120,10 +120,10 @@ class Pruner:
             _logger.error("%s: retention cannot delete: %s", self._client.url, error, extra=extra)
         self._reported = reason
 
-    def _delete(self, may_go_on: Callable[[], bool]) -> None:
+    def _delete(self, should_continue: Callable[[], bool]) -> None:
         deleted = freed = 0
         try:
-            for step in delete_planned(self._client, tuple(self._left), may_go_on):
+            for step in delete_planned(self._client, tuple(self._left), should_continue):
                 del self._left[: len(step)]
                 deleted += len(step)
                 freed += sum(removal.size for removal in step)
@@ -212,7 +212,7 @@ class PruningSession:
             nonlocal proved_at
             now = self._clock.monotonic()
             if proved_at is None or now - proved_at > PROOF_SECONDS:
-                if not prove_ownership(self._client, claim, last, state.digest):
+                if not check_ownership(self._client, claim, last, state.digest):
                     raise NotOwnerError(
                         self._client.url, "it does not hold the last WAL segment that is remembered here"
                     )

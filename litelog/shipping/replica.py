@@ -19,16 +19,16 @@ from litelog.objects import claim as claims
 from litelog.objects.layout import snapshot_key
 from litelog.objects.position import Position, generation
 from litelog.shipping.archive_state import read_state
-from litelog.shipping.archiver import Archive
-from litelog.shipping.background_job import UnderWayError
-from litelog.shipping.context import Pair, Settings
+from litelog.shipping.archiver import Archiver
+from litelog.shipping.background_job import InProgressError
+from litelog.shipping.context import ReplicaContext, Settings
 from litelog.shipping.events import Snapped
 from litelog.shipping.proof import describe_lost
 from litelog.shipping.snapshots import LostSnapshotError
 from litelog.shipping.source_truncation import ReplicatedNotes
 from litelog.shipping.standing_check import Expected, find_needed
 from litelog.shipping.state_keeper import StateKeeper
-from litelog.shipping.wal_shipper import LostObjectsError, LostSegmentError, PutChecks, WalWriter
+from litelog.shipping.wal_shipper import LostObjectsError, LostSegmentError, OwnershipGuard, WalShipper
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from litelog.objects.snapshot_entries import SnapshotEntry
     from litelog.reading.segment_feed import SegmentFeed
     from litelog.reading.segment_iterator import SegmentIterator
-    from litelog.shipping.context import Source, Workers
+    from litelog.shipping.context import Executors, LogSource
     from litelog.shipping.events import Listener
     from litelog.shipping.ownership import Owner
     from litelog.shipping.state import ReplicaState, StateFolder
@@ -57,11 +57,11 @@ class Replica:
 
     def __init__(
         self,
-        source: Source,
+        source: LogSource,
         client: ReplicaClient,
         folder: StateFolder,
         owner: Owner,
-        workers: Workers,
+        workers: Executors,
         clock: Clock,
         listener: Listener,
         settings: Settings | None = None,
@@ -81,10 +81,10 @@ class Replica:
         """The generation's first snapshot, until the listener gets it. Settling the generation may take several
         tries."""
         owner.on_snapshot = self._note_first
-        self._archive: Archive | None = None
+        self._archive: Archiver | None = None
         self._claim: Claim | None = None
-        self._writer: WalWriter | None = None
-        self._checks: PutChecks | None = None
+        self._writer: WalShipper | None = None
+        self._checks: OwnershipGuard | None = None
         self._feed: SegmentFeed | None = None
         self._fork: DivergedError | None = None
         self._fenced: FencedError | None = None
@@ -102,13 +102,13 @@ class Replica:
         """Called after a sync that has finished a log segment: a newer one exists."""
         self.on_sealed: Callable[[], None] = _do_nothing
         """Called when the sealing for which the last sync ended (``waiting``) is done or failed, from any thread."""
-        if owner.contact is not None:
-            owner.contact.on_done = self._tell_sealed
+        if owner.backlog_sealer is not None:
+            owner.backlog_sealer.on_done = self._tell_sealed
 
     # --- requests of the replicator
 
     @property
-    def archive(self) -> Archive | None:
+    def archive(self) -> Archiver | None:
         """The archive of its sealed segments and snapshots; None before the first sync."""
         return self._archive
 
@@ -174,7 +174,7 @@ class Replica:
     @property
     def sealing(self) -> bool:
         """Whether they are still being sealed. Until then a sync does nothing."""
-        return self._owner.contact is not None and self._owner.contact.busy
+        return self._owner.backlog_sealer is not None and self._owner.backlog_sealer.busy
 
     def notice(self) -> None:
         """Record that the log's folder changed: the wait of what is shipped next begins now. Any thread may call it."""
@@ -198,12 +198,12 @@ class Replica:
         """Return about how many bytes of the current log segment are not acknowledged."""
         return self._writer.pending_bytes if self._writer is not None else 0
 
-    def sync(self, going_on: Callable[[], bool] = lambda: True) -> bool:
+    def sync(self, should_continue: Callable[[], bool] = lambda: True) -> bool:
         """Ship everything that is there now. Return whether there was anything.
 
-        Stops early once ``going_on()`` is false. Bytes appended meanwhile may be left to the next sync; ``changed``
-        reports them. If log segments must be sealed first, it ends with ``waiting`` set: call it again once they are
-        sealed. Once it has raised FencedError, it always does.
+        Stops early once ``should_continue()`` is false. Bytes appended meanwhile may be left to the next sync;
+        ``changed`` reports them. If log segments must be sealed first, it ends with ``waiting`` set: call it again once
+        they are sealed. Once it has raised FencedError, it always does.
         """
         if self._fenced is None and self._archive is not None:
             self._fenced = self._archive.fenced
@@ -211,8 +211,8 @@ class Replica:
             raise self._fenced
         self._began_sealing = False
         try:
-            shipped = self._ship_or_fork(going_on)
-        except UnderWayError:
+            shipped = self._ship_or_fork(should_continue)
+        except InProgressError:
             self._began_sealing = True
             return False
         except FencedError as error:
@@ -280,12 +280,12 @@ class Replica:
         """Start nothing more in the background."""
         if self._archive is not None:
             self._archive.stop()
-        if self._owner.contact is not None:
-            self._owner.contact.stop()
+        if self._owner.backlog_sealer is not None:
+            self._owner.backlog_sealer.stop()
 
     def wait(self, seconds: float) -> bool:
         """Wait at most about ``seconds`` until no background work runs; whether that is so."""
-        sealed = self._owner.contact is None or self._owner.contact.wait(seconds)
+        sealed = self._owner.backlog_sealer is None or self._owner.backlog_sealer.wait(seconds)
         return (self._archive is None or self._archive.wait(seconds)) and sealed
 
     def close(self) -> None:
@@ -306,7 +306,7 @@ class Replica:
 
     def _start(self) -> None:
         state = self._owner.resume()
-        self._take(state, was_away=self._owner.went_on)
+        self._take(state, after_downtime=self._owner.resumed)
 
     def _begin_anew(self, fork: DivergedError) -> None:
         """Begin a generation because of ``fork``. The fork is kept until then: the old one may be closed before."""
@@ -319,7 +319,7 @@ class Replica:
         self._take(self._owner.begin(self._state, fork.reason, start_file, forked=forked))
         self._fork = None
 
-    def _take(self, state: ReplicaState, *, was_away: bool = False) -> None:
+    def _take(self, state: ReplicaState, *, after_downtime: bool = False) -> None:
         assert state.claim is not None
         if self._writer is not None:
             self._writer.close()
@@ -329,10 +329,10 @@ class Replica:
         self._claim = claim
         if self._feed is not None:
             self._feed.fail(GenerationMismatchError(self._feed.generation, claim.generation))
-        pair = Pair(self._source, self._client, self._workers, self._clock, self._listener, self._settings)
+        pair = ReplicaContext(self._source, self._client, self._workers, self._clock, self._listener, self._settings)
         self._archive = self._open_archive(pair, state, claim)
         archive = self._archive
-        checks = PutChecks(
+        checks = OwnershipGuard(
             self._source.folder,
             claim,
             self._owner,
@@ -343,8 +343,8 @@ class Replica:
         )
         self._checks = checks
         archive.on_failed = checks.doubt
-        away = self._owner.contact if was_away else None
-        self._writer = WalWriter(pair, claim, self._keeper, self._archive, checks, away)
+        away = self._owner.backlog_sealer if after_downtime else None
+        self._writer = WalShipper(pair, claim, self._keeper, self._archive, checks, away)
         self._feed = self._writer.feed
         if is_other:
             self._listener.began(self._source.folder, self._client.url, claim)
@@ -352,10 +352,10 @@ class Replica:
             self._listener.snapped(self._first_snapped)
             self._first_snapped = None
 
-    def _open_archive(self, pair: Pair, state: ReplicaState, claim: Claim) -> Archive:
+    def _open_archive(self, pair: ReplicaContext, state: ReplicaState, claim: Claim) -> Archiver:
         now = self._clock.monotonic()
         kept = read_state(state.archive, claim.generation, self._folder.boot, now, self._folder.file)
-        archive = Archive(pair, claim, kept, state.place.index, self._keeper.save)
+        archive = Archiver(pair, claim, kept, state.place.index, self._keeper.save)
         archive.on_change = self.on_change
         archive.on_snapshot = self._note_replicated
         self._notes.begin(claim.generation)
@@ -384,17 +384,17 @@ class Replica:
 
     # --- shipping
 
-    def _ship_or_fork(self, going_on: Callable[[], bool]) -> bool:
+    def _ship_or_fork(self, should_continue: Callable[[], bool]) -> bool:
         while self._fork is None:
             try:
-                return self._ship(going_on)
+                return self._ship(should_continue)
             except DivergedError as error:
                 if not self._catch_up(error):
                     self._note_fork(error)
         assert self._fork is not None
         self._begin_anew(self._fork)
         try:
-            return self._ship(going_on)
+            return self._ship(should_continue)
         except DivergedError as error:
             self._note_fork(error)
             raise
@@ -412,7 +412,7 @@ class Replica:
         if self._archive is not None:
             self._archive.stop()
         self._keeper.release()
-        self._take(ahead, was_away=True)
+        self._take(ahead, after_downtime=True)
         return True
 
     def _note_fork(self, fork: DivergedError) -> None:
@@ -428,7 +428,7 @@ class Replica:
         level = logging.ERROR if lost else logging.WARNING
         _logger.log(level, "%s: %s; a new generation begins in %s", log, reason, replica, extra=extra)
 
-    def _ship(self, going_on: Callable[[], bool]) -> bool:
+    def _ship(self, should_continue: Callable[[], bool]) -> bool:
         if self._writer is None:
             self._start()
         assert self._writer is not None
@@ -446,7 +446,7 @@ class Replica:
             self._suspected = False
         before = self._writer.index
         try:
-            shipped = self._writer.ship(going_on)
+            shipped = self._writer.ship(should_continue)
         finally:
             if self._writer.index > before:
                 self.on_finished()

@@ -37,7 +37,7 @@ from litelog.shipping.archive_state import NO_MARKS, Opening, finished_by
 if TYPE_CHECKING:
     from litelog.formats import LogFormat
     from litelog.objects.claim import Claim
-    from litelog.objects.frame_table import Marks
+    from litelog.objects.frame_table import ShipTimes
     from litelog.objects.sealed_encoding import Read
     from litelog.objects.wal_segment import WalSegment
     from litelog.shipping.archive_state import ShippedSegment
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 
-class TakenError(DivergedError):
+class SealedConflictError(DivergedError):
     """The generation already has a sealed segment of that index with other bytes: the log was rewritten before a
     snapshot or ``final`` made those bytes part of its history."""
 
@@ -63,11 +63,12 @@ class Sealer:
         self._name = generation(claim.generation)
         self._names = SegmentFolder(folder, log_format, clock, reports=False)
 
-    def seal_shipped(self, segment: ShippedSegment, marks: Marks = NO_MARKS) -> SnapshotEntry:
+    def seal_shipped(self, segment: ShippedSegment, marks: ShipTimes = NO_MARKS) -> SnapshotEntry:
         """Seal a log segment that was shipped as WAL segments, and check its CRC-32C. Return its entry once it is
         durable.
 
-        Raises CorruptionError if neither the file nor the WAL segments hold those bytes, TakenError, StoreError.
+        Raises CorruptionError if neither the file nor the WAL segments hold those bytes, SealedConflictError,
+        StoreError.
         """
         described = self._describe(segment, marks)
         try:
@@ -77,7 +78,7 @@ class Sealer:
             said = "%s: is gone; it is sealed from its WAL segments"
             _logger.info(said, described.path, extra=self._fields(segment))
         except (DivergedError, CorruptionError) as error:
-            if isinstance(error, CorruptObjectError | TakenError):
+            if isinstance(error, CorruptObjectError | SealedConflictError):
                 raise
             _logger.warning("%s; it is sealed from its WAL segments", error, extra=self._fields(segment))
         return self._put(described, WalBytes(self._client, self._name, segment.index).read)
@@ -93,7 +94,7 @@ class Sealer:
             return self._adopt(sealing)
         return make_entry(sealing.footer, sealing.size)
 
-    def _describe(self, segment: ShippedSegment, marks: Marks) -> FinishedSegment:
+    def _describe(self, segment: ShippedSegment, marks: ShipTimes) -> FinishedSegment:
         claim = self._claim
         return FinishedSegment(
             log=claim.log,
@@ -112,7 +113,7 @@ class Sealer:
         )
 
     def _adopt(self, sealing: Sealing) -> SnapshotEntry:
-        """Return the entry of the existing sealed segment. TakenError if it is ours but has other bytes;
+        """Return the entry of the existing sealed segment. SealedConflictError if it is ours but has other bytes;
         CorruptObjectError if it is another owner's, or damaged."""
         key = sealed_key(self._name, sealing.segment.index)
         try:
@@ -124,7 +125,7 @@ class Sealer:
         for name in ("log", "format", "file", "length", "digest", "crc", "first", "next", "records"):
             expected, actual = getattr(made, name), getattr(footer, name)
             if expected != actual and (footer.log, footer.owner) == (made.log, made.owner):
-                raise TakenError(
+                raise SealedConflictError(
                     sealing.segment.path, f"{key} is of other bytes: its {name} is {actual}, not {expected}"
                 )
             if expected != actual:

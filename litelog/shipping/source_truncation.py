@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from litelog.log.truncation import TruncationPolicy, Waiting
     from litelog.objects.snapshot import Snapshot
     from litelog.objects.snapshot_entries import SnapshotEntry
-    from litelog.shipping.context import Source
+    from litelog.shipping.context import LogSource
     from litelog.system.clock import Clock
 
 _logger = logging.getLogger(__name__)
@@ -86,7 +86,7 @@ class ReplicatedNotes:
 class LogTruncator:
     """Truncates one log by its policy, whenever one of its replicas holds more."""
 
-    def __init__(self, source: Source, replicas: ReplicaSet, policy: TruncationPolicy | None, clock: Clock) -> None:
+    def __init__(self, source: LogSource, replicas: ReplicaSet, policy: TruncationPolicy | None, clock: Clock) -> None:
         self._folder = source.folder
         self._replicas = replicas
         self._policy = policy

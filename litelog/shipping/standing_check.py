@@ -69,12 +69,12 @@ def check_replica(
     number: int,
     *,
     formats: Callable[[str], LogFormat],
-    may_go_on: Callable[[], bool],
+    should_continue: Callable[[], bool],
 ) -> Found | None:
     """List the replica, and read the share of its contents that check ``number`` covers.
 
-    None if the owner has no generation yet. VerifyStoppedError once ``may_go_on()`` is false. Memory grows with the log
-    segments that the newest snapshot names, not with other objects. Raises the errors of its requests, and
+    None if the owner has no generation yet. VerifyStoppedError once ``should_continue()`` is false. Memory grows with
+    the log segments that the newest snapshot names, not with other objects. Raises the errors of its requests, and
     ReplicaUnavailableError if the owner's claim is not there.
     """
     known = expected()
@@ -83,7 +83,7 @@ def check_replica(
     require_claim(client, known.claim)
     check = _Check(store, client, known, number, formats)
     for info in ordered(store.list("")):
-        if not may_go_on():
+        if not should_continue():
             raise VerifyStoppedError
         check.take(info)
     return check.finish(expected)

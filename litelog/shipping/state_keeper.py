@@ -10,7 +10,7 @@ from litelog.shipping.archive_state import write_state
 
 if TYPE_CHECKING:
     from litelog.shipping.archive_state import ArchiveState
-    from litelog.shipping.archiver import Archive
+    from litelog.shipping.archiver import Archiver
     from litelog.shipping.state import ReplicaState, StateFolder
     from litelog.system.clock import Clock
 
@@ -28,7 +28,7 @@ class StateKeeper:
         self._folder = folder
         self._clock = clock
         self._lock = threading.Lock()
-        self._archive: Archive | None = None
+        self._archive: Archiver | None = None
         self._state: ReplicaState | None = None
         self._saved: tuple[ReplicaState | None, ArchiveState | None] = _NOTHING
         self._saved_at = 0.0
@@ -43,7 +43,7 @@ class StateKeeper:
     def state(self, state: ReplicaState) -> None:
         self._state = state
 
-    def take(self, archive: Archive) -> None:
+    def take(self, archive: Archiver) -> None:
         """Save that archive's state, too."""
         with self._lock:
             self._archive = archive

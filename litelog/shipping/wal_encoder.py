@@ -24,7 +24,7 @@ SIDE_BY_SIDE_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class EncodedWalSegment:
     """A WAL segment that is ready to be put. A retry sends the same bytes. The log's own bytes are released."""
 
     start: SourcePosition
@@ -60,7 +60,7 @@ class _Read:
         return [frame if isinstance(frame, bytes) else frame.result() for frame in self.frames]
 
 
-class Preparation:
+class WalEncoder:
     """Makes a generation's WAL segments from the runs of a log. Used by one thread at a time.
 
     If runs are large, the next one is read while threads compress. At most two are in memory.
@@ -81,7 +81,7 @@ class Preparation:
         """How many bytes of the log were read ahead."""
         return len(self._ahead.run.data) if self._ahead is not None else 0
 
-    def next(self, previous: str, shipped: int) -> Prepared | None:
+    def next(self, previous: str, shipped: int) -> EncodedWalSegment | None:
         """Return the next WAL segment; None if the log has nothing new. Raises what the follower raises.
 
         ``previous``: the digest of the object before it; ``shipped``: when that one was shipped, in microseconds since
@@ -95,7 +95,7 @@ class Preparation:
             self._read_ahead()
         header = self._make_header(read.run, previous, max(self._clock.now(), shipped))
         body = wal_segment.assemble(header, read.wait())
-        return Prepared(read.run.start, read.run.after, header, body, wal_segment.digest(body), read.run.more)
+        return EncodedWalSegment(read.run.start, read.run.after, header, body, wal_segment.digest(body), read.run.more)
 
     @property
     def failed(self) -> bool:

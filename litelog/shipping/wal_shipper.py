@@ -23,14 +23,14 @@ from litelog.objects.position import Position, generation
 from litelog.reading.fetch import read_checked
 from litelog.reading.segment_feed import SegmentFeed
 from litelog.reading.wal_cursor import describe_sealed
-from litelog.shipping.background_job import UnderWayError
-from litelog.shipping.backlog import Absence
+from litelog.shipping.background_job import InProgressError
+from litelog.shipping.backlog import Backlog
 from litelog.shipping.claiming import GRACE_SECONDS
 from litelog.shipping.events import Shipped
-from litelog.shipping.finished_segments import FinishedFiles, UnfitError, holds
+from litelog.shipping.finished_segments import FinishedSegments, NotSealableError, holds
 from litelog.shipping.proof import describe_lost
 from litelog.shipping.tally import add_to_tallies
-from litelog.shipping.wal_encoder import Preparation
+from litelog.shipping.wal_encoder import WalEncoder
 from litelog.stores.replica_client import WalSegmentInfo
 
 if TYPE_CHECKING:
@@ -41,12 +41,12 @@ if TYPE_CHECKING:
     from litelog.objects.claim import Claim
     from litelog.objects.snapshot_entries import SnapshotEntry
     from litelog.objects.wal_segment import WalHeader, WalSegment
-    from litelog.shipping.archiver import Archive
-    from litelog.shipping.backlog import FirstContact
-    from litelog.shipping.context import Pair
+    from litelog.shipping.archiver import Archiver
+    from litelog.shipping.backlog import BacklogSealer
+    from litelog.shipping.context import ReplicaContext
     from litelog.shipping.ownership import Owner
     from litelog.shipping.state_keeper import StateKeeper
-    from litelog.shipping.wal_encoder import Prepared
+    from litelog.shipping.wal_encoder import EncodedWalSegment
     from litelog.stores.replica_client import ReplicaClient
     from litelog.system.clock import Clock
 
@@ -54,17 +54,17 @@ _AHEAD = 3
 """How many large WAL segments are in memory, compressed: one being put, two for when the store is faster again."""
 
 
-class WalWriter:
+class WalShipper:
     """Ships the WAL segments of one generation. Used by one thread at a time. It can be used after any error."""
 
     def __init__(
         self,
-        pair: Pair,
+        pair: ReplicaContext,
         claim: Claim,
         keeper: StateKeeper,
-        archive: Archive,
-        checks: PutChecks,
-        away: FirstContact | None = None,
+        archive: Archiver,
+        checks: OwnershipGuard,
+        away: BacklogSealer | None = None,
     ) -> None:
         """``away`` seals what was finished while the daemon was down; None: it was not down."""
         state = keeper.state
@@ -79,10 +79,10 @@ class WalWriter:
         name = generation(claim.generation)
         self.feed = SegmentFeed(name, Position(name, claim.first, 0))
         limit = pair.settings.max_segment_bytes
-        self._preparation = Preparation(self.follower, claim, pair.workers.compressing, clock, limit)
-        self._absence = Absence(away, claim, clock)
-        self._files = FinishedFiles(source.folder, source.format, clock)
-        self._queue: deque[Prepared] = deque()
+        self._preparation = WalEncoder(self.follower, claim, pair.workers.compressing, clock, limit)
+        self._absence = Backlog(away, claim, clock)
+        self._files = FinishedSegments(source.folder, source.format, clock)
+        self._queue: deque[EncodedWalSegment] = deque()
         self._drained = False
         self._skipped = False
         self._noticed: float | None = None
@@ -120,12 +120,13 @@ class WalWriter:
         self._queue.clear()
         self.follower.close()
 
-    def ship(self, going_on: Callable[[], bool]) -> bool:
-        """Ship everything that is there now; whether there was anything. Stops early once ``going_on()`` is false."""
+    def ship(self, should_continue: Callable[[], bool]) -> bool:
+        """Ship everything that is there now; whether there was anything. Stops early once ``should_continue()`` is
+        false."""
         self._drained = self.waiting = False
         shipped, more = False, True
         stale = bool(self._queue) or self._preparation.pending_bytes > 0
-        while (more or self._queue) and going_on():
+        while (more or self._queue) and should_continue():
             more = bool(self._queue) or self._prepare()
             if more:
                 self._checks.check(self._queue[0])
@@ -153,7 +154,7 @@ class WalWriter:
             return False  # sealed log segments follow what is acknowledged
         try:
             prepared = self._absence.next(place, previous, shipped) or self._prepare_run(place, previous, shipped)
-        except UnderWayError:
+        except InProgressError:
             self.waiting = True
             return False
         if prepared is None:
@@ -162,7 +163,7 @@ class WalWriter:
         self._queue.append(prepared)
         return True
 
-    def _prepare_run(self, place: SourcePosition, previous: str, shipped: int) -> Prepared | None:
+    def _prepare_run(self, place: SourcePosition, previous: str, shipped: int) -> EncodedWalSegment | None:
         if self._skipped:
             self._preparation.rewind(place)
             self._skipped = False
@@ -195,7 +196,7 @@ class WalWriter:
         self._acknowledge(prepared)
         return prepared.more
 
-    def _put(self, prepared: Prepared) -> bool:
+    def _put(self, prepared: EncodedWalSegment) -> bool:
         try:
             self._put_object(prepared)
         except ExistsError:
@@ -204,18 +205,18 @@ class WalWriter:
         self._acknowledge(prepared)
         return prepared.more
 
-    def _put_object(self, prepared: Prepared) -> None:
+    def _put_object(self, prepared: EncodedWalSegment) -> None:
         self._pair.client.write_wal_segment(prepared.header.position, prepared.body)
 
-    def _acknowledge(self, prepared: Prepared) -> None:
+    def _acknowledge(self, prepared: EncodedWalSegment) -> None:
         self._queue.popleft()
         self._advance(prepared.start, prepared.header, prepared.digest, prepared.after, prepared.sealed, prepared.size)
         self._tell(prepared.header, prepared.size)
 
-    def _resolve_refusal(self, prepared: Prepared) -> None:
+    def _resolve_refusal(self, prepared: EncodedWalSegment) -> None:
         """The slot is taken: by a successor or another owner (then we are fenced), or by our own earlier put."""
         try:
-            own = adopt_own(self._pair.client, self.follower, self._files, prepared)
+            own = adopt_existing(self._pair.client, self.follower, self._files, prepared)
         except CorruptObjectError as error:
             self._checks.leave_slot(error)
         self._queue.clear()
@@ -278,7 +279,7 @@ class LostObjectsError(LostSegmentError):
     """The replica lost acknowledged objects."""
 
 
-class PutChecks:
+class OwnershipGuard:
     """The checks before each put in one generation. Used by one thread at a time."""
 
     def __init__(
@@ -303,11 +304,11 @@ class PutChecks:
         self._proved_at = self._looked_at = clock.monotonic()
         self._in_doubt = False
 
-    def check(self, prepared: Prepared) -> None:
+    def check(self, prepared: EncodedWalSegment) -> None:
         """Check ownership before ``prepared`` is put. FencedError, DivergedError, StoreError."""
         self._prove_if_due()
         self._look_if_due()
-        self._keep_promise(prepared)
+        self._check_predecessor_end(prepared)
 
     def doubt(self) -> None:
         """A request failed, or the process stood still: before the next put, prove that acknowledged objects are there.
@@ -354,7 +355,7 @@ class PutChecks:
             self._owner.look_for_newer(state)
             self._looked_at = self._clock.monotonic()
 
-    def _keep_promise(self, prepared: Prepared) -> None:
+    def _check_predecessor_end(self, prepared: EncodedWalSegment) -> None:
         """Before a generation reaches the end of its predecessor, check that the log still holds that end.
 
         The log may have been rewound since the claim. Until then readers stay with the predecessor.
@@ -375,7 +376,7 @@ class PutChecks:
 
 
 @dataclass(frozen=True, slots=True)
-class Adopted:
+class AdoptedSegment:
     """A WAL segment of our own that is already in its slot."""
 
     there: WalSegment
@@ -385,7 +386,9 @@ class Adopted:
     """The sealed segment that it stands for, if any."""
 
 
-def adopt_own(client: ReplicaClient, follower: Follower, files: FinishedFiles, prepared: Prepared) -> Adopted:
+def adopt_existing(
+    client: ReplicaClient, follower: Follower, files: FinishedSegments, prepared: EncodedWalSegment
+) -> AdoptedSegment:
     """Return the object in the slot of ``prepared``, if it is our own and the log still holds it. An earlier run put
     it, so it may stand for a sealed segment even if ``prepared`` does not, and the other way round.
 
@@ -406,19 +409,19 @@ def adopt_own(client: ReplicaClient, follower: Follower, files: FinishedFiles, p
         raise DivergedError(key, f"the replica holds {header.file} under this owner's name")
     if header.sealed is not None:
         entry = describe_sealed(client, header)
-        return Adopted(there, _place_behind(files, follower, entry, key), entry)
+        return AdoptedSegment(there, _place_behind(files, follower, entry, key), entry)
     run = follower.read_again(prepared.start, header.length, final=header.final)
     if (run.crc, run.end.crc_total) != (header.crc, header.crc_total) or run.data != there.data():
         raise DivergedError(key, "the replica holds other bytes under this owner's name")
-    return Adopted(there, run.after, None)
+    return AdoptedSegment(there, run.after, None)
 
 
-def _place_behind(files: FinishedFiles, follower: Follower, entry: SnapshotEntry, key: str) -> SourcePosition:
-    """Return where reading of the log continues after a sealed log segment. Raises as ``adopt_own``."""
+def _place_behind(files: FinishedSegments, follower: Follower, entry: SnapshotEntry, key: str) -> SourcePosition:
+    """Return where reading of the log continues after a sealed log segment. Raises as ``adopt_existing``."""
     try:
         with files.open(entry.file) as opened:
             if holds(opened, entry.length, entry.digest):
                 return files.place_behind(entry)
-    except (FileNotFoundError, UnfitError):
+    except (FileNotFoundError, NotSealableError):
         follower.require_segment(entry.file)
     raise DivergedError(key, "the replica holds other bytes under this owner's name")

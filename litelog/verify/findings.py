@@ -162,7 +162,7 @@ class Watch:
     """Called after each object."""
     anomaly: Callable[[Anomaly], None] | None = None
     """Called with each anomaly, when it is found."""
-    may_go_on: Callable[[], bool] | None = None
+    should_continue: Callable[[], bool] | None = None
     """Called after each object. If it returns False, VerifyStoppedError is raised."""
 
 
@@ -213,7 +213,7 @@ class Findings:
 
     def go_on(self) -> None:
         """Raise VerifyStoppedError if the verification is to stop."""
-        if self.watch.may_go_on is not None and not self.watch.may_go_on():
+        if self.watch.should_continue is not None and not self.watch.should_continue():
             raise VerifyStoppedError("the verification was stopped")
 
     def fail(self, error: StoreError) -> None:

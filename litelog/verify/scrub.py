@@ -150,7 +150,7 @@ class Scrub:
             formats=self._formats,
             parallelism=1,
             acknowledged=self._acknowledged(),
-            watch=Watch(may_go_on=lambda: not stop.is_set()),
+            watch=Watch(should_continue=lambda: not stop.is_set()),
             clock=self._clock,
         )
         objects = report.claims + report.snapshots + report.sealed_segments + report.wal_segments

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from litelog.formats import LogFormat, Scan
-    from litelog.objects.frame_table import Marks
+    from litelog.objects.frame_table import ShipTimes
     from litelog.objects.position import Generation, Position
     from litelog.objects.snapshot_entries import SnapshotEntry
     from litelog.objects.wal_segment import WalHeader, WalSegment
@@ -238,7 +238,7 @@ class MarkChecks:
         self._against = against
         self._index = -1
         self._entry: SnapshotEntry | None = None
-        self._marks: Marks | None = None
+        self._marks: ShipTimes | None = None
 
     def judge(self, key: str, header: WalHeader) -> None:
         """Compare a WAL segment's ship time with the mark for its bytes, if they are also sealed.

@@ -12,8 +12,8 @@ from litelog.objects.layout import Fencing
 from litelog.objects.position import generation
 from litelog.restore.execution import restore
 from litelog.restore.history_plan import Target, find_plan
-from litelog.shipping.backlog import FirstContact
-from litelog.shipping.context import Settings, Source, Workers
+from litelog.shipping.backlog import BacklogSealer
+from litelog.shipping.context import Executors, LogSource, Settings
 from litelog.shipping.ownership import Owner
 from litelog.shipping.replica import Replica
 from litelog.shipping.snapshots import find_snapshot
@@ -49,7 +49,7 @@ class Inline(Executor):
         return future
 
 
-INLINE = Workers(Inline(), Inline())
+INLINE = Executors(Inline(), Inline())
 
 
 def find_rooted(store: object) -> Rooted | None:
@@ -72,18 +72,18 @@ class Daemon:
         seed: int = 0,
         takeover: bool = False,
         limit: int = 1 << 20,
-        workers: Workers = INLINE,
+        workers: Executors = INLINE,
         host: str = "here",
         beginning: ObjectStore | None = None,
         settings: Settings | None = None,
         fencing: Fencing = Fencing.REQUIRED,
-        contact: bool = False,
-        source: Source | None = None,
+        backlog_sealer: bool = False,
+        source: LogSource | None = None,
         trials: StoreTrials | None = None,
     ) -> None:
         """``beginning``: the store as generations are begun with it, where that is not ``store`` itself.
         ``trials``: what tries the store before the first claim, where that is done at all.
-        ``contact``: finished log segments go up sealed when a generation begins."""
+        ``backlog_sealer``: finished log segments go up sealed when a generation begins."""
         self.log = log
         self.store = store
         self.beginning = beginning or store
@@ -94,9 +94,9 @@ class Daemon:
         self.host = host
         self.settings = settings or Settings(max_segment_bytes=limit)
         self.workers = workers
-        self.contact = contact
+        self.backlog_sealer = backlog_sealer
         self.trials = trials
-        self.source = source or Source(log.folder, log.format)
+        self.source = source or LogSource(log.folder, log.format)
         self.on_start: Callable[[], None] = lambda: None
         self.acknowledged: list[Shipped] = []
         self.claims: list[Claim] = []
@@ -121,8 +121,8 @@ class Daemon:
             takeover=Takeover(asked=takeover),
             fencing=self.fencing,
             root=find_rooted(self.store),
-            contact=FirstContact(source, beginning, self.workers.compressing, self, self.clock)
-            if self.contact
+            backlog_sealer=BacklogSealer(source, beginning, self.workers.compressing, self, self.clock)
+            if self.backlog_sealer
             else None,
             try_store=None if self.trials is None else self._try_store,
         )
@@ -182,7 +182,7 @@ class Daemon:
 
 def start_sealing(log: LogBuilder, store: ObjectStore, state: str, clock: ManualClock, **more: Any) -> Daemon:
     """A daemon whose finished log segments go up sealed when a generation begins."""
-    return Daemon(log, store, state, clock=clock, contact=True, **more)
+    return Daemon(log, store, state, clock=clock, backlog_sealer=True, **more)
 
 
 # --- what a replica holds

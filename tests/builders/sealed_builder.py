@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from litelog.codec.checksum import crc32c
 from litelog.codec.lz4_frames import compress_frame, content_checksum
 from litelog.formats import Expectation
-from litelog.objects.frame_table import FrameTable, Marks, SealedFrame
+from litelog.objects.frame_table import FrameTable, SealedFrame, ShipTimes
 from litelog.objects.sealed_segment import SealedFooter, encode_footer
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def make_sealed(
         crc=crc32c(data),
         digest=hashlib.sha256(data).hexdigest(),
         previous=previous,
-        marks=Marks(tuple(offset for offset, _ in marks), tuple(time for _, time in marks)),
+        marks=ShipTimes(tuple(offset for offset, _ in marks), tuple(time for _, time in marks)),
         frames=FrameTable.of(frames),
     )
     return footer, b"".join((*bodies, encode_footer(footer)))

@@ -19,7 +19,7 @@ from litelog.errors import StoreError
 from litelog.replicator.task import MAX_DELAY_SECONDS, Phase
 from litelog.replicator.wiring import BEGINNING
 from litelog.shipping.claiming import GRACE_SECONDS
-from litelog.shipping.context import Workers
+from litelog.shipping.context import Executors
 from tests.builders.fault_proxy import Fault
 from tests.builders.independent_reader import read_replica
 from tests.faults.figures import report
@@ -44,9 +44,9 @@ MEAN_DELAY_SECONDS = 5
 
 
 @pytest.fixture
-def workers() -> Iterator[Workers]:
+def workers() -> Iterator[Executors]:
     with ThreadPoolExecutor(2) as compressing, ThreadPoolExecutor(2) as putting:
-        yield Workers(compressing, putting)
+        yield Executors(compressing, putting)
 
 
 def size(bench: Bench) -> int:
@@ -77,7 +77,7 @@ def sit_out(bench: Bench, daemon: Daemon, task: ReplicaTask, seconds: float) -> 
 
 
 @pytest.mark.parametrize("seconds", [600, 7200])
-def test_an_outage_is_sat_out_and_caught_up(bench: Bench, workers: Workers, seconds: int) -> None:
+def test_an_outage_is_sat_out_and_caught_up(bench: Bench, workers: Executors, seconds: int) -> None:
     bench.append()
     daemon = bench.daemon(limit=LIMIT_BYTES, workers=workers)
     bench.sync(daemon)
@@ -124,7 +124,7 @@ def test_an_outage_is_sat_out_and_caught_up(bench: Bench, workers: Workers, seco
 
 
 def test_a_store_that_hangs_leaves_few_large_wal_segments_in_memory(
-    server: S3Server, tmp_path: Path, workers: Workers
+    server: S3Server, tmp_path: Path, workers: Executors
 ) -> None:
     with s3_bench(server, tmp_path, segment_bytes=1 << 30) as bench:
         for _ in range(40):

@@ -43,9 +43,9 @@ import random
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from litelog.system.clock import SystemClock
-from litelog.shipping.backlog import FirstContact
+from litelog.shipping.backlog import BacklogSealer
 from litelog.shipping.ownership import Owner
-from litelog.shipping.context import Source, Workers
+from litelog.shipping.context import LogSource, Executors
 from litelog.stores.registry import open_client, open_format
 from litelog.shipping.replica import Replica
 from litelog.shipping.state import StateFolder
@@ -59,10 +59,11 @@ class Teller:
 
 log, replica, state, seals = sys.argv[1:]
 clock = SystemClock()
-source, client, folder = Source(log, open_format("litelog")), open_client(replica), StateFolder(state, log)
-workers = Workers(ThreadPoolExecutor(1), ThreadPoolExecutor(1))
-contact = FirstContact(source, client, workers.compressing, Teller(), clock) if seals == "seals" else None
-owner = Owner(source, client, folder, clock=clock, random=random.SystemRandom(), host="here", contact=contact)
+source, client, folder = LogSource(log, open_format("litelog")), open_client(replica), StateFolder(state, log)
+workers = Executors(ThreadPoolExecutor(1), ThreadPoolExecutor(1))
+sealer = BacklogSealer(source, client, workers.compressing, Teller(), clock) if seals == "seals" else None
+owner = Owner(source, client, folder, clock=clock, random=random.SystemRandom(), host="here",
+              backlog_sealer=sealer)
 settings = Settings(max_segment_bytes=4096, snapshot_segments=1)
 replica = Replica(source, client, folder, owner, workers, clock, Teller(), settings)
 while replica.sync():

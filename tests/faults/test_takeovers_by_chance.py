@@ -82,7 +82,7 @@ class World:
             store = TurnStore(self.faulty, self.turns)
             state = str(self.folder / f"state{host}")
             settings = Settings(snapshot_segments=1)
-            daemon = Daemon(self.log, store, state, seed=host, takeover=flag, contact=True, settings=settings)
+            daemon = Daemon(self.log, store, state, seed=host, takeover=flag, backlog_sealer=True, settings=settings)
             daemon.on_shipped = lambda event: self._note(event.header.file, event.header.end)
             self.daemons[host] = daemon
         else:
@@ -163,7 +163,7 @@ class World:
         """A last takeover: after it every reader finds all of the log, and no other daemon writes."""
         self.faulty.enabled = False
         self.check()
-        last = Daemon(self.log, self.store, str(self.folder / "last"), seed=99, takeover=True, contact=True)
+        last = Daemon(self.log, self.store, str(self.folder / "last"), seed=99, takeover=True, backlog_sealer=True)
         last.on_shipped = lambda event: self._note(event.header.file, event.header.end)
         while last.sync():
             pass

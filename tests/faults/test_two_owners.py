@@ -132,7 +132,7 @@ class Play:
         if sealing:
             log.roll(2)
             log.roll(1)
-        before = Daemon(log, self.inner, f"{folder}/state0", contact=True) if sealing and owned else None
+        before = Daemon(log, self.inner, f"{folder}/state0", backlog_sealer=True) if sealing and owned else None
         if before is not None:
             before.sync()
             before.close()
@@ -145,7 +145,12 @@ class Play:
             mine.name, mine.next, mine.texts = log.name, log.next, dict(log.texts)
             store: ObjectStore = TurnStore(self.store, self.turns)
             self.logs.append(mine)
-            facts = {"seed": number, "takeover": bool(number) or not owned, "fencing": fencing, "contact": sealing}
+            facts = {
+                "seed": number,
+                "takeover": bool(number) or not owned,
+                "fencing": fencing,
+                "backlog_sealer": sealing,
+            }
             self.daemons.append(Daemon(mine, store, f"{folder}/state{number}", **facts))
             self.fenced.append(False)
             if before is not None and number == 0:

@@ -161,7 +161,7 @@ class Side:
             seed=self.seed,
             takeover=takeover,
             limit=LIMIT,
-            contact=self.seals,
+            backlog_sealer=self.seals,
         )
         self.seed += 2
         self.daemon.acknowledged = self.acknowledged

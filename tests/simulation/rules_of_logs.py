@@ -110,7 +110,7 @@ DELETION = (
         "restores read what was dropped from the generation before",
         Cut(
             "shipping/initial_snapshot",
-            "    older = _find_older(opened) if contact is not None else []\n",
+            "    older = _find_older(opened) if backlog_sealer is not None else []\n",
             "    older: list[SnapshotEntry] = []\n",
         ),
     ),
@@ -137,7 +137,7 @@ LOGS = (
         "log rewound while its daemon was away",
         Cut(
             "shipping/backlog",
-            "if known is not None and holds(opened, known.length, known.digest, going_on):",
+            "if known is not None and holds(opened, known.length, known.digest, raise_if_stopped):",
             "if known is not None:",
         ),
     ),

@@ -65,7 +65,7 @@ def replica(tmp_path_factory: pytest.TempPathFactory) -> Replica:
             values = [random.randbytes(random.randrange(80)) for _ in range(20)]
             writer.append(values, keys=keys, timestamps=stamps if number % 2 else stamps[0])
             if number in (12, 20, 25, 30, *range(34, 40)):
-                daemon = daemon or Daemon(log, store, str(folder / "state"), contact=True, settings=SETTINGS)
+                daemon = daemon or Daemon(log, store, str(folder / "state"), backlog_sealer=True, settings=SETTINGS)
                 while daemon.sync():
                     pass
     assert daemon is not None

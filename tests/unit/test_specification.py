@@ -19,7 +19,7 @@ from litelog.codec.checksum import crc32c
 from litelog.formats.log_format import LogFormat
 from litelog.objects import wal_segment
 from litelog.objects.claim import Claim
-from litelog.objects.frame_table import FrameTable, Marks
+from litelog.objects.frame_table import FrameTable, ShipTimes
 from litelog.objects.layout import wal_key
 from litelog.objects.sealed_segment import SealedFooter
 from litelog.objects.snapshot import Snapshot
@@ -149,7 +149,7 @@ OBJECTS = "litelog/objects/README.md"
         (OBJECTS, "### Header", {"version", *WalHeader.__slots__}),
         (OBJECTS, "### Footer document", set(SealedFooter.__slots__)),
         (OBJECTS, "### Frame table", set(FrameTable.of([]).to_json())),
-        (OBJECTS, "### Marks", set(Marks((0,), (0,)).to_json())),
+        (OBJECTS, "### Marks", set(ShipTimes((0,), (0,)).to_json())),
         (OBJECTS, "## Snapshot", {"version", *Snapshot.__slots__}),
         (OBJECTS, "### Snapshot entries", set(write_entries([]))),
         ("litelog/formats/README.md", "## The contract", members(LogFormat)),

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from litelog.formats import Commit, LogFormat, Scan
     from litelog.objects.claim import Claim
-    from litelog.objects.frame_table import Marks
+    from litelog.objects.frame_table import ShipTimes
     from litelog.objects.position import Position
     from litelog.objects.sealed_segment import SealedFooter
     from litelog.objects.snapshot_entries import SnapshotEntry
@@ -97,7 +97,7 @@ class StandInLookup:
     def all_commits(self, entry: SnapshotEntry, why: CorruptionError) -> Iterator[Commit]:
         return self._inner.all_commits(entry, why)
 
-    def marks(self, entry: SnapshotEntry) -> Marks:
+    def marks(self, entry: SnapshotEntry) -> ShipTimes:
         return self._inner.marks(entry)
 
     def _header(self, position: Position) -> WalHeader:

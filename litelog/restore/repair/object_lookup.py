@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from litelog.errors import CorruptionError, NotFoundError, ReplicaGapError, UnknownVersionError
 from litelog.formats import Expectation
 from litelog.objects import wal_segment
-from litelog.objects.frame_table import Marks
+from litelog.objects.frame_table import ShipTimes
 from litelog.objects.layout import wal_key
 from litelog.objects.position import generation
 from litelog.objects.sealed_decoding import decode_run
@@ -54,7 +54,7 @@ class Lookup(Protocol):
     def all_commits(self, entry: SnapshotEntry, why: CorruptionError) -> Iterator[Commit]:
         """Yield what other sources have of the commits of a damaged sealed segment; then raise ``why``."""
 
-    def marks(self, entry: SnapshotEntry) -> Marks:
+    def marks(self, entry: SnapshotEntry) -> ShipTimes:
         """When a log segment was shipped, from its WAL segments if its sealed segment is damaged."""
 
 
@@ -115,12 +115,12 @@ class ReplicaLookup:
         except NoDonorError:
             raise why from None
 
-    def marks(self, entry: SnapshotEntry) -> Marks:
+    def marks(self, entry: SnapshotEntry) -> ShipTimes:
         try:
             return self.footer(entry).marks
         except (CorruptionError, UnknownVersionError):
             headers = [header for header in self._substitutes.wal_headers(entry) if header.length]
-            marks = Marks(tuple(header.end for header in headers), tuple(header.shipped for header in headers))
+            marks = ShipTimes(tuple(header.end for header in headers), tuple(header.shipped for header in headers))
             if not headers or headers[0].offset or marks.offsets[-1] != entry.length:
                 raise
             return marks

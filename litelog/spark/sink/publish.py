@@ -17,7 +17,7 @@ from litelog.formats import Expectation
 from litelog.formats.litelog import LitelogFormat, segment_name
 from litelog.objects import snapshot as snapshots
 from litelog.objects.claim import Claim, Relation
-from litelog.objects.frame_table import Marks
+from litelog.objects.frame_table import ShipTimes
 from litelog.objects.position import Position, generation, new_generation
 from litelog.objects.sealed_decoding import decode_run
 from litelog.objects.sealed_encoding import FinishedSegment, Sealing
@@ -237,7 +237,7 @@ def _seal_shipped(
         crc=last.crc_total,
         previous="",
         shipped=clock.now(),
-        marks=Marks(tuple(header.end for header in grown), tuple(header.shipped for header in grown)),
+        marks=ShipTimes(tuple(header.end for header in grown), tuple(header.shipped for header in grown)),
         expect=Expectation(follows),
     )
     sealing = Sealing(segment, WalBytes(client, name, index).read, LitelogFormat())

@@ -27,7 +27,7 @@ from litelog.log.truncation import LocalSegment, Truncation, TruncationPolicy, p
 from litelog.log.writer import LogWriter
 from litelog.objects.snapshot import Snapshot
 from litelog.objects.snapshot_entries import SnapshotEntry
-from litelog.shipping.context import Settings, Source
+from litelog.shipping.context import LogSource, Settings
 from litelog.shipping.source_truncation import PATIENCE_SECONDS, LogTruncator, ReplicatedNotes
 from replica_clients.memory import MemoryStore
 from tests.builders.daemon_builder import Daemon
@@ -249,7 +249,7 @@ def test_a_set_that_cannot_be_read_is_made_anew_with_the_id_that_its_replicas_sh
     log = make_log(tmp_path / "log", "lines")
     log.roll(2)
     replicas = ReplicaSet(place)
-    source = Source(log.folder, log.format, replicas.agree_on_log_id)
+    source = LogSource(log.folder, log.format, replicas.agree_on_log_id)
     replicas.add("a", "memory://a")
     daemon = Daemon(log, MemoryStore("a"), os.path.join(place, "a"), source=source)
     daemon.sync()
@@ -365,7 +365,7 @@ def daemons(
         daemon = Daemon(
             log, store, os.path.join(state, f"r{number}"), clock=clock, settings=Settings(snapshot_segments=1)
         )
-        truncator = LogTruncator(Source(log.folder, log.format), replicas, policy, clock)
+        truncator = LogTruncator(LogSource(log.folder, log.format), replicas, policy, clock)
         daemon.replica.on_replicated = truncator.run
         made.append(daemon)
     return log, made, stores
@@ -474,7 +474,7 @@ def test_what_keeps_a_log_from_being_truncated_is_told_once(log, state, caplog):
 
     replica(log, state, s10={"crc": 1})
     replicas = ReplicaSet(log_state_folder(state, log))
-    truncator = LogTruncator(Source(log, LitelogFormat()), replicas, SMALL, ManualClock())
+    truncator = LogTruncator(LogSource(log, LitelogFormat()), replicas, SMALL, ManualClock())
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
             truncator.run()
@@ -493,7 +493,7 @@ class Blocked:
         self.replicas = ReplicaSet(log_state_folder(state, log))
         replica(log, state, "there")
         self.replicas.add("gone", "memory://gone")
-        self.truncator = LogTruncator(Source(log, LitelogFormat()), self.replicas, policy, self.clock)
+        self.truncator = LogTruncator(LogSource(log, LitelogFormat()), self.replicas, policy, self.clock)
         self.truncator.attend("there")
 
 

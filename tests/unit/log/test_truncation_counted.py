@@ -19,7 +19,7 @@ from litelog.objects.position import generation
 from litelog.reading.replica_reader import ReplicaReader
 from litelog.restore.execution import restore
 from litelog.restore.history_plan import Target, find_plan
-from litelog.shipping.context import Settings, Source
+from litelog.shipping.context import LogSource, Settings
 from litelog.shipping.snapshots import find_snapshot
 from litelog.shipping.source_truncation import LogTruncator
 from litelog.stores.object_store import ObjectReplicaClient
@@ -52,15 +52,24 @@ class Place:
         self.daemons: list[Daemon] = []
         self.log.roll(3)
 
-    def start(self, policy: TruncationPolicy | None = SMALL, *, contact: bool = True, number: int = -1) -> Daemon:
+    def start(
+        self, policy: TruncationPolicy | None = SMALL, *, backlog_sealer: bool = True, number: int = -1
+    ) -> Daemon:
         number = len(self.daemons) if number < 0 else number
         store = MemoryStore(f"store{number}")
         self.replicas.add(f"r{number}", store.url)
         log, name = self.log, os.path.join(self.replicas.folder, f"r{number}")
         settings = Settings(snapshot_segments=1)
-        source = Source(log.folder, log.format, first_sequence=self.numbering.beginning)
+        source = LogSource(log.folder, log.format, first_sequence=self.numbering.beginning)
         daemon = Daemon(
-            log, store, name, clock=self.clock, seed=number, settings=settings, contact=contact, source=source
+            log,
+            store,
+            name,
+            clock=self.clock,
+            seed=number,
+            settings=settings,
+            backlog_sealer=backlog_sealer,
+            source=source,
         )
         truncator = LogTruncator(source, self.replicas, policy, self.clock)
         daemon.on_start = lambda: setattr(daemon.replica, "on_replicated", truncator.run)
@@ -109,9 +118,9 @@ def place(tmp_path: Path, request: pytest.FixtureRequest) -> Place:
     return Place(tmp_path, request.param)
 
 
-@pytest.mark.parametrize("contact", [False, True])
-def test_log_and_replicas_agree_on_every_number_after_each_truncation_in_one_generation(place, contact):
-    daemons = [place.start(contact=contact), place.start(contact=contact)]
+@pytest.mark.parametrize("backlog_sealer", [False, True])
+def test_log_and_replicas_agree_on_every_number_after_each_truncation_in_one_generation(place, backlog_sealer):
+    daemons = [place.start(backlog_sealer=backlog_sealer), place.start(backlog_sealer=backlog_sealer)]
     for _ in range(6):
         place.grow(2)
         place.expect()
@@ -193,13 +202,13 @@ def test_a_restore_holds_what_was_truncated_too(place, tmp_path):
     assert {path.name: path.read_bytes() for path in (tmp_path / "out").glob("app.*")} == place.log.texts
 
 
-@pytest.mark.parametrize("contact", [False, True])
-def test_a_generation_that_begins_after_a_truncation_counts_on(place, contact):
+@pytest.mark.parametrize("backlog_sealer", [False, True])
+def test_a_generation_that_begins_after_a_truncation_counts_on(place, backlog_sealer):
     """Of a replica that is new, and of one whose state was lost."""
-    first = place.start(contact=contact)
+    first = place.start(backlog_sealer=backlog_sealer)
     place.grow(5)
     kept = place.local()
-    place.start(contact=contact)
+    place.start(backlog_sealer=backlog_sealer)
     for daemon in place.daemons:
         daemon.sync()
     place.log.append(1)
@@ -218,7 +227,9 @@ def test_a_generation_that_begins_after_a_truncation_counts_on(place, contact):
     assert place.local()[0][0] > before  # both count alike, so it goes on
     whole = place.flat([(0, b"")], b"".join(data for _, data in sorted(place.log.texts.items())))
     again = place.flat(place.replicated(first))
-    assert again == whole[0 if contact else start :]  # what the source has dropped is referred to where it is sealed
+    assert (
+        again == whole[0 if backlog_sealer else start :]
+    )  # what the source has dropped is referred to where it is sealed
 
 
 def test_a_rewind_after_a_truncation_keeps_the_numbers_of_what_stays(place):

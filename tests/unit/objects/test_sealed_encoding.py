@@ -19,7 +19,7 @@ from litelog.codec.checksum import crc32c
 from litelog.errors import CorruptCommitError, DivergedError, NotFoundError, SequenceGapError, SourceError
 from litelog.formats import MAX_COMMIT_BYTES, Expectation, FinishedTail
 from litelog.formats.litelog import LitelogFormat
-from litelog.objects.frame_table import Marks
+from litelog.objects.frame_table import ShipTimes
 from litelog.objects.layout import sealed_key
 from litelog.objects.position import Generation
 from litelog.objects.sealed_encoding import AHEAD, Sealing
@@ -145,13 +145,13 @@ def test_the_largest_commit_is_sealed(tmp_path: Path) -> None:
 
 def test_an_object_knows_when_its_bytes_were_shipped(tmp_path: Path) -> None:
     log = built(tmp_path, "lines", [100] * 10)
-    marks = Marks((101, 505), (SHIPPED - 9, SHIPPED - 5))
+    marks = ShipTimes((101, 505), (SHIPPED - 9, SHIPPED - 5))
     covered = footer_of(KEY, b"".join(sealing(log, marks=marks))).marks
-    assert covered == Marks((101, 505, 1010), (SHIPPED - 9, SHIPPED - 5, SHIPPED))
-    whole = Marks((101, 1010), (SHIPPED - 9, SHIPPED - 5), exact=False)
+    assert covered == ShipTimes((101, 505, 1010), (SHIPPED - 9, SHIPPED - 5, SHIPPED))
+    whole = ShipTimes((101, 1010), (SHIPPED - 9, SHIPPED - 5), exact=False)
     assert footer_of(KEY, b"".join(sealing(log, marks=whole))).marks == whole
     assert footer_of(KEY, b"".join(sealing(log))).shipped == (SHIPPED, SHIPPED)
-    ahead = Marks((101,), (SHIPPED + 7,))  # a clock that went back makes no mark go back
+    ahead = ShipTimes((101,), (SHIPPED + 7,))  # a clock that went back makes no mark go back
     assert footer_of(KEY, b"".join(sealing(log, marks=ahead))).marks.times == (SHIPPED + 7, SHIPPED + 7)
 
 

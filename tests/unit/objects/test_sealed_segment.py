@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from litelog.codec.checksum import crc32c
 from litelog.codec.lz4_frames import MAX_FRAME_BYTES, compress_frames, decompress_frames, skippable_frame
 from litelog.errors import CorruptionError, CorruptObjectError, ExitCode, UnknownVersionError
-from litelog.objects.frame_table import MAX_RUN_BYTES, FrameTable, Marks, SealedFrame
+from litelog.objects.frame_table import MAX_RUN_BYTES, FrameTable, SealedFrame, ShipTimes
 from litelog.objects.layout import sealed_key
 from litelog.objects.position import Generation
 from litelog.objects.sealed_decoding import check_run, decode_frame, decode_run
@@ -89,7 +89,7 @@ def large_footer(count: int, marks: int, frame_bytes: int = 1 << 20) -> SealedFo
         crc=5,
         digest="0f" * 32,
         previous="",
-        marks=Marks(offsets, times),
+        marks=ShipTimes(offsets, times),
         frames=FrameTable.of(frames),
     )
 
@@ -228,7 +228,7 @@ def test_what_is_encoded_is_decoded(steps: list[tuple[int, int]], exact: bool, f
         times.append(times[-1] + time)
     length = offsets[-1]
     base = large_footer(1, 1, length)
-    marks = Marks(tuple(offsets[1:]), tuple(times[1:]), exact)
+    marks = ShipTimes(tuple(offsets[1:]), tuple(times[1:]), exact)
     footer = replace(base, marks=marks, file=file, index=index)
     body = bytes(footer.data_bytes) + encode_footer(footer)
     assert decode_footer(footer.key, body, len(body)) == footer

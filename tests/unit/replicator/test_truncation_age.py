@@ -15,7 +15,7 @@ from litelog.replicator import Replicator
 from litelog.replicator.background import Truncations
 from litelog.replicator.run_state import Course
 from litelog.replicator.task import ReplicaTask
-from litelog.shipping.context import Settings, Source
+from litelog.shipping.context import LogSource, Settings
 from litelog.shipping.source_truncation import LogTruncator
 from replica_clients.memory import MemoryStore
 from tests.builders.daemon_builder import Daemon
@@ -45,7 +45,7 @@ class Idle:
         replicas.add("r", self.store.url)
         settings = Settings(snapshot_segments=1)
         self.daemon = Daemon(self.log, self.store, os.path.join(state, "r"), clock=self.clock, settings=settings)
-        self.truncator = LogTruncator(Source(self.log.folder, self.log.format), replicas, policy, self.clock)
+        self.truncator = LogTruncator(LogSource(self.log.folder, self.log.format), replicas, policy, self.clock)
         self.daemon.replica.on_replicated = self.truncator.run
         for _ in range(6):
             self.log.roll(2)

@@ -70,7 +70,7 @@ class Owners:
             takeover=takeover,
             settings=settings,
             fencing=Fencing.ISOLATED,
-            contact=True,
+            backlog_sealer=True,
         )
 
     def live(self, daemons: list[Daemon], hours: int, keep: int | None = None) -> None:

@@ -12,7 +12,7 @@ import pytest
 from litelog.errors import StoreError
 from litelog.objects.layout import parse_claim, parse_sealed, parse_snapshot, parse_wal
 from litelog.shipping.archive_state import Covered
-from litelog.shipping.cleanup import delete_covered
+from litelog.shipping.cleanup import delete_covered_wal
 from litelog.shipping.context import Settings
 from litelog.stores.object_store import ObjectReplicaClient
 from replica_clients.memory import MemoryStore
@@ -178,7 +178,7 @@ def test_a_generation_that_ended_keeps_its_last_wal_segment_and_its_terminal(
     Daemon(log, store, str(tmp_path / "other"), clock=clock, seed=1, takeover=True).sync()
     mine = [key for key in keys(store) if daemon.generation in key]
     everything = Covered(daemon.generation, 99, 0.0)
-    deleted, done = delete_covered(ObjectReplicaClient(store.inner), everything, lambda: True)
+    deleted, done = delete_covered_wal(ObjectReplicaClient(store.inner), everything, lambda: True)
     assert (deleted, done) == (len(mine) - 2, True)
     assert [key for key in keys(store) if daemon.generation in key] == mine[-2:]
 

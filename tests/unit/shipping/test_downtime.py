@@ -342,7 +342,7 @@ def test_a_state_that_is_set_back_adopts_finals_as_wal_segments_and_wal_segments
     before = {key: body for key, body in objects(store).items() if parse_wal(key) is not None}
     again = start_sealing(log, store, state + ".old", clock)
     if not rolled:
-        again.owner.contact = None  # one that never seals at once
+        again.owner.backlog_sealer = None  # one that never seals at once
     again.sync()
     assert again.generation == name
     assert {key: body for key, body in objects(store).items() if parse_wal(key) is not None} == before
@@ -414,7 +414,7 @@ def test_a_final_of_other_bytes_than_the_log_has_now_is_not_adopted(
     rewrite(log, set(log.files()) - names)
     again = start_sealing(log, store, state + ".old", clock)
     if not seals:
-        again.owner.contact = None
+        again.owner.backlog_sealer = None
     again.sync()
     assert again.generation > name
     assert again.claims[-1].relation == "diverged"

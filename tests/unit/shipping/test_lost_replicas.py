@@ -227,18 +227,18 @@ def test_a_main_loop_that_stood_still_doubts_every_replica(tmp_path: Path, log: 
 
 @pytest.mark.parametrize("which", ["first", "middle", "last", "of an earlier log segment", "two", "snapshot"])
 @pytest.mark.parametrize("how", ["failure", "restart", "crash"])
-@pytest.mark.parametrize("contact", [False, True])
+@pytest.mark.parametrize("backlog_sealer", [False, True])
 def test_an_acknowledged_object_that_a_store_lost_is_shipped_again(
     log: LogBuilder,
     state: str,
     tmp_path: Path,
     which: str,
     how: str,
-    contact: bool,
+    backlog_sealer: bool,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     store = FaultyStore(MemoryStore("test"))
-    daemon = Daemon(log, store, state, contact=contact, settings=Settings(snapshot_segments=99))
+    daemon = Daemon(log, store, state, backlog_sealer=backlog_sealer, settings=Settings(snapshot_segments=99))
     for number in range(9):
         log.append(1) if number % 3 else log.roll(1)
         daemon.sync()
@@ -316,7 +316,7 @@ def test_a_lost_snapshot_is_said_once_and_all_is_described_anew(
     log: LogBuilder, state: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock, store = ManualClock(), Bounded(MemoryStore("test"))
-    daemon = Daemon(log, store, state, clock=clock, contact=True, settings=Settings(snapshot_interval=60))
+    daemon = Daemon(log, store, state, clock=clock, backlog_sealer=True, settings=Settings(snapshot_interval=60))
     daemon.sync()
     name = daemon.generation
     store.delete([key for key in objects(store) if parse_snapshot(key) is not None])
@@ -348,7 +348,7 @@ def test_the_newest_snapshots_are_lost_and_the_log_is_restored(
 ) -> None:
     clock, store = ManualClock(), MemoryStore("test")
     settings = Settings(snapshot_segments=1, wal_retention=1)
-    daemon = Daemon(log, store, state, clock=clock, contact=True, settings=settings)
+    daemon = Daemon(log, store, state, clock=clock, backlog_sealer=True, settings=settings)
     for _ in range(4):
         daemon.sync()
         log.roll(2)
@@ -391,7 +391,7 @@ def newest_wal(store: ObjectStore) -> str:
     ],
 )
 @pytest.mark.parametrize("last", ["open", "first", "final"])
-@pytest.mark.parametrize("contact", [False, True])
+@pytest.mark.parametrize("backlog_sealer", [False, True])
 def test_a_damaged_header_of_the_newest_wal_segment_is_no_end(
     log: LogBuilder,
     state: str,
@@ -399,12 +399,12 @@ def test_a_damaged_header_of_the_newest_wal_segment_is_no_end(
     kind: str,
     how: str,
     last: str,
-    contact: bool,
+    backlog_sealer: bool,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """The owner knows where its generation ended, which nobody else can tell any more."""
     store = FaultyStore(MemoryStore("test"))
-    daemon = Daemon(log, store, state, contact=contact, settings=Settings(snapshot_segments=99))
+    daemon = Daemon(log, store, state, backlog_sealer=backlog_sealer, settings=Settings(snapshot_segments=99))
     for number in range(6):
         log.append(1) if number % 3 else log.roll(1)
         daemon.sync()
@@ -450,7 +450,7 @@ def test_a_generation_that_begins_after_one_without_a_readable_end_begins_after_
     log: LogBuilder, state: str, tmp_path: Path, last: str, puts: int
 ) -> None:
     store = FaultyStore(MemoryStore("test"))
-    daemon = Daemon(log, store, state, contact=True)
+    daemon = Daemon(log, store, state, backlog_sealer=True)
     daemon.sync()
     log.append(1)
     daemon.sync()
@@ -566,7 +566,7 @@ def test_after_a_hole_that_nothing_can_fill_the_rest_is_restored_and_the_loss_is
 ) -> None:
     clock, store = ManualClock(), FaultyStore(MemoryStore("test"))
     settings = Settings(snapshot_segments=1, wal_retention=1)
-    daemon = Daemon(log, store, state, clock=clock, contact=True, settings=settings)
+    daemon = Daemon(log, store, state, clock=clock, backlog_sealer=True, settings=settings)
     for _ in range(7):
         daemon.sync()
         log.roll(2)
@@ -597,7 +597,7 @@ def test_what_only_the_replica_holds_stays_in_what_is_restored_after_another_los
     log: LogBuilder, state: str, tmp_path: Path
 ) -> None:
     clock, store = ManualClock(), FaultyStore(MemoryStore("test"))
-    daemon = Daemon(log, store, state, clock=clock, contact=True, settings=Settings(snapshot_segments=2))
+    daemon = Daemon(log, store, state, clock=clock, backlog_sealer=True, settings=Settings(snapshot_segments=2))
     for _ in range(7):
         daemon.sync()
         log.roll(2)

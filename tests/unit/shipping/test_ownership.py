@@ -33,7 +33,7 @@ from litelog.shipping.claiming import (
     SucceededError,
     require_newest,
 )
-from litelog.shipping.context import Source
+from litelog.shipping.context import LogSource
 from litelog.shipping.state import ReplicaState, StateError, StateFolder
 from litelog.stores.object_store import ObjectReplicaClient
 from replica_clients.memory import MemoryStore
@@ -131,7 +131,7 @@ def test_a_generation_holds_one_format_whatever_the_configuration_comes_to_say(
     before = objects(store)
     log.append(1)
     for other in (LinesFormat(), RawFormat()):
-        changed = Daemon(log, store, state, source=Source(log.folder, other))
+        changed = Daemon(log, store, state, source=LogSource(log.folder, other))
         with pytest.raises(OtherLogError, match=f"of format litelog, not one of format {other.name}"):
             changed.sync()
         changed.close()
@@ -147,7 +147,7 @@ def test_a_pattern_that_means_other_files_begins_a_generation_of_these(
     log = make_log(tmp_path / "log", "lines")
     log.roll(3)
     log.write(b"another log's\n", "sys.000000")
-    apps = Source(log.folder, LinesFormat("app.*"))
+    apps = LogSource(log.folder, LinesFormat("app.*"))
     daemon = Daemon(log, store, state, source=apps)
     daemon.sync()
     daemon.close()
@@ -158,7 +158,7 @@ def test_a_pattern_that_means_other_files_begins_a_generation_of_these(
         place = known.place
         kept.save(replace(known, place=SourcePosition(place.index + 1, "", place.file, place.offset)))
         kept.close()
-    daemon = Daemon(log, store, state, source=Source(log.folder, LinesFormat("sys.*")))
+    daemon = Daemon(log, store, state, source=LogSource(log.folder, LinesFormat("sys.*")))
     daemon.sync()
     old, new = read_replica(store).values()
     assert old.terminal is not None
@@ -271,7 +271,7 @@ def test_a_takeover_while_the_log_is_truncated_continues_with_all_that_the_repli
     log.roll(2)
     log.roll(2)
     whole = log.files()
-    Daemon(log, store, state, contact=True).sync()
+    Daemon(log, store, state, backlog_sealer=True).sync()
 
     class Truncating(CountingStore):
         def put(self, key: str, body: object, *, create_only: bool = True) -> None:
@@ -279,7 +279,7 @@ def test_a_takeover_while_the_log_is_truncated_continues_with_all_that_the_repli
                 log.delete(truncated)
             super().put(key, body, create_only=create_only)  # type: ignore[arg-type]
 
-    Daemon(log, Truncating(store), state + ".other", seed=1, takeover=True, contact=True).sync()
+    Daemon(log, Truncating(store), state + ".other", seed=1, takeover=True, backlog_sealer=True).sync()
     *_, new = read_replica(store).values()
     assert new.claim["relation"] == "continues"
     assert new.files() == whole

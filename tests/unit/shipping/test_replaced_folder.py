@@ -89,12 +89,14 @@ def test_log_segments_before_the_first_that_a_replica_had_are_shipped(
     store = MemoryStore("test")
     shutil.copytree(log.folder, tmp_path / "copy")
     log.delete(next(iter(log.files())))
-    daemon = Daemon(log, store, str(tmp_path / "state"), contact=True, settings=SETTINGS)
+    daemon = Daemon(log, store, str(tmp_path / "state"), backlog_sealer=True, settings=SETTINGS)
     daemon.sync()
     replace_folder(log, tmp_path / "copy")
     if takeover:
         daemon.close()
-        daemon = Daemon(log, store, str(tmp_path / "other"), takeover=True, contact=True, settings=SETTINGS, seed=1)
+        daemon = Daemon(
+            log, store, str(tmp_path / "other"), takeover=True, backlog_sealer=True, settings=SETTINGS, seed=1
+        )
     daemon.sync()
     assert len(log.files()) == 4
     assert restored(store, tmp_path / "out", log.format) == log.files()
@@ -110,7 +112,7 @@ def test_a_sealed_segment_whose_records_have_other_numbers_now_is_sealed_again(t
     for _ in range(4):
         log.roll(3)
     store = MemoryStore("test")
-    daemon = Daemon(log, store, str(tmp_path / "state"), contact=True, settings=SETTINGS)
+    daemon = Daemon(log, store, str(tmp_path / "state"), backlog_sealer=True, settings=SETTINGS)
     daemon.sync()
     first = next(iter(log.files()))
     log.replace(log.files()[first] + b"more\n", first)

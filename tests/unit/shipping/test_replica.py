@@ -17,7 +17,7 @@ from litelog.errors import CorruptionError, FencedError, OtherLogError, SourceMi
 from litelog.objects import wal_segment
 from litelog.objects.layout import wal_key
 from litelog.shipping.claiming import GRACE_SECONDS
-from litelog.shipping.context import Workers
+from litelog.shipping.context import Executors
 from litelog.shipping.state import StateFolder
 from replica_clients.memory import MemoryStore
 from tests.builders.daemon_builder import Daemon, held
@@ -292,14 +292,14 @@ def test_a_retry_sends_the_same_bytes(log: LogBuilder, state: str) -> None:
 
 
 @pytest.fixture
-def threads() -> Iterator[Workers]:
+def threads() -> Iterator[Executors]:
     with ThreadPoolExecutor(2) as compressing, ThreadPoolExecutor(2) as putting:
-        yield Workers(compressing, putting)
+        yield Executors(compressing, putting)
 
 
 @pytest.mark.parametrize("fault", [Fault.BEFORE, Fault.AFTER])
 def test_a_failed_put_beside_which_the_next_was_made_loses_nothing(
-    log: LogBuilder, store: MemoryStore, state: str, threads: Workers, fault: Fault
+    log: LogBuilder, store: MemoryStore, state: str, threads: Executors, fault: Fault
 ) -> None:
     faulty = FaultyStore(store)
     daemon = Daemon(log, faulty, state, limit=8192, workers=threads)

@@ -116,7 +116,7 @@ def check(daemon: Daemon, store: FileStore) -> None:
     client = ObjectReplicaClient(store)
     log_format = daemon.log.format
     found = check_replica(
-        store, client, lambda: daemon.replica.known, 0, formats=lambda _: log_format, may_go_on=lambda: True
+        store, client, lambda: daemon.replica.known, 0, formats=lambda _: log_format, should_continue=lambda: True
     )
     if found is not None:
         daemon.replica.repair([anomaly.key for anomaly in found.anomalies])
@@ -134,7 +134,9 @@ class Rounds:
             snapshot_segments=self.random.choice([1, 3]), wal_retention=self.random.choice([1.0, 3600.0])
         )
         state = str(folder / "state")
-        self.daemon = Daemon(self.log, self.store, state, clock=self.clock, contact=True, settings=settings, seed=seed)
+        self.daemon = Daemon(
+            self.log, self.store, state, clock=self.clock, backlog_sealer=True, settings=settings, seed=seed
+        )
         self.daemon.sync()
         self.met: Counter[str] = Counter()
 

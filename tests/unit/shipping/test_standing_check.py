@@ -44,7 +44,7 @@ def daemon(log: LogBuilder, store: CountingStore, tmp_path: Path) -> Daemon:
     """A daemon that has shipped log segments which a snapshot names, and WAL segments since."""
     clock = ManualClock()
     settings = Settings(snapshot_segments=2, wal_retention=1)
-    made = Daemon(log, store, str(tmp_path / "state"), clock=clock, contact=True, settings=settings)
+    made = Daemon(log, store, str(tmp_path / "state"), clock=clock, backlog_sealer=True, settings=settings)
     for _ in range(5):
         made.sync()
         log.roll(2)
@@ -57,11 +57,16 @@ def daemon(log: LogBuilder, store: CountingStore, tmp_path: Path) -> Daemon:
     return made
 
 
-def check(daemon: Daemon, number: int = 0, may_go_on: Callable[[], bool] = lambda: True) -> Found:
+def check(daemon: Daemon, number: int = 0, should_continue: Callable[[], bool] = lambda: True) -> Found:
     store = daemon.store
     client, log_format = ObjectReplicaClient(store), daemon.log.format
     found = check_replica(
-        store, client, lambda: daemon.replica.known, number, formats=lambda _: log_format, may_go_on=may_go_on
+        store,
+        client,
+        lambda: daemon.replica.known,
+        number,
+        formats=lambda _: log_format,
+        should_continue=should_continue,
     )
     assert found is not None
     return found
@@ -89,7 +94,12 @@ def test_a_sound_replica_costs_one_listing_and_every_object_is_read_in_its_turn(
     client, log_format = ObjectReplicaClient(watched), daemon.log.format
     for number in range(ROUNDS):
         made = check_replica(
-            watched, client, lambda: daemon.replica.known, number, formats=lambda _: log_format, may_go_on=lambda: True
+            watched,
+            client,
+            lambda: daemon.replica.known,
+            number,
+            formats=lambda _: log_format,
+            should_continue=lambda: True,
         )
         assert made == found
     assert set(opened) == set(held)
@@ -158,7 +168,12 @@ def test_what_a_writer_does_meanwhile_is_no_anomaly(
     client, log_format = ObjectReplicaClient(busy), log.format
     for number in range(5):
         found = check_replica(
-            busy, client, lambda: daemon.replica.known, number, formats=lambda _: log_format, may_go_on=lambda: True
+            busy,
+            client,
+            lambda: daemon.replica.known,
+            number,
+            formats=lambda _: log_format,
+            should_continue=lambda: True,
         )
         assert found is not None
         assert named(found) == []
@@ -166,7 +181,7 @@ def test_what_a_writer_does_meanwhile_is_no_anomaly(
 
 def test_it_ends_when_it_is_told_to_and_says_nothing_of_another_replica(daemon: Daemon, store: CountingStore) -> None:
     with pytest.raises(VerifyStoppedError):
-        check(daemon, may_go_on=lambda: False)
+        check(daemon, should_continue=lambda: False)
     for key in list(objects(store)):
         store.delete([key])
     with pytest.raises(ReplicaUnavailableError):
@@ -223,7 +238,7 @@ def test_an_owner_that_has_not_begun_has_nothing_to_check(
     fresh = Daemon(log, store, str(tmp_path / "other"))
     client, log_format = ObjectReplicaClient(store), log.format
     found = check_replica(
-        store, client, lambda: fresh.replica.known, 0, formats=lambda _: log_format, may_go_on=lambda: True
+        store, client, lambda: fresh.replica.known, 0, formats=lambda _: log_format, should_continue=lambda: True
     )
     assert (found, store.total()) == (None, 0)
 

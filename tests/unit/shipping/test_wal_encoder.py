@@ -14,7 +14,7 @@ from litelog.log.writer import LogWriter
 from litelog.objects import wal_segment
 from litelog.objects.layout import wal_key
 from litelog.replicator import Replicator
-from litelog.shipping.context import Source, Workers
+from litelog.shipping.context import Executors, LogSource
 from litelog.stores.object_store import ObjectReplicaClient
 from litelog.stores.registry import open_client, open_format
 from replica_clients.memory import MemoryStore
@@ -65,7 +65,7 @@ def test_runs_made_ahead_are_the_log_in_order(tmp_path: Path, segment_bytes: int
     """All of it in one turn of a daemon that is there: what is finished while none is goes up sealed."""
     folder, store = str(tmp_path / "log"), MemoryStore()
     with ThreadPoolExecutor(2) as compressing, ThreadPoolExecutor(2) as putting:
-        source, workers = Source(folder, open_format("litelog")), Workers(compressing, putting)
+        source, workers = LogSource(folder, open_format("litelog")), Executors(compressing, putting)
         with LogWriter(folder, segment_bytes=segment_bytes) as writer:
             writer.append(b"first")
             daemon = Daemon(None, store, str(tmp_path / "state"), limit=LIMIT, source=source, workers=workers)

@@ -157,7 +157,7 @@ def test_a_commit_that_was_sealed_as_several_frames_is_read_whole(count: int, tm
     log.next += len(large)
     log.append(1)
     log.roll(1)
-    daemon = Daemon(log, store, str(tmp_path / "state"), contact=True)
+    daemon = Daemon(log, store, str(tmp_path / "state"), backlog_sealer=True)
     daemon.sync()
     (event,) = daemon.sealed_events
     footer, _ = read_sealed_footer(ObjectReplicaClient(store), generation(daemon.generation), event.entry.index)

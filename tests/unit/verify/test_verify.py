@@ -788,13 +788,13 @@ def test_a_format_that_is_not_installed_is_said():
 def test_it_can_be_stopped():
     left = 5
 
-    def may_go_on():
+    def should_continue():
         nonlocal left
         left -= 1
         return left > 0
 
     with pytest.raises(VerifyStoppedError):
-        verified(everything().store, watch=Watch(may_go_on=may_go_on))
+        verified(everything().store, watch=Watch(should_continue=should_continue))
     assert left == 0
 
 
@@ -934,7 +934,7 @@ def test_log_segments_that_are_removed_while_they_are_compared_are_older_ones(se
                 (log / segment.name).unlink()
         return True
 
-    watch = Watch(may_go_on=truncate)
+    watch = Watch(should_continue=truncate)
     report = verified(builder.store, against=str(log), watch=watch, parallelism=1)
     assert found(report) == []
     assert report.against.files + report.against.gone == len(LOG)
