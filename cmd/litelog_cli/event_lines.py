@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from litelog.objects.claim import Claim
     from litelog.replicator.status import ReplicaStatus
-    from litelog.shipping.events import Scrubbed, Sealed, Shipped, Snapped
+    from litelog.shipping.events import ScrubFinished, SegmentSealed, SnapshotWritten, WalSegmentShipped
 
 PATIENCE_SECONDS = 1.0
 """How long a reader that does not read may delay the exit once the process is stopping, in seconds."""
@@ -39,30 +39,30 @@ class EventLines:
         """Seconds that the last lines may take to be read at the end; None: no limit."""
         self._thread = Thread(target=self._print_all, name="events")  # it may hang: main() does not wait for it
 
-    def began(self, log: str, replica: str, claim: Claim) -> None:
+    def on_generation_started(self, log: str, replica: str, claim: Claim) -> None:
         """This daemon now owns a generation."""
         facts = {"event": "began", "log": log, "replica": replica}
         self._put(facts | {"generation": claim.generation, "fencing": claim.fencing})
 
-    def shipped(self, event: Shipped) -> None:
+    def on_wal_segment_shipped(self, event: WalSegmentShipped) -> None:
         """A WAL segment is durable in the replica."""
         facts = {"event": "shipped", "log": event.log, "replica": event.replica, "end": str(event.end)}
         header = event.header
         self._put(facts | {"next": header.next, "bytes": header.length, "object_bytes": event.size})
 
-    def sealed(self, event: Sealed) -> None:
+    def on_segment_sealed(self, event: SegmentSealed) -> None:
         """A sealed segment is durable in the replica."""
         entry = event.entry
         facts = {"event": "sealed", "log": event.log, "replica": event.replica, "index": entry.index}
         sizes = {"key": entry.key, "file": entry.file, "bytes": entry.length, "object_bytes": entry.size}
         self._put({**facts, **sizes, "left": event.left})
 
-    def snapped(self, event: Snapped) -> None:
+    def on_snapshot_written(self, event: SnapshotWritten) -> None:
         """A snapshot is durable in the replica."""
         facts = {"event": "snapshot", "log": event.log, "replica": event.replica, "key": event.key}
         self._put({**facts, "first": event.first, "next": event.next})
 
-    def scrubbed(self, event: Scrubbed) -> None:
+    def on_scrub_finished(self, event: ScrubFinished) -> None:
         """A replica was verified."""
         facts = {"event": "verified", "log": event.log, "replica": event.replica}
         new = [asdict(anomaly) for anomaly in event.new]

@@ -15,7 +15,7 @@ from litelog.events import fields
 from litelog.replicator.run_state import DueTimes
 from litelog.replicator.snapshot_requests import Answer, Requests
 from litelog.replicator.task import OVER, Phase, ReplicaTask
-from litelog.shipping.events import Scrubbed
+from litelog.shipping.events import ScrubFinished
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from litelog.replicator.snapshot_requests import Request
     from litelog.replicator.thread_pools import DestinationThreads
     from litelog.shipping.archiver import Archiver
-    from litelog.shipping.events import Listener
+    from litelog.shipping.events import ReplicaListener
     from litelog.shipping.source_truncation import LogTruncator
     from litelog.system.inotify import Watcher
     from litelog.verify.findings import Anomaly
@@ -160,7 +160,7 @@ class Scrubs:
     def __init__(
         self,
         threads: DestinationThreads,
-        listener: Listener,
+        listener: ReplicaListener,
         stop: threading.Event,
         guard: Callable[[Callable[[], None]], None],
         wake: Callable[[], None],
@@ -240,7 +240,7 @@ class Scrubs:
             said = "%s to %s: verified %d objects: %d anomalies"
             extra = fields("verified", **where, objects=verified.objects, anomalies=verified.anomalies)
             _logger.info(said, task.log, task.url, verified.objects, verified.anomalies, extra=extra)
-        self._listener.scrubbed(Scrubbed(task.log, task.url, verified, tuple(new)))
+        self._listener.on_scrub_finished(ScrubFinished(task.log, task.url, verified, tuple(new)))
 
     def _count(self, change: int) -> None:
         with self._idle:

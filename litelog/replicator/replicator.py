@@ -32,7 +32,13 @@ if TYPE_CHECKING:
     from litelog.objects.position import Position
     from litelog.reading.segment_iterator import SegmentIterator
     from litelog.replicator.status import NotReplicated
-    from litelog.shipping.events import Listener, Scrubbed, Sealed, Shipped, Snapped
+    from litelog.shipping.events import (
+        ReplicaListener,
+        ScrubFinished,
+        SegmentSealed,
+        SnapshotWritten,
+        WalSegmentShipped,
+    )
     from litelog.system.clock import Clock
 
 CLOSING_SECONDS = 1.0
@@ -50,15 +56,15 @@ processor. Much may have happened to a replica meanwhile, so acknowledged object
 class _Silent:
     """A listener that ignores all events."""
 
-    def shipped(self, event: Shipped) -> None: ...
+    def on_wal_segment_shipped(self, event: WalSegmentShipped) -> None: ...
 
-    def began(self, log: str, replica: str, claim: Claim) -> None: ...
+    def on_generation_started(self, log: str, replica: str, claim: Claim) -> None: ...
 
-    def sealed(self, event: Sealed) -> None: ...
+    def on_segment_sealed(self, event: SegmentSealed) -> None: ...
 
-    def snapped(self, event: Snapped) -> None: ...
+    def on_snapshot_written(self, event: SnapshotWritten) -> None: ...
 
-    def scrubbed(self, event: Scrubbed) -> None: ...
+    def on_scrub_finished(self, event: ScrubFinished) -> None: ...
 
 
 def _do_nothing() -> None: ...
@@ -75,7 +81,7 @@ class Replicator:
         host: str,
         clock: Clock | None = None,
         random: Random | None = None,
-        listener: Listener | None = None,
+        listener: ReplicaListener | None = None,
         watcher: Watcher | None = None,
         on_turn: Callable[[], None] | None = None,
     ) -> None:

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from litelog.formats import LogFormat
     from litelog.log.source_position import SourcePosition
     from litelog.replicator.thread_pools import DestinationThreads
-    from litelog.shipping.events import Listener
+    from litelog.shipping.events import ReplicaListener
     from litelog.stores.metered_store import RequestMeter
     from litelog.stores.object_store import ObjectStore
     from litelog.stores.replica_client import ReplicaClient
@@ -68,7 +68,7 @@ class ProcessContext:
 
     clock: Clock
     random: Random
-    listener: Listener
+    listener: ReplicaListener
     compressing: Executor
     threads: DestinationThreads
     trials: StoreTrials

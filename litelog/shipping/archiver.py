@@ -21,7 +21,7 @@ from litelog.shipping.archive_state import ArchiveState, Covered, Opening, Shipp
 from litelog.shipping.backoff import BackOff, describe_wait, needs_help
 from litelog.shipping.claiming import require_claim, require_newest
 from litelog.shipping.cleanup import WalCleanup
-from litelog.shipping.events import Sealed, Snapped
+from litelog.shipping.events import SegmentSealed, SnapshotWritten
 from litelog.shipping.proof import describe_lost
 from litelog.shipping.sealer import SealedConflictError, Sealer, find_finished
 from litelog.shipping.snapshots import LostSnapshotError, Snapshots, find_snapshot
@@ -315,7 +315,9 @@ class Archiver:
             self._sealed += 1
             left = len(self._state.finished) - len(self._state.sealed)
         self._save()
-        self._pair.listener.sealed(Sealed(self._pair.source.folder, self._pair.client.url, entry, left))
+        self._pair.listener.on_segment_sealed(
+            SegmentSealed(self._pair.source.folder, self._pair.client.url, entry, left)
+        )
 
     def _take_snapshot(self, ready: tuple[ShippedSegment, ...]) -> None:
         if not self._cleanup.checked_lately:
@@ -343,7 +345,7 @@ class Archiver:
         self._save()
         self.on_snapshot(made)
         where = (self._pair.source.folder, self._pair.client.url)
-        self._pair.listener.snapped(Snapped(*where, made.key, made.first, made.next))
+        self._pair.listener.on_snapshot_written(SnapshotWritten(*where, made.key, made.first, made.next))
 
     def _take_newer(self, there: Snapshot) -> None:
         """Continue after the newest snapshot, which is later than the state says, as after a crash."""

@@ -24,7 +24,7 @@ from litelog.objects.snapshot_entries import SnapshotEntry, make_entry
 from litelog.objects.wal_segment import WalHeader
 from litelog.shipping.archive_state import NO_MARKS
 from litelog.shipping.background_job import InlineRunner, InProgressError, SealingJob
-from litelog.shipping.events import Sealed
+from litelog.shipping.events import SegmentSealed
 from litelog.shipping.finished_segments import UNFIT, FinishedSegments, NotSealableError, holds
 from litelog.shipping.sealer import SealedConflictError, read_sealed_footer
 from litelog.shipping.wal_encoder import EncodedWalSegment
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from litelog.log.source_position import SourcePosition
     from litelog.objects.claim import Claim
     from litelog.shipping.context import LogSource
-    from litelog.shipping.events import Listener
+    from litelog.shipping.events import ReplicaListener
     from litelog.stores.replica_client import ReplicaClient
     from litelog.system.clock import Clock
 
@@ -85,7 +85,7 @@ class BacklogSealer:
         source: LogSource,
         client: ReplicaClient,
         compressing: Executor,
-        listener: Listener,
+        listener: ReplicaListener,
         clock: Clock,
         submit: Callable[[Callable[[], None]], object] | None = None,
     ) -> None:
@@ -243,7 +243,7 @@ class BacklogSealer:
         with self._counting:
             self._left -= 1
             left = self._left
-        self._listener.sealed(Sealed(self._folder, self._client.url, entry, left))
+        self._listener.on_segment_sealed(SegmentSealed(self._folder, self._client.url, entry, left))
         return sealed
 
     def _find(self, task: _Task, opened: OpenSegment, expect: Expectation) -> SnapshotEntry | None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from litelog.formats import LogFormat
-    from litelog.shipping.events import Listener
+    from litelog.shipping.events import ReplicaListener
     from litelog.stores.replica_client import ReplicaClient
     from litelog.system.clock import Clock
 
@@ -91,5 +91,5 @@ class ReplicaContext:
     client: ReplicaClient
     workers: Executors
     clock: Clock
-    listener: Listener
+    listener: ReplicaListener
     settings: Settings

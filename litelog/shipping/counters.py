@@ -22,7 +22,13 @@ from litelog.system.histogram import Histogram
 if TYPE_CHECKING:
     from litelog.errors import LitelogError
     from litelog.objects.claim import Claim
-    from litelog.shipping.events import Listener, Scrubbed, Sealed, Shipped, Snapped
+    from litelog.shipping.events import (
+        ReplicaListener,
+        ScrubFinished,
+        SegmentSealed,
+        SnapshotWritten,
+        WalSegmentShipped,
+    )
     from litelog.system.clock import Clock
     from litelog.system.histogram import Durations
 
@@ -94,7 +100,7 @@ class ReplicaCounters:
     """A listener that counts the events of one replica and passes them on to another listener. Any thread may use
     it."""
 
-    def __init__(self, listener: Listener, clock: Clock) -> None:
+    def __init__(self, listener: ReplicaListener, clock: Clock) -> None:
         self._listener = listener
         self._clock = clock
         self._started = clock.now()
@@ -156,7 +162,7 @@ class ReplicaCounters:
             else:
                 self._failures.append(Failure(now, kind, message))
 
-    def shipped(self, event: Shipped) -> None:
+    def on_wal_segment_shipped(self, event: WalSegmentShipped) -> None:
         self._latency.observe(event.seconds)
         with self._lock:
             counts = self._counts
@@ -167,9 +173,9 @@ class ReplicaCounters:
                 wal_object_bytes=counts.wal_object_bytes + event.size,
                 last_shipped=self._clock.now(),
             )
-        self._listener.shipped(event)
+        self._listener.on_wal_segment_shipped(event)
 
-    def began(self, log: str, replica: str, claim: Claim) -> None:
+    def on_generation_started(self, log: str, replica: str, claim: Claim) -> None:
         now = self._clock.now()
         resumed = claim.time < self._started
         relation = RESUMED if resumed else str(claim.relation.value)
@@ -178,9 +184,9 @@ class ReplicaCounters:
             self._generations.append(start)
             if not resumed:
                 self._changes[relation] += 1
-        self._listener.began(log, replica, claim)
+        self._listener.on_generation_started(log, replica, claim)
 
-    def sealed(self, event: Sealed) -> None:
+    def on_segment_sealed(self, event: SegmentSealed) -> None:
         with self._lock:
             counts = self._counts
             self._counts = replace(
@@ -189,16 +195,16 @@ class ReplicaCounters:
                 sealed_log_bytes=counts.sealed_log_bytes + event.entry.length,
                 sealed_object_bytes=counts.sealed_object_bytes + event.entry.size,
             )
-        self._listener.sealed(event)
+        self._listener.on_segment_sealed(event)
 
-    def snapped(self, event: Snapped) -> None:
+    def on_snapshot_written(self, event: SnapshotWritten) -> None:
         with self._lock:
             counts = self._counts
             self._counts = replace(counts, snapshots=counts.snapshots + 1, last_snapshot=self._clock.now())
-        self._listener.snapped(event)
+        self._listener.on_snapshot_written(event)
 
-    def scrubbed(self, event: Scrubbed) -> None:
-        self._listener.scrubbed(event)
+    def on_scrub_finished(self, event: ScrubFinished) -> None:
+        self._listener.on_scrub_finished(event)
 
 
 def kind_of(error: LitelogError) -> str:

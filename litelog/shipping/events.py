@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Shipped:
+class WalSegmentShipped:
     """A WAL segment is durable in the replica."""
 
     log: str
@@ -35,7 +35,7 @@ class Shipped:
 
 
 @dataclass(frozen=True, slots=True)
-class Sealed:
+class SegmentSealed:
     """A sealed segment is durable in the replica."""
 
     log: str
@@ -46,7 +46,7 @@ class Sealed:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapped:
+class SnapshotWritten:
     """A snapshot is durable in the replica."""
 
     log: str
@@ -58,7 +58,7 @@ class Snapped:
 
 
 @dataclass(frozen=True, slots=True)
-class Scrubbed:
+class ScrubFinished:
     """A background verification of a replica ended."""
 
     log: str
@@ -68,20 +68,20 @@ class Scrubbed:
     """The anomalies that no earlier verification found."""
 
 
-class Listener(Protocol):
+class ReplicaListener(Protocol):
     """Receives a replica's events, in the thread that made the progress. Must neither block nor fail."""
 
-    def shipped(self, event: Shipped) -> None:
+    def on_wal_segment_shipped(self, event: WalSegmentShipped) -> None:
         """A WAL segment was acknowledged."""
 
-    def began(self, log: str, replica: str, claim: Claim) -> None:
+    def on_generation_started(self, log: str, replica: str, claim: Claim) -> None:
         """This owner began or resumed a generation."""
 
-    def sealed(self, event: Sealed) -> None:
+    def on_segment_sealed(self, event: SegmentSealed) -> None:
         """A sealed segment was written, or the snapshot refers to an existing one."""
 
-    def snapped(self, event: Snapped) -> None:
+    def on_snapshot_written(self, event: SnapshotWritten) -> None:
         """A snapshot was written."""
 
-    def scrubbed(self, event: Scrubbed) -> None:
+    def on_scrub_finished(self, event: ScrubFinished) -> None:
         """A background verification of the replica ended."""

@@ -22,7 +22,7 @@ from litelog.shipping.archive_state import read_state
 from litelog.shipping.archiver import Archiver
 from litelog.shipping.background_job import InProgressError
 from litelog.shipping.context import ReplicaContext, Settings
-from litelog.shipping.events import Snapped
+from litelog.shipping.events import SnapshotWritten
 from litelog.shipping.proof import describe_lost
 from litelog.shipping.snapshots import LostSnapshotError
 from litelog.shipping.source_truncation import ReplicatedNotes
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from litelog.reading.segment_feed import SegmentFeed
     from litelog.reading.segment_iterator import SegmentIterator
     from litelog.shipping.context import Executors, LogSource
-    from litelog.shipping.events import Listener
+    from litelog.shipping.events import ReplicaListener
     from litelog.shipping.ownership import Owner
     from litelog.shipping.state import ReplicaState, StateFolder
     from litelog.stores.replica_client import ReplicaClient
@@ -63,7 +63,7 @@ class Replica:
         owner: Owner,
         workers: Executors,
         clock: Clock,
-        listener: Listener,
+        listener: ReplicaListener,
         settings: Settings | None = None,
     ) -> None:
         self._source = source
@@ -77,7 +77,7 @@ class Replica:
         self._keeper = StateKeeper(folder, clock)
         self._notes = ReplicatedNotes(folder.path, source.folder)
         self._first_noted = False
-        self._first_snapped: Snapped | None = None
+        self._first_snapped: SnapshotWritten | None = None
         """The generation's first snapshot, until the listener gets it. Settling the generation may take several
         tries."""
         owner.on_snapshot = self._note_first
@@ -347,9 +347,9 @@ class Replica:
         self._writer = WalShipper(pair, claim, self._keeper, self._archive, checks, away)
         self._feed = self._writer.feed
         if is_other:
-            self._listener.began(self._source.folder, self._client.url, claim)
+            self._listener.on_generation_started(self._source.folder, self._client.url, claim)
         if self._first_snapped is not None:
-            self._listener.snapped(self._first_snapped)
+            self._listener.on_snapshot_written(self._first_snapped)
             self._first_snapped = None
 
     def _open_archive(self, pair: ReplicaContext, state: ReplicaState, claim: Claim) -> Archiver:
@@ -368,7 +368,7 @@ class Replica:
     def _note_first(self, claim: Claim, entries: Sequence[SnapshotEntry]) -> None:
         first = entries[0].index if entries else claim.first
         key = snapshot_key(generation(claim.generation), claim.first)
-        self._first_snapped = Snapped(self._source.folder, self._client.url, key, first, claim.first)
+        self._first_snapped = SnapshotWritten(self._source.folder, self._client.url, key, first, claim.first)
         self._notes.begin(claim.generation)
         self._first_noted = bool(entries) and self._notes.note_segments(claim.generation, entries)
 

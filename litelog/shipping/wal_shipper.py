@@ -26,7 +26,7 @@ from litelog.reading.wal_cursor import describe_sealed
 from litelog.shipping.background_job import InProgressError
 from litelog.shipping.backlog import Backlog
 from litelog.shipping.claiming import GRACE_SECONDS
-from litelog.shipping.events import Shipped
+from litelog.shipping.events import WalSegmentShipped
 from litelog.shipping.finished_segments import FinishedSegments, NotSealableError, holds
 from litelog.shipping.proof import describe_lost
 from litelog.shipping.tally import add_to_tallies
@@ -255,7 +255,9 @@ class WalShipper:
         self.feed.publish(WalSegmentInfo(header.position, size))
         pair = self._pair
         waited = pair.clock.monotonic() - self._waiting_since
-        pair.listener.shipped(Shipped(pair.source.folder, pair.client.url, header, size, waited))
+        pair.listener.on_wal_segment_shipped(
+            WalSegmentShipped(pair.source.folder, pair.client.url, header, size, waited)
+        )
 
 
 def _was_refused(put: Future[None]) -> bool:

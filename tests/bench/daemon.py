@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from litelog.objects.claim import Claim
-    from litelog.shipping.events import Shipped
+    from litelog.shipping.events import WalSegmentShipped
 
 WAIT_SECONDS = 120.0
 """How long a daemon may take to ship something before a benchmark gives up."""
@@ -110,14 +110,14 @@ def running(work: Path, logs: Sequence[Path], *options: str) -> Iterator[Daemon]
 class _Teller:
     """Writes each line in one go: a pipe takes so few bytes whole."""
 
-    def shipped(self, event: Shipped) -> None:
+    def on_wal_segment_shipped(self, event: WalSegmentShipped) -> None:
         os.write(1, b"shipped %d %d %d\n" % (time.monotonic_ns(), event.header.next or 0, event.size))
 
-    def began(self, log: str, replica: str, claim: Claim) -> None: ...
+    def on_generation_started(self, log: str, replica: str, claim: Claim) -> None: ...
 
-    def sealed(self, event: object) -> None: ...
+    def on_segment_sealed(self, event: object) -> None: ...
 
-    def snapped(self, event: object) -> None: ...
+    def on_snapshot_written(self, event: object) -> None: ...
 
 
 @click.command(help=__doc__)

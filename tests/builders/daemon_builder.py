@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from litelog.formats import LogFormat
     from litelog.objects.claim import Claim
     from litelog.objects.snapshot import Snapshot
-    from litelog.shipping.events import Sealed, Shipped, Snapped
+    from litelog.shipping.events import SegmentSealed, SnapshotWritten, WalSegmentShipped
     from litelog.stores.object_store import ObjectStore
     from litelog.stores.trial import StoreTrials
     from tests.builders.log_builder import LogBuilder
@@ -98,11 +98,11 @@ class Daemon:
         self.trials = trials
         self.source = source or LogSource(log.folder, log.format)
         self.on_start: Callable[[], None] = lambda: None
-        self.acknowledged: list[Shipped] = []
+        self.acknowledged: list[WalSegmentShipped] = []
         self.claims: list[Claim] = []
-        self.sealed_events: list[Sealed] = []
-        self.snapshots: list[Snapped] = []
-        self.on_shipped: Callable[[Shipped], None] | None = None
+        self.sealed_events: list[SegmentSealed] = []
+        self.snapshots: list[SnapshotWritten] = []
+        self.on_shipped: Callable[[WalSegmentShipped], None] | None = None
         self.start(takeover=takeover)
 
     def start(self, *, takeover: bool = False) -> None:
@@ -165,18 +165,18 @@ class Daemon:
 
     # --- the listener
 
-    def shipped(self, event: Shipped) -> None:
+    def on_wal_segment_shipped(self, event: WalSegmentShipped) -> None:
         self.acknowledged.append(event)
         if self.on_shipped is not None:
             self.on_shipped(event)
 
-    def began(self, log: str, replica: str, claim: Claim) -> None:
+    def on_generation_started(self, log: str, replica: str, claim: Claim) -> None:
         self.claims.append(claim)
 
-    def sealed(self, event: Sealed) -> None:
+    def on_segment_sealed(self, event: SegmentSealed) -> None:
         self.sealed_events.append(event)
 
-    def snapped(self, event: Snapped) -> None:
+    def on_snapshot_written(self, event: SnapshotWritten) -> None:
         self.snapshots.append(event)
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from litelog.objects.claim import Claim
     from litelog.replicator import Replicator
-    from litelog.shipping.events import Sealed, Shipped, Snapped
+    from litelog.shipping.events import SegmentSealed, SnapshotWritten, WalSegmentShipped
     from litelog.stores.object_store import ObjectStore
     from tests.builders.log_builder import LogBuilder
 
@@ -44,30 +44,30 @@ class Progress:
     """A listener that a test can wait on."""
 
     def __init__(self) -> None:
-        self.shipped_events: list[Shipped] = []
+        self.shipped_events: list[WalSegmentShipped] = []
         self.claims: list[Claim] = []
-        self.sealed_events: list[Sealed] = []
-        self.snapshots: list[Snapped] = []
-        self.on_shipped: Callable[[Shipped], None] | None = None
+        self.sealed_events: list[SegmentSealed] = []
+        self.snapshots: list[SnapshotWritten] = []
+        self.on_shipped: Callable[[WalSegmentShipped], None] | None = None
         self._changed = threading.Condition()
 
-    def shipped(self, event: Shipped) -> None:
+    def on_wal_segment_shipped(self, event: WalSegmentShipped) -> None:
         with self._changed:
             self.shipped_events.append(event)
             self._changed.notify_all()
         if self.on_shipped is not None:
             self.on_shipped(event)
 
-    def began(self, log: str, replica: str, claim: Claim) -> None:
+    def on_generation_started(self, log: str, replica: str, claim: Claim) -> None:
         with self._changed:
             self.claims.append(claim)
 
-    def sealed(self, event: Sealed) -> None:
+    def on_segment_sealed(self, event: SegmentSealed) -> None:
         with self._changed:
             self.sealed_events.append(event)
             self._changed.notify_all()
 
-    def snapped(self, event: Snapped) -> None:
+    def on_snapshot_written(self, event: SnapshotWritten) -> None:
         with self._changed:
             self.snapshots.append(event)
             self._changed.notify_all()

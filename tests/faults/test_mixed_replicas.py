@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from litelog.objects.claim import Claim
     from litelog.replicator.status import ReplicaStatus
-    from litelog.shipping.events import Shipped
+    from litelog.shipping.events import WalSegmentShipped
     from tests.faults.s3_replicas import Bench
 
 OUTAGE_SECONDS = 3600
@@ -82,18 +82,18 @@ class Progress:
     changed: threading.Condition = field(default_factory=threading.Condition)
     ends: dict[tuple[str, str], int] = field(default_factory=dict)
 
-    def shipped(self, event: Shipped) -> None:
+    def on_wal_segment_shipped(self, event: WalSegmentShipped) -> None:
         with self.changed:
             self.ends[event.log, event.replica] = event.header.next or 0
             self.changed.notify_all()
 
-    def began(self, log: str, replica: str, claim: Claim) -> None: ...
+    def on_generation_started(self, log: str, replica: str, claim: Claim) -> None: ...
 
-    def sealed(self, event: object) -> None: ...
+    def on_segment_sealed(self, event: object) -> None: ...
 
-    def snapped(self, event: object) -> None: ...
+    def on_snapshot_written(self, event: object) -> None: ...
 
-    def scrubbed(self, event: object) -> None: ...
+    def on_scrub_finished(self, event: object) -> None: ...
 
     def wait_for(self, log: str, replica: str, sequence: int) -> None:
         """Wait until every record before ``sequence`` is acknowledged there."""

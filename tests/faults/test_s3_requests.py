@@ -27,7 +27,7 @@ from tests.waiting import WAIT_SECONDS, wait_until
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from litelog.shipping.events import Shipped
+    from litelog.shipping.events import WalSegmentShipped
     from tests.faults.s3_replicas import Bench
 
 INTERVAL_SECONDS = 0.3
@@ -47,16 +47,16 @@ class Progress:
         self._changed = threading.Condition()
         self._next = 0
 
-    def shipped(self, event: Shipped) -> None:
+    def on_wal_segment_shipped(self, event: WalSegmentShipped) -> None:
         with self._changed:
             self._next = event.header.next or self._next
             self._changed.notify_all()
 
-    def began(self, *_: object) -> None: ...
+    def on_generation_started(self, *_: object) -> None: ...
 
-    def sealed(self, event: object) -> None: ...
+    def on_segment_sealed(self, event: object) -> None: ...
 
-    def snapped(self, event: object) -> None: ...
+    def on_snapshot_written(self, event: object) -> None: ...
 
     def wait_for(self, sequence: int) -> None:
         """Wait until every record before ``sequence`` is acknowledged."""

@@ -52,10 +52,10 @@ from litelog.shipping.state import StateFolder
 from litelog.shipping.context import Settings
 
 class Teller:
-    def began(self, log, replica, claim): pass
-    def sealed(self, event): pass
-    def snapped(self, event): pass
-    def shipped(self, event): print(event.header.next, flush=True)
+    def on_generation_started(self, log, replica, claim): pass
+    def on_segment_sealed(self, event): pass
+    def on_snapshot_written(self, event): pass
+    def on_wal_segment_shipped(self, event): print(event.header.next, flush=True)
 
 log, replica, state, seals = sys.argv[1:]
 clock = SystemClock()

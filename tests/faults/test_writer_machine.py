@@ -27,7 +27,7 @@ from tests.sampling import examples
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from litelog.shipping.events import Shipped
+    from litelog.shipping.events import WalSegmentShipped
 
 History = dict[str, bytes]
 """Every commit that a log ever held on one line of its life, by file."""
@@ -55,7 +55,7 @@ class Side:
         """Log segments that show that the log was rewound: without them, nothing does."""
         self.daemon: Daemon | None = None
         self.fenced_at: int | None = None
-        self.acknowledged: list[Shipped] = []
+        self.acknowledged: list[WalSegmentShipped] = []
 
     @property
     def state(self) -> str:

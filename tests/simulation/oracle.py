@@ -34,7 +34,7 @@ from tests.simulation.truth import Truth, end_of_commits, find_flaw, read_log
 
 if TYPE_CHECKING:
     from litelog.objects.claim import Claim
-    from litelog.shipping.events import Shipped
+    from litelog.shipping.events import WalSegmentShipped
     from litelog.stores.object_store import ObjectStore
     from litelog.verify.findings import Anomaly
     from tests.simulation.scheduler import Process
@@ -90,7 +90,7 @@ class Oracle:
 
     # --- what is told
 
-    def acknowledged(self, slot: Slot, event: Shipped) -> None:
+    def acknowledged(self, slot: Slot, event: WalSegmentShipped) -> None:
         """A daemon says that a WAL segment is durable."""
         self._world.counts["acknowledged"] += 1
         wrong = self.truth.acknowledge(event.header)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from litelog.objects.claim import Claim
-    from litelog.shipping.events import Scrubbed, Sealed, Shipped, Snapped
+    from litelog.shipping.events import ScrubFinished, SegmentSealed, SnapshotWritten, WalSegmentShipped
     from litelog.stores.object_store import ObjectStore
     from tests.simulation.substitution import Substitution
 
@@ -533,19 +533,19 @@ class _Ears:
     def __init__(self, world: World, slot: Slot) -> None:
         self._oracle, self._counts, self._slot = world.oracle, world.counts, slot
 
-    def shipped(self, event: Shipped) -> None:
+    def on_wal_segment_shipped(self, event: WalSegmentShipped) -> None:
         self._oracle.acknowledged(self._slot, event)
 
-    def began(self, log: str, replica: str, claim: Claim) -> None:
+    def on_generation_started(self, log: str, replica: str, claim: Claim) -> None:
         self._counts[f"began: {claim.relation}{f' ({claim.reason})' if claim.reason else ''}"] += 1
         self._oracle.look_soon()
 
-    def sealed(self, event: Sealed) -> None:
+    def on_segment_sealed(self, event: SegmentSealed) -> None:
         self._oracle.sealed(event.entry.file)
 
-    def snapped(self, event: Snapped) -> None: ...
+    def on_snapshot_written(self, event: SnapshotWritten) -> None: ...
 
-    def scrubbed(self, event: Scrubbed) -> None: ...
+    def on_scrub_finished(self, event: ScrubFinished) -> None: ...
 
 
 class _EventCounter(logging.Handler):

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from litelog.replicator import Replicator
-    from litelog.shipping.events import Shipped
+    from litelog.shipping.events import WalSegmentShipped
     from litelog.stores.object_store import ObjectStore
 
 # --- shipping
@@ -265,7 +265,7 @@ def test_a_sync_that_stop_cut_short_is_not_the_final_one(
     replicator = make((log, [f"file://{tmp_path}/one"]), clock=clock)
     clock.replicator = replicator
 
-    def stop(_: Shipped) -> None:
+    def stop(_: WalSegmentShipped) -> None:
         clock.stopped.set()
         replicator.stop()
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from litelog.objects.claim import Claim
-    from litelog.shipping.events import Shipped
+    from litelog.shipping.events import WalSegmentShipped
 
 
 class Began:
@@ -31,14 +31,14 @@ class Began:
     def __init__(self) -> None:
         self.event = threading.Event()
 
-    def began(self, log: str, replica: str, claim: Claim) -> None:
+    def on_generation_started(self, log: str, replica: str, claim: Claim) -> None:
         self.event.set()
 
-    def shipped(self, event: Shipped) -> None: ...
+    def on_wal_segment_shipped(self, event: WalSegmentShipped) -> None: ...
 
-    def sealed(self, event: object) -> None: ...
+    def on_segment_sealed(self, event: object) -> None: ...
 
-    def snapped(self, event: object) -> None: ...
+    def on_snapshot_written(self, event: object) -> None: ...
 
 
 def make_replicator(tmp_path: Path, listener: Began | None = None) -> Replicator:

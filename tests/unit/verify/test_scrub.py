@@ -152,21 +152,21 @@ class Told:
         self.verified, self.shipped_bytes = [], 0
         self._changed = threading.Condition()
 
-    def scrubbed(self, event):
+    def on_scrub_finished(self, event):
         with self._changed:
             self.verified.append(event)
             self._changed.notify_all()
 
-    def shipped(self, event):
+    def on_wal_segment_shipped(self, event):
         with self._changed:
             self.shipped_bytes += event.header.length
             self._changed.notify_all()
 
-    def began(self, log, replica, claim): ...
+    def on_generation_started(self, log, replica, claim): ...
 
-    def sealed(self, event): ...
+    def on_segment_sealed(self, event): ...
 
-    def snapped(self, event): ...
+    def on_snapshot_written(self, event): ...
 
     def wait(self, holds):
         with self._changed:
