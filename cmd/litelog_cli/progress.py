@@ -159,7 +159,7 @@ class ShippingProgress:
         self._replicator.measure()
         statuses = self._replicator.status()
         behind = sum(status.lag_bytes for status in statuses)
-        counts = [status.tallies.counts for status in statuses if status.tallies is not None]
+        counts = [status.counters.counts for status in statuses if status.counters is not None]
         durable = sum(each.wal_log_bytes + each.sealed_log_bytes for each in counts)
         self._whole = max(self._whole, behind)
         if not self._whole:

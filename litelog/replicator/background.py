@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 from litelog.events import fields
 from litelog.replicator.run_state import DueTimes
 from litelog.replicator.snapshot_requests import Answer, Requests
-from litelog.replicator.task import OVER, Phase, ReplicaTask
+from litelog.replicator.task import FINISHED, Phase, ReplicaTask
 from litelog.shipping.events import ScrubFinished
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from litelog.replicator.run_state import Course
+    from litelog.replicator.run_state import RunState
     from litelog.replicator.snapshot_requests import Request
     from litelog.replicator.thread_pools import DestinationThreads
     from litelog.shipping.archiver import Archiver
@@ -53,8 +53,8 @@ def archive_of(task: ReplicaTask) -> Archiver | None:
 class Archives:
     """Runs the archives' background work. Called under the run state's lock, except for ``finish`` and ``stop``."""
 
-    def __init__(self, course: Course) -> None:
-        self._course = course
+    def __init__(self, run_state: RunState) -> None:
+        self._run_state = run_state
         self._schedule: DueTimes[ReplicaTask] = DueTimes()
 
     def note(self, task: ReplicaTask) -> None:
@@ -65,14 +65,14 @@ class Archives:
             self._schedule.drop(task)
         else:
             self._schedule.set(task, due)
-            self._course.call_by(due)
+            self._run_state.wake_by(due)
 
     def changed(self, task: ReplicaTask) -> None:
         """As ``note``, from any thread. A last snapshot may have been written."""
-        with self._course.changed:
+        with self._run_state.changed:
             self.note(task)
-            if task.leaving or self._course.final:
-                self._course.call()
+            if task.leaving or self._run_state.final:
+                self._run_state.wake()
 
     def remove(self, task: ReplicaTask) -> None:
         """Forget a task's archive."""
@@ -83,21 +83,21 @@ class Archives:
         for task in self._schedule.take(now):  # it is scheduled again when it reports a change
             archive = archive_of(task)
             if archive is not None:
-                archive.poke()
+                archive.wake()
         return self._schedule.next
 
     def finish(self, tasks: Iterable[ReplicaTask]) -> None:
         """Seal finished log segments and write the last snapshots, as time permits: the WAL segments hold all of it."""
-        course = self._course
+        run_state = self._run_state
         archives = [archive for task in tasks if task.phase is Phase.DONE and (archive := archive_of(task)) is not None]
         for archive in archives:
             archive.finish()
         busy = [archive for archive in archives if archive.busy]
-        with course.changed:
-            while course.bug is None and course.should_continue() and busy:
-                course.changed.wait(FINISH_LOOK_SECONDS)
+        with run_state.changed:
+            while run_state.bug is None and run_state.should_continue() and busy:
+                run_state.changed.wait(FINISH_LOOK_SECONDS)
                 for archive in busy:
-                    archive.poke()
+                    archive.wake()
                 busy = [archive for archive in busy if archive.busy]
 
     def stop(self, tasks: Iterable[ReplicaTask]) -> bool:
@@ -105,15 +105,15 @@ class Archives:
         replicas = [task.replica for task in tasks if task.replica is not None]
         for replica in replicas:
             replica.stop()
-        until = self._course.clock.monotonic() + STOP_SECONDS
-        return not all(replica.wait(max(0.0, until - self._course.clock.monotonic())) for replica in replicas)
+        until = self._run_state.clock.monotonic() + STOP_SECONDS
+        return not all(replica.wait(max(0.0, until - self._run_state.clock.monotonic())) for replica in replicas)
 
 
 class SnapshotRequests:
     """Serves other processes' requests for snapshots. Called under the run state's lock."""
 
-    def __init__(self, course: Course, watcher: Watcher, state_dir: str) -> None:
-        self._course = course
+    def __init__(self, run_state: RunState, watcher: Watcher, state_dir: str) -> None:
+        self._run_state = run_state
         self._watcher = watcher
         self._requests = Requests(state_dir)
         self._looked_at = 0.0
@@ -124,7 +124,7 @@ class SnapshotRequests:
 
     def serve(self, now: float, tasks: Iterable[ReplicaTask]) -> float:
         """Serve the requests that are there. Return when to look again."""
-        if self._course.final:
+        if self._run_state.final:
             return now + NEVER_SECONDS
         watched = self._watcher.arm(self._requests.folder, self._look_again)
         if now >= self._looked_at + REQUEST_SPACING:
@@ -136,18 +136,18 @@ class SnapshotRequests:
         return now + (NEVER_SECONDS if watched else REQUEST_SECONDS)
 
     def _look_again(self) -> None:
-        with self._course.changed:
-            self._course.call()
+        with self._run_state.changed:
+            self._run_state.wake()
 
     def _serve(self, request: Request, tasks: Iterable[ReplicaTask]) -> None:
         task = next((task for task in tasks if task.state_folder == request.folder), None)
         archive = archive_of(task) if task is not None else None
-        if archive is None or task is None or task.phase in OVER:
+        if archive is None or task is None or task.phase in FINISHED:
             reason = "it is not replicated here" if task is None else f"it is not shipped now ({task.phase.value})"
             self._requests.answer(request, Answer(None, reason))
             return
         requests = self._requests
-        archive.ask(lambda status: requests.answer(request, Answer(status.snapshot, status.error)))
+        archive.request_snapshot(lambda status: requests.answer(request, Answer(status.snapshot, status.error)))
 
 
 _logger = logging.getLogger(__name__)
@@ -200,7 +200,7 @@ class Scrubs:
     def serve(self, now: float, next_due: float) -> float:
         """Start the scrubs that are due. Return when the next one is, or ``next_due``."""
         for task, scrub in self._tasks.items():
-            if scrub.running or task.phase in OVER or task.leaving or self._stop.is_set():
+            if scrub.running or task.phase in FINISHED or task.leaving or self._stop.is_set():
                 continue
             if scrub.due > now:
                 next_due = min(next_due, scrub.due)
@@ -252,8 +252,8 @@ class Truncations:
     """Truncates logs by age. Called under the run state's lock, except for ``shutdown``. Truncates one log at a time:
     that needs no network."""
 
-    def __init__(self, course: Course) -> None:
-        self._course = course
+    def __init__(self, run_state: RunState) -> None:
+        self._run_state = run_state
         self._schedule: DueTimes[LogTruncator] = DueTimes()
         self._of: dict[ReplicaTask, LogTruncator] = {}
         self._pool = ThreadPoolExecutor(1, "truncate")
@@ -275,7 +275,7 @@ class Truncations:
     def serve(self, now: float) -> float:
         """Start the truncations that are due. Return when the next one is."""
         for truncator in self._schedule.take(now):  # it is scheduled again when it reports a change
-            self._pool.submit(self._course.guard, truncator.run)
+            self._pool.submit(self._run_state.guard, truncator.run)
         return self._schedule.next
 
     def shutdown(self, *, wait: bool) -> None:
@@ -283,7 +283,7 @@ class Truncations:
         self._pool.shutdown(wait=wait, cancel_futures=True)
 
     def _changed(self, truncator: LogTruncator) -> None:
-        with self._course.changed:
+        with self._run_state.changed:
             if truncator in self._of.values():
                 self._note(truncator)
 
@@ -292,4 +292,4 @@ class Truncations:
             self._schedule.drop(truncator)
         else:
             self._schedule.set(truncator, truncator.due)
-            self._course.call_by(truncator.due)
+            self._run_state.wake_by(truncator.due)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from litelog.replicator.task import OVER, Phase
+from litelog.replicator.task import FINISHED, Phase
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from litelog.replicator.run_state import Course
+    from litelog.replicator.run_state import RunState
     from litelog.replicator.scheduler import SyncScheduler
     from litelog.replicator.task import ReplicaTask
 
@@ -48,36 +48,36 @@ class Barrier:
         return not self.unreached
 
 
-def wait_until_settled(is_settled: Callable[[], bool], course: Course, timeout: float) -> float | None:
+def wait_until_settled(is_settled: Callable[[], bool], run_state: RunState, timeout: float) -> float | None:
     """Wait until all opening and closing is done. Return how much of ``timeout`` (seconds) is left; None if it was too
     short. Called under the run state's lock, which it releases while it waits."""
-    begun = course.clock.monotonic()
-    course.progress.wait_for(lambda: is_settled() or course.stopping or course.bug is not None, timeout)
+    begun = run_state.clock.monotonic()
+    run_state.progress.wait_for(lambda: is_settled() or run_state.stopping or run_state.bug is not None, timeout)
     if not is_settled():
         return None
-    return max(0.0, timeout - (course.clock.monotonic() - begun))
+    return max(0.0, timeout - (run_state.clock.monotonic() - begun))
 
 
-def wait_for(tasks: Sequence[ReplicaTask], turns: SyncScheduler, course: Course, timeout: float) -> Barrier:
+def wait_for(tasks: Sequence[ReplicaTask], scheduler: SyncScheduler, run_state: RunState, timeout: float) -> Barrier:
     """Wait, for at most ``timeout`` seconds, until a sync or a look that began after the call has found nothing left,
     for each task. Called under the run state's lock, which it releases while it waits."""
-    now = course.clock.monotonic()
+    now = run_state.clock.monotonic()
     for task in tasks:
         if task.phase is Phase.IDLE:
-            turns.hasten(task)
-        elif task.phase is Phase.SPACING and task.replica is not None:
-            turns.look(task)  # it may have nothing left to ship
+            scheduler.schedule_now(task)
+        elif task.phase is Phase.THROTTLED and task.replica is not None:
+            scheduler.look(task)  # it may have nothing left to ship
         elif task.phase is Phase.SYNCING:
-            task.woken = True  # its last look may have been before now
+            task.wake_pending = True  # its last look may have been before now
     waited_for = list(tasks)
 
     def is_settled() -> bool:
-        while waited_for and (waited_for[-1].caught_up >= now or waited_for[-1].phase in OVER):
+        while waited_for and (waited_for[-1].last_clean_at >= now or waited_for[-1].phase in FINISHED):
             waited_for.pop()
-        return not waited_for or course.bug is not None
+        return not waited_for or run_state.bug is not None
 
-    course.progress.wait_for(is_settled, timeout)
-    return Barrier(len(tasks), tuple(_describe(task) for task in tasks if task.caught_up < now))
+    run_state.progress.wait_for(is_settled, timeout)
+    return Barrier(len(tasks), tuple(_describe(task) for task in tasks if task.last_clean_at < now))
 
 
 def _describe(task: ReplicaTask) -> Unreached:

@@ -147,7 +147,7 @@ class LogFinder:
         return self.folder.leads_to(f"{name}/{below}" if name else below)
 
 
-class Places:
+class ReplicaPlaces:
     """The places of replicas: no two are at one place, nor is one within another."""
 
     def __init__(self) -> None:
@@ -200,7 +200,7 @@ def choose_logs(
     chosen = list(config.own_logs)
     refused: list[Refused] = []
     paths = {os.path.abspath(log.path) for log in chosen}
-    places = Places()
+    places = ReplicaPlaces()
     for log in chosen:
         places.take(log, own=True)
     logs: list[LogConfig] = []
@@ -215,7 +215,7 @@ def choose_logs(
             except ValueError as error:
                 refused.append(Refused(path, str(error)))
     if any(places.take(log) for log in logs):  # then known logs come first; this is rare, and reads the disk
-        places = Places()
+        places = ReplicaPlaces()
         for log in chosen:
             places.take(log, own=True)
         logs.sort(key=lambda log: not is_known(log.path))
@@ -252,12 +252,12 @@ class Failures:
         return is_worth_saying(self.count)
 
 
-class Finders:
+class LogDiscovery:
     """Finds the logs of all folder entries. Used by one thread at a time."""
 
     def __init__(self, config: Config, clock: Clock) -> None:
         self._clock = clock
-        self._finders: list[LogFinder] = []
+        self._discovery: list[LogFinder] = []
         self._names: dict[str, list[str]] = {}
         self._failures: dict[str, Failures] = {}
         self._refused: dict[tuple[str, str], float] = {}
@@ -266,13 +266,13 @@ class Finders:
 
     def set(self, config: Config) -> None:
         """Look for the logs of ``config`` from now on. ConfigError."""
-        before = {_key(finder.folder): finder for finder in self._finders}
-        finders = []
+        before = {_key(finder.folder): finder for finder in self._discovery}
+        discovery = []
         for folder in config.folders:
             finder = before.get(_key(folder)) or LogFinder(folder, self._clock)
             finder.folder = folder
-            finders.append(finder)
-        self._config, self._finders = config, finders
+            discovery.append(finder)
+        self._config, self._discovery = config, discovery
         keys = {_key(folder) for folder in config.folders}
         self._names = {key: names for key, names in self._names.items() if key in keys}
         self._failures = {key: failures for key, failures in self._failures.items() if key in keys}
@@ -281,14 +281,14 @@ class Finders:
         """Search the watched folders and those that were never searched; with ``all_of_them``, all folders. Return
         whether the logs have changed. A folder that cannot be read keeps its logs."""
         before = dict(self._names)
-        for finder in self._finders:
+        for finder in self._discovery:
             if finder.folder.watch or all_of_them or _key(finder.folder) not in self._names:
                 self._look(finder)
         return self._names != before
 
     def choose(self, is_known: Callable[[str], bool]) -> list[LogConfig]:
         """Return the logs that are to be replicated now, those with their own entry first. Logs each refusal once."""
-        found = [(finder.folder, self._names.get(_key(finder.folder), ())) for finder in self._finders]
+        found = [(finder.folder, self._names.get(_key(finder.folder), ())) for finder in self._discovery]
         chosen, refused = choose_logs(self._config, found, is_known)
         before, self._refused = self._refused, {}
         for each in refused:
@@ -303,14 +303,14 @@ class Finders:
         """Yield the refused logs, and the folders that could not be searched."""
         for (log, reason), since in self._refused.items():
             yield NotReplicated(log, reason, since)
-        for finder in self._finders:
+        for finder in self._discovery:
             failures = self._failures.get(_key(finder.folder))
             if failures is not None:
                 yield NotReplicated(finder.folder.dir, f"cannot look for logs: {failures.reason}", failures.since)
 
     def watched_folders(self) -> Iterable[str]:
         """Yield the folders whose changes may add or remove a log."""
-        for finder in self._finders:
+        for finder in self._discovery:
             if finder.folder.watch:
                 yield from finder.looked_into()
 

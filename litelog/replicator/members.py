@@ -18,9 +18,9 @@ from litelog.errors import LitelogError, SourceMissingError
 from litelog.events import fields
 from litelog.log.replica_registry import log_state_folder
 from litelog.replicator.background import FINISH_LOOK_SECONDS, archive_of
-from litelog.replicator.discovery import Failures, Finders
+from litelog.replicator.discovery import Failures, LogDiscovery
 from litelog.replicator.status import NotReplicated
-from litelog.replicator.task import OVER, Phase
+from litelog.replicator.task import FINISHED, Phase
 from litelog.replicator.thread_pools import DescriptorWatch
 from litelog.replicator.wiring import ProcessContext, open_log
 from litelog.stores.registry import redact
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from litelog.config import Config, LogConfig, ReplicaConfig
     from litelog.replicator.background import Archives, Scrubs, Truncations
-    from litelog.replicator.run_state import Course
+    from litelog.replicator.run_state import RunState
     from litelog.replicator.scheduler import SyncScheduler
     from litelog.replicator.task import ReplicaTask
     from litelog.replicator.wiring import OpenedReplica
@@ -68,15 +68,15 @@ class Member:
 
     @property
     def has_left(self) -> bool:
-        return self.task.leaving and self.task.phase in OVER and not self.closing
+        return self.task.leaving and self.task.phase in FINISHED and not self.closing
 
 
 @dataclass(frozen=True, slots=True)
-class Workshop:
+class MemberContext:
     """The parts of a replicator that an open replica uses."""
 
-    course: Course
-    turns: SyncScheduler
+    run_state: RunState
+    scheduler: SyncScheduler
     archives: Archives
     truncations: Truncations
     scrubs: Scrubs
@@ -87,16 +87,16 @@ class Workshop:
     host: str
 
 
-class Roster:
+class Members:
     """The open replicas. The thread that runs calls ``open_first`` and ``close``, and calls ``serve`` under the
     run state's lock."""
 
-    def __init__(self, config: Config, workshop: Workshop) -> None:
+    def __init__(self, config: Config, context: MemberContext) -> None:
         self._config = config
-        self._workshop = workshop
-        self._course = workshop.course
-        self._clock = workshop.course.clock
-        self._finders: Finders | None = None
+        self._context = context
+        self._run_state = context.run_state
+        self._clock = context.run_state.clock
+        self._discovery: LogDiscovery | None = None
         self.members: dict[Key, Member] = {}
         self._leaving: list[Member] = []
         self._failures: dict[Key, Failures] = {}
@@ -105,13 +105,13 @@ class Roster:
         self.opened = False
         """Whether everything that existed when the run began has been opened."""
         self._descriptors = DescriptorWatch()
-        self._hands = ThreadPoolExecutor(1, "roster")
+        self._executor = ThreadPoolExecutor(1, "members")
         self._pending = 0
         self._unsettled = False
         self._look_at = 0.0
         self._looking = False
         self._looked_at = 0.0
-        self._hinted = False
+        self._look_pending = False
         """Whether an event came from a folder since the last search began."""
         self._uncollected = False
         self._collect_at = 0.0
@@ -142,24 +142,24 @@ class Roster:
         """Open everything that exists. Raises the error of a log with its own entry, unless that becomes its status. A
         configuration that is set meanwhile is applied afterwards."""
         config = self._config
-        self._finders = Finders(config, self._clock)
-        self._finders.look(all_of_them=True)
-        logs = self._finders.choose(self._is_known)
+        self._discovery = LogDiscovery(config, self._clock)
+        self._discovery.look(all_of_them=True)
+        logs = self._discovery.choose(self._is_known)
         own = len(config.own_logs)
         for log in logs[:own]:
             for opened in self._open(log):
                 self._take(log, opened)
-                if opened.error is not None and opened.task.phase not in OVER:
+                if opened.error is not None and opened.task.phase not in FINISHED:
                     raise opened.error
         for log in logs[own:]:
             self._open_found(log)
         self._descriptors.check(len(self.members))
         self._note_not_replicated()
-        with self._course.changed:
+        with self._run_state.changed:
             self.opened = True
             if self._config is not config:
                 self.set_config(self._config)
-            self._course.progress.notify_all()
+            self._run_state.progress.notify_all()
 
     def set_config(self, config: Config) -> None:
         """Replicate what ``config`` names. Opens and closes in the background. Under the run state's lock."""
@@ -172,7 +172,7 @@ class Roster:
     def serve(self, now: float) -> float:
         """Search for logs if that is due, and close members that leave. Return when to call it next."""
         next_due = math.inf
-        if self._course.final:
+        if self._run_state.final:
             return next_due
         if (self.awaits_more or self._failures) and not self._looking:
             if now >= self._look_at:
@@ -182,7 +182,7 @@ class Roster:
                 next_due = self._look_at
         for member in list(self._leaving):
             if member.has_left:
-                self._see_off(member, now)
+                self._close_drained(member, now)
             if not member.closing:
                 next_due = min(next_due, now + FINISH_LOOK_SECONDS)
         if self._uncollected and not self._leaving and now >= self._collect_at:
@@ -190,16 +190,16 @@ class Roster:
             self._submit(self._collect)
         return next_due
 
-    def _see_off(self, member: Member, now: float) -> None:
+    def _close_drained(self, member: Member, now: float) -> None:
         """Close a member whose last sync is done, once its last snapshot is written and its background work ended."""
         task, archive = member.task, archive_of(member.task)
-        self._workshop.scrubs.halt(task)
+        self._context.scrubs.halt(task)
         if archive is not None:
             if task.final and task.phase is Phase.DONE and not member.finishing:
                 member.finishing = True
                 archive.finish()
             if member.finishing and archive.busy and now < task.leave_by:
-                archive.poke()
+                archive.wake()
                 return
             archive.stop()
             if not archive.wait(0.0):
@@ -207,96 +207,96 @@ class Roster:
         if task.scrub is not None and task.scrub.running:
             return
         member.closing = True
-        self._submit(partial(self._let_go, member))
+        self._submit(partial(self._release, member))
 
     def _see_hint(self) -> None:
         """Something changed in a folder that contains logs."""
-        with self._course.changed:
-            self._hinted = True
+        with self._run_state.changed:
+            self._look_pending = True
             self._look_at = min(self._look_at, self._looked_at + LOOK_SPACING)
-            self._course.call_by(self._look_at)
+            self._run_state.wake_by(self._look_at)
 
     # --- in the thread that opens and closes
 
     def _submit(self, work: Callable[[], None]) -> None:
         self._pending += 1
-        self._hands.submit(self._course.guard, partial(self._work, work))
+        self._executor.submit(self._run_state.guard, partial(self._work, work))
 
     def _work(self, work: Callable[[], None]) -> None:
         try:
             work()
         finally:
-            with self._course.changed:
+            with self._run_state.changed:
                 self._pending -= 1
-                self._course.call()
-                self._course.progress.notify_all()
+                self._run_state.wake()
+                self._run_state.progress.notify_all()
 
     def _reconfigure(self, config: Config) -> None:
-        assert self._finders is not None
-        self._finders.set(config)
-        self._finders.look(all_of_them=True)
-        self._bring_in_line()
+        assert self._discovery is not None
+        self._discovery.set(config)
+        self._discovery.look(all_of_them=True)
+        self._reconcile()
 
     def _look(self) -> None:
-        assert self._finders is not None
+        assert self._discovery is not None
         begun = self._clock.monotonic()
-        self._hinted = False
+        self._look_pending = False
         found, watched = self._find()
         if found or self._unsettled:
-            self._bring_in_line()
+            self._reconcile()
         else:
             self._note_not_replicated()
-        with self._course.changed:
+        with self._run_state.changed:
             self._looked_at = begun
             intervals = [folder.poll_interval for folder in self._config.folders if folder.watch]
             spacing = (2 if watched else 1) * min(intervals, default=RETRY_SECONDS)
-            self._look_at = begun + (LOOK_SPACING if self._hinted else spacing)
+            self._look_at = begun + (LOOK_SPACING if self._look_pending else spacing)
             self._looking = False
 
     def _find(self) -> tuple[bool, bool]:
         """Search for logs, and again if a folder was found that was not watched during its search. Return whether the
         logs have changed, and whether events report all further changes."""
-        assert self._finders is not None
+        assert self._discovery is not None
         found, watched = False, True
         armed: set[str] | None = None
-        while armed is None or not armed.issuperset(self._finders.watched_folders()):
-            armed = set(self._finders.watched_folders())
+        while armed is None or not armed.issuperset(self._discovery.watched_folders()):
+            armed = set(self._discovery.watched_folders())
             for folder in armed:
-                watched = self._workshop.watcher.arm(folder, self._hint) and watched
-            found = self._finders.look(all_of_them=False) or found
+                watched = self._context.watcher.arm(folder, self._hint) and watched
+            found = self._discovery.look(all_of_them=False) or found
         return found, watched
 
-    def _bring_in_line(self) -> None:
-        assert self._finders is not None
+    def _reconcile(self) -> None:
+        assert self._discovery is not None
         wanted: dict[Key, LogConfig] = {}
-        for log in self._finders.choose(self._is_known):
+        for log in self._discovery.choose(self._is_known):
             for replica in log.replicas:
                 wanted[log.path, replica.url] = log.model_copy(update={"replicas": (replica,)})
         self._unsettled = False
-        with self._course.changed:
-            if self._course.is_ending():
+        with self._run_state.changed:
+            if self._run_state.is_ending():
                 return
-            self._part_with(wanted)
+            self._remove_unwanted(wanted)
             self._failures = {
                 key: failures for key, failures in self._failures.items() if key[0] in {k[0] for k in wanted}
             }
             new = [log for key, log in wanted.items() if key not in self.members]
         for log in _by_path(new):
-            if self._course.is_ending():
+            if self._run_state.is_ending():
                 return
             self._open_found(log)
         self._descriptors.check(len(self.members))
         self._note_not_replicated()
 
     def _note_not_replicated(self) -> None:
-        assert self._finders is not None
+        assert self._discovery is not None
         failed = [
             NotReplicated(log, failures.reason, failures.since, redact(url) or None)
             for (log, url), failures in self._failures.items()
         ]
-        self.not_replicated = (*self._finders.not_replicated(), *failed)
+        self.not_replicated = (*self._discovery.not_replicated(), *failed)
 
-    def _part_with(self, wanted: dict[Key, LogConfig]) -> None:
+    def _remove_unwanted(self, wanted: dict[Key, LogConfig]) -> None:
         """Make the members leave that are not wanted, or whose entry changed: these are opened again once closed."""
         now = self._clock.monotonic()
         for key, member in self.members.items():
@@ -304,13 +304,13 @@ class Roster:
             if member.task.leaving or log == member.log:
                 continue
             self._leaving.append(member)
-            self._workshop.turns.leave(member.task, now + self._config.shutdown_timeout, final=log is None)
+            self._context.scheduler.drain(member.task, now + self._config.shutdown_timeout, final=log is None)
 
     def _open_found(self, log: LogConfig) -> None:
         try:
             for opened in self._open(log):
                 key = (opened.log, opened.url)
-                if opened.error is not None and opened.task.phase not in OVER:
+                if opened.error is not None and opened.task.phase not in FINISHED:
                     opened.client.close()
                     self._say_not_opened(key, opened.error)
                     continue
@@ -329,43 +329,43 @@ class Roster:
             _logger.error(said, key[0], failures.count, error, extra=extra)
 
     def _open(self, log: LogConfig) -> Iterable[OpenedReplica]:
-        workshop = self._workshop
-        for opened in open_log(log, workshop.state_dir, workshop.host, workshop.tools):
+        context = self._context
+        for opened in open_log(log, context.state_dir, context.host, context.tools):
             if opened.error is not None:
-                opened.task.fail(opened.error, self._clock.monotonic(), workshop.random)
+                opened.task.fail(opened.error, self._clock.monotonic(), context.random)
             yield opened
 
     def _take(self, log: LogConfig, opened: OpenedReplica) -> None:
         replica: ReplicaConfig = next(each for each in log.replicas if each.url == opened.url)
         key, task = (opened.log, opened.url), opened.task
         member = Member(key, log.model_copy(update={"replicas": (replica,)}), task, opened.client)
-        if task.phase in OVER and not self.has_one:
+        if task.phase in FINISHED and not self.has_one:
             _logger.error("%s", opened.error, extra=task.fields("not-opened"))
         if task.replica is not None:
-            task.replica.on_change = partial(self._workshop.archives.changed, task)
-            task.replica.on_sealed = partial(self._workshop.turns.sealed, task)
-        with self._course.changed:
+            task.replica.on_change = partial(self._context.archives.changed, task)
+            task.replica.on_sealed = partial(self._context.scheduler.sealed, task)
+        with self._run_state.changed:
             self.members[key] = member
-            self._workshop.scrubs.add(task)
-            self._workshop.truncations.add(task)
-            self._workshop.turns.add(task)
+            self._context.scrubs.add(task)
+            self._context.truncations.add(task)
+            self._context.scheduler.add(task)
 
-    def _let_go(self, member: Member) -> None:
-        task, workshop = member.task, self._workshop
+    def _release(self, member: Member) -> None:
+        task, context = member.task, self._context
         left = 0
         if task.replica is not None:
             left = task.replica.pending_bytes()
             self._close(member)
-        with self._course.changed:
+        with self._run_state.changed:
             del self.members[member.key]
             self._leaving.remove(member)
             self._uncollected = True
-            workshop.scrubs.remove(task)
-            workshop.truncations.remove(task)
-            workshop.archives.remove(task)
-            workshop.turns.remove(task)
+            context.scrubs.remove(task)
+            context.truncations.remove(task)
+            context.archives.remove(task)
+            context.scheduler.remove(task)
         self._say_gone(task, left)
-        self._bring_in_line()
+        self._reconcile()
 
     def _collect(self) -> None:
         """Free what was closed: clients refer to themselves, so each keeps megabytes until cycles are collected."""
@@ -389,7 +389,7 @@ class Roster:
 
     def settle(self, *, wait: bool) -> None:
         """Open and close nothing more. With ``wait``, wait for what is running."""
-        self._hands.shutdown(wait=wait, cancel_futures=True)
+        self._executor.shutdown(wait=wait, cancel_futures=True)
 
     def close(self) -> None:
         """Close all members whose threads are done, several at a time: each may have a state to save."""
@@ -408,7 +408,7 @@ class Roster:
     def _is_known(self, path: str) -> bool:
         """Whether the log in that folder is replicated, or was in an earlier run."""
         return path in {key[0] for key in self.members} or os.path.isdir(
-            log_state_folder(self._workshop.state_dir, path)
+            log_state_folder(self._context.state_dir, path)
         )
 
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 from litelog.errors import ConfigError, FinalSyncError, NotReplicatedError, SourceMissingError
 from litelog.replicator.background import Archives, Scrubs, SnapshotRequests, Truncations
 from litelog.replicator.barrier import NOT_REPLICATED, OPENING, Barrier, Unreached, wait_for, wait_until_settled
-from litelog.replicator.members import Roster, Workshop
-from litelog.replicator.run_state import Course
+from litelog.replicator.members import MemberContext, Members
+from litelog.replicator.run_state import RunState
 from litelog.replicator.scheduler import SyncScheduler
 from litelog.replicator.status import ReplicaStatus, measure, status_of
-from litelog.replicator.task import LASTING, OVER, Phase, ReplicaTask
+from litelog.replicator.task import FINISHED, TERMINAL_PHASES, Phase, ReplicaTask
 from litelog.replicator.thread_pools import DestinationThreads, raise_limit
 from litelog.replicator.wiring import ProcessContext, check_openable
 from litelog.stores.registry import redact
@@ -106,14 +106,14 @@ class Replicator:
         self._abandoned = False
         self._ready = False
         self._last_turn = self._clock.monotonic()
-        course = self._course = Course(self._clock)
+        run_state = self._run_state = RunState(self._clock)
         random, listener = random or SystemRandom(), listener or _Silent()
-        self._requests = SnapshotRequests(course, self._watcher, state_dir)
-        self._archives = Archives(course)
-        self._scrubs = Scrubs(self._threads, listener, course.stop_requested, course.guard, self._look_again)
-        self._turns = SyncScheduler(course, self._threads, self._watcher, random, lambda: self._roster.has_one)
-        self._turns.on_synced = self._archives.note
-        self._truncations = Truncations(course)
+        self._requests = SnapshotRequests(run_state, self._watcher, state_dir)
+        self._archives = Archives(run_state)
+        self._scrubs = Scrubs(self._threads, listener, run_state.stop_requested, run_state.guard, self._look_again)
+        self._scheduler = SyncScheduler(run_state, self._threads, self._watcher, random, lambda: self._members.has_one)
+        self._scheduler.on_synced = self._archives.note
+        self._truncations = Truncations(run_state)
         tools = ProcessContext(
             clock=self._clock,
             random=random,
@@ -121,12 +121,12 @@ class Replicator:
             compressing=self._compressing,
             threads=self._threads,
             trials=StoreTrials(random),
-            stop_requested=course.stop_requested,
-            guard=course.guard,
+            stop_requested=run_state.stop_requested,
+            guard=run_state.guard,
         )
-        workshop = Workshop(
-            course,
-            self._turns,
+        context = MemberContext(
+            run_state,
+            self._scheduler,
             self._archives,
             self._truncations,
             self._scrubs,
@@ -136,7 +136,7 @@ class Replicator:
             state_dir,
             host,
         )
-        self._roster = Roster(config, workshop)
+        self._members = Members(config, context)
 
     # --- from outside
 
@@ -155,53 +155,53 @@ class Replicator:
         raise_limit()
         try:
             self._requests.prepare()
-            self._roster.open_first()
+            self._members.open_first()
             if once:
-                with self._course.changed:
-                    self._course.final = True
-                    if self._course.stopping:
+                with self._run_state.changed:
+                    self._run_state.final = True
+                    if self._run_state.stopping:
                         self._set_deadline()
             self._follow()
-            if not once and any(task.phase not in OVER for task in self._turns.tasks):
+            if not once and any(task.phase not in FINISHED for task in self._scheduler.tasks):
                 self._begin_final()
                 self._follow()
-            self._archives.finish(list(self._turns.tasks))
+            self._archives.finish(list(self._scheduler.tasks))
             self._judge(once=once)
         finally:
             self._close()
 
     def stop(self) -> None:
         """Begin the final sync. In a run with ``once``, limit it to the shutdown timeout. Idempotent."""
-        course = self._course
-        course.stop_requested.set()
-        with course.changed:
-            course.stopping = True
+        run_state = self._run_state
+        run_state.stop_requested.set()
+        with run_state.changed:
+            run_state.stopping = True
             self._scrubs.halt_all()
-            if course.final and course.deadline is None:
+            if run_state.final and run_state.deadline is None:
                 self._set_deadline()
-            course.call()
-            course.progress.notify_all()
+            run_state.wake()
+            run_state.progress.notify_all()
 
     def status(self) -> list[ReplicaStatus]:
         """Return the status of every open replica."""
-        with self._course.changed:  # no thread begins to use a replica that is asked here
+        with self._run_state.changed:  # no thread begins to use a replica that is asked here
             now = self._clock.monotonic()
-            return [status_of(task, now) for task in self._turns.tasks]
+            return [status_of(task, now) for task in self._scheduler.tasks]
 
     def not_replicated(self) -> tuple[NotReplicated, ...]:
         """Return the logs that the configuration names but that cannot be opened. ``status`` does not have them."""
-        return self._roster.not_replicated
+        return self._members.not_replicated
 
     @property
     def opened(self) -> bool:
         """Whether everything that existed when the run began has been opened, if it could be."""
-        return self._roster.opened
+        return self._members.opened
 
     def measure(self) -> None:
         """Look at the logs' folders, for the lag in ``status``. Call it about once a second, in one thread at a time.
         It may hang as file systems do, and holds up nothing else."""
-        with self._course.changed:
-            tasks = list(self._turns.tasks)
+        with self._run_state.changed:
+            tasks = list(self._scheduler.tasks)
         measure(tasks, self._clock)
 
     @property
@@ -217,11 +217,11 @@ class Replicator:
     def is_ready(self) -> bool:
         """Return whether the first sync is done: every log is complete in one replica, and the other replicas were
         tried. Once True, it stays True."""
-        with self._course.changed:
-            tasks = self._turns.tasks
-            if not self._ready and all(task.caught_up > -math.inf or task.failures for task in tasks):
-                synced = {task.log for task in tasks if task.caught_up > -math.inf}
-                self._ready = all(task.log in synced for task in tasks) and (bool(tasks) or self._roster.awaits_more)
+        with self._run_state.changed:
+            tasks = self._scheduler.tasks
+            if not self._ready and all(task.last_clean_at > -math.inf or task.failures for task in tasks):
+                synced = {task.log for task in tasks if task.last_clean_at > -math.inf}
+                self._ready = all(task.log in synced for task in tasks) and (bool(tasks) or self._members.awaits_more)
             return self._ready
 
     def barrier(self, log: str | None, replica: str | None, timeout: float) -> Barrier:
@@ -241,24 +241,24 @@ class Replicator:
         Raises:
             ConfigError: no replica matches.
         """
-        with self._course.changed:
-            left = wait_until_settled(lambda: self._roster.is_settled, self._course, timeout)
+        with self._run_state.changed:
+            left = wait_until_settled(lambda: self._members.is_settled, self._run_state, timeout)
             if left is None:  # the replicas are not known yet
                 return Barrier(1, (Unreached(log or "", replica or "", OPENING, "logs are still being opened"),))
             chosen = [
                 task
-                for task in self._turns.tasks
+                for task in self._scheduler.tasks
                 if log in (None, task.log) and replica in (None, task.url) and not task.leaving
             ]
             lacking = [
                 Unreached(each.log, each.replica or "", NOT_REPLICATED, each.reason)
-                for each in self._roster.not_replicated
+                for each in self._members.not_replicated
                 if log in (None, each.log) and replica in (None, each.replica)
             ]
             if not chosen and not lacking and (log is not None or replica is not None):
                 what = " to ".join(filter(None, (log, redact(replica) if replica is not None else None)))
                 raise ConfigError(f"{what}: is not replicated here")
-            barrier = wait_for(chosen, self._turns, self._course, left)
+            barrier = wait_for(chosen, self._scheduler, self._run_state, left)
             return Barrier(barrier.replicas + len(lacking), (*barrier.unreached, *lacking))
 
     def reload(self, config: Config) -> bool:
@@ -277,11 +277,11 @@ class Replicator:
         for entry in config.logs:
             if entry not in self._config.logs:
                 check_openable(entry)
-        with self._course.changed:
-            if self._course.is_ending():
+        with self._run_state.changed:
+            if self._run_state.is_ending():
                 return False
             self._config = config
-            self._roster.set_config(config)
+            self._members.set_config(config)
             return True
 
     def subscribe(self, log: str, url: str, start: Position | None = None) -> SegmentIterator:
@@ -299,7 +299,7 @@ class Replicator:
             ConfigError: the log is not replicated there.
             NotYetAvailableError, PrunedError: as ``Replica.subscribe``.
         """
-        member = self._roster.members.get((log, url))
+        member = self._members.members.get((log, url))
         if member is None or member.task.replica is None:
             raise ConfigError(f"{log} is not replicated to {redact(url)} here")
         return member.task.replica.subscribe(start)
@@ -312,91 +312,93 @@ class Replicator:
     # --- the main loop
 
     def _follow(self) -> None:
-        course = self._course
-        with course.changed:
-            self._turns.hasten_all()
+        run_state = self._run_state
+        with run_state.changed:
+            self._scheduler.schedule_all_now()
             while not self._is_over():
                 now = self._clock.monotonic()
                 if now - self._last_turn > TURN_SECONDS + PAUSE_SECONDS:
-                    self._turns.doubt_all()
+                    self._scheduler.doubt_all()
                 self._last_turn = now
                 self._on_turn()
-                course.wake_at = math.inf
+                run_state.wake_at = math.inf
                 wake_at = min(_next_turn(now), self._serve(now))
-                if course.wake_at == math.inf:  # no call came meanwhile
-                    course.wake_at = wake_at
-                    course.changed.wait(max(0.0, wake_at - self._clock.monotonic()))
+                if run_state.wake_at == math.inf:  # no call came meanwhile
+                    run_state.wake_at = wake_at
+                    run_state.changed.wait(max(0.0, wake_at - self._clock.monotonic()))
 
     def _serve(self, now: float) -> float:
         """Serve everything that is due. Return when something is due next."""
-        course = self._course
-        due = [self._turns.serve(now), self._archives.serve(now), self._requests.serve(now, self._turns.tasks)]
-        due.append(self._roster.serve(now))
-        if course.deadline is not None:
-            due.append(course.deadline)
-        if not course.final:
+        run_state = self._run_state
+        due = [self._scheduler.serve(now), self._archives.serve(now), self._requests.serve(now, self._scheduler.tasks)]
+        due.append(self._members.serve(now))
+        if run_state.deadline is not None:
+            due.append(run_state.deadline)
+        if not run_state.final:
             due.append(self._scrubs.serve(now, math.inf))
             due.append(self._truncations.serve(now))
         return min(due)
 
     def _is_over(self) -> bool:
-        course = self._course
-        if course.bug is not None or (course.stopping and not course.final):
+        run_state = self._run_state
+        if run_state.bug is not None or (run_state.stopping and not run_state.final):
             return True
-        if course.is_late(self._clock.monotonic()):
+        if run_state.is_late(self._clock.monotonic()):
             return True
-        if self._roster.awaits_more and not course.final:
+        if self._members.awaits_more and not run_state.final:
             return False
-        return all(task.phase in OVER for task in self._turns.tasks) and (course.final or not self._roster.is_moving)
+        return all(task.phase in FINISHED for task in self._scheduler.tasks) and (
+            run_state.final or not self._members.is_moving
+        )
 
     def _look_again(self) -> None:
-        with self._course.changed:
-            self._course.call()
+        with self._run_state.changed:
+            self._run_state.wake()
 
     # --- the end
 
     def _begin_final(self) -> None:
-        with self._course.changed:
-            self._course.final = True
+        with self._run_state.changed:
+            self._run_state.final = True
             self._set_deadline()
 
     def _set_deadline(self) -> None:
         whole = self._config.shutdown_timeout
-        self._course.deadline = self._clock.monotonic() + whole - min(CLOSING_SECONDS, whole / 10)
+        self._run_state.deadline = self._clock.monotonic() + whole - min(CLOSING_SECONDS, whole / 10)
 
     def _judge(self, *, once: bool) -> None:
         """Raise the errors with which the run ended, the worst first."""
-        if self._course.bug is not None:
-            raise self._course.bug
-        tasks = [task for task in self._turns.tasks if not _is_gone(task)]
-        unfinished = [task for task in tasks if task.phase not in LASTING and task.phase is not Phase.DONE]
+        if self._run_state.bug is not None:
+            raise self._run_state.bug
+        tasks = [task for task in self._scheduler.tasks if not _is_gone(task)]
+        unfinished = [task for task in tasks if task.phase not in TERMINAL_PHASES and task.phase is not Phase.DONE]
         if unfinished:
             if once and unfinished[0].error is not None:
                 raise unfinished[0].error
             raise FinalSyncError("; ".join(_unfinished(task) for task in unfinished))
-        for phase in LASTING:
+        for phase in TERMINAL_PHASES:
             for task in tasks:
                 if task.phase is phase and task.error is not None:
                     raise task.error
-        lacking = self._roster.not_replicated
+        lacking = self._members.not_replicated
         if lacking and (once or not tasks):
             raise NotReplicatedError("; ".join(f"{each.log}: is not replicated: {each.reason}" for each in lacking))
 
     def _close(self) -> None:
         self._watcher.close()
-        self._course.stop_requested.set()
-        with self._course.changed:
-            self._course.stopping = True  # makes the thread that opens logs stop
+        self._run_state.stop_requested.set()
+        with self._run_state.changed:
+            self._run_state.stopping = True  # makes the thread that opens logs stop
             self._scrubs.halt_all()
-            tasks = list(self._turns.tasks)
+            tasks = list(self._scheduler.tasks)
         hung = self._archives.stop(tasks) or not self._scrubs.wait()
         hung = self._abandoned = hung or any(task.phase is Phase.SYNCING for task in tasks)
-        self._roster.settle(wait=not hung)
-        self._turns.shutdown(wait=not hung)
+        self._members.settle(wait=not hung)
+        self._scheduler.shutdown(wait=not hung)
         self._truncations.shutdown(wait=not hung)
         self._threads.shutdown(wait=not hung)
         self._compressing.shutdown(wait=not hung, cancel_futures=True)
-        self._roster.close()
+        self._members.close()
 
 
 def _next_turn(now: float) -> float:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from litelog.system.clock import Clock
 
 
-class Course:
+class RunState:
     """The state of a run, from replicating to the last sync and the end. Everything except ``guard`` is called under
     the lock of ``changed``."""
 
@@ -41,18 +41,18 @@ class Course:
         except BaseException as error:  # noqa: BLE001
             with self.changed:
                 self.bug = error
-                self.call()
+                self.wake()
                 self.progress.notify_all()
 
-    def call(self) -> None:
+    def wake(self) -> None:
         """Wake the main loop now."""
         self.wake_at = -math.inf
         self.changed.notify_all()
 
-    def call_by(self, due: float) -> None:
+    def wake_by(self, due: float) -> None:
         """Make the main loop look by ``due``."""
         if due < self.wake_at:
-            self.call()
+            self.wake()
 
     def should_continue(self) -> bool:
         """Whether a running sync may put more. Needs no lock."""

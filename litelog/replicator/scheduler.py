@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 from litelog.errors import LitelogError, SourceError, SourceMissingError, release
 from litelog.replicator.run_state import DueTimes
-from litelog.replicator.task import BUSY, OVER, Phase, ReplicaTask
+from litelog.replicator.task import BUSY, FINISHED, Phase, ReplicaTask
 from litelog.shipping.backoff import describe_wait, is_worth_saying, needs_help
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
 
-    from litelog.replicator.run_state import Course
+    from litelog.replicator.run_state import RunState
     from litelog.replicator.thread_pools import DestinationThreads
     from litelog.system.inotify import Watcher
 
@@ -44,15 +44,20 @@ class SyncScheduler:
     state's lock."""
 
     def __init__(
-        self, course: Course, threads: DestinationThreads, watcher: Watcher, random: Random, tells: Callable[[], bool]
+        self,
+        run_state: RunState,
+        threads: DestinationThreads,
+        watcher: Watcher,
+        random: Random,
+        tells: Callable[[], bool],
     ) -> None:
         """``tells``: whether the run ends with the error of its only replica, so that the caller reports it."""
         self.tasks: dict[ReplicaTask, None] = {}
         """The tasks, in the order in which they were added."""
         self.on_synced: Callable[[ReplicaTask], None] = _pass
         """Called, under the lock, after each sync without an error."""
-        self._course = course
-        self._clock = course.clock
+        self._run_state = run_state
+        self._clock = run_state.clock
         self._threads = threads
         self._watcher = watcher
         self._random = random
@@ -68,8 +73,8 @@ class SyncScheduler:
         """Add a task. It is due at once."""
         self.tasks[task] = None
         self._wakes[task] = partial(self._wake, task)
-        if task.phase not in OVER:
-            self.hasten(task)
+        if task.phase not in FINISHED:
+            self.schedule_now(task)
 
     def remove(self, task: ReplicaTask) -> None:
         """Remove a task that is over."""
@@ -77,16 +82,16 @@ class SyncScheduler:
         self._schedule.drop(task)
         del self.tasks[task]
 
-    def hasten(self, task: ReplicaTask) -> None:
+    def schedule_now(self, task: ReplicaTask) -> None:
         """Make a task due now that no thread works on."""
         task.due = self._clock.monotonic()
         self._put(task, task.due)
 
-    def hasten_all(self) -> None:
+    def schedule_all_now(self) -> None:
         """Make all tasks due now that no thread works on."""
         for task in self.tasks:
-            if task.phase not in OVER and task.phase not in BUSY:
-                self.hasten(task)
+            if task.phase not in FINISHED and task.phase not in BUSY:
+                self.schedule_now(task)
 
     def doubt_all(self) -> None:
         """Have each replica prove, before its next put, that it holds all acknowledged objects."""
@@ -97,16 +102,16 @@ class SyncScheduler:
     def look(self, task: ReplicaTask) -> None:
         """Check whether a task that waits for its sync interval has anything left. That rides the next batch."""
         task.phase = Phase.SYNCING
-        task.woken = False
+        task.wake_pending = False
         self._spacing.discard(task)
-        self._polling.submit(self._course.guard, partial(self._look, task))
+        self._polling.submit(self._run_state.guard, partial(self._look, task))
 
-    def leave(self, task: ReplicaTask, deadline: float, *, final: bool) -> None:
+    def drain(self, task: ReplicaTask, deadline: float, *, final: bool) -> None:
         """Bring a task to its end: after a last sync if ``final``, else after the running one."""
         task.leaving, task.leave_by = True, deadline
         task.final = final
-        if task.phase in OVER or task.phase is Phase.SYNCING:
-            self._course.call()
+        if task.phase in FINISHED or task.phase is Phase.SYNCING:
+            self._run_state.wake()
         elif final and task.phase is Phase.SEALING:
             self._put(task, deadline)
         elif final:
@@ -126,9 +131,9 @@ class SyncScheduler:
         for task in self._schedule.take(now):
             if task.phase is Phase.SEALING and task.leaving and now >= task.leave_by:
                 self._end(task, Phase.FAILED)
-            if task.phase in OVER or task.phase in BUSY:
+            if task.phase in FINISHED or task.phase in BUSY:
                 continue
-            if task.phase is Phase.SPACING and task.due > now and not self._is_full(task):
+            if task.phase is Phase.THROTTLED and task.due > now and not self._is_full(task):
                 self._schedule.set(task, min(task.due, now + self._limit_check_seconds()))
             elif task.phase is Phase.IDLE and task.replica is not None and task.replica.started:
                 task.phase = Phase.SYNCING
@@ -136,7 +141,7 @@ class SyncScheduler:
             else:
                 self._submit(task)
         if polled:
-            self._polling.submit(self._course.guard, partial(self._poll, polled))
+            self._polling.submit(self._run_state.guard, partial(self._poll, polled))
         return self._schedule.next
 
     def _is_full(self, task: ReplicaTask) -> bool:
@@ -151,20 +156,20 @@ class SyncScheduler:
 
     def _put(self, task: ReplicaTask, due: float) -> None:
         self._schedule.set(task, due)
-        self._course.call_by(due)
+        self._run_state.wake_by(due)
 
     def _submit(self, task: ReplicaTask) -> None:
         task.phase = Phase.SYNCING
-        task.woken = False
+        task.wake_pending = False
         self._spacing.discard(task)
-        self._threads.syncing(task.url).submit(self._course.guard, partial(self._sync, task))
+        self._threads.syncing(task.url).submit(self._run_state.guard, partial(self._sync, task))
 
     def _end(self, task: ReplicaTask, phase: Phase) -> None:
         task.phase = phase
         self._spacing.discard(task)
         self._schedule.drop(task)
-        self._course.call()
-        self._course.progress.notify_all()
+        self._run_state.wake()
+        self._run_state.progress.notify_all()
 
     # --- in the pools
 
@@ -172,7 +177,7 @@ class SyncScheduler:
         """Examine idle logs without an event: the poll decides, an event is only a hint. A log that has not changed at
         its last look needs no last sync."""
         dirty = set()
-        last = self._course.final
+        last = self._run_state.final
         looked = self._clock.monotonic()
         for task in tasks:
             assert task.replica is not None
@@ -181,19 +186,19 @@ class SyncScheduler:
                     dirty.add(task)
             except LitelogError:
                 dirty.add(task)  # the sync raises it again, and handles it
-        with self._course.changed:
+        with self._run_state.changed:
             now = self._clock.monotonic()
             for task in tasks:
-                if task in dirty or task.woken or (self._is_final(task) and not last):
+                if task in dirty or task.wake_pending or (self._is_final(task) and not last):
                     self._submit(task)
                     continue
-                task.caught_up = looked
+                task.last_clean_at = looked
                 if last or task.leaving:
                     self._end(task, Phase.DONE)
                 else:
                     task.rest(now, self._rest_seconds())
                     self._put(task, task.due)
-            self._course.progress.notify_all()
+            self._run_state.progress.notify_all()
 
     def _look(self, task: ReplicaTask) -> None:
         assert task.replica is not None
@@ -202,21 +207,21 @@ class SyncScheduler:
             left, settled = task.replica.waiting or task.replica.changed(), task.replica.settled
         except LitelogError:
             left = settled = True  # the sync raises it again, and handles it
-        with self._course.changed:
+        with self._run_state.changed:
             if settled and not left:
-                task.caught_up = looked
+                task.last_clean_at = looked
             if self._is_final(task) or not (settled or left):
                 self._submit(task)
             elif task.leaving:
                 self._end(task, Phase.DONE)
-            elif task.woken and not left:
+            elif task.wake_pending and not left:
                 self.look(task)  # a caller that waits since may have come after this look
             else:
                 self._space(task)
-            self._course.progress.notify_all()
+            self._run_state.progress.notify_all()
 
     def _space(self, task: ReplicaTask) -> None:
-        task.phase, task.due = Phase.SPACING, task.spaced_until
+        task.phase, task.due = Phase.THROTTLED, task.spaced_until
         self._spacing.add(task)
         self._put(task, min(task.due, self._clock.monotonic() + self._limit_check_seconds()))
 
@@ -228,7 +233,7 @@ class SyncScheduler:
 
         def should_continue() -> bool:
             nonlocal cut
-            cut = not self._may_go_on(task)
+            cut = not self._should_continue(task)
             return not cut
 
         try:
@@ -243,10 +248,10 @@ class SyncScheduler:
         except LitelogError as error:
             self._failed(task, error)
             return
-        with self._course.changed:
+        with self._run_state.changed:
             waiting = task.replica.waiting
             if not (cut or waiting):
-                task.caught_up = started
+                task.last_clean_at = started
             if waiting and task.replica.sealing and not self._is_abandoned(task):
                 task.phase = Phase.SEALING  # earlier failures stay: the next sync shows whether they are over
                 if task.leaving:
@@ -256,7 +261,7 @@ class SyncScheduler:
                 last = final and not (cut or waiting)
                 self._place(task, started, was_final=last, again=not cut and (more or waiting), quiet=quiet)
             self.on_synced(task)
-            self._course.progress.notify_all()
+            self._run_state.progress.notify_all()
 
     def _recover(self, task: ReplicaTask) -> None:
         if task.failures:
@@ -269,7 +274,7 @@ class SyncScheduler:
         if self._is_final(task):
             if was_final:
                 self._end(task, Phase.DONE)
-            elif self._may_go_on(task):
+            elif self._should_continue(task):
                 self._submit(task)  # this sync began, or was cut short, before the last one was due
             else:
                 self._end(task, Phase.FAILED)
@@ -280,38 +285,38 @@ class SyncScheduler:
             self._space(task)
         elif self._clock.monotonic() < task.spaced_until and task.replica is not None and not task.replica.waiting:
             self._space(task)
-        elif again or task.woken:
+        elif again or task.wake_pending:
             self._submit(task)
         else:
             task.rest(self._clock.monotonic(), self._rest_seconds())
             self._put(task, task.due)
 
     def _failed(self, task: ReplicaTask, error: LitelogError) -> None:
-        course = self._course
+        run_state = self._run_state
         release(error)
-        with course.changed:
+        with run_state.changed:
             now = self._clock.monotonic()
             task.fail(error, now, self._random)
             missing = isinstance(error, SourceMissingError)
             if missing and task.phase is Phase.BACKING_OFF:
                 task.due = min(task.due, now + task.poll_interval)  # looking at a folder costs nothing
-            ends = task.phase in OVER or (course.deadline is None and course.final)
+            ends = task.phase in FINISHED or (run_state.deadline is None and run_state.final)
             if not (self._tells() and ends) and not (missing and task.leaving):
                 self._say(task, error, now)
             if self._is_final(task) and task.phase is Phase.BACKING_OFF:
-                hopeless = course.final and course.deadline is None and task.failures >= MAX_ONCE_FAILURES
+                hopeless = run_state.final and run_state.deadline is None and task.failures >= MAX_ONCE_FAILURES
                 if self._is_late(task) or hopeless or needs_help(error) or missing:
                     task.phase = Phase.FAILED
-            elif task.leaving and task.phase not in OVER:
+            elif task.leaving and task.phase not in FINISHED:
                 task.phase = Phase.DONE
-            if task.phase in OVER:
+            if task.phase in FINISHED:
                 self._end(task, task.phase)
             else:
                 self._put(task, task.due)
-            course.progress.notify_all()
+            run_state.progress.notify_all()
 
     def _say(self, task: ReplicaTask, error: LitelogError, now: float) -> None:
-        if task.phase in OVER:
+        if task.phase in FINISHED:
             extra = task.fields(task.phase.value, task.failures)
             _logger.error("%s to %s: %s: %s", task.log, task.url, task.phase.value, error, extra=extra)
         elif is_worth_saying(task.failures):
@@ -326,33 +331,33 @@ class SyncScheduler:
         return task.leaving and not self._is_final(task)
 
     def _is_final(self, task: ReplicaTask) -> bool:
-        return self._course.final or (task.leaving and task.final)
+        return self._run_state.final or (task.leaving and task.final)
 
-    def _may_go_on(self, task: ReplicaTask) -> bool:
-        if task.leaving and not self._course.final and self._clock.monotonic() >= task.leave_by:
+    def _should_continue(self, task: ReplicaTask) -> bool:
+        if task.leaving and not self._run_state.final and self._clock.monotonic() >= task.leave_by:
             return False
-        return self._course.should_continue()
+        return self._run_state.should_continue()
 
     def _is_late(self, task: ReplicaTask) -> bool:
-        if self._course.final:
-            return self._course.is_late(task.due)
+        if self._run_state.final:
+            return self._run_state.is_late(task.due)
         return task.due >= task.leave_by
 
     def sealed(self, task: ReplicaTask) -> None:
         """The sealing for which a task's last sync ended is done or failed: continue. Any thread may call it."""
-        with self._course.changed:
+        with self._run_state.changed:
             if task.phase is Phase.SEALING:
                 self._submit(task)
 
     def _wake(self, task: ReplicaTask) -> None:
         """The log's folder changed."""
-        with self._course.changed:
+        with self._run_state.changed:
             if task.replica is not None:
                 task.replica.notice()
             if task.phase is Phase.IDLE:
                 self._submit(task)
             else:
-                task.woken = True
+                task.wake_pending = True
 
 
 def _pass(task: ReplicaTask) -> None: ...

@@ -61,7 +61,7 @@ class ReplicaStatus:
     """How long every sync has failed; 0 if the last one did not."""
     source_error: str | None = None
     """Why the lag could not be measured: the error of the log's folder."""
-    tallies: ReplicaCounters | None = field(default=None, repr=False, compare=False)
+    counters: ReplicaCounters | None = field(default=None, repr=False, compare=False)
     meter: LagMeter | None = field(default=None, repr=False, compare=False)
 
 
@@ -90,7 +90,7 @@ def status_of(task: ReplicaTask, now: float) -> ReplicaStatus:
     position = replica.position if replica is not None else None
     archive = replica.archive.status if replica is not None and replica.archive is not None else None
     verified = task.scrub.last if task.scrub is not None else None
-    lag = task.lag.read(now, task.caught_up) if task.lag is not None else None
+    lag = task.lag.read(now, task.last_clean_at) if task.lag is not None else None
     return ReplicaStatus(
         log=task.log,
         replica=task.url,
@@ -111,11 +111,11 @@ def status_of(task: ReplicaTask, now: float) -> ReplicaStatus:
         verify_error=verified.error if verified is not None else None,
         lag_bytes=lag.bytes if lag is not None else 0,
         lag_seconds=lag.seconds if lag is not None else 0.0,
-        synced=task.caught_up > float("-inf"),
+        synced=task.last_clean_at > float("-inf"),
         queued=replica.queued if replica is not None else 0,
         failing_seconds=0.0 if task.failing_since is None else max(0.0, now - task.failing_since),
         source_error=task.lag.source.error if task.lag is not None else None,
-        tallies=task.tallies,
+        counters=task.counters,
         meter=task.lag,
     )
 
@@ -127,4 +127,4 @@ def measure(tasks: Sequence[ReplicaTask], clock: Clock) -> None:
     for task in tasks:
         meter, busy = task.lag, task.phase is not Phase.IDLE
         if meter is not None and (busy or now >= meter.due):
-            meter.measure_if_due(now, task.caught_up, busy=busy)
+            meter.measure_if_due(now, task.last_clean_at, busy=busy)

@@ -44,7 +44,7 @@ class Phase(Enum):
     """A thread works on it."""
     SEALING = "sealing"
     """Finished log segments are being sealed in the background, and come first. No thread waits for that."""
-    SPACING = "spacing"
+    THROTTLED = "spacing"
     """It has just shipped; the sync interval is not over."""
     BACKING_OFF = "backing off"
     """Its last sync failed. It is retried when due."""
@@ -52,7 +52,7 @@ class Phase(Enum):
     """Another owner has the replica. Final."""
     FROZEN = "frozen"
     """Bytes are not what they should be. Final."""
-    REFUSED = "refused"
+    REJECTED = "refused"
     """The configuration cannot be carried out: another log's replica, names that cannot be replicated, a store that
     does not keep writers apart. Final."""
     DONE = "done"
@@ -61,13 +61,13 @@ class Phase(Enum):
     """Its final sync did not reach the log's end."""
 
 
-LASTING = (Phase.FROZEN, Phase.FENCED, Phase.REFUSED)
+TERMINAL_PHASES = (Phase.FROZEN, Phase.FENCED, Phase.REJECTED)
 """The phases that cannot be retried, the worst first."""
 
 BUSY = frozenset({Phase.SYNCING, Phase.SEALING})
 """The phases that end by themselves."""
 
-OVER = frozenset({*LASTING, Phase.DONE, Phase.FAILED})
+FINISHED = frozenset({*TERMINAL_PHASES, Phase.DONE, Phase.FAILED})
 """The phases that need no thread any more."""
 
 
@@ -91,9 +91,9 @@ class ReplicaTask:
     """When the current sync interval ends, in monotonic seconds."""
     watched: bool = False
     """Whether a file-system event will wake it."""
-    woken: bool = False
+    wake_pending: bool = False
     """Whether an event came while a thread worked on it."""
-    caught_up: float = -math.inf
+    last_clean_at: float = -math.inf
     """When a look or a sync began that found nothing left to ship, in monotonic seconds: everything that the log held
     then is acknowledged."""
     leaving: bool = False
@@ -115,7 +115,7 @@ class ReplicaTask:
     """None if it is not verified in the background."""
     lag: LagMeter | None = None
     """None if ``replica`` is None."""
-    tallies: ReplicaCounters | None = None
+    counters: ReplicaCounters | None = None
     truncator: LogTruncator | None = None
     """The truncator of its log, which the log's replicas share."""
 
@@ -156,19 +156,19 @@ class ReplicaTask:
         self.error = error
         self.failures += 1
         self.failing_since = now if self.failing_since is None else self.failing_since
-        if self.tallies is not None:
-            self.tallies.failed(error)
-        self.phase = lasting_phase(error) or Phase.BACKING_OFF
+        if self.counters is not None:
+            self.counters.failed(error)
+        self.phase = terminal_phase(error) or Phase.BACKING_OFF
         self.delay = MAX_DELAY_SECONDS if needs_help(error) else next_delay(self.delay, random)
         self.due = now + max(self.delay, asked_delay(error))
 
 
-def lasting_phase(error: LitelogError) -> Phase | None:
+def terminal_phase(error: LitelogError) -> Phase | None:
     """Return the final phase to which an error leads; None for an error that may pass."""
     if isinstance(error, FencedError):
         return Phase.FENCED
     if isinstance(error, (CorruptionError, UnknownVersionError, SourceSyncError)):
         return Phase.FROZEN
     if isinstance(error, (ConfigError, OtherLogError, UnfitStoreError)):
-        return Phase.REFUSED
+        return Phase.REJECTED
     return None

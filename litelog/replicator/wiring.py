@@ -142,14 +142,14 @@ class _DaemonContext:
 def _open_replica(
     source: LogSource, log: LogConfig, replica: ReplicaConfig, place: _DaemonContext, tools: ProcessContext
 ) -> OpenedReplica:
-    tallies = ReplicaCounters(tools.listener, tools.clock)
+    counters = ReplicaCounters(tools.listener, tools.clock)
     plain = open_store(replica.url, replica.options)
-    store = _wrap(plain, replica, tallies.requests)
+    store = _wrap(plain, replica, counters.requests)
     client = ObjectReplicaClient(store)
     _require_outside(log.path, client.url)
     task = ReplicaTask(log.path, client.url, None, replica.sync_interval, log.poll_interval, replica.max_segment_bytes)
     task.fencing = replica.fencing
-    task.tallies = tallies
+    task.counters = counters
     try:
         path = state_folder_of(place.state_dir, log.path, replica.url, client.url)
         ReplicaSet(os.path.dirname(path)).add(os.path.basename(path), client.url)
@@ -173,7 +173,7 @@ def _open_replica(
         random=tools.random,
         host=place.host,
         takeover=tools.takeovers.setdefault(path, Takeover(asked=True)) if log.takeover else None,
-        backlog_sealer=BacklogSealer(source, beginning, tools.compressing, tallies, tools.clock, backlog_pool),
+        backlog_sealer=BacklogSealer(source, beginning, tools.compressing, counters, tools.clock, backlog_pool),
         fencing=replica.fencing,
         try_store=partial(try_store, tools.trials, replica.fencing, patient, plain),
         root=plain if isinstance(plain, Rooted) else None,
@@ -190,7 +190,7 @@ def _open_replica(
         wal_retention=replica.wal_retention,
         retention=replica.retention.policy(),
     )
-    task.replica = Replica(source, client, folder, owner, workers, tools.clock, tallies, settings)
+    task.replica = Replica(source, client, folder, owner, workers, tools.clock, counters, settings)
     task.lag = LagMeter(place.end, partial(_place_of, task.replica))
     task.truncator = place.truncator
     task.replica.on_replicated = place.truncator.run

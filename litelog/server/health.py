@@ -20,7 +20,7 @@ NOT_REPLICATED = "not_replicated"
 STOPPED = {
     Phase.FROZEN.value: ("frozen", "frozen"),
     Phase.FENCED.value: ("fenced", "fenced: another owner writes there"),
-    Phase.REFUSED.value: ("refused", "refused"),
+    Phase.REJECTED.value: ("refused", "refused"),
     Phase.FAILED.value: ("failed", "the final sync failed"),
 }
 """Phases in which shipping has ended, with the reason's kind and text."""

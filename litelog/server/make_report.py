@@ -116,11 +116,11 @@ def _make_replica(status: ReplicaStatus, now: float, *, history: bool) -> Replic
         verify_error=status.verify_error,
         lag_history=_make_history(status, now) if history else None,
     )
-    return report if status.tallies is None else _with_tallies(report, status.tallies)
+    return report if status.counters is None else _with_tallies(report, status.counters)
 
 
-def _with_tallies(report: ReplicaReport, tallies: ReplicaCounters) -> ReplicaReport:
-    counts = tallies.counts
+def _with_tallies(report: ReplicaReport, counters: ReplicaCounters) -> ReplicaReport:
+    counts = counters.counts
     return report.model_copy(
         update={
             "last_snapshot": _optional(counts.last_snapshot),
@@ -136,14 +136,14 @@ def _with_tallies(report: ReplicaReport, tallies: ReplicaCounters) -> ReplicaRep
             "snapshots": counts.snapshots,
             "requests": [
                 RequestCount(kind=kind, result=result, count=count)
-                for (kind, result), count in sorted(tallies.requests.requests.items())
+                for (kind, result), count in sorted(counters.requests.requests.items())
             ],
-            "errors": tallies.errors,
+            "errors": counters.errors,
             "recent_errors": [
                 FailureReport(time=spell_time(each.time), kind=each.kind, message=each.message, count=each.count)
-                for each in tallies.failures
+                for each in counters.failures
             ],
-            "generation_changes": tallies.generation_changes,
+            "generation_changes": counters.generation_changes,
             "generations": [
                 GenerationReport(
                     time=spell_time(each.time),
@@ -152,7 +152,7 @@ def _with_tallies(report: ReplicaReport, tallies: ReplicaCounters) -> ReplicaRep
                     predecessor=each.predecessor,
                     reason=each.reason,
                 )
-                for each in tallies.generations
+                for each in counters.generations
             ],
         }
     )

@@ -72,7 +72,7 @@ def _counter(
 ) -> _OfReplica:
     return _OfReplica(
         MetricSpec(name, "counter", (*PAIR, *labels), text),
-        lambda status: () if status.tallies is None else samples(status.tallies),
+        lambda status: () if status.counters is None else samples(status.counters),
     )
 
 
@@ -85,7 +85,7 @@ def _seconds(microseconds: int | None) -> float | None:
 
 
 def _count_of(status: ReplicaStatus, name: str) -> float | None:
-    return None if status.tallies is None else _seconds(getattr(status.tallies.counts, name))
+    return None if status.counters is None else _seconds(getattr(status.counters.counts, name))
 
 
 OF_REPLICA = (
@@ -193,44 +193,44 @@ OF_REPLICA = (
         "litelog_written_objects_total",
         ("object",),
         "Objects that became durable, by what they are: wal, sealed or snapshot.",
-        lambda tallies: [
-            (("wal",), tallies.counts.wal_segments),
-            (("sealed",), tallies.counts.sealed_segments),
-            (("snapshot",), tallies.counts.snapshots),
+        lambda counters: [
+            (("wal",), counters.counts.wal_segments),
+            (("sealed",), counters.counts.sealed_segments),
+            (("snapshot",), counters.counts.snapshots),
         ],
     ),
     _counter(
         "litelog_written_log_bytes_total",
         ("object",),
         "Bytes of the log, uncompressed, in objects that became durable: wal or sealed.",
-        lambda tallies: [(("wal",), tallies.counts.wal_log_bytes), (("sealed",), tallies.counts.sealed_log_bytes)],
+        lambda counters: [(("wal",), counters.counts.wal_log_bytes), (("sealed",), counters.counts.sealed_log_bytes)],
     ),
     _counter(
         "litelog_written_object_bytes_total",
         ("object",),
         "Bytes of these objects.",
-        lambda tallies: [
-            (("wal",), tallies.counts.wal_object_bytes),
-            (("sealed",), tallies.counts.sealed_object_bytes),
+        lambda counters: [
+            (("wal",), counters.counts.wal_object_bytes),
+            (("sealed",), counters.counts.sealed_object_bytes),
         ],
     ),
     _counter(
         "litelog_requests_total",
         ("kind", "result"),
         "Requests of the store: put, get, list or delete; ok, exists, not_found, not_offered or error.",
-        lambda tallies: tallies.requests.requests.items(),
+        lambda counters: counters.requests.requests.items(),
     ),
     _counter(
         "litelog_errors_total",
         ("kind",),
         "Errors that syncs ended with: store, source, source_missing, diverged, fenced, corruption, config or other.",
-        lambda tallies: [((kind,), count) for kind, count in tallies.errors.items()],
+        lambda counters: [((kind,), count) for kind, count in counters.errors.items()],
     ),
     _counter(
         "litelog_generation_changes_total",
         ("reason",),
         "Generations that began: first, continues (after lost state or a takeover) or diverged (the log was rewound).",
-        lambda tallies: [((str(each),), tallies.generation_changes.get(str(each), 0)) for each in Relation],
+        lambda counters: [((str(each),), counters.generation_changes.get(str(each), 0)) for each in Relation],
     ),
 )
 
@@ -347,10 +347,10 @@ def _histograms(statuses: Sequence[ReplicaStatus]) -> Iterator[Metric]:
     latency = HistogramMetricFamily(LATENCY.name, LATENCY.help, labels=LATENCY.labels)
     durations = dict.fromkeys(KINDS, Durations())
     for status in statuses:
-        if status.tallies is None:
+        if status.counters is None:
             continue
-        latency.add_metric((escape(status.log), escape(status.replica)), *_buckets(status.tallies.latency))
-        for kind, observed in status.tallies.requests.durations.items():
+        latency.add_metric((escape(status.log), escape(status.replica)), *_buckets(status.counters.latency))
+        for kind, observed in status.counters.requests.durations.items():
             durations[kind] += observed
     yield latency
     requests = HistogramMetricFamily(REQUEST_DURATION.name, REQUEST_DURATION.help, labels=REQUEST_DURATION.labels)

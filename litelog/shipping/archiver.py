@@ -1,7 +1,7 @@
 """Seals log segments, writes snapshots and deletes covered objects of one generation, next to its WAL segments.
 
 The archive never holds up a WAL segment: it works in the background, a step at a time. Failed steps are retried and
-reported. The thread that ships reports each WAL segment (``shipped``); any thread with time to spare calls ``poke``.
+reported. The thread that ships reports each WAL segment (``shipped``); any thread with time to spare calls ``wake``.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class Archiver:
                 self._sealed += 1
             self._state = state
 
-    def poke(self) -> None:
+    def wake(self) -> None:
         """Start the work that is due, in the background."""
         with self._changed:
             due = self._due()
@@ -166,11 +166,11 @@ class Archiver:
 
     @property
     def due(self) -> float | None:
-        """When ``poke`` must be called next, in monotonic seconds; None while no work is expected."""
+        """When ``wake`` must be called next, in monotonic seconds; None while no work is expected."""
         with self._changed:
             return self._due()
 
-    def ask(self, answer: Callable[[ArchiveStatus], None] | None = None) -> None:
+    def request_snapshot(self, answer: Callable[[ArchiveStatus], None] | None = None) -> None:
         """Write a snapshot now, of all finished log segments. ``answer`` is called once that is done or has failed,
         from any thread."""
         with self._changed:
@@ -178,14 +178,14 @@ class Archiver:
             self._retry_at = 0.0
             if answer is not None:
                 self._waiting.append(answer)
-        self.poke()
+        self.wake()
         self._answer()
 
     def finish(self) -> None:
         """Seal all finished log segments, and write the last snapshot. ``busy`` is true while that takes."""
         with self._changed:
             self._last = True
-        self.ask()
+        self.request_snapshot()
 
     @property
     def busy(self) -> bool:

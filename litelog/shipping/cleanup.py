@@ -115,7 +115,7 @@ class WalCleanup:
                 first = self._first_at_source(made)
                 drop = Drop(max(made.created, shipped, self._pair.clock.now()), first)
                 self._change(drops=note_drop(self._state().drops, drop, policy))
-        self._pruner.hasten()
+        self._pruner.schedule_now()
 
     def _delete(self, covered: Covered) -> None:
         client, done = self._pair.client, False

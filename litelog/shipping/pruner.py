@@ -85,7 +85,7 @@ class Pruner:
         """When to ``run`` next, in monotonic seconds; None if the policy has no limits."""
         return self._due if self._policy.limits else None
 
-    def hasten(self) -> None:
+    def schedule_now(self) -> None:
         """Apply retention soon: a new snapshot may free objects."""
         self._due = self._clock.monotonic()
 

@@ -228,7 +228,7 @@ class Replica:
             raise
         finally:
             if self._archive is not None:
-                self._archive.poke()
+                self._archive.wake()
         self._gap = ""
         return shipped
 

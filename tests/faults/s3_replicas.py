@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from litelog.errors import ExistsError, LitelogError, NotFoundError, StoreError
 from litelog.formats.litelog import LitelogFormat
 from litelog.log.writer import LogWriter
-from litelog.replicator.task import OVER, Phase, ReplicaTask
+from litelog.replicator.task import FINISHED, Phase, ReplicaTask
 from litelog.replicator.wiring import BEGINNING
 from litelog.restore.execution import restore
 from litelog.restore.history_plan import Target, find_plan
@@ -183,7 +183,7 @@ class Bench:
                 daemon.sync()
             except LitelogError as error:
                 task.fail(error, self.clock.monotonic(), daemon.random)
-                if task.phase in OVER or failures == attempts - 1:
+                if task.phase in FINISHED or failures == attempts - 1:
                     raise
                 assert task.phase is Phase.BACKING_OFF
                 self.clock.advance(task.due - self.clock.monotonic())

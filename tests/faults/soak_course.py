@@ -141,7 +141,7 @@ class Soak:
         going = self.guests
         self._invite()
         if going:
-            self._part_with(going)
+            self._remove_unwanted(going)
         self._reload()
         self._verify()
         if self.rounds % OUTAGE_EVERY == 0:
@@ -161,7 +161,7 @@ class Soak:
             self.open(name)
         wait_until(lambda: {self.world.path(name) for name in self.guests} <= self.daemon.logs(), "new logs are found")
 
-    def _part_with(self, going: Sequence[str]) -> None:
+    def _remove_unwanted(self, going: Sequence[str]) -> None:
         """Half of them go when all of them is replicated, half in the midst of being written."""
         orderly = going[: len(going) // 2]
         for name in orderly:

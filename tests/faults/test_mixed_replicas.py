@@ -154,7 +154,7 @@ class Mixed:
 
     def held(self) -> int:
         """WAL segments in memory, of the replica that has most of them."""
-        return max(task.replica.queued for task in self.replicator._turns.tasks if task.replica is not None)
+        return max(task.replica.queued for task in self.replicator._scheduler.tasks if task.replica is not None)
 
     def sit_out(self, seconds: float) -> tuple[int, int, int]:
         """Let an outage of S3 last so long while the log grows, and the others have each record before the next one

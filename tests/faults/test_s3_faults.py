@@ -15,7 +15,7 @@ from litelog.errors import CorruptObjectError, FencedError, StoreError
 from litelog.objects.layout import claim_key, wal_key
 from litelog.reading.replica_reader import ReplicaReader
 from litelog.replicator import Replicator
-from litelog.replicator.task import Phase, lasting_phase
+from litelog.replicator.task import Phase, terminal_phase
 from litelog.shipping.claiming import LostRaceError, NotCreateOnlyError
 from tests.builders.fault_proxy import BODY_FAULTS, EVERY_FAULT, Fault, When
 from tests.builders.independent_reader import read_replica
@@ -286,7 +286,7 @@ def test_a_store_that_ignores_if_none_match_is_found_and_refused(bench: Bench) -
     with pytest.raises(NotCreateOnlyError, match="cannot fence writers") as caught:
         bench.sync(daemon)
     assert claim_key(1) in str(caught.value)
-    assert lasting_phase(caught.value) is Phase.REFUSED
+    assert terminal_phase(caught.value) is Phase.REJECTED
     assert not daemon.acknowledged
     assert [request.key for request in bench.proxy.requests if request.operation == "PUT"] == [
         f"replica/{claim_key(1)}"

@@ -33,7 +33,7 @@ class ReplicaCondition(Enum):
 
     FROZEN = "frozen"
     FENCED = "fenced"
-    REFUSED = "refused"
+    REJECTED = "refused"
     FAILED = "failed"
     DAMAGED = "damaged"
     LATE = "late"
@@ -63,7 +63,7 @@ _LEVELS = {
 _BY_REASON = {
     "frozen": ReplicaCondition.FROZEN,
     "fenced": ReplicaCondition.FENCED,
-    "refused": ReplicaCondition.REFUSED,
+    "refused": ReplicaCondition.REJECTED,
     "failed": ReplicaCondition.FAILED,
     "lost": ReplicaCondition.DAMAGED,
     "lag": ReplicaCondition.LATE,

@@ -80,7 +80,7 @@ def names_of(replicator: Replicator) -> list[str]:
 
 
 def task_of(replicator: Replicator, name: str) -> ReplicaTask:
-    return next(task for task in replicator._turns.tasks if Path(task.log).name == name)
+    return next(task for task in replicator._scheduler.tasks if Path(task.log).name == name)
 
 
 def open_files(folder: Path) -> list[str]:
@@ -408,10 +408,10 @@ def test_what_changed_is_opened_again_after_its_sync(bench: Bench, stores: dict[
         running.replicator.reload(bench.config(bench.own("log", "testing://a", truncate={"max_age": 5.0})))
         assert before.phase is Phase.SYNCING
         store.release()
-        wait_until(lambda: [task for task in running.replicator._turns.tasks if task is not before] != [])
+        wait_until(lambda: [task for task in running.replicator._scheduler.tasks if task is not before] != [])
         log.append(2)
         bench.progress.wait_for_end(log, store.url)
-        assert before not in running.replicator._turns.tasks
+        assert before not in running.replicator._scheduler.tasks
     assert running.error is None
     assert list(read_replica(store).values())[-1].files() == log.files()
 
@@ -524,7 +524,7 @@ def test_a_barrier_is_reached_inside_the_sync_interval_where_nothing_is_left(ben
     replicator = bench.replicator(entry)
     with Running(replicator) as running:
         bench.wait_for(log, "log")
-        wait_until(lambda: task_of(replicator, "log").phase is Phase.SPACING)
+        wait_until(lambda: task_of(replicator, "log").phase is Phase.THROTTLED)
         objects = sorted(Path(bench.folder / "replicas").rglob("*.lz4"))
         for _ in range(3):
             assert replicator.barrier(None, None, WAIT_SECONDS).reached

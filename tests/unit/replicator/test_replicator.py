@@ -21,7 +21,7 @@ from litelog.errors import (
     SourceSyncError,
     StoreError,
 )
-from litelog.replicator.task import OVER, Phase, ReplicaTask, lasting_phase
+from litelog.replicator.task import FINISHED, Phase, ReplicaTask, terminal_phase
 from litelog.replicator.wiring import state_folder_of
 from litelog.shipping.backoff import FIRST_DELAY_SECONDS, MAX_DELAY_SECONDS, next_delay
 from litelog.shipping.state import StateFolder
@@ -249,7 +249,7 @@ class Held(SystemClock):
 
     def monotonic(self) -> float:
         if self.stopped.is_set() and self.replicator is not None:
-            if self.replicator._course.final:
+            if self.replicator._run_state.final:
                 self.final.set()
             if threading.current_thread().name.startswith("sync"):
                 assert self.final.wait(WAIT_SECONDS)
@@ -295,7 +295,7 @@ class Late(SystemClock):
 
     def monotonic(self) -> float:
         syncing = threading.current_thread().name.startswith("sync")
-        late = syncing and self.replicator is not None and self.replicator._course.final
+        late = syncing and self.replicator is not None and self.replicator._run_state.final
         return super().monotonic() + (LONG_SECONDS if late else 0.0)
 
 
@@ -409,12 +409,12 @@ def test_delays_of_two_replicas_differ() -> None:
 
 
 def test_failures_that_pass_are_tried_again_and_others_are_for_good() -> None:
-    assert lasting_phase(StoreError("put", "key", "down")) is None
-    assert lasting_phase(SourceMissingError("/log", "gone")) is None
-    assert lasting_phase(FencedError("")) is Phase.FENCED
-    assert lasting_phase(CorruptionError("")) is Phase.FROZEN
-    assert lasting_phase(SourceSyncError("")) is Phase.FROZEN
-    assert {Phase.FENCED, Phase.FROZEN} <= OVER
+    assert terminal_phase(StoreError("put", "key", "down")) is None
+    assert terminal_phase(SourceMissingError("/log", "gone")) is None
+    assert terminal_phase(FencedError("")) is Phase.FENCED
+    assert terminal_phase(CorruptionError("")) is Phase.FROZEN
+    assert terminal_phase(SourceSyncError("")) is Phase.FROZEN
+    assert {Phase.FENCED, Phase.FROZEN} <= FINISHED
 
 
 def test_a_success_forgets_the_failures_before() -> None:

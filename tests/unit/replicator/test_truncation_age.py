@@ -13,7 +13,7 @@ from litelog.log.replica_registry import ReplicaSet, log_state_folder, read_repl
 from litelog.log.truncation import LocalSegment, TruncationPolicy, when_older
 from litelog.replicator import Replicator
 from litelog.replicator.background import Truncations
-from litelog.replicator.run_state import Course
+from litelog.replicator.run_state import RunState
 from litelog.replicator.task import ReplicaTask
 from litelog.shipping.context import LogSource, Settings
 from litelog.shipping.source_truncation import LogTruncator
@@ -155,11 +155,11 @@ def test_a_clock_that_is_set_makes_nothing_due_earlier(tmp_path, jump):
 
 def test_the_main_loop_is_told_when_and_looks_then_only(tmp_path):
     idle = Idle(tmp_path, AGE)
-    course = Course(idle.clock)
-    truncations = Truncations(course)
+    run_state = RunState(idle.clock)
+    truncations = Truncations(run_state)
     task = ReplicaTask(idle.log.folder, idle.store.url, idle.daemon.replica, 1.0, 1.0, 1 << 20)
     task.truncator = idle.truncator
-    with course.changed:
+    with run_state.changed:
         truncations.add(task)
         first = idle.truncator.due
         assert first is not None
@@ -167,11 +167,11 @@ def test_the_main_loop_is_told_when_and_looks_then_only(tmp_path):
     run = threading.Event()
     told, idle.truncator.on_due = idle.truncator.on_due, lambda: (told(), run.set())
     idle.wait_until(first)
-    with course.changed:
+    with run_state.changed:
         truncations.serve(idle.clock.monotonic())
     assert run.wait(WAIT_SECONDS)
     assert idle.gone() == 1
-    with course.changed:
+    with run_state.changed:
         assert first < truncations.serve(idle.clock.monotonic()) == idle.truncator.due
         truncations.remove(task)
         idle.clock.advance(100 * HOUR)

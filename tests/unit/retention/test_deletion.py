@@ -335,7 +335,7 @@ def test_snapshots_behind_the_last_proof_of_ownership_take_nothing_away():
 def test_without_limits_nothing_is_ever_due():
     builder = mirrored()
     pruner = Pruner(builder.client, RetentionPolicy(), ManualClock(), builder.generations[-1].claim)
-    pruner.hasten()
+    pruner.schedule_now()
     assert pruner.due is None
 
 
@@ -343,7 +343,7 @@ def test_a_snapshot_makes_it_due():
     clock = ManualClock()
     pruner = pruner_of(builder := mirrored(), CountingStore(builder.store), clock)
     assert pruner.due == clock.monotonic() + PRUNE_SECONDS
-    pruner.hasten()
+    pruner.schedule_now()
     assert pruner.due == clock.monotonic()
 
 

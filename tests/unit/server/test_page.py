@@ -135,7 +135,7 @@ class Parsed(HTMLParser):
         (["failing", "lag", "not_synced"], {}, ReplicaCondition.LATE),
         (["lag", "frozen"], {}, ReplicaCondition.FROZEN),
         (["fenced"], {}, ReplicaCondition.FENCED),
-        (["refused"], {}, ReplicaCondition.REFUSED),
+        (["refused"], {}, ReplicaCondition.REJECTED),
         (["failed"], {}, ReplicaCondition.FAILED),
         ([], {"anomalies": 1}, ReplicaCondition.DAMAGED),
         (["lag"], {"anomalies": 1}, ReplicaCondition.DAMAGED),

@@ -17,7 +17,7 @@ pytest.importorskip("prometheus_client")
 from prometheus_client.parser import text_string_to_metric_families
 
 from litelog.events import EVENTS
-from litelog.replicator.task import LASTING, Phase
+from litelog.replicator.task import TERMINAL_PHASES, Phase
 from litelog.server.metrics import SPECS
 from litelog.server.reference import make_reference
 from litelog.server.report import PARTS, FailureReport, Reason, ReplicaReport, StatusReport, SyncReport
@@ -61,7 +61,7 @@ def test_every_event_of_a_log_line_is_documented_and_occurs() -> None:
 
 def events_in_code() -> Iterator[str]:
     """The names that calls of ``fields`` and ``say`` have, and those that are made of a phase."""
-    yield from (phase.value for phase in LASTING)
+    yield from (phase.value for phase in TERMINAL_PHASES)
     root = DOCUMENT.parents[1]
     for path in (each for folder in ("litelog", "cmd", "replica_clients") for each in (root / folder).rglob("*.py")):
         for call in (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)):

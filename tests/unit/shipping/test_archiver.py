@@ -121,7 +121,7 @@ def test_what_is_gone_or_changed_at_the_source_is_sealed_from_its_wal_segments(
     failing.put = type(failing).put.__get__(failing)  # type: ignore[method-assign]
     clock.advance(60)
     assert daemon.replica.archive is not None
-    daemon.replica.archive.poke()
+    daemon.replica.archive.wake()
     client, name = ObjectReplicaClient(store), generation(daemon.generation)
     for index, content in ((0, before[first]), (1, text)):
         footer, _ = read_sealed_footer(client, name, index)
@@ -160,7 +160,7 @@ def test_a_failing_seal_is_told_and_tried_again_and_shipping_goes_on(
     assert due > clock.monotonic()
     del failing.put
     clock.advance(due - clock.monotonic())
-    archive.poke()
+    archive.wake()
     assert (archive.status.unsealed, archive.status.failures, archive.status.error) == (0, 0, None)
     assert len(keys(store, parse_sealed)) == 4
 
@@ -197,10 +197,10 @@ def test_a_snapshot_is_due_after_the_interval_if_anything_was_sealed(
     due = archive.due
     assert due is not None
     clock.advance(due - clock.monotonic() - 1)
-    archive.poke()
+    archive.wake()
     assert daemon.snapshots == [first]
     clock.advance(1)
-    archive.poke()
+    archive.wake()
     (event,) = daemon.snapshots[1:]
     snapshot = newest_snapshot(daemon)
     assert (event.key, event.first, event.next) == (snapshot.key, 0, 2)
@@ -274,7 +274,7 @@ def test_before_a_snapshot_after_a_long_silence_ownership_is_proved(
     before = objects(store)
     clock.advance(7200)
     assert daemon.replica.archive is not None
-    daemon.replica.archive.poke()
+    daemon.replica.archive.wake()
     assert objects(store) == before
     with pytest.raises(FencedError):
         daemon.sync()

@@ -83,7 +83,7 @@ def test_covered_wal_segments_go_after_their_time_and_only_after_a_put(
     clock.advance(HOUR + 1)
     daemon.sync()
     assert daemon.replica.archive is not None
-    daemon.replica.archive.poke()
+    daemon.replica.archive.wake()
     assert keys(store) == before  # no put, no deletion
     log.append(1)
     daemon.sync()
@@ -95,7 +95,7 @@ def test_covered_wal_segments_go_after_their_time_and_only_after_a_put(
     for _ in range(5):
         clock.advance(HOUR)
         daemon.sync()
-        daemon.replica.archive.poke()
+        daemon.replica.archive.wake()
     assert store.total() == 0  # idle
 
 

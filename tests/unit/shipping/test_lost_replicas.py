@@ -210,7 +210,7 @@ def test_a_main_loop_that_stood_still_doubts_every_replica(tmp_path: Path, log: 
     doubted: list[bool] = []
 
     def turn() -> None:
-        replica = next(iter(replicator._turns.tasks)).replica
+        replica = next(iter(replicator._scheduler.tasks)).replica
         assert replica is not None
         if replica._checks is None:
             return  # its first sync is under way
@@ -326,7 +326,7 @@ def test_a_lost_snapshot_is_said_once_and_all_is_described_anew(
     store.requests.clear()
     with caplog.at_level(logging.INFO):
         assert daemon.replica.archive is not None
-        daemon.replica.archive.poke()
+        daemon.replica.archive.wake()
         assert daemon.replica.changed()
         assert store.total() < 10
         daemon.sync()
@@ -336,7 +336,7 @@ def test_a_lost_snapshot_is_said_once_and_all_is_described_anew(
     assert daemon.replica.archive is not None
     assert daemon.replica.archive.blocked is None
     clock.advance(61)
-    daemon.replica.archive.poke()
+    daemon.replica.archive.wake()
     assert daemon.replica.archive.blocked is None
     assert not daemon.sync()
     assert restored(store, tmp_path / "out", log.format) == log.files()

@@ -175,7 +175,7 @@ def test_while_it_is_idle_nothing_is_asked_and_nothing_goes(log, tmp_path):
     for _ in range(48):
         daemon.clock.advance(HOUR)
         assert daemon.replica.archive is not None
-        daemon.replica.archive.poke()
+        daemon.replica.archive.wake()
     assert {info.key for info in inner.list("")} == there
     assert store.total() - requests <= 4  # the last snapshot
 

@@ -213,7 +213,7 @@ def test_a_standing_check_of_an_emptied_replica_has_its_owner_look(tmp_path: Pat
     store, found = open_store(url), []
 
     def turn() -> None:
-        (task,) = replicator._turns.tasks
+        (task,) = replicator._scheduler.tasks
         if task.replica is None or not task.replica.started or task.phase is not Phase.IDLE:
             return
         held = objects(store)
@@ -258,7 +258,7 @@ def test_it_is_on_by_default_and_an_interval_that_is_said_means_whole_verificati
     config = make_config("test", {"logs": [{"path": log.folder, "replicas": [{"url": url, **said}]}]})
     replicator = Replicator(config, state_dir=str(tmp_path / "state"), host="here")
     replicator.run(once=True)
-    (task,) = replicator._turns.tasks
+    (task,) = replicator._scheduler.tasks
     if interval is None:
         assert task.scrub is None
         return

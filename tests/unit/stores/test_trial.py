@@ -9,7 +9,7 @@ import pytest
 
 from litelog.errors import StoreError
 from litelog.objects.layout import Fencing
-from litelog.replicator.task import Phase, lasting_phase
+from litelog.replicator.task import Phase, terminal_phase
 from litelog.stores.trial import (
     RACERS,
     ROUNDS,
@@ -64,7 +64,7 @@ def test_a_store_that_accepts_several_puts_at_one_moment_is_refused_before_the_f
     assert "Choose a store that refuses a second create-only put of a key; or set fencing: isolated" in str(
         caught.value
     )
-    assert lasting_phase(caught.value) is Phase.REFUSED, "trying again does not help"
+    assert terminal_phase(caught.value) is Phase.REJECTED, "trying again does not help"
     assert listed(inner) == [], "no claim, and nothing is left"
 
 
