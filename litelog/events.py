@@ -79,7 +79,7 @@ EVENTS = {
     "donor-failed": "A replica could not supply what another one lost.",
     "claim-damaged": "A claim of a replica that should supply lost bytes is damaged.",
     "substitute-damaged": "The replacement of a damaged object is damaged, too.",
-    "mended": "Lost bytes were replaced from another source.",
+    "repaired": "Lost bytes were replaced from another source.",
     "following": "A restored copy is kept up to date from now on.",
     "followed": "A restored copy is no longer kept up to date; the line has the last position.",
     "follow-failed": "Following met a temporary error.",

@@ -46,7 +46,7 @@ def each_replica(
     empty replica; if all are empty, so does this function.
     """
     replicas = find_sources((place,), config_file).replicas
-    passed_over = 0
+    skipped = 0
     for replica in replicas:
         with opened_replica(replica.url, replica.options) as client:
             try:
@@ -57,8 +57,8 @@ def each_replica(
                     raise NothingToRestoreError(
                         f"{error}; if it is a log, name its configuration (--config)"
                     ) from error
-                passed_over += 1
-                if passed_over == len(replicas):
+                skipped += 1
+                if skipped == len(replicas):
                     raise
                 say(f"litelog: skipped {error}", "passed-over", level=logging.WARNING)
                 continue

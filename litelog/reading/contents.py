@@ -26,7 +26,7 @@ from litelog.objects.position import Position, generation
 from litelog.reading.beginning import never_began
 from litelog.reading.fetch import read_checked
 from litelog.reading.search import read_header
-from litelog.reading.wal_chain import Link
+from litelog.reading.wal_chain import ChainState
 from litelog.stores.replica_client import IndexedInfo
 
 if TYPE_CHECKING:
@@ -76,12 +76,12 @@ class BaseSnapshot:
         index = self.start.index if self.snapshot is None else self.snapshot.first
         return Position(generation(self.claim.generation), index, 0)
 
-    def link(self) -> Link:
+    def link(self) -> ChainState:
         """The state of the chain at ``start``. Raises ReplicaGapError without a snapshot."""
         if self.snapshot is None:
             raise ReplicaGapError(snapshot_key(generation(self.claim.generation), self.claim.first))
         reached = (entry.next for entry in reversed(self.entries) if entry.next is not None)
-        return Link(
+        return ChainState(
             self.claim,
             self.start,
             self.snapshot.chain or self.digest,

@@ -113,7 +113,7 @@ def _predecessor(claim: Claim, by_generation: Mapping[str, Claim]) -> Claim:
 
 
 def find_latest(
-    client: ReplicaClient, *, even_lost: bool = False, known: Callable[[Claim], GenerationRange | None] | None = None
+    client: ReplicaClient, *, include_lost: bool = False, known: Callable[[Claim], GenerationRange | None] | None = None
 ) -> Claim:
     """Find the claim of a replica's latest generation.
 
@@ -121,7 +121,7 @@ def find_latest(
     for each generation that it continues.
 
     Args:
-        even_lost: Take a generation of which only sealed segments are left, rather than an earlier one.
+        include_lost: Take a generation of which only sealed segments are left, rather than an earlier one.
         known: Returns how far a generation has come, if the caller knows; None otherwise.
 
     Raises:
@@ -130,7 +130,7 @@ def find_latest(
     """
     by_generation = read_claims(client)
     lookups = _Lookups(client, by_generation, known=known)
-    if even_lost and (lost := _find_lost(by_generation, lookups)) is not None:
+    if include_lost and (lost := _find_lost(by_generation, lookups)) is not None:
         return lost
     claim = _choose(client, by_generation, lookups)
     lookups.extent(claim)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from litelog.stores.replica_client import ReplicaClient
 
 
-class LetGoError(NothingToRestoreError):
+class GenerationPrunedError(NothingToRestoreError):
     """Retention pruned a generation; only the objects that are never deleted remain."""
 
     def __init__(self, url: str, name: Generation, oldest: Generation) -> None:
@@ -28,7 +28,7 @@ class LetGoError(NothingToRestoreError):
         )
 
 
-def looks_taken(client: ReplicaClient, claim: Claim) -> bool:
+def looks_pruned(client: ReplicaClient, claim: Claim) -> bool:
     """Whether a generation looks like one that retention has pruned, or is pruning. Raises StoreError.
 
     It has no snapshot, and neither has any older generation (of the same owner, if isolated): retention deletes the
@@ -45,13 +45,14 @@ def looks_taken(client: ReplicaClient, claim: Claim) -> bool:
 
 
 def explain(client: ReplicaClient, claim: Claim, damage: LitelogError) -> LitelogError:
-    """A LetGoError if the generation looks pruned, and a later generation has a snapshot; otherwise ``damage``."""
+    """A GenerationPrunedError if the generation looks pruned, and a later generation has a snapshot; otherwise
+    ``damage``."""
     name = generation(claim.generation)
     try:
-        if not looks_taken(client, claim):
+        if not looks_pruned(client, claim):
             return damage
         later = (held for held in sorted(client.generations()) if held > name)
         oldest = next((held for held in later if client.newest_snapshots(held, 1)), None)
     except StoreError:
         return damage
-    return damage if oldest is None else LetGoError(client.url, name, oldest)
+    return damage if oldest is None else GenerationPrunedError(client.url, name, oldest)

@@ -225,7 +225,7 @@ class ReplicaReader:
         self._first = pieces.base.first
         log_format = self._format = open_claimed_format(claim, self._formats)
         if pieces.gap is not None:
-            if self._place is not None and self._pass_over(pieces, self._place):
+            if self._place is not None and self._skip(pieces, self._place):
                 return True
             raise pieces.gap
         if pieces.base.snapshot is None and not pieces.wal:
@@ -272,7 +272,7 @@ class ReplicaReader:
 
     # --- generations
 
-    def _pass_over(self, pieces: Pieces, slot: Position) -> bool:
+    def _skip(self, pieces: Pieces, slot: Position) -> bool:
         """Continue at ``slot``, after a generation that ended and that retention pruned there: its successor has the
         rest. Return whether the generation ended."""
         terminal = find_terminal(self._client, pieces)
@@ -326,7 +326,7 @@ class ReplicaReader:
         if slot.index < base.first.index:
             raise PrunedError(str(slot))
         if slot.index >= base.start.index:
-            if self._pass_over(pieces, slot):
+            if self._skip(pieces, slot):
                 return True
             if not is_last_there:
                 raise PrunedError(str(last))

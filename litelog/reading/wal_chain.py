@@ -25,7 +25,7 @@ MAX_FILE_NAME_BYTES = 255
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class ChainState:
     """The state of a generation's chain: what the next WAL segment must continue."""
 
     claim: Claim
@@ -47,15 +47,15 @@ class Link:
     """Whether a terminal was seen: nothing may follow it."""
 
 
-def link_behind(claim: Claim, segment: WalSegment) -> Link:
+def link_after(claim: Claim, segment: WalSegment) -> ChainState:
     """The link after a WAL segment whose statements are trusted: for a reader that starts in the middle."""
     header = segment.header
     _require_same_generation(claim, header, segment.key)
-    link = Link(claim, header.position, header.previous, header.shipped, header.next, file=header.file)
+    link = ChainState(claim, header.position, header.previous, header.shipped, header.next, file=header.file)
     return _behind(replace(link, crc_total=header.crc_total), segment)
 
 
-def next_link(link: Link, segment: WalSegment, log_format: LogFormat) -> Link:
+def next_state(link: ChainState, segment: WalSegment, log_format: LogFormat) -> ChainState:
     """The link after ``segment``, which must continue ``link``.
 
     Raises ReplicaGapError if an object between them is missing, and CorruptObjectError, which names the segment's key,
@@ -76,10 +76,10 @@ def next_link(link: Link, segment: WalSegment, log_format: LogFormat) -> Link:
     return _behind(link, segment)
 
 
-def link_behind_sealed(link: Link, segment: WalSegment, entry: SnapshotEntry, log_format: LogFormat) -> Link:
+def link_after_sealed(link: ChainState, segment: WalSegment, entry: SnapshotEntry, log_format: LogFormat) -> ChainState:
     """The link after a ``final`` that stands for a sealed segment, which ``entry`` describes.
 
-    Raises as ``next_link``. Instead of it, read the sealed segment from ``link.slot`` on.
+    Raises as ``next_state``. Instead of it, read the sealed segment from ``link.slot`` on.
     """
     header, key = segment.header, segment.key
     _check_place(link, segment)
@@ -100,7 +100,7 @@ def link_behind_sealed(link: Link, segment: WalSegment, entry: SnapshotEntry, lo
     return _behind(link, segment)
 
 
-def _check_place(link: Link, segment: WalSegment) -> None:
+def _check_place(link: ChainState, segment: WalSegment) -> None:
     """Check what every WAL segment that continues ``link`` must say."""
     header, key = segment.header, segment.key
     if link.ended:
@@ -117,7 +117,7 @@ def _check_place(link: Link, segment: WalSegment) -> None:
         raise CorruptObjectError(key, "time shipped", f"{link.shipped} or later", header.shipped)
 
 
-def expectation(link: Link, header: WalHeader) -> Expectation:
+def expectation(link: ChainState, header: WalHeader) -> Expectation:
     """What the first commit in a segment that continues ``link`` must be."""
     return Expectation(header.first if link.next is None else link.next)
 
@@ -133,7 +133,7 @@ def check_run(header: WalHeader, key: str, scan: Scan, log_format: LogFormat) ->
             _require_equal(key, name, getattr(header, name), getattr(scan, name))
 
 
-def _behind(link: Link, segment: WalSegment) -> Link:
+def _behind(link: ChainState, segment: WalSegment) -> ChainState:
     header = segment.header
     link = replace(
         link,
@@ -154,7 +154,7 @@ def _require_same_generation(claim: Claim, header: WalHeader, key: str) -> None:
         _require_equal(key, "owner", claim.owner, header.owner)
 
 
-def _check_file(link: Link, file: str, key: str, log_format: LogFormat) -> None:
+def _check_file(link: ChainState, file: str, key: str, log_format: LogFormat) -> None:
     if link.file:
         _require_equal(key, "file", link.file, file)
         return
@@ -167,7 +167,7 @@ def _check_file(link: Link, file: str, key: str, log_format: LogFormat) -> None:
         raise CorruptObjectError(key, "file", f"one that sorts after {link.file_before!r}", repr(file))
 
 
-def _check_sequences(link: Link, header: WalHeader, key: str) -> None:
+def _check_sequences(link: ChainState, header: WalHeader, key: str) -> None:
     if header.first is None:
         if header.records or (header.next is not None and link.next is not None and header.next != link.next):
             raise CorruptObjectError(key, "records without a first sequence", link.next, header.next)

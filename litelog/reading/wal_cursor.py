@@ -13,7 +13,7 @@ from litelog.objects.sealed_segment import read_footer
 from litelog.objects.snapshot_entries import make_entry
 from litelog.reading.fetch import ahead, read_checked
 from litelog.reading.sealed_reader import BrokenEntryError, SealedStart, read_sealed
-from litelog.reading.wal_chain import check_run, expectation, link_behind, link_behind_sealed, next_link
+from litelog.reading.wal_chain import check_run, expectation, link_after, link_after_sealed, next_state
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from litelog.objects.position import Generation
     from litelog.objects.snapshot_entries import SnapshotEntry
     from litelog.objects.wal_segment import WalHeader, WalSegment
-    from litelog.reading.wal_chain import Link
+    from litelog.reading.wal_chain import ChainState
     from litelog.stores.replica_client import ReplicaClient, WalSegmentInfo
 
 
@@ -44,7 +44,7 @@ class WalCursor:
         client: ReplicaClient,
         executor: Executor,
         log_format: LogFormat,
-        link: Link,
+        link: ChainState,
         last: Position | None = None,
         place: Position | None = None,
     ) -> None:
@@ -70,7 +70,7 @@ class WalCursor:
         """A cursor after the WAL segment at ``position``, whose statements are trusted. NotFoundError if it is gone."""
         read = partial(client.read_wal_segment, position)
         before = read_checked(read, partial(wal_segment.decode_checked, wal_key(position)))
-        return cls(client, executor, log_format, link_behind(claim, before), position, place)
+        return cls(client, executor, log_format, link_after(claim, before), position, place)
 
     @property
     def slot(self) -> Position:
@@ -117,7 +117,7 @@ class WalCursor:
 
     def _take(self, segment: WalSegment) -> ShippedBatch | None:
         header = segment.header
-        after = next_link(self.link, segment, self._format)
+        after = next_state(self.link, segment, self._format)
         columns = self._decode(segment) if header.length else None
         self.link = after
         if not after.ended:
@@ -151,7 +151,7 @@ class WalCursor:
 
     def _take_sealed(self, segment: WalSegment) -> Iterator[ShippedBatch]:
         header, entry = segment.header, describe_sealed(self._client, segment.header)
-        after = link_behind_sealed(self.link, segment, entry, self._format)
+        after = link_after_sealed(self.link, segment, entry, self._format)
         offset, place = header.offset, self.place
         if place is not None and place.index == header.index:
             offset = max(offset, place.offset)

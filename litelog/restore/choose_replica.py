@@ -22,8 +22,8 @@ from litelog.errors import (
 from litelog.objects.claim import open_claimed_format
 from litelog.reading.pruned import explain
 from litelog.restore.history_plan import find_generation, plan_history
-from litelog.restore.repair.generation_bytes import History, LogPosition
-from litelog.restore.repair.sources import Donors, HistoryRelation, agreed_place, readable_claims, same_log
+from litelog.restore.repair.generation_bytes import GenerationBytes, LogPosition
+from litelog.restore.repair.sources import FallbackReplicas, HistoryRelation, common_end, readable_claims, same_log
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -55,24 +55,24 @@ class ReplicaChoice:
     client: ReplicaClient
     plan: RestorePlan
     log_format: LogFormat
-    donors: Donors | None
+    fallbacks: FallbackReplicas | None
     """None if no other replica could help."""
-    passed_over: tuple[tuple[str, str], ...]
+    skipped: tuple[tuple[str, str], ...]
     """Replicas that could not be chosen: the URL, and the reason."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Standing:
+class _ReplicaView:
     """A replica of the log, and the history that a restore would take from it."""
 
     client: ReplicaClient
-    history: History
+    history: GenerationBytes
     error: CorruptionError | None = None
     """Why it cannot be planned from alone."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Candidate(_Standing):
+class _Candidate(_ReplicaView):
     plan: RestorePlan = field(kw_only=True)
 
     @property
@@ -128,7 +128,7 @@ class _Chooser:
         self._open_format = open_format
         self._errors: dict[int, tuple[str, LitelogError]] = {}
         """Why a client's replica is not chosen, by the client's identity: two clients may have one URL."""
-        self._agreed: dict[int, list[tuple[History, LogPosition]]] = {}
+        self._agreed: dict[int, list[tuple[GenerationBytes, LogPosition]]] = {}
         """The histories that belong to a standing, by its identity, and up to where."""
         self._helpers = list(clients)
         """The replicas that may supply lost bytes."""
@@ -143,9 +143,9 @@ class _Chooser:
             raise self._worst_error()
         self._check_bound(candidates, log_format)
         best = self._choose_best(candidates, standings)
-        donors = self._donors(best.client, best.history, self._agreed.get(id(best), ()))
-        passed_over = tuple((url, str(error)) for url, error in self._errors.values())
-        return ReplicaChoice(best.client, best.plan, log_format, donors, passed_over)
+        fallbacks = self._fallbacks(best.client, best.history, self._agreed.get(id(best), ()))
+        skipped = tuple((url, str(error)) for url, error in self._errors.values())
+        return ReplicaChoice(best.client, best.plan, log_format, fallbacks, skipped)
 
     def _find_claims(self) -> list[tuple[ReplicaClient, Claim]]:
         with ThreadPoolExecutor(min(PARALLELISM, len(self._clients)), "look") as pool:
@@ -153,7 +153,7 @@ class _Chooser:
         claims = []
         for client, claim in zip(self._clients, found, strict=True):
             if isinstance(claim, LitelogError):
-                self._pass_over(client, claim)
+                self._skip(client, claim)
             else:
                 claims.append((client, claim))
         if not claims:
@@ -166,7 +166,7 @@ class _Chooser:
         except LitelogError as error:
             return error
 
-    def _pass_over(self, client: ReplicaClient, error: LitelogError) -> None:
+    def _skip(self, client: ReplicaClient, error: LitelogError) -> None:
         """Remember why a replica is not chosen. A damaged or shorter one may still supply lost bytes."""
         named = isinstance(error, NothingToRestoreError) and self._target.generation is not None
         if not named or len(self._clients) == 1:  # each replica has generations of its own
@@ -197,33 +197,40 @@ class _Chooser:
             if same_log(claim, first, log_format):
                 kept.append((client, claim))
             else:
-                self._pass_over(client, _other_log(client, claim, first))
+                self._skip(client, _other_log(client, claim, first))
         return kept
 
-    def _stand(self, client: ReplicaClient, claim: Claim, log_format: LogFormat) -> _Standing | None:
+    def _stand(self, client: ReplicaClient, claim: Claim, log_format: LogFormat) -> _ReplicaView | None:
         """A candidate; a mere standing if the replica is damaged beyond repair; None if it holds nothing."""
         damage = None
-        donors = None
+        fallbacks = None
         while True:
             try:
-                plan = plan_history(client, claim, self._target, log_format, donors, dropped=self._dropped)
-                history = History(client, claim, log_format, plan.pieces, [piece.entry for piece in plan.sealed])
+                plan = plan_history(client, claim, self._target, log_format, fallbacks, dropped=self._dropped)
+                history = GenerationBytes(
+                    client, claim, log_format, plan.pieces, [piece.entry for piece in plan.sealed]
+                )
                 return _Candidate(client, history, damage, plan=plan)
             except CorruptionError as error:
                 damage = damage or error
-                donors = self._donors(client, History(client, claim, log_format)) if donors is None else None
-                if donors is None:
-                    self._pass_over(client, explain(client, claim, damage))
-                    return _Standing(client, History(client, claim, log_format), damage)
+                fallbacks = (
+                    self._fallbacks(client, GenerationBytes(client, claim, log_format)) if fallbacks is None else None
+                )
+                if fallbacks is None:
+                    self._skip(client, explain(client, claim, damage))
+                    return _ReplicaView(client, GenerationBytes(client, claim, log_format), damage)
             except LitelogError as error:
-                self._pass_over(client, error)
+                self._skip(client, error)
                 return None
 
-    def _donors(
-        self, client: ReplicaClient, history: History, agreed: Sequence[tuple[History, LogPosition]] = ()
-    ) -> Donors | None:
+    def _fallbacks(
+        self,
+        client: ReplicaClient,
+        history: GenerationBytes,
+        agreed: Sequence[tuple[GenerationBytes, LogPosition]] = (),
+    ) -> FallbackReplicas | None:
         others = [helper for helper in self._helpers if helper is not client]
-        return Donors(history, others, agreed) if others else None
+        return FallbackReplicas(history, others, agreed) if others else None
 
     def _check_bound(self, candidates: Sequence[_Candidate], log_format: LogFormat) -> None:
         """Raise ConfigError if a number that each replica counts by itself means different places in them."""
@@ -239,7 +246,7 @@ class _Chooser:
                     f"{what} is {here} and {there}: the bound means different places; give --generation, or one replica"
                 )
 
-    def _choose_best(self, candidates: Sequence[_Candidate], standings: Sequence[_Standing]) -> _Candidate:
+    def _choose_best(self, candidates: Sequence[_Candidate], standings: Sequence[_ReplicaView]) -> _Candidate:
         """The furthest replica whose history no other has left; if several, the one that begins first and is whole."""
         beginnings = sorted({candidate.beginning for candidate in candidates}, reverse=True)
 
@@ -254,35 +261,35 @@ class _Chooser:
             newer = next((other for other in others if self._is_behind(best, other)), None)
             if newer is None:
                 break
-            self._pass_over(best.client, _left_behind(best, newer))
+            self._skip(best.client, _left_behind(best, newer))
         for candidate in left:
             if candidate.error is not None:
-                self._pass_over(candidate.client, candidate.error)
+                self._skip(candidate.client, candidate.error)
         return best
 
-    def _is_behind(self, best: _Candidate, other: _Standing) -> bool:
+    def _is_behind(self, best: _Candidate, other: _ReplicaView) -> bool:
         """As ``_is_left_by``. A replica that has become unreachable is skipped."""
         try:
             return self._is_left_by(best, other)
         except StoreError as error:
-            self._pass_over(other.client, error)
+            self._skip(other.client, error)
             return False
 
-    def _is_left_by(self, best: _Candidate, other: _Standing) -> bool:
+    def _is_left_by(self, best: _Candidate, other: _ReplicaView) -> bool:
         """Whether ``other`` has left the history that ``best`` holds. Skips ``other`` if it was left itself."""
-        verdict, place = agreed_place(best.history, other.history)
+        verdict, place = common_end(best.history, other.history)
         if place is not None:
             self._agreed.setdefault(id(best), []).append((other.history, place))
             return False
         if best.history.claim.log != other.history.claim.log:  # the format has no log ids: only the bytes can show it
-            self._pass_over(other.client, _other_log(other.client, other.history.claim, best.history.claim))
+            self._skip(other.client, _other_log(other.client, other.history.claim, best.history.claim))
             return False
         if verdict is HistoryRelation.UNKNOWN:
             reason = f"cannot be compared with {best.client.url}: nothing whole lies in both"
-            self._pass_over(other.client, other.error or LitelogError(reason))
+            self._skip(other.client, other.error or LitelogError(reason))
             return False
         if _has_left(best, other):
-            self._pass_over(other.client, _left_behind(other, best))
+            self._skip(other.client, _left_behind(other, best))
             return False
         if isinstance(other, _Candidate) and _has_left(other, best):
             return True
@@ -303,25 +310,25 @@ class _JoinedError(LitelogError):
         super().__init__(message)
 
 
-def _has_left(newer: _Standing, older: _Standing) -> bool:
+def _has_left(newer: _ReplicaView, older: _ReplicaView) -> bool:
     """Whether a replica knew the other's history, and left it: one of its older generations belongs to that history."""
     claim = newer.history.claim
     for before in readable_claims(newer.client):
         if before.epoch < claim.epoch and same_log(before, claim, newer.history.format):
-            history = History(newer.client, before, newer.history.format)
-            left = agreed_place(history, newer.history)[0] is HistoryRelation.OTHER
-            if left and agreed_place(history, older.history)[0] is HistoryRelation.SAME:
+            history = GenerationBytes(newer.client, before, newer.history.format)
+            left = common_end(history, newer.history)[0] is HistoryRelation.OTHER
+            if left and common_end(history, older.history)[0] is HistoryRelation.SAME:
                 return True
     return False
 
 
-def _name(standing: _Standing) -> tuple[str, str]:
+def _name(standing: _ReplicaView) -> tuple[str, str]:
     """A replica's URL, and the end of its history."""
     end = standing.plan.end if isinstance(standing, _Candidate) else "where it is damaged"
     return standing.client.url, str(end)
 
 
-def _left_behind(older: _Standing, newer: _Standing) -> LitelogError:
+def _left_behind(older: _ReplicaView, newer: _ReplicaView) -> LitelogError:
     held = f"generation {older.history.claim.generation}"
     return LitelogError(f"{held} is a history of the log that {newer.client.url} has left (diverged)")
 

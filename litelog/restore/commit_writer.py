@@ -68,7 +68,7 @@ class WrittenRun:
     """The scan of the bytes that were written; None if none were."""
 
 
-class RunsWriter:
+class CommitWriterPool:
     """Writes runs of bytes, up to the end of the restored log. Shared by threads."""
 
     def __init__(self, log_format: LogFormat, end: Position, check_stop: Callable[[], None]) -> None:
@@ -81,7 +81,7 @@ class RunsWriter:
     def write(self, header: WalHeader, key: str, file: int, data: Iterable[Buffer], expect: Expectation) -> WrittenRun:
         """Scan and write a run at the place that ``header`` states. The caller checks the header's other fields."""
         stop = self._end.offset if header.index == self._end.index else header.end
-        run = RunWriter(header, key, file, self._format, expect, stop, self._buffers.take())
+        run = CommitWriter(header, key, file, self._format, expect, stop, self._buffers.take())
         try:
             for piece in data:
                 run.put(piece)
@@ -94,7 +94,7 @@ class RunsWriter:
         return WrittenRun(key, run.written, scan, run.kept)
 
 
-class RunWriter:
+class CommitWriter:
     """One WAL segment's bytes: put in as they arrive, scanned from commit to commit, written up to ``stop``."""
 
     def __init__(

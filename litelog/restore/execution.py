@@ -15,14 +15,14 @@ from litelog.errors import CorruptObjectError, NothingToRestoreError, ReplicaGap
 from litelog.events import fields
 from litelog.objects.layout import snapshot_key, wal_key
 from litelog.reading.fetch import ahead
-from litelog.reading.wal_chain import Link
+from litelog.reading.wal_chain import ChainState
 from litelog.restore.commit_writer import SegmentFiles
-from litelog.restore.journal import KeptSegments
+from litelog.restore.journal import ResumedWalSegments
 from litelog.restore.output import OutputError, OutputFolder, keep_whole, locked_copy
-from litelog.restore.repair.repair import UNKNOWN, Mended, SealedMender
-from litelog.restore.repair.sources import Substitutes
+from litelog.restore.repair.repair import UNKNOWN, RepairedRange, SealedRepairer
+from litelog.restore.repair.sources import FallbackBytes
 from litelog.restore.sealed_restore import SealedRestorer
-from litelog.restore.wal_restore import ChainStep, PieceWriter, RestoreStoppedError
+from litelog.restore.wal_restore import ChainStep, RestoreStoppedError, WalRestorer
 from litelog.system.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from litelog.objects.position import Position
     from litelog.restore.commit_writer import WrittenRun
     from litelog.restore.plan import RestorePlan
-    from litelog.restore.repair.sources import Donors
+    from litelog.restore.repair.sources import FallbackReplicas
     from litelog.restore.sealed_restore import Broken, OpenedSegment
     from litelog.restore.wal_restore import RestoredObject
     from litelog.stores.replica_client import ReplicaClient
@@ -79,8 +79,8 @@ class RestoreResult:
     records: int
     seconds: float
     replica: str
-    """The replica of all bytes that are not in ``mended``."""
-    mended: tuple[Mended, ...] = ()
+    """The replica of all bytes that are not in ``repaired``."""
+    repaired: tuple[RepairedRange, ...] = ()
     """The objects that the replica lost, and the sources of their bytes."""
 
 
@@ -93,7 +93,7 @@ def restore(  # noqa: PLR0913 - each is an independent choice
     parallelism: int = PARALLELISM,
     progress: Callable[[RestoreProgress], None] | None = None,
     clock: Clock | None = None,
-    donors: Donors | None = None,
+    fallbacks: FallbackReplicas | None = None,
     replan: Callable[[], RestorePlan] | None = None,
     delta: bool = False,
 ) -> RestoreResult:
@@ -107,7 +107,7 @@ def restore(  # noqa: PLR0913 - each is an independent choice
         parallelism: The number of objects read at a time, 1 to MAX_PARALLELISM.
         progress: Called after each object, on the caller's thread.
         clock: For the duration in the result.
-        donors: Other replicas, which supply what this one lost. The result names what they supplied.
+        fallback replicas: Other replicas, which supply what this one lost. The result names what they supplied.
         replan: Makes a new plan if a planned object is gone: retention may have removed it, and another object may
             now hold its bytes.
         delta: ``output`` may hold an older copy of the log. Its log segments that are whole and in the plan are kept,
@@ -136,7 +136,7 @@ def restore(  # noqa: PLR0913 - each is an independent choice
                 if old >= 0:
                     keep_whole(old, folder, plan, log_format, parallelism)
                 try:
-                    totals = _Run(client, plan, folder, log_format, parallelism, progress, donors).restore()
+                    totals = _Run(client, plan, folder, log_format, parallelism, progress, fallbacks).restore()
                     break
                 except ReplicaGapError as gap:
                     plan = _plan_anew(plan, gap, replan if left else None)
@@ -170,12 +170,12 @@ class _Totals:
     def __init__(self) -> None:
         self.objects = self.bytes = self.commits = self.records = self.epoch = 0
         self.next: int | None = None
-        self.mended: list[Mended] = []
+        self.repaired: list[RepairedRange] = []
 
     def add(self, piece: RestoredObject) -> None:
         """Count a piece. Its commits' epochs must not go back below those of the pieces before it."""
         self.objects += piece.objects
-        self.mended += piece.mended
+        self.repaired += piece.repaired
         for part in piece.parts:
             self._add_part(part)
 
@@ -193,7 +193,7 @@ class _Totals:
     def result(self, plan: RestorePlan, output: str, seconds: float) -> RestoreResult:
         """The counts, and the facts that the caller knows."""
         counts = (self.next, self.bytes, len(plan.all_files), self.objects, self.commits, self.records)
-        return RestoreResult(output, plan.end, *counts, seconds, plan.replica, tuple(self.mended))
+        return RestoreResult(output, plan.end, *counts, seconds, plan.replica, tuple(self.repaired))
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +206,7 @@ class _Run:
     log_format: LogFormat
     parallelism: int
     progress: Callable[[RestoreProgress], None] | None
-    donors: Donors | None
+    fallbacks: FallbackReplicas | None
 
     def restore(self) -> _Totals:
         """Write all of the plan's files, synced. Raises the error of the first piece that has one."""
@@ -220,16 +220,16 @@ class _Run:
     def restore_part(self, totals: _Totals) -> None:
         """Write the files of one part of a plan, ``plan``."""
         plan, folder, stopped = self.plan, self.folder, threading.Event()
-        totals.mended += [Mended(error.key, str(error)) for error in plan.lost]
+        totals.repaired += [RepairedRange(error.key, str(error)) for error in plan.lost]
         sizes = {file.index: file.size for file in plan.files}
         files = SegmentFiles(folder.create, folder.reopen, sizes, [piece.position.index for piece in plan.pieces])
         link, written = self._first_link(totals) if plan.pieces else None, totals.bytes
         with ThreadPoolExecutor(self.parallelism, "restore") as pool:
-            kept = KeptSegments(folder.journal, files)
-            writer = PieceWriter(self.client, plan, files, self.log_format, stopped, self.donors, kept)
-            mender = SealedMender(Substitutes(self.client, self.donors), self.log_format)
+            kept = ResumedWalSegments(folder.journal, files)
+            writer = WalRestorer(self.client, plan, files, self.log_format, stopped, self.fallbacks, kept)
+            repairer = SealedRepairer(FallbackBytes(self.client, self.fallbacks), self.log_format)
             reader = SealedRestorer(
-                self.client, files, self.log_format, partial(_check_stop, stopped), mender, folder.journal
+                self.client, files, self.log_format, partial(_check_stop, stopped), repairer, folder.journal
             )
             schedule = RestoreSchedule(plan, writer, reader, pool, self.parallelism, link, totals.next)
             try:
@@ -245,21 +245,21 @@ class _Run:
                 files.close()
         self._check_end(schedule.link, totals.bytes - written)
 
-    def _first_link(self, totals: _Totals) -> Link:
+    def _first_link(self, totals: _Totals) -> ChainState:
         """The state of the chain before the plan's WAL segments."""
         base = self.plan.base
-        if base.snapshot is not None or self.donors is None:
+        if base.snapshot is not None or self.fallbacks is None:
             link = base.link()
             if base.snapshot is not None and not base.digest:  # made from footers: nothing states what came before
                 link = replace(link, digest=UNKNOWN)
             return link if link.next is not None else replace(link, next=totals.next)
         key = snapshot_key(base.start.generation, base.start.index)
         if not any(error.key == key for error in self.plan.lost):
-            totals.mended.append(Mended(key, str(ReplicaGapError(key))))
+            totals.repaired.append(RepairedRange(key, str(ReplicaGapError(key))))
         # It holds nothing of the log. Only the digest that the first WAL segment names is missing.
-        return Link(base.claim, base.start, UNKNOWN)
+        return ChainState(base.claim, base.start, UNKNOWN)
 
-    def _check_end(self, link: Link | None, written: int) -> None:
+    def _check_end(self, link: ChainState | None, written: int) -> None:
         """Check the end of the log, as the plan was made from unverified headers."""
         end = self.plan.end
         if link is not None and (link.slot.index, link.slot.offset) < (end.index, end.offset):
@@ -292,18 +292,18 @@ class RestoreSchedule:
     """Hands out a plan's work to threads, and yields the result of each piece in order."""
 
     plan: RestorePlan
-    writer: PieceWriter
+    writer: WalRestorer
     reader: SealedRestorer
     pool: Executor
     parallelism: int
-    first: Link | None
+    first: ChainState | None
     """The link that the first WAL segment continues; None if none is read."""
     next: int | None = None
     """The sequence that must follow what was restored before; None if it is not known."""
     _last: Future[ChainStep] | None = None
 
     @property
-    def link(self) -> Link | None:
+    def link(self) -> ChainState | None:
         """The state of the chain at the end, once all is done."""
         return self.first if self._last is None else self._last.result().link
 
@@ -324,10 +324,10 @@ class RestoreSchedule:
     def _wal_jobs(self) -> Iterator[_Job]:
         if self.first is None:
             return
-        settled: Future[str] = Future()
-        settled.set_result(self.first.digest)
+        digest_confirmed: Future[str] = Future()
+        digest_confirmed.set_result(self.first.digest)
         before: Future[ChainStep] = Future()
-        before.set_result(ChainStep(self.first, None, settled))
+        before.set_result(ChainStep(self.first, None, digest_confirmed))
         for number in range(len(self.plan.pieces)):
             self._last = Future()
             yield 0, partial(self.writer.write, number, before, self._last, Future())

@@ -27,7 +27,7 @@ from litelog.reading.search import read_header
 from litelog.reading.successors import find_begun, find_shift, may_be_late
 from litelog.restore.history_plan import Target, find_plan
 from litelog.restore.output import OutputError
-from litelog.restore.repair.generation_bytes import History
+from litelog.restore.repair.generation_bytes import GenerationBytes
 from litelog.system.clock import SystemClock
 from litelog.system.files import sync_folder
 from litelog.system.regular_files import open_regular
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from litelog.objects.position import Position
     from litelog.objects.wal_segment import WalSegment
     from litelog.restore.plan import RestorePlan
-    from litelog.restore.repair.generation_bytes import Chunk
+    from litelog.restore.repair.generation_bytes import ByteRun
     from litelog.stores.replica_client import ReplicaClient
     from litelog.system.clock import Clock
 
@@ -202,7 +202,9 @@ class CopyFollower:
             return
         self._require_joined(plan, 0 if is_same else find_shift(self._client, self._claim, plan.claim, self._end))
         for part in plan.parts:
-            history = History(self._client, part.claim, self._format, part.pieces, [p.entry for p in part.sealed])
+            history = GenerationBytes(
+                self._client, part.claim, self._format, part.pieces, [p.entry for p in part.sealed]
+            )
             for file in part.files:
                 if file is not plan.files[-1] and self._size_of(file.name) == file.size:
                     continue
@@ -251,7 +253,7 @@ class CopyFollower:
         self._digest, self._slot = segment.digest, header.next_slot
         self._end = self._slot
 
-    def _take_chunk(self, chunk: Chunk) -> None:
+    def _take_chunk(self, chunk: ByteRun) -> None:
         self._append(f"{chunk.replica}: {self._name}", chunk.data, chunk.crc_total, is_finished=True)
 
     def _append(self, key: str, data: memoryview, crc_total: int | None, *, is_finished: bool) -> None:

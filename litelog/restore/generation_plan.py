@@ -27,9 +27,9 @@ from litelog.reading.contents import BaseSnapshot, Pieces, list_pieces, missing_
 from litelog.reading.fetch import read_checked
 from litelog.reading.wal_chain import MAX_FILE_NAME_BYTES
 from litelog.restore.plan import PlannedFile, RestorePlan, SealedSpan, Target, TooEarlyError, spell_time
-from litelog.restore.repair.header_reconstruction import StandInLookup
+from litelog.restore.repair.header_reconstruction import ReconstructedLookup
 from litelog.restore.repair.object_lookup import Lookup, ReplicaLookup
-from litelog.restore.target_search import Cutter
+from litelog.restore.target_search import TargetSearch
 from litelog.stores.replica_client import WalSegmentInfo
 
 if TYPE_CHECKING:
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from litelog.objects.sealed_segment import SealedFooter
     from litelog.objects.snapshot_entries import SnapshotEntry
     from litelog.objects.wal_segment import WalHeader
-    from litelog.restore.repair.sources import Donors
-    from litelog.restore.target_search import Cut
+    from litelog.restore.repair.sources import FallbackReplicas
+    from litelog.restore.target_search import RestoreEnd
     from litelog.stores.replica_client import IndexedInfo, ReplicaClient
 
 UNKNOWN_SIZE = 0
@@ -54,7 +54,7 @@ def plan_generation(
     claim: Claim,
     target: Target,
     log_format: LogFormat,
-    donors: Donors | None = None,
+    fallbacks: FallbackReplicas | None = None,
     *,
     dropped: bool = True,
 ) -> RestorePlan:
@@ -65,7 +65,7 @@ def plan_generation(
         claim: The generation's claim.
         target: What to restore.
         log_format: The format that the claim names.
-        donors: Other replicas: the plan works around damage if they have what was lost.
+        fallback replicas: Other replicas: the plan works around damage if they have what was lost.
         dropped: For a target before all that the newest snapshot names, plan from an older snapshot.
 
     Raises:
@@ -75,14 +75,14 @@ def plan_generation(
     """
     if claim.format != log_format.name:
         raise ConfigError(f"{client.url}: holds a log of format {claim.format}, not {log_format.name}")
-    held, lost = _find_pieces(client, claim, around=donors is not None)
+    held, lost = _find_pieces(client, claim, around=fallbacks is not None)
     if not held.began:
         said = "never began: it was closed before its owner wrote the first snapshot"
         raise NothingToRestoreError(f"{client.url}: generation {claim.generation}: {said}")
     wal = list(held.wal)
-    lookup: Lookup = ReplicaLookup(client, log_format, donors)
-    if donors is not None:
-        lookup = StandInLookup(lookup, claim, wal, log_format, donors)
+    lookup: Lookup = ReplicaLookup(client, log_format, fallbacks)
+    if fallbacks is not None:
+        lookup = ReconstructedLookup(lookup, claim, wal, log_format, fallbacks)
     elif (gap := missing_snapshot(held.base, wal)) is not None:
         raise gap
     while True:
@@ -121,18 +121,18 @@ def plan_restore(
     if not wal and not base.entries:
         raise NothingToRestoreError(f"{here}: holds nothing yet")
     _check_entries(base, log_format)
-    cutter = Cutter(here, base, wal, lookup)
-    cut = cutter.cut(target, log_format)
+    search = TargetSearch(here, base, wal, lookup)
+    cut = search.cut(target, log_format)
     if cut.end is None or (cut.end.index, cut.end.offset) == (base.first.index, 0):
-        raise _too_early(here, base, wal, cutter)
+        raise _too_early(here, base, wal, search)
     if 0 < cut.pieces < len(wal):  # the target may lie in the missing part
         _require_next(lookup.headers([wal[cut.pieces - 1].position])[0], wal[cut.pieces].position)
     chosen = tuple(wal[: cut.pieces])
     sealed = _sealed_pieces(base, cut)
     files = [PlannedFile(piece.entry.index, piece.entry.file, piece.stop) for piece in sealed]
-    for file, stand_in in _wal_files(chosen, cut.end, lookup, cutter):
+    for file, from_sealed in _wal_files(chosen, cut.end, lookup, search):
         files.append(file)
-        sealed += [] if stand_in is None else [stand_in]
+        sealed += [] if from_sealed is None else [from_sealed]
     shipped = lookup.headers([chosen[-1].position])[0].shipped if chosen else sealed[-1].entry.shipped_last
     return RestorePlan(replica, claim, chosen, cut.end, tuple(files), shipped, base, tuple(sealed))
 
@@ -267,7 +267,7 @@ def _check_entries(base: BaseSnapshot, log_format: LogFormat) -> None:
         before = order
 
 
-def _sealed_pieces(base: BaseSnapshot, cut: Cut) -> list[SealedSpan]:
+def _sealed_pieces(base: BaseSnapshot, cut: RestoreEnd) -> list[SealedSpan]:
     kept = base.entries[: cut.entries]
     pieces = [SealedSpan(entry, 0, entry.length) for entry in kept]
     if cut.pieces == 0 and pieces and cut.end is not None:
@@ -280,13 +280,13 @@ def _require_next(header: WalHeader, position: Position) -> None:
         raise ReplicaGapError(str(header.next_slot), str(position))
 
 
-def _too_early(here: str, base: BaseSnapshot, wal: Sequence[WalSegmentInfo], cutter: Cutter) -> TooEarlyError:
+def _too_early(here: str, base: BaseSnapshot, wal: Sequence[WalSegmentInfo], search: TargetSearch) -> TooEarlyError:
     """The error for a target that precedes all that exists."""
     if base.entries:
         entry = base.entries[0]
         first, lowest, shipped = entry.first, entry.lowest, entry.shipped_first
     else:
-        header = cutter.headers([wal[0].position])[0]
+        header = search.headers([wal[0].position])[0]
         first, lowest, shipped = header.first, header.lowest, header.shipped
     said = "holds no commit yet"
     if first is not None:
@@ -296,7 +296,7 @@ def _too_early(here: str, base: BaseSnapshot, wal: Sequence[WalSegmentInfo], cut
 
 
 def _wal_files(
-    wal: Sequence[WalSegmentInfo], end: Position, lookup: Lookup, cutter: Cutter
+    wal: Sequence[WalSegmentInfo], end: Position, lookup: Lookup, search: TargetSearch
 ) -> list[tuple[PlannedFile, SealedSpan | None]]:
     """The log segments that WAL segments form: names and sizes come from the first and last header of each. Also the
     part to read of a sealed segment, if the last one stands for one."""
@@ -308,11 +308,11 @@ def _wal_files(
             _require_next(last, groups[number + 1][0])
         if first.successor is not None:
             continue
-        size = end.offset if last.index == end.index else cutter.reach(last)
-        stand_in = None
+        size = end.offset if last.index == end.index else search.reach(last)
+        from_sealed = None
         if last.sealed is not None and size > last.offset:
-            stand_in = SealedSpan(lookup.entry(last), last.offset, size, last.crc_total)
-        found.append((PlannedFile(first.index, first.file, size), stand_in))
+            from_sealed = SealedSpan(lookup.entry(last), last.offset, size, last.crc_total)
+        found.append((PlannedFile(first.index, first.file, size), from_sealed))
     return found
 
 

@@ -12,7 +12,7 @@ from litelog.objects.layout import snapshot_key
 from litelog.objects.position import generation
 from litelog.reading.generations import read_claim_of
 from litelog.reading.latest import find_claim, find_latest
-from litelog.reading.pruned import looks_taken
+from litelog.reading.pruned import looks_pruned
 from litelog.reading.search import read_header
 from litelog.restore.generation_plan import plan_generation, plan_restore
 from litelog.restore.plan import RestorePlan, Target, TooEarlyError
@@ -20,7 +20,7 @@ from litelog.restore.plan import RestorePlan, Target, TooEarlyError
 if TYPE_CHECKING:
     from litelog.formats import LogFormat
     from litelog.objects.claim import Claim
-    from litelog.restore.repair.sources import Donors
+    from litelog.restore.repair.sources import FallbackReplicas
     from litelog.stores.replica_client import ReplicaClient
 
 __all__ = ["RestorePlan", "Target", "find_generation", "find_plan", "plan_generation", "plan_history", "plan_restore"]
@@ -47,7 +47,9 @@ def find_generation(client: ReplicaClient, target: Target) -> Claim:
 
     The latest one may have lost all except sealed segments. The plan reports that; no earlier one replaces it silently.
     """
-    return find_latest(client, even_lost=True) if target.generation is None else find_claim(client, target.generation)
+    return (
+        find_latest(client, include_lost=True) if target.generation is None else find_claim(client, target.generation)
+    )
 
 
 def plan_history(
@@ -55,7 +57,7 @@ def plan_history(
     claim: Claim,
     target: Target,
     log_format: LogFormat,
-    donors: Donors | None = None,
+    fallbacks: FallbackReplicas | None = None,
     *,
     dropped: bool = True,
 ) -> RestorePlan:
@@ -65,22 +67,22 @@ def plan_history(
     An index is the given generation's. ``dropped`` and errors as in ``plan_generation``.
     """
     if target.generation is not None or claim.relation is not Relation.CONTINUES:
-        return _require_beginning(plan_generation(client, claim, target, log_format, donors, dropped=dropped))
+        return _require_beginning(plan_generation(client, claim, target, log_format, fallbacks, dropped=dropped))
     try:
-        plan = plan_generation(client, claim, target, log_format, donors, dropped=dropped)
+        plan = plan_generation(client, claim, target, log_format, fallbacks, dropped=dropped)
     except NothingToRestoreError as error:
-        earlier = _plan_before(client, claim, target, log_format, donors, dropped=dropped)
+        earlier = _plan_before(client, claim, target, log_format, fallbacks, dropped=dropped)
         if earlier is None and isinstance(error, TooEarlyError) and _is_within_first(error, target):
-            earlier = _plan_before(client, claim, Target(index=error.index - 1), log_format, donors, dropped=dropped)
+            earlier = _plan_before(client, claim, Target(index=error.index - 1), log_format, fallbacks, dropped=dropped)
         if earlier is None:
             raise error from None
         return earlier
     if not log_format.has_timestamps and target.timestamp is not None and target.timestamp < claim.time:
         # A log segment that was sealed again has no times before this generation; its predecessor's may have.
-        earlier = _plan_before(client, claim, target, log_format, donors, dropped=dropped)
+        earlier = _plan_before(client, claim, target, log_format, fallbacks, dropped=dropped)
         if earlier is not None and _reach(plan, log_format) < _reach(earlier, log_format):
             return earlier
-    return _require_beginning(_prepend(client, plan, target, log_format, donors))
+    return _require_beginning(_prepend(client, plan, target, log_format, fallbacks))
 
 
 def _require_beginning(plan: RestorePlan) -> RestorePlan:
@@ -92,7 +94,7 @@ def _require_beginning(plan: RestorePlan) -> RestorePlan:
 
 
 def _prepend(
-    client: ReplicaClient, plan: RestorePlan, target: Target, log_format: LogFormat, donors: Donors | None
+    client: ReplicaClient, plan: RestorePlan, target: Target, log_format: LogFormat, fallbacks: FallbackReplicas | None
 ) -> RestorePlan:
     """Prepend the predecessors' log segments to ``plan``; return their plan alone if ``target`` lies within them.
 
@@ -102,11 +104,11 @@ def _prepend(
     last = plan.base.first.index - 1
     if last < max(claim.shift, 0):
         return plan
-    before = _plan_before(client, claim, Target(index=last), log_format, donors, dropped=False)
+    before = _plan_before(client, claim, Target(index=last), log_format, fallbacks, dropped=False)
     if before is None or _is_cut_short(client, before, plan):
         return plan
     if log_format.has_timestamps and target.timestamp is not None:
-        cut = _plan_before(client, claim, target, log_format, donors, dropped=False)
+        cut = _plan_before(client, claim, target, log_format, fallbacks, dropped=False)
         if cut is None:
             begins = before.parts[0].claim.generation
             raise NothingToRestoreError(f"{client.url}: generation {begins}: nothing that early")
@@ -146,7 +148,13 @@ def _reach(plan: RestorePlan, log_format: LogFormat) -> tuple[tuple[object, ...]
 
 
 def _plan_before(
-    client: ReplicaClient, claim: Claim, target: Target, log_format: LogFormat, donors: Donors | None, *, dropped: bool
+    client: ReplicaClient,
+    claim: Claim,
+    target: Target,
+    log_format: LogFormat,
+    fallbacks: FallbackReplicas | None,
+    *,
+    dropped: bool,
 ) -> RestorePlan | None:
     """The plan for ``target`` from what ``claim`` continues; None if that holds nothing of it, or not any more."""
     index = None if target.index is None else target.index - claim.shift
@@ -158,9 +166,9 @@ def _plan_before(
         raise ReplicaGapError(error.key, f"{claim.key}, which continues {claim.predecessor}") from error
     if older.epoch >= claim.epoch or (older.log, older.format) != (claim.log, claim.format):
         raise CorruptObjectError(claim.key, "predecessor", "an earlier generation of the same log", older.generation)
-    if looks_taken(client, older):
+    if looks_pruned(client, older):
         return None  # nothing names what it held
     try:
-        return plan_history(client, older, replace(target, index=index), log_format, donors, dropped=dropped)
+        return plan_history(client, older, replace(target, index=index), log_format, fallbacks, dropped=dropped)
     except NothingToRestoreError:
         return None

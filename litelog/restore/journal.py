@@ -186,7 +186,7 @@ _FRAME_HEAD_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True)
-class KeptSegment(WalSegment):
+class ResumedWalSegment(WalSegment):
     """A WAL segment without its object: its bytes are in the log segment that is being restored."""
 
     open_file: Callable[[], int]
@@ -204,14 +204,14 @@ class KeptSegment(WalSegment):
             raise CorruptObjectError(self.key, "CRC-32C of what an earlier restore left of it is another one")
 
 
-class KeptSegments:
+class ResumedWalSegments:
     """The WAL segments that a killed restore left, and those that this one leaves to the next."""
 
     def __init__(self, journal: Journal, files: SegmentFiles) -> None:
         self._journal = journal
         self._files = files
 
-    def find(self, position: Position) -> KeptSegment | None:
+    def find(self, position: Position) -> ResumedWalSegment | None:
         """The WAL segment at ``position``, if its bytes may be there; ``pieces`` checks them.
 
         The next object proves the digest that the journal states, as if the object had been read.
@@ -224,13 +224,13 @@ class KeptSegments:
             header = decode_header(key, skippable_frame(kept.header.encode()))
         except CorruptObjectError:
             return None
-        return KeptSegment(
+        return ResumedWalSegment(
             header, kept.object_digest, memoryview(b""), lambda: self._files.open(header.index, header.file)
         )
 
     def note(self, segment: WalSegment) -> None:
         """Remember a WAL segment whose bytes were written and checked."""
-        if isinstance(segment, KeptSegment):
+        if isinstance(segment, ResumedWalSegment):
             return
         size = int.from_bytes(segment.body[4:_FRAME_HEAD_BYTES], "little")
         text = bytes(segment.body[_FRAME_HEAD_BYTES : _FRAME_HEAD_BYTES + size]).decode()

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from litelog.restore.commit_writer import SegmentFiles
     from litelog.restore.journal import Journal
     from litelog.restore.plan import SealedSpan
-    from litelog.restore.repair.repair import Mended, SealedMender
+    from litelog.restore.repair.repair import RepairedRange, SealedRepairer
     from litelog.stores.replica_client import ReplicaClient
 
 GROUP_BYTES = 4 << 20
@@ -79,7 +79,7 @@ class SealedRestorer:
         files: SegmentFiles,
         log_format: LogFormat,
         check_stop: Callable[[], None],
-        mender: SealedMender,
+        repairer: SealedRepairer,
         journal: Journal,
     ) -> None:
         """``check_stop`` raises if the rest is to be abandoned."""
@@ -87,7 +87,7 @@ class SealedRestorer:
         self._files = files
         self._format = log_format
         self._check_stop = check_stop
-        self._mender = mender
+        self._repairer = repairer
         self._journal = journal
 
     def open(self, piece: SealedSpan, next_before: int | None) -> OpenedSegment | Broken:
@@ -107,33 +107,33 @@ class SealedRestorer:
         entry = opened.piece.entry
         file = self._files.open(entry.index, entry.file)
         if isinstance(opened, Broken):
-            parts, mended = self._mender.replace_all(opened.piece, file, opened.error)
+            parts, repaired = self._repairer.replace_all(opened.piece, file, opened.error)
         else:
-            parts, mended = self._write_group(opened, opened.groups[number], file)
+            parts, repaired = self._write_group(opened, opened.groups[number], file)
         self._files.done(entry.index)
         if number == len(opened.groups) - 1:
             self._journal.sync()
-        return RestoredObject(tuple(parts), tuple(mended), objects=int(number == len(opened.groups) - 1))
+        return RestoredObject(tuple(parts), tuple(repaired), objects=int(number == len(opened.groups) - 1))
 
     def _write_group(
         self, opened: OpenedSegment, group: Sequence[range], file: int
-    ) -> tuple[list[WrittenRun], list[Mended]]:
-        mended: list[Mended] = []
+    ) -> tuple[list[WrittenRun], list[RepairedRange]]:
+        repaired: list[RepairedRange] = []
         verified = _range_of(opened, group)
         if self._journal.holds(verified):
             reused = self._reuse(opened, group, file, verified)
             if reused is not None:
-                return reused, mended
+                return reused, repaired
         try:
             parts = self._write(opened, group, file)
         except (CorruptionError, StoreError) as error:
             piece = opened.piece
-            data, mended = self._mender.replace_group(opened.footer, piece, group, _named(piece, error))
+            data, repaired = self._repairer.replace_group(opened.footer, piece, group, _named(piece, error))
             parts = self._write_runs(opened, group, file, data)
         if parts:
             begin_write_back(file, verified.start, verified.stop - verified.start)
             self._journal.add(verified)
-        return parts, mended
+        return parts, repaired
 
     def _write(self, opened: OpenedSegment, group: Sequence[range], file: int) -> list[WrittenRun]:
         """Write a group, and return its parts."""

@@ -27,7 +27,7 @@ _LATEST = (1 << 64) - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class RestoreEnd:
     """The part of a generation's contents to restore."""
 
     entries: int
@@ -38,7 +38,7 @@ class Cut:
     """The end of the log; None if nothing is restored."""
 
 
-class Cutter:
+class TargetSearch:
     """Cuts the contents of a generation at a bound. Reads footers and headers, and the commits around the bound."""
 
     def __init__(self, here: str, base: BaseSnapshot, wal: Sequence[WalSegmentInfo], lookup: Lookup) -> None:
@@ -49,7 +49,7 @@ class Cutter:
         self._lookup = lookup
         self._positions = [piece.position for piece in wal]
 
-    def cut(self, target: Target, log_format: LogFormat) -> Cut:
+    def cut(self, target: Target, log_format: LogFormat) -> RestoreEnd:
         """Find the cut for ``target``. A NothingToRestoreError for a bound past the end names the contents."""
         if target.index is not None:
             return self._at_index(target.index)
@@ -77,7 +77,7 @@ class Cutter:
 
     # --- kinds of bounds
 
-    def _at_index(self, index: int) -> Cut:
+    def _at_index(self, index: int) -> RestoreEnd:
         first, start = self._base.first.index, self._base.start.index
         last = self._positions[-1].index if self._positions else start - 1
         if not first <= index <= last:
@@ -87,7 +87,7 @@ class Cutter:
             return self._behind_entry(index - first + 1)
         return self._behind(sum(position.index <= index for position in self._positions))
 
-    def _at_sequence(self, sequence: int) -> Cut:
+    def _at_sequence(self, sequence: int) -> RestoreEnd:
         number = self._first_entry(lambda entry: entry.records > 0 and (entry.next or 0) > sequence + 1)
         if number is not None:
             return self._within_entry(number, *_sequence_bound(sequence))
@@ -100,7 +100,7 @@ class Cutter:
             raise NothingToRestoreError(f"{self._here}: sequence {sequence} is not there; it holds {ends}")
         return self._behind(len(self._wal))
 
-    def _at_timestamp(self, timestamp: int) -> Cut:
+    def _at_timestamp(self, timestamp: int) -> RestoreEnd:
         number = self._first_entry(lambda entry: entry.highest is not None and entry.highest > timestamp)
         if number is not None:
             return self._within_entry(number, *_timestamp_bound(timestamp))
@@ -109,7 +109,7 @@ class Cutter:
             return self._behind(piece)
         return self._within_piece(piece, *_timestamp_bound(timestamp))
 
-    def _at_time_shipped(self, time: int) -> Cut:
+    def _at_time_shipped(self, time: int) -> RestoreEnd:
         number = self._first_entry(lambda entry: entry.shipped_last > time)
         if number is None:
             return self._behind(first_shipped(self._positions, self.headers, time + 1))
@@ -124,7 +124,7 @@ class Cutter:
 
     def _within_entry(
         self, number: int, run_of: Callable[[SealedFooter], range], belongs: Callable[[Commit], bool]
-    ) -> Cut:
+    ) -> RestoreEnd:
         return self._in_entry(number, self._end_within(self._base.entries[number], run_of, belongs))
 
     def _end_within(
@@ -141,7 +141,7 @@ class Cutter:
 
     def _within_piece(
         self, number: int, run_of: Callable[[SealedFooter], range], belongs: Callable[[Commit], bool]
-    ) -> Cut:
+    ) -> RestoreEnd:
         """Cut the WAL segment of that number after the last commit that belongs, and before the first that does not."""
         header = self._lookup.headers([self._positions[number]])[0]
         if header.sealed is not None:
@@ -152,28 +152,28 @@ class Cutter:
         if end <= header.offset:
             return self._behind(number)
         place = Position(header.position.generation, header.index, end)
-        return Cut(len(self._base.entries), number + 1, place)
+        return RestoreEnd(len(self._base.entries), number + 1, place)
 
-    def _in_entry(self, number: int, offset: int) -> Cut:
+    def _in_entry(self, number: int, offset: int) -> RestoreEnd:
         if offset == 0:
             return self._behind_entry(number)
         entry = self._base.entries[number]
-        return Cut(number + 1, 0, Position(self._base.start.generation, entry.index, offset))
+        return RestoreEnd(number + 1, 0, Position(self._base.start.generation, entry.index, offset))
 
-    def _behind_entry(self, count: int) -> Cut:
+    def _behind_entry(self, count: int) -> RestoreEnd:
         """All of the first ``count`` log segments of the base, and nothing else."""
         if count == 0:
-            return Cut(0, 0, None)
+            return RestoreEnd(0, 0, None)
         entry = self._base.entries[count - 1]
-        return Cut(count, 0, Position(self._base.start.generation, entry.index, entry.length))
+        return RestoreEnd(count, 0, Position(self._base.start.generation, entry.index, entry.length))
 
-    def _behind(self, pieces: int) -> Cut:
+    def _behind(self, pieces: int) -> RestoreEnd:
         """All of the base, and the first ``pieces`` WAL segments."""
         if pieces == 0:
             return self._behind_entry(len(self._base.entries))
         header = self._lookup.headers([self._positions[pieces - 1]])[0]
         end = Position(header.position.generation, header.index, self.reach(header))
-        return Cut(len(self._base.entries), pieces, end)
+        return RestoreEnd(len(self._base.entries), pieces, end)
 
     def _described(self, header: WalHeader) -> WalHeader:
         if header.sealed is None:

@@ -66,7 +66,7 @@ def is_end_of(ended: OwnEnd | None, claim: Claim) -> bool:
 def read_own_tip(client: ReplicaClient, claim: Claim, ended: OwnEnd) -> Tip:
     """Return how far the generation that ``ended`` describes has come: to its slot, or past the terminal in it."""
     slot = Position.parse(ended.slot)
-    return read_forward(client, Tip(slot, _stand_in(claim, ended), ended.digest))
+    return read_forward(client, Tip(slot, _reconstruct(claim, ended), ended.digest))
 
 
 def extent_of(claim: Claim, tip: Tip) -> GenerationRange:
@@ -90,7 +90,7 @@ def _find_shipped(source: LogSource, clock: Clock, place: SourcePosition) -> Shi
     return ShippedEnd(place.behind, place.index - 1, place.behind_end, crc, *checked, final=True)
 
 
-def _stand_in(claim: Claim, ended: OwnEnd) -> WalHeader | None:
+def _reconstruct(claim: Claim, ended: OwnEnd) -> WalHeader | None:
     """Return a header that stands in for the unreadable one of the newest WAL segment."""
     end = ended.end
     if end is None:

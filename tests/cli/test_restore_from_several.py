@@ -78,10 +78,10 @@ def test_each_object_of_the_furthest_replica_may_be_lost(litelog: Command, furth
         assert segments(litelog.folder / f"out{number}") == expected
         (result,) = done.lines
         assert result["replica"].endswith("/one")
-        assert result["mended"][0]["key"].endswith(path.name)
-        held = [mended for mended in result["mended"] if mended["file"]]
+        assert result["repaired"][0]["key"].endswith(path.name)
+        held = [repaired for repaired in result["repaired"] if repaired["file"]]
         assert bool(held) == (path.parent.name != "snapshots")
-        assert all(mended["replica"].endswith("/two") and mended["end"] > mended["start"] for mended in held)
+        assert all(repaired["replica"].endswith("/two") and repaired["end"] > repaired["start"] for repaired in held)
         path.unlink(missing_ok=True)
         shutil.copy(litelog.folder / "kept" / path.relative_to(litelog.folder / "one"), path)
 
@@ -124,7 +124,7 @@ def test_one_that_is_empty_damaged_or_another_logs_is_named_and_passed_over(
 def test_one_whose_driver_is_missing_is_passed_over(litelog: Command, replicas: tuple[str, str]) -> None:
     done = litelog("restore", "nosuch://bucket/x", "one", "-o", "out", "--json")
     assert done.code == ExitCode.DONE
-    assert [entry["replica"] for entry in done.lines[0]["passed_over"]] == ["nosuch://bucket/x"]
+    assert [entry["replica"] for entry in done.lines[0]["skipped"]] == ["nosuch://bucket/x"]
     assert litelog("restore", "nosuch://bucket/x", "-o", "out2").code == ExitCode.USAGE
 
 
@@ -228,7 +228,7 @@ def test_an_s3_replica_and_a_folder_help_each_other(
     assert segments(litelog.folder / "out") == segments(litelog.folder / "log")
     (result,) = done.lines
     assert result["replica"].startswith("s3://")
-    assert {mended["replica"].rpartition("/")[2] for mended in result["mended"]} == {"one"}
+    assert {repaired["replica"].rpartition("/")[2] for repaired in result["repaired"]} == {"one"}
     assert SECRET_ACCESS_KEY not in done.out + done.err
 
 
@@ -239,6 +239,6 @@ def test_an_s3_replica_that_is_down_is_passed_over(
     done = litelog("restore", missing, "two", "-o", "out", "--json")
     assert done.code == ExitCode.DONE, done.err
     assert segments(litelog.folder / "out") == segments(litelog.folder / "log")
-    (entry,) = done.lines[0]["passed_over"]
+    (entry,) = done.lines[0]["skipped"]
     assert entry["replica"].startswith("s3://no-such-bucket-")
     assert "NoSuchBucket" in entry["reason"] or "bucket" in entry["reason"]

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from litelog.restore.choose_replica import ReplicaChoice
     from litelog.restore.execution import RestoreResult
     from litelog.restore.plan import RestorePlan, Target
-    from litelog.restore.repair.repair import Mended
+    from litelog.restore.repair.repair import RepairedRange
     from litelog.stores.replica_client import ReplicaClient
     from litelog_cli.configured import ConfiguredReplica
 
@@ -163,7 +163,7 @@ def _restore(
     keep_freed_memory()
     with ExitStack() as stack:
         clients, unopened = _open(stack, replicas)
-        _print_passed_over(unopened)
+        _print_skipped(unopened)
         try:
             choice = choose(clients, target, lambda name: open_stored_format(name, pattern))
         except NothingToRestoreError as error:
@@ -173,10 +173,10 @@ def _restore(
             _end_without(f"{error}; nothing to do", output, as_json)
             return
         plan = choice.plan
-        passed_over = [*unopened, *choice.passed_over]
-        _print_passed_over(choice.passed_over)
+        skipped = [*unopened, *choice.skipped]
+        _print_skipped(choice.skipped)
         if dry_run:
-            _print_plan(plan, passed_over, as_json)
+            _print_plan(plan, skipped, as_json)
             return
         if _is_taken(output) and not delta:
             raise OutputExistsError(os.path.abspath(output))
@@ -191,11 +191,11 @@ def _restore(
                 log_format=choice.log_format,
                 parallelism=parallelism,
                 progress=None if show is None else lambda progress: show(progress.restored, plan.size),
-                donors=choice.donors,
+                fallbacks=choice.fallbacks,
                 delta=delta,
                 replan=partial(find_plan, choice.client, target, choice.log_format),
             )
-        _report(result, passed_over, as_json)
+        _report(result, skipped, as_json)
         if follow is not None:
             _follow(choice, result.output, follow, quiet=quiet)
 
@@ -207,19 +207,19 @@ def _end_without(reason: str, output: str, as_json: bool) -> None:
         print_json({"output": os.path.abspath(output), "nothing_to_do": reason})
 
 
-def _print_plan(plan: RestorePlan, passed_over: Sequence[tuple[str, str]], as_json: bool) -> None:
+def _print_plan(plan: RestorePlan, skipped: Sequence[tuple[str, str]], as_json: bool) -> None:
     if as_json:
-        print_json({**plan.as_json(), "passed_over": _as_json(passed_over)})
+        print_json({**plan.as_json(), "skipped": _as_json(skipped)})
     else:
         echo_lines(plan.lines())
 
 
-def _report(result: RestoreResult, passed_over: Sequence[tuple[str, str]], as_json: bool) -> None:
+def _report(result: RestoreResult, skipped: Sequence[tuple[str, str]], as_json: bool) -> None:
     if as_json:
-        print_json({**asdict(result), "end": str(result.end), "passed_over": _as_json(passed_over)})
+        print_json({**asdict(result), "end": str(result.end), "skipped": _as_json(skipped)})
         return
-    for mended in result.mended:
-        say(f"litelog: {_spell(mended)}", "mended", level=logging.WARNING)
+    for repaired in result.repaired:
+        say(f"litelog: {_spell(repaired)}", "repaired", level=logging.WARNING)
     echo(
         f"restored {format_size(result.bytes)} ({result.records} records, {result.files} files) "
         f"in {format_duration(result.seconds)} to {result.output}{_origin(result)}"
@@ -257,10 +257,10 @@ def _open(stack: ExitStack, replicas: Sequence[ConfiguredReplica]) -> tuple[list
     return clients, unopened
 
 
-def _print_passed_over(passed_over: Sequence[tuple[str, object]]) -> None:
+def _print_skipped(skipped: Sequence[tuple[str, object]]) -> None:
     from litelog.restore.choose_replica import describe
 
-    for url, reason in passed_over:
+    for url, reason in skipped:
         said = f"litelog: skipped {describe(url, reason)}"
         say(said, "passed-over", level=logging.WARNING)
 
@@ -271,22 +271,22 @@ def _require_asked(unopened: Sequence[tuple[str, str]], error: NothingToRestoreE
         raise ConfigError(f"nothing to restore from the others ({error}); make the skipped ones readable") from error
 
 
-def _as_json(passed_over: Sequence[tuple[str, str]]) -> list[dict[str, str]]:
-    return [{"replica": url, "reason": reason} for url, reason in passed_over]
+def _as_json(skipped: Sequence[tuple[str, str]]) -> list[dict[str, str]]:
+    return [{"replica": url, "reason": reason} for url, reason in skipped]
 
 
-def _spell(mended: Mended) -> str:
+def _spell(repaired: RepairedRange) -> str:
     """The fate of a lost object, in one line."""
-    if mended.file is None:
-        return f"{mended.reason}: skipped, since it holds no data of the log"
-    return f"{mended.reason}: {mended.file} bytes {mended.start} to {mended.end} are from {mended.replica}"
+    if repaired.file is None:
+        return f"{repaired.reason}: skipped, since it holds no data of the log"
+    return f"{repaired.reason}: {repaired.file} bytes {repaired.start} to {repaired.end} are from {repaired.replica}"
 
 
 def _origin(result: RestoreResult) -> str:
-    others = {mended.replica for mended in result.mended if mended.replica is not None}
+    others = {repaired.replica for repaired in result.repaired if repaired.replica is not None}
     if not others:
         return ""
-    taken = sum(mended.end - mended.start for mended in result.mended)
+    taken = sum(repaired.end - repaired.start for repaired in result.repaired)
     return f", {format_size(taken)} of it from {', '.join(sorted(others))}, the rest from {result.replica}"
 
 

@@ -50,7 +50,7 @@ class LogPosition:
 
 
 @dataclass(frozen=True, slots=True)
-class HistoryFile:
+class GenerationFile:
     """One log segment of a history: its index in that history, and the numbers of its WAL segments."""
 
     name: str
@@ -62,7 +62,7 @@ class HistoryFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
+class ByteRun:
     """Bytes [start, start + len(data)) of a log segment, and their source."""
 
     start: int
@@ -77,7 +77,7 @@ class Chunk:
         return self.start + len(self.data)
 
 
-class History:
+class GenerationBytes:
     """The intact bytes of one generation. Shared by threads.
 
     Damaged or missing objects are skipped without an error, unless the caller requested them. A StoreError is raised.
@@ -101,7 +101,7 @@ class History:
         self._entries = entries
         self._footers: dict[str, SealedFooter] = {}
         self._headers = HeaderReader(client, PARALLELISM)
-        self._files: list[HistoryFile] | None = None
+        self._files: list[GenerationFile] | None = None
         self._lock = threading.RLock()
 
     @property
@@ -131,7 +131,7 @@ class History:
             except CorruptionError:
                 return None
 
-    def files(self) -> list[HistoryFile]:
+    def files(self) -> list[GenerationFile]:
         """The log segments, in order. One small request for each, the first time."""
         with self._lock:
             if self._files is None:
@@ -148,11 +148,11 @@ class History:
         order = self.format.segment_order(entry.file)
         return None if order is None else LogPosition(order, entry.file, entry.length)
 
-    def find(self, name: str) -> HistoryFile | None:
+    def find(self, name: str) -> GenerationFile | None:
         """The log segment of that name."""
         return next((file for file in self.files() if file.name == name), None)
 
-    def covering(self, file: HistoryFile, offset: int) -> int | None:
+    def covering(self, file: GenerationFile, offset: int) -> int | None:
         """The number of the WAL segment that holds the byte at ``offset``; None if none does."""
         starts = [self.pieces[number].position.offset for number in file.pieces]
         at = bisect_right(starts, offset) - 1
@@ -160,7 +160,7 @@ class History:
             at -= 1
         return file.pieces[at] if at >= 0 else None
 
-    def finished_size(self, file: HistoryFile) -> int | None:
+    def finished_size(self, file: GenerationFile) -> int | None:
         """The size of a log segment, in bytes; None if it still grows, or if its end is missing."""
         if file.entry is not None:
             return file.entry.length
@@ -177,7 +177,7 @@ class History:
         except NotFoundError as error:
             raise ReplicaGapError(str(position)) from error
 
-    def chunks(self, name: str, start: int, stop: int) -> Iterator[Chunk]:
+    def chunks(self, name: str, start: int, stop: int) -> Iterator[ByteRun]:
         """Yield bytes [start, stop) of a log segment, from one WAL segment or frame at a time.
 
         Raises ReplicaGapError if they are missing, and CorruptObjectError if they are damaged.
@@ -204,10 +204,10 @@ class History:
             end = min(stop, header.end)
             data = memoryview(segment.data())[start - header.offset : end - header.offset]
             total = header.crc_total if end == header.end else None
-            yield Chunk(start, data, self.url, self.claim.generation, total)
+            yield ByteRun(start, data, self.url, self.claim.generation, total)
             start = end
 
-    def _sealed_chunks(self, entry: SnapshotEntry, start: int, stop: int) -> Iterator[Chunk]:
+    def _sealed_chunks(self, entry: SnapshotEntry, start: int, stop: int) -> Iterator[ByteRun]:
         if stop > entry.length:
             raise ReplicaGapError(f"{self.url}: {entry.file} from offset {entry.length} on")
         try:
@@ -216,7 +216,7 @@ class History:
                 decoded = self._read_run(entry, footer, run)
                 begin, end = max(start, decoded.start), min(stop, decoded.start + len(decoded.data))
                 data = decoded.data[begin - decoded.start : end - decoded.start]
-                yield Chunk(begin, data, self.url, self.claim.generation, entry.crc if end == entry.length else None)
+                yield ByteRun(begin, data, self.url, self.claim.generation, entry.crc if end == entry.length else None)
         except NotFoundError as error:
             raise ReplicaGapError(entry.key) from error
 
@@ -237,8 +237,8 @@ class History:
             lambda body: decode_run(entry.key, footer, run, body, self.format),
         )
 
-    def _find_files(self) -> list[HistoryFile]:
-        sealed = {entry.index: HistoryFile(entry.file, entry.index, range(0), entry) for entry in self.entries}
+    def _find_files(self) -> list[GenerationFile]:
+        sealed = {entry.index: GenerationFile(entry.file, entry.index, range(0), entry) for entry in self.entries}
         found = self._find_wal_files()
         sealed |= {
             file.index: replace(file, name=sealed[file.index].name, entry=sealed[file.index].entry)
@@ -247,7 +247,7 @@ class History:
         }
         return [*sealed.values(), *(file for file in found if file.index not in sealed)]
 
-    def _find_wal_files(self) -> list[HistoryFile]:
+    def _find_wal_files(self) -> list[GenerationFile]:
         numbered = enumerate(piece.position.index for piece in self.pieces)
         groups = [[number for number, _ in group] for _, group in groupby(numbered, key=lambda pair: pair[1])]
         files = []
@@ -257,15 +257,17 @@ class History:
             files += [file for group in batch if (file := self._make_file(group))]
         return files
 
-    def _make_file(self, group: list[int]) -> HistoryFile | None:
+    def _make_file(self, group: list[int]) -> GenerationFile | None:
         """The log segment that some WAL segments form; None if they are only a terminal."""
         first = next(filter(None, map(self.header, group)), None)
         if first is not None and first.successor is not None:
             return None
         index = self.pieces[group[0]].position.index
-        return HistoryFile(first.file if first else "", index, range(group[0], group[-1] + 1), self._stand_in(group))
+        return GenerationFile(
+            first.file if first else "", index, range(group[0], group[-1] + 1), self._reconstruct(group)
+        )
 
-    def _stand_in(self, group: list[int]) -> SnapshotEntry | None:
+    def _reconstruct(self, group: list[int]) -> SnapshotEntry | None:
         """The intact sealed segment that the last of some WAL segments stands for; None without one."""
         last = self.header(group[-1])
         try:

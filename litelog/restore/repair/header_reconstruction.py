@@ -9,7 +9,7 @@ from litelog.codec.checksum import combine, crc32c
 from litelog.errors import CorruptionError
 from litelog.formats import Expectation
 from litelog.objects.wal_segment import WalHeader
-from litelog.restore.repair.sources import NoDonorError
+from litelog.restore.repair.sources import NoFallbackError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from litelog.objects.sealed_segment import SealedFooter
     from litelog.objects.snapshot_entries import SnapshotEntry
     from litelog.restore.repair.object_lookup import Lookup
-    from litelog.restore.repair.sources import Donors
+    from litelog.restore.repair.sources import FallbackReplicas
     from litelog.stores.replica_client import WalSegmentInfo
 
 
-def stand_in(
+def reconstruct_header(
     claim: Claim, position: Position, name: str, length: int, scan: Scan | None, *, crc: int = 0, final: bool = False
 ) -> WalHeader:
     """The header of a WAL segment at ``position`` with those bytes, without the fields that only its writer knows."""
@@ -51,18 +51,23 @@ def stand_in(
     )
 
 
-class StandInLookup:
+class ReconstructedLookup:
     """A plan's look-up that also answers for lost objects, if another replica has their bytes."""
 
     def __init__(
-        self, inner: Lookup, claim: Claim, pieces: Sequence[WalSegmentInfo], log_format: LogFormat, donors: Donors
+        self,
+        inner: Lookup,
+        claim: Claim,
+        pieces: Sequence[WalSegmentInfo],
+        log_format: LogFormat,
+        fallbacks: FallbackReplicas,
     ) -> None:
         """``pieces``: the generation's WAL segments, to which more may be added while this is in use."""
         self._inner = inner
         self._claim = claim
         self._pieces = pieces
         self._format = log_format
-        self._donors = donors
+        self._fallbacks = fallbacks
         self._made: dict[Position, WalHeader] = {}
 
     def headers(self, positions: Sequence[Position]) -> list[WalHeader]:
@@ -81,7 +86,7 @@ class StandInLookup:
             try:
                 for start, data, expect in self._runs(header):
                     commits += self._format.commits(header.file, data, start, expect)
-            except NoDonorError:
+            except NoFallbackError:
                 raise error from None
             return commits
 
@@ -118,13 +123,13 @@ class StandInLookup:
         if name is None or not behind:
             return None  # the end of the newest one of all is unknown
         final = behind[0].index > position.index
-        stop = self._donors.finished_size(name) if final else behind[0].offset
+        stop = self._fallbacks.finished_size(name) if final else behind[0].offset
         if stop is None or stop < position.offset:
             return None
-        header = stand_in(self._claim, position, name, stop - position.offset, None, final=final)
+        header = reconstruct_header(self._claim, position, name, stop - position.offset, None, final=final)
         try:
             return self._describe(header)
-        except NoDonorError:
+        except NoFallbackError:
             return None
 
     def _describe(self, header: WalHeader) -> WalHeader:
@@ -146,7 +151,7 @@ class StandInLookup:
     def _runs(self, header: WalHeader) -> Iterator[tuple[int, memoryview, Expectation]]:
         """Yield a lost object's bytes from other replicas, each run with what its first commit must be."""
         expect = Expectation(None if self._format.self_numbered else self._numbered_from(header.position))
-        for chunk in self._donors.chunks(header.file, header.offset, header.end):
+        for chunk in self._fallbacks.chunks(header.file, header.offset, header.end):
             yield chunk.start, chunk.data, expect
             expect = self._format.scan(header.path, chunk.data, chunk.start, expect).expectation
 
@@ -178,7 +183,7 @@ class StandInLookup:
             for beside in {index - distance, index + distance}:
                 known = self._stated_name(beside)
                 if known:
-                    return known if beside == index else self._donors.name_beside(known, index - beside)
+                    return known if beside == index else self._fallbacks.name_beside(known, index - beside)
         return None
 
     def _stated_name(self, index: int) -> str | None:

@@ -16,7 +16,7 @@ from litelog.reading.fetch import read_checked
 from litelog.reading.sealed_reader import open_sealed
 from litelog.reading.search import HeaderReader
 from litelog.reading.wal_cursor import describe_sealed
-from litelog.restore.repair.sources import NoDonorError, Substitutes
+from litelog.restore.repair.sources import FallbackBytes, NoFallbackError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from litelog.objects.sealed_segment import SealedFooter
     from litelog.objects.snapshot_entries import SnapshotEntry
     from litelog.objects.wal_segment import WalHeader
-    from litelog.restore.repair.sources import Donors
+    from litelog.restore.repair.sources import FallbackReplicas
     from litelog.stores.replica_client import ReplicaClient
 
 PLANNING_PARALLELISM = 8
@@ -61,11 +61,11 @@ class Lookup(Protocol):
 class ReplicaLookup:
     """Looks objects up in a replica."""
 
-    def __init__(self, client: ReplicaClient, log_format: LogFormat, donors: Donors | None = None) -> None:
-        """``donors``: the other sources of damaged sealed segments."""
+    def __init__(self, client: ReplicaClient, log_format: LogFormat, fallbacks: FallbackReplicas | None = None) -> None:
+        """``fallbacks``: the other sources of damaged sealed segments."""
         self._client = client
         self._format = log_format
-        self._substitutes = Substitutes(client, donors)
+        self._fallback_bytes = FallbackBytes(client, fallbacks)
         self.headers = HeaderReader(client, PLANNING_PARALLELISM)
         self._entries: dict[Position, SnapshotEntry] = {}
 
@@ -109,17 +109,17 @@ class ReplicaLookup:
     def all_commits(self, entry: SnapshotEntry, why: CorruptionError) -> Iterator[Commit]:
         expect = Expectation(entry.first)
         try:
-            for chunk in self._substitutes.chunks(entry, 0, entry.length, proven=True):
+            for chunk in self._fallback_bytes.chunks(entry, 0, entry.length, proven=True):
                 yield from self._format.commits(entry.file, chunk.data, chunk.start, expect)
                 expect = self._format.scan(entry.path, chunk.data, chunk.start, expect).expectation
-        except NoDonorError:
+        except NoFallbackError:
             raise why from None
 
     def marks(self, entry: SnapshotEntry) -> ShipTimes:
         try:
             return self.footer(entry).marks
         except (CorruptionError, UnknownVersionError):
-            headers = [header for header in self._substitutes.wal_headers(entry) if header.length]
+            headers = [header for header in self._fallback_bytes.wal_headers(entry) if header.length]
             marks = ShipTimes(tuple(header.end for header in headers), tuple(header.shipped for header in headers))
             if not headers or headers[0].offset or marks.offsets[-1] != entry.length:
                 raise

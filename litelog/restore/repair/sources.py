@@ -22,7 +22,7 @@ from litelog.objects.layout import wal_key
 from litelog.objects.position import Position, generation
 from litelog.reading.fetch import read_checked
 from litelog.reading.generations import read_claim
-from litelog.restore.repair.generation_bytes import Chunk, History, LogPosition
+from litelog.restore.repair.generation_bytes import ByteRun, GenerationBytes, LogPosition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from litelog.objects.claim import Claim
     from litelog.objects.snapshot_entries import SnapshotEntry
     from litelog.objects.wal_segment import WalHeader, WalSegment
-    from litelog.restore.repair.generation_bytes import HistoryFile
+    from litelog.restore.repair.generation_bytes import GenerationFile
     from litelog.stores.replica_client import ReplicaClient
 
 MOST_ENDS = 8
@@ -47,7 +47,7 @@ class HistoryRelation(Enum):
     """One of them does not have the place, or not any more, or it is damaged there."""
 
 
-def agreed_place(one: History, two: History) -> tuple[HistoryRelation, LogPosition | None]:
+def common_end(one: GenerationBytes, two: GenerationBytes) -> tuple[HistoryRelation, LogPosition | None]:
     """Whether two histories are the same and, for SAME, up to which place that is known."""
     ends = _last_place(one), _last_place(two)
     if ends[0] is None or ends[1] is None:
@@ -71,7 +71,7 @@ def agreed_place(one: History, two: History) -> tuple[HistoryRelation, LogPositi
     return HistoryRelation.UNKNOWN, None
 
 
-def _last_place(history: History) -> LogPosition | None:
+def _last_place(history: GenerationBytes) -> LogPosition | None:
     """The place after the last WAL segment with a readable header and bytes, or after the last sealed segment."""
     for number in reversed(range(len(history.pieces))):
         header = history.header(number)
@@ -80,10 +80,10 @@ def _last_place(history: History) -> LogPosition | None:
     return history.end_of(history.entries[-1]) if history.entries else None
 
 
-def _compare(shorter: History, number: int, header: WalHeader, longer: History) -> HistoryRelation:
+def _compare(shorter: GenerationBytes, number: int, header: WalHeader, longer: GenerationBytes) -> HistoryRelation:
     file = longer.find(header.file)
     if file is None:
-        return _judge_absence(header.file, longer)
+        return _compare_missing(header.file, longer)
     at = longer.covering(file, header.end - 1)
     there = None if at is None else longer.header(at)
     if there is not None and there.end == header.end and _state_the_same(there, header):
@@ -99,11 +99,11 @@ def _compare(shorter: History, number: int, header: WalHeader, longer: History) 
         return HistoryRelation.UNKNOWN
 
 
-def _compare_sealed(entry: SnapshotEntry, longer: History) -> HistoryRelation:
+def _compare_sealed(entry: SnapshotEntry, longer: GenerationBytes) -> HistoryRelation:
     """As ``_compare``, for a whole log segment of the shorter history, whose digest is known."""
     file = longer.find(entry.file)
     if file is None:
-        return _judge_absence(entry.file, longer)
+        return _compare_missing(entry.file, longer)
     size = longer.finished_size(file)
     if size is not None and size != entry.length:
         return HistoryRelation.OTHER
@@ -118,7 +118,7 @@ def _compare_sealed(entry: SnapshotEntry, longer: History) -> HistoryRelation:
     return HistoryRelation.SAME if found.hexdigest() == entry.digest else HistoryRelation.OTHER
 
 
-def _judge_absence(name: str, longer: History) -> HistoryRelation:
+def _compare_missing(name: str, longer: GenerationBytes) -> HistoryRelation:
     """The verdict if one lacks a log segment of the other: unknown if it begins after it or is damaged there."""
     names = [file.name for file in longer.files()]
     if not names or "" in names:
@@ -136,7 +136,7 @@ def _stated(header: WalHeader) -> tuple[int, str | None]:
 
 
 def _compare_bytes(
-    shorter: History, number: int, header: WalHeader, longer: History, file: HistoryFile
+    shorter: GenerationBytes, number: int, header: WalHeader, longer: GenerationBytes, file: GenerationFile
 ) -> HistoryRelation:
     start, digest = header.check_start, header.check_digest
     if start is None or digest is None:
@@ -150,11 +150,11 @@ def _compare_bytes(
 _logger = logging.getLogger(__name__)
 
 
-class NoDonorError(LitelogError):
+class NoFallbackError(LitelogError):
     """No other replica has the bytes. A restore never ends with this error."""
 
 
-class Donors:
+class FallbackReplicas:
     """The histories of other replicas that agree with the chosen replica's. Shared by threads.
 
     Makes no request to a replica before something is missing. A replica whose history differs, or cannot be compared,
@@ -162,7 +162,10 @@ class Donors:
     """
 
     def __init__(
-        self, chosen: History, others: Sequence[ReplicaClient], agreed: Sequence[tuple[History, LogPosition]] = ()
+        self,
+        chosen: GenerationBytes,
+        others: Sequence[ReplicaClient],
+        agreed: Sequence[tuple[GenerationBytes, LogPosition]] = (),
     ) -> None:
         """``agreed``: histories of ``others`` that are known to agree, and up to where. They can be used even if the
         chosen replica is gone."""
@@ -174,8 +177,8 @@ class Donors:
         self._left = self._find()
         self._lock = threading.Lock()
 
-    def chunks(self, name: str, start: int, stop: int, *, proven: bool = True) -> Iterator[Chunk]:
-        """Yield bytes [start, stop) of a log segment, without a hole. Raises NoDonorError if no replica has them.
+    def chunks(self, name: str, start: int, stop: int, *, proven: bool = True) -> Iterator[ByteRun]:
+        """Yield bytes [start, stop) of a log segment, without a hole. Raises NoFallbackError if no replica has them.
 
         ``proven``: only from histories that are known to be the same up to ``stop``. Otherwise they may fork before:
         for callers that have a digest of the bytes.
@@ -195,7 +198,7 @@ class Donors:
                 extra = fields("donor-failed", replica=history.url, file=name)
                 _logger.warning("%s: cannot help out: %s", history.url, error, extra=extra)
         if start < stop:
-            raise NoDonorError(f"{name}: no other replica has bytes {start} to {stop}")
+            raise NoFallbackError(f"{name}: no other replica has bytes {start} to {stop}")
 
     def finished_size(self, name: str) -> int | None:
         """The size of a finished log segment, in bytes; None if no replica knows it."""
@@ -216,7 +219,7 @@ class Donors:
                 return names[at]
         return None
 
-    def _each(self) -> Iterator[tuple[History, LogPosition]]:
+    def _each(self) -> Iterator[tuple[GenerationBytes, LogPosition]]:
         """Yield all histories that agree, and up to where. Searches no further than the caller iterates."""
         at = 0
         while True:
@@ -230,7 +233,7 @@ class Donors:
             yield history
             at += 1
 
-    def _find(self) -> Iterator[tuple[History, LogPosition]]:
+    def _find(self) -> Iterator[tuple[GenerationBytes, LogPosition]]:
         for client in self._others:
             try:
                 yield from self._agreeing(client)
@@ -238,13 +241,13 @@ class Donors:
                 extra = fields("donor-failed", replica=client.url)
                 _logger.warning("%s: cannot help out: %s", client.url, error, extra=extra)
 
-    def _agreeing(self, client: ReplicaClient) -> Iterator[tuple[History, LogPosition]]:
+    def _agreeing(self, client: ReplicaClient) -> Iterator[tuple[GenerationBytes, LogPosition]]:
         """Yield the generations of a replica that hold the chosen history, newest first."""
         for claim in readable_claims(client):
             known = (id(client), claim.generation) in self._known
             if not known and same_log(claim, self._chosen.claim, self._format):
-                history = History(client, claim, self._format)
-                verdict, place = agreed_place(self._chosen, history)
+                history = GenerationBytes(client, claim, self._format)
+                verdict, place = common_end(self._chosen, history)
                 if verdict is HistoryRelation.SAME and place is not None:
                     yield history, place
 
@@ -264,18 +267,18 @@ def same_log(one: Claim, two: Claim, log_format: LogFormat) -> bool:
     return one.format == two.format and (one.log == two.log or not log_format.has_log_id)
 
 
-class Substitutes:
+class FallbackBytes:
     """The other sources of a log segment's bytes. Makes no request before it is needed. Shared by threads."""
 
-    def __init__(self, client: ReplicaClient, donors: Donors | None) -> None:
+    def __init__(self, client: ReplicaClient, fallbacks: FallbackReplicas | None) -> None:
         self._client = client
-        self._donors = donors
+        self._fallbacks = fallbacks
 
-    def chunks(self, entry: SnapshotEntry, start: int, stop: int, *, proven: bool) -> Iterator[Chunk]:
-        """Yield bytes [start, stop) of the log segment that ``entry`` describes. NoDonorError if no source has them.
+    def chunks(self, entry: SnapshotEntry, start: int, stop: int, *, proven: bool) -> Iterator[ByteRun]:
+        """Yield bytes [start, stop) of the log segment that ``entry`` describes. NoFallbackError if no source has them.
 
         They match their own object. The caller checks that they are the ones that were sealed. ``proven``: as in
-        ``Donors.chunks``.
+        ``FallbackReplicas.chunks``.
         """
         try:
             for chunk in self._wal_chunks(entry, start, stop):
@@ -284,9 +287,9 @@ class Substitutes:
         except (CorruptionError, StoreError) as error:
             self._tell(entry, error)
         if start < stop:
-            if self._donors is None:
-                raise NoDonorError(f"{entry.file}: nothing else has bytes {start} to {stop}")
-            yield from self._donors.chunks(entry.file, start, stop, proven=proven)
+            if self._fallbacks is None:
+                raise NoFallbackError(f"{entry.file}: nothing else has bytes {start} to {stop}")
+            yield from self._fallbacks.chunks(entry.file, start, stop, proven=proven)
 
     def wal_headers(self, entry: SnapshotEntry) -> Iterator[WalHeader]:
         """Yield the headers of its WAL segments that still exist and are whole, in order."""
@@ -300,7 +303,7 @@ class Substitutes:
         extra = fields("substitute-damaged", replica=self._client.url, file=entry.file)
         _logger.warning("%s: %s", self._client.url, error, extra=extra)
 
-    def _wal_chunks(self, entry: SnapshotEntry, start: int, stop: int) -> Iterator[Chunk]:
+    def _wal_chunks(self, entry: SnapshotEntry, start: int, stop: int) -> Iterator[ByteRun]:
         positions = self._positions(entry)
         begin = max((number for number, at in enumerate(positions) if at.offset <= start), default=len(positions))
         for position in positions[begin:]:
@@ -311,7 +314,7 @@ class Substitutes:
             if header.end > start:
                 data = memoryview(segment.data())[start - header.offset : min(stop, header.end) - header.offset]
                 total = header.crc_total if header.end <= stop else None
-                yield Chunk(start, data, self._client.url, entry.generation, total)
+                yield ByteRun(start, data, self._client.url, entry.generation, total)
                 start = min(stop, header.end)
 
     def _positions(self, entry: SnapshotEntry) -> list[Position]:

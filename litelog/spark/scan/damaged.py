@@ -34,9 +34,7 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 
-def read_substitute(
-    task: Task, entry: SnapshotEntry, start: int, stop: int, error: LitelogError
-) -> Iterator[RecordRun]:
+def read_fallback(task: Task, entry: SnapshotEntry, start: int, stop: int, error: LitelogError) -> Iterator[RecordRun]:
     """Read bytes [start, stop) of a log segment whose sealed segment cannot be read. Both bounds are commit boundaries.
 
     Raises PrunedError if retention removed the log segment, and ``error`` if no other object has its bytes. Unless

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from litelog.objects.position import Position
-    from litelog.reading.wal_chain import Link
+    from litelog.reading.wal_chain import ChainState
     from litelog.spark.scan.partitions import Piece, PlannedLog
     from litelog.stores.replica_client import WalSegmentInfo
 
@@ -47,7 +47,7 @@ class WalItem:
     log: PlannedLog
     info: WalSegmentInfo
     raw: int
-    link: Link | None
+    link: ChainState | None
     before: Position | None
     behind: Position | None
     starts_log: bool

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from litelog.objects.claim import Claim
-    from litelog.reading.wal_chain import Link
+    from litelog.reading.wal_chain import ChainState
     from litelog.spark.options import Mode, Range
 
 
@@ -83,7 +83,7 @@ class WalPiece:
     offsets: array[int]
     sizes: array[int]
     """Sizes of the objects in bytes."""
-    link: Link | None
+    link: ChainState | None
     """State of the chain before the first one. None: ``before`` is set."""
     before: Position | None
     """The WAL segment before the first one, to be read for the state of the chain. None: ``link`` is set."""

@@ -25,7 +25,7 @@ from litelog.objects.position import generation
 from litelog.objects.sealed_decoding import check_scan, decode_frames
 from litelog.reading.fetch import ahead, read_checked
 from litelog.reading.sealed_reader import FETCH_BYTES, WHOLE_BYTES, open_sealed
-from litelog.spark.scan.damaged import read_substitute, salvage
+from litelog.spark.scan.damaged import read_fallback, salvage
 from litelog.spark.scan.record_runs import (
     Malformed,
     RecordRun,
@@ -96,7 +96,7 @@ def read_sealed_pieces(task: Task, pieces: Iterable[SealedPiece]) -> Iterator[Re
     for found in ahead(task.decoder, decoding, AHEAD_BYTES // 4, JOBS):
         for run in found:
             if isinstance(run, _Broken):
-                yield from _mend(task, run)
+                yield from _repair(task, run)
             else:
                 yield run
 
@@ -300,13 +300,13 @@ def _describe(
     return _Broken(piece, start, stop, frames.records[run.start], error, frames.firsts[run.start], data)
 
 
-def _mend(task: Task, broken: _Broken) -> Iterator[RecordRun | Malformed]:
+def _repair(task: Task, broken: _Broken) -> Iterator[RecordRun | Malformed]:
     """Yield what other objects of the replica hold of the broken part of the piece.
 
     If none does, and data may be lost, yields what can be salvaged.
     """
     piece = broken.piece
-    for found in _mend_all(task, broken):
+    for found in _repair_all(task, broken):
         if not piece.exact:
             yield found
         elif isinstance(found, RecordRun):
@@ -316,10 +316,10 @@ def _mend(task: Task, broken: _Broken) -> Iterator[RecordRun | Malformed]:
             yield replace(found, start=max(found.start, piece.start), stop=stop)
 
 
-def _mend_all(task: Task, broken: _Broken) -> Iterator[RecordRun | Malformed]:
+def _repair_all(task: Task, broken: _Broken) -> Iterator[RecordRun | Malformed]:
     piece, error = broken.piece, broken.error
     try:
-        yield from read_substitute(task, piece.entry, broken.start, broken.stop, error)
+        yield from read_fallback(task, piece.entry, broken.start, broken.stop, error)
         return
     except LitelogError as final:
         if task.is_strict or not isinstance(final, CorruptionError) or isinstance(error, NotFoundError):

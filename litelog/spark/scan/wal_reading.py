@@ -23,7 +23,7 @@ from litelog.objects.position import MAX_OFFSET
 from litelog.reading.contents import list_pieces
 from litelog.reading.fetch import ahead, read_checked
 from litelog.reading.sealed_reader import open_sealed
-from litelog.reading.wal_chain import check_run, expectation, link_behind, link_behind_sealed, next_link
+from litelog.reading.wal_chain import check_run, expectation, link_after, link_after_sealed, next_state
 from litelog.reading.wal_cursor import describe_sealed
 from litelog.spark.scan.damaged import salvage
 from litelog.spark.scan.partitions import SealedPiece
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from litelog.objects.position import Position
     from litelog.objects.wal_segment import WalSegment
     from litelog.reading.contents import BaseSnapshot
-    from litelog.reading.wal_chain import Link
+    from litelog.reading.wal_chain import ChainState
     from litelog.spark.scan.partitions import WalPiece
     from litelog.spark.scan.task import Task
     from litelog.stores.replica_client import WalSegmentInfo
@@ -71,7 +71,7 @@ class _WalReader:
         self._task = task
         self._piece = piece
         self._infos = list(piece.infos(task.log.generation))
-        self._link: Link | None = piece.link
+        self._link: ChainState | None = piece.link
         self._starts_log = piece.starts_log
 
     def read(self) -> Iterator[RecordRun | SegmentCommits | Malformed]:
@@ -127,9 +127,9 @@ class _WalReader:
             yield from self._take_sealed(segment)
             return
         if link is None:
-            after = link_behind(task.log.claim, segment)
+            after = link_after(task.log.claim, segment)
         else:
-            after = next_link(link, segment, task.format)
+            after = next_state(link, segment, task.format)
             if header.length and link.next is not None and link.next != header.first and header.first is not None:
                 self._judge(link, segment)
         self._check_start(header.first)
@@ -145,7 +145,7 @@ class _WalReader:
         first = start.offset if start is not None and start.index == index else 0
         return first, stop.offset if stop is not None and stop.index == index else MAX_OFFSET
 
-    def _judge(self, link: Link, segment: WalSegment) -> None:
+    def _judge(self, link: ChainState, segment: WalSegment) -> None:
         """Let the format decide whether the sequences may have this gap."""
         header, log_format = segment.header, self._task.format
         if not log_format.self_numbered:
@@ -164,9 +164,9 @@ class _WalReader:
         assert claim is not None
         entry = describe_sealed(task.client, header)
         link = self._link
-        after = link_behind(claim, segment)
+        after = link_after(claim, segment)
         if link is not None:
-            after = link_behind_sealed(link, segment, entry, task.format)
+            after = link_after_sealed(link, segment, entry, task.format)
         elif entry.digest != header.sealed:
             raise CorruptObjectError(entry.key, "SHA-256 of its log segment", header.sealed, entry.digest)
         self._check_start(entry.first)
@@ -176,13 +176,13 @@ class _WalReader:
         yield from read_sealed_pieces(task, [SealedPiece(entry, start, stop, follows, exact=True)])
         self._link = after
 
-    def _link_behind(self, before: Position) -> Link | None:
+    def _link_behind(self, before: Position) -> ChainState | None:
         """The state of the chain after another task's WAL segment; None if that is missing or damaged."""
         task, claim = self._task, self._task.log.claim
         assert claim is not None
         decode = partial(wal_segment.decode_checked, wal_key(before))
         try:
-            return link_behind(claim, read_checked(partial(task.client.read_wal_segment, before), decode))
+            return link_after(claim, read_checked(partial(task.client.read_wal_segment, before), decode))
         except NotFoundError:
             return None  # removed meanwhile, or a gap, which that segment's task reports
         except CorruptionError:

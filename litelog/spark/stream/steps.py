@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from litelog.objects.snapshot_entries import SnapshotEntry
-    from litelog.reading.wal_chain import Link
+    from litelog.reading.wal_chain import ChainState
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class StreamStep:
     """Whether its header was read. If not, ``stop`` is the position of the next name."""
     before: Position | None = None
     """Position of the previous WAL segment."""
-    link: Link | None = None
+    link: ChainState | None = None
     """State of the chain before it, if it is the first one after a snapshot."""
     is_fork: bool = False
     """For a move: whether it leads to a different history, where positions of this one mean nothing."""

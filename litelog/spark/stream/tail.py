@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from litelog.objects.claim import Claim
     from litelog.objects.wal_segment import WalHeader
     from litelog.reading.contents import BaseSnapshot, Pieces
-    from litelog.reading.wal_chain import Link
+    from litelog.reading.wal_chain import ChainState
     from litelog.spark.stream.steps import LogOffset
     from litelog.stores.replica_client import ReplicaClient, WalSegmentInfo
 
@@ -169,7 +169,7 @@ class StreamTail:
         self._awaits = base.snapshot is None
         if base.snapshot is None:
             self._slot, self._last = base.start, None
-            if not self._pass_over(pieces) and pieces.gap is not None:
+            if not self._skip(pieces) and pieces.gap is not None:
                 raise pieces.gap
             return
         if at.index < base.first.index:
@@ -181,7 +181,7 @@ class StreamTail:
             self._slot, self._last = base.start, None
         self._enter_wal(pieces)
 
-    def _pass_over(self, pieces: Pieces) -> bool:
+    def _skip(self, pieces: Pieces) -> bool:
         """Whether the generation ended and its successor has everything that this one no longer has."""
         terminal = find_terminal(self._client, pieces)
         if terminal is not None:
@@ -212,7 +212,7 @@ class StreamTail:
         self._add_listed(infos[number:], base)
         if self.head.position != at or number >= len(infos) or self._slot > at:
             return
-        if self._pass_over(pieces):
+        if self._skip(pieces):
             return
         found = infos[number].position
         self._lose(pieces.gap or ReplicaGapError(str(self._slot), str(found)))
@@ -257,7 +257,7 @@ class StreamTail:
             return False
         return True
 
-    def _note(self, header: WalHeader, before: Position | None, link: Link | None = None) -> bool:
+    def _note(self, header: WalHeader, before: Position | None, link: ChainState | None = None) -> bool:
         """Step past a WAL segment whose header was read. Returns whether it ended the generation."""
         if header.successor is not None:
             self._go_on_in(header)
@@ -275,7 +275,7 @@ class StreamTail:
         raw: int,
         sequence: int | None,
         before: Position | None,
-        link: Link | None,
+        link: ChainState | None,
         *,
         is_read: bool,
     ) -> None:

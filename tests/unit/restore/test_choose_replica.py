@@ -18,7 +18,7 @@ from litelog.formats.lines import LinesFormat
 from litelog.formats.raw import RawFormat
 from litelog.objects.claim import Relation
 from litelog.objects.layout import claim_key, parse_wal, snapshot_key, wal_key
-from litelog.reading.pruned import LetGoError
+from litelog.reading.pruned import GenerationPrunedError
 from litelog.restore.choose_replica import DivergedReplicasError, choose
 from litelog.restore.execution import restore
 from litelog.restore.history_plan import Target
@@ -105,7 +105,7 @@ def files_in(folder):
 def restore_from(clients, output, target=None, **options):
     choice = choose(clients, target or Target(), FORMATS.__getitem__)
     result = restore(
-        choice.client, choice.plan, str(output), log_format=choice.log_format, donors=choice.donors, **options
+        choice.client, choice.plan, str(output), log_format=choice.log_format, fallbacks=choice.fallbacks, **options
     )
     return choice, result
 
@@ -138,7 +138,7 @@ def test_the_one_that_reaches_furthest_is_restored(tmp_path, order):
     choice, result = restore_from(clients, tmp_path / "out")
     assert (choice.client.url, result.replica) == ("memory://r1", "memory://r1")
     assert files_in(tmp_path / "out") == WHOLE
-    assert (result.mended, choice.passed_over) == ((), ())
+    assert (result.repaired, choice.skipped) == ((), ())
 
 
 def test_a_later_log_segment_is_further_than_a_larger_offset(tmp_path):
@@ -186,7 +186,7 @@ def let_go(name="one"):
 
 def test_of_a_generation_that_retention_took_there_is_nothing_to_restore():
     replica, old = let_go()
-    with pytest.raises(LetGoError, match=rf"{old.name}: nothing can be .* retention deleted") as caught:
+    with pytest.raises(GenerationPrunedError, match=rf"{old.name}: nothing can be .* retention deleted") as caught:
         choose([replica], Target(generation=old.name), FORMATS.__getitem__)
     assert caught.value.exit_code == ExitCode.NOTHING_TO_RESTORE
 
@@ -228,7 +228,7 @@ def test_one_that_is_down_or_empty_is_passed_over_by_name(tmp_path, place):
         clients = [client(ONE, "good")]
         clients.insert(place, bad)
         choice, _ = restore_from(clients, tmp_path / bad.url.rpartition("/")[2])
-        assert [url for url, _ in choice.passed_over] == [bad.url]
+        assert [url for url, _ in choice.skipped] == [bad.url]
         assert files_in(tmp_path / bad.url.rpartition("/")[2]) == WHOLE
 
 
@@ -244,7 +244,7 @@ def test_where_none_can_be_restored_all_are_named():
 def test_another_logs_replica_is_refused_by_name(tmp_path):
     found, choice, _ = outcome([ONE, _other_log()], tmp_path)
     assert found == WHOLE
-    ((url, reason),) = choice.passed_over
+    ((url, reason),) = choice.skipped
     assert url == "memory://r1"
     assert "f" * 32 in reason
 
@@ -296,7 +296,7 @@ def test_a_history_that_another_replica_has_left_is_stale_however_far_it_reaches
     held = [ONE, later.objects()]
     found, choice, _ = outcome([held[number] for number in order], tmp_path)
     assert found == {shorter[0].name: shorter[0].data}
-    assert [url for url, _ in choice.passed_over] == [f"memory://r{order.index(0)}"]
+    assert [url for url, _ in choice.skipped] == [f"memory://r{order.index(0)}"]
 
 
 def test_a_diverged_replica_never_helps_out(tmp_path):
@@ -364,12 +364,12 @@ def test_each_object_of_the_chosen_one_may_be_lost(tmp_path, damage, digests, fi
         if not isinstance(found, LitelogError) and found[1].client.url == "memory://r0":
             whole = WHOLE if damage != "deleted" or not newest else prefix(LOG, 6)
             assert found[0] == whole, key
-            told = {mended.key for mended in found[2].mended}
+            told = {repaired.key for repaired in found[2].repaired}
             assert key in told or newest or damage in ("harmless", "another"), key
-            assert {mended.replica for mended in found[2].mended} <= {"memory://r1", None}
+            assert {repaired.replica for repaired in found[2].repaired} <= {"memory://r1", None}
         elif not isinstance(found, LitelogError):
             assert found[0] == (prefix(LOG, 7) if further else WHOLE), key
-            assert [url for url, _ in found[1].passed_over] == ["memory://r0"] or (newest and damage == "deleted"), key
+            assert [url for url, _ in found[1].skipped] == ["memory://r0"] or (newest and damage == "deleted"), key
             # What only the first one has is lost, or nobody can say how much of it there was, or that it is the same.
             assert not further or newest or key == claim_key(1), key
         else:
@@ -413,7 +413,7 @@ def test_a_third_replica_helps_where_the_second_is_damaged_too(tmp_path):
     keys = wal_keys(one), wal_keys(two)
     found = outcome([DAMAGES["data"](one, keys[0][2]), DAMAGES["data"](two, keys[1][2]), three], tmp_path)
     assert found[0] == WHOLE
-    assert {mended.replica for mended in found[2].mended} == {"memory://r2"}
+    assert {repaired.replica for repaired in found[2].repaired} == {"memory://r2"}
 
 
 @pytest.mark.parametrize("damage", ["deleted", "header", "data", "cut"])
@@ -433,8 +433,8 @@ def test_another_replicas_earlier_generation_helps_where_its_latest_cannot(tmp_p
         two = DAMAGES["cut"](two, key)
     restored, _, result = outcome([damaged, two], tmp_path)
     assert restored == WHOLE
-    (mended,) = result.mended
-    assert mended.generation != max(parse_wal(key).generation for key in TWO if parse_wal(key))
+    (repaired,) = result.repaired
+    assert repaired.generation != max(parse_wal(key).generation for key in TWO if parse_wal(key))
 
 
 def test_a_lost_snapshot_is_said_and_costs_nothing(tmp_path):
@@ -444,7 +444,7 @@ def test_a_lost_snapshot_is_said_and_costs_nothing(tmp_path):
     objects = DAMAGES["deleted"](builder.objects(), key)
     restored, _, result = outcome([objects, replica(upto=5)], tmp_path)
     assert restored == WHOLE
-    assert [mended.key for mended in result.mended] == [key]
+    assert [repaired.key for repaired in result.repaired] == [key]
 
 
 @pytest.mark.parametrize("damage", ["cut", "deleted"])
@@ -467,7 +467,7 @@ def test_one_whose_snapshot_alone_told_how_the_log_begins_is_passed_over_without
     objects = DAMAGES[damage](objects, key)
     restored, choice, _ = outcome([objects, replica(upto=5)], tmp_path)
     assert restored == prefix(LOG, 5)
-    assert [key in reason for _, reason in choice.passed_over] == [True]
+    assert [key in reason for _, reason in choice.skipped] == [True]
 
 
 def test_one_whose_predecessors_snapshot_alone_told_how_the_log_begins_is_passed_over_without_it(tmp_path):
@@ -488,7 +488,7 @@ def test_one_whose_predecessors_snapshot_alone_told_how_the_log_begins_is_passed
     assert restored == WHOLE
     restored, choice, _ = outcome([DAMAGES["cut"](objects, key), replica(upto=5)], tmp_path)
     assert restored == prefix(LOG, 5)
-    assert [key in reason for _, reason in choice.passed_over] == [True]
+    assert [key in reason for _, reason in choice.skipped] == [True]
 
 
 def lines_replica(*firsts):
@@ -508,7 +508,7 @@ def test_what_one_replica_has_dropped_is_restored_from_the_other_that_names_it(t
     for replicas in ([mirrors, keeps], [keeps, mirrors]):
         restored, choice, _ = outcome(replicas, tmp_path, target=bound)
         assert sorted(restored) == ["0.log", "1.log"]
-        assert len(choice.passed_over) == 1
+        assert len(choice.skipped) == 1
     restored, _, _ = outcome([mirrors, mirrors], tmp_path, target=bound)
     assert list(restored) == ["1.log"]
 
@@ -520,7 +520,7 @@ def test_one_that_goes_down_in_mid_restore_is_replaced(tmp_path, whole, parallel
     choice, result = restore_from([down, client(TWO, "two")], tmp_path / "out", parallelism=parallelism)
     assert choice.client is down
     assert files_in(tmp_path / "out") == WHOLE
-    assert {mended.replica for mended in result.mended} == {"memory://two"}
+    assert {repaired.replica for repaired in result.repaired} == {"memory://two"}
 
 
 # --- other formats, at random
@@ -605,4 +605,4 @@ def test_however_two_replicas_are_cut_and_damaged_what_comes_is_the_log_or_an_er
         assert restored in prefixes
         assert result.bytes == sum(map(len, restored.values()))
         if damaged == held:
-            assert (result.mended, choice.passed_over) == ((), ())
+            assert (result.repaired, choice.skipped) == ((), ())

@@ -74,7 +74,7 @@ def deleted_snapshots(builder: ReplicaBuilder) -> dict[str, bytes]:
 def outcome(objects: dict[str, bytes], folder: Path) -> tuple[dict[str, bytes], list[str]]:
     client = client_of(objects)
     result = restore(client, find_plan(client, Target(), FORMAT), str(folder), log_format=FORMAT)
-    return {path.name: path.read_bytes() for path in folder.iterdir()}, [mended.key for mended in result.mended]
+    return {path.name: path.read_bytes() for path in folder.iterdir()}, [repaired.key for repaired in result.repaired]
 
 
 def test_a_sealed_segment_that_nothing_named_does_not_count_beside_its_wal_segments(tmp_path):
@@ -94,17 +94,17 @@ def test_a_sealed_segment_that_nothing_named_does_not_count_beside_its_wal_segme
 @pytest.mark.parametrize("make", [pruned, only_wal, first_contact, nothing_behind])
 def test_all_of_it_comes_back_and_the_damage_is_named(make, tmp_path):
     objects = without_snapshots(make())
-    found, mended = outcome(objects, tmp_path / "out")
+    found, repaired = outcome(objects, tmp_path / "out")
     assert found == EXPECTED
-    assert mended == [max(key for key in objects if parse_snapshot(key))]
+    assert repaired == [max(key for key in objects if parse_snapshot(key))]
 
 
 @pytest.mark.parametrize("make", [pruned, first_contact, nothing_behind])
 def test_snapshots_that_were_deleted_are_made_up_for_as_damaged_ones_are(make, tmp_path):
     builder = make()
-    found, mended = outcome(deleted_snapshots(builder), tmp_path / "out")
+    found, repaired = outcome(deleted_snapshots(builder), tmp_path / "out")
     assert found == EXPECTED
-    assert mended == [snapshot_key(builder.generations[0].name, builder.generations[0].claim.first)]
+    assert repaired == [snapshot_key(builder.generations[0].name, builder.generations[0].claim.first)]
 
 
 def test_sealed_segments_without_a_snapshot_or_a_wal_segment_are_not_nothing(tmp_path):

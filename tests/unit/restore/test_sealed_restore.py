@@ -242,8 +242,8 @@ def test_what_a_sealed_segment_lost_is_taken_from_its_wal_segments_by_name(kept,
         ]
     found, result = outcome(objects, str(tmp_path))
     assert found == whole(LOG)
-    assert {mended.key for mended in result.mended} == {key}
-    assert {(mended.file, mended.replica) for mended in result.mended} == {(LOG[index].name, "memory://copy")}
+    assert {repaired.key for repaired in result.repaired} == {key}
+    assert {(repaired.file, repaired.replica) for repaired in result.repaired} == {(LOG[index].name, "memory://copy")}
     assert (result.commits, result.records) == (len(COMMITS), 18)
 
 
@@ -260,7 +260,7 @@ def test_a_damaged_newest_snapshot_is_named_and_an_older_one_taken(kept, tmp_pat
     key = snapshot_key(kept.generations[0].name, 3)
     found, result = outcome({**objects, key: b"x"}, str(tmp_path))
     assert found == whole(LOG)
-    assert [(mended.key, mended.file) for mended in result.mended] == [(key, None)]
+    assert [(repaired.key, repaired.file) for repaired in result.repaired] == [(key, None)]
 
 
 def test_what_no_snapshot_covers_any_more_is_named(mixed, tmp_path):
@@ -318,7 +318,7 @@ def all_wal() -> ReplicaBuilder:
 
 def restore_several(replicas, output, target=None):
     choice = choose([client_of(objects) for objects in replicas], target or Target(), lambda _: FORMAT)
-    return restore(choice.client, choice.plan, str(output), log_format=FORMAT, donors=choice.donors)
+    return restore(choice.client, choice.plan, str(output), log_format=FORMAT, fallbacks=choice.fallbacks)
 
 
 @pytest.mark.parametrize("other", [pruned, all_wal], ids=["sealed", "wal"])
@@ -329,7 +329,7 @@ def test_what_a_sealed_segment_lost_is_taken_from_another_replica(tmp_path, inde
     objects = {**chosen.objects(), key: b"x"}
     result = restore_several([objects, other().objects()], tmp_path / "out")
     assert files_in(tmp_path / "out") == whole(LOG)
-    assert {mended.key for mended in result.mended} <= {key}
+    assert {repaired.key for repaired in result.repaired} <= {key}
     restore_several([objects, other().objects()], tmp_path / "cut", Target(sequence=6))
     assert files_in(tmp_path / "cut") == prefix(LOG, 4)
 

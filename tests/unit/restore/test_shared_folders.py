@@ -21,7 +21,7 @@ from litelog.restore.history_plan import Target, find_plan
 from litelog.restore.journal import (
     JOURNAL_NAME,
     Journal,
-    KeptSegments,
+    ResumedWalSegments,
     VerifiedBytes,
     VerifiedWal,
     encode_line,
@@ -332,7 +332,7 @@ def test_a_journal_line_of_any_shape_is_read_or_is_no_journal(left: Path, caplog
             found = read_journal(folder)
             journal = Journal(folder, found)
             assert journal.files >= {each.file for each in found}
-            kept = KeptSegments(journal, None)  # type: ignore[arg-type]
+            kept = ResumedWalSegments(journal, None)  # type: ignore[arg-type]
             for each in found:
                 if isinstance(each, VerifiedWal):
                     kept._journal._wal = {_KEY: each}
