@@ -60,7 +60,7 @@ def each_replica(
                 skipped += 1
                 if skipped == len(replicas):
                     raise
-                say(f"litelog: skipped {error}", "passed-over", level=logging.WARNING)
+                say(f"litelog: skipped {error}", "replica-skipped", level=logging.WARNING)
                 continue
             yield (client.url if len(replicas) > 1 else None), client
 

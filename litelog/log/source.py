@@ -290,14 +290,14 @@ class SegmentFolder:
         for name in sorted(kinds.keys() - self._reported):
             if self._format.segment_order(name) is not None:
                 said = "%s: skipped %s, which is %s, and not a regular file"
-                extra = fields("file-passed-over", log=self._folder, file=name)
+                extra = fields("file-skipped", log=self._folder, file=name)
                 _logger.warning(said, self._folder, name, kinds[name], extra=extra)
                 self._reported.add(name)
 
     def _report(self) -> None:
         for name in sorted(self._foreign - self._reported):
             said = "%s: not a %s log segment, skipped: %s"
-            extra = fields("file-passed-over", log=self._folder, file=name)
+            extra = fields("file-skipped", log=self._folder, file=name)
             _logger.warning(said, self._folder, self._format.name, name, extra=extra)
         self._reported |= self._foreign
 

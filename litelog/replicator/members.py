@@ -378,12 +378,12 @@ class Members:
         if not task.final:
             return
         if task.phase is Phase.DONE or (isinstance(task.error, SourceMissingError) and not left):
-            extra = task.fields("let-go")
+            extra = task.fields("log-removed")
             _logger.info("%s to %s: is no longer replicated; all of it was shipped", task.log, task.url, extra=extra)
         else:
             said = "%s to %s: is no longer replicated; its last sync failed, about %d bytes were not shipped: %s"
             reason = task.error or "not done in time"
-            _logger.warning(said, task.log, task.url, left, reason, extra=task.fields("let-go"))
+            _logger.warning(said, task.log, task.url, left, reason, extra=task.fields("log-removed"))
 
     # --- the end
 

@@ -61,7 +61,7 @@ def test_whatever_a_verb_says_beside_its_result_is_json_if_that_is_asked_for(lit
     done = litelog("--log-format", "json", "restore", "missing", "replica", "-o", "out")
     assert done.code == 0
     said = {line["event"]: line for line in objects(done.err)}
-    assert {"passed-over", "restoring"} <= set(said)
+    assert {"replica-skipped", "restoring"} <= set(said)
     assert said["restoring"]["position"]
     done = litelog("--log-format", "json", "restore", "--if-not-exists", "replica", "-o", "out")
     assert [line["event"] for line in objects(done.err)] == ["nothing-to-do"]

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 REQUEST_EVENTS = {"sealing-failed", "verify-failed", "snapshot-damaged", "prune-failed", "delete-refused"}
 """What is logged as a warning, or worse, where a request fails, or its answer is damaged: so of S3 alone."""
 
-GOING_EVENTS = {"let-go", "sealed-from-wal", "not-looked"}
+GOING_EVENTS = {"log-removed", "sealed-from-wal", "folder-unreadable"}
 """The same, where a log goes: before all of it was shipped, before it was sealed, or while its folder is looked at."""
 
 KILL_EVENTS = {"snapshot-replaced", "state-caught-up"}

@@ -262,7 +262,7 @@ def _print_skipped(skipped: Sequence[tuple[str, object]]) -> None:
 
     for url, reason in skipped:
         said = f"litelog: skipped {describe(url, reason)}"
-        say(said, "passed-over", level=logging.WARNING)
+        say(said, "replica-skipped", level=logging.WARNING)
 
 
 def _require_asked(unopened: Sequence[tuple[str, str]], error: NothingToRestoreError) -> None:

@@ -195,7 +195,7 @@ class FallbackReplicas:
                     yield chunk
                     start = chunk.end
             except LitelogError as error:
-                extra = fields("donor-failed", replica=history.url, file=name)
+                extra = fields("fallback-failed", replica=history.url, file=name)
                 _logger.warning("%s: cannot help out: %s", history.url, error, extra=extra)
         if start < stop:
             raise NoFallbackError(f"{name}: no other replica has bytes {start} to {stop}")
@@ -238,7 +238,7 @@ class FallbackReplicas:
             try:
                 yield from self._agreeing(client)
             except LitelogError as error:
-                extra = fields("donor-failed", replica=client.url)
+                extra = fields("fallback-failed", replica=client.url)
                 _logger.warning("%s: cannot help out: %s", client.url, error, extra=extra)
 
     def _agreeing(self, client: ReplicaClient) -> Iterator[tuple[GenerationBytes, LogPosition]]:
@@ -300,7 +300,7 @@ class FallbackBytes:
             self._tell(entry, error)
 
     def _tell(self, entry: SnapshotEntry, error: CorruptionError | StoreError) -> None:
-        extra = fields("substitute-damaged", replica=self._client.url, file=entry.file)
+        extra = fields("fallback-damaged", replica=self._client.url, file=entry.file)
         _logger.warning("%s: %s", self._client.url, error, extra=extra)
 
     def _wal_chunks(self, entry: SnapshotEntry, start: int, stop: int) -> Iterator[ByteRun]:

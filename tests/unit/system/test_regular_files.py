@@ -166,7 +166,7 @@ def test_a_pipe_with_the_name_of_the_next_log_segment_is_skipped_with_a_warning(
     log.append(1)
     at_once(daemon.sync)
     daemon.close()
-    said = [record.getMessage() for record in caplog.records if getattr(record, "event", "") == "file-passed-over"]
+    said = [record.getMessage() for record in caplog.records if getattr(record, "event", "") == "file-skipped"]
     assert said == [f"{log.folder}: skipped {log.next - 1:020d}.log, which is a named pipe, and not a regular file"]
 
 
