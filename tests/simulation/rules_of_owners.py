@@ -75,7 +75,7 @@ ONE_WRITER = (
         ),
     ),
     found(
-        "a reader passes over generations that never began",
+        "a reader skips generations that never began",
         "diverged generation that never began",
         Cut("reading/successors", "if not never_began(successor.first, terminal):", "if True:"),
     ),

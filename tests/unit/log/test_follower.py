@@ -686,7 +686,7 @@ def test_an_empty_folder_is_waited_for(log: LogBuilder, clock: ManualClock, roll
 def test_a_folder_that_goes_while_its_log_segments_are_looked_at_is_missing(
     log: LogBuilder, clock: ManualClock
 ) -> None:
-    """And not a log that holds fewer of them; one that goes alone is passed over."""
+    """And not a log that holds fewer of them; one that goes alone is skipped."""
     names = [log.roll(1) for _ in range(3)]
     each = SegmentFolder(log.folder, log.format, clock).each()
     assert next(each).name == names[0]
