@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from litelog.objects.claim import Claim
     from litelog.objects.position import Generation
     from litelog.objects.snapshot_entries import SnapshotEntry
-    from litelog.reading.contents import Pieces
+    from litelog.reading.contents import GenerationContents
     from litelog.reading.search import HeaderReader
     from litelog.stores.replica_client import ReplicaClient, WalSegmentInfo
 
@@ -74,7 +74,7 @@ def replica_segments(client: ReplicaClient, claim: Claim) -> Iterator[SegmentFac
         raise pieces.gap
 
 
-def _above(client: ReplicaClient, pieces: Pieces) -> Iterator[SegmentFacts]:
+def _above(client: ReplicaClient, pieces: GenerationContents) -> Iterator[SegmentFacts]:
     from litelog.reading.search import HeaderReader
 
     start = pieces.base.start

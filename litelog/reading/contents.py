@@ -24,7 +24,7 @@ from litelog.objects import snapshot as snapshots
 from litelog.objects.layout import snapshot_key
 from litelog.objects.position import Position, generation
 from litelog.reading.beginning import never_began
-from litelog.reading.fetch import read_checked
+from litelog.reading.fetch import read_verified
 from litelog.reading.search import read_header
 from litelog.reading.wal_chain import ChainState
 from litelog.stores.replica_client import IndexedInfo
@@ -162,7 +162,7 @@ def read_base(client: ReplicaClient, claim: Claim, indexes: Sequence[int]) -> Ba
 def read_snapshot(client: ReplicaClient, claim: Claim, index: int) -> tuple[Snapshot, str]:
     """Read the snapshot at ``index``, and its digest; check it against the claim. CorruptObjectError, NotFoundError."""
     name = generation(claim.generation)
-    return read_checked(lambda: client.read_snapshot(name, index), partial(_check_snapshot, claim, index))
+    return read_verified(lambda: client.read_snapshot(name, index), partial(_check_snapshot, claim, index))
 
 
 def _check_snapshot(claim: Claim, index: int, body: bytes) -> tuple[Snapshot, str]:
@@ -178,7 +178,7 @@ def _check_snapshot(claim: Claim, index: int, body: bytes) -> tuple[Snapshot, st
 
 
 @dataclass(frozen=True, slots=True)
-class Pieces:
+class GenerationContents:
     """The contents of a generation, from its base on."""
 
     base: BaseSnapshot
@@ -194,7 +194,7 @@ class Pieces:
     """False if it was ended before it began (``beginning``). Then it holds nothing, no matter what objects exist."""
 
 
-def list_pieces(client: ReplicaClient, claim: Claim, listing: Listing | None = None) -> Pieces:
+def list_pieces(client: ReplicaClient, claim: Claim, listing: Listing | None = None) -> GenerationContents:
     """Find the contents of a generation: a listing and a GET, repeated if an object is missing.
 
     A generation that never began has its terminal, and no snapshot. One ranged GET more if there is one WAL segment,
@@ -205,7 +205,7 @@ def list_pieces(client: ReplicaClient, claim: Claim, listing: Listing | None = N
         if attempt or listing is None or not listing.whole:
             listing = list_generation(client, name)
         if listing.snapshots in ((), (claim.first,)) and _shows_no_beginning(client, claim, listing.wal):
-            return Pieces(BaseSnapshot(claim, None, ""), listing.wal, None, None, began=False)
+            return GenerationContents(BaseSnapshot(claim, None, ""), listing.wal, None, None, began=False)
         try:
             base = read_base(client, claim, listing.snapshots)
         except ReplicaGapError:
@@ -219,8 +219,8 @@ def list_pieces(client: ReplicaClient, claim: Claim, listing: Listing | None = N
         wal, before = tuple(found[number:]), found[number - 1] if number else None
         gap = missing_snapshot(base, wal) or missing_piece(base.start, wal)
         if gap is None:
-            return Pieces(base, wal, before, None)
-    return Pieces(base, wal, before, base.damage or gap)
+            return GenerationContents(base, wal, before, None)
+    return GenerationContents(base, wal, before, base.damage or gap)
 
 
 def _shows_no_beginning(client: ReplicaClient, claim: Claim, wal: Sequence[WalSegmentInfo]) -> bool:

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 _Checked = TypeVar("_Checked")
 _Read = TypeVar("_Read")
 
-READS = 3
+READ_ATTEMPTS = 3
 """How often an object is read before damage is attributed to the store."""
 
 
-def read_checked(read: Callable[[], _Read], check: Callable[[_Read], _Checked], held: _Read | None = None) -> _Checked:
+def read_verified(read: Callable[[], _Read], check: Callable[[_Read], _Checked], held: _Read | None = None) -> _Checked:
     """Return what ``check`` makes of the bytes. If it raises CorruptObjectError, the object is read again; the last
     error is raised. ``held``: bytes that were read already, which count as the first read."""
-    for number in range(READS - 1):
+    for number in range(READ_ATTEMPTS - 1):
         body = read() if number or held is None else held
         try:
             return check(body)
@@ -45,7 +45,7 @@ AHEAD_JOBS = 8
 """The most concurrent requests: they wait for the store, not for each other."""
 
 
-def ahead(
+def ordered_prefetch(
     executor: Executor,
     jobs: Iterable[tuple[int, Callable[[], _Result]]],
     most_bytes: int = AHEAD_BYTES,

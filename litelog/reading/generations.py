@@ -13,7 +13,7 @@ from litelog.objects.layout import claim_key, snapshot_key, wal_key
 from litelog.objects.position import ClaimName, Position, epoch_of, generation
 from litelog.reading.beginning import never_began
 from litelog.reading.contents import list_generation, read_base
-from litelog.reading.fetch import read_checked
+from litelog.reading.fetch import read_verified
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Tip:
+class GenerationEnd:
     """How far a generation has come."""
 
     slot: Position
@@ -48,7 +48,7 @@ class Tip:
 
 def read_claim(client: ReplicaClient, name: ClaimName) -> Claim:
     """Read the claim of that name. Raises NotFoundError."""
-    return read_checked(lambda: client.read_claim(name), partial(claims.decode, claim_key(*name)))
+    return read_verified(lambda: client.read_claim(name), partial(claims.decode, claim_key(*name)))
 
 
 def newest_claims(client: ReplicaClient, names: Sequence[ClaimName]) -> Iterator[Claim]:
@@ -85,7 +85,7 @@ def find_newer(client: ReplicaClient, claim: Claim) -> Claim | None:
         return None
 
 
-def find_tip(client: ReplicaClient, claim: Claim) -> Tip:
+def find_tip(client: ReplicaClient, claim: Claim) -> GenerationEnd:
     """Find how far a generation has come: a listing, its last two objects, and the objects that followed since.
 
     Raises CorruptObjectError if the last object cannot be read, or if the object before a terminal contradicts it.
@@ -93,7 +93,7 @@ def find_tip(client: ReplicaClient, claim: Claim) -> Tip:
     """
     listing = list_generation(client, generation(claim.generation), keep=2)
     start = Position(generation(claim.generation), claim.first, 0)
-    tip = Tip(start, None, "" if listing.wal else _snapshot_digest(client, claim))
+    tip = GenerationEnd(start, None, "" if listing.wal else _snapshot_digest(client, claim))
     damage: CorruptObjectError | None = None
     for info in listing.wal:
         try:
@@ -113,7 +113,7 @@ def find_tip(client: ReplicaClient, claim: Claim) -> Tip:
     return tip
 
 
-def read_forward(client: ReplicaClient, tip: Tip) -> Tip:
+def read_forward(client: ReplicaClient, tip: GenerationEnd) -> GenerationEnd:
     """``tip`` after all objects that follow it: a GET for each, until the next slot is free or holds a terminal."""
     while tip.terminal is None:
         try:
@@ -133,7 +133,7 @@ def _read(client: ReplicaClient, position: Position) -> WalSegment:
         return client.read_wal_segment(position)
 
     try:
-        return read_checked(read, partial(wal_segment.decode_checked, key))
+        return read_verified(read, partial(wal_segment.decode_checked, key))
     except CorruptObjectError:
         body = read()
         try:
@@ -143,15 +143,15 @@ def _read(client: ReplicaClient, position: Position) -> WalSegment:
             return wal_segment.WalSegment(header, wal_segment.digest([body]), memoryview(body))
 
 
-def _step(tip: Tip, segment: WalSegment) -> Tip:
+def _step(tip: GenerationEnd, segment: WalSegment) -> GenerationEnd:
     header = segment.header
     if header.successor is not None:
         began = tip.last is not None or bool(header.previous)  # otherwise an existing snapshot came too late
-        return Tip(header.position, tip.last, (tip.digest or header.previous) if began else "", header)
-    return Tip(header.next_slot, header, segment.digest)
+        return GenerationEnd(header.position, tip.last, (tip.digest or header.previous) if began else "", header)
+    return GenerationEnd(header.next_slot, header, segment.digest)
 
 
-def _take_from_terminal(tip: Tip, damage: CorruptObjectError) -> Tip:
+def _take_from_terminal(tip: GenerationEnd, damage: CorruptObjectError) -> GenerationEnd:
     """``tip`` with the facts that its terminal repeats of the preceding WAL segment, which cannot be read."""
     if tip.terminal is None or not tip.terminal.file:
         raise damage
@@ -170,7 +170,7 @@ def _snapshot_digest(client: ReplicaClient, claim: Claim) -> str:
         return snapshot.digest(body)
 
     try:
-        return read_checked(read, check)
+        return read_verified(read, check)
     except (CorruptObjectError, UnknownVersionError):
         return snapshot.digest(read())
     except NotFoundError:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from litelog.objects.claim import Claim
     from litelog.objects.position import ClaimName
     from litelog.objects.wal_segment import WalHeader
-    from litelog.reading.contents import Listing, Pieces
+    from litelog.reading.contents import GenerationContents, Listing
     from litelog.stores.replica_client import ReplicaClient
 
 
@@ -129,7 +129,7 @@ def find_latest(
         ReplicaGapError: A generation was ended for a successor whose claim is missing.
     """
     by_generation = read_claims(client)
-    lookups = _Lookups(client, by_generation, known=known)
+    lookups = _GenerationRanges(client, by_generation, known=known)
     if include_lost and (lost := _find_lost(by_generation, lookups)) is not None:
         return lost
     claim = _choose(client, by_generation, lookups)
@@ -137,7 +137,7 @@ def find_latest(
     return claim
 
 
-def open_latest(client: ReplicaClient, keep: int | None = PAGE) -> Pieces:
+def open_latest(client: ReplicaClient, keep: int | None = PAGE) -> GenerationContents:
     """Find the contents of a replica's latest generation, in four requests if it is the only one: two listings (claims,
     and its names) and two GETs (claim and snapshot). For readers to its end, which check themselves how it ended.
 
@@ -145,12 +145,12 @@ def open_latest(client: ReplicaClient, keep: int | None = PAGE) -> Pieces:
     Raises as ``find_latest`` and ``list_pieces``.
     """
     by_generation = read_claims(client)
-    lookups = _Lookups(client, by_generation, keep)
+    lookups = _GenerationRanges(client, by_generation, keep)
     claim = _choose(client, by_generation, lookups)
     return lookups.pieces(claim)
 
 
-def _find_lost(by_generation: Mapping[str, Claim], lookups: _Lookups) -> Claim | None:
+def _find_lost(by_generation: Mapping[str, Claim], lookups: _GenerationRanges) -> Claim | None:
     """The claim of the newest generation that was begun, if only sealed segments are left of it."""
     for _, claim in sorted(by_generation.items(), reverse=True):
         if lookups.holds_data(claim):
@@ -160,7 +160,7 @@ def _find_lost(by_generation: Mapping[str, Claim], lookups: _Lookups) -> Claim |
     return None
 
 
-def _choose(client: ReplicaClient, by_generation: Mapping[str, Claim], lookups: _Lookups) -> Claim:
+def _choose(client: ReplicaClient, by_generation: Mapping[str, Claim], lookups: _GenerationRanges) -> Claim:
     claim = latest(by_generation, lookups.extent, lookups.holds_data, lookups.check_mapping)
     if claim is None:
         held = "holds no claim" if not by_generation else "holds claims, but nothing of the log yet"
@@ -244,7 +244,7 @@ def _extent_at(client: ReplicaClient, claim: Claim, last: Position) -> Generatio
     return GenerationRange(start, slot, header.successor, not never_began(claim.first, header), header)
 
 
-class _Lookups:
+class _GenerationRanges:
     """Facts about each generation, looked up when they are first needed."""
 
     def __init__(
@@ -259,7 +259,7 @@ class _Lookups:
         self._known = known
         self._by_generation = by_generation
         self._listings: dict[str, Listing] = {}
-        self._pieces: dict[str, Pieces] = {}
+        self._pieces: dict[str, GenerationContents] = {}
         self._extents: dict[str, GenerationRange] = {}
         self._names: dict[str, SegmentNames] = {}
         ends = (claim.predecessor_end for claim in by_generation.values())
@@ -271,7 +271,7 @@ class _Lookups:
             self._listings[claim.generation] = listing
         return self._listings[claim.generation]
 
-    def pieces(self, claim: Claim) -> Pieces:
+    def pieces(self, claim: Claim) -> GenerationContents:
         if claim.generation not in self._pieces:
             self._pieces[claim.generation] = list_pieces(self._client, claim, self.listing(claim))
         return self._pieces[claim.generation]

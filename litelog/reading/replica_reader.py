@@ -29,7 +29,7 @@ from litelog.reading.fetch import AHEAD_JOBS
 from litelog.reading.latest import find_claim, find_latest, open_latest
 from litelog.reading.sealed_reader import SealedStart, read_history
 from litelog.reading.search import read_header
-from litelog.reading.start_search import StartFilter, Wanted, find_start
+from litelog.reading.start_search import StartFilter, StartRequest, find_start
 from litelog.reading.successors import find_begun, find_shift, find_successor, find_terminal
 from litelog.reading.wal_cursor import ShippedBatch, WalCursor
 from litelog.stores.registry import open_format
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from litelog.objects.claim import Claim
     from litelog.objects.position import Generation
     from litelog.objects.wal_segment import WalHeader
-    from litelog.reading.contents import Pieces
+    from litelog.reading.contents import GenerationContents
     from litelog.stores.replica_client import ReplicaClient
 
 POLLS_PER_LOOK = 30
@@ -234,7 +234,7 @@ class ReplicaReader:
             self._leaving = header, header.position
             return True
         link = pieces.base.link()
-        wanted = Wanted(self._place, self._filter.sequence, self._filter.time)
+        wanted = StartRequest(self._place, self._filter.sequence, self._filter.time)
         start = find_start(self._client, pieces, wanted, log_format)
         if start.entry is not None:
             yield from self._read_sealed(executor, pieces, start.entry, start.sealed)
@@ -250,7 +250,7 @@ class ReplicaReader:
         self._cursor.expect(pieces.wal[start.wal :])
         return False
 
-    def _find_pieces(self) -> Pieces | None:
+    def _find_pieces(self) -> GenerationContents | None:
         if self._claim is not None:
             return list_pieces(self._client, self._claim)
         try:
@@ -263,7 +263,12 @@ class ReplicaReader:
             raise
 
     def _read_sealed(
-        self, executor: ThreadPoolExecutor, pieces: Pieces, number: int, start: SealedStart, follows: int | None = None
+        self,
+        executor: ThreadPoolExecutor,
+        pieces: GenerationContents,
+        number: int,
+        start: SealedStart,
+        follows: int | None = None,
     ) -> Iterator[ShippedBatch]:
         for batch in read_history(self._client, executor, pieces.base, number, start, self._format):
             if follows is not None and len(batch.columns) and (first := int(batch.columns.sequences[0])) < follows:
@@ -272,7 +277,7 @@ class ReplicaReader:
 
     # --- generations
 
-    def _skip(self, pieces: Pieces, slot: Position) -> bool:
+    def _skip(self, pieces: GenerationContents, slot: Position) -> bool:
         """Continue at ``slot``, after a generation that ended and that retention pruned there: its successor has the
         rest. Return whether the generation ended."""
         terminal = find_terminal(self._client, pieces)

@@ -29,7 +29,7 @@ from litelog.objects.sealed_decoding import decode_run
 from litelog.objects.sealed_segment import decode_footer, read_footer
 from litelog.objects.snapshot_entries import check_entry
 from litelog.reading.contents import list_pieces
-from litelog.reading.fetch import ahead, read_checked
+from litelog.reading.fetch import ordered_prefetch, read_verified
 from litelog.reading.wal_chain import check_run
 
 if TYPE_CHECKING:
@@ -118,8 +118,8 @@ def read_sealed(
     Checks every statement of the footer, and that the footer is the one that the snapshot names. On damage it raises
     BrokenEntryError after all records before it. Memory: AHEAD_BYTES of ``fetch``, and as much compressed.
     """
-    opened = ahead(executor, _openings(client, entries, start), most_jobs=FOOTERS_AHEAD)
-    for fetched in ahead(executor, _fetches(client, opened, log_format)):
+    opened = ordered_prefetch(executor, _openings(client, entries, start), most_jobs=FOOTERS_AHEAD)
+    for fetched in ordered_prefetch(executor, _fetches(client, opened, log_format)):
         entry, begin = fetched.opened.entry, fetched.opened.start
         for run, columns in fetched.runs:
             yield SealedBatch(entry, max(run.start, begin), run.start + len(run.data), columns)
@@ -145,7 +145,7 @@ def open_sealed(client: ReplicaClient, entry: SnapshotEntry) -> tuple[SealedFoot
         check_entry(entry, footer)
         return footer, whole
 
-    return read_checked(lambda: read(0, entry.size) if entry.size <= WHOLE_BYTES else None, open_once)
+    return read_verified(lambda: read(0, entry.size) if entry.size <= WHOLE_BYTES else None, open_once)
 
 
 def _openings(
@@ -204,7 +204,7 @@ def _fetch(client: ReplicaClient, opened: _Opened, runs: list[range], log_format
         return found
 
     try:
-        return _Fetched(opened, read_checked(read, decode, held))
+        return _Fetched(opened, read_verified(read, decode, held))
     except (CorruptionError, NotFoundError) as error:
         raise BrokenEntryError(entry, error) from error
 
@@ -313,7 +313,7 @@ def read_unsealed(
 def _read(client: ReplicaClient, position: Position) -> WalSegment:
     decode = partial(wal_segment.decode_checked, wal_key(position))
     try:
-        return read_checked(partial(client.read_wal_segment, position), decode)
+        return read_verified(partial(client.read_wal_segment, position), decode)
     except NotFoundError as error:
         raise ReplicaGapError(str(position)) from error
 

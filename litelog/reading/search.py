@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from litelog.errors import NotFoundError, ReplicaGapError
 from litelog.objects.layout import wal_key
 from litelog.objects.wal_segment import MAX_HEADER_BYTES, decode_header
-from litelog.reading.fetch import read_checked
+from litelog.reading.fetch import read_verified
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -38,7 +38,7 @@ def read_header(client: ReplicaClient, position: Position) -> WalHeader:
         return head
 
     try:
-        return read_checked(read_head, partial(decode_header, wal_key(position)))
+        return read_verified(read_head, partial(decode_header, wal_key(position)))
     except NotFoundError as error:
         raise ReplicaGapError(str(position)) from error
 

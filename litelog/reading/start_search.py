@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from litelog.objects.sealed_segment import SealedFooter
     from litelog.objects.snapshot_entries import SnapshotEntry
     from litelog.objects.wal_segment import WalHeader
-    from litelog.reading.contents import Pieces
+    from litelog.reading.contents import GenerationContents
     from litelog.stores.replica_client import ReplicaClient
 
 PARALLELISM = 8
@@ -35,7 +35,7 @@ _LATEST = (1 << 64) - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class StartRequest:
     """What a reader starts with. If all are None: with the first record."""
 
     place: Position | None = None
@@ -80,7 +80,9 @@ class StartFilter:
         return columns.slice(found, len(columns)) if found else columns
 
 
-def find_start(client: ReplicaClient, pieces: Pieces, wanted: Wanted, log_format: LogFormat) -> FoundStart:
+def find_start(
+    client: ReplicaClient, pieces: GenerationContents, wanted: StartRequest, log_format: LogFormat
+) -> FoundStart:
     """Find where to begin, possibly a little early. Costs no request for sealed segments, ranged GETs for WAL segments.
 
     Raises TruncatedError for a sequence before the first one, and PrunedError for a place before the first log segment.
@@ -109,7 +111,7 @@ def find_start(client: ReplicaClient, pieces: Pieces, wanted: Wanted, log_format
 
 
 def _at_time(
-    pieces: Pieces, positions: Sequence[Position], headers: HeaderReader, time: int, log_format: LogFormat
+    pieces: GenerationContents, positions: Sequence[Position], headers: HeaderReader, time: int, log_format: LogFormat
 ) -> FoundStart:
     entries = pieces.base.entries
     if log_format.has_timestamps:
@@ -129,7 +131,7 @@ def _read_headers(headers: HeaderReader, positions: Sequence[Position]) -> list[
     return [replace(header, highest=_LATEST) if header.sealed else header for header in headers(positions)]
 
 
-def _at_place(pieces: Pieces, place: Position) -> FoundStart:
+def _at_place(pieces: GenerationContents, place: Position) -> FoundStart:
     base = pieces.base
     if place.index < base.first.index:
         raise PrunedError(str(place))

@@ -22,12 +22,12 @@ from litelog.reading.search import read_header
 if TYPE_CHECKING:
     from litelog.objects.claim import Claim
     from litelog.objects.wal_segment import WalHeader
-    from litelog.reading.contents import Pieces
+    from litelog.reading.contents import GenerationContents
     from litelog.reading.latest import GenerationRange
     from litelog.stores.replica_client import ReplicaClient
 
 
-def find_terminal(client: ReplicaClient, pieces: Pieces) -> WalHeader | None:
+def find_terminal(client: ReplicaClient, pieces: GenerationContents) -> WalHeader | None:
     """The terminal that ended the generation, if its names lead to one. A GET."""
     last = read_header(client, pieces.wal[-1].position) if pieces.wal else None
     return last if last is not None and last.successor else None

@@ -11,7 +11,7 @@ from litelog.objects.layout import sealed_key, wal_key
 from litelog.objects.position import Position
 from litelog.objects.sealed_segment import read_footer
 from litelog.objects.snapshot_entries import make_entry
-from litelog.reading.fetch import ahead, read_checked
+from litelog.reading.fetch import ordered_prefetch, read_verified
 from litelog.reading.sealed_reader import BrokenEntryError, SealedStart, read_sealed
 from litelog.reading.wal_chain import check_run, expectation, link_after, link_after_sealed, next_state
 
@@ -69,7 +69,7 @@ class WalCursor:
     ) -> WalCursor:
         """A cursor after the WAL segment at ``position``, whose statements are trusted. NotFoundError if it is gone."""
         read = partial(client.read_wal_segment, position)
-        before = read_checked(read, partial(wal_segment.decode_checked, wal_key(position)))
+        before = read_verified(read, partial(wal_segment.decode_checked, wal_key(position)))
         return cls(client, executor, log_format, link_after(claim, before), position, place)
 
     @property
@@ -80,7 +80,7 @@ class WalCursor:
     def expect(self, listed: Sequence[WalSegmentInfo]) -> None:
         """Read these WAL segments, which come next, ahead."""
         jobs = ((info.size, partial(self._read_at, info.position)) for info in listed)
-        self._ahead = ahead(self._executor, jobs)
+        self._ahead = ordered_prefetch(self._executor, jobs)
 
     def read(self) -> WalSegment | None:
         """The WAL segment at the slot; None if there is none, or none yet."""
@@ -97,7 +97,7 @@ class WalCursor:
     def _read_at(self, position: Position) -> tuple[Position, WalSegment | None]:
         decode = partial(wal_segment.decode, wal_key(position))
         try:
-            return position, read_checked(partial(self._client.read_wal_segment, position), decode)
+            return position, read_verified(partial(self._client.read_wal_segment, position), decode)
         except NotFoundError:
             return position, None
 
@@ -111,7 +111,7 @@ class WalCursor:
             batch = self._take(segment)
         except CorruptObjectError:
             read = partial(self._client.read_wal_segment, segment.header.position)
-            batch = self._take(read_checked(read, partial(wal_segment.decode_checked, segment.key)))
+            batch = self._take(read_verified(read, partial(wal_segment.decode_checked, segment.key)))
         if batch is not None:
             yield batch
 
@@ -192,7 +192,7 @@ def read_entry(
         return None
     read: Callable[[int, int], bytes] = partial(client.read_sealed_segment, name, index)
     try:
-        footer = read_checked(lambda: None, lambda _: read_footer(key, read, info.size))
+        footer = read_verified(lambda: None, lambda _: read_footer(key, read, info.size))
     except NotFoundError:
         return None
     for what in () if header is None else ("log", "format", "owner"):

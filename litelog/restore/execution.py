@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from litelog.errors import CorruptObjectError, NothingToRestoreError, ReplicaGapError
 from litelog.events import fields
 from litelog.objects.layout import snapshot_key, wal_key
-from litelog.reading.fetch import ahead
+from litelog.reading.fetch import ordered_prefetch
 from litelog.reading.wal_chain import ChainState
 from litelog.restore.commit_writer import SegmentFiles
 from litelog.restore.journal import ResumedWalSegments
@@ -309,12 +309,12 @@ class RestoreSchedule:
 
     def run(self) -> Iterator[RestoredObject]:
         """Yield all pieces, done, in order. Raises the error of the first piece that has one."""
-        return ahead(self.pool, self._jobs(), _UNBOUNDED, self.parallelism * QUEUED_PER_WORKER)
+        return ordered_prefetch(self.pool, self._jobs(), _UNBOUNDED, self.parallelism * QUEUED_PER_WORKER)
 
     def _jobs(self) -> Iterator[_Job]:
         wal = self._wal_jobs()
         indexes = deque(piece.position.index for piece in self.plan.pieces)
-        for opened in ahead(self.pool, self._openings(), _UNBOUNDED, self.parallelism):
+        for opened in ordered_prefetch(self.pool, self._openings(), _UNBOUNDED, self.parallelism):
             while indexes and indexes[0] <= opened.piece.entry.index:
                 indexes.popleft()
                 yield next(wal)

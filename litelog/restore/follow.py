@@ -22,7 +22,7 @@ from litelog.events import fields, is_worth_saying
 from litelog.formats import Expectation, FinishedTail
 from litelog.objects import wal_segment
 from litelog.objects.layout import wal_key
-from litelog.reading.fetch import read_checked
+from litelog.reading.fetch import read_verified
 from litelog.reading.search import read_header
 from litelog.reading.successors import find_begun, find_shift, may_be_late
 from litelog.restore.history_plan import Target, find_plan
@@ -179,7 +179,7 @@ class CopyFollower:
             return False
         position = self._slot
         try:
-            segment = read_checked(
+            segment = read_verified(
                 partial(self._client.read_wal_segment, position), partial(wal_segment.decode_checked, wal_key(position))
             )
         except NotFoundError:

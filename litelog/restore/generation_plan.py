@@ -23,8 +23,15 @@ from litelog.objects.position import Position, generation
 from litelog.objects.sealed_segment import read_footer
 from litelog.objects.snapshot import Snapshot
 from litelog.objects.snapshot_entries import make_entry
-from litelog.reading.contents import BaseSnapshot, Pieces, list_pieces, missing_piece, missing_snapshot, read_snapshot
-from litelog.reading.fetch import read_checked
+from litelog.reading.contents import (
+    BaseSnapshot,
+    GenerationContents,
+    list_pieces,
+    missing_piece,
+    missing_snapshot,
+    read_snapshot,
+)
+from litelog.reading.fetch import read_verified
 from litelog.reading.wal_chain import MAX_FILE_NAME_BYTES
 from litelog.restore.plan import PlannedFile, RestorePlan, SealedSpan, Target, TooEarlyError, spell_time
 from litelog.restore.repair.header_reconstruction import ReconstructedLookup
@@ -195,7 +202,9 @@ def _plan_within(
         return plan_restore(replica, older, (), Target(index=older.start.index - 1), lookup, log_format)
 
 
-def _find_pieces(client: ReplicaClient, claim: Claim, around: bool) -> tuple[Pieces, tuple[CorruptObjectError, ...]]:
+def _find_pieces(
+    client: ReplicaClient, claim: Claim, around: bool
+) -> tuple[GenerationContents, tuple[CorruptObjectError, ...]]:
     """The generation's contents, and the damage to them, even if no snapshot is readable or left. ``around``: even if
     sealed segments do not show what a lost snapshot described."""
     try:
@@ -207,7 +216,9 @@ def _find_pieces(client: ReplicaClient, claim: Claim, around: bool) -> tuple[Pie
             if not around:
                 raise
         base = BaseSnapshot(claim, None, "")
-        return Pieces(base, tuple(client.wal_segments(base.start.generation, base.start)), None, None), (error,)
+        return GenerationContents(base, tuple(client.wal_segments(base.start.generation, base.start)), None, None), (
+            error,
+        )
     if held.began and (lost := _lost_snapshot(client, held)) is not None:
         try:
             return rebuild(client, claim, lost), (lost,)
@@ -218,7 +229,7 @@ def _find_pieces(client: ReplicaClient, claim: Claim, around: bool) -> tuple[Pie
     return held, () if damage is None else (damage,)
 
 
-def _lost_snapshot(client: ReplicaClient, held: Pieces) -> CorruptObjectError | None:
+def _lost_snapshot(client: ReplicaClient, held: GenerationContents) -> CorruptObjectError | None:
     """The error for a generation whose sealed segments show that it had a snapshot, of which none is left.
 
     Sealed segments before its claim's first index are put before the first snapshot: alone they show nothing.
@@ -316,7 +327,7 @@ def _wal_files(
     return found
 
 
-def rebuild(client: ReplicaClient, claim: Claim, damage: CorruptObjectError) -> Pieces:
+def rebuild(client: ReplicaClient, claim: Claim, damage: CorruptObjectError) -> GenerationContents:
     """Find the contents of a generation without a snapshot: sealed segments from index 0 on without a hole, and the WAL
     segments after them. ``damage``: of its newest snapshot.
 
@@ -335,7 +346,7 @@ def rebuild(client: ReplicaClient, claim: Claim, damage: CorruptObjectError) -> 
     entries = _read_entries(client, claim, start)
     facts = (claim.log, claim.format, claim.generation, claim.owner)
     base = BaseSnapshot(claim, Snapshot(*facts, first=0, next=start, created=0, segments=entries), "", damage)
-    return Pieces(base, tuple(info for info in wal if info.position >= base.start), None, None)
+    return GenerationContents(base, tuple(info for info in wal if info.position >= base.start), None, None)
 
 
 def _lacks_end(claim: Claim, sealed: Sequence[int], wal: Sequence[WalSegmentInfo]) -> bool:
@@ -377,7 +388,7 @@ def _read_entries(client: ReplicaClient, claim: Claim, upto: int) -> tuple[Snaps
 
 def _read_footer(client: ReplicaClient, name: Generation, info: IndexedInfo) -> SealedFooter:
     read = partial(client.read_sealed_segment, name, info.index)
-    return read_checked(lambda: None, lambda _: read_footer(sealed_key(name, info.index), read, info.size))
+    return read_verified(lambda: None, lambda _: read_footer(sealed_key(name, info.index), read, info.size))
 
 
 def _unplannable(

@@ -19,7 +19,7 @@ from litelog.errors import CorruptionError, CorruptObjectError, NotFoundError, R
 from litelog.formats import Expectation
 from litelog.objects.position import generation
 from litelog.objects.sealed_decoding import DecodedRun, check_run, decode_run
-from litelog.reading.fetch import read_checked
+from litelog.reading.fetch import read_verified
 from litelog.reading.sealed_reader import open_sealed
 from litelog.restore.commit_writer import WrittenRun
 from litelog.restore.journal import VerifiedBytes
@@ -150,7 +150,7 @@ class SealedRestorer:
                 parts.append(self._write_run(opened, run, decoded, file))
             return parts
 
-        return read_checked(lambda: self._read(opened, group), write, _held(opened, group))
+        return read_verified(lambda: self._read(opened, group), write, _held(opened, group))
 
     def _reuse(
         self, opened: OpenedSegment, group: Sequence[range], file: int, verified: VerifiedBytes

@@ -19,7 +19,7 @@ from litelog.events import fields
 from litelog.objects import wal_segment
 from litelog.objects.layout import wal_key
 from litelog.objects.wal_segment import WalSegment
-from litelog.reading.fetch import read_checked
+from litelog.reading.fetch import read_verified
 from litelog.reading.search import read_header
 from litelog.reading.wal_chain import check_run, expectation, link_after_sealed, next_state
 from litelog.reading.wal_cursor import describe_sealed
@@ -323,7 +323,7 @@ class WalRestorer:
             return None, error
 
     def _read(self, position: Position, decode: Callable[[str, bytes], WalSegment]) -> WalSegment:
-        return read_checked(lambda: self._client.read_wal_segment(position), partial(decode, wal_key(position)))
+        return read_verified(lambda: self._client.read_wal_segment(position), partial(decode, wal_key(position)))
 
     def _header(self, position: Position) -> WalHeader | None:
         try:

@@ -11,7 +11,7 @@ from litelog.objects import snapshot as snapshots
 from litelog.objects.claim import Relation
 from litelog.objects.layout import sealed_key, snapshot_key, wal_key
 from litelog.objects.position import Position, generation
-from litelog.reading.fetch import read_checked
+from litelog.reading.fetch import read_verified
 from litelog.reading.latest import find_latest, read_claims
 from litelog.reading.search import read_header
 
@@ -204,7 +204,7 @@ class Gathering:
 
     def _read(self, info: IndexedInfo) -> Snapshot:
         key = snapshot_key(info.generation, info.index)
-        return read_checked(
+        return read_verified(
             lambda: self._client.read_snapshot(info.generation, info.index), lambda body: snapshots.decode(key, body)
         )
 

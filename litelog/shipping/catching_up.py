@@ -17,7 +17,7 @@ from litelog.objects import wal_segment
 from litelog.objects.layout import wal_key
 from litelog.objects.position import Position, generation
 from litelog.reading.contents import list_generation, read_snapshot
-from litelog.reading.fetch import read_checked
+from litelog.reading.fetch import read_verified
 from litelog.reading.wal_cursor import describe_sealed
 from litelog.shipping.finished_segments import FinishedSegments, NotSealableError, holds
 from litelog.shipping.tally import add_to_tallies
@@ -104,7 +104,7 @@ class CatchingUp:
     def _read(self, position: Position) -> WalSegment:
         key = wal_key(position)
         read = partial(self._client.read_wal_segment, position)
-        return read_checked(read, partial(wal_segment.decode_checked, key))
+        return read_verified(read, partial(wal_segment.decode_checked, key))
 
     def _place_in_wal(self, place: SourcePosition, there: WalSegment) -> SourcePosition:
         """Return where reading of the log continues after a WAL segment, whose bytes stand for the log's own."""

@@ -21,7 +21,7 @@ from litelog.objects import snapshot, wal_segment
 from litelog.objects.layout import CLAIMS, Fencing, claim_key
 from litelog.objects.position import Position, generation
 from litelog.objects.wal_segment import WalHeader
-from litelog.reading.fetch import READS
+from litelog.reading.fetch import READ_ATTEMPTS
 from litelog.reading.generations import find_newer, find_tip, read_claim, read_forward
 from litelog.stores.object_store import NotOfferedError
 from litelog.stores.trial import NotCreateOnlyError
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from litelog.objects.claim import Claim
     from litelog.objects.position import ClaimName
-    from litelog.reading.generations import Tip
+    from litelog.reading.generations import GenerationEnd
     from litelog.stores.replica_client import ReplicaClient
     from litelog.system.clock import Clock
 
@@ -108,8 +108,8 @@ def close_below(
     successor: Claim,
     below: Iterable[Claim],
     clock: Clock,
-    read_tip: Callable[[Claim], Tip] | None = None,
-) -> dict[str, Tip]:
+    read_tip: Callable[[Claim], GenerationEnd] | None = None,
+) -> dict[str, GenerationEnd]:
     """End every open generation in ``below`` (newest first). Return their tips by generation. Idempotent.
 
     ``read_tip`` returns how far a generation has come; None: read it from the replica.
@@ -118,7 +118,7 @@ def close_below(
     (It must not stop at a closed one: the owner that closed that one may have died before it came to the next.) An
     isolated owner skips the generations of other isolated owners, so nothing stops after an isolated one.
     """
-    tips: dict[str, Tip] = {}
+    tips: dict[str, GenerationEnd] = {}
     for claim in below:
         if claim.is_isolated and successor.is_isolated and claim.owner != successor.owner:
             continue
@@ -175,16 +175,18 @@ def check_ownership(client: ReplicaClient, claim: Claim, last: Position | None, 
         if last is None:
             name = generation(claim.generation)
             first = next((info.position for info in client.wal_segments(name)), Position(name, claim.first, 0))
-            there = any(snapshot.digest(client.read_snapshot(name, claim.first)) == digest for _ in range(READS))
+            there = any(
+                snapshot.digest(client.read_snapshot(name, claim.first)) == digest for _ in range(READ_ATTEMPTS)
+            )
             return there and first == Position(name, claim.first, 0)
-        return any(wal_segment.digest([client.read_wal_segment(last)]) == digest for _ in range(READS))
+        return any(wal_segment.digest([client.read_wal_segment(last)]) == digest for _ in range(READ_ATTEMPTS))
     except NotFoundError:
         return False
 
 
 def _close(
-    client: ReplicaClient, claim: Claim, successor: Claim, clock: Clock, read_tip: Callable[[Claim], Tip]
-) -> Tip:
+    client: ReplicaClient, claim: Claim, successor: Claim, clock: Clock, read_tip: Callable[[Claim], GenerationEnd]
+) -> GenerationEnd:
     looked = clock.monotonic()
     tip = read_tip(claim)
     for _ in range(MAX_SLOTS_LOST):
@@ -203,7 +205,7 @@ def _close(
     raise StoreError("put", str(tip.slot), f"lost {MAX_SLOTS_LOST} slots in a row to the generation that it closes")
 
 
-def _terminal(claim: Claim, successor: Claim, tip: Tip, now: int) -> WalHeader:
+def _terminal(claim: Claim, successor: Claim, tip: GenerationEnd, now: int) -> WalHeader:
     last = tip.last
     same_index = last is not None and not last.final and last.index == tip.slot.index
     return WalHeader(

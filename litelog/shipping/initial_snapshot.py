@@ -20,7 +20,7 @@ from litelog.objects.position import Position, generation
 from litelog.objects.sealed_segment import read_footer
 from litelog.objects.snapshot import Snapshot
 from litelog.objects.snapshot_entries import make_entry
-from litelog.reading.fetch import read_checked
+from litelog.reading.fetch import read_verified
 from litelog.reading.search import read_header
 from litelog.reading.wal_cursor import describe
 from litelog.shipping.finished_segments import NotSealableError
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from litelog.objects.claim import Claim
     from litelog.objects.position import Generation
     from litelog.objects.snapshot_entries import SnapshotEntry
-    from litelog.reading.generations import Tip
+    from litelog.reading.generations import GenerationEnd
     from litelog.shipping.backlog import BacklogSealer
     from litelog.shipping.state import ReplicaState
     from litelog.stores.replica_client import IndexedInfo, ReplicaClient
@@ -45,7 +45,7 @@ class OpenedGeneration:
 
     state: ReplicaState
     claim: Claim
-    predecessor: Tip | None
+    predecessor: GenerationEnd | None
     known: Sequence[SnapshotEntry]
     """The predecessor's sealed segments that the replica still holds."""
     number: int | None = None
@@ -118,7 +118,7 @@ def _read_entries(client: ReplicaClient, name: Generation) -> Iterator[SnapshotE
 def _read_entry(client: ReplicaClient, name: Generation, info: IndexedInfo) -> SnapshotEntry:
     key = sealed_key(name, info.index)
     read = partial(client.read_sealed_segment, name, info.index)
-    return make_entry(read_checked(lambda: None, lambda _: read_footer(key, read, info.size)), info.size)
+    return make_entry(read_verified(lambda: None, lambda _: read_footer(key, read, info.size)), info.size)
 
 
 def find_number(client: ReplicaClient, claim: Claim, base: int) -> int | None:
@@ -200,7 +200,7 @@ def write_first_snapshot(
     try:
         client.write_snapshot(name, claim.first, [body])
     except ExistsError:  # from an earlier try: the same, except for its compression after an upgrade
-        return read_checked(lambda: client.read_snapshot(name, claim.first), partial(_own_digest, first))
+        return read_verified(lambda: client.read_snapshot(name, claim.first), partial(_own_digest, first))
     return snapshot.digest(body)
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from litelog.objects.claim import Claim
     from litelog.objects.snapshot_entries import SnapshotEntry
-    from litelog.reading.generations import Tip
+    from litelog.reading.generations import GenerationEnd
     from litelog.shipping.context import LogSource
     from litelog.stores.replica_client import ReplicaClient
     from litelog.system.clock import Clock
@@ -36,7 +36,7 @@ class LogIdentity:
         self._clock = clock
         self._random = random
 
-    def find_end(self, tip: Tip) -> ShippedEnd | None:
+    def find_end(self, tip: GenerationEnd) -> ShippedEnd | None:
         """Return where in the log a generation ends; None if it holds nothing of the log.
 
         CorruptionError if its last log segment was sealed, and the sealed segment cannot be read any more.
@@ -49,7 +49,7 @@ class LogIdentity:
         check = (last.check_start, last.check_digest)
         return ShippedEnd(last.file, last.index, last.end, last.crc_total, *check, last.final)
 
-    def find_shift(self, tip: Tip) -> int | None:
+    def find_shift(self, tip: GenerationEnd) -> int | None:
         """Return what to add to the predecessor's index, if the log holds all that it shipped. None if the log does
         not, or if that can no longer be determined."""
         try:
@@ -64,7 +64,7 @@ class LogIdentity:
         """As ``find_shift``, for a given end of a generation."""
         return find_shift(self._source.folder, self._source.format, self._clock, end)
 
-    def choose_log(self, top: Claim | None, latest: tuple[Claim, Tip] | None, known: str) -> str:
+    def choose_log(self, top: Claim | None, latest: tuple[Claim, GenerationEnd] | None, known: str) -> str:
         """Return the log's id: its own, or else the one in the replica, or else the one in its other replicas.
 
         ``top``: the newest claim; ``known``: the id in the state. OtherLogError if the replica belongs to another log.

@@ -18,7 +18,7 @@ from litelog.objects import claim as claims
 from litelog.objects import wal_segment
 from litelog.objects.position import Position, generation
 from litelog.objects.wal_segment import WalHeader
-from litelog.reading.generations import Tip, find_tip, read_forward
+from litelog.reading.generations import GenerationEnd, find_tip, read_forward
 from litelog.reading.latest import GenerationRange
 from litelog.shipping.state import OwnEnd
 
@@ -63,13 +63,13 @@ def is_end_of(ended: OwnEnd | None, claim: Claim) -> bool:
     return ended is not None and Position.parse(ended.slot).generation == claim.generation
 
 
-def read_own_tip(client: ReplicaClient, claim: Claim, ended: OwnEnd) -> Tip:
+def read_own_tip(client: ReplicaClient, claim: Claim, ended: OwnEnd) -> GenerationEnd:
     """Return how far the generation that ``ended`` describes has come: to its slot, or past the terminal in it."""
     slot = Position.parse(ended.slot)
-    return read_forward(client, Tip(slot, _reconstruct(claim, ended), ended.digest))
+    return read_forward(client, GenerationEnd(slot, _reconstruct(claim, ended), ended.digest))
 
 
-def extent_of(claim: Claim, tip: Tip) -> GenerationRange:
+def extent_of(claim: Claim, tip: GenerationEnd) -> GenerationRange:
     """Return what readers of the generation would find if they could read its newest WAL segment."""
     start = Position(tip.slot.generation, claim.first, 0)
     successor = tip.terminal.successor if tip.terminal is not None else None

@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 
     from litelog.log.identity import ShippedEnd
     from litelog.objects.snapshot_entries import SnapshotEntry
-    from litelog.reading.generations import Tip
+    from litelog.reading.generations import GenerationEnd
     from litelog.reading.latest import GenerationRange
     from litelog.shipping.backlog import BacklogSealer
     from litelog.shipping.context import LogSource
@@ -327,7 +327,7 @@ class Owner:
         )
         return replace(claim, relation=Relation.DIVERGED, reason=why, shift=0), kept, first_here - kept, why
 
-    def _find_latest(self, state: ReplicaState | None) -> tuple[tuple[Claim, Tip] | None, OwnEnd | None]:
+    def _find_latest(self, state: ReplicaState | None) -> tuple[tuple[Claim, GenerationEnd] | None, OwnEnd | None]:
         """Return the generation that a reader would read now: a new one continues it, or diverges from it. Also return
         where the owner's own generation ended, if the replica no longer shows that."""
         ended = state.ended if state is not None else None
@@ -341,7 +341,7 @@ class Owner:
                 raise
         return self._look_up_latest(ended), ended
 
-    def _look_up_latest(self, ended: OwnEnd | None) -> tuple[Claim, Tip] | None:
+    def _look_up_latest(self, ended: OwnEnd | None) -> tuple[Claim, GenerationEnd] | None:
         def find_extent(claim: Claim) -> GenerationRange | None:
             return extent_of(claim, self._read_tip(ended, claim)) if is_end_of(ended, claim) else None
 
@@ -351,7 +351,7 @@ class Owner:
             return None
         return claim, self._read_tip(ended, claim)
 
-    def _read_tip(self, ended: OwnEnd | None, claim: Claim) -> Tip:
+    def _read_tip(self, ended: OwnEnd | None, claim: Claim) -> GenerationEnd:
         """Return how far a generation has come, from the replica, or from the state for the one that ``ended``
         describes."""
         if ended is not None and is_end_of(ended, claim):
@@ -460,7 +460,9 @@ class Owner:
         extra = fields("generation-begins", log=log, replica=replica, generation=name, reason=claim.reason)
         _logger.info("%s: generation %s begins (%s)", replica, name, _describe(claim), extra=extra)
 
-    def _predecessor_tip(self, claim: Claim, tips: dict[str, Tip], ended: OwnEnd | None) -> Tip | None:
+    def _predecessor_tip(
+        self, claim: Claim, tips: dict[str, GenerationEnd], ended: OwnEnd | None
+    ) -> GenerationEnd | None:
         if claim.predecessor is None:
             return None
         tip = tips.get(claim.predecessor)
@@ -468,7 +470,7 @@ class Owner:
             tip = self._read_tip(ended, read_claim_of(self._client, generation(claim.predecessor), claim))
         return tip
 
-    def _require_predecessor(self, claim: Claim, tips: dict[str, Tip]) -> None:
+    def _require_predecessor(self, claim: Claim, tips: dict[str, GenerationEnd]) -> None:
         """Raise _LaterPredecessorError if the claim leaves out what was shipped below since it was made: a generation
         that began since, or what its predecessor shipped while the log was truncated."""
         if claim.is_isolated:
@@ -503,7 +505,7 @@ class Owner:
         owner: str,
         log: str,
         epoch: int,
-        latest: tuple[Claim, Tip] | None,
+        latest: tuple[Claim, GenerationEnd] | None,
         reason: str | None,
         start_file: str,
         forked: bool,
@@ -539,7 +541,7 @@ class Owner:
         return replace(claim, relation=Relation.DIVERGED, reason=reason), 0
 
 
-def _holds_any(tip: Tip) -> bool:
+def _holds_any(tip: GenerationEnd) -> bool:
     """Whether a generation holds anything of its log."""
     return tip.last is not None or tip.sealed is not None
 

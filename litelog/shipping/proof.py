@@ -14,7 +14,7 @@ from litelog.objects import wal_segment
 from litelog.objects.layout import snapshot_key, wal_key, wal_prefix
 from litelog.objects.position import Position, generation
 from litelog.reading.contents import LISTINGS, list_generation
-from litelog.reading.fetch import READS
+from litelog.reading.fetch import READ_ATTEMPTS
 from litelog.reading.generations import read_claim
 from litelog.shipping.claiming import SucceededError, require_claim
 from litelog.shipping.tally import IndexTally
@@ -75,7 +75,7 @@ def _find_lost_last(client: ReplicaClient, claim: Claim, state: ReplicaState) ->
     last = Position.parse(state.last) if state.last else None
     key = snapshot_key(name, claim.first) if last is None else wal_key(last)
     try:
-        for _ in range(READS):
+        for _ in range(READ_ATTEMPTS):
             if last is None:
                 found = snapshots.digest(client.read_snapshot(name, claim.first))
             else:

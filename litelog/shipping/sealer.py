@@ -29,7 +29,7 @@ from litelog.objects.position import Generation, Position, generation
 from litelog.objects.sealed_encoding import FinishedSegment, Sealing
 from litelog.objects.sealed_segment import SealedFooter, read_footer
 from litelog.objects.snapshot_entries import SnapshotEntry, make_entry
-from litelog.reading.fetch import read_checked
+from litelog.reading.fetch import read_verified
 from litelog.reading.search import read_header
 from litelog.reading.wal_cursor import describe_sealed
 from litelog.shipping.archive_state import NO_MARKS, Opening, finished_by
@@ -146,7 +146,7 @@ def read_sealed_footer(client: ReplicaClient, name: Generation, index: int) -> t
     def read(start: int, length: int) -> bytes:
         return client.read_sealed_segment(name, index, start, length)
 
-    return read_checked(lambda: info.size, lambda size: (read_footer(key, read, size), size))
+    return read_verified(lambda: info.size, lambda size: (read_footer(key, read, size), size))
 
 
 class WalBytes:
@@ -188,7 +188,7 @@ def list_index(client: ReplicaClient, name: Generation, index: int) -> list[Posi
 def read_segment(client: ReplicaClient, position: Position) -> WalSegment:
     """Return the WAL segment at a position, with its bytes checked. CorruptObjectError, ReplicaGapError."""
     try:
-        return read_checked(
+        return read_verified(
             lambda: client.read_wal_segment(position), partial(wal_segment.decode_checked, wal_key(position))
         )
     except NotFoundError as error:

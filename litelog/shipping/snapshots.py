@@ -15,7 +15,7 @@ from litelog.log.source import SegmentFolder
 from litelog.objects import snapshot as snapshots
 from litelog.objects.layout import snapshot_key
 from litelog.objects.position import generation
-from litelog.reading.fetch import read_checked
+from litelog.reading.fetch import read_verified
 from litelog.shipping.context import SnapshotPolicy
 
 if TYPE_CHECKING:
@@ -51,7 +51,9 @@ def find_snapshot(client: ReplicaClient, name: Generation) -> Snapshot | None:
 
 def read_snapshot(client: ReplicaClient, name: Generation, index: int) -> Snapshot:
     """Return the snapshot at ``index``. NotFoundError, CorruptObjectError."""
-    return read_checked(lambda: client.read_snapshot(name, index), partial(snapshots.decode, snapshot_key(name, index)))
+    return read_verified(
+        lambda: client.read_snapshot(name, index), partial(snapshots.decode, snapshot_key(name, index))
+    )
 
 
 class LostSnapshotError(DivergedError):

@@ -16,7 +16,7 @@ from litelog.objects import claim as claims
 from litelog.objects import layout
 from litelog.objects import snapshot as snapshots
 from litelog.objects.position import generation
-from litelog.reading.fetch import read_checked
+from litelog.reading.fetch import read_verified
 from litelog.shipping.claiming import require_claim
 from litelog.shipping.snapshots import find_snapshot
 from litelog.shipping.tally import IndexTally
@@ -168,7 +168,7 @@ class _Check:
 
     def _check_whole(self, info: ObjectInfo, check: Callable[[bytes], object]) -> Sequence[Anomaly]:
         try:
-            read_checked(partial(read_whole, self._store, info.key, info.size), check)
+            read_verified(partial(read_whole, self._store, info.key, info.size), check)
         except NotFoundError:
             return ()  # retention deleted it
         except (CorruptionError, UnknownVersionError) as error:

@@ -20,7 +20,7 @@ from litelog.log.follower import Follower
 from litelog.objects import wal_segment
 from litelog.objects.layout import wal_key
 from litelog.objects.position import Position, generation
-from litelog.reading.fetch import read_checked
+from litelog.reading.fetch import read_verified
 from litelog.reading.segment_feed import SegmentFeed
 from litelog.reading.wal_cursor import describe_sealed
 from litelog.shipping.background_job import InProgressError
@@ -398,7 +398,7 @@ def adopt_existing(
     there is no log any more.
     """
     key = wal_key(prepared.header.position)
-    there = read_checked(
+    there = read_verified(
         lambda: client.read_wal_segment(prepared.header.position), partial(wal_segment.decode_checked, key)
     )
     header = there.header

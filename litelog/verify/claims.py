@@ -10,7 +10,7 @@ from litelog.errors import NotFoundError, StoreError
 from litelog.objects import claim as claims
 from litelog.objects.layout import claim_key, parse_claim, wal_prefix
 from litelog.objects.position import Generation, Position, epoch_of, generation
-from litelog.reading.fetch import READS
+from litelog.reading.fetch import READ_ATTEMPTS
 from litelog.verify.findings import AnomalyKind
 from litelog.verify.inventory import read_whole
 
@@ -81,13 +81,13 @@ class ClaimReader:
         """Whether a claim exists, no matter what it says."""
         findings = self._findings
         try:
-            for number in range(READS):
+            for number in range(READ_ATTEMPTS):
                 body = read_whole(self._store, key)
                 try:
                     self._enter(key, claims.parse(body))
                     break
                 except ValueError as error:
-                    if number == READS - 1:
+                    if number == READ_ATTEMPTS - 1:
                         kind = AnomalyKind.FOREIGN if isinstance(error, _OtherKeyError) else AnomalyKind.CHECKSUM
                         findings.anomalies.add(kind, key, f"claim: {error}")
         except NotFoundError:

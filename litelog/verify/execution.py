@@ -16,7 +16,7 @@ from litelog.objects.layout import snapshot_prefix, wal_key, wal_prefix
 from litelog.objects.position import Generation, Position, epoch_of, generation
 from litelog.objects.wal_segment import LASTING_SEGMENTS, digest, may_be_remnant
 from litelog.reading import latest as reading
-from litelog.reading.fetch import OrderedPool, read_checked
+from litelog.reading.fetch import OrderedPool, read_verified
 from litelog.reading.latest import latest
 from litelog.system.clock import SystemClock
 from litelog.verify.chain import Chain, ChainExtent
@@ -297,7 +297,7 @@ class _Verification:
                 raise CorruptObjectError(key, f"is {found}, and its owner put {acknowledged.digest} there")
 
         try:
-            read_checked(partial(read_whole, self._store, key), check)
+            read_verified(partial(read_whole, self._store, key), check)
         except CorruptObjectError as error:
             self._anomalies.take(anomaly_of(key, error))
         except NotFoundError:

@@ -17,7 +17,7 @@ from litelog.objects.layout import parse_sealed, sealed_key
 from litelog.objects.sealed_decoding import check_run, decode_frames
 from litelog.objects.sealed_segment import read_footer
 from litelog.objects.snapshot_entries import SnapshotEntry, make_entry
-from litelog.reading.fetch import READS, read_checked
+from litelog.reading.fetch import READ_ATTEMPTS, read_verified
 from litelog.stores.object_store import ByteRange
 from litelog.verify.findings import Anomaly, AnomalyKind, anomaly_of
 from litelog.verify.inventory import sealed_of
@@ -285,7 +285,7 @@ class SealedVerifier:
             if log_format is not None:
                 run = footer.frames.run_of(0)
                 stop = footer.frames[run.stop - 1].stop
-                data = read_checked(
+                data = read_verified(
                     lambda: self._read_range(read.key, 0, stop), partial(decode_frames, read.key, footer, run)
                 )
                 log_format.scan(footer.path, data, 0, Expectation(sequence))
@@ -347,9 +347,9 @@ class SealedVerifier:
                     yield self._read_run(key, footer, run)
 
     def _read_run(self, key: str, footer: SealedFooter, run: range) -> tuple[memoryview, Anomaly | None]:
-        """Read one run, up to READS times, as bytes may change in transit."""
+        """Read one run, up to READ_ATTEMPTS times, as bytes may change in transit."""
         problem: Anomaly | None = None
-        for _ in range(READS):
+        for _ in range(READ_ATTEMPTS):
             body = self._read_range(key, footer.frames.starts[run.start], footer.frames[run.stop - 1].stop)
             try:
                 return self._decode(key, footer, run, body), None
@@ -368,7 +368,7 @@ class SealedVerifier:
         def read(start: int, length: int) -> bytes:
             return self._read_range(key, start, start + length)
 
-        return read_checked(lambda: None, lambda _: read_footer(key, read, size))
+        return read_verified(lambda: None, lambda _: read_footer(key, read, size))
 
     def _read_range(self, key: str, start: int, stop: int) -> bytes:
         with self._store.open(key, ByteRange(start, stop - start)) as stream:

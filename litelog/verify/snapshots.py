@@ -11,7 +11,7 @@ from litelog.errors import CorruptObjectError, NotFoundError, StoreError, Unknow
 from litelog.objects import snapshot as snapshots
 from litelog.objects.layout import snapshot_key
 from litelog.objects.position import Position
-from litelog.reading.fetch import READS, read_checked
+from litelog.reading.fetch import READ_ATTEMPTS, read_verified
 from litelog.verify.findings import AnomalyKind, anomaly_of
 from litelog.verify.inventory import ListedObjects, read_whole, snapshots_of
 
@@ -139,7 +139,7 @@ class SnapshotReader:
 
     def _decoded(self, key: str) -> Snapshot:
         """Read a snapshot. Raises NotFoundError, CorruptObjectError and StoreError."""
-        return read_checked(partial(read_whole, self._store, key), partial(snapshots.decode, key))
+        return read_verified(partial(read_whole, self._store, key), partial(snapshots.decode, key))
 
     def _take(self, name: Generation, index: int, size: int, base: KnownSnapshots) -> Snapshot | None:
         """Read and judge one snapshot; None if it cannot be read."""
@@ -167,13 +167,13 @@ class SnapshotReader:
         findings = self._findings
         snapshot: Snapshot | None = None
         try:
-            for number in range(READS):
+            for number in range(READ_ATTEMPTS):
                 body = read_whole(self._store, key)
                 try:
                     snapshot = snapshots.decode(key, body)
                     break
                 except (CorruptObjectError, UnknownVersionError) as error:
-                    if number == READS - 1:
+                    if number == READ_ATTEMPTS - 1:
                         findings.anomalies.take(anomaly_of(key, error))
         except NotFoundError:
             base.vanished.append(key)

@@ -16,7 +16,7 @@ from litelog.objects import wal_segment
 from litelog.objects.layout import wal_key
 from litelog.objects.position import generation
 from litelog.objects.wal_segment import MAX_HEADER_BYTES
-from litelog.reading.fetch import READS, read_checked
+from litelog.reading.fetch import READ_ATTEMPTS, read_verified
 from litelog.reading.wal_chain import check_run
 from litelog.stores.object_store import ByteRange
 from litelog.verify.findings import Anomaly, AnomalyKind, anomaly_of
@@ -79,7 +79,7 @@ class WalReader:
         """
         position, size = listed
         try:
-            for _ in range(READS):
+            for _ in range(READ_ATTEMPTS):
                 found = self._read_once(position, size)
                 if not found.problems:
                     break
@@ -93,7 +93,7 @@ class WalReader:
         """Read the header of a WAL segment; None if it is damaged. Raises StoreError."""
         key = wal_key(position)
         try:
-            return read_checked(partial(self._read_head, key), partial(wal_segment.decode_header, key))
+            return read_verified(partial(self._read_head, key), partial(wal_segment.decode_header, key))
         except CorruptObjectError:
             return None
 
@@ -101,7 +101,7 @@ class WalReader:
         """Judge, by its format, a WAL segment whose first record should have ``sequence`` and does not."""
         try:
             read_again = partial(read_whole, self._store, read.key)
-            segment = read_checked(read_again, partial(wal_segment.decode_checked, read.key))
+            segment = read_verified(read_again, partial(wal_segment.decode_checked, read.key))
             log_format = self._formats(segment.header.format)
             if log_format is not None:
                 data = memoryview(segment.data())

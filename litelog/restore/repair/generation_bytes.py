@@ -15,7 +15,7 @@ from litelog.objects.layout import wal_key
 from litelog.objects.position import generation
 from litelog.objects.sealed_decoding import decode_run
 from litelog.reading.contents import list_pieces
-from litelog.reading.fetch import read_checked
+from litelog.reading.fetch import read_verified
 from litelog.reading.sealed_reader import open_sealed
 from litelog.reading.search import HEADERS_AT_ONCE, HeaderReader
 from litelog.reading.wal_cursor import describe_sealed
@@ -171,7 +171,7 @@ class GenerationBytes:
         """Read a WAL segment, and check its bytes. Raises CorruptObjectError and ReplicaGapError."""
         position = self.pieces[number].position
         try:
-            return read_checked(
+            return read_verified(
                 lambda: self.client.read_wal_segment(position), partial(wal_segment.decode_checked, wal_key(position))
             )
         except NotFoundError as error:
@@ -232,7 +232,7 @@ class GenerationBytes:
     def _read_run(self, entry: SnapshotEntry, footer: SealedFooter, run: range) -> DecodedRun:
         start = footer.frames.starts[run.start]
         length, name = footer.frames[run.stop - 1].stop - start, generation(entry.generation)
-        return read_checked(
+        return read_verified(
             lambda: self.client.read_sealed_segment(name, entry.sealed_index, start, length),
             lambda body: decode_run(entry.key, footer, run, body, self.format),
         )

@@ -12,7 +12,7 @@ from litelog.objects.frame_table import ShipTimes
 from litelog.objects.layout import wal_key
 from litelog.objects.position import generation
 from litelog.objects.sealed_decoding import decode_run
-from litelog.reading.fetch import read_checked
+from litelog.reading.fetch import read_verified
 from litelog.reading.sealed_reader import open_sealed
 from litelog.reading.search import HeaderReader
 from litelog.reading.wal_cursor import describe_sealed
@@ -72,7 +72,7 @@ class ReplicaLookup:
     def commits(self, header: WalHeader) -> list[Commit]:
         position = header.position
         try:
-            segment = read_checked(
+            segment = read_verified(
                 lambda: self._client.read_wal_segment(position),
                 partial(wal_segment.decode_checked, wal_key(position)),
             )
@@ -98,7 +98,7 @@ class ReplicaLookup:
         start, stop = frames.starts[run.start], frames[run.stop - 1].stop
         name = generation(entry.generation)
         try:
-            decoded = read_checked(
+            decoded = read_verified(
                 lambda: self._client.read_sealed_segment(name, entry.sealed_index, start, stop - start),
                 lambda body: decode_run(entry.key, footer, run, body, self._format),
             )

@@ -20,7 +20,7 @@ from litelog.events import fields
 from litelog.objects import wal_segment
 from litelog.objects.layout import wal_key
 from litelog.objects.position import Position, generation
-from litelog.reading.fetch import read_checked
+from litelog.reading.fetch import read_verified
 from litelog.reading.generations import read_claim
 from litelog.restore.repair.generation_bytes import ByteRun, GenerationBytes, LogPosition
 
@@ -324,4 +324,4 @@ class FallbackBytes:
 
     def _read(self, position: Position) -> WalSegment:
         decode = partial(wal_segment.decode_checked, wal_key(position))
-        return read_checked(partial(self._client.read_wal_segment, position), decode)
+        return read_verified(partial(self._client.read_wal_segment, position), decode)

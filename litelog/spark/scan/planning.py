@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from litelog.formats import LogFormat
     from litelog.objects.claim import Claim
     from litelog.objects.snapshot_entries import SnapshotEntry
-    from litelog.reading.contents import Pieces
+    from litelog.reading.contents import GenerationContents
     from litelog.spark.options import ReadOptions
     from litelog.spark.scan.inputs import ScanInput
     from litelog.spark.scan.task import Task
@@ -113,7 +113,7 @@ def has_timestamps(options: ReadOptions, places: Sequence[ScanInput]) -> bool:
     return all(_format_of(place, options).has_timestamps for place in places)
 
 
-def find_pieces(place: ScanInput, options: ReadOptions) -> Pieces:
+def find_pieces(place: ScanInput, options: ReadOptions) -> GenerationContents:
     """The contents of the requested generation. Four requests for a replica with one generation."""
     client = open_client(place.url, options.store, threading.Event())
     if options.generation is None:
@@ -121,7 +121,7 @@ def find_pieces(place: ScanInput, options: ReadOptions) -> Pieces:
     return list_pieces(client, find_claim(client, options.generation))
 
 
-def replica_items(place: ScanInput, options: ReadOptions, pieces: Pieces) -> list[Item]:
+def replica_items(place: ScanInput, options: ReadOptions, pieces: GenerationContents) -> list[Item]:
     """The items to read from a generation, in order, without those known to hold nothing that is wanted."""
     base = pieces.base
     log_format = _held_format(place, base.claim, options)
@@ -145,7 +145,9 @@ def replica_items(place: ScanInput, options: ReadOptions, pieces: Pieces) -> lis
     return items
 
 
-def _planned(place: ScanInput, options: ReadOptions, log_format: LogFormat, pieces: Pieces | None) -> PlannedLog:
+def _planned(
+    place: ScanInput, options: ReadOptions, log_format: LogFormat, pieces: GenerationContents | None
+) -> PlannedLog:
     return PlannedLog(
         name=place.name,
         url=place.url,

@@ -23,7 +23,7 @@ from litelog.formats import Expectation
 from litelog.formats.litelog import LitelogFormat
 from litelog.objects.position import generation
 from litelog.objects.sealed_decoding import check_scan, decode_frames
-from litelog.reading.fetch import ahead, read_checked
+from litelog.reading.fetch import ordered_prefetch, read_verified
 from litelog.reading.sealed_reader import FETCH_BYTES, WHOLE_BYTES, open_sealed
 from litelog.spark.scan.damaged import read_fallback, salvage
 from litelog.spark.scan.record_runs import (
@@ -90,10 +90,10 @@ class _Broken:
 def read_sealed_pieces(task: Task, pieces: Iterable[SealedPiece]) -> Iterator[RecordRun | SegmentCommits | Malformed]:
     """Yield the records of sealed segments in order, a run of frames at a time. Raises as ``read_partition`` does."""
     openings = ((min(piece.entry.size, WHOLE_BYTES), partial(_open, task, piece)) for piece in pieces)
-    opened = ahead(task.executor, openings, AHEAD_BYTES // 8, JOBS)
-    fetched = ahead(task.executor, _fetches(task, opened), AHEAD_BYTES * 5 // 8, JOBS)
+    opened = ordered_prefetch(task.executor, openings, AHEAD_BYTES // 8, JOBS)
+    fetched = ordered_prefetch(task.executor, _fetches(task, opened), AHEAD_BYTES * 5 // 8, JOBS)
     decoding = ((one.held, one.decode) for one in fetched)
-    for found in ahead(task.decoder, decoding, AHEAD_BYTES // 4, JOBS):
+    for found in ordered_prefetch(task.decoder, decoding, AHEAD_BYTES // 4, JOBS):
         for run in found:
             if isinstance(run, _Broken):
                 yield from _repair(task, run)
@@ -205,7 +205,7 @@ def _decode_runs(
         return [_decode(task, opened.piece, footer, run, _part(footer, run, body, first)) for run in runs]
 
     try:
-        return read_checked(read, decode, held)
+        return read_verified(read, decode, held)
     except (CorruptionError, NotFoundError) as error:
         if len(runs) > 1:
             return [found for run in runs for found in _decode_runs(task, opened, [run])]

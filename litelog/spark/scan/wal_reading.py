@@ -21,7 +21,7 @@ from litelog.objects import wal_segment
 from litelog.objects.layout import wal_key
 from litelog.objects.position import MAX_OFFSET
 from litelog.reading.contents import list_pieces
-from litelog.reading.fetch import ahead, read_checked
+from litelog.reading.fetch import ordered_prefetch, read_verified
 from litelog.reading.sealed_reader import open_sealed
 from litelog.reading.wal_chain import check_run, expectation, link_after, link_after_sealed, next_state
 from litelog.reading.wal_cursor import describe_sealed
@@ -84,7 +84,7 @@ class _WalReader:
     def _read_on(self, number: int) -> Generator[RecordRun | SegmentCommits | Malformed, None, int]:
         """Read from segment ``number`` on. Returns the number of the segment to continue with."""
         task, jobs = self._task, self._jobs(number)
-        for fetched in ahead(task.executor, jobs, AHEAD_BYTES, JOBS):
+        for fetched in ordered_prefetch(task.executor, jobs, AHEAD_BYTES, JOBS):
             if isinstance(fetched.error, NotFoundError):
                 return (yield from self._replace(number))
             try:
@@ -182,7 +182,7 @@ class _WalReader:
         assert claim is not None
         decode = partial(wal_segment.decode_checked, wal_key(before))
         try:
-            return link_after(claim, read_checked(partial(task.client.read_wal_segment, before), decode))
+            return link_after(claim, read_verified(partial(task.client.read_wal_segment, before), decode))
         except NotFoundError:
             return None  # removed meanwhile, or a gap, which that segment's task reports
         except CorruptionError:
@@ -291,6 +291,6 @@ def _fetch(task: Task, position: Position) -> _Fetched:
         return _Fetched(position, segment, columns)
 
     try:
-        return read_checked(partial(task.client.read_wal_segment, position), decode)
+        return read_verified(partial(task.client.read_wal_segment, position), decode)
     except (CorruptionError, NotFoundError) as error:
         return _Fetched(position, error=error)

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from litelog.objects.snapshot_entries import SnapshotEntry
-    from litelog.reading.generations import Tip
+    from litelog.reading.generations import GenerationEnd
     from litelog.spark.sink.options import WriteOptions
     from litelog.stores.replica_client import ReplicaClient
     from litelog.system.clock import Clock
@@ -228,7 +228,7 @@ def _make_claim(
     )
     if latest is None:
         return claim
-    tip: Tip = find_tip(client, latest)
+    tip: GenerationEnd = find_tip(client, latest)
     claim = replace(claim, predecessor=latest.generation, predecessor_end=str(tip.slot))
     if overwrite:
         return replace(claim, relation=Relation.DIVERGED, reason=OVERWRITTEN)

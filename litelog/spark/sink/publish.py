@@ -24,7 +24,7 @@ from litelog.objects.sealed_encoding import FinishedSegment, Sealing
 from litelog.objects.snapshot import Snapshot
 from litelog.objects.snapshot_entries import SnapshotEntry, make_entry
 from litelog.reading.contents import list_pieces
-from litelog.reading.fetch import read_checked
+from litelog.reading.fetch import read_verified
 from litelog.reading.generations import find_newer, find_tip, newest_claims, read_claim
 from litelog.reading.sealed_reader import open_sealed
 from litelog.shipping.claiming import close_below
@@ -187,7 +187,7 @@ def _read_whole(client: ReplicaClient, entry: SnapshotEntry) -> bytes:
                            LitelogFormat()) for run in frames.runs())  # fmt: skip
         return b"".join(run.data for run in runs)
 
-    return read_checked(lambda: body or client.read_sealed_segment(name, entry.sealed_index, 0, entry.size), decode)
+    return read_verified(lambda: body or client.read_sealed_segment(name, entry.sealed_index, 0, entry.size), decode)
 
 
 # --- the log before the write

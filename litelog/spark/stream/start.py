@@ -11,7 +11,7 @@ from litelog.reading.contents import list_pieces
 from litelog.reading.latest import open_latest
 from litelog.reading.replica_reader import ReplicaReader
 from litelog.reading.search import read_header
-from litelog.reading.start_search import Wanted, find_start
+from litelog.reading.start_search import StartRequest, find_start
 from litelog.spark.scan.task import open_log_format
 from litelog.spark.stream.steps import LogOffset
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from litelog.errors import LitelogError
     from litelog.objects.claim import Claim
-    from litelog.reading.contents import Pieces
+    from litelog.reading.contents import GenerationContents
     from litelog.spark.stream.options import StreamStart
     from litelog.stores.replica_client import ReplicaClient
 
@@ -68,14 +68,14 @@ def find_sequence(client: ReplicaClient, claim: Claim, sequence: int | None) -> 
         return pieces.base.first
 
 
-def _open(client: ReplicaClient) -> Pieces | None:
+def _open(client: ReplicaClient) -> GenerationContents | None:
     try:
         return open_latest(client)
     except NothingToRestoreError:
         return None
 
 
-def _end_of(client: ReplicaClient, pieces: Pieces) -> LogOffset:
+def _end_of(client: ReplicaClient, pieces: GenerationContents) -> LogOffset:
     base = pieces.base
     if not pieces.wal:
         return LogOffset(base.start, None if base.snapshot is None else base.link().next)
@@ -83,16 +83,16 @@ def _end_of(client: ReplicaClient, pieces: Pieces) -> LogOffset:
     return LogOffset(header.position if header.successor else header.next_slot, header.next)
 
 
-def _place_of(client: ReplicaClient, pieces: Pieces, sequence: int, pattern: str | None) -> Position:
+def _place_of(client: ReplicaClient, pieces: GenerationContents, sequence: int, pattern: str | None) -> Position:
     base = pieces.base
     log_format = open_claimed_format(base.claim, lambda name: open_log_format(name, pattern))
-    found = find_start(client, pieces, Wanted(sequence=sequence), log_format)
+    found = find_start(client, pieces, StartRequest(sequence=sequence), log_format)
     if found.entry is not None:
         return Position(base.first.generation, base.first.index + found.entry, 0)
     return pieces.wal[found.wal].position if pieces.wal else base.start
 
 
-def _sequence_at(client: ReplicaClient, pieces: Pieces, time: int, pattern: str | None) -> int | None:
+def _sequence_at(client: ReplicaClient, pieces: GenerationContents, time: int, pattern: str | None) -> int | None:
     """The sequence of the first record with this ``time`` or a later one. Reads the objects that hold it."""
     name = generation(pieces.base.claim.generation)
     formats = lambda kind: open_log_format(kind, pattern)  # noqa: E731

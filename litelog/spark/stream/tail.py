@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from litelog.objects.claim import Claim
     from litelog.objects.wal_segment import WalHeader
-    from litelog.reading.contents import BaseSnapshot, Pieces
+    from litelog.reading.contents import BaseSnapshot, GenerationContents
     from litelog.reading.wal_chain import ChainState
     from litelog.spark.stream.steps import LogOffset
     from litelog.stores.replica_client import ReplicaClient, WalSegmentInfo
@@ -181,7 +181,7 @@ class StreamTail:
             self._slot, self._last = base.start, None
         self._enter_wal(pieces)
 
-    def _skip(self, pieces: Pieces) -> bool:
+    def _skip(self, pieces: GenerationContents) -> bool:
         """Whether the generation ended and its successor has everything that this one no longer has."""
         terminal = find_terminal(self._client, pieces)
         if terminal is not None:
@@ -197,7 +197,7 @@ class StreamTail:
                 self._add(StreamStep(start, stop, max(0, entry.length - start.offset), entry.next, entry, follows))
             follows = follows if entry.next is None else entry.next
 
-    def _enter_wal(self, pieces: Pieces) -> None:
+    def _enter_wal(self, pieces: GenerationContents) -> None:
         base, at, infos = pieces.base, self.head.position, pieces.wal
         number = max(0, bisect_right([info.position for info in infos], at) - 1)
         before = infos[number - 1].position if number else None

@@ -13,7 +13,7 @@ from litelog.errors import CorruptObjectError
 from litelog.objects import wal_segment
 from litelog.objects.layout import wal_key
 from litelog.objects.wal_segment import decode_checked, decode_header
-from litelog.reading.fetch import READS, read_checked
+from litelog.reading.fetch import READ_ATTEMPTS, read_verified
 from litelog.reading.replica_reader import ReplicaReader
 from litelog.restore.execution import restore
 from litelog.restore.history_plan import Target, find_plan
@@ -79,11 +79,11 @@ def test_what_fails_its_check_is_read_again_and_no_more_often_than_that() -> Non
             raise CorruptObjectError("key", "it is bad")
         return body
 
-    assert read_checked(lambda: next(bodies), check) == b"good"
+    assert read_verified(lambda: next(bodies), check) == b"good"
     reads = iter([b"bad"] * 10)
     with pytest.raises(CorruptObjectError, match="it is bad"):
-        read_checked(lambda: next(reads), check)
-    assert len(list(reads)) == 10 - READS
+        read_verified(lambda: next(reads), check)
+    assert len(list(reads)) == 10 - READ_ATTEMPTS
 
 
 def test_every_flipped_bit_of_a_wal_segment_is_found_or_harmless_without_its_neighbours() -> None:
@@ -158,7 +158,7 @@ def test_what_is_wrong_in_the_store_is_reported_by_name(tmp_path: Path, bit: int
     assert not (tmp_path / "restored").exists()
     with ReplicaReader(ObjectReplicaClient(store)) as reader, pytest.raises(CorruptObjectError, match=damaged):
         list(reader.batches())
-    assert store.reads[damaged] <= 3 * READS
+    assert store.reads[damaged] <= 3 * READ_ATTEMPTS
 
 
 @pytest.mark.parametrize("index", [None, 3])
