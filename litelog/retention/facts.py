@@ -67,7 +67,7 @@ class GenerationFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Drop:
+class SourceTrim:
     """At ``time`` (microseconds since 1970) the source held no log segment below ``first`` of the newest generation."""
 
     time: int
@@ -82,7 +82,7 @@ class ReplicaFacts:
     """Only objects of these may be deleted."""
     latest: Generation
     """The one that readers choose: no newer one has reached its end."""
-    drops: tuple[Drop, ...] = ()
+    drops: tuple[SourceTrim, ...] = ()
     """The drops of the newest generation, in the order of time."""
     upto: int | None = None
     """In the newest generation, only snapshots up to this index count: those durable before ownership was proved."""
@@ -112,7 +112,7 @@ class ObjectKind(StrEnum):
     WAL = "WAL segment"
 
 
-class Why(StrEnum):
+class KeepReason(StrEnum):
     """Why an object stays."""
 
     NEWEST = "the newest snapshot, or named by it"
@@ -149,7 +149,7 @@ class Gathering:
         self._ended: dict[Position, int] = {}
 
     def gather(
-        self, drops: Sequence[Drop] = (), upto: int | None = None, mine: Claim | None = None
+        self, drops: Sequence[SourceTrim] = (), upto: int | None = None, mine: Claim | None = None
     ) -> ReplicaFacts | None:
         """Return the current facts, with the drops of the source; None if no generation can be restored.
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from litelog.objects.position import Position
 from litelog.objects.wal_segment import LASTING_SEGMENTS
-from litelog.retention.facts import ObjectKind, Removal, Why
+from litelog.retention.facts import KeepReason, ObjectKind, Removal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -27,7 +27,7 @@ ALWAYS = LASTING + 1
 """The last cut of objects that always stay."""
 
 
-class Needs:
+class RetentionIndex:
     """All snapshots in one order; a cut is a number in it. For each object there is a cut, too: the last one with which
     the object stays."""
 
@@ -133,16 +133,16 @@ class Needs:
                 named.update(((held.name, index), number) for index, number in _cover(held, runs))
         return named
 
-    def reason(self, removal: Removal, needed_upto: int) -> Why:
+    def reason(self, removal: Removal, needed_upto: int) -> KeepReason:
         if needed_upto == ALWAYS and removal.kind is ObjectKind.WAL:
-            return Why.LAST
+            return KeepReason.LAST
         if needed_upto == BY_OTHERS:
-            return Why.OTHERS
+            return KeepReason.OTHERS
         if needed_upto >= len(self.snapshots) - 1 and removal.kind is not ObjectKind.WAL:
-            return Why.NEWEST
+            return KeepReason.NEWEST
         if removal.kind is ObjectKind.SEALED and self._hides:
-            return Why.UNKNOWN
-        return Why.WINDOW
+            return KeepReason.UNKNOWN
+        return KeepReason.WINDOW
 
 
 def _rising(held: GenerationFacts) -> list[int]:

@@ -29,8 +29,8 @@ from typing import TYPE_CHECKING
 
 from litelog.objects.layout import snapshot_key
 from litelog.objects.position import Position
-from litelog.retention.facts import ObjectKind, Removal, Why
-from litelog.retention.needs import LASTING, Needs
+from litelog.retention.facts import KeepReason, ObjectKind, Removal
+from litelog.retention.needs import LASTING, RetentionIndex
 from litelog.retention.policy import grace_start
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from litelog.retention.policy import RetentionPolicy
 
 
-class Cause(StrEnum):
+class PruneLimit(StrEnum):
     """The limit by which an object is deleted."""
 
     AGE = "older than max-age"
@@ -48,16 +48,16 @@ class Cause(StrEnum):
 
 
 def choose_cut(
-    needs: Needs, objects: list[tuple[Removal, int]], policy: RetentionPolicy, now: int
-) -> tuple[int, Cause | None]:
+    needs: RetentionIndex, objects: list[tuple[Removal, int]], policy: RetentionPolicy, now: int
+) -> tuple[int, PruneLimit | None]:
     """Return the cut, and the limit that put it there."""
-    wanted: dict[Cause, int] = {}
+    wanted: dict[PruneLimit, int] = {}
     if (start := policy.window_start(now)) is not None:
-        wanted[Cause.AGE] = _cut_at(needs, start)
+        wanted[PruneLimit.AGE] = _cut_at(needs, start)
     if policy.max_snapshots is not None:
-        wanted[Cause.COUNT] = len(needs.snapshots) - policy.max_snapshots
+        wanted[PruneLimit.COUNT] = len(needs.snapshots) - policy.max_snapshots
     if policy.max_bytes is not None:
-        wanted[Cause.BYTES] = _cut_within(objects, policy.max_bytes)
+        wanted[PruneLimit.BYTES] = _cut_within(objects, policy.max_bytes)
     highest = min(needs.newest, len(needs.snapshots) - policy.min_snapshots, _cut_at(needs, grace_start(now)))
     if not wanted:
         return 0, None
@@ -68,7 +68,7 @@ def choose_cut(
     return cut, cause
 
 
-def _cut_at(needs: Needs, start: int) -> int:
+def _cut_at(needs: RetentionIndex, start: int) -> int:
     """Return the highest cut with which every state of the log since ``start`` is restorable."""
     base = 0
     for number, reached in enumerate(needs.reached[: needs.newest + 1]):
@@ -125,11 +125,11 @@ class RetentionPlan:
     """Every state since then stays restorable; None if no age is limited."""
     cut: str | None
     """The key of the oldest snapshot that stays; None if there is none."""
-    cause: Cause | None
+    cause: PruneLimit | None
     """The limit that put the cut there; None if nothing is deleted."""
     removals: tuple[Removal, ...]
     """The objects to delete, in the order of deletion."""
-    stays: dict[Why, Total] = field(default_factory=dict)
+    stays: dict[KeepReason, Total] = field(default_factory=dict)
     beyond: int = 0
     """Bytes above max-bytes that stay because kept points need them."""
 
@@ -150,11 +150,11 @@ _NOTHING_GOES = -2
 
 def plan_retention(facts: ReplicaFacts, policy: RetentionPolicy, now: int) -> RetentionPlan:
     """Return what ``policy`` deletes in a replica at ``now``, in microseconds since 1970. Linear in the objects."""
-    needs = Needs(facts)
+    needs = RetentionIndex(facts)
     objects = list(needs.objects())
     cut, cause = choose_cut(needs, objects, policy, now) if policy.limits else (_NOTHING_GOES, None)
     removals: list[Removal] = []
-    stays: dict[Why, Total] = {}
+    stays: dict[KeepReason, Total] = {}
     for removal, needed_upto in objects:
         if needed_upto < cut:
             removals.append(removal)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from litelog.objects.snapshot import Snapshot
-    from litelog.retention.facts import Drop
+    from litelog.retention.facts import SourceTrim
 
 GRACE_SECONDS = 3600
 """No younger point is deleted, whatever the policy: an owner that was suspended for longer cannot rely on it."""
@@ -64,7 +64,7 @@ MAX_DROPS = 256
 """How many drops are kept. One for each 200th of max-age needs fewer."""
 
 
-def first_kept(snapshot: Snapshot, policy: RetentionPolicy, drops: Sequence[Drop], now: int) -> int:
+def first_kept(snapshot: Snapshot, policy: RetentionPolicy, drops: Sequence[SourceTrim], now: int) -> int:
     """Return the index at which ``snapshot`` should begin by ``policy`` at ``now``, in microseconds since 1970.
 
     By age, it leaves out what the source had dropped when the window began. By size, it leaves out more of what the
@@ -83,7 +83,7 @@ def first_kept(snapshot: Snapshot, policy: RetentionPolicy, drops: Sequence[Drop
     return first
 
 
-def note_drop(drops: Sequence[Drop], drop: Drop, policy: RetentionPolicy) -> tuple[Drop, ...]:
+def note_drop(drops: Sequence[SourceTrim], drop: SourceTrim, policy: RetentionPolicy) -> tuple[SourceTrim, ...]:
     """Return ``drops`` with a new one: few, but enough to know when each index was dropped, to a 200th of max-age.
 
     Times and indexes only rise. A time that goes back, after the clock was set, is replaced by the last one.
@@ -102,7 +102,7 @@ def note_drop(drops: Sequence[Drop], drop: Drop, policy: RetentionPolicy) -> tup
     return tuple(_settled(kept, policy, drop.time)[-MAX_DROPS:])
 
 
-def _settled(drops: list[Drop], policy: RetentionPolicy, now: int) -> list[Drop]:
+def _settled(drops: list[SourceTrim], policy: RetentionPolicy, now: int) -> list[SourceTrim]:
     """Remove drops that a later one makes superfluous: of those before the window, only the last one counts."""
     start = policy.window_start(now)
     if start is None:

@@ -17,7 +17,7 @@ from litelog.events import fields as event_fields
 from litelog.objects.frame_table import ShipTimes
 from litelog.objects.position import generation
 from litelog.objects.snapshot_entries import SnapshotEntry  # noqa: TC001
-from litelog.retention.facts import Drop  # noqa: TC001 - ``build`` looks for both
+from litelog.retention.facts import SourceTrim  # noqa: TC001 - ``build`` looks for both
 from litelog.system.private_files import LIMITS
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class ArchiveState:
     covered: tuple[Covered, ...] = ()
     boot: str = ""
     """The boot id of the steady clock in which ``covered`` counts."""
-    drops: tuple[Drop, ...] = ()
+    drops: tuple[SourceTrim, ...] = ()
     """When the source was seen to have dropped everything below an index."""
 
     def with_finished(self, *segments: ShippedSegment) -> ArchiveState:

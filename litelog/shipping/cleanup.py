@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 from litelog.errors import SourceError, StoreError
 from litelog.events import fields
 from litelog.objects.position import Position, generation
-from litelog.retention.facts import Drop
+from litelog.retention.facts import SourceTrim
 from litelog.retention.policy import first_kept, note_drop
 from litelog.shipping.backoff import needs_help
 from litelog.shipping.claiming import GRACE_SECONDS
@@ -113,7 +113,7 @@ class WalCleanup:
             with suppress(SourceError):  # a missing folder does not mean that anything was dropped
                 shipped = max((entry.shipped_last for entry in made.segments), default=0)
                 first = self._first_at_source(made)
-                drop = Drop(max(made.created, shipped, self._pair.clock.now()), first)
+                drop = SourceTrim(max(made.created, shipped, self._pair.clock.now()), first)
                 self._change(drops=note_drop(self._state().drops, drop, policy))
         self._pruner.schedule_now()
 

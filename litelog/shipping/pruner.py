@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from litelog.objects.claim import Claim
-    from litelog.retention.facts import Drop, Removal
+    from litelog.retention.facts import Removal, SourceTrim
     from litelog.retention.policy import RetentionPolicy
     from litelog.shipping.archive_state import ArchiveState
     from litelog.shipping.state import ReplicaState
@@ -89,7 +89,7 @@ class Pruner:
         """Apply retention soon: a new snapshot may free objects."""
         self._due = self._clock.monotonic()
 
-    def run(self, upto: int, drops: Sequence[Drop], should_continue: Callable[[], bool]) -> bool:
+    def run(self, upto: int, drops: Sequence[SourceTrim], should_continue: Callable[[], bool]) -> bool:
         """Delete the objects that retention frees now, judged by snapshots up to index ``upto`` of the newest
         generation: these were durable before the last WAL segment was put.
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from litelog.objects.snapshot import Snapshot
     from litelog.objects.wal_segment import WalHeader
     from litelog.verify.wal import WalRead
-    from litelog.verify.wal_checks import Subject, VerifyContext
+    from litelog.verify.wal_checks import GenerationUnderTest, VerifyContext
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class ChainSegment:
 class Chain:
     """Judges one generation. Call ``take`` for each WAL segment, in the order of their positions, then ``finish``."""
 
-    def __init__(self, subject: Subject, tools: VerifyContext) -> None:
+    def __init__(self, subject: GenerationUnderTest, tools: VerifyContext) -> None:
         self._subject = subject
         self._name = subject.name
         self._base = subject.base
@@ -87,7 +87,7 @@ class Chain:
         if read.header is None:
             self._lose(None)
             return
-        self._checks.judge(self._state, read, read.header)
+        self._checks.check(self._state, read, read.header)
         self._advance(read, read.header)
 
     def finish(self, required: Iterable[tuple[Position, str]]) -> ChainExtent:
@@ -169,7 +169,7 @@ class Chain:
         """Whether all before ``position`` may have been deleted: a snapshot describes it, or nothing of the generation
         can be restored any more."""
         subject = self._subject
-        may_begin_anywhere = subject.let_go and (self._state.last is None or subject.let_go_meanwhile)
+        may_begin_anywhere = subject.pruned and (self._state.last is None or subject.pruned_meanwhile)
         return may_begin_anywhere or position <= Position(self._name, self._subject.covered, 0)
 
     def _look_again(self, start: Position, stop: Position | None) -> bool:

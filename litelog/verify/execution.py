@@ -22,13 +22,13 @@ from litelog.system.clock import SystemClock
 from litelog.verify.chain import Chain, ChainExtent
 from litelog.verify.claims import ClaimReader
 from litelog.verify.findings import Anomalies, AnomalyKind, Findings, Formats, Scope, Watch, anomaly_of
-from litelog.verify.inventory import ListedObjects, read_whole, survey, survey_generation, wal_between
-from litelog.verify.local_compare import Comparer, HeldSegment, LocalLog
+from litelog.verify.inventory import ListedObjects, read_whole, take_generation_inventory, take_inventory, wal_between
+from litelog.verify.local_compare import HeldSegment, LocalComparison, LocalLog
 from litelog.verify.report import VerifiedGeneration, VerifyReport
-from litelog.verify.sealed import SealedJudge, SealedVerifier
+from litelog.verify.sealed import SealedChecks, SealedVerifier
 from litelog.verify.snapshots import SnapshotReader
 from litelog.verify.wal import WalReader
-from litelog.verify.wal_checks import Subject, VerifyContext
+from litelog.verify.wal_checks import GenerationUnderTest, VerifyContext
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -131,13 +131,13 @@ class _Verification:
         self._sealed_reader = SealedVerifier(store, scope, formats, known)
         self._tools = VerifyContext(store, self._wal, self._sealed_reader, self._claims, findings, formats)
         self._bases: dict[Generation, KnownSnapshots] = {}
-        self._subjects: dict[Generation, Subject] = {}
+        self._subjects: dict[Generation, GenerationUnderTest] = {}
         self._shipped: dict[Generation, tuple[ChainSegment, ...]] = {}
         self._extents: dict[Generation, ChainExtent] = {}
 
     def run(self, acknowledged: Acknowledged | None) -> list[VerifiedGeneration]:
         """Judge everything. Return the result for each generation, oldest first."""
-        seen = survey(self._store, self._anomalies)
+        seen = take_inventory(self._store, self._anomalies)
         self._findings.total, self._findings.total_bytes = seen.objects, seen.bytes
         claims = self._claims.read(seen.claims)
         for name in claims.by_generation:
@@ -148,10 +148,10 @@ class _Verification:
             if name not in claims.by_generation:
                 self._claims.require_of(name)
             self._bases[name] = self._snapshots.read_all(held, claims.by_generation.get(name))
-        sealed = SealedJudge(self._store, self._sealed_reader, self._snapshots, claims.by_generation, self._findings)
+        sealed = SealedChecks(self._store, self._sealed_reader, self._snapshots, claims.by_generation, self._findings)
         sealed.read_all(generations, self._pool)
         started = max((epoch_of(name) for name, held in generations.items() if held.snapshots), default=0)
-        reports = [self._judge(held, claims, sealed, started) for held in generations.values()]
+        reports = [self._check_one(held, claims, sealed, started) for held in generations.values()]
         for claim in claims.by_generation.values():
             self._check_mapping(claim)
         if acknowledged is not None:
@@ -161,26 +161,26 @@ class _Verification:
                 self._findings.fail(error)
         return reports
 
-    def _judge(self, held: ListedObjects, claims: Claims, sealed: SealedJudge, started: int) -> VerifiedGeneration:
+    def _check_one(self, held: ListedObjects, claims: Claims, sealed: SealedChecks, started: int) -> VerifiedGeneration:
         """Judge one generation: the log segments in its snapshots, its WAL segments, and its end."""
         name, base = held.name, self._bases[held.name]
         claim = claims.by_generation.get(name)
         if base.newest is not None:
             sealed.check_succession(base.newest)
 
-        subject = Subject(
+        subject = GenerationUnderTest(
             name,
             claim,
             base,
             known=lambda index: base.entry(index) or sealed.known(name, index),
             find_sealed=partial(sealed.find, name),
             is_unread=partial(sealed.is_unread, name),
-            refute=sealed.refute,
+            mark_contradicted=sealed.mark_contradicted,
             look_again=partial(self._look_again, claims=claims, started=started),
-            let_go=self._was_let_go(held, claims, started),
+            pruned=self._was_pruned(held, claims, started),
         )
         self._subjects[name] = subject
-        if subject.let_go:
+        if subject.pruned:
             self._note_half_gone(held)
         chain = Chain(subject, self._tools)
         try:
@@ -197,28 +197,28 @@ class _Verification:
             extent = ChainExtent(None, ended=False, next=None, shipped=0, read=False)
         if extent.read:
             self._check_end(name, extent, claims, started)
-            sealed.judge_unnamed(name, subject.covered, extent.slot, ended=extent.ended, finals=chain.sealed_digests)
+            sealed.check_unnamed(name, subject.covered, extent.slot, ended=extent.ended, finals=chain.sealed_digests)
         self._check_predecessor_end(base, claims)
         self._check_beginning(base, extent)
         self._extents[name] = extent
         self._shipped[name] = tuple(chain.segments.values())
         return VerifiedGeneration.of(held, claim, base, extent)
 
-    def _look_again(self, subject: Subject, claims: Claims, started: int) -> None:
+    def _look_again(self, subject: GenerationUnderTest, claims: Claims, started: int) -> None:
         """List a generation again: its owner or retention may be at work. Raises StoreError."""
         self._snapshots.refresh(subject.base, subject.name)
-        if not (subject.base.any_left or subject.let_go):
-            held = survey_generation(self._store, subject.name)
-            subject.let_go = subject.let_go_meanwhile = self._was_let_go(held, claims, started)
+        if not (subject.base.any_left or subject.pruned):
+            held = take_generation_inventory(self._store, subject.name)
+            subject.pruned = subject.pruned_meanwhile = self._was_pruned(held, claims, started)
 
-    def _check_vanished(self, subject: Subject) -> None:
+    def _check_vanished(self, subject: GenerationUnderTest) -> None:
         """Report lost snapshots. Retention removes older snapshots only, or the newest with all of its generation."""
         if subject.base.vanished and subject.base.covered is None:
             subject.refresh()
-            for key in subject.base.vanished if subject.base.covered is None and not subject.let_go else ():
+            for key in subject.base.vanished if subject.base.covered is None and not subject.pruned else ():
                 self._anomalies.add(AnomalyKind.MISSING, key, "was listed and is gone, and no newer one is there")
 
-    def _was_let_go(self, held: ListedObjects, claims: Claims, started: int) -> bool:
+    def _was_pruned(self, held: ListedObjects, claims: Claims, started: int) -> bool:
         """Whether a generation looks like one that retention has pruned, or is pruning: it has no snapshot, and
         precedes all that can be restored."""
         if held.snapshots or epoch_of(held.name) >= started:
@@ -312,7 +312,7 @@ class _Verification:
         subject.refresh()
         if position < Position(position.generation, subject.base.covered or 0, 0):
             return True
-        return subject.let_go and next(wal_between(self._store, position, None), None) is not None
+        return subject.pruned and next(wal_between(self._store, position, None), None) is not None
 
     # --- the local log
 
@@ -329,7 +329,7 @@ class _Verification:
         if (log_id := local.log_id()) not in (None, claim.log):
             self._anomalies.add(AnomalyKind.FOREIGN, folder, f"is another log, {log_id}; the replica holds {claim.log}")
             return None
-        comparer = Comparer(local, self._scope, self._store, self._sealed_reader, self._wal)
+        comparer = LocalComparison(local, self._scope, self._store, self._sealed_reader, self._wal)
         name = generation(claim.generation)
         earlier = self._names_before(name) if claim.relation is Relation.DIVERGED else frozenset[str]()
         return comparer.compare(name, self._held(name), earlier, self._findings, self._pool)

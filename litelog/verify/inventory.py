@@ -33,7 +33,7 @@ class ListedObjects:
 
 
 @dataclass(slots=True)
-class Survey:
+class Inventory:
     """A listing of a replica. Memory grows with claims, generations and snapshots, not with other objects."""
 
     claims: list[str] = field(default_factory=list)
@@ -43,18 +43,18 @@ class Survey:
     bytes: int = 0
 
 
-def survey(store: ObjectStore, anomalies: Anomalies) -> Survey:
+def take_inventory(store: ObjectStore, anomalies: Anomalies) -> Inventory:
     """List all objects. Names outside the layout are harmless anomalies. Raises StoreError."""
-    found = Survey()
+    found = Inventory()
     for info in ordered(store.list("")):
         if not _take(found, info) and not layout.is_trial(info.key):
             anomalies.add(AnomalyKind.FOREIGN, info.key, "is not a name of the layout", harmful=False)
     return found
 
 
-def survey_generation(store: ObjectStore, name: Generation) -> ListedObjects:
+def take_generation_inventory(store: ObjectStore, name: Generation) -> ListedObjects:
     """List one generation again. Raises StoreError."""
-    found = Survey()
+    found = Inventory()
     for info in ordered(store.list(layout.generation_prefix(name))):
         _take(found, info)
     return _held(found, name)
@@ -109,7 +109,7 @@ def read_whole(store: ObjectStore, key: str, size: int = READ_BYTES) -> bytes:
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
-def _take(found: Survey, info: ObjectInfo) -> bool:
+def _take(found: Inventory, info: ObjectInfo) -> bool:
     """Count an object. Return False if its name is outside the layout."""
     if layout.parse_claim(info.key) is not None:
         found.claims.append(info.key)
@@ -128,5 +128,5 @@ def _take(found: Survey, info: ObjectInfo) -> bool:
     return True
 
 
-def _held(found: Survey, name: Generation) -> ListedObjects:
+def _held(found: Inventory, name: Generation) -> ListedObjects:
     return found.generations.setdefault(name, ListedObjects(name))

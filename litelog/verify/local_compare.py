@@ -206,7 +206,7 @@ class LocalLog:
             raise SourceError(f"{path}: cannot be read: {error.strerror}") from error
 
 
-class Comparer:
+class LocalComparison:
     """Compares a replica with a local log, and reports where they differ."""
 
     def __init__(
@@ -235,7 +235,7 @@ class Comparer:
         earlier generations have to hold."""
         local, names, files, size, gone = self._local, set[str](), 0, 0, 0
         last: HeldSegment | None = None
-        for judged in pool.map(self._judge, held):
+        for judged in pool.map(self._check_one, held):
             last = judged.segment
             names.add(last.file)
             findings.go_on()
@@ -260,7 +260,7 @@ class Comparer:
             len(missing),
         )
 
-    def _judge(self, segment: HeldSegment) -> _Judged:
+    def _check_one(self, segment: HeldSegment) -> _Judged:
         local, file = self._local, segment.file
         size = local.size(file)
         if size < 0:

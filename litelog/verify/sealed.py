@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 _FIELDS = tuple(name for name in SnapshotEntry.__slots__ if name != "index")
 
 
-class SealedJudge:
+class SealedChecks:
     """Judges sealed segments, and keeps the facts that WAL segments are compared with."""
 
     def __init__(
@@ -105,7 +105,7 @@ class SealedJudge:
         """Whether a sealed segment exists, but the store fails to return it."""
         return (generation, index) in self._unread
 
-    def refute(self, entry: SnapshotEntry, what: str) -> bool:
+    def mark_contradicted(self, entry: SnapshotEntry, what: str) -> bool:
         """Note what contradicts a sealed segment that no snapshot names: it then counts for nothing.
 
         Returns False if a snapshot names it.
@@ -125,7 +125,7 @@ class SealedJudge:
                     self._anomalies.take(problem)
             before = entry.next if entry.next is not None else before
 
-    def judge_unnamed(
+    def check_unnamed(
         self, generation: Generation, covered: int, slot: Position | None, *, ended: bool, finals: set[str]
     ) -> None:
         """Report sealed segments that no snapshot names, unless they are new, or a snapshot was not read.
@@ -303,7 +303,7 @@ class SealedVerifier:
             return SealedRead(generation, index, size, problems=(anomaly_of(key, error),))
         problems: list[Anomaly] = []
         content = 0
-        for length, problem in self._judge(key, footer):
+        for length, problem in self._check_one(key, footer):
             content += length
             if problem is not None and len(problems) < MAX_PROBLEMS:
                 problems.append(problem)
@@ -311,7 +311,7 @@ class SealedVerifier:
         entry = make_entry(footer, size)
         return SealedRead(generation, index, size, entry, identity, footer.previous, tuple(problems), content=content)
 
-    def _judge(self, key: str, footer: SealedFooter) -> Iterator[tuple[int, Anomaly | None]]:
+    def _check_one(self, key: str, footer: SealedFooter) -> Iterator[tuple[int, Anomaly | None]]:
         """Check the runs to read; yield (intact bytes of the log, anomaly) for each."""
         crc = 0
         for frame_crc, length in zip(footer.frames.crcs, footer.frames.lengths, strict=True):

@@ -240,7 +240,7 @@ class MarkChecks:
         self._entry: SnapshotEntry | None = None
         self._marks: ShipTimes | None = None
 
-    def judge(self, key: str, header: WalHeader) -> None:
+    def check(self, key: str, header: WalHeader) -> None:
         """Compare a WAL segment's ship time with the mark for its bytes, if they are also sealed.
 
         Exact marks have one for each WAL segment. Other marks must not be earlier than the real times: otherwise a

@@ -67,7 +67,7 @@ class VerifyContext:
 
 
 @dataclass(slots=True)
-class Subject:
+class GenerationUnderTest:
     """The generation that is being judged."""
 
     name: Generation
@@ -79,14 +79,14 @@ class Subject:
     """The same, for log segments that were sealed since the listing. Raises StoreError."""
     is_unread: Callable[[int], bool]
     """Whether that sealed segment exists and cannot be read."""
-    refute: Callable[[SnapshotEntry, str], bool]
+    mark_contradicted: Callable[[SnapshotEntry, str], bool]
     """Reports what contradicts a sealed segment; returns False if a snapshot names it, which makes it a conflict."""
-    look_again: Callable[[Subject], None]
-    """Lists the generation again: updates ``base``, and ``let_go`` if no snapshot is left. Called before anything is
+    look_again: Callable[[GenerationUnderTest], None]
+    """Lists the generation again: updates ``base``, and ``pruned`` if no snapshot is left. Called before anything is
     reported as missing. Raises StoreError."""
-    let_go: bool = False
+    pruned: bool = False
     """Whether retention pruned it, if that can be determined. The WAL segments that are never deleted remain."""
-    let_go_meanwhile: bool = False
+    pruned_meanwhile: bool = False
     """Whether retention pruned it since the verification began."""
 
     def refresh(self) -> None:
@@ -108,7 +108,7 @@ class Subject:
 class WalChecks:
     """Judges the WAL segments of one generation, one at a time. ``state`` is the state of the chain before it."""
 
-    def __init__(self, subject: Subject, tools: VerifyContext) -> None:
+    def __init__(self, subject: GenerationUnderTest, tools: VerifyContext) -> None:
         self._subject = subject
         self._name = subject.name
         self._base = subject.base
@@ -123,7 +123,7 @@ class WalChecks:
         self.sealed_digests: set[str] = set()
         """The digests of sealed segments that a ``final`` names."""
 
-    def judge(self, state: ChainPosition, read: WalRead, header: WalHeader) -> None:
+    def check(self, state: ChainPosition, read: WalRead, header: WalHeader) -> None:
         """Judge a WAL segment that lies at a valid position."""
         self._check_identity(read.key, header)
         self._check_chain(state, read, header)
@@ -135,7 +135,7 @@ class WalChecks:
             self._check_terminal(state, read.key, header)
             return
         self._check_file(state, read.key, header)
-        self._marks.judge(read.key, header)
+        self._marks.check(read.key, header)
         self._check_sequences(state, read, header)
         if read.epoch is not None:
             if read.epoch < state.epoch:
@@ -165,10 +165,10 @@ class WalChecks:
                 state.digest, state.key = facts.digest, facts.key
             elif self._subject.covered == self._subject.first and self._subject.first not in self._base.listed:
                 what = f"is missing; {read.key} was written after it"
-                if self._subject.let_go:
+                if self._subject.pruned:
                     what += ", as retention leaves it"
                 key = snapshot_key(self._name, self._subject.first)
-                self._anomalies.add(AnomalyKind.MISSING, key, what, harmful=not self._subject.let_go)
+                self._anomalies.add(AnomalyKind.MISSING, key, what, harmful=not self._subject.pruned)
         if state.digest is not None and header.previous != state.digest:
             what = f"names {header.previous or 'nothing'} as the object before it, and {state.key} is {state.digest}"
             self._anomalies.add(AnomalyKind.CHAIN, read.key, what)
@@ -279,7 +279,7 @@ class WalChecks:
         if self._is_dropped(index) or self._subject.is_unread(index):
             return False
         self._subject.refresh()
-        return not (self._is_dropped(index) or self._subject.let_go)
+        return not (self._is_dropped(index) or self._subject.pruned)
 
     def _is_dropped(self, index: int) -> bool:
         """Whether the newest snapshot begins after a log segment, so that its sealed segment may be gone."""
@@ -287,7 +287,7 @@ class WalChecks:
 
     def _against(self, entry: SnapshotEntry, what: str, *, is_named: bool = False) -> None:
         """Report a sealed segment that contradicts the WAL. It counts only if a snapshot or a ``final`` names it."""
-        if is_named or not self._subject.refute(entry, what):
+        if is_named or not self._subject.mark_contradicted(entry, what):
             self._anomalies.add(AnomalyKind.CONFLICT, entry.key, what)
 
     def _order(self, key: str, what: str, bound: object, actual: object) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from litelog.objects.layout import sealed_key, snapshot_key, wal_key
 from litelog.objects.position import Generation, Position, new_generation
-from litelog.retention.facts import Drop, GenerationFacts, ReplicaFacts, SealedRange, SnapshotFacts
+from litelog.retention.facts import GenerationFacts, ReplicaFacts, SealedRange, SnapshotFacts, SourceTrim
 from litelog.stores.replica_client import IndexedInfo, WalSegmentInfo
 
 SECOND = 1_000_000
@@ -61,9 +61,9 @@ class Model:
         self.now = 1_000_000 * HOUR
         self.latest_time = 0
         self.points: list[Point] = []
-        self.drops: list[Drop] = []
+        self.drops: list[SourceTrim] = []
         self.generations: list[ModelGeneration] = []
-        self.dropped: list[tuple[int, Drop]] = []
+        self.dropped: list[tuple[int, SourceTrim]] = []
         """All drops, with the number of the generation."""
         self.deleted: set[str] = set()
         self._begin(0, 0, 0)
@@ -106,7 +106,7 @@ class Model:
         made = self.current
         if made.floor < made.index - 1:
             made.floor += 1
-            self.drops.append(Drop(max(self.now, made.shipped), made.floor))
+            self.drops.append(SourceTrim(max(self.now, made.shipped), made.floor))
             self.dropped.append((len(self.generations) - 1, self.drops[-1]))
 
     def snapshot(self, first: int) -> None:

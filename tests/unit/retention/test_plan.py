@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from litelog.objects.layout import sealed_key, snapshot_key
 from litelog.objects.position import Position, generation, new_generation
-from litelog.retention.facts import Drop, GenerationFacts, ReplicaFacts, SealedRange, SnapshotFacts, Why
-from litelog.retention.plan import Cause, plan_retention
+from litelog.retention.facts import GenerationFacts, KeepReason, ReplicaFacts, SealedRange, SnapshotFacts, SourceTrim
+from litelog.retention.plan import PruneLimit, plan_retention
 from litelog.retention.policy import RetentionPolicy, note_drop
 from litelog.stores.replica_client import IndexedInfo, WalSegmentInfo
 from tests.sampling import examples
@@ -175,7 +175,7 @@ def wal(name: str, *indexes: int) -> tuple[WalSegmentInfo, ...]:
     return tuple(WalSegmentInfo(Position(generation(name), index, 0), 1) for index in indexes)
 
 
-def one(*snapshots: SnapshotFacts, drops: tuple[Drop, ...] = (), **changes: object) -> ReplicaFacts:
+def one(*snapshots: SnapshotFacts, drops: tuple[SourceTrim, ...] = (), **changes: object) -> ReplicaFacts:
     """A replica of one generation of ten log segments."""
     held = GenerationFacts(FIRST, snapshots, sealed(FIRST, 0, 10), wal(FIRST, 9, 10))
     return ReplicaFacts((held,), FIRST, drops, **changes)  # type: ignore[arg-type]
@@ -208,13 +208,13 @@ def test_what_the_source_dropped_goes_with_the_last_snapshot_that_names_it():
 
 def test_an_archive_that_was_trimmed_is_let_go_if_the_source_had_dropped_it_when_the_window_began():
     snapshots = snapshot(FIRST, 8, 2), snapshot(FIRST, 10, 1, 3)
-    assert gone(one(*snapshots, drops=(Drop(NOW - 23 * HOUR, 3),)), DAY) == []
+    assert gone(one(*snapshots, drops=(SourceTrim(NOW - 23 * HOUR, 3),)), DAY) == []
     let_go = ["snapshot 8", *(f"sealed segment {index}" for index in range(3))]
-    assert gone(one(*snapshots, drops=(Drop(NOW - 25 * HOUR, 3),)), DAY) == let_go
+    assert gone(one(*snapshots, drops=(SourceTrim(NOW - 25 * HOUR, 3),)), DAY) == let_go
     base = snapshot(FIRST, 2, 30)
-    assert gone(one(base, *snapshots, drops=(Drop(NOW - 23 * HOUR, 3),)), DAY) == []
-    assert gone(one(base, *snapshots, drops=(Drop(NOW - 25 * HOUR, 2), Drop(NOW - 2 * HOUR, 3))), DAY) == []
-    known = one(base, *snapshots, drops=(Drop(NOW - 25 * HOUR, 3),))
+    assert gone(one(base, *snapshots, drops=(SourceTrim(NOW - 23 * HOUR, 3),)), DAY) == []
+    assert gone(one(base, *snapshots, drops=(SourceTrim(NOW - 25 * HOUR, 2), SourceTrim(NOW - 2 * HOUR, 3))), DAY) == []
+    known = one(base, *snapshots, drops=(SourceTrim(NOW - 25 * HOUR, 3),))
     assert gone(known, DAY) == ["snapshot 2", *let_go]
 
 
@@ -229,10 +229,10 @@ def test_by_count_and_by_bytes_the_oldest_go():
 def test_what_is_beyond_the_bytes_and_stays_is_said():
     facts = one(snapshot(FIRST, 4, 90), snapshot(FIRST, 10, 20, 5))
     plan = plan_retention(facts, RetentionPolicy(max_bytes=100), NOW)
-    assert (plan.left, plan.beyond, plan.cause) == (512, 412, Cause.BYTES)
+    assert (plan.left, plan.beyond, plan.cause) == (512, 412, PruneLimit.BYTES)
     assert {why: (total.count, total.bytes) for why, total in plan.stays.items()} == {
-        Why.NEWEST: (6, 510),
-        Why.LAST: (2, 2),
+        KeepReason.NEWEST: (6, 510),
+        KeepReason.LAST: (2, 2),
     }
 
 
@@ -329,7 +329,7 @@ def test_while_a_snapshot_that_stays_cannot_be_read_no_sealed_segment_goes():
     unread = SnapshotFacts(FIRST, 6, 10, names=None)
     facts = one(snapshot(FIRST, 4, 90), snapshot(FIRST, 5, 30, 3), unread, snapshot(FIRST, 10, 20, 5))
     assert gone(facts, DAY) == ["snapshot 4"]
-    assert Why.UNKNOWN in plan_retention(facts, DAY, NOW).stays
+    assert KeepReason.UNKNOWN in plan_retention(facts, DAY, NOW).stays
     assert gone(facts, RetentionPolicy(max_age=10 * HOURS))[:4] == [
         "snapshot 4",
         "snapshot 5",
@@ -345,7 +345,7 @@ def test_what_other_isolated_owners_name_or_may_name_stays_and_nothing_else_for_
     names = replace(snapshot(SECOND_ONE, 9, 80), names=(SealedRange(FIRST, 1, 3), SealedRange(SECOND_ONE, 3, 9)))
     expected = [one for one in gone(facts, DAY) if one not in ("sealed segment 1", "sealed segment 2")]
     assert gone(replace(facts, others=(names,)), DAY) == expected
-    assert plan_retention(replace(facts, others=(names,)), DAY, NOW).stays[Why.OTHERS].count == 2
+    assert plan_retention(replace(facts, others=(names,)), DAY, NOW).stays[KeepReason.OTHERS].count == 2
     begins = SnapshotFacts(SECOND_ONE, 0, 0, names=None)
     assert gone(replace(facts, others=(begins,)), DAY) == [one for one in gone(facts, DAY) if "sealed" not in one]
     older = SnapshotFacts(new_generation(0, 9), 0, 0, names=None)
@@ -364,8 +364,8 @@ def test_a_clock_that_went_back_within_the_replica_makes_no_point_older():
 @pytest.mark.slow
 def test_drops_are_remembered_in_few_words_and_never_too_early():
     policy = RetentionPolicy(max_age=200 * HOURS)
-    drops: tuple[Drop, ...] = ()
-    every = [Drop(NOW + minute * 60 * SECOND, 1 + minute) for minute in range(30_000)]
+    drops: tuple[SourceTrim, ...] = ()
+    every = [SourceTrim(NOW + minute * 60 * SECOND, 1 + minute) for minute in range(30_000)]
     for drop in every:
         drops = note_drop(drops, drop, policy)
     assert len(drops) < 210
@@ -374,8 +374,8 @@ def test_drops_are_remembered_in_few_words_and_never_too_early():
     known = max(drop.first for drop in drops if drop.time <= start)
     true = max(drop.first for drop in every if drop.time <= start)
     assert true - 130 <= known <= true
-    assert note_drop(drops, Drop(0, 90_000), policy)[-1] == Drop(now, 90_000)  # the clock was set back
-    assert note_drop(drops, Drop(now + 1, 5), policy) == drops
+    assert note_drop(drops, SourceTrim(0, 90_000), policy)[-1] == SourceTrim(now, 90_000)  # the clock was set back
+    assert note_drop(drops, SourceTrim(now + 1, 5), policy) == drops
 
 
 @pytest.mark.slow
