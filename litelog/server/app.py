@@ -15,7 +15,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from litelog.errors import ConfigError
-from litelog.server.auth import BARE, Guard
+from litelog.server.auth import BARE, RequestGuard
 from litelog.server.health import find_unhealthy, find_unready
 from litelog.server.make_report import make_report
 from litelog.server.metrics import make_registry
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from litelog.replicator.barrier import Barrier
-    from litelog.server.daemon_view import Board, Daemon, StatusView
+    from litelog.server.daemon_view import Daemon, StatusCache, StatusView
     from litelog.server.heartbeat import Heartbeat
     from litelog.server.report import Reason, StatusReport
     from litelog.server.token_file import TokenFile
@@ -44,18 +44,18 @@ _NO_STORE = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
 class Handlers:
     """The handlers. ``status`` and similar ones run in threads, since they may briefly wait for the daemon."""
 
-    def __init__(self, daemon: Daemon, board: Board, heartbeat: Heartbeat | None) -> None:
-        self._board = board
+    def __init__(self, daemon: Daemon, status_cache: StatusCache, heartbeat: Heartbeat | None) -> None:
+        self._status_cache = status_cache
         self._heartbeat = heartbeat
         self._barriers = Barriers(daemon)
-        self._registry = make_registry(board, heartbeat)
+        self._registry = make_registry(status_cache, heartbeat)
 
     def index(self, request: Request) -> Response:
         """The page."""
         query = request.query_params
         wanted = query.get("q", "")
-        snapshot = self._board.read()
-        states = judge(snapshot.statuses, find_unready(snapshot, self._board.rules))
+        snapshot = self._status_cache.read()
+        states = judge(snapshot.statuses, find_unready(snapshot, self._status_cache.rules))
         choice = choose(states, wanted, read_first(query.get("from", "")))
         report = self._report(snapshot, history=False, logs=choice.logs)
         histories = read_histories(snapshot, choice.logs)
@@ -65,7 +65,7 @@ class Handlers:
         """The report."""
         history = request.query_params.get("history", "0") not in ("", "0")
         log = request.query_params.get("log")
-        snapshot = self._board.read()
+        snapshot = self._status_cache.read()
         report = self._report(snapshot, history=history, logs=None if log is None else (log,))
         if log is not None and snapshot.opened and not report.logs and not report.not_replicated:
             return _error(404, f"{log}: is not replicated here")
@@ -81,11 +81,11 @@ class Handlers:
 
     def healthz(self, request: Request) -> Response:
         """Whether all is safe."""
-        return _verdict(request, find_unhealthy(self._board.read(), self._board.rules))
+        return _verdict(request, find_unhealthy(self._status_cache.read(), self._status_cache.rules))
 
     def readyz(self, request: Request) -> Response:
         """Whether all is safe, and has been synced."""
-        return _verdict(request, find_unready(self._board.read(), self._board.rules))
+        return _verdict(request, find_unready(self._status_cache.read(), self._status_cache.rules))
 
     async def sync(self, request: Request) -> Response:
         """Wait until the current data of the logs is durable."""
@@ -103,7 +103,7 @@ class Handlers:
             return _error(503, "too many wait already", {"retry-after": "1"})
         except ConfigError as error:
             return _error(404, str(error))
-        self._board.expire()
+        self._status_cache.expire()
         report = SyncReport(
             reached=barrier.reached,
             replicas=barrier.replicas,
@@ -117,19 +117,19 @@ class Handlers:
 
     def _report(self, snapshot: StatusView, *, history: bool, logs: Container[str] | None) -> StatusReport:
         beats = self._heartbeat.report() if self._heartbeat is not None else None
-        return make_report(self._board, snapshot, heartbeat=beats, history=history, logs=logs)
+        return make_report(self._status_cache, snapshot, heartbeat=beats, history=history, logs=logs)
 
 
 def make_app(
     daemon: Daemon,
-    board: Board,
+    status_cache: StatusCache,
     *,
     heartbeat: Heartbeat | None = None,
     token: TokenFile | None = None,
     hosts: Iterable[str] | None = (),
 ) -> Starlette:
-    """The application. ``hosts``: as ``Guard`` takes them."""
-    handlers = Handlers(daemon, board, heartbeat)
+    """The application. ``hosts``: as ``RequestGuard`` takes them."""
+    handlers = Handlers(daemon, status_cache, heartbeat)
     routes = [
         Route("/", handlers.index),
         Route("/status", handlers.status),
@@ -138,7 +138,7 @@ def make_app(
         Route("/readyz", handlers.readyz),
         Route("/sync", handlers.sync, methods=["POST"]),
     ]
-    return Starlette(routes=routes, middleware=[Middleware(Guard, token=token, hosts=hosts)])
+    return Starlette(routes=routes, middleware=[Middleware(RequestGuard, token=token, hosts=hosts)])
 
 
 def _read_versions(accept: str) -> Iterator[str]:

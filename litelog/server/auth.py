@@ -44,7 +44,7 @@ _PORTS = {"http": ":80", "https": ":443"}
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::[0-9]{1,5})?")
 
 
-class Guard:
+class RequestGuard:
     """ASGI middleware that refuses requests before any handler sees them."""
 
     def __init__(self, app: ASGIApp, token: TokenFile | None, hosts: Iterable[str] | None) -> None:

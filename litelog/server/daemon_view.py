@@ -50,10 +50,10 @@ class StatusView:
     not_replicated: Sequence[NotReplicated] = ()
 
 
-class Board:
+class StatusCache:
     """Keeps the daemon's latest status. ``read`` works from any thread, and does not hang if the daemon does."""
 
-    def __init__(self, daemon: Daemon, rules: Rules, clock: Clock) -> None:
+    def __init__(self, daemon: Daemon, rules: HealthThresholds, clock: Clock) -> None:
         self.rules = rules
         self.clock = clock
         self.started = clock.now()
@@ -181,7 +181,7 @@ class Daemon(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class HealthThresholds:
     """Thresholds for trusting a daemon."""
 
     max_lag: float

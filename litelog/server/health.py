@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from litelog.replicator.status import NotReplicated, ReplicaStatus
-    from litelog.server.daemon_view import Rules, StatusView
+    from litelog.server.daemon_view import HealthThresholds, StatusView
 
 NOT_REPLICATED = "not_replicated"
 """Kind of a reason: a configured log cannot be opened, or a folder of logs cannot be read."""
@@ -26,14 +26,14 @@ STOPPED = {
 """Phases in which shipping has ended, with the reason's kind and text."""
 
 
-def find_unhealthy(snapshot: StatusView, rules: Rules) -> list[Reason]:
+def find_unhealthy(snapshot: StatusView, rules: HealthThresholds) -> list[Reason]:
     """Why the daemon's promises may not hold; empty if it is healthy."""
     lacking = (each for each in snapshot.not_replicated if snapshot.now - each.since > rules.max_lag)
     failing = (reason for each in snapshot.statuses for reason in _of(each, rules.max_lag))
     return [*_stalls(snapshot, rules), *map(_lacks, lacking), *failing]
 
 
-def find_unready(snapshot: StatusView, rules: Rules) -> list[Reason]:
+def find_unready(snapshot: StatusView, rules: HealthThresholds) -> list[Reason]:
     """Why it is not ready: it is unhealthy, a replica has had no first sync, or a log has no replica."""
     reasons = find_unhealthy(snapshot, rules)
     reasons += [_lacks(each) for each in snapshot.not_replicated if snapshot.now - each.since <= rules.max_lag]
@@ -44,7 +44,7 @@ def find_unready(snapshot: StatusView, rules: Rules) -> list[Reason]:
     return reasons
 
 
-def _stalls(snapshot: StatusView, rules: Rules) -> Iterator[Reason]:
+def _stalls(snapshot: StatusView, rules: HealthThresholds) -> Iterator[Reason]:
     ages = (
         ("loop_stopped", snapshot.last_turn, "the main loop has taken no turn for"),
         ("status_stalled", snapshot.taken, "the daemon has not told its status for"),

@@ -16,7 +16,7 @@ from litelog.server.report import HeartbeatReport
 from litelog.stores.registry import redact
 
 if TYPE_CHECKING:
-    from litelog.server.daemon_view import Board
+    from litelog.server.daemon_view import StatusCache
 
 TIMEOUT_SECONDS = 10.0
 """Seconds for the connection, and for each part of the answer."""
@@ -32,9 +32,9 @@ class Heartbeat:
     It is ready if every replica has been synced, none lags more than max-lag, and none has stopped.
     """
 
-    def __init__(self, board: Board, url: str, interval: float) -> None:
+    def __init__(self, status_cache: StatusCache, url: str, interval: float) -> None:
         """``url``: http or https. It may be secret, so only its host is shown. ``interval``: seconds."""
-        self._board = board
+        self._status_cache = status_cache
         self._url = url
         self._interval = interval
         self._stopped = threading.Event()
@@ -64,7 +64,7 @@ class Heartbeat:
     def _run(self) -> None:
         while not self._stopped.is_set():
             try:
-                is_ready = not find_unready(self._board.read(), self._board.rules)
+                is_ready = not find_unready(self._status_cache.read(), self._status_cache.rules)
                 if is_ready:
                     self._call()
             except Exception as error:  # noqa: BLE001 - a bug stops one call, not the thread
@@ -86,7 +86,7 @@ class Heartbeat:
             self._tell_failure(error)
             return
         self._succeeded += 1
-        self._last_success = self._board.clock.now()
+        self._last_success = self._status_cache.clock.now()
         if self._failing:
             self._failing = False
             _logger.info("heartbeat: answered again", extra=fields("heartbeat-answered"))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterable
 
     from litelog.replicator.status import ReplicaStatus
-    from litelog.server.daemon_view import Board, StatusView
+    from litelog.server.daemon_view import StatusCache, StatusView
     from litelog.server.report import HeartbeatReport
     from litelog.shipping.counters import ReplicaCounters
 
@@ -31,7 +31,7 @@ _BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def make_report(
-    board: Board,
+    status_cache: StatusCache,
     snapshot: StatusView,
     *,
     heartbeat: HeartbeatReport | None = None,
@@ -39,16 +39,16 @@ def make_report(
     logs: Container[str] | None = None,
 ) -> StatusReport:
     """The document. ``history``: include the lag of the last hour. ``logs``: only these logs, by folder."""
-    unready = find_unready(snapshot, board.rules)
+    unready = find_unready(snapshot, status_cache.rules)
     return StatusReport(
         source="daemon",
         litelog=installed_version(),
         time=spell_time(snapshot.time),
-        started=spell_time(board.started),
-        healthy=not find_unhealthy(snapshot, board.rules),
+        started=spell_time(status_cache.started),
+        healthy=not find_unhealthy(snapshot, status_cache.rules),
         ready=not unready,
         reasons=unready,
-        max_lag_seconds=board.rules.max_lag,
+        max_lag_seconds=status_cache.rules.max_lag,
         last_turn_seconds=_age(snapshot, snapshot.last_turn),
         measured_seconds=_age(snapshot, snapshot.measured),
         heartbeat=heartbeat,

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
     from litelog.replicator.status import ReplicaStatus
-    from litelog.server.daemon_view import Board, StatusView
+    from litelog.server.daemon_view import StatusCache, StatusView
     from litelog.server.heartbeat import Heartbeat
     from litelog.shipping.counters import ReplicaCounters
 
@@ -290,12 +290,12 @@ SPECS: tuple[MetricSpec, ...] = (
 class DaemonCollector(Collector):
     """Reads the daemon on each scrape."""
 
-    def __init__(self, board: Board, heartbeat: Heartbeat | None) -> None:
-        self._board = board
+    def __init__(self, status_cache: StatusCache, heartbeat: Heartbeat | None) -> None:
+        self._status_cache = status_cache
         self._heartbeat = heartbeat
 
     def collect(self) -> Iterator[Metric]:
-        snapshot = self._board.read()
+        snapshot = self._status_cache.read()
         statuses = snapshot.statuses
         for metric in OF_REPLICA:
             family = _family(metric.spec)
@@ -308,7 +308,7 @@ class DaemonCollector(Collector):
         yield from self._of_process(snapshot)
 
     def _of_process(self, snapshot: StatusView) -> Iterator[Metric]:
-        rules = self._board.rules
+        rules = self._status_cache.rules
         frozen = {each.log for each in snapshot.statuses if each.phase == Phase.FROZEN.value}
         values = {
             HEALTHY: not find_unhealthy(snapshot, rules),
@@ -335,10 +335,10 @@ class DaemonCollector(Collector):
         yield build
 
 
-def make_registry(board: Board, heartbeat: Heartbeat | None) -> CollectorRegistry:
+def make_registry(status_cache: StatusCache, heartbeat: Heartbeat | None) -> CollectorRegistry:
     """All metrics of this process, without those that other code registers."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(DaemonCollector(board, heartbeat))
+    registry.register(DaemonCollector(status_cache, heartbeat))
     ProcessCollector(registry=registry)
     return registry
 

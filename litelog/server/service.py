@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 from litelog.config.serving import DEFAULT_ADDR, OFF
 from litelog.errors import ConfigError
 from litelog.events import fields
-from litelog.server.daemon_view import Board, Rules
+from litelog.server.daemon_view import HealthThresholds, StatusCache
 from litelog.server.heartbeat import Heartbeat
 from litelog.server.listener import Address, ListenError, listen
 from litelog.server.token_file import TokenFile
@@ -88,9 +88,9 @@ class Service:
     def __init__(self, daemon: Daemon, settings: ServiceSettings) -> None:
         self._daemon = daemon
         self._settings = settings
-        self._board = Board(daemon, Rules(settings.max_lag), SystemClock())
+        self._status_cache = StatusCache(daemon, HealthThresholds(settings.max_lag), SystemClock())
         self._heartbeat = (
-            Heartbeat(self._board, settings.heartbeat_url, settings.heartbeat_interval)
+            Heartbeat(self._status_cache, settings.heartbeat_url, settings.heartbeat_interval)
             if settings.heartbeat_url is not None
             else None
         )
@@ -109,7 +109,7 @@ class Service:
 
     def __enter__(self) -> Self:
         if self._listener is not None or self._heartbeat is not None:
-            self._board.start()
+            self._status_cache.start()
         if self._heartbeat is not None:
             self._heartbeat.start()
         if self._listener is not None:
@@ -127,7 +127,7 @@ class Service:
             self._server.end()
         if self._thread.is_alive():
             self._thread.join(STOP_SECONDS)
-        self._board.stop()
+        self._status_cache.stop()
         self._release()
 
     def _open(self) -> tuple[Address | None, socket.socket | None]:
@@ -167,7 +167,7 @@ class Service:
         assert self._address is not None
         assert self._listener is not None
         hosts = None if self._address.path is not None else (self._address.host, *self._settings.allowed_hosts)
-        app = make_app(self._daemon, self._board, heartbeat=self._heartbeat, token=self._token, hosts=hosts)
+        app = make_app(self._daemon, self._status_cache, heartbeat=self._heartbeat, token=self._token, hosts=hosts)
         config = uvicorn.Config(
             app,
             http=patient_for(self._settings.request_seconds),

@@ -36,7 +36,7 @@ from litelog.reading.latest import find_latest
 from litelog.reading.sealed_reader import open_sealed
 from litelog.shipping.claiming import LostRaceError, close_below, create_claim, require_fencing
 from litelog.shipping.sealer import read_segment
-from litelog.spark.sink.segments import Carrier
+from litelog.spark.sink.segments import StagingGeneration
 from litelog.stores.object_store import ObjectReplicaClient
 from litelog.stores.registry import local_folder, open_store
 from litelog.stores.retrying_store import RetryingStore
@@ -87,7 +87,7 @@ class WritePlan:
     """The claim of the generation that holds what tasks write."""
     predecessor: Claim | None
     """The claim of the generation to continue; None if the log begins here."""
-    carrier: Carrier
+    staging: StagingGeneration
     next: int
     """The first sequence to write."""
     starts: tuple[int, ...] = field(default=())
@@ -136,8 +136,8 @@ def plan_write(options: WriteOptions, clock: Clock, *, overwrite: bool) -> Write
         following, commit_epoch = (0, 0) if continued is None else find_end(client, continued)
     finally:
         client.close()
-    carrier = Carrier(log, owner, claim.generation, commit_epoch, clock.now())
-    return WritePlan(options, claim, continued, carrier, following, _starts(following, options.partition_records))
+    staging = StagingGeneration(log, owner, claim.generation, commit_epoch, clock.now())
+    return WritePlan(options, claim, continued, staging, following, _starts(following, options.partition_records))
 
 
 def _require_no_log(url: str) -> None:

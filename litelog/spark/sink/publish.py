@@ -30,7 +30,7 @@ from litelog.reading.sealed_reader import open_sealed
 from litelog.shipping.claiming import close_below
 from litelog.shipping.sealer import WalBytes, list_index, read_sealed_footer, read_segment
 from litelog.spark.sink.plan import NothingToOverwriteError, OvertakenError, claim_first
-from litelog.spark.sink.segments import Carrier, put_sealed, renumbered
+from litelog.spark.sink.segments import StagingGeneration, put_sealed, renumbered
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -72,9 +72,9 @@ def publish(
     generation_before = generation(plan.claim.generation)
     first_index, older_count = _shape(client, plan)
     claim = Claim(
-        log=plan.carrier.log,
+        log=plan.staging.log,
         format=LitelogFormat.name,
-        owner=plan.carrier.owner,
+        owner=plan.staging.owner,
         host=plan.claim.host,
         generation=new_generation(plan.claim.epoch + 1, SystemRandom().getrandbits(32)),
         first=first_index + len(entries),
@@ -86,9 +86,9 @@ def publish(
     claim_first(client, claim)
     names = [name for name in client.claims() if name.epoch < claim.epoch]
     tip = close_below(client, claim, newest_claims(client, names), clock)[plan.claim.generation]
-    carrier = replace(plan.carrier, generation=claim.generation)
-    older = _older_entries(client, plan, carrier, clock) if older_count else []
-    numbered, moved = _number(client, plan, carrier, entries, first_index, clock)
+    staging = replace(plan.staging, generation=claim.generation)
+    older = _older_entries(client, plan, staging, clock) if older_count else []
+    numbered, moved = _number(client, plan, staging, entries, first_index, clock)
     made = Snapshot(
         log=claim.log,
         format=claim.format,
@@ -153,7 +153,7 @@ def _clean(client: ReplicaClient, plan: WritePlan, named: set[tuple[str, int]]) 
 def _number(
     client: ReplicaClient,
     plan: WritePlan,
-    carrier: Carrier,
+    staging: StagingGeneration,
     entries: Sequence[SnapshotEntry],
     index: int,
     clock: Clock,
@@ -165,7 +165,7 @@ def _number(
         if entry.first == first:
             return replace(entry, index=number)
         data = renumbered(entry.file, _read_whole(client, entry), first)
-        return put_sealed(client, carrier, number, segment_name(first), data, clock)
+        return put_sealed(client, staging, number, segment_name(first), data, clock)
 
     places, following = [], plan.next
     for number, entry in enumerate(entries, index):
@@ -173,7 +173,7 @@ def _number(
         following += entry.records
     with ThreadPoolExecutor(PARALLELISM, "number") as pool:
         settled = list(pool.map(settle, places))
-    return settled, sum(entry.generation == carrier.generation for entry in settled)
+    return settled, sum(entry.generation == staging.generation for entry in settled)
 
 
 def _read_whole(client: ReplicaClient, entry: SnapshotEntry) -> bytes:
@@ -193,7 +193,9 @@ def _read_whole(client: ReplicaClient, entry: SnapshotEntry) -> bytes:
 # --- the log before the write
 
 
-def _older_entries(client: ReplicaClient, plan: WritePlan, carrier: Carrier, clock: Clock) -> list[SnapshotEntry]:
+def _older_entries(
+    client: ReplicaClient, plan: WritePlan, staging: StagingGeneration, clock: Clock
+) -> list[SnapshotEntry]:
     """An entry for each log segment of the generation to continue. Seals those that are in WAL segments."""
     assert plan.predecessor is not None
     name = generation(plan.predecessor.generation)
@@ -202,7 +204,7 @@ def _older_entries(client: ReplicaClient, plan: WritePlan, carrier: Carrier, clo
         raise pieces.gap
     entries = list(pieces.base.entries)
     for index, _ in groupby(info.position.index for info in pieces.wal):
-        entry = _seal_shipped(client, plan.predecessor, carrier, index, entries[-1].next if entries else None, clock)
+        entry = _seal_shipped(client, plan.predecessor, staging, index, entries[-1].next if entries else None, clock)
         if entry is not None:
             entries.append(entry)
     if entries and entries[0].index + len(entries) - 1 != entries[-1].index:
@@ -211,7 +213,7 @@ def _older_entries(client: ReplicaClient, plan: WritePlan, carrier: Carrier, clo
 
 
 def _seal_shipped(
-    client: ReplicaClient, claim: Claim, carrier: Carrier, index: int, follows: int | None, clock: Clock
+    client: ReplicaClient, claim: Claim, staging: StagingGeneration, index: int, follows: int | None, clock: Clock
 ) -> SnapshotEntry | None:
     """The entry of a log segment that was shipped as WAL segments; None if there is only the terminal."""
     name = generation(claim.generation)
@@ -227,10 +229,10 @@ def _seal_shipped(
         return make_entry(footer, size)
     grown = [header for header in shipped if header.length]
     segment = FinishedSegment(
-        log=carrier.log,
+        log=staging.log,
         format=claim.format,
-        generation=carrier.generation,
-        owner=carrier.owner,
+        generation=staging.generation,
+        owner=staging.owner,
         index=index,
         file=last.file,
         length=last.end,
@@ -242,5 +244,5 @@ def _seal_shipped(
     )
     sealing = Sealing(segment, WalBytes(client, name, index).read, LitelogFormat())
     with suppress(ExistsError):
-        client.write_sealed_segment(generation(carrier.generation), index, sealing)
+        client.write_sealed_segment(generation(staging.generation), index, sealing)
     return make_entry(sealing.footer, sealing.size)

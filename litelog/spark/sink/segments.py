@@ -32,7 +32,7 @@ SEGMENTS_OF_TASK = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Carrier:
+class StagingGeneration:
     """The generation that holds what tasks write until a later one names it, and values common to all log segments."""
 
     log: str
@@ -48,11 +48,17 @@ class SegmentWriter:
     """Writes the records of one attempt of a task. Uses memory for one log segment and one commit."""
 
     def __init__(
-        self, client: ReplicaClient, carrier: Carrier, first: int, attempt: int, segment_bytes: int, executor: Executor
+        self,
+        client: ReplicaClient,
+        staging: StagingGeneration,
+        first: int,
+        attempt: int,
+        segment_bytes: int,
+        executor: Executor,
     ) -> None:
         """``first``: sequence of the first record. ``attempt``: a number unique among all attempts of all tasks."""
         self._client = client
-        self._carrier = carrier
+        self._staging = staging
         self._next = first
         self._index = attempt * SEGMENTS_OF_TASK
         self._segment_bytes = segment_bytes
@@ -67,7 +73,7 @@ class SegmentWriter:
         started = self._next
         for batch in batches:
             for commit, records in encode_batch(
-                batch, self._next, self._carrier.epoch, self._carrier.time, min(COMMIT_BYTES, self._segment_bytes)
+                batch, self._next, self._staging.epoch, self._staging.time, min(COMMIT_BYTES, self._segment_bytes)
             ):
                 if self._held and len(self._held) + len(commit) > self._segment_bytes:
                     self._seal(clock)
@@ -81,11 +87,11 @@ class SegmentWriter:
 
     def _begin(self) -> None:
         self._held_first = self._next
-        self._held += SegmentHeader(UUID(self._carrier.log), self._next, self._carrier.time).encode()
+        self._held += SegmentHeader(UUID(self._staging.log), self._next, self._staging.time).encode()
 
     def _seal(self, clock: Clock) -> None:
         file = segment_name(self._held_first)
-        entry = put_sealed(self._client, self._carrier, self._index, file, bytes(self._held), clock, self._executor)
+        entry = put_sealed(self._client, self._staging, self._index, file, bytes(self._held), clock, self._executor)
         self.entries.append(entry)
         self._index += 1
         self._held = bytearray()
@@ -93,7 +99,7 @@ class SegmentWriter:
 
 def put_sealed(
     client: ReplicaClient,
-    carrier: Carrier,
+    staging: StagingGeneration,
     index: int,
     file: str,
     data: bytes,
@@ -107,10 +113,10 @@ def put_sealed(
     """
     held = memoryview(data)
     segment = FinishedSegment(
-        log=carrier.log,
+        log=staging.log,
         format=LitelogFormat.name,
-        generation=carrier.generation,
-        owner=carrier.owner,
+        generation=staging.generation,
+        owner=staging.owner,
         index=index,
         file=file,
         length=len(data),
@@ -124,7 +130,7 @@ def put_sealed(
 
     sealing = Sealing(segment, read, LitelogFormat(), executor)
     try:
-        client.write_sealed_segment(generation(carrier.generation), index, sealing)
+        client.write_sealed_segment(generation(staging.generation), index, sealing)
     except ExistsError:
         for _ in sealing:
             pass

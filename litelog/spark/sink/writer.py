@@ -56,7 +56,7 @@ class LitelogWriter(DataSourceArrowWriter):
         try:
             with ThreadPoolExecutor(THREADS, "seal") as executor:
                 first, size = plan.first_of(partition), plan.options.segment_bytes
-                writer = SegmentWriter(client, plan.carrier, first, attempt, size, executor)
+                writer = SegmentWriter(client, plan.staging, first, attempt, size, executor)
                 records = writer.write(iterator, SystemClock())
         finally:
             client.close()

@@ -20,7 +20,7 @@ from litelog.errors import ConfigError
 from litelog.replicator.barrier import Barrier
 from litelog.replicator.status import NotReplicated, ReplicaStatus
 from litelog.server.app import make_app
-from litelog.server.daemon_view import Board, Rules
+from litelog.server.daemon_view import HealthThresholds, StatusCache
 from litelog.server.token_file import TokenFile
 from litelog.system.clock import SystemClock
 from tests.builders.server_builder import TOKEN
@@ -59,7 +59,7 @@ class Asker:
     """Asks an application without a network, so that what no HTTP parser lets through is tried, too."""
 
     def __init__(self, token: TokenFile | None = None) -> None:
-        self._board = Board(Calm(), Rules(60.0), SystemClock())
+        self._board = StatusCache(Calm(), HealthThresholds(60.0), SystemClock())
         self._board.start()
         self._app = make_app(Calm(), self._board, token=token)
         self._loop = asyncio.new_event_loop()
@@ -309,18 +309,18 @@ def test_the_threads_that_feed_the_status_outlive_a_bug_and_report_it(
     monkeypatch.setattr("litelog.server.daemon_view.RETRY_SECONDS", 0.001)
     monkeypatch.setattr("litelog.server.daemon_view.MEASURE_SECONDS", 0.001)
     daemon = Broken()
-    board = Board(daemon, Rules(60.0), SystemClock())
-    board.start()
+    status_cache = StatusCache(daemon, HealthThresholds(60.0), SystemClock())
+    status_cache.start()
     try:
         for _ in range(3):
-            board.read(fresh=0.0, patience=0.001)
+            status_cache.read(fresh=0.0, patience=0.001)
             assert daemon.asked.acquire(timeout=WAIT_SECONDS)
             assert daemon.measured.acquire(timeout=WAIT_SECONDS)
-        assert board.read(fresh=0.0, patience=0.001).statuses == ()
+        assert status_cache.read(fresh=0.0, patience=0.001).statuses == ()
         daemon.broken = False
-        assert board.read(fresh=0.0, patience=30).statuses == [IDLE]
+        assert status_cache.read(fresh=0.0, patience=30).statuses == [IDLE]
     finally:
-        board.stop()
+        status_cache.stop()
     said = [record for record in caplog.records if getattr(record, "event", "") == "status-failed"]
     assert sorted(record.getMessage() for record in said) == [
         "the daemon's measure cannot be had: another bug; it is tried again each 0.001 s",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from litelog.replicator.status import NotReplicated, ReplicaStatus
-from litelog.server.daemon_view import Board, Rules
+from litelog.server.daemon_view import HealthThresholds, StatusCache
 from litelog.server.health import find_unhealthy, find_unready
 from litelog.system.clock import SystemClock
 from tests.waiting import WAIT_SECONDS
@@ -66,59 +66,61 @@ def daemon() -> Iterator[Stuck]:
 
 
 @pytest.fixture
-def board(daemon: Stuck) -> Iterator[Board]:
-    made = Board(daemon, Rules(max_lag=60.0, loop_seconds=2.5), SystemClock())
+def status_cache(daemon: Stuck) -> Iterator[StatusCache]:
+    made = StatusCache(daemon, HealthThresholds(max_lag=60.0, loop_seconds=2.5), SystemClock())
     made.start()
     yield made
     made.stop()
 
 
-def wait_for(board: Board, kinds: list[str]) -> None:
+def wait_for(status_cache: StatusCache, kinds: list[str]) -> None:
     deadline = time.monotonic() + WAIT_SECONDS
-    while (found := [each.kind for each in find_unhealthy(board.read(patience=0.1), board.rules)]) != kinds:
+    while (
+        found := [each.kind for each in find_unhealthy(status_cache.read(patience=0.1), status_cache.rules)]
+    ) != kinds:
         assert time.monotonic() < deadline, found
         time.sleep(0.02)
 
 
-def test_a_main_loop_that_turns_no_more_is_told_and_so_is_its_return(board: Board, daemon: Stuck) -> None:
-    wait_for(board, [])
+def test_a_main_loop_that_turns_no_more_is_told_and_so_is_its_return(status_cache: StatusCache, daemon: Stuck) -> None:
+    wait_for(status_cache, [])
     daemon.turning = False
-    wait_for(board, ["loop_stopped"])
+    wait_for(status_cache, ["loop_stopped"])
     daemon.turning = True
-    wait_for(board, [])
+    wait_for(status_cache, [])
 
 
-def test_a_daemon_that_does_not_answer_holds_up_nobody_and_is_told(board: Board, daemon: Stuck) -> None:
-    wait_for(board, [])
+def test_a_daemon_that_does_not_answer_holds_up_nobody_and_is_told(status_cache: StatusCache, daemon: Stuck) -> None:
+    wait_for(status_cache, [])
     daemon.answers.clear()
-    wait_for(board, ["status_stalled"])
-    assert list(board.read(patience=0.1).statuses) == [IDLE]  # as it was
+    wait_for(status_cache, ["status_stalled"])
+    assert list(status_cache.read(patience=0.1).statuses) == [IDLE]  # as it was
     daemon.answers.set()
-    wait_for(board, [])
+    wait_for(status_cache, [])
 
 
-def test_folders_that_hang_are_told_while_all_else_is_answered(board: Board, daemon: Stuck) -> None:
-    wait_for(board, [])
+def test_folders_that_hang_are_told_while_all_else_is_answered(status_cache: StatusCache, daemon: Stuck) -> None:
+    wait_for(status_cache, [])
     daemon.measures.clear()
-    wait_for(board, ["measuring_stalled"])
-    assert board.read().statuses
+    wait_for(status_cache, ["measuring_stalled"])
+    assert status_cache.read().statuses
     daemon.measures.set()
-    wait_for(board, [])
+    wait_for(status_cache, [])
 
 
-def test_however_many_ask_the_daemon_is_asked_now_and_then(board: Board, daemon: Stuck) -> None:
-    board.read()
+def test_however_many_ask_the_daemon_is_asked_now_and_then(status_cache: StatusCache, daemon: Stuck) -> None:
+    status_cache.read()
     before = daemon.asked
     for _ in range(1000):
-        board.read(fresh=WAIT_SECONDS)
+        status_cache.read(fresh=WAIT_SECONDS)
     assert daemon.asked == before
-    board.expire()
-    board.read(fresh=WAIT_SECONDS)
+    status_cache.expire()
+    status_cache.read(fresh=WAIT_SECONDS)
     assert daemon.asked == before + 1
 
 
-def test_before_anything_is_open_it_is_not_ready(board: Board, daemon: Stuck) -> None:
+def test_before_anything_is_open_it_is_not_ready(status_cache: StatusCache, daemon: Stuck) -> None:
     daemon.answers.clear()
-    snapshot = board.read(patience=0.1)
-    assert [each.kind for each in find_unready(snapshot, board.rules)] == ["not_synced"]
-    assert find_unhealthy(snapshot, board.rules) == []
+    snapshot = status_cache.read(patience=0.1)
+    assert [each.kind for each in find_unready(snapshot, status_cache.rules)] == ["not_synced"]
+    assert find_unhealthy(snapshot, status_cache.rules) == []

@@ -17,7 +17,7 @@ from litelog.shipping.claiming import close_below
 from litelog.spark.sink.options import parse_write_options
 from litelog.spark.sink.plan import OvertakenError, WritePlan
 from litelog.spark.sink.publish import publish
-from litelog.spark.sink.segments import Carrier
+from litelog.spark.sink.segments import StagingGeneration
 from litelog.stores.object_store import ObjectReplicaClient
 from tests.builders.manual_clock import ManualClock
 from tests.builders.replica_builder import LOG, GenerationBuilder, ReplicaBuilder, make_log
@@ -58,7 +58,7 @@ def written(builder: ReplicaBuilder) -> tuple[WritePlan, list[list[SnapshotEntry
     claim = replace(builder.claim(), owner=spark_owner(LOG))
     carrying = builder.add(claim, start=False)
     entries = [carrying.seal_unshipped(index, segment) for index, segment in enumerate(SEGMENTS)]
-    carrier = Carrier(LOG, claim.owner, claim.generation, 0, claim.time)
+    carrier = StagingGeneration(LOG, claim.owner, claim.generation, 0, claim.time)
     options = parse_write_options({"path": "memory://built"})
     return WritePlan(options, claim, None, carrier, 0), [entries]
 
