@@ -39,7 +39,7 @@ def open_store(url: str, options: Mapping[str, object]) -> MemoryStore:
 class MemoryStore:
     """An ObjectStore in memory. If it is created directly, without ``open_store``, no other caller can open it."""
 
-    fences = True
+    enforces_create_only = True
 
     def __init__(self, name: str = "") -> None:
         self.url = f"memory://{quote(name)}"

@@ -19,7 +19,7 @@ from litelog.log.source_position import LEAST_CHECKED_BYTES
 
 if TYPE_CHECKING:
     from litelog.formats import LogFormat
-    from litelog.log.sequence_base import Numbering
+    from litelog.log.sequence_base import SequenceBase
     from litelog.log.source import OpenSegment, SegmentFolder
 
 PIECE_BYTES = 1 << 20
@@ -96,7 +96,7 @@ class LogCursor:
     """Moves forward only. One thread at a time. An open log segment stays readable even if its file is deleted."""
 
     def __init__(
-        self, folder: str, log_format: LogFormat, names: SegmentFolder, numbering: Numbering | None = None
+        self, folder: str, log_format: LogFormat, names: SegmentFolder, numbering: SequenceBase | None = None
     ) -> None:
         """``numbering``: numbers the records if they do not carry their numbers."""
         self._folder = folder

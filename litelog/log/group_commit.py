@@ -154,7 +154,7 @@ class GroupCommit:
         if self._poison is not None:
             raise self._tell()
 
-    def require_told(self) -> None:
+    def require_acknowledged(self) -> None:
         """Raise PoisonedError if a write or sync failed and no caller has seen it: a future may never be read."""
         if not self._told:
             self.require_sound()

@@ -15,7 +15,7 @@ from litelog.formats.raw import RawFormat
 from litelog.log.cursor import LARGE_PIECE_BYTES, PIECE_BYTES, LogCursor
 from litelog.log.replica_registry import default_state_dir, log_state_folder
 from litelog.log.seek import Seeker, StartPlace
-from litelog.log.sequence_base import Numbering
+from litelog.log.sequence_base import SequenceBase
 from litelog.log.source import SegmentFolder
 from litelog.system.clock import SystemClock
 from litelog.system.inotify import Watcher
@@ -100,7 +100,7 @@ class LogReader:
         self._watcher, self._own_watcher = watcher, watcher is None
         self._names = SegmentFolder(folder, self._format, SystemClock())
         state_folder = log_state_folder(state_dir or default_state_dir(), folder)
-        self._numbering = Numbering(folder, self._format, self._names, state_folder)
+        self._numbering = SequenceBase(folder, self._format, self._names, state_folder)
         self._cursor = LogCursor(folder, self._format, self._names, self._numbering)
         self._seeker = Seeker(folder, self._format, self._names, self._numbering)
         self._piece_bytes = PIECE_BYTES

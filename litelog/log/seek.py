@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from litelog.formats import Commit, LogFormat
     from litelog.log.cursor import DecodedCommits
-    from litelog.log.sequence_base import Numbering
+    from litelog.log.sequence_base import SequenceBase
     from litelog.log.source import OpenSegment, SegmentFolder
     from litelog.log.sparse_index import IndexEntry
 
@@ -42,7 +42,7 @@ class Seeker:
     look again.
     """
 
-    def __init__(self, folder: str, log_format: LogFormat, names: SegmentFolder, numbering: Numbering) -> None:
+    def __init__(self, folder: str, log_format: LogFormat, names: SegmentFolder, numbering: SequenceBase) -> None:
         """``numbering``: numbers the records if they do not carry their numbers."""
         self._folder = folder
         self._format = log_format

@@ -36,7 +36,7 @@ def tombstone_folder(log_format: LogFormat, folder: str, state_folder: str) -> s
     return folder if log_format.has_log_id else state_folder
 
 
-class Numbering:
+class SequenceBase:
     """Numbers the records of one log, in a format whose commits carry no numbers."""
 
     def __init__(self, folder: str, log_format: LogFormat, names: SegmentFolder, state_folder: str) -> None:
@@ -97,12 +97,12 @@ class Numbering:
         return expect.sequence or 0
 
 
-def describe_beginning(segment: OpenSegment, first: int | None, *, known_again: bool) -> Tombstone:
+def describe_beginning(segment: OpenSegment, first: int | None, *, with_fingerprint: bool) -> Tombstone:
     """Return the tombstone of a log that begins with ``segment``, whose first record has the number ``first``.
 
-    ``known_again``: the tombstone identifies the log segment by its first bytes.
+    ``with_fingerprint``: the tombstone identifies the log segment by its first bytes.
     """
-    if not known_again:
+    if not with_fingerprint:
         return Tombstone(segment.name, first)
     head = segment.read(0, HEAD_BYTES)
     return Tombstone(segment.name, first, len(head), crc32c(head))

@@ -17,7 +17,13 @@ from typing import TYPE_CHECKING
 
 from litelog.errors import LockedError, SourceError
 from litelog.formats import Expectation
-from litelog.log.sequence_base import Numbering, describe_beginning, read_tombstone, tombstone_folder, write_tombstone
+from litelog.log.sequence_base import (
+    SequenceBase,
+    describe_beginning,
+    read_tombstone,
+    tombstone_folder,
+    write_tombstone,
+)
 from litelog.log.source import INDEX_SUFFIXES, SegmentFolder
 from litelog.system.files import OPEN_FOLDER
 
@@ -140,7 +146,7 @@ class Truncation:
         self._format = log_format
         self._disk = disk
         self._names = SegmentFolder(folder, log_format, clock, reports=False)
-        self._numbering = Numbering(folder, log_format, self._names, state_folder)
+        self._numbering = SequenceBase(folder, log_format, self._names, state_folder)
         self._tombstones = tombstone_folder(log_format, folder, state_folder)
 
     def by_policy(
@@ -222,7 +228,7 @@ class Truncation:
         if names:
             first = next(firsts) if kept is None else first
             with self._names.open(segments[count].name) as opened:
-                tombstone = describe_beginning(opened, first, known_again=not self._format.self_numbered)
+                tombstone = describe_beginning(opened, first, with_fingerprint=not self._format.self_numbered)
             write_tombstone(self._tombstones, tombstone, self._disk)
         for name in names:
             self._unlink(name)

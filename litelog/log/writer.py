@@ -255,7 +255,7 @@ class LogWriter:
         finally:
             self._tail.close()
             self._unlock()
-        self._group.require_told()
+        self._group.require_acknowledged()
 
     def __enter__(self) -> Self:
         return self

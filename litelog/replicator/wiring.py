@@ -13,7 +13,7 @@ from litelog.config import FolderConfig
 from litelog.errors import ConfigError, LitelogError
 from litelog.events import fields
 from litelog.log.replica_registry import ReplicaSet, log_state_folder
-from litelog.log.sequence_base import Numbering
+from litelog.log.sequence_base import SequenceBase
 from litelog.log.source import SegmentFolder
 from litelog.objects.layout import Fencing
 from litelog.replicator.task import ReplicaTask
@@ -28,7 +28,7 @@ from litelog.shipping.source_truncation import LogTruncator
 from litelog.shipping.standing_check import FIRST_SECONDS, INTERVAL_SECONDS, check_replica
 from litelog.shipping.state import StateFolder
 from litelog.shipping.takeover import Takeover
-from litelog.stores.checking_store import LookingStore
+from litelog.stores.checking_store import CheckingStore
 from litelog.stores.metered_store import MeteredStore
 from litelog.stores.object_store import ObjectReplicaClient, Rooted
 from litelog.stores.registry import local_folder, open_format, open_store, redact
@@ -97,7 +97,7 @@ def open_log(log: LogConfig, state_dir: str, host: str, tools: ProcessContext) -
     replicas = ReplicaSet(log_state_folder(state_dir, log.path))
     log_format = open_format(log.format, log.pattern)
     names = SegmentFolder(log.path, log_format, tools.clock, reports=False)
-    numbering = Numbering(log.path, log_format, names, replicas.folder)
+    numbering = SequenceBase(log.path, log_format, names, replicas.folder)
     source = LogSource(log.path, log_format, replicas.agree_on_log_id, numbering.beginning)
     end = SourceEnd(source.folder, source.format, tools.clock)
     policy = log.truncate.policy() if log.truncate is not None else None
@@ -245,7 +245,7 @@ def _wrap(plain: ObjectStore, replica: ReplicaConfig, meter: RequestMeter) -> Ob
         return store
     said = "%s: fencing isolated: nothing stops another daemon that writes there, too"
     _logger.warning(said, store.url, extra=fields("fencing-isolated", replica=store.url))
-    return LookingStore(store)
+    return CheckingStore(store)
 
 
 def _find_refused(entry: LogConfig | FolderConfig) -> Iterator[tuple[Location, ConfigError]]:

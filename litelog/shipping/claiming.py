@@ -23,7 +23,7 @@ from litelog.objects.position import Position, generation
 from litelog.objects.wal_segment import WalHeader
 from litelog.reading.fetch import READ_ATTEMPTS
 from litelog.reading.generations import find_newer, find_tip, read_claim, read_forward
-from litelog.stores.object_store import NotOfferedError
+from litelog.stores.object_store import NotSupportedError
 from litelog.stores.trial import NotCreateOnlyError
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class ReplicaUnavailableError(StoreError):
 
 def require_fencing(client: ReplicaClient, fencing: Fencing) -> None:
     """Raise NotCreateOnlyError if the client is known not to fence, but must. No request."""
-    if fencing is Fencing.REQUIRED and not client.fences:
+    if fencing is Fencing.REQUIRED and not client.enforces_create_only:
         raise NotCreateOnlyError(
             CLAIMS, f"{client.url}: a put there looks whether the key is free, and then writes: two may do so at once"
         )
@@ -97,7 +97,7 @@ def create_claim(client: ReplicaClient, claim: Claim) -> None:
             if read_claim(client, claim.name) != claim:
                 raise LostRaceError(client.url, claim.key) from None
             return
-        except NotOfferedError as error:
+        except NotSupportedError as error:
             raise NotCreateOnlyError(claim.key, error.reason) from error
     if not claim.is_isolated:
         raise NotCreateOnlyError(claim.key, "a second create-only put was not refused")

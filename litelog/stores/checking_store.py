@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from litelog.errors import ExistsError, NotFoundError
-from litelog.stores.object_store import ByteRange, NotOfferedError
+from litelog.stores.object_store import ByteRange, NotSupportedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _FIRST_BYTE = ByteRange(0, 1)
 
 
-class LookingStore:
+class CheckingStore:
     """An ObjectStore over one whose create-only puts are unreliable: it ignores the condition, or has none.
 
     It checks the key before each create-only put, which costs one more request. So an owner finds what it wrote itself
@@ -29,12 +29,12 @@ class LookingStore:
     refused. A condition that the inner store supports is still sent.
     """
 
-    fences = False
+    enforces_create_only = False
 
     def __init__(self, inner: ObjectStore) -> None:
         self._inner = inner
         self.url = inner.url
-        self._looks = inner.fences  # a store that says it does not fence checks by itself
+        self._looks = inner.enforces_create_only  # a store that says it does not fence checks by itself
         self._conditional = True
 
     def put(self, key: str, body: Iterable[Buffer], *, create_only: bool = True) -> None:
@@ -43,7 +43,7 @@ class LookingStore:
         if create_only and self._conditional:
             try:
                 self._inner.put(key, body)
-            except NotOfferedError:
+            except NotSupportedError:
                 self._conditional = False
             else:
                 return

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from litelog.errors import ExistsError, NotFoundError
-from litelog.stores.object_store import NotOfferedError
+from litelog.stores.object_store import NotSupportedError
 from litelog.system.histogram import Histogram
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class MeteredStore:
         self._inner = inner
         self._meter = meter
         self.url = inner.url
-        self.fences = inner.fences
+        self.enforces_create_only = inner.enforces_create_only
 
     def put(self, key: str, body: Iterable[Buffer], *, create_only: bool = True) -> None:
         with self._meter.request("put"):
@@ -103,4 +103,4 @@ def _result_of(error: BaseException) -> str:
         return "exists"
     if isinstance(error, NotFoundError):
         return "not_found"
-    return "not_offered" if isinstance(error, NotOfferedError) else "error"
+    return "not_offered" if isinstance(error, NotSupportedError) else "error"

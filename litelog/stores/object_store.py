@@ -32,7 +32,7 @@ MAX_KEY_CHARACTERS = 1024
 _KEY = re.compile(r"[^/\x00\ud800-\udfff]+(?:/[^/\x00\ud800-\udfff]+)*")
 
 
-class NotOfferedError(StoreError):
+class NotSupportedError(StoreError):
     """The store does not support what a request needs (a condition, a link), and has done nothing."""
 
     def __init__(self, operation: str, key: str, reason: str) -> None:
@@ -85,7 +85,7 @@ class ObjectStore(Protocol):
 
     url: str
     """The destination without credentials: fit for logs and messages."""
-    fences: bool
+    enforces_create_only: bool
     """Whether ``create_only`` holds against every other writer, wherever it runs. If not, a put checks the key first,
     and two writers that check at once both write."""
 
@@ -102,7 +102,7 @@ class ObjectStore(Protocol):
 
         Raises:
             ExistsError: ``create_only``, and the key is taken. Nothing changed, and the object there is durable.
-            NotOfferedError: The store has no create-only put.
+            NotSupportedError: The store has no create-only put.
             StoreError: The request failed. It is open whether the object was stored.
             ValueError: The key is invalid.
         """
@@ -163,7 +163,7 @@ class DeletesUnchanged(Protocol):
         """The tag of the object's content; other content has another tag. Raises NotFoundError."""
 
     def delete_unchanged(self, key: str, tag: str) -> bool:
-        """Delete the object if it has that tag, and return whether it had. Raises NotOfferedError."""
+        """Delete the object if it has that tag, and return whether it had. Raises NotSupportedError."""
 
 
 @runtime_checkable
@@ -205,7 +205,7 @@ class ObjectReplicaClient:
     def __init__(self, store: ObjectStore) -> None:
         self.store = store
         self.url = store.url
-        self.fences = store.fences
+        self.enforces_create_only = store.enforces_create_only
 
     def claims(self, since: int = 0) -> list[ClaimName]:
         # "-" sorts before ".": no other claim of its epoch sorts after this key.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from litelog.errors import ExistsError, LitelogError, NotFoundError, StoreError
 from litelog.objects.layout import Fencing, trial_prefix
-from litelog.stores.object_store import ByteRange, DeletesUnchanged, NotOfferedError, PartsAndPages
+from litelog.stores.object_store import ByteRange, DeletesUnchanged, NotSupportedError, PartsAndPages
 from litelog.stores.trial import CANNOT_LIST, LISTED, RACERS, TrialError, in_parts, race_keys, try_listing, try_race
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ class _Probe:
         self._fencing = fencing
         self._listed = listed
         self._deletes = False
-        self._lacks: NotOfferedError | None = None
+        self._lacks: NotSupportedError | None = None
 
     def steps(self) -> list[tuple[str, set[str], bool, str, Callable[[], None]]]:
         """Name, steps that must have passed, whether it is required, what its failure means, and the step itself."""
@@ -146,7 +146,7 @@ class _Probe:
     def _put(self) -> None:
         try:
             self._store.put(self._key, [BODY])
-        except NotOfferedError as error:
+        except NotSupportedError as error:
             self._lacks = error
             self._store.put(self._key, [BODY], create_only=False)
 
@@ -170,7 +170,10 @@ class _Probe:
         try:
             self._store.put(self._key, [BODY])  # as a claim: the same bytes once more
         except ExistsError:
-            _require(self._store.fences, "the client checks that the key is free, then writes: two may do so at once")
+            _require(
+                self._store.enforces_create_only,
+                "the client checks that the key is free, then writes: two may do so at once",
+            )
             return
         raise _WrongAnswerError("a second put of the same key was accepted")
 
@@ -201,7 +204,7 @@ class _Probe:
             store.open(key).close()
             _require(store.delete_unchanged(key, store.tag(key)), "the object is what it was, and was not deleted")
             self._require_gone(key)
-        except NotOfferedError as error:
+        except NotSupportedError as error:
             raise _NotThereError(error.reason, _NO_CONDITIONAL_DELETE) from error
         finally:
             with suppress(StoreError):

@@ -42,7 +42,7 @@ class ReplicaClient(Protocol):
 
     url: str
     """The destination without credentials: fit for logs and messages."""
-    fences: bool
+    enforces_create_only: bool
     """Whether create-only holds against every other writer, wherever it runs."""
 
     def claims(self, since: int = 0) -> list[ClaimName]:

@@ -82,7 +82,7 @@ class RetryingStore:
         """The time of the first and of the last failure since a request was last answered, by the clock."""
         self._is_wait_logged = False
         self.url = inner.url
-        self.fences = inner.fences
+        self.enforces_create_only = inner.enforces_create_only
 
     def put(self, key: str, body: Iterable[Buffer], *, create_only: bool = True) -> None:
         self._try(lambda: self._inner.put(key, body, create_only=create_only))

@@ -38,7 +38,7 @@ class ThrottledStore:
         self._lock = threading.Lock()
         self._free_at = clock.monotonic()
         self.url = inner.url
-        self.fences = inner.fences
+        self.enforces_create_only = inner.enforces_create_only
 
     def put(self, key: str, body: Iterable[Buffer], *, create_only: bool = True) -> None:
         self._inner.put(key, body, create_only=create_only)

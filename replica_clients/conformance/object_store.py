@@ -91,7 +91,7 @@ class ObjectStoreConformance:
         assert read(store, "key") == b"second"
 
     def test_of_many_writers_exactly_one_wins(self, store: ObjectStore) -> None:
-        if not store.fences:
+        if not store.enforces_create_only:
             return
         for attempt in range(5):
             key, start = f"race/{attempt}", threading.Barrier(THREADS)

@@ -21,7 +21,14 @@ from typing import TYPE_CHECKING, cast
 from urllib.parse import quote, unquote, urlsplit
 
 from litelog.errors import ConfigError, ExistsError, NotFoundError, StoreError
-from litelog.stores.object_store import ByteRange, ByteStream, NotOfferedError, ObjectInfo, require_key, require_prefix
+from litelog.stores.object_store import (
+    ByteRange,
+    ByteStream,
+    NotSupportedError,
+    ObjectInfo,
+    require_key,
+    require_prefix,
+)
 from litelog.stores.registry import redact
 from litelog.system.files import begin_write_back
 from litelog.system.regular_files import NotRegularError, open_regular
@@ -86,7 +93,7 @@ class FileStore:
     Only the first put creates the root. If the root is missing or another one later, the store is unavailable.
     """
 
-    fences = True
+    enforces_create_only = True
 
     def __init__(self, root: str, *, unnamed: bool = True) -> None:
         if not root or "\0" in root:
@@ -250,7 +257,7 @@ class FileStore:
 
     def _failure(self, operation: str, key: str, error: OSError) -> StoreError:
         if isinstance(error, _NoLinksError):
-            return NotOfferedError(operation, key, f"{self.root}: {error.strerror}")
+            return NotSupportedError(operation, key, f"{self.root}: {error.strerror}")
         advice = _WHAT_TO_DO.get(error.errno or 0)
         reason = f"{self.root}: {error.strerror or error}{f'; {advice}' if advice else ''}"
         passes = error.errno not in _NEEDS_HELP and not isinstance(error, NotRegularError)

@@ -46,7 +46,7 @@ _REFUSALS = ("PreconditionFailed", "412")
 class Creation(Protocol):
     """Creates a whole file."""
 
-    fences: bool
+    enforces_create_only: bool
     """Whether exactly one of two writers of a path succeeds."""
     makes_folders: bool
     """Whether it creates missing folders above a path, including the root."""
@@ -71,7 +71,7 @@ def choose_creation(protocols: frozenset[str]) -> Creation:
 class _Refused:
     """The server refuses a second writer."""
 
-    fences = True
+    enforces_create_only = True
     makes_folders = False
 
     def __init__(self, arguments: dict[str, object]) -> None:
@@ -91,7 +91,7 @@ class _Refused:
 class _InMemory:
     """For memory: fsspec's own ``mode="create"`` only looks first, even there."""
 
-    fences = True
+    enforces_create_only = True
     makes_folders = False
 
     def write(self, file_system: Any, path: str, content: bytes, create_only: bool) -> None:
@@ -106,7 +106,7 @@ class _InMemory:
 class _Linked:
     """A complete, synced temporary file is linked to its name, or renamed to it."""
 
-    fences = True
+    enforces_create_only = True
     makes_folders = True
 
     def write(self, file_system: Any, path: str, content: bytes, create_only: bool) -> None:
@@ -131,7 +131,7 @@ class _Linked:
 class _Looked:
     """The file system refuses no second writer, so this only looks for an existing file."""
 
-    fences = False
+    enforces_create_only = False
 
     def __init__(self, store: Callable[[Any, str, bytes], None]) -> None:
         self._store = store

@@ -1,8 +1,9 @@
 """The fsspec store: objects on any file system that fsspec supports (gs, az, sftp, hf, webdav, ...).
 
 fsspec has no call to create a key only once that all file systems honour, so the way depends on the file system. Those
-known to refuse a second writer (see ``creation``) fence. On others a put looks first and then writes, and ``fences`` is
-False: nothing keeps two concurrent writers apart. The file system decides how durable a put is; local puts are synced.
+known to refuse a second writer (see ``creation``) fence. On others a put looks first and then writes, and
+``enforces_create_only`` is False: nothing keeps two concurrent writers apart. The file system decides how durable a put
+is; local puts are synced.
 
 fsspec's caches are off, so each listing asks again. Listings proceed folder by folder, so stopping one early costs
 little, and they hold the names of one folder in memory. Options are the file system's own (the arguments of its class).
@@ -96,7 +97,7 @@ class FsspecStore:
         self._connections = Connections(connect, shared=is_shared(kind))
         self._spares_folders = bool(_SPARING_FOLDERS & protocols_of(kind)) and not kind.async_impl
         self._creation: Creation = choose_creation(protocols_of(kind))
-        self.fences = self._creation.fences
+        self.enforces_create_only = self._creation.enforces_create_only
         self._anchor: str | None = None
         if self._connections.shared:
             with suppress(StoreError):  # a token server may fail; wrong options still raise

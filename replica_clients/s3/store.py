@@ -18,7 +18,14 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
 from litelog.errors import StoreError
-from litelog.stores.object_store import ByteRange, ByteStream, NotOfferedError, ObjectInfo, require_key, require_prefix
+from litelog.stores.object_store import (
+    ByteRange,
+    ByteStream,
+    NotSupportedError,
+    ObjectInfo,
+    require_key,
+    require_prefix,
+)
 from replica_clients.s3.clients import S3Connection
 from replica_clients.s3.errors import NO_BATCHES, NotS3Error, S3Error
 from replica_clients.s3.settings import S3Settings, read_settings
@@ -58,7 +65,7 @@ def open_store(url: str, options: Mapping[str, object]) -> S3Store:
 class S3Store:
     """An ObjectStore in a bucket."""
 
-    fences = True
+    enforces_create_only = True
 
     def __init__(self, settings: S3Settings, *, single_bytes: int = SINGLE_BYTES, part_bytes: int = PART_BYTES) -> None:
         self.url = settings.url
@@ -186,12 +193,13 @@ class S3Store:
 
 @contextmanager
 def _conditional(operation: str, key: str, lacks: str) -> Iterator[None]:
-    """Run a conditional request. Raises NotOfferedError, with what the store ``lacks``, if it has no such condition."""
+    """Run a conditional request. Raises NotSupportedError, with what the store ``lacks``, if it has no such
+    condition."""
     try:
         yield
     except S3Error as error:
         if lacks and error.status == NOT_IMPLEMENTED:
-            raise NotOfferedError(operation, key, f"{lacks}: {error.reason}") from error
+            raise NotSupportedError(operation, key, f"{lacks}: {error.reason}") from error
         raise
 
 

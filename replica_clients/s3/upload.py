@@ -179,7 +179,7 @@ class _Upload:
     ``put`` sends a part by its number, and ``delete`` aborts the upload. Both may be repeated.
     """
 
-    fences = True
+    enforces_create_only = True
 
     def __init__(self, connection: S3Connection, key: str, name: str) -> None:
         self.url = connection.settings.url

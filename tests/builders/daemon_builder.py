@@ -19,7 +19,7 @@ from litelog.shipping.replica import Replica
 from litelog.shipping.snapshots import find_snapshot
 from litelog.shipping.state import StateFolder
 from litelog.shipping.takeover import Takeover
-from litelog.stores.checking_store import LookingStore
+from litelog.stores.checking_store import CheckingStore
 from litelog.stores.object_store import ObjectReplicaClient, PartsAndPages, Rooted
 from tests.builders.independent_reader import read_replica
 from tests.builders.manual_clock import ManualClock
@@ -134,7 +134,7 @@ class Daemon:
         self.trials.require_fit("destination", self.fencing, self._fenced(self.beginning), small)
 
     def _fenced(self, store: ObjectStore) -> ObjectStore:
-        return store if self.fencing is Fencing.REQUIRED else LookingStore(store)
+        return store if self.fencing is Fencing.REQUIRED else CheckingStore(store)
 
     def sync(self) -> bool:
         return self.replica.sync()

@@ -33,7 +33,7 @@ class HangingStore:
     def __init__(self, inner: ObjectStore, url: str) -> None:
         self.inner = inner
         self.url = url
-        self.fences = inner.fences
+        self.enforces_create_only = inner.enforces_create_only
         self._passes = threading.Event()
         self._passes.set()
 

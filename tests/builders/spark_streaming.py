@@ -34,7 +34,7 @@ class CountingStore:
 
     def __init__(self, inner: ObjectStore) -> None:
         self.inner = inner
-        self.url, self.fences = inner.url, inner.fences
+        self.url, self.enforces_create_only = inner.url, inner.enforces_create_only
         self.counts: Counter[str] = Counter()
         self.failures: list[StoreError] = []
 

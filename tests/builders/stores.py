@@ -29,7 +29,7 @@ class CountingStore:
     def __init__(self, inner: ObjectStore) -> None:
         self.inner = inner
         self.url = inner.url
-        self.fences = inner.fences
+        self.enforces_create_only = inner.enforces_create_only
         self.requests: Counter[str] = Counter()
         self.put_keys: list[str] = []
         self._lock = threading.Lock()
@@ -96,7 +96,7 @@ class FaultyStore:
     ) -> None:
         self.inner = inner
         self.url = inner.url
-        self.fences = inner.fences
+        self.enforces_create_only = inner.enforces_create_only
         self.enabled = True
         self.injected: Counter[tuple[str, Fault]] = Counter()
         self._script = {operation: list(faults) for operation, faults in (script or {}).items()}
@@ -269,7 +269,7 @@ class PausingStore:
     def __init__(self, inner: ObjectStore, operation: str, *, after: bool = False) -> None:
         self.inner = inner
         self.url = inner.url
-        self.fences = inner.fences
+        self.enforces_create_only = inner.enforces_create_only
         self.reached = threading.Event()
         self._gate = threading.Event()
         self._operation = operation

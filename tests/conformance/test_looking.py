@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from litelog.errors import ExistsError
-from litelog.stores.checking_store import LookingStore
-from litelog.stores.object_store import NotOfferedError, ObjectReplicaClient
+from litelog.stores.checking_store import CheckingStore
+from litelog.stores.object_store import NotSupportedError, ObjectReplicaClient
 from replica_clients.conformance import ObjectStoreConformance, ReplicaClientConformance
 from replica_clients.conformance.checks import read
 from replica_clients.memory import MemoryStore
@@ -26,7 +26,7 @@ class PlainStore(CountingStore):
     def put(self, key: str, body: Sequence[Buffer], *, create_only: bool = True) -> None:
         if create_only:
             self._count("put")
-            raise NotOfferedError("put", key, "no such header here")
+            raise NotSupportedError("put", key, "no such header here")
         super().put(key, body, create_only=False)
 
 
@@ -35,31 +35,31 @@ class ShyStore(CountingStore):
 
     def __init__(self) -> None:
         super().__init__(MemoryStore())
-        self.fences = False
+        self.enforces_create_only = False
 
 
 class TestOverOneThatIgnoresTheCondition(ObjectStoreConformance):
     @pytest.fixture
-    def store(self) -> LookingStore:
-        return LookingStore(CarelessStore(MemoryStore()))
+    def store(self) -> CheckingStore:
+        return CheckingStore(CarelessStore(MemoryStore()))
 
 
 class TestOverOneThatHasNoCondition(ObjectStoreConformance):
     @pytest.fixture
-    def store(self) -> LookingStore:
-        return LookingStore(PlainStore(MemoryStore()))
+    def store(self) -> CheckingStore:
+        return CheckingStore(PlainStore(MemoryStore()))
 
 
 class TestOverOneThatLooks(ObjectStoreConformance):
     @pytest.fixture
-    def store(self) -> LookingStore:
-        return LookingStore(ShyStore())
+    def store(self) -> CheckingStore:
+        return CheckingStore(ShyStore())
 
 
 class TestClient(ReplicaClientConformance):
     @pytest.fixture
     def client(self) -> ObjectReplicaClient:
-        return ObjectReplicaClient(LookingStore(CarelessStore(MemoryStore())))
+        return ObjectReplicaClient(CheckingStore(CarelessStore(MemoryStore())))
 
 
 @pytest.mark.parametrize(
@@ -73,8 +73,8 @@ class TestClient(ReplicaClientConformance):
 def test_it_looks_once_for_each_put_where_the_store_does_not(
     inner: CountingStore, first: dict[str, int], later: dict[str, int]
 ) -> None:
-    store = LookingStore(inner)
-    assert not store.fences
+    store = CheckingStore(inner)
+    assert not store.enforces_create_only
     for number, expected in enumerate((first, later)):
         inner.requests.clear()
         store.put(f"key{number}", [b"x"])
@@ -93,5 +93,5 @@ def test_a_condition_that_the_store_has_is_asked_for_all_the_same() -> None:
 
     inner = MemoryStore()
     with pytest.raises(ExistsError):
-        LookingStore(Racing(inner)).put("key", [b"mine"])
+        CheckingStore(Racing(inner)).put("key", [b"mine"])
     assert read(inner, "key") == b"another's"

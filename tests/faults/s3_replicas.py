@@ -59,7 +59,7 @@ class ErrorCountingStore:
     def __init__(self, inner: ObjectStore) -> None:
         self.inner = inner
         self.url = inner.url
-        self.fences = inner.fences
+        self.enforces_create_only = inner.enforces_create_only
         self.errors: Counter[str] = Counter()
 
     def put(self, key: str, body: Sequence[Buffer], *, create_only: bool = True) -> None:

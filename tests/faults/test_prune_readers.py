@@ -111,7 +111,7 @@ class _Passing:
 
     def __init__(self, inner: ObjectStore, past: Past) -> None:
         self.inner, self.past = inner, past
-        self.url, self.fences = inner.url, inner.fences
+        self.url, self.enforces_create_only = inner.url, inner.enforces_create_only
 
     def put(self, key: str, body: Sequence[Buffer], *, create_only: bool = True) -> None:
         self.inner.put(key, body, create_only=create_only)

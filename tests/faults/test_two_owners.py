@@ -83,7 +83,7 @@ class TurnStore:
     def __init__(self, inner: ObjectStore, turns: Turns) -> None:
         self.inner = inner
         self.url = inner.url
-        self.fences = inner.fences
+        self.enforces_create_only = inner.enforces_create_only
         self._turns = turns
 
     def put(self, key: str, body: Sequence[Buffer], *, create_only: bool = True) -> None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from litelog.errors import ExistsError, NotFoundError, StoreError
 from litelog.objects import layout, wal_segment
-from litelog.stores.object_store import ByteRange, NotOfferedError, ObjectInfo, require_key, require_prefix
+from litelog.stores.object_store import ByteRange, NotSupportedError, ObjectInfo, require_key, require_prefix
 from replica_clients.file import FileStore
 from tests.simulation.scheduler import ViolationError
 
@@ -128,7 +128,7 @@ class Bucket:
 
     def put(self, key: str, body: bytes, *, create_only: bool) -> None:
         if create_only and self.creation is Creation.NONE:
-            raise NotOfferedError("put", key, "no create-only puts here")
+            raise NotSupportedError("put", key, "no create-only puts here")
         if create_only and key in self.objects and self.creation is not Creation.OVERWRITES:
             self.counts[f"put refused: {_kind(key)}"] += 1
             raise ExistsError(key)
@@ -275,7 +275,7 @@ class SimulatedStore:
         """``say`` hears of each request as it is carried out."""
         self._say = say
         self.url = bucket.url
-        self.fences = bucket.creation is not Creation.LOOKS
+        self.enforces_create_only = bucket.creation is not Creation.LOOKS
         self.bucket = bucket
         self._there = bucket.connect()
         self._scheduler = scheduler

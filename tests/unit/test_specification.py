@@ -153,7 +153,7 @@ OBJECTS = "litelog/objects/README.md"
         (OBJECTS, "## Snapshot", {"version", *Snapshot.__slots__}),
         (OBJECTS, "### Snapshot entries", set(write_entries([]))),
         ("litelog/formats/README.md", "## The contract", members(LogFormat)),
-        ("litelog/stores/README.md", "## ObjectStore", members(ObjectStore) - {"url", "fences"}),
+        ("litelog/stores/README.md", "## ObjectStore", members(ObjectStore) - {"url", "enforces_create_only"}),
     ],
 )
 def test_a_table_names_each_field_that_there_is(page: str, heading: str, names: set[str]) -> None:

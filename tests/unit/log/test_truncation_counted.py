@@ -12,7 +12,7 @@ from litelog.errors import SourceError, TruncatedError
 from litelog.log.disk import LocalDisk
 from litelog.log.reader import LogReader
 from litelog.log.replica_registry import ReplicaSet, log_state_folder
-from litelog.log.sequence_base import Numbering, read_tombstone
+from litelog.log.sequence_base import SequenceBase, read_tombstone
 from litelog.log.source import SegmentFolder
 from litelog.log.truncation import LocalSegment, Truncation, TruncationPolicy, note_empty
 from litelog.objects.position import generation
@@ -48,7 +48,7 @@ class Place:
         self.state_dir = str(folder / "state")
         self.replicas = ReplicaSet(log_state_folder(self.state_dir, self.log.folder))
         self.names = SegmentFolder(self.log.folder, self.log.format, self.clock)
-        self.numbering = Numbering(self.log.folder, self.log.format, self.names, self.replicas.folder)
+        self.numbering = SequenceBase(self.log.folder, self.log.format, self.names, self.replicas.folder)
         self.daemons: list[Daemon] = []
         self.log.roll(3)
 
@@ -361,5 +361,5 @@ def test_lines_are_counted_across_reads(tmp_path):
     long = b"x" * (sequence_base.READ_BYTES + 7) + b"\n"
     place.log.write(long + b"short\n" * 1000 + long + b"rest")
     names = SegmentFolder(place.log.folder, place.log.format, SystemClock())
-    counting = Numbering(place.log.folder, place.log.format, names, place.replicas.folder)
+    counting = SequenceBase(place.log.folder, place.log.format, names, place.replicas.folder)
     assert counting.count(place.log.name) == 3 + 1002

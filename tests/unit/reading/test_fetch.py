@@ -35,7 +35,7 @@ class FlippingStore:
     def __init__(self, inner: MemoryStore, times: int, bit: int = 0) -> None:
         self.inner = inner
         self.url = inner.url
-        self.fences = inner.fences
+        self.enforces_create_only = inner.enforces_create_only
         self.times = times
         self.bit = bit
         self.reads: Counter[str] = Counter()

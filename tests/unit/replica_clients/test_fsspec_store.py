@@ -205,21 +205,21 @@ def test_what_cannot_be_a_replica_is_refused(url: str, options: dict[str, object
 
 
 def test_stores_say_whether_they_fence(flat: FsspecStore, tmp_path: Path) -> None:
-    assert not flat.fences
-    assert open_store(f"file://{tmp_path}", {}).fences
-    assert open_store("memory://x", {}).fences
-    assert FileStore(str(tmp_path)).fences
-    assert MemoryStore().fences
+    assert not flat.enforces_create_only
+    assert open_store(f"file://{tmp_path}", {}).enforces_create_only
+    assert open_store("memory://x", {}).enforces_create_only
+    assert FileStore(str(tmp_path)).enforces_create_only
+    assert MemoryStore().enforces_create_only
 
 
 @pytest.mark.parametrize("protocol", ["s3", "s3a", "gs", "gcs", "abfs", "az", "abfss", "memory", "file", "local"])
 def test_what_refuses_a_second_writer_fences(protocol: str) -> None:
-    assert choose_creation(frozenset({protocol})).fences
+    assert choose_creation(frozenset({protocol})).enforces_create_only
 
 
 @pytest.mark.parametrize("protocol", ["sftp", "ssh", "smb", "hdfs", "arrow_hdfs", "ftp", "webdav", "hf", "oss", "adl"])
 def test_whatever_else_there_is_does_not(protocol: str) -> None:
-    assert not choose_creation(frozenset({protocol})).fences
+    assert not choose_creation(frozenset({protocol})).enforces_create_only
 
 
 def test_a_replica_that_is_not_fenced_is_used_isolated(flat: FsspecStore, tmp_path: Path) -> None:
@@ -468,7 +468,7 @@ def test_a_server_that_is_down_at_the_start_is_waited_for() -> None:
     server = Server()
     server.up = False
     store = dial(server)
-    assert (store.url, store.fences) == ("dialled://x", False)
+    assert (store.url, store.enforces_create_only) == ("dialled://x", False)
     for failure in (
         FileNotFoundError("the private key"),
         EOFError("no banner"),

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("boto3")
 
 from litelog.errors import NotFoundError, StoreError
-from litelog.stores.object_store import DeletesUnchanged, NotOfferedError
+from litelog.stores.object_store import DeletesUnchanged, NotSupportedError
 from replica_clients.s3 import open_store
 from tests.builders.servers import CREDENTIALS, REGION, Answer, Request, ScriptedServer, error_answer
 
@@ -40,7 +40,9 @@ def not_implemented(request: Request) -> Answer:
 
 def test_a_server_without_create_only_puts_says_so_and_takes_plain_ones() -> None:
     with store_at(not_implemented) as (store, requests):
-        with pytest.raises(NotOfferedError, match=r"put key: no create-only put \(If-None-Match\).*A header") as caught:
+        with pytest.raises(
+            NotSupportedError, match=r"put key: no create-only put \(If-None-Match\).*A header"
+        ) as caught:
             store.put("key", [b"x"])
         assert not caught.value.retryable
         store.put("key", [b"x"], create_only=False)
@@ -53,7 +55,7 @@ def test_a_server_that_does_not_implement_a_plain_put_is_another_matter() -> Non
         pytest.raises(StoreError, match="NotImplemented") as caught,
     ):
         store.put("key", [b"x"], create_only=False)
-    assert not isinstance(caught.value, NotOfferedError)
+    assert not isinstance(caught.value, NotSupportedError)
 
 
 def test_a_conditional_delete_names_the_tag_that_was_seen() -> None:
@@ -73,7 +75,7 @@ def test_a_conditional_delete_names_the_tag_that_was_seen() -> None:
 
 @pytest.mark.parametrize(
     ("status", "code", "error"),
-    [(412, "PreconditionFailed", None), (501, "NotImplemented", NotOfferedError), (403, "AccessDenied", StoreError)],
+    [(412, "PreconditionFailed", None), (501, "NotImplemented", NotSupportedError), (403, "AccessDenied", StoreError)],
 )
 def test_a_conditional_delete_that_is_refused(status: int, code: str, error: type[Exception] | None) -> None:
     with store_at(lambda _: error_answer(status, code)) as (store, _):

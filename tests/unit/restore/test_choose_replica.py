@@ -37,7 +37,7 @@ TOTAL = LOG[-1].next
 class DownStore:
     """Fails every request, or every one from the ``whole``-th read of a WAL segment on."""
 
-    fences = True
+    enforces_create_only = True
 
     def __init__(self, url, inner=None, whole=0):
         self.url, self.inner, self.whole = url, inner, whole

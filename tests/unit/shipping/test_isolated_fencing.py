@@ -84,7 +84,7 @@ def test_a_store_that_ignores_create_only_is_refused_by_default_and_told_what_to
 
 
 def test_a_client_that_only_looks_is_refused_by_default_before_any_request(owners: Owners) -> None:
-    owners.store.fences = False
+    owners.store.enforces_create_only = False
     with pytest.raises(NotCreateOnlyError, match=r"two may do so at once.*fencing: isolated"):
         owners.start(fencing=Fencing.REQUIRED).sync()
     assert owners.store.total() == 0

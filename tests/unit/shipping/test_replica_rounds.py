@@ -40,7 +40,7 @@ class Mounted:
     """A store whose root goes away before a request that is chosen by ``leaves_in``: its place is gone, empty, or
     another replica's, until ``come_back``."""
 
-    fences = True
+    enforces_create_only = True
 
     def __init__(self, root: Path, random: Random) -> None:
         self.root, self.random = root, random

@@ -9,7 +9,7 @@ import pytest
 
 from litelog.errors import StoreError
 from litelog.objects.layout import Fencing
-from litelog.stores.object_store import NotOfferedError
+from litelog.stores.object_store import NotSupportedError
 from litelog.stores.probe import (
     CREATE_ONLY,
     FENCING_STEPS,
@@ -46,12 +46,17 @@ class Lacking:
     """A store that lacks one thing."""
 
     def __init__(self, inner: ObjectStore, lacks: str) -> None:
-        self.inner, self.lacks, self.url, self.fences = inner, lacks, inner.url, inner.fences
+        self.inner, self.lacks, self.url, self.enforces_create_only = (
+            inner,
+            lacks,
+            inner.url,
+            inner.enforces_create_only,
+        )
 
     def put(self, key: str, body: Iterable[Buffer], *, create_only: bool = True) -> None:
         self.refuse("put", key)
         if create_only and self.lacks == "create-only put":
-            raise NotOfferedError("put", key, "no such header here")
+            raise NotSupportedError("put", key, "no such header here")
         self.inner.put(key, body, create_only=create_only and self.lacks != CREATE_ONLY)
 
     def open(self, key: str, byte_range: ByteRange | None = None) -> BinaryIO:
@@ -82,7 +87,7 @@ class Tagging(Lacking):
 
     def delete_unchanged(self, key: str, tag: str) -> bool:
         if self.lacks == "condition":
-            raise NotOfferedError("delete", key, "no such condition here")
+            raise NotSupportedError("delete", key, "no such condition here")
         if self.lacks == "right to delete on a condition":
             raise StoreError("delete", key, "not permitted")
         if self.lacks == "any sense of tags":
@@ -176,7 +181,7 @@ def test_a_store_that_has_no_create_only_put_is_tried_without(tmp_path: Path) ->
 def test_a_client_that_looks_and_then_writes_refuses_nobody(tmp_path: Path) -> None:
     store = Tagging(folder(tmp_path), "")
     assert probe(store)[CREATE_ONLY].outcome is StepOutcome.PASSED
-    store.fences = False
+    store.enforces_create_only = False
     step = probe(store)[CREATE_ONLY]
     assert step.outcome is StepOutcome.FAILED
     assert "two may do so at once" in step.reason

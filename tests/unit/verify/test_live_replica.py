@@ -45,7 +45,7 @@ class Stepping:
     def __init__(self, inner: ObjectStore, steps: Iterable[object], after: int) -> None:
         self.inner = inner
         self.url = inner.url
-        self.fences = inner.fences
+        self.enforces_create_only = inner.enforces_create_only
         self._steps = iter(steps)
         self._left = after
         self.requests = 0

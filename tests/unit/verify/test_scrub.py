@@ -83,7 +83,7 @@ def test_an_anomaly_is_said_once_also_after_a_restart_and_again_when_it_comes_ba
 
 def test_a_store_that_fails_is_told_and_tried_again_within_the_hour(tmp_path):
     class Down:
-        fences, url = True, "down://"
+        enforces_create_only, url = True, "down://"
 
         def list(self, prefix, start_after=None):
             raise StoreError("list", prefix, "down")

@@ -474,7 +474,7 @@ def test_damaged_bytes_and_other_lengths_are_named_by_their_frames():
 class Lying:
     """A store whose listing says another size of an object."""
 
-    fences = True
+    enforces_create_only = True
 
     def __init__(self, inner, key: str):
         self.inner, self.url, self.key = inner, inner.url, key
@@ -538,7 +538,7 @@ def test_a_sample_of_nothing_still_misses_what_is_missing(part):
 class Wrapped:
     """A store that does something else at chosen calls."""
 
-    fences = True
+    enforces_create_only = True
 
     def __init__(self, inner):
         self.inner = inner
