@@ -113,10 +113,10 @@ def fields(
     ``event``: a stable name, for counts and alerts. ``log``: the log's folder. ``replica``: the URL as its client
     gives it, without secrets. ``position``: a Position, or text. ``more``: the event's own.
     """
-    said = {EVENT: event, LOG: log, REPLICA: replica, POSITION: None if position is None else str(position), **more}
-    return {name: value for name, value in said.items() if value is not None}
+    message = {EVENT: event, LOG: log, REPLICA: replica, POSITION: None if position is None else str(position), **more}
+    return {name: value for name, value in message.items() if value is not None}
 
 
-def is_worth_saying(failures: int) -> bool:
+def is_worth_logging(failures: int) -> bool:
     """Whether to log this number of failures in a row."""
     return failures & (failures - 1) == 0 or failures % REMINDER_FAILURES == 0

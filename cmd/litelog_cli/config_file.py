@@ -44,7 +44,7 @@ def load_checked(path: str) -> Config:
 
 
 @contextmanager
-def telling_lines(path: str) -> Iterator[None]:
+def message_lines(path: str) -> Iterator[None]:
     """Add line and key in the file to an error about a value that only a format or a client refuses."""
     try:
         yield

@@ -10,7 +10,7 @@ from litelog.errors import LitelogError
 from litelog.log.replica_registry import ReplicaSet, log_state_folder
 from litelog.objects import claim as claims
 from litelog.objects.position import Position, generation
-from litelog.server.make_report import installed_version, spell_time
+from litelog.server.make_report import format_time, installed_version
 from litelog.server.report import LogReport, ReplicaReport, StatusReport
 from litelog.shipping.state import read_state
 from litelog.system.clock import SystemClock
@@ -60,7 +60,7 @@ def read_replicas(replicas: Sequence[tuple[str, ConfiguredReplica | ReplicaConfi
 
 
 def _report(source: str, logs: list[LogReport]) -> StatusReport:
-    return StatusReport(source=source, litelog=installed_version(), time=spell_time(SystemClock().now()), logs=logs)
+    return StatusReport(source=source, litelog=installed_version(), time=format_time(SystemClock().now()), logs=logs)
 
 
 def _folders(state_dir: str) -> list[str]:
@@ -84,7 +84,7 @@ def _of_folder(folder: str, url: str, log: str | None) -> ReplicaReport:
         position=str(position),
         sequence=state.place.sequence,
         lag_bytes=None if log is None else _measure(log, claim.format, state),
-        last_shipped=spell_time(state.shipped) if state.shipped else None,
+        last_shipped=format_time(state.shipped) if state.shipped else None,
     )
 
 
@@ -122,6 +122,6 @@ def _of_replica(replica: ConfiguredReplica | ReplicaConfig) -> ReplicaReport:
         position=newest.end,
         sequence=newest.next_sequence,
         snapshots=newest.snapshots,
-        last_shipped=None if newest.last_shipped is None else spell_time(newest.last_shipped),
+        last_shipped=None if newest.last_shipped is None else format_time(newest.last_shipped),
         error="damaged" if newest.damage else None,
     )

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from litelog.server.report import ReplicaReport
 
 
-def spell_pair(log: str | None, replica: str | None) -> str:
+def format_pair(log: str | None, replica: str | None) -> str:
     """A log and its replica, as far as they are known."""
     return " to ".join(filter(None, (log, replica)))
 

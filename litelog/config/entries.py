@@ -124,13 +124,13 @@ _TAKEN = frozenset(name.rstrip("/") for name in (CLAIMS, GENERATIONS))
 _PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")
 
 
-def spell_name(name: str) -> str:
+def format_name(name: str) -> str:
     """Spell the log name ``name`` for URLs. Raises ValueError if that is impossible."""
     parts = name.split("/")
     if any(part in ("", ".", "..") or "\0" in part for part in parts):
         raise ValueError("is not a path below the folder")
     try:
-        spelled = "/".join(map(_spell_part, parts))
+        spelled = "/".join(map(_format_part, parts))
     except UnicodeEncodeError:
         raise ValueError("is not UTF-8, so it cannot be spelled in a URL") from None
     if len(spelled) > MAX_NAME_BYTES:
@@ -138,7 +138,7 @@ def spell_name(name: str) -> str:
     return spelled
 
 
-def _spell_part(part: str) -> str:
+def _format_part(part: str) -> str:
     body = part.encode()
     taken = part.lower() in _TAKEN
     return "".join(
@@ -148,7 +148,7 @@ def _spell_part(part: str) -> str:
 
 def name_url(url: str, name: str) -> str:
     """The URL of a found log's replica: ``name`` replaces ``{name}``, or follows the path of ``url``."""
-    spelled = spell_name(name)
+    spelled = format_name(name)
     if NAME in url:
         return url.replace(NAME, spelled)
     end = _path_end(url)
@@ -166,7 +166,7 @@ def find_name(url: str, named: str) -> str | None:
     spelled = named[len(before) : len(named) - len(after)]
     try:
         name = _ESCAPED.sub(lambda match: chr(int(match[1], 16)), spelled).encode("latin-1").decode()
-        return name if spell_name(name) == spelled else None
+        return name if format_name(name) == spelled else None
     except (UnicodeError, ValueError):
         return None
 

@@ -64,7 +64,7 @@ def load_config(
         problems += [_refused(document, location, str(error)) for location, error in check(config)]
     if config is None or problems:
         problems.sort(key=lambda problem: (problem.place.line, problem.place.column))
-        raise InvalidConfigError(name, [_spell(problem) for problem in problems])
+        raise InvalidConfigError(name, [_render(problem) for problem in problems])
     return config
 
 
@@ -96,7 +96,7 @@ def _read_file(path: str) -> str:
         raise ConfigError(f"{path}: line {line}: not UTF-8") from error
 
 
-def _spell(problem: Problem) -> str:
+def _render(problem: Problem) -> str:
     where = f"{spell(problem.location)}: " if problem.location else ""
     return f"line {problem.place.line}, column {problem.place.column}: {where}{problem.message}"
 

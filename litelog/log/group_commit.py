@@ -106,7 +106,7 @@ class GroupCommit:
             while not pending.done:
                 self._write_group()
         if pending.error is not None:
-            raise self._tell()
+            raise self._report()
 
     def flush(self) -> None:
         """Write the whole queue. Call it with the pen held. PoisonedError if a write failed."""
@@ -126,7 +126,7 @@ class GroupCommit:
             except BaseException as error:
                 self._fail(error)
                 if isinstance(error, OSError):
-                    raise self._tell() from error
+                    raise self._report() from error
                 raise
         with self.changed:
             self.changed.notify_all()
@@ -152,7 +152,7 @@ class GroupCommit:
     def require_sound(self) -> None:
         """Raise PoisonedError if an earlier write failed."""
         if self._poison is not None:
-            raise self._tell()
+            raise self._report()
 
     def require_acknowledged(self) -> None:
         """Raise PoisonedError if a write or sync failed and no caller has seen it: a future may never be read."""
@@ -191,7 +191,7 @@ class GroupCommit:
         if self._closing:
             raise ClosedError(f"{self._name}: the writer is closed")
 
-    def _tell(self) -> PoisonedError:
+    def _report(self) -> PoisonedError:
         """Return the error that a caller gets, and record that one got it."""
         self._told = True
         return self._poisoned()

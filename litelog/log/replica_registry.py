@@ -201,8 +201,8 @@ def read_generation(folder: str) -> str | None:
     except FileNotFoundError:
         return None
     except _UNREADABLE as error:
-        said = "%s: cannot be used: %s; it is treated as lost: nothing counts as replicated until it is known again"
-        _logger.warning(said, path, error, extra=event_fields("state-lost", path=path))
+        message = "%s: cannot be used: %s; it is treated as lost: nothing counts as replicated until it is known again"
+        _logger.warning(message, path, error, extra=event_fields("state-lost", path=path))
         return None
     return generation if isinstance(generation, str) else None
 

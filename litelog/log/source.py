@@ -198,11 +198,13 @@ class SegmentFolder:
         late = sorted(self._arrived.intersection(older))
         self._arrived.clear()
         for file in late:
-            said = (
+            message = (
                 "%s: %s appeared when %s was being shipped, and sorts before it: it is not shipped. Log segments are "
                 "shipped in the order of their names, so each new name must sort after the existing ones"
             )
-            _logger.warning(said, self._folder, file, name, extra=fields("file-too-late", log=self._folder, file=file))
+            _logger.warning(
+                message, self._folder, file, name, extra=fields("file-too-late", log=self._folder, file=file)
+            )
 
     def open(self, name: str) -> OpenSegment:
         path = os.path.join(self._folder, name)
@@ -289,16 +291,16 @@ class SegmentFolder:
         """Warn of each entry that has a log segment's name and is not a regular file."""
         for name in sorted(kinds.keys() - self._reported):
             if self._format.segment_order(name) is not None:
-                said = "%s: skipped %s, which is %s, and not a regular file"
+                message = "%s: skipped %s, which is %s, and not a regular file"
                 extra = fields("file-skipped", log=self._folder, file=name)
-                _logger.warning(said, self._folder, name, kinds[name], extra=extra)
+                _logger.warning(message, self._folder, name, kinds[name], extra=extra)
                 self._reported.add(name)
 
     def _report(self) -> None:
         for name in sorted(self._foreign - self._reported):
-            said = "%s: not a %s log segment, skipped: %s"
+            message = "%s: not a %s log segment, skipped: %s"
             extra = fields("file-skipped", log=self._folder, file=name)
-            _logger.warning(said, self._folder, self._format.name, name, extra=extra)
+            _logger.warning(message, self._folder, self._format.name, name, extra=extra)
         self._reported |= self._foreign
 
 

@@ -110,12 +110,12 @@ def find_shift(client: ReplicaClient, claim: Claim, successor: Claim, read_to: P
             before = _read_predecessor(client, newer)
             if before is None and _is_empty_first(client, claim):
                 return shift
-            newer = before or _say_forked(client, claim, successor)
+            newer = before or _raise_forked(client, claim, successor)
         else:
             if older.relation is not Relation.CONTINUES or older.is_isolated or successor.is_isolated:
-                _say_forked(client, claim, successor)
+                _raise_forked(client, claim, successor)
             shift -= older.shift
-            older = _read_predecessor(client, older) or _say_forked(client, claim, successor)
+            older = _read_predecessor(client, older) or _raise_forked(client, claim, successor)
     if older is not claim:
         _require_shared(client, claim, older, successor, read_to)
     elif successor is not claim:
@@ -174,7 +174,7 @@ def find_begun(client: ReplicaClient, claim: Claim) -> Claim | None:
     return newer
 
 
-def _say_forked(client: ReplicaClient, claim: Claim, newer: Claim) -> NoReturn:
+def _raise_forked(client: ReplicaClient, claim: Claim, newer: Claim) -> NoReturn:
     what = f"does not continue generation {claim.generation}"
     if newer.is_isolated or claim.is_isolated:
         raise DivergedError(client.url, f"{newer.key}: {what}: two isolated owners wrote at the same time")

@@ -220,26 +220,26 @@ class Scrubs:
         try:
             result = None if self._stop.is_set() or stop.is_set() else scrub.run(stop)
             if result is not None:
-                self._tell(task, *result)
+                self._report(task, *result)
         finally:
             scrub.running = False
             self._count(-1)
             self._wake()
 
-    def _tell(self, task: ReplicaTask, verified: ScrubResult, new: list[Anomaly]) -> None:
+    def _report(self, task: ReplicaTask, verified: ScrubResult, new: list[Anomaly]) -> None:
         where = {"log": task.log, "replica": task.url}
         for anomaly in new:
             level = logging.ERROR if anomaly.harmful else logging.WARNING
-            said = "%s to %s: the replica has an anomaly: %s"
+            message = "%s to %s: the replica has an anomaly: %s"
             extra = fields("anomaly", **where, kind=str(anomaly.kind), key=anomaly.key)
-            _logger.log(level, said, task.log, task.url, anomaly, extra=extra)
+            _logger.log(level, message, task.log, task.url, anomaly, extra=extra)
         if verified.error is not None:
             extra = fields("verify-failed", **where)
             _logger.warning("%s to %s: could not be verified: %s", task.log, task.url, verified.error, extra=extra)
         else:
-            said = "%s to %s: verified %d objects: %d anomalies"
+            message = "%s to %s: verified %d objects: %d anomalies"
             extra = fields("verified", **where, objects=verified.objects, anomalies=verified.anomalies)
-            _logger.info(said, task.log, task.url, verified.objects, verified.anomalies, extra=extra)
+            _logger.info(message, task.log, task.url, verified.objects, verified.anomalies, extra=extra)
         self._listener.on_scrub_finished(ScrubFinished(task.log, task.url, verified, tuple(new)))
 
     def _count(self, change: int) -> None:

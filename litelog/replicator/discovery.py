@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from litelog.config.models import place_of
 from litelog.errors import SourceError, SourceMissingError
-from litelog.events import fields, is_worth_saying
+from litelog.events import fields, is_worth_logging
 from litelog.replicator.status import NotReplicated
 from litelog.stores.registry import open_format, redact
 
@@ -249,7 +249,7 @@ class Failures:
         """Count a failure. Return whether it is to be logged."""
         self.count += 1
         self.reason = str(error)
-        return is_worth_saying(self.count)
+        return is_worth_logging(self.count)
 
 
 class LogDiscovery:
@@ -321,9 +321,9 @@ class LogDiscovery:
         except SourceError as error:
             failures = self._failures.setdefault(key, Failures(self._clock.monotonic()))
             if failures.add(error):
-                said = "%s: cannot look for logs (%d times in a row); known logs stay"
+                message = "%s: cannot look for logs (%d times in a row); known logs stay"
                 extra = fields("folder-unreadable", log=finder.folder.dir, failures=failures.count)
-                _logger.warning(said, error, failures.count, extra=extra)
+                _logger.warning(message, error, failures.count, extra=extra)
         else:
             self._failures.pop(key, None)
 

@@ -312,21 +312,21 @@ class Members:
                 key = (opened.log, opened.url)
                 if opened.error is not None and opened.task.phase not in FINISHED:
                     opened.client.close()
-                    self._say_not_opened(key, opened.error)
+                    self._log_not_opened(key, opened.error)
                     continue
                 self._failures.pop(key, None)
                 self._take(log, opened)
             self._failures.pop((log.path, ""), None)
         except (LitelogError, OSError) as error:
-            self._say_not_opened((log.path, ""), error)
+            self._log_not_opened((log.path, ""), error)
 
-    def _say_not_opened(self, key: Key, error: Exception) -> None:
+    def _log_not_opened(self, key: Key, error: Exception) -> None:
         self._unsettled = True
         failures = self._failures.setdefault(key, Failures(self._clock.monotonic()))
         if failures.add(error):
             extra = fields("not-opened", log=key[0], failures=failures.count)
-            said = "%s: cannot be replicated (%d times in a row): %s"
-            _logger.error(said, key[0], failures.count, error, extra=extra)
+            message = "%s: cannot be replicated (%d times in a row): %s"
+            _logger.error(message, key[0], failures.count, error, extra=extra)
 
     def _open(self, log: LogConfig) -> Iterable[OpenedReplica]:
         context = self._context
@@ -364,7 +364,7 @@ class Members:
             context.truncations.remove(task)
             context.archives.remove(task)
             context.scheduler.remove(task)
-        self._say_gone(task, left)
+        self._log_gone(task, left)
         self._reconcile()
 
     def _collect(self) -> None:
@@ -374,16 +374,16 @@ class Members:
         now = self._clock.monotonic()
         self._collect_at = now + (now - began) / COLLECTION_SHARE
 
-    def _say_gone(self, task: ReplicaTask, left: int) -> None:
+    def _log_gone(self, task: ReplicaTask, left: int) -> None:
         if not task.final:
             return
         if task.phase is Phase.DONE or (isinstance(task.error, SourceMissingError) and not left):
             extra = task.fields("log-removed")
             _logger.info("%s to %s: is no longer replicated; all of it was shipped", task.log, task.url, extra=extra)
         else:
-            said = "%s to %s: is no longer replicated; its last sync failed, about %d bytes were not shipped: %s"
+            message = "%s to %s: is no longer replicated; its last sync failed, about %d bytes were not shipped: %s"
             reason = task.error or "not done in time"
-            _logger.warning(said, task.log, task.url, left, reason, extra=task.fields("log-removed"))
+            _logger.warning(message, task.log, task.url, left, reason, extra=task.fields("log-removed"))
 
     # --- the end
 

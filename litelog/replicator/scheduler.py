@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from litelog.errors import LitelogError, SourceError, SourceMissingError, release
 from litelog.replicator.run_state import DueTimes
 from litelog.replicator.task import BUSY, FINISHED, Phase, ReplicaTask
-from litelog.shipping.backoff import describe_wait, is_worth_saying, needs_help
+from litelog.shipping.backoff import describe_wait, is_worth_logging, needs_help
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -265,8 +265,8 @@ class SyncScheduler:
 
     def _recover(self, task: ReplicaTask) -> None:
         if task.failures:
-            said, extra = "%s to %s: continues after %d failures", task.fields("recovered", task.failures)
-            _logger.info(said, task.log, task.url, task.failures, extra=extra)
+            message, extra = "%s to %s: continues after %d failures", task.fields("recovered", task.failures)
+            _logger.info(message, task.log, task.url, task.failures, extra=extra)
         task.succeed()
 
     def _place(self, task: ReplicaTask, started: float, *, was_final: bool, again: bool, quiet: bool) -> None:
@@ -319,12 +319,12 @@ class SyncScheduler:
         if task.phase in FINISHED:
             extra = task.fields(task.phase.value, task.failures)
             _logger.error("%s to %s: %s: %s", task.log, task.url, task.phase.value, error, extra=extra)
-        elif is_worth_saying(task.failures):
+        elif is_worth_logging(task.failures):
             level = logging.ERROR if needs_help(error) else logging.WARNING
-            said = "%s to %s: failure %d in a row, %s: %s"
+            message = "%s to %s: failure %d in a row, %s: %s"
             extra = task.fields("sync-failed", task.failures)
             wait = describe_wait(error, task.due - now)
-            _logger.log(level, said, task.log, task.url, task.failures, wait, error, extra=extra)
+            _logger.log(level, message, task.log, task.url, task.failures, wait, error, extra=extra)
 
     def _is_abandoned(self, task: ReplicaTask) -> bool:
         """Whether a task ends without a last sync."""

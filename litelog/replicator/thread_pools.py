@@ -106,8 +106,10 @@ class DescriptorWatch:
         if needed <= limit or replicas < 2 * self._said_for:
             return
         self._said_for = replicas
-        said = (
+        message = (
             "%d replicas may need %d open files, and this process may have %d: beyond that, logs fail with 'Too many "
             "open files'; raise the hard limit (ulimit -Hn, LimitNOFILE= of the service)"
         )
-        _logger.error(said, replicas, needed, limit, extra=fields("descriptor-limit", replicas=replicas, limit=limit))
+        _logger.error(
+            message, replicas, needed, limit, extra=fields("descriptor-limit", replicas=replicas, limit=limit)
+        )

@@ -243,8 +243,8 @@ def _wrap(plain: ObjectStore, replica: ReplicaConfig, meter: RequestMeter) -> Ob
     store = MeteredStore(plain, meter)
     if replica.fencing is Fencing.REQUIRED:
         return store
-    said = "%s: fencing isolated: nothing stops another daemon that writes there, too"
-    _logger.warning(said, store.url, extra=fields("fencing-isolated", replica=store.url))
+    message = "%s: fencing isolated: nothing stops another daemon that writes there, too"
+    _logger.warning(message, store.url, extra=fields("fencing-isolated", replica=store.url))
     return CheckingStore(store)
 
 

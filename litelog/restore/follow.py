@@ -18,7 +18,7 @@ from litelog.errors import (
     ReplicaGapError,
     StoreError,
 )
-from litelog.events import fields, is_worth_saying
+from litelog.events import fields, is_worth_logging
 from litelog.formats import Expectation, FinishedTail
 from litelog.objects import wal_segment
 from litelog.objects.layout import wal_key
@@ -156,7 +156,7 @@ class CopyFollower:
                 if not error.retryable:
                     raise
                 refusals += 1
-                self._tell(error, refusals)
+                self._report(error, refusals)
             except ReplicaGapError as error:
                 failures += 1
                 if failures == ATTEMPTS:
@@ -166,11 +166,11 @@ class CopyFollower:
                 _logger.warning("%s: %s; looking again", self._client.url, error, extra=extra)
             stop.wait(poll_interval)
 
-    def _tell(self, error: StoreError, refusals: int) -> None:
-        if is_worth_saying(refusals):
-            said = "%s: failure %d in a row, trying again: %s"
+    def _report(self, error: StoreError, refusals: int) -> None:
+        if is_worth_logging(refusals):
+            message = "%s: failure %d in a row, trying again: %s"
             extra = fields("follow-failed", replica=self._client.url, position=self._slot, failures=refusals)
-            _logger.warning(said, self._client.url, refusals, error, extra=extra)
+            _logger.warning(message, self._client.url, refusals, error, extra=extra)
 
     def step(self) -> bool:
         """Append the WAL segment at the next slot. Return False if there is none yet."""

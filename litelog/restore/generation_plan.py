@@ -33,7 +33,7 @@ from litelog.reading.contents import (
 )
 from litelog.reading.fetch import read_verified
 from litelog.reading.wal_chain import MAX_FILE_NAME_BYTES
-from litelog.restore.plan import PlannedFile, RestorePlan, SealedSpan, Target, TooEarlyError, spell_time
+from litelog.restore.plan import PlannedFile, RestorePlan, SealedSpan, Target, TooEarlyError, format_time
 from litelog.restore.repair.header_reconstruction import ReconstructedLookup
 from litelog.restore.repair.object_lookup import Lookup, ReplicaLookup
 from litelog.restore.target_search import TargetSearch
@@ -84,8 +84,8 @@ def plan_generation(
         raise ConfigError(f"{client.url}: holds a log of format {claim.format}, not {log_format.name}")
     held, lost = _find_pieces(client, claim, around=fallbacks is not None)
     if not held.began:
-        said = "never began: it was closed before its owner wrote the first snapshot"
-        raise NothingToRestoreError(f"{client.url}: generation {claim.generation}: {said}")
+        message = "never began: it was closed before its owner wrote the first snapshot"
+        raise NothingToRestoreError(f"{client.url}: generation {claim.generation}: {message}")
     wal = list(held.wal)
     lookup: Lookup = ReplicaLookup(client, log_format, fallbacks)
     if fallbacks is not None:
@@ -299,11 +299,11 @@ def _too_early(here: str, base: BaseSnapshot, wal: Sequence[WalSegmentInfo], sea
     else:
         header = search.headers([wal[0].position])[0]
         first, lowest, shipped = header.first, header.lowest, header.shipped
-    said = "holds no commit yet"
+    message = "holds no commit yet"
     if first is not None:
-        stamped = "" if lowest is None else f", stamped {spell_time(lowest)}"
-        said = f"nothing that early; it begins with sequence {first}{stamped}, shipped {spell_time(shipped)}"
-    return TooEarlyError(f"{here}: {said}", base.first.index, first)
+        stamped = "" if lowest is None else f", stamped {format_time(lowest)}"
+        message = f"nothing that early; it begins with sequence {first}{stamped}, shipped {format_time(shipped)}"
+    return TooEarlyError(f"{here}: {message}", base.first.index, first)
 
 
 def _wal_files(
@@ -395,7 +395,7 @@ def _unplannable(
     damage: CorruptObjectError, claim: Claim, sealed: Sequence[int], wal: Sequence[WalSegmentInfo]
 ) -> CorruptObjectError:
     reason = str(damage).removeprefix(f"{damage.key}: ")
-    there = f"sealed segments of {_spell(sealed)}" if sealed else "no sealed segments"
+    there = f"sealed segments of {_render(sealed)}" if sealed else "no sealed segments"
     there += f" and WAL segments from {wal[0].position} on" if wal else " and no WAL segments"
     return CorruptObjectError(
         damage.key,
@@ -405,6 +405,6 @@ def _unplannable(
     )
 
 
-def _spell(indexes: Sequence[int]) -> str:
+def _render(indexes: Sequence[int]) -> str:
     holes = "" if len(indexes) == indexes[-1] - indexes[0] + 1 else f" ({len(indexes)} of them)"
     return f"index {indexes[0]:x}" if len(indexes) == 1 else f"indexes {indexes[0]:x} to {indexes[-1]:x}{holes}"

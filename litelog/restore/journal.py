@@ -153,8 +153,8 @@ def read_journal(folder: int, path: str = "") -> list[VerifiedBytes | VerifiedWa
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         name = os.path.join(path, JOURNAL_NAME)
-        said = "%s: the journal of an earlier restore cannot be used (%s): what it left is read again"
-        _logger.warning(said, name, reason, extra=fields("not-resumed", path=name))
+        message = "%s: the journal of an earlier restore cannot be used (%s): what it left is read again"
+        _logger.warning(message, name, reason, extra=fields("not-resumed", path=name))
         return []
     return [verified for verified in found if verified is not None]
 

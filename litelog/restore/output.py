@@ -218,8 +218,8 @@ class OutputFolder:
             raise ForeignOutputError(self.temporary, f"{whose}: remove it, or choose another -o")
         os.fchmod(self._folder, stat.S_IMODE(status.st_mode) & ~0o077)
         if status.st_mode & _OTHERS_WRITE:
-            said = "%s: others could write to what an earlier restore left: it is not used"
-            _logger.warning(said, self.temporary, extra=fields("not-resumed", path=self.temporary))
+            message = "%s: others could write to what an earlier restore left: it is not used"
+            _logger.warning(message, self.temporary, extra=fields("not-resumed", path=self.temporary))
             self.clear()
 
     def _find_owner(self) -> int | None:

@@ -155,7 +155,7 @@ class RestorePlan:
         older = [part.claim.generation for part in parts[:-1]]
         return [
             f"{self.replica}: generation {self.claim.generation}, log {self.claim.log}, format {self.claim.format}",
-            f"up to {self.end}, shipped {spell_time(self.shipped)}",
+            f"up to {self.end}, shipped {format_time(self.shipped)}",
             *([f"what lies before it from generation {', '.join(older)}"] if older else []),
             f"{self.size} bytes in {len(self.all_files)} files",
             f"from {self.object_bytes} bytes in {self.objects} objects{kinds}",
@@ -164,7 +164,7 @@ class RestorePlan:
         ]
 
 
-def spell_time(microseconds: int) -> str:
+def format_time(microseconds: int) -> str:
     """A time to the second; the number of microseconds if no calendar holds it."""
     try:
         return datetime.fromtimestamp(microseconds / 1e6, UTC).isoformat(timespec="seconds")

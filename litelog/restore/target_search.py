@@ -81,8 +81,8 @@ class TargetSearch:
         first, start = self._base.first.index, self._base.start.index
         last = self._positions[-1].index if self._positions else start - 1
         if not first <= index <= last:
-            said = f"{self._here}: no index {index:x}; it holds indexes {first:x} to {last:x}"
-            raise TooEarlyError(said, first, None) if index < first else NothingToRestoreError(said)
+            message = f"{self._here}: no index {index:x}; it holds indexes {first:x} to {last:x}"
+            raise TooEarlyError(message, first, None) if index < first else NothingToRestoreError(message)
         if index < start:
             return self._behind_entry(index - first + 1)
         return self._behind(sum(position.index <= index for position in self._positions))

@@ -120,9 +120,9 @@ class StatusCache:
             except Exception as error:
                 if not failed:
                     failed = True
-                    said = "the daemon's %s cannot be had: %s; it is tried again each %g s"
+                    message = "the daemon's %s cannot be had: %s; it is tried again each %g s"
                     extra = fields("status-failed", part=name)
-                    _logger.exception(said, name, error, RETRY_SECONDS, extra=extra)
+                    _logger.exception(message, name, error, RETRY_SECONDS, extra=extra)
                 self._stopped.wait(RETRY_SECONDS)
             else:
                 failed = False
@@ -131,7 +131,7 @@ class StatusCache:
         try:
             self._daemon.measure()
         except (LitelogError, OSError) as error:
-            self._tell(error)
+            self._report(error)
         else:
             self._measured = self.clock.monotonic()
         self._stopped.wait(MEASURE_SECONDS)
@@ -150,7 +150,7 @@ class StatusCache:
             self._oldest = taken if self._oldest == math.inf else self._oldest
             self._changed.notify_all()
 
-    def _tell(self, error: Exception) -> None:
+    def _report(self, error: Exception) -> None:
         if not self._failed:
             self._failed = True
             _logger.error("the logs' folders cannot be looked at: %s", error, extra=fields("measuring-failed"))

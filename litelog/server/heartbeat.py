@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from litelog.events import fields
 from litelog.server.health import find_unready
-from litelog.server.make_report import spell_time
+from litelog.server.make_report import format_time
 from litelog.server.report import HeartbeatReport
 from litelog.stores.registry import redact
 
@@ -58,7 +58,7 @@ class Heartbeat:
             succeeded=self._succeeded,
             failed=self._failed,
             withheld=self._withheld,
-            last_success=None if last is None else spell_time(last),
+            last_success=None if last is None else format_time(last),
         )
 
     def _run(self) -> None:
@@ -69,7 +69,7 @@ class Heartbeat:
                     self._call()
             except Exception as error:  # noqa: BLE001 - a bug stops one call, not the thread
                 self._failed += 1
-                self._tell_failure(error)
+                self._report_failure(error)
                 is_ready = False
             if not is_ready:
                 self._withheld += 1
@@ -83,7 +83,7 @@ class Heartbeat:
                 answer.read(MAX_ANSWER_BYTES)
         except (OSError, HTTPException, ValueError) as error:
             self._failed += 1
-            self._tell_failure(error)
+            self._report_failure(error)
             return
         self._succeeded += 1
         self._last_success = self._status_cache.clock.now()
@@ -91,7 +91,7 @@ class Heartbeat:
             self._failing = False
             _logger.info("heartbeat: answered again", extra=fields("heartbeat-answered"))
 
-    def _tell_failure(self, error: Exception) -> None:
+    def _report_failure(self, error: Exception) -> None:
         """Log the failure once; later ones are only counted."""
         if self._failing:
             return
@@ -99,8 +99,8 @@ class Heartbeat:
         reason = f"status {error.code}" if isinstance(error, urllib.error.HTTPError) else type(error).__name__
         if isinstance(error, urllib.error.URLError) and not isinstance(error, urllib.error.HTTPError):
             reason = str(error.reason)
-        said = "heartbeat: %s cannot be called (%s); it is tried again each %g s"
-        _logger.warning(said, _host_of(self._url), reason, self._interval, extra=fields("heartbeat-failed"))
+        message = "heartbeat: %s cannot be called (%s); it is tried again each %g s"
+        _logger.warning(message, _host_of(self._url), reason, self._interval, extra=fields("heartbeat-failed"))
 
 
 def _host_of(url: str) -> str:

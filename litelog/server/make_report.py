@@ -43,8 +43,8 @@ def make_report(
     return StatusReport(
         source="daemon",
         litelog=installed_version(),
-        time=spell_time(snapshot.time),
-        started=spell_time(status_cache.started),
+        time=format_time(snapshot.time),
+        started=format_time(status_cache.started),
         healthy=not find_unhealthy(snapshot, status_cache.rules),
         ready=not unready,
         reasons=unready,
@@ -73,7 +73,7 @@ def installed_version() -> str:
         return "unknown"
 
 
-def spell_time(microseconds: int) -> str:
+def format_time(microseconds: int) -> str:
     """ISO 8601 in UTC, to the millisecond."""
     moment = _BEGINNING + timedelta(microseconds=microseconds)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
@@ -140,13 +140,13 @@ def _with_tallies(report: ReplicaReport, counters: ReplicaCounters) -> ReplicaRe
             ],
             "errors": counters.errors,
             "recent_errors": [
-                FailureReport(time=spell_time(each.time), kind=each.kind, message=each.message, count=each.count)
+                FailureReport(time=format_time(each.time), kind=each.kind, message=each.message, count=each.count)
                 for each in counters.failures
             ],
             "generation_changes": counters.generation_changes,
             "generations": [
                 GenerationReport(
-                    time=spell_time(each.time),
+                    time=format_time(each.time),
                     generation=each.generation,
                     relation=each.relation,
                     predecessor=each.predecessor,
@@ -167,4 +167,4 @@ def _make_history(status: ReplicaStatus, now: float) -> list[LagSample]:
 
 
 def _optional(microseconds: int | None) -> str | None:
-    return None if microseconds is None else spell_time(microseconds)
+    return None if microseconds is None else format_time(microseconds)

@@ -69,7 +69,7 @@ def _describe_report() -> Iterator[str]:
         yield "| field | type | meaning |"
         yield "|---|---|---|"
         for name, field in model.model_fields.items():
-            yield f"| `{name}` | {_spell(field.annotation)} | {field.description} |"
+            yield f"| `{name}` | {_render(field.annotation)} | {field.description} |"
         yield ""
 
 
@@ -97,15 +97,15 @@ def _describe_events() -> Iterator[str]:
         yield f"| `{name}` | {meaning} |"
 
 
-def _spell(annotation: Any) -> str:
+def _render(annotation: Any) -> str:
     """The type in JSON's terms."""
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin in (types.UnionType, typing.Union):
-        return " or ".join("null" if each is type(None) else _spell(each) for each in arguments)
+        return " or ".join("null" if each is type(None) else _render(each) for each in arguments)
     if origin is list:
-        return f"list of {_spell(arguments[0])}"
+        return f"list of {_render(arguments[0])}"
     if origin is dict:
-        return f"object: text to {_spell(arguments[1])}"
+        return f"object: text to {_render(arguments[1])}"
     if origin is Literal:
         return ", ".join(map(str, arguments))
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):

@@ -131,19 +131,19 @@ class Service:
         self._release()
 
     def _open(self) -> tuple[Address | None, socket.socket | None]:
-        said = self._settings.addr
-        if said == OFF:
+        message = self._settings.addr
+        if message == OFF:
             return None, None
-        address = Address.parse(said or DEFAULT_ADDR)
-        if said is not None:
-            require_listenable(said, self._settings.token_file)
+        address = Address.parse(message or DEFAULT_ADDR)
+        if message is not None:
+            require_listenable(message, self._settings.token_file)
         elif lacking := _find_lacking(address):
             _logger.info("no status over HTTP: %s (or say addr: off)", lacking, extra=fields("not-listening"))
             return None, None
         try:
             return address, listen(address)
         except ListenError as error:
-            if said is not None:
+            if message is not None:
                 raise
             _logger.warning("%s; continuing without status over HTTP", error, extra=fields("not-listening"))
             return None, None

@@ -136,8 +136,10 @@ def read_state(text: str | None, generation: str, boot: str, now: float, path: s
     try:
         state = _parse(parse_json(text.encode(), LIMITS)) if text else None
     except ValueError as error:
-        said = "%s: its part about sealed segments cannot be used: %s; it is treated as lost, and read from the replica"
-        _logger.warning(said, path, error, extra=event_fields("state-lost", path=path))
+        message = (
+            "%s: its part about sealed segments cannot be used: %s; it is treated as lost, and read from the replica"
+        )
+        _logger.warning(message, path, error, extra=event_fields("state-lost", path=path))
         state = None
     if state is None or state.generation != generation:
         return ArchiveState(generation, boot=boot)

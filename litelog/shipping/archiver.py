@@ -246,13 +246,13 @@ class Archiver:
             delay = self._back_off.fail(error)
             self._retry_at = self._pair.clock.monotonic() + delay
             self._error = error
-            if self._back_off.worth_saying:
+            if self._back_off.worth_logging:
                 level = logging.ERROR if needs_help(error) else logging.WARNING
-                said = "%s to %s: sealing failed %d times in a row, %s: %s"
+                message = "%s to %s: sealing failed %d times in a row, %s: %s"
                 where = (self._pair.source.folder, self._pair.client.url)
                 extra = fields("sealing-failed", log=where[0], replica=where[1], failures=self._back_off.failures)
                 wait = describe_wait(error, delay)
-                _logger.log(level, said, *where, self._back_off.failures, wait, error, extra=extra)
+                _logger.log(level, message, *where, self._back_off.failures, wait, error, extra=extra)
 
     def _due(self) -> float | None:
         if self._running or self._stopped:

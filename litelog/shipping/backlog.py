@@ -200,14 +200,14 @@ class BacklogSealer:
         ]
         self._left, self._shipped = len(tasks), shipped
         width = PARALLELISM if self._format.self_numbered else 1
-        job = SealingJob(tasks, self._seal, width=width, submit=self._submit, on_done=self._tell_done)
+        job = SealingJob(tasks, self._seal, width=width, submit=self._submit, on_done=self._report_done)
         self._job = job
         if self._stopped:
             job.stop()
         if tasks:
             job.start()
 
-    def _tell_done(self) -> None:
+    def _report_done(self) -> None:
         if not self._stopped:
             self.on_done()
 

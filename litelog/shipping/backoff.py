@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from litelog.errors import ExistsError, LitelogError, NotFoundError, StoreError
-from litelog.events import is_worth_saying as is_worth_saying  # noqa: PLC0414 - callers that back off use it from here
+from litelog.events import is_worth_logging as is_worth_logging  # noqa: PLC0414 - callers that back off use it from here
 
 if TYPE_CHECKING:
     from random import Random
@@ -37,9 +37,9 @@ class BackOff:
         self.delay = FIRST_DELAY_SECONDS
 
     @property
-    def worth_saying(self) -> bool:
+    def worth_logging(self) -> bool:
         """Whether the last failure is to be logged."""
-        return is_worth_saying(self.failures)
+        return is_worth_logging(self.failures)
 
 
 def needs_help(error: LitelogError) -> bool:

@@ -154,8 +154,8 @@ def require_claim(client: ReplicaClient, claim: Claim) -> None:
     except CorruptObjectError as error:
         raise ReplicaUnavailableError(client.url, claim.key, f"cannot be read ({error.what})") from error
     if found.generation != claim.generation:
-        said = f"is of generation {found.generation} of owner {found.owner} on {found.host}, not {claim.generation}"
-        raise ReplicaUnavailableError(client.url, claim.key, said)
+        message = f"is of generation {found.generation} of owner {found.owner} on {found.host}, not {claim.generation}"
+        raise ReplicaUnavailableError(client.url, claim.key, message)
 
 
 def require_epoch(client: ReplicaClient, names: Sequence[ClaimName], epoch: int) -> None:

@@ -183,7 +183,7 @@ class Owner:
                 state, lost = ahead, self.prove(ahead, kept.snapshot)
             stale = describe_lost(lost) if lost else None
             if stale is not None:
-                self._tell_lost(stale)
+                self._report_lost(stale)
         except (SucceededError, LostRaceError) as error:  # LostRaceError: a crash had delayed our claim
             rolled_back = isinstance(error, SucceededError) and error.owner == state.owner
             if not (rolled_back or self._takeover.is_open):
@@ -217,9 +217,9 @@ class Owner:
         ahead = CatchingUp(self._source, self._client, self._clock).find_ahead(claims.parse(state.claim), state)
         if ahead is not None:
             log, replica = self._source.folder, self._client.url
-            said = "%s: the saved state is older than %s: continues after %s, which this daemon put"
+            message = "%s: the saved state is older than %s: continues after %s, which this daemon put"
             extra = fields("state-caught-up", log=log, replica=replica, position=ahead.last)
-            _logger.warning(said, log, replica, ahead.last, extra=extra)
+            _logger.warning(message, log, replica, ahead.last, extra=extra)
         return ahead
 
     def look_for_newer(self, state: ReplicaState) -> None:
@@ -403,7 +403,7 @@ class Owner:
         state = replace(state, promised=self._find_promised(opened), ended=None)
         self._folder.save(state)
         self._unsettled = None
-        self._tell(claim)
+        self._report(claim)
         return state
 
     def _open(self, state: ReplicaState) -> OpenedGeneration:
@@ -436,7 +436,7 @@ class Owner:
         number = None if is_told or self.backlog_sealer is None else find_number(self._client, claim, state.base)
         return OpenedGeneration(state, claim, self._predecessor_tip(claim, tips, state.ended), known, number)
 
-    def _tell_lost(self, why: str) -> None:
+    def _report_lost(self, why: str) -> None:
         log, replica = self._source.folder, self._client.url
         extra = fields("objects-lost", log=log, replica=replica, reason=why)
         _logger.error("%s: %s; a new generation begins in %s", log, why, replica, extra=extra)
@@ -455,7 +455,7 @@ class Owner:
         if self._root is not None:
             self._root.keep_to_root(root, anchor)
 
-    def _tell(self, claim: Claim) -> None:
+    def _report(self, claim: Claim) -> None:
         log, replica, name = self._source.folder, self._client.url, claim.generation
         extra = fields("generation-begins", log=log, replica=replica, generation=name, reason=claim.reason)
         _logger.info("%s: generation %s begins (%s)", replica, name, _describe(claim), extra=extra)

@@ -129,9 +129,9 @@ class Pruner:
                 freed += sum(removal.size for removal in step)
         finally:
             if deleted:
-                said = "%s: retention deleted %d objects, %s"
+                message = "%s: retention deleted %d objects, %s"
                 extra = fields("pruned", replica=self._client.url, objects=deleted, bytes=freed)
-                _logger.info(said, self._client.url, deleted, format_size(freed), extra=extra)
+                _logger.info(message, self._client.url, deleted, format_size(freed), extra=extra)
 
 
 PROOF_SECONDS = 30.0

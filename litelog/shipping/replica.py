@@ -103,7 +103,7 @@ class Replica:
         self.on_sealed: Callable[[], None] = _do_nothing
         """Called when the sealing for which the last sync ended (``waiting``) is done or failed, from any thread."""
         if owner.backlog_sealer is not None:
-            owner.backlog_sealer.on_done = self._tell_sealed
+            owner.backlog_sealer.on_done = self._report_sealed
 
     # --- requests of the replicator
 
@@ -361,7 +361,7 @@ class Replica:
         self._notes.begin(claim.generation)
         if self._first_noted:
             self._first_noted = False
-            self._workers.background(self._tell_replicated)
+            self._workers.background(self._report_replicated)
         self._keeper.take(archive)
         return archive
 
@@ -372,14 +372,14 @@ class Replica:
         self._notes.begin(claim.generation)
         self._first_noted = bool(entries) and self._notes.note_segments(claim.generation, entries)
 
-    def _tell_replicated(self) -> None:
+    def _report_replicated(self) -> None:
         self.on_replicated()
 
     def _note_replicated(self, snapshot: Snapshot) -> None:
         if self._notes.note(snapshot):
             self.on_replicated()
 
-    def _tell_sealed(self) -> None:
+    def _report_sealed(self) -> None:
         self.on_sealed()
 
     # --- shipping

@@ -75,8 +75,8 @@ class Sealer:
             with self._names.open(segment.file) as opened:
                 return self._put(described, opened.read)
         except FileNotFoundError:
-            said = "%s: is gone; it is sealed from its WAL segments"
-            _logger.info(said, described.path, extra=self._fields(segment))
+            message = "%s: is gone; it is sealed from its WAL segments"
+            _logger.info(message, described.path, extra=self._fields(segment))
         except (DivergedError, CorruptionError) as error:
             if isinstance(error, CorruptObjectError | SealedConflictError):
                 raise

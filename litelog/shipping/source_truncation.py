@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from litelog.errors import LitelogError, LockedError
-from litelog.events import fields, is_worth_saying
+from litelog.events import fields, is_worth_logging
 from litelog.log.disk import LocalDisk
 from litelog.log.replica_registry import ReplicatedSegment, read_generation, save_replicated
 from litelog.log.truncation import Truncation
@@ -134,14 +134,14 @@ class LogTruncator:
             self._due = self._clock.monotonic() + LOCKED_SECONDS  # another replica's thread, or the log's own writer
         except LitelogError as error:
             self._due = self._clock.monotonic() + RETRY_SECONDS
-            self._tell(f"{self._folder}: not truncated: {error}")
+            self._report(f"{self._folder}: not truncated: {error}")
         self.on_due()
 
     def _truncate(self, policy: TruncationPolicy) -> None:
         now = self._time.now()
         names = self._replicas.names()
         if names is None:
-            self._tell(f"{self._folder}: not truncated: its set of replicas is not known until a restart")
+            self._report(f"{self._folder}: not truncated: its set of replicas is not known until a restart")
             return
         done = self._truncation.by_policy(self._replicas.held_by(names), policy, now)
         if done.next is not None:
@@ -150,10 +150,10 @@ class LogTruncator:
             extra = fields("truncated", log=self._folder, file=done.removed[-1])
             _logger.info("%s: truncated: removed %s and all before it", self._folder, done.removed[-1], extra=extra)
         if done.kept is not None:
-            self._tell(f"{self._folder}: not truncated further: {done.kept}")
-        self._tell_waiting(done.waiting, names)
+            self._report(f"{self._folder}: not truncated further: {done.kept}")
+        self._report_waiting(done.waiting, names)
 
-    def _tell_waiting(self, waiting: Waiting | None, names: Mapping[str, str]) -> None:
+    def _report_waiting(self, waiting: Waiting | None, names: Mapping[str, str]) -> None:
         """Warn of replicas for which truncation waits: a log that waits for a lost replica grows without limit."""
         if waiting is None:
             self._waited = ()
@@ -166,7 +166,7 @@ class LogTruncator:
         if not absent and self._clock.monotonic() - self._waited_since < PATIENCE_SECONDS:
             return
         self._waits += 1
-        if is_worth_saying(self._waits):
+        if is_worth_logging(self._waits):
             urls = [names[name] for name in absent or lacking]
             _logger.warning(
                 "%s: not truncated (%d times in a row): %s and all after it wait for %s to hold them, too; "
@@ -180,7 +180,7 @@ class LogTruncator:
                 extra=fields("not-truncated", log=self._folder, file=waiting.file, failures=self._waits),
             )
 
-    def _tell(self, message: str) -> None:
+    def _report(self, message: str) -> None:
         if message != self._told:
             _logger.warning("%s", message, extra=fields("not-truncated", log=self._folder))
         self._told = message

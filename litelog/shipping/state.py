@@ -137,8 +137,8 @@ class StateFolder:
         try:
             return _read(self._path)
         except LostStateError as error:
-            said = "%s; it is treated as lost: without it, this daemon needs --takeover once to write to the replica"
-            _logger.warning(said, error, extra=event_fields("state-lost", path=error.path))
+            message = "%s; it is treated as lost: without it, this daemon needs --takeover once to write to the replica"
+            _logger.warning(message, error, extra=event_fields("state-lost", path=error.path))
             return None
 
     def save(self, state: ReplicaState) -> None:
@@ -148,8 +148,8 @@ class StateFolder:
         try:
             write_private(self.file, body.encode())
         except FileNotFoundError as error:
-            said = "is gone, with the state in it: stop the daemon, and start it once with --takeover"
-            raise StateError(f"{self._path}: {said}") from error
+            message = "is gone, with the state in it: stop the daemon, and start it once with --takeover"
+            raise StateError(f"{self._path}: {message}") from error
         except OSError as error:
             raise StateError(f"{self._path}: cannot save state: {error.strerror}") from error
 

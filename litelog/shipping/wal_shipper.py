@@ -211,7 +211,7 @@ class WalShipper:
     def _acknowledge(self, prepared: EncodedWalSegment) -> None:
         self._queue.popleft()
         self._advance(prepared.start, prepared.header, prepared.digest, prepared.after, prepared.sealed, prepared.size)
-        self._tell(prepared.header, prepared.size)
+        self._report(prepared.header, prepared.size)
 
     def _resolve_refusal(self, prepared: EncodedWalSegment) -> None:
         """The slot is taken: by a successor or another owner (then we are fenced), or by our own earlier put."""
@@ -224,7 +224,7 @@ class WalShipper:
         self._skipped = False
         size = len(own.there.body)
         self._advance(prepared.start, own.there.header, own.there.digest, own.after, own.sealed, size)
-        self._tell(own.there.header, size)
+        self._report(own.there.header, size)
 
     def _advance(
         self,
@@ -250,7 +250,7 @@ class WalShipper:
             tallies=add_to_tallies(state.tallies, header.position, size, self._archive.state.snapshot),
         )
 
-    def _tell(self, header: WalHeader, size: int) -> None:
+    def _report(self, header: WalHeader, size: int) -> None:
         """Report that a WAL segment is durable, before the next one is put: iterators rely on that order."""
         self.feed.publish(WalSegmentInfo(header.position, size))
         pair = self._pair

@@ -15,7 +15,7 @@ _SUFFIXES = {"k": 10, "m": 20, "g": 30, "t": 40}
 _PLAIN_SIZE = re.compile(r"([0-9]{1,15})([kmgt]?)", re.IGNORECASE)
 
 
-def spell_options(options: Mapping[str, object] | None) -> dict[str, str]:
+def format_options(options: Mapping[str, object] | None) -> dict[str, str]:
     """Every value as text; booleans as ``true`` and ``false``."""
     given = options or {}
     return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in given.items()}

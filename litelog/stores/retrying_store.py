@@ -191,8 +191,10 @@ class RetryingStore:
         asked = getattr(error, "retry_after", None)
         if asked and not self._is_wait_logged:
             self._is_wait_logged = True
-            said = "%s: the store asks to be left alone for %g s; tried again in %.1f s: %s"
-            _logger.warning(said, self.url, asked, seconds, error, extra=fields("store-asks-to-wait", replica=self.url))
+            message = "%s: the store asks to be left alone for %g s; tried again in %.1f s: %s"
+            _logger.warning(
+                message, self.url, asked, seconds, error, extra=fields("store-asks-to-wait", replica=self.url)
+            )
 
     def _began(self, now: float) -> float:
         """When the time limit of a request that is tried ``now`` began: with the outage, if one lasts."""

@@ -131,8 +131,8 @@ def find_owner(name: str, dir_fd: int | None = None) -> int | None:
 def _close_to_others(path: str, mode: int) -> None:
     if mode & OTHERS:
         os.chmod(path, stat.S_IMODE(mode) & ~OTHERS)
-        said = "%s: others could enter it (mode %04o); only its owner can from now on"
-        _logger.warning(said, path, stat.S_IMODE(mode), extra=fields("state-closed", path=path))
+        message = "%s: others could enter it (mode %04o); only its owner can from now on"
+        _logger.warning(message, path, stat.S_IMODE(mode), extra=fields("state-closed", path=path))
 
 
 def _not_ours(path: str, owner: int) -> OSError:

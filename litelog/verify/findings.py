@@ -86,7 +86,7 @@ class Anomalies:
 
     def __init__(self, tell: Callable[[Anomaly], None] | None = None) -> None:
         """``tell`` is called with each anomaly, when it is found."""
-        self._tell = tell
+        self._report = tell
         self.kept: list[Anomaly] = []
         self.counts: Counter[AnomalyKind] = Counter()
         self.harmful = 0
@@ -101,8 +101,8 @@ class Anomalies:
         self.harmful += anomaly.harmful
         if len(self.kept) < MAX_KEPT:
             self.kept.append(anomaly)
-        if self._tell is not None:
-            self._tell(anomaly)
+        if self._report is not None:
+            self._report(anomaly)
 
 
 def anomaly_of(key: str, error: CorruptionError | UnknownVersionError) -> Anomaly:

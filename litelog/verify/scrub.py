@@ -189,8 +189,8 @@ class Scrub:
         except FileNotFoundError:
             pass
         except (OSError, ValueError, TypeError, KeyError) as error:
-            said = "%s: cannot be used: %s; the replica counts as never verified"
-            _logger.warning(said, self._path, error, extra=fields("state-lost", path=self._path))
+            message = "%s: cannot be used: %s; the replica counts as never verified"
+            _logger.warning(message, self._path, error, extra=fields("state-lost", path=self._path))
         return None, {}, 0
 
     def _save(self) -> None:

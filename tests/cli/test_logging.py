@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from litelog.errors import ExitCode, StoreError
-from litelog.events import fields, is_worth_saying
+from litelog.events import fields, is_worth_logging
 from litelog.shipping.backoff import BackOff
 
 if TYPE_CHECKING:
@@ -90,12 +90,12 @@ def test_a_store_that_is_down_for_an_hour_gives_few_lines() -> None:
     back_off, now, said = BackOff(Random(1)), 0.0, []
     while now < 3600:
         now += back_off.fail(StoreError("put", "key", "connection refused", retryable=True))
-        if back_off.worth_saying:
+        if back_off.worth_logging:
             said.append(back_off.failures)
     assert back_off.failures > 100
     assert said[:4] == [1, 2, 4, 8]
     assert len(said) <= 12
-    day = [count for count in range(1, 24 * 120) if is_worth_saying(count)]
+    day = [count for count in range(1, 24 * 120) if is_worth_logging(count)]
     assert 24 <= len(day) <= 60, "a long outage is said again, once or twice an hour"
 
 

@@ -17,7 +17,7 @@ from litelog.errors import FinalSyncError, InvalidConfigError, LitelogError
 from litelog.events import fields
 from litelog.objects.layout import Fencing
 from litelog_cli.arguments import PLACE
-from litelog_cli.config_file import choose_state_dir, config_path, read_config, telling_lines
+from litelog_cli.config_file import choose_state_dir, config_path, message_lines, read_config
 from litelog_cli.event_lines import PATIENCE_SECONDS, EventLines
 from litelog_cli.logging_setup import say
 from litelog_cli.process import FORWARDED, Child, Reloader, ServiceManager
@@ -113,7 +113,7 @@ def replicate(
         config = _config_of_file(config_file)
     read = None if log_dir is not None else lambda: _taking_over(_config_of_file(config_file), takeover)
     kept_in = choose_state_dir(state_dir, config)
-    with nullcontext() if read is None else telling_lines(config_path(config_file)):
+    with nullcontext() if read is None else message_lines(config_path(config_file)):
         return _replicate(_taking_over(config, takeover), kept_in, once, command, as_json, quiet or as_json, read)
 
 
@@ -264,7 +264,7 @@ class _Session:
                 return self._final_sync_failed(error)
             finally:
                 if self._child is not None and self._child.exit_code is None:
-                    self._say_stopping()  # the main loop has ended, and the program may take long
+                    self._log_stopping()  # the main loop has ended, and the program may take long
                     self._child.end(self._timeout)
         return 0 if self._child is None else self._child.exit_code or 0
 
@@ -285,10 +285,10 @@ class _Session:
         return code
 
     def _stop(self) -> None:
-        self._say_stopping()
+        self._log_stopping()
         self._replicator.stop()
 
-    def _say_stopping(self) -> None:
+    def _log_stopping(self) -> None:
         self._manager.stopping(self._timeout + STOP_GRACE_SECONDS)
 
     def _others(self) -> tuple[signal.Signals, ...]:

@@ -149,12 +149,12 @@ def _show(report: StatusReport, as_json: bool) -> int:
 
 def _print(report: StatusReport) -> None:
     from litelog_cli.output import print_table
-    from litelog_cli.status_rows import make_row, spell_pair
+    from litelog_cli.status_rows import format_pair, make_row
 
     rows = [make_row(log.log, replica) for log in report.logs for replica in log.replicas]
     print_table(_COLUMNS, rows, _NUMBERS)
     for reason in report.reasons:
-        place = f"{spell_pair(reason.log, reason.replica)}: " if reason.log else ""
+        place = f"{format_pair(reason.log, reason.replica)}: " if reason.log else ""
         echo(f"{reason.kind}: {place}{reason.message}")
     if report.healthy is not None:
         echo("healthy" if report.healthy else "NOT HEALTHY")

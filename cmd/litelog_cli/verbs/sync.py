@@ -11,7 +11,7 @@ from litelog_cli.arguments import PLACE
 from litelog_cli.config_file import read_config
 from litelog_cli.daemon_options import daemon_addr_option, daemon_config_option
 from litelog_cli.output import echo, print_json
-from litelog_cli.status_rows import spell_pair
+from litelog_cli.status_rows import format_pair
 
 if TYPE_CHECKING:
     from litelog_cli.daemon_client import DaemonClient
@@ -96,7 +96,7 @@ def _choose(daemon: DaemonClient, log_dir: str | None, replica_url: str | None) 
 def _print(answer: dict[str, Any]) -> None:
     for each in answer["unreached"]:
         why = f": {each['error']}" if each["error"] else ""
-        place = spell_pair(each["log"], each["replica"])
+        place = format_pair(each["log"], each["replica"])
         echo(f"{place or 'all logs'}: not in time ({each['phase']}){why}", err=True)
     done = answer["replicas"] - len(answer["unreached"])
     echo(f"{done} of {answer['replicas']} replicas have all of it, after {answer['waited_seconds']:.1f} s")

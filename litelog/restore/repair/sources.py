@@ -285,7 +285,7 @@ class FallbackBytes:
                 yield chunk
                 start = chunk.end
         except (CorruptionError, StoreError) as error:
-            self._tell(entry, error)
+            self._report(entry, error)
         if start < stop:
             if self._fallbacks is None:
                 raise NoFallbackError(f"{entry.file}: nothing else has bytes {start} to {stop}")
@@ -297,9 +297,9 @@ class FallbackBytes:
             for position in self._positions(entry):
                 yield self._read(position).header
         except (CorruptionError, StoreError) as error:
-            self._tell(entry, error)
+            self._report(entry, error)
 
-    def _tell(self, entry: SnapshotEntry, error: CorruptionError | StoreError) -> None:
+    def _report(self, entry: SnapshotEntry, error: CorruptionError | StoreError) -> None:
         extra = fields("fallback-damaged", replica=self._client.url, file=entry.file)
         _logger.warning("%s: %s", self._client.url, error, extra=extra)
 

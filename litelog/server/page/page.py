@@ -97,7 +97,7 @@ def render_page(
         reasons=reasons[:MAX_REASONS],
         more_reasons=max(0, len(reasons) - MAX_REASONS),
         wanted=wanted[:MAX_FILTER],
-        age=lambda moment: _spell_age((now - datetime.fromisoformat(moment)).total_seconds()),
+        age=lambda moment: _format_age((now - datetime.fromisoformat(moment)).total_seconds()),
         link=lambda first: "?" + urlencode({"q": wanted[:MAX_FILTER], "from": first}),
     )
 
@@ -176,7 +176,7 @@ def _shorten(position: str) -> str:
     return "/".join([f"…{generation[-8:]}", *(number.lstrip("0") or "0" for number in numbers)])
 
 
-def _spell_age(seconds: float) -> str:
+def _format_age(seconds: float) -> str:
     """An age in whole seconds, or in larger units."""
     return format_duration(seconds) if seconds >= 60 else f"{max(0, int(seconds))}s"
 
@@ -185,7 +185,7 @@ def _spell_age(seconds: float) -> str:
 def _load_template() -> Template:
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {
-        "age": _spell_age,
+        "age": _format_age,
         "duration": lambda seconds: format_duration(seconds) if seconds else "0s",
         "size": format_size,
         "number": lambda number: f"{number:,}",

@@ -32,7 +32,7 @@ from litelog.spark.jobs.ranges import (
 from litelog.spark.jobs.tables import check_table, commit_table, table_holds
 from litelog.spark.options import Range, parse_options
 from litelog.spark.scan.schema import log_columns
-from litelog.spark.spelling import spell_options
+from litelog.spark.spelling import format_options
 from litelog.spark.store_options import replica_url
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def export(  # noqa: PLR0913 - each is a choice of its own
         CorruptionError: an object of the replica or of the export is damaged, or a value does not fit ``schema``.
         StoreError: a request to a store failed.
     """
-    given = spell_options(options)
+    given = format_options(options)
     reading = parse_options({**given, "path": url})
     taken = [*KEPT_COLUMNS, *([] if partition_by is None else [partition_by])]
     values = None if schema is None else arrow_schema_of(schema, taken, lenient=lenient)

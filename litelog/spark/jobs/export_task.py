@@ -125,7 +125,7 @@ class RangeExport:
         floors = compute.floor_temporal(table.column("timestamp"), unit=unit)
         for floor in compute.unique(floors).to_pylist():
             scalar = pyarrow.scalar(floor, floors.type)
-            text = "__HIVE_DEFAULT_PARTITION__" if floor is None else _spell(floor, self._settings.partition_by)
+            text = "__HIVE_DEFAULT_PARTITION__" if floor is None else _render(floor, self._settings.partition_by)
             chosen = compute.is_null(floors) if floor is None else compute.equal(floors, scalar)
             yield text, table.filter(chosen)
 
@@ -226,5 +226,5 @@ def _require_dates(table: Any) -> None:
         )
 
 
-def _spell(floor: Any, column: str) -> str:
+def _render(floor: Any, column: str) -> str:
     return str(floor.strftime(TIME_PARTITIONS[column]))

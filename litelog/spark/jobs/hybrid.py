@@ -13,7 +13,7 @@ from litelog.spark.jobs.progress import watching
 from litelog.spark.jobs.ranges import find_held, require_continued, require_log
 from litelog.spark.options import parse_options
 from litelog.spark.query.dataframe import read
-from litelog.spark.spelling import spell_options
+from litelog.spark.spelling import format_options
 from litelog.spark.store_options import replica_url
 from litelog.stores.registry import local_folder, open_store, redact
 from litelog.stores.retrying_store import RetryingStore
@@ -116,7 +116,7 @@ def _read_both(
     options: Mapping[str, object] | None,
     target_options: Mapping[str, object] | None,
 ) -> tuple[Any, list[Manifest]]:
-    given = {**spell_options(options), "path": url}
+    given = {**format_options(options), "path": url}
     reading = parse_options(given)
     require_unbounded(reading.range, "a hybrid is all of a log: filter its DataFrame, with where")
     require_records(reading.mode)

@@ -81,8 +81,10 @@ def arrow_schema_of(ddl: str, taken: Collection[str] = (), *, lenient: bool = Fa
         parsed = cast("StructType", StructType.fromDDL(ddl))
         names = parsed.fieldNames()
     except Exception as error:
-        said = (line.strip() for line in str(error).splitlines())
-        raise ConfigError(f"schema {ddl!r} is not valid: {next(filter(None, said), type(error).__name__)}") from error
+        message = (line.strip() for line in str(error).splitlines())
+        raise ConfigError(
+            f"schema {ddl!r} is not valid: {next(filter(None, message), type(error).__name__)}"
+        ) from error
     held = {name.lower() for name in taken}
     for name in names:
         if name.lower() in held:

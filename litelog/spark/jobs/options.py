@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from litelog.errors import ConfigError
 from litelog.spark.options import Mode
-from litelog.spark.spelling import spell_options
+from litelog.spark.spelling import format_options
 from litelog.spark.store_options import read_store_options
 from litelog.stores.registry import scheme_of
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def store_options(given: Mapping[str, object] | None, whose: str) -> dict[str, str]:
     """A store's options, as ``open_store`` takes them. Raises ConfigError for any other option."""
-    found, others = read_store_options(spell_options(given))
+    found, others = read_store_options(format_options(given))
     for name in others:
         raise ConfigError(
             f"{whose} has no option {name!r}: it takes options of the store, as s3.NAME, store.NAME or fs.s3a.NAME"

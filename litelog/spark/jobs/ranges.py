@@ -82,8 +82,8 @@ def require_start(options: ReadOptions, held: GenerationContent, first: int) -> 
     error = TruncatedError(first, left)
     if options.fail_on_data_loss:
         raise error
-    said = "%s: %s; skipped because of failOnDataLoss=false"
-    _logger.warning(said, held.url, error, extra=fields("data-lost", replica=held.url))
+    message = "%s: %s; skipped because of failOnDataLoss=false"
+    _logger.warning(message, held.url, error, extra=fields("data-lost", replica=held.url))
     return left
 
 

@@ -16,7 +16,7 @@ from litelog.spark.options import parse_options
 from litelog.spark.scan.packing import SealedItem, WalItem, pack
 from litelog.spark.scan.schema import log_columns
 from litelog.spark.session import count_slots
-from litelog.spark.spelling import spell_options
+from litelog.spark.spelling import format_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -108,7 +108,7 @@ def stats(
         CorruptionError: an object is damaged.
         StoreError: a request to the store failed.
     """
-    reading = parse_options({**spell_options(options), "path": url})
+    reading = parse_options({**format_options(options), "path": url})
     require_records(reading.mode)
     held, log_bytes, stored_bytes = _measure(reading)
     partitions = pack(held.items, reading.max_partition_bytes, reading.num_partitions, count_slots(spark))

@@ -11,7 +11,7 @@ from litelog.spark.query.arrow_query import MERGED, Query, expressions, fields_o
 from litelog.spark.query.filters import expression_of, narrow, parse_conditions, require_bound
 from litelog.spark.scan.schema import RECORD, TYPES, arrow_schema, log_columns
 from litelog.spark.session import count_slots
-from litelog.spark.spelling import spell_options
+from litelog.spark.spelling import format_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -188,6 +188,6 @@ def _given(url: str | Sequence[str], options: Mapping[str, object]) -> dict[str,
     """The options for the data source."""
     import json  # noqa: PLC0415
 
-    given = spell_options(options)
+    given = format_options(options)
     given["paths" if not isinstance(url, str) else "path"] = url if isinstance(url, str) else json.dumps(list(url))
     return given

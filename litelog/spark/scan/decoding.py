@@ -116,6 +116,6 @@ def _read_part(part: LogPart, builder: BatchBuilder) -> Iterator[Any]:
             yield from builder.add_malformed(run)
     yield from builder.end()
     if units:
-        said = "%s: %d malformed runs of commits, %d records or more"
+        message = "%s: %d malformed runs of commits, %d records or more"
         extra = fields("malformed-total", log=part.log.name, runs=units, records=records)
-        _logger.warning(said, part.log.name, units, records, extra=extra)
+        _logger.warning(message, part.log.name, units, records, extra=extra)

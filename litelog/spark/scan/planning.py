@@ -94,8 +94,8 @@ def _plan_places(places: Sequence[ScanInput], options: ReadOptions) -> list[Item
             empty += 1
             if not place.is_matched or options.generation is not None or empty == len(places):
                 raise
-            said = "%s: %s; skipped"
-            _logger.warning(said, place.name, error, extra=fields("nothing-yet", log=place.name))
+            message = "%s: %s; skipped"
+            _logger.warning(message, place.name, error, extra=fields("nothing-yet", log=place.name))
     return items
 
 
@@ -190,8 +190,8 @@ def _lose(log: PlannedLog, error: LitelogError) -> None:
     """Raise an error that reports data loss; only log it if ``fail_on_data_loss`` is off."""
     if log.fail_on_data_loss or not isinstance(error, ReplicaGapError | TruncatedError):
         raise error
-    said = "%s: %s; skipped because of failOnDataLoss=false"
-    _logger.warning(said, log.name, error, extra=fields("data-lost", log=log.name))
+    message = "%s: %s; skipped because of failOnDataLoss=false"
+    _logger.warning(message, log.name, error, extra=fields("data-lost", log=log.name))
 
 
 def _raw_bytes(wal: Sequence[WalSegmentInfo]) -> Iterator[int]:

@@ -69,8 +69,8 @@ class Task:
         """Raise an error that reports data loss; only log it if ``fail_on_data_loss`` is off."""
         if self.log.fail_on_data_loss or not isinstance(error, ReplicaGapError | PrunedError | TruncatedError):
             raise error
-        said = "%s: %s; skipped because of failOnDataLoss=false"
-        _logger.warning(said, self.log.name, error, extra=fields("data-lost", log=self.log.name))
+        message = "%s: %s; skipped because of failOnDataLoss=false"
+        _logger.warning(message, self.log.name, error, extra=fields("data-lost", log=self.log.name))
 
 
 MAX_OPEN = 32

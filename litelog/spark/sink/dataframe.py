@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from litelog.spark.spelling import spell_options
+from litelog.spark.spelling import format_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -42,7 +42,7 @@ def write(
     """
     from litelog.spark.sink.segments import check_columns  # noqa: PLC0415
 
-    given = spell_options(options)
+    given = format_options(options)
     check_columns(frame.schema)
     kept = frame.persist() if count_first else frame
     try:

@@ -335,8 +335,8 @@ class StreamFollower:
     def _lose(self, name: str, error: LitelogError) -> None:
         if self._options.read.fail_on_data_loss:
             raise error
-        said = "%s: %s; continuing with the data that is left because of failOnDataLoss=false"
-        _logger.warning(said, name, error, extra=fields("data-lost", log=name))
+        message = "%s: %s; continuing with the data that is left because of failOnDataLoss=false"
+        _logger.warning(message, name, error, extra=fields("data-lost", log=name))
 
     def _forgive(self, error: StoreError, name: str) -> None:
         """Raise an error that retrying cannot fix; log any other, since a later poll may succeed."""

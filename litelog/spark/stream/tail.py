@@ -365,8 +365,8 @@ class StreamTail:
         error.add_note(f"log {self.name}; failOnDataLoss=false continues at the first record that is left")
         if not self._lossy:
             raise error
-        said = "%s: %s; continuing with the data that is left because of failOnDataLoss=false"
-        _logger.warning(said, self.name, error, extra=fields("data-lost", log=self.name))
+        message = "%s: %s; continuing with the data that is left because of failOnDataLoss=false"
+        _logger.warning(message, self.name, error, extra=fields("data-lost", log=self.name))
 
 
 def _may_follow(here: Position, after: Position) -> bool:

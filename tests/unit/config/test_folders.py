@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from litelog.config import Config, FolderConfig, ReplicaConfig, load_config
-from litelog.config.entries import find_name, name_url, spell_name
+from litelog.config.entries import find_name, format_name, name_url
 from litelog.errors import InvalidConfigError
 
 NAMES = st.lists(
@@ -139,13 +139,13 @@ def test_two_folders_have_two_places() -> None:
     ],
 )
 def test_a_name_is_spelled_with_what_every_store_takes(name: str, spelled: str) -> None:
-    assert spell_name(name) == spelled
+    assert format_name(name) == spelled
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/../b", "a//b", "/a", "a/", "a\0b", "\udcff", "x" * 513])
 def test_a_name_that_cannot_be_spelled_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match="is "):
-        spell_name(name)
+        format_name(name)
 
 
 @given(first=NAMES, second=NAMES, shape=st.sampled_from(SHAPES))
