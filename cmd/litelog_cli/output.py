@@ -33,7 +33,7 @@ _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 def escape(text: str) -> str:
     """``text`` as a single line, with an escape (``\\x1b``, ``\\u202e``) for characters that control a terminal."""
-    return _STEERING.sub(lambda match: _SHORT.get(match[0]) or _spell(match[0]), text)
+    return _STEERING.sub(lambda match: _SHORT.get(match[0]) or _render(match[0]), text)
 
 
 def escape_json(text: str) -> str:
@@ -41,7 +41,7 @@ def escape_json(text: str) -> str:
     return _BEYOND_JSON.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
-def _spell(character: str) -> str:
+def _render(character: str) -> str:
     code = ord(character)
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 

@@ -178,7 +178,7 @@ def local_segments(folder: str, log_format: LogFormat) -> list[SegmentFacts]:
     names = SegmentFolder(folder, log_format, SystemClock())
     names.require_log()
     heads = [(segment.name, segment.size(), *_head(log_format, folder, segment)) for segment in names.each()]
-    follows = _behind_last(folder, log_format) if log_format.self_numbered else None
+    follows = _after_last(folder, log_format) if log_format.self_numbered else None
     found = []
     for number, (name, size, first, stamp) in enumerate(reversed(heads)):
         facts = SegmentFacts(
@@ -210,7 +210,7 @@ def _head(log_format: LogFormat, folder: str, segment: OpenSegment) -> tuple[int
     return int(piece.columns.sequences[0]), None if stamps is None else int(stamps[0])
 
 
-def _behind_last(folder: str, log_format: LogFormat) -> int | None:
+def _after_last(folder: str, log_format: LogFormat) -> int | None:
     from litelog.log.reader import LogReader
 
     with LogReader(folder, log_format, start="latest") as reader:

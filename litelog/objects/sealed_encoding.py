@@ -132,7 +132,7 @@ class Sealing:
         offset, expect = 0, self.segment.expect
         while offset < self.segment.length:
             data, scan = self._window(offset, expect)
-            end = scan.end if scan.end > offset else self._judge_end(data, scan)
+            end = scan.end if scan.end > offset else self._check_end(data, scan)
             if end == offset:
                 return
             yield from _cut_run(data[: end - offset], scan, expect, self._frame_bytes)
@@ -152,7 +152,7 @@ class Sealing:
             if scan.end > offset or wanted <= len(data) or self._is_spare(data, scan):
                 return data, scan
 
-    def _judge_end(self, data: memoryview, scan: Scan) -> int:
+    def _check_end(self, data: memoryview, scan: Scan) -> int:
         """Where the log segment ends: after ``data``, in which no commit ends, or before it. Raises CorruptCommitError
         if the format leaves no such bytes."""
         tail, promised = self._format.finished_tail, self.segment.crc is not None

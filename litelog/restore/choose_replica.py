@@ -261,7 +261,7 @@ class _Chooser:
             newer = next((other for other in others if self._is_behind(best, other)), None)
             if newer is None:
                 break
-            self._skip(best.client, _left_behind(best, newer))
+            self._skip(best.client, _lagging(best, newer))
         for candidate in left:
             if candidate.error is not None:
                 self._skip(candidate.client, candidate.error)
@@ -289,7 +289,7 @@ class _Chooser:
             self._skip(other.client, other.error or LitelogError(reason))
             return False
         if _has_left(best, other):
-            self._skip(other.client, _left_behind(other, best))
+            self._skip(other.client, _lagging(other, best))
             return False
         if isinstance(other, _Candidate) and _has_left(other, best):
             return True
@@ -328,7 +328,7 @@ def _name(standing: _ReplicaView) -> tuple[str, str]:
     return standing.client.url, str(end)
 
 
-def _left_behind(older: _ReplicaView, newer: _ReplicaView) -> LitelogError:
+def _lagging(older: _ReplicaView, newer: _ReplicaView) -> LitelogError:
     held = f"generation {older.history.claim.generation}"
     return LitelogError(f"{held} is a history of the log that {newer.client.url} has left (diverged)")
 

@@ -139,7 +139,7 @@ def restore(  # noqa: PLR0913 - each is an independent choice
                     totals = _Run(client, plan, folder, log_format, parallelism, progress, fallbacks).restore()
                     break
                 except ReplicaGapError as gap:
-                    plan = _plan_anew(plan, gap, replan if left else None)
+                    plan = _plan_again(plan, gap, replan if left else None)
             folder.publish()
         except OSError as error:
             raise OutputError(folder.path, error.strerror or str(error)) from error
@@ -150,7 +150,7 @@ def _older(path: str, delta: bool) -> AbstractContextManager[int]:
     return locked_copy(path) if delta else nullcontext(-1)
 
 
-def _plan_anew(plan: RestorePlan, gap: ReplicaGapError, replan: Callable[[], RestorePlan] | None) -> RestorePlan:
+def _plan_again(plan: RestorePlan, gap: ReplicaGapError, replan: Callable[[], RestorePlan] | None) -> RestorePlan:
     """Make another plan than ``plan``, which ``gap`` ended. Raises ``gap`` if there is none."""
     if replan is None:
         raise gap

@@ -171,12 +171,12 @@ def _plan_dropped(
             high -= 1
         else:
             plan, low = found, middle + 1
-    if plan is None or (plan.base.start.index < early.index and _may_end_behind(plan, target)):
+    if plan is None or (plan.base.start.index < early.index and _may_end_after(plan, target)):
         raise lost[0] if lost else early
     return replace(plan, lost=tuple(lost))
 
 
-def _may_end_behind(plan: RestorePlan, target: Target) -> bool:
+def _may_end_after(plan: RestorePlan, target: Target) -> bool:
     """Whether ``target`` may lie after all that ``plan`` is made from: no later snapshot has to name that part."""
     start, last = plan.base.start, plan.base.entries[-1]
     if target.index is not None:

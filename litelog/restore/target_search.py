@@ -84,7 +84,7 @@ class TargetSearch:
             message = f"{self._here}: no index {index:x}; it holds indexes {first:x} to {last:x}"
             raise TooEarlyError(message, first, None) if index < first else NothingToRestoreError(message)
         if index < start:
-            return self._behind_entry(index - first + 1)
+            return self._after_entry(index - first + 1)
         return self._behind(sum(position.index <= index for position in self._positions))
 
     def _at_sequence(self, sequence: int) -> RestoreEnd:
@@ -156,11 +156,11 @@ class TargetSearch:
 
     def _in_entry(self, number: int, offset: int) -> RestoreEnd:
         if offset == 0:
-            return self._behind_entry(number)
+            return self._after_entry(number)
         entry = self._base.entries[number]
         return RestoreEnd(number + 1, 0, Position(self._base.start.generation, entry.index, offset))
 
-    def _behind_entry(self, count: int) -> RestoreEnd:
+    def _after_entry(self, count: int) -> RestoreEnd:
         """All of the first ``count`` log segments of the base, and nothing else."""
         if count == 0:
             return RestoreEnd(0, 0, None)
@@ -170,7 +170,7 @@ class TargetSearch:
     def _behind(self, pieces: int) -> RestoreEnd:
         """All of the base, and the first ``pieces`` WAL segments."""
         if pieces == 0:
-            return self._behind_entry(len(self._base.entries))
+            return self._after_entry(len(self._base.entries))
         header = self._lookup.headers([self._positions[pieces - 1]])[0]
         end = Position(header.position.generation, header.index, self.reach(header))
         return RestoreEnd(len(self._base.entries), pieces, end)

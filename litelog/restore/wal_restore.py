@@ -163,7 +163,7 @@ class WalRestorer:
         assert self._repairer is not None
         position = self._plan.pieces[number].position
         header = self._header(position) if isinstance(error, CorruptObjectError) else None
-        behind = self._link_behind(link, header)
+        behind = self._link_after(link, header)
         if header is not None and behind is not None:
             after.set_result(ChainStep(behind, None, digest_confirmed))
             if header.length:
@@ -290,7 +290,7 @@ class WalRestorer:
             raise CorruptObjectError(segment.key, "CRC-32C up to its end", f"{entry.crc:#x}", f"{header.crc_total:#x}")
         return link_after_sealed(link, segment, entry, self._format)
 
-    def _link_behind(self, link: ChainState, header: WalHeader | None) -> ChainState | None:
+    def _link_after(self, link: ChainState, header: WalHeader | None) -> ChainState | None:
         """The link after an object of which only the header is left; None if the header does not fit."""
         if header is None or header.successor is not None:
             return None

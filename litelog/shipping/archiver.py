@@ -336,7 +336,7 @@ class Archiver:
             require_claim(self._pair.client, self._claim)
             key = snapshot_key(self._name, self._state.snapshot or 0)
             raise LostSnapshotError(self._pair.source.folder, describe_lost([f"{key} is missing or damaged"]))
-        self._cleanup.snapped(made)
+        self._cleanup.snapshot_written(made)
         self._newest = None  # it may be large, and is needed once an hour
         with self._changed:
             self._counted_from = self._pair.clock.monotonic()

@@ -239,7 +239,7 @@ class BacklogSealer:
             raise
         except UNFIT as error:
             raise NotSealableError(task.file) from error
-        sealed = SealedLogSegment(entry, self.files.place_behind(entry, last))
+        sealed = SealedLogSegment(entry, self.files.place_after(entry, last))
         with self._counting:
             self._left -= 1
             left = self._left
@@ -350,7 +350,7 @@ class Backlog:
         ``previous``, ``shipped``: as for ``WalEncoder.next``. Raises what ``BacklogSealer.seal`` raises.
         """
         if self._sealer is not None and not self._last:
-            self._last = next(reversed(self._sealer.files.find_behind(place)), "")
+            self._last = next(reversed(self._sealer.files.find_after(place)), "")
             self._sealer = self._sealer if self._last else None
         if place.offset:
             return None
@@ -358,7 +358,7 @@ class Backlog:
             if self._free != place.index and self._sealer.is_begun(self._claim, place):
                 return None  # a run that was killed before it saved its state has begun it
             self._free = place.index
-            find_files = partial(_find_upto, self._sealer.files, place, self._last)
+            find_files = partial(_find_until, self._sealer.files, place, self._last)
             backlog_sealer = self._sealer.seal(self._claim, place, find_files, shipped=shipped, may_be_begun=True)
             self._sealer = None
             self._sealed = {one.entry.index: one for one in backlog_sealer.sealed}
@@ -396,6 +396,6 @@ class Backlog:
         )
 
 
-def _find_upto(files: FinishedSegments, place: SourcePosition, last: str) -> Sequence[str]:
-    names = files.find_behind(place)
+def _find_until(files: FinishedSegments, place: SourcePosition, last: str) -> Sequence[str]:
+    names = files.find_after(place)
     return names[: names.index(last) + 1] if last in names else []

@@ -127,7 +127,7 @@ class CatchingUp:
                 is_held = holds(opened, entry.length, entry.digest)
             if not is_held:
                 raise _UnlikeError
-            return self._files.place_behind(entry)
+            return self._files.place_after(entry)
         return SourcePosition(
             entry.index + 1, "", behind=entry.file, behind_end=entry.length, sequence=entry.next, epoch=epoch
         )

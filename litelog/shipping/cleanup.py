@@ -104,7 +104,7 @@ class WalCleanup:
         """Return the first index that a snapshot must still name, by retention."""
         return first_kept(made, self._pair.settings.retention, self._state().drops, self._pruner.now)
 
-    def snapped(self, made: Snapshot) -> None:
+    def snapshot_written(self, made: Snapshot) -> None:
         """Record a durable snapshot, and what the source has dropped: retention keeps whatever any state in its window
         held. The snapshot may be old and only found now, so the drop counts from now.
         """

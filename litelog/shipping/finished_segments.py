@@ -50,7 +50,7 @@ class FinishedSegments:
         names = self._before_newest(self.held(start_file))
         return names[: names.index(unfit)] if unfit in names else names
 
-    def find_behind(self, place: SourcePosition) -> list[str]:
+    def find_after(self, place: SourcePosition) -> list[str]:
         """Return the finished log segments whose beginning a follower at ``place`` would read.
 
         Empty if the log segment before them has changed since it was finished: a follower reports what happened to it.
@@ -107,7 +107,7 @@ class FinishedSegments:
         except UNFIT as error:
             raise NotSealableError(name) from error
 
-    def place_behind(self, entry: SnapshotEntry, last: Scan | None = None) -> SourcePosition:
+    def place_after(self, entry: SnapshotEntry, last: Scan | None = None) -> SourcePosition:
         """Return where reading of the log continues after the log segment that ``entry`` describes. NotSealableError.
 
         ``last``: the scan that found its last commit; None: scan all its bytes.

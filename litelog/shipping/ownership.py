@@ -178,9 +178,9 @@ class Owner:
                 require_newest(self._client, claim, put=False)
                 return self._settle(replace(state, folder_inode=inode))
             kept = read_state(state.archive, claim.generation, self._folder.boot, self._clock.monotonic())
-            lost = self.prove(state, kept.snapshot)
+            lost = self.check_ownership(state, kept.snapshot)
             if lost and (ahead := self.find_ahead(state)) is not None:  # the newest snapshot may cover what is gone
-                state, lost = ahead, self.prove(ahead, kept.snapshot)
+                state, lost = ahead, self.check_ownership(ahead, kept.snapshot)
             stale = describe_lost(lost) if lost else None
             if stale is not None:
                 self._report_lost(stale)
@@ -195,7 +195,9 @@ class Owner:
         self.resumed = stale is None
         return state if stale is None else self.begin(state, stale)
 
-    def prove(self, state: ReplicaState, snapshot: int | None, first: ReplicaClient | None = None) -> Sequence[str]:
+    def check_ownership(
+        self, state: ReplicaState, snapshot: int | None, first: ReplicaClient | None = None
+    ) -> Sequence[str]:
         """Return which acknowledged objects of ``state`` the replica lost; empty if the generation can continue. For
         use after a start, a failure, a pause, or a long time without a successful put.
 

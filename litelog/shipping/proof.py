@@ -41,7 +41,7 @@ def find_lost(
 
     Raises SucceededError if a newer claim exists, ReplicaUnavailableError if ours does not.
     """
-    prove_claim(first or client, claim)
+    check_claim_stands(first or client, claim)
     lost: list[str] = []
     for _ in range(LISTINGS):
         lost = [*_find_lost_last(client, claim, state), *_find_lost_before(client, claim, state, snapshot)]
@@ -57,7 +57,7 @@ def describe_lost(lost: Sequence[str]) -> str:
     return f"the replica lost acknowledged objects: {', '.join(lost[:MAX_NAMED])}{more}"
 
 
-def prove_claim(client: ReplicaClient, claim: Claim) -> None:
+def check_claim_stands(client: ReplicaClient, claim: Claim) -> None:
     """Raise SucceededError if there is a newer claim, ReplicaUnavailableError if this one is not there. One listing."""
     names = client.claims(claim.epoch)
     newer = [name for name in names if name.epoch > claim.epoch]

@@ -308,7 +308,7 @@ class Replica:
         state = self._owner.resume()
         self._take(state, after_downtime=self._owner.resumed)
 
-    def _begin_anew(self, fork: DivergedError) -> None:
+    def _begin_again(self, fork: DivergedError) -> None:
         """Begin a generation because of ``fork``. The fork is kept until then: the old one may be closed before."""
         start_file = fork.file if isinstance(fork, GapError) else ""
         forked = not isinstance(fork, LostSegmentError | FolderReplacedError)
@@ -392,7 +392,7 @@ class Replica:
                 if not self._catch_up(error):
                     self._note_fork(error)
         assert self._fork is not None
-        self._begin_anew(self._fork)
+        self._begin_again(self._fork)
         try:
             return self._ship(should_continue)
         except DivergedError as error:
@@ -442,7 +442,7 @@ class Replica:
         if blocked is not None:
             raise LostSegmentError(self._source.folder, str(blocked))
         if self._suspected and self._checks is not None:
-            self._checks.prove()
+            self._checks.check_ownership()
             self._suspected = False
         before = self._writer.index
         try:

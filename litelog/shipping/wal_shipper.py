@@ -308,7 +308,7 @@ class OwnershipGuard:
 
     def check(self, prepared: EncodedWalSegment) -> None:
         """Check ownership before ``prepared`` is put. FencedError, DivergedError, StoreError."""
-        self._prove_if_due()
+        self._check_if_due()
         self._look_if_due()
         self._check_predecessor_end(prepared)
 
@@ -321,10 +321,10 @@ class OwnershipGuard:
         """A put succeeded, which proves that the generation is ours."""
         self._proved_at = self._clock.monotonic()
 
-    def prove(self) -> None:
+    def check_ownership(self) -> None:
         """Prove now that the replica holds all acknowledged objects. FencedError, DivergedError, StoreError."""
         self._in_doubt = True
-        self._prove_if_due()
+        self._check_if_due()
 
     def leave_slot(self, damage: CorruptObjectError) -> NoReturn:
         """The next slot holds an object that cannot be read. This owner put it before its state was saved, or a
@@ -335,14 +335,14 @@ class OwnershipGuard:
         reason = f"the replica holds an object that cannot be read where the next WAL segment goes: {damage}"
         raise LostObjectsError(self._folder, reason)
 
-    def _prove_if_due(self) -> None:
+    def _check_if_due(self) -> None:
         if not self._in_doubt and self._clock.monotonic() - self._proved_at <= GRACE_SECONDS / 2:
             return
         state = self._keeper.state
         assert state is not None
         self._in_doubt = False  # a failure meanwhile sets it again
         try:
-            lost = self._owner.prove(state, self._newest_snapshot(), self._client)
+            lost = self._owner.check_ownership(state, self._newest_snapshot(), self._client)
         except LitelogError:
             self._in_doubt = True
             raise
@@ -411,19 +411,19 @@ def adopt_existing(
         raise DivergedError(key, f"the replica holds {header.file} under this owner's name")
     if header.sealed is not None:
         entry = describe_sealed(client, header)
-        return AdoptedSegment(there, _place_behind(files, follower, entry, key), entry)
+        return AdoptedSegment(there, _place_after(files, follower, entry, key), entry)
     run = follower.read_again(prepared.start, header.length, final=header.final)
     if (run.crc, run.end.crc_total) != (header.crc, header.crc_total) or run.data != there.data():
         raise DivergedError(key, "the replica holds other bytes under this owner's name")
     return AdoptedSegment(there, run.after, None)
 
 
-def _place_behind(files: FinishedSegments, follower: Follower, entry: SnapshotEntry, key: str) -> SourcePosition:
+def _place_after(files: FinishedSegments, follower: Follower, entry: SnapshotEntry, key: str) -> SourcePosition:
     """Return where reading of the log continues after a sealed log segment. Raises as ``adopt_existing``."""
     try:
         with files.open(entry.file) as opened:
             if holds(opened, entry.length, entry.digest):
-                return files.place_behind(entry)
+                return files.place_after(entry)
     except (FileNotFoundError, NotSealableError):
         follower.require_segment(entry.file)
     raise DivergedError(key, "the replica holds other bytes under this owner's name")

@@ -96,7 +96,7 @@ class Chain:
         required = list(required)
         newest = self._base.newest
         if state.slot is not None and self._lacks(required, newest) is not None:
-            told, newest = self._look_behind(state.slot)
+            told, newest = self._look_after(state.slot)
             if not told:
                 self._lose(None)
         if (lacking := self._lacks(required, newest)) is not None:
@@ -183,7 +183,7 @@ class Chain:
             return False
         return True
 
-    def _look_behind(self, start: Position) -> tuple[bool, Snapshot | None]:
+    def _look_after(self, start: Position) -> tuple[bool, Snapshot | None]:
         """Take the WAL segments that are listed now from ``start`` on. Return whether that closed the gap, and the
         newest snapshot from before: the owner may have written a newer one since."""
         try:

@@ -264,7 +264,7 @@ class LocalComparison:
         local, file = self._local, segment.file
         size = local.size(file)
         if size < 0:
-            return self._judge_missing(segment)
+            return self._check_missing(segment)
         is_compared = self._scope.takes(file)
         if size < segment.length:
             kind = AnomalyKind.AHEAD if file == local.names[-1] else AnomalyKind.DIFFERS
@@ -277,13 +277,13 @@ class LocalComparison:
         except SourceError:
             if local.size(file) >= 0:
                 raise
-            return self._judge_missing(segment)  # it was removed in the meantime
+            return self._check_missing(segment)  # it was removed in the meantime
         if crc == segment.crc and segment.digest in (None, digest):
             return _Judged(segment, is_compared=True)
         what = f"holds other bytes of {file} than {local.folder}{self._where(segment)}"
         return _Judged(segment, Anomaly(AnomalyKind.DIFFERS, segment.key, what), is_compared=True)
 
-    def _judge_missing(self, segment: HeldSegment) -> _Judged:
+    def _check_missing(self, segment: HeldSegment) -> _Judged:
         """Judge a log segment that the local log lacks. Logs drop their oldest log segments first, even during this."""
         local, file = self._local, segment.file
         if not local.is_older(file):

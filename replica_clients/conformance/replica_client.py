@@ -223,7 +223,7 @@ class ReplicaClientConformance:
         assert [info.position for info in client.wal_segments(OLDER)] == [position]
         assert_raises(NotFoundError, lambda: client.read_sealed_segment(OLDER, 1, 0, 1))
 
-    def test_foreign_names_are_passed_over(self, client: ReplicaClient) -> None:
+    def test_foreign_names_are_skipped(self, client: ReplicaClient) -> None:
         if not isinstance(client, ObjectReplicaClient):
             return
         position = Position(OLDER, 1, 2)

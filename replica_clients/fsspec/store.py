@@ -128,7 +128,7 @@ class FsspecStore:
             try:
                 facts = self._file_system().info(self._path(key))
             except OSError as error:
-                if not _is_absence(error):
+                if not _is_missing(error):
                     raise
                 raise NotFoundError(key) from None
         if facts.get("type") == "directory" or facts.get("size") is None:
@@ -148,7 +148,7 @@ class FsspecStore:
                     if self._spares_folders or self._is_file(key):
                         self._file_system().rm_file(self._path(key))
                 except OSError as error:
-                    if not _is_absence(error) and self._is_file(key):  # a folder is not an object, and stays
+                    if not _is_missing(error) and self._is_file(key):  # a folder is not an object, and stays
                         raise
 
     def close(self) -> None:
@@ -169,7 +169,7 @@ class FsspecStore:
         try:
             self._file_system().info(self._path(self._anchor))
         except OSError as error:
-            if not _is_absence(error):
+            if not _is_missing(error):
                 raise
             reason = f"{self.url}: holds no {self._anchor} any more: is the right folder there, and mounted?"
             raise StoreError("put", key, reason) from None
@@ -230,7 +230,7 @@ class FsspecStore:
             try:
                 entries = file_system.ls(place, detail=True)
             except OSError as error:
-                if not _is_absence(error):
+                if not _is_missing(error):
                     raise
                 if not self._bucket_seen:  # once is enough: empty folders are often listed again
                     self._require_bucket("list", folder)
@@ -311,6 +311,6 @@ class _Reader(ByteStream):
         return piece
 
 
-def _is_absence(error: OSError) -> bool:
+def _is_missing(error: OSError) -> bool:
     """Whether the object does not exist. smb's errors have only the number, and some of s3fs's only the class."""
     return isinstance(error, FileNotFoundError | IsADirectoryError | NotADirectoryError) or error.errno in _NO_OBJECT

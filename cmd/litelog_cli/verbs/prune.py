@@ -110,11 +110,11 @@ def _given_policy(given: dict[str, Any]) -> RetentionPolicy | None:
         return RetentionConfig.model_validate(given, by_alias=False, by_name=True).policy()
     except ValidationError as error:
         found = error.errors(include_url=False, include_input=False, include_context=False)
-        problems = [_spell(detail["loc"], detail["msg"]) for detail in found]
+        problems = [_render(detail["loc"], detail["msg"]) for detail in found]
         raise InvalidConfigError("command line", problems) from None
 
 
-def _spell(location: tuple[Any, ...], message: str) -> str:
+def _render(location: tuple[Any, ...], message: str) -> str:
     name = "".join(f"--{part}".replace("_", "-") + ": " for part in location)
     return name + message.removeprefix("Value error, ")
 

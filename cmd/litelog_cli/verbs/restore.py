@@ -219,7 +219,7 @@ def _report(result: RestoreResult, skipped: Sequence[tuple[str, str]], as_json: 
         print_json({**asdict(result), "end": str(result.end), "skipped": _as_json(skipped)})
         return
     for repaired in result.repaired:
-        say(f"litelog: {_spell(repaired)}", "repaired", level=logging.WARNING)
+        say(f"litelog: {_render(repaired)}", "repaired", level=logging.WARNING)
     echo(
         f"restored {format_size(result.bytes)} ({result.records} records, {result.files} files) "
         f"in {format_duration(result.seconds)} to {result.output}{_origin(result)}"
@@ -275,7 +275,7 @@ def _as_json(skipped: Sequence[tuple[str, str]]) -> list[dict[str, str]]:
     return [{"replica": url, "reason": reason} for url, reason in skipped]
 
 
-def _spell(repaired: RepairedRange) -> str:
+def _render(repaired: RepairedRange) -> str:
     """The fate of a lost object, in one line."""
     if repaired.file is None:
         return f"{repaired.reason}: skipped, since it holds no data of the log"

@@ -234,7 +234,7 @@ def stats(replica_url: str, as_json: bool, **common: Any) -> None:
     if found.rate:
         echo()
         rate = [
-            (_spell(bucket.start), str(bucket.records), f"{bucket.records / found.bucket_seconds:.1f}")
+            (_render(bucket.start), str(bucket.records), f"{bucket.records / found.bucket_seconds:.1f}")
             for bucket in found.rate
         ]
         print_table(("from", "records", "a second"), rate, ("records", "a second"))
@@ -319,5 +319,5 @@ def _place(replica_url: str, common: dict[str, Any]) -> tuple[str, dict[str, obj
     }
 
 
-def _spell(micros: int) -> str:
+def _render(micros: int) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(micros // 1_000_000))

@@ -74,7 +74,7 @@ def walk(name: str, data: memoryview, offset: int, start: int, expect: Expectati
         raise CorruptCommitError(name, offset + positions[-1], "sequence after it", f"up to {MAX_SEQUENCE}", expected)
     if not positions:
         expected = expect.sequence
-    tail, damage, wanted = _judge_tail(name, data, offset, position, Expectation(expected, newest))
+    tail, damage, wanted = _check_tail(name, data, offset, position, Expectation(expected, newest))
     return Walk(positions, position, expected, newest, tail, damage, wanted)
 
 
@@ -86,7 +86,7 @@ def is_zero(data: memoryview) -> bool:
     return not any(array[at : at + ZERO_CHUNK_BYTES].any() for at in range(0, len(array), ZERO_CHUNK_BYTES))
 
 
-def _judge_tail(
+def _check_tail(
     name: str, data: memoryview, offset: int, position: int, expect: Expectation
 ) -> tuple[Tail, Damage | None, int]:
     """(kind, damage, bytes wanted) of the bytes at ``position``, which are not a whole, good commit that follows."""

@@ -77,7 +77,7 @@ class _WalReader:
     def read(self) -> Iterator[RecordRun | SegmentCommits | Malformed]:
         number = 0
         if self._link is None and self._piece.before is not None:
-            self._link = self._link_behind(self._piece.before)
+            self._link = self._link_after(self._piece.before)
         while number < len(self._infos):
             number = yield from self._read_on(number)
 
@@ -176,7 +176,7 @@ class _WalReader:
         yield from read_sealed_pieces(task, [SealedPiece(entry, start, stop, follows, exact=True)])
         self._link = after
 
-    def _link_behind(self, before: Position) -> ChainState | None:
+    def _link_after(self, before: Position) -> ChainState | None:
         """The state of the chain after another task's WAL segment; None if that is missing or damaged."""
         task, claim = self._task, self._task.log.claim
         assert claim is not None
