@@ -74,7 +74,7 @@ MARKED = {
     "tests/conformance/test_fsspec.py": "slow",
     "tests/conformance/test_s3": "slow",
     "tests/unit/builders/test_fault_proxy.py": "slow",
-    "tests/unit/replica_clients/test_s3_": "slow",
+    "tests/unit/replica_clients/s3/": "slow",
 }
 """Markers of folders and modules, by the beginning of their paths."""
 

@@ -34,7 +34,7 @@ from tests.builders.log_builder import make_log
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-PROJECT = Path(__file__).parents[3] / "pyproject.toml"
+PROJECT = Path(__file__).parents[4] / "pyproject.toml"
 CANARY = "canary-of-the-tests"
 
 
