@@ -1,7 +1,7 @@
 """A model of takeovers: owners that are started with and without the flag, paused at any step, crashed and restarted,
 and logs that jump. Explored breadth first.
 
-Each step is one request to the store, or one local decision. The other model (``protocol_model``) has slots, lost
+Each step is one request to the store, or one local decision. The other model (``ownership_model``) has slots, lost
 answers, pruning and sealing in detail; this one has what decides whose data a default reader gives.
 
     generation   (owner, authority, relation, has a snapshot, terminal, WAL segments, the snapshot was relied on)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.sampling import NIGHTLY, at_night
-from tests.unit.shipping.protocol_model import Model, Rules, search, start
+from tests.unit.shipping.ownership_model import Model, Rules, search, start
 
 if TYPE_CHECKING:
     from tests.builders.state_search import Result
@@ -34,7 +34,7 @@ MAX_STATES = 400_000
 
 MIN_STATES, MIN_STATES_AT_NIGHT = 200_000, 600_000
 
-pytestmark = pytest.mark.xdist_group("protocol_model")  # each search once
+pytestmark = pytest.mark.xdist_group("ownership_model")  # each search once
 
 
 @cache
