@@ -80,7 +80,7 @@ class NotReplicated:
 
 def facts_of(status: ReplicaStatus) -> dict[str, Any]:
     """Return all fields that fit into a line: everything except counters and the meter."""
-    names = (each.name for each in fields(ReplicaStatus) if each.name not in {"tallies", "meter"})
+    names = (each.name for each in fields(ReplicaStatus) if each.repr)
     return {name: getattr(status, name) for name in names}
 
 

@@ -148,7 +148,7 @@ def test_a_level_leaves_out_what_is_less_important(litelog: Command, level: str,
 def test_an_event_is_one_line_whatever_it_holds(litelog: Command) -> None:
     script = (
         "import logging; from litelog_cli.logging_setup import *; from litelog.events import fields;"
-        "set_up_logging(logging.INFO, LogFormat({!r}));"
+        "set_up_logging(logging.INFO, LogLineFormat({!r}));"
         "logging.getLogger('litelog.x').error('a\\nb', extra=fields('e', log='l\\nm', position=None, many=3))"
     )
     for chosen in ("text", "json"):
