@@ -175,7 +175,7 @@ def test_once_fenced_nothing_is_sealed(log: LogBuilder, store: MemoryStore, stat
         daemon.sync()
     clock.advance(7200)
     assert daemon.replica.archive is not None
-    daemon.replica.archive.ask()
+    daemon.replica.archive.request_snapshot()
     assert objects(store) == before
 
 
@@ -226,10 +226,10 @@ def test_a_snapshot_that_is_asked_for_names_all_that_is_finished(
     daemon.sync()
     grow(daemon, clock, 2)
     assert daemon.replica.archive is not None
-    daemon.replica.archive.ask()
+    daemon.replica.archive.request_snapshot()
     assert newest_snapshot(daemon).next == 2
     before = objects(store)
-    daemon.replica.archive.ask()  # nothing new: nothing is written
+    daemon.replica.archive.request_snapshot()  # nothing new: nothing is written
     assert objects(store) == before
 
 
@@ -243,11 +243,11 @@ def test_what_the_source_dropped_is_kept_or_mirrored(
     for name in sorted(log.files())[:2]:
         log.delete(name)
     assert daemon.replica.archive is not None
-    daemon.replica.archive.ask()
+    daemon.replica.archive.request_snapshot()
     snapshot = newest_snapshot(daemon)
     assert (snapshot.first, snapshot.next) == (0, 3)  # else nothing would ever name them
     grow(daemon, clock, 1)
-    daemon.replica.archive.ask()
+    daemon.replica.archive.request_snapshot()
     snapshot = newest_snapshot(daemon)
     assert (snapshot.first, snapshot.next) == ((0, 4) if policy is SnapshotPolicy.KEEP else (2, 4))
 
@@ -474,13 +474,13 @@ def test_own_sealed_segment_and_snapshot_are_adopted_and_others_are_refused_by_n
     daemon.sync()
     grow(daemon, clock, 2)
     assert daemon.replica.archive is not None
-    daemon.replica.archive.ask()
+    daemon.replica.archive.request_snapshot()
     daemon.close()
     before = objects(store)
     again = Daemon(log, store, old, clock=clock)  # a state folder that was set back: all of it is adopted
     again.sync()
     assert again.replica.archive is not None
-    again.replica.archive.ask()
+    again.replica.archive.request_snapshot()
     assert again.replica.archive.status.error is None
     assert again.generation == daemon.generation
     assert objects(store) == before
@@ -502,7 +502,7 @@ def test_a_sealed_segment_with_other_bytes_under_the_own_name_is_gone_round_by_a
     assert daemon.replica.archive is not None
     assert daemon.replica.archive.blocked is None
     grow(daemon, clock, 1)
-    daemon.replica.archive.ask()
+    daemon.replica.archive.request_snapshot()
     assert daemon.replica.archive.status.error is None
     assert key not in {entry.key for entry in newest_snapshot(daemon).segments}
     assert restored(store, tmp_path / "out", log.format) == log.files()

@@ -166,7 +166,7 @@ def test_the_next_snapshot_names_them_and_their_finals_are_deleted_in_time(
     archive = daemon.replica.archive
     assert archive is not None
     assert archive.status.unsealed == 0
-    archive.ask()
+    archive.request_snapshot()
     snapshot = find_snapshot(ObjectReplicaClient(store), generation(daemon.generation))
     assert snapshot is not None
     assert (snapshot.next, [entry.file for entry in snapshot.segments]) == (4, sorted(log.files())[:4])
@@ -197,7 +197,7 @@ def test_what_the_state_does_not_tell_of_finals_is_read_from_the_replica(
     again = start_sealing(log, store, state, clock)
     again.sync()
     assert again.replica.archive is not None
-    again.replica.archive.ask()
+    again.replica.archive.request_snapshot()
     assert again.replica.archive.status.error is None
     snapshot = find_snapshot(ObjectReplicaClient(store), generation(again.generation))
     assert snapshot is not None
@@ -392,7 +392,7 @@ def test_a_log_that_is_rewritten_behind_what_was_sealed_and_not_named_goes_to_a_
     assert again.generation > name
     assert held(store) == log.files()
     assert again.replica.archive is not None
-    again.replica.archive.ask()
+    again.replica.archive.request_snapshot()
     assert again.replica.archive.status.error is None
     log.roll(1)
     again.sync()

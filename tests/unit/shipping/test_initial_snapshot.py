@@ -64,7 +64,7 @@ def test_finished_log_segments_go_up_sealed_and_the_last_one_as_wal(
         daemon.sync()
     assert held(store) == log.files()
     assert daemon.replica.archive is not None
-    daemon.replica.archive.ask()
+    daemon.replica.archive.request_snapshot()
     assert newest_snapshot(daemon).next == 7
     assert held(store) == log.files()
 
