@@ -6,21 +6,16 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from litelog.errors import ConfigError
 from replica_clients.s3.settings import read_settings
+from tests.builders.readme import README, ROOT, blocks
 
-ROOT = Path(__file__).resolve().parents[2]
-README = (ROOT / "README.md").read_text()
-
-
-def blocks(language: str, after: str) -> list[str]:
-    """The code blocks of a language behind a heading, up to the next one."""
-    section = README.split(f"\n## {after}\n", 1)[1].split("\n## ", 1)[0]
-    return re.findall(rf"^```{language}\n(.*?)^```$", section, re.M | re.S)
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @pytest.fixture

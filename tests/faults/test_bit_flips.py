@@ -8,9 +8,9 @@ from multiprocessing import get_context
 
 import pytest
 
+from tests.builders.bit_flips import REPLICAS, Flip, flips_of, judge_flips
 from tests.faults.figures import report
 from tests.sampling import NIGHTLY, sampled
-from tests.unit.verify.test_execution_damage import REPLICAS, Flip, flips_of, judge_flips
 
 ONE_IN = 16
 """Of all bits, in a run that is not a night's."""

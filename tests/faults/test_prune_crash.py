@@ -27,6 +27,7 @@ from tests.builders.daemon_builder import Daemon
 from tests.builders.independent_reader import read_replica
 from tests.builders.log_builder import make_log
 from tests.builders.manual_clock import ManualClock
+from tests.builders.truncated_logs import fill_log, note_replica
 from tests.faults.figures import report
 from tests.faults.tracing import count_calls, run_traced, why_not_traced
 from tests.sampling import NIGHTLY, sampled
@@ -168,16 +169,10 @@ def test_a_prune_killed_at_any_call_leaves_all_that_is_kept_and_is_finished_by_t
 @pytest.fixture(scope="module")
 def log_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A log of five log segments, and a note that a replica holds all of it."""
-    from tests.unit.log.test_truncation import replica
-
     place = tmp_path_factory.mktemp("truncated") / "place"
     log, state = str(place / "log"), str(place / "state")
-    with LogWriter(log) as writer:
-        for number in range(50):
-            if number % 10 == 0:
-                writer.roll()
-            writer.append(b"%d:" % number + bytes(600))
-    replica(log, state)
+    fill_log(log)
+    note_replica(log, state)
     kept = place.with_name("kept")
     place.rename(kept)
     return kept

@@ -16,8 +16,9 @@ from litelog.restore.follow import CopyFollower
 from litelog.restore.history_plan import Target, find_plan
 from litelog.stores.object_store import ObjectReplicaClient
 from replica_clients.file import FileStore
-from tests.builders.replica_builder import FORMAT, ReplicaBuilder, make_log
+from tests.builders.replica_builder import FORMAT
 from tests.faults.figures import report
+from tests.faults.restore_copies import AFTER, DURING, OLDER, OTHER, SCRIPT, Replicas, held, place_with
 from tests.faults.restore_walk import TEMPORARY, Walk, touched_by_copies
 from tests.faults.tracing import run_traced, why_not_traced
 from tests.sampling import NIGHTLY
@@ -38,93 +39,10 @@ FOLLOW_CALLS = ("openat", "flock", "pwrite64", "fsync", "close")
 ONE_IN = 6
 """Of the faults of a walk, in a run that is not a night's."""
 
-SCRIPT = """
-import sys
-from litelog.errors import LitelogError
-from litelog.formats.litelog import LitelogFormat
-from litelog.stores.object_store import ObjectReplicaClient
-from litelog.restore.execution import restore
-from litelog.restore.follow import CopyFollower
-from litelog.restore.history_plan import Target, find_plan
-from replica_clients.file import FileStore
-
-def follow(client, output, plan, end):
-    with CopyFollower(client, output, plan, format) as follower:
-        follower.catch_up()
-        print("following", flush=True)
-        while str(follower.position) != end:
-            follower.step()
-
-mode, first, then, end, output = sys.argv[1:]
-client, format = ObjectReplicaClient(FileStore(first)), LitelogFormat()
-plan = find_plan(client, Target(), format)
-try:
-    if mode != "follow":
-        restore(client, plan, output, log_format=format, parallelism=1, delta=True)
-        print("restored", flush=True)
-    if mode != "delta":
-        follow(ObjectReplicaClient(FileStore(then)), output, plan, end)
-except LitelogError as error:
-    sys.exit(f"refused: {error}")
-"""
-"""``first`` is the replica as a restore finds it, ``then`` the same one when more has come."""
-
-LOG = make_log([[1, 2], [2, 1], [3, 1], [1, 1], [2]])
-OTHER = {"notes.txt": b"mine", ".lock": b""}
-"""Files of an older copy that are no log segments, and are kept."""
-
-
-def whole(count: int) -> dict[str, bytes]:
-    return {segment.name: segment.data for segment in LOG[:count]}
-
-
-OLDER = {**whole(1), LOG[1].name: LOG[1].data[: LOG[1].ends[0]], LOG[4].name: LOG[4].data, **OTHER}
-"""An older copy: the first log segment whole, one that has grown since, and one that the replica does not hold."""
-
-DURING = {**whole(2), LOG[2].name: LOG[2].data[: LOG[2].ends[0]], **OTHER}
-AFTER = {**whole(5), **OTHER}
-
-
-class Replicas:
-    """A replica as it was at the restore, and as it was later; and where it then ended."""
-
-    def __init__(self, folder: Path) -> None:
-        builder = ReplicaBuilder()
-        built = builder.add(builder.claim(first=2), start=False)
-        built.start([built.seal_unshipped(0, LOG[0]), built.seal_unshipped(1, LOG[1])])
-        built.ship(LOG[2].data[: LOG[2].ends[0]], LOG[2].name)
-        self.first = _stored(builder, folder / "first")
-        built.ship(LOG[2].data[LOG[2].ends[0] :], LOG[2].name, final=True)
-        built.ship_segment(LOG[3], cuts=[0])
-        built.ship_segment(LOG[4], final=None)
-        self.then = _stored(builder, folder / "then")
-        self.end = str(built.slot)
-
-    def arguments(self, mode: str) -> tuple[str, str, str, str]:
-        return mode, str(self.first), str(self.then), self.end
-
-
-def _stored(builder: ReplicaBuilder, folder: Path) -> Path:
-    store = FileStore(str(folder))
-    for key, body in builder.objects().items():
-        store.put(key, [body])
-    return folder
-
 
 @pytest.fixture(scope="module")
 def replicas(tmp_path_factory: pytest.TempPathFactory) -> Replicas:
     return Replicas(tmp_path_factory.mktemp("replicas"))
-
-
-def place_with(folder: Path, files: dict[str, bytes]) -> Path:
-    (folder / "out").mkdir(parents=True)
-    for name, data in files.items():
-        (folder / "out" / name).write_bytes(data)
-    return folder
-
-
-def held(output: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in output.iterdir()}
 
 
 def bring_up_to_date(place: Path, replica: Path, *, follow_to: tuple[Path, str] | None = None) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from litelog.restore.journal import JOURNAL_NAME
+from tests.faults.restore_copies import AFTER, DURING, OLDER, OTHER, SCRIPT, Replicas, held, place_with
 from tests.faults.restore_walk import TEMPORARY
-from tests.faults.test_restore_copies_crash import AFTER, DURING, OLDER, OTHER, SCRIPT, Replicas, held, place_with
 from tests.faults.traced_calls import Call, trace
 from tests.faults.tracing import why_not_traced
 from tests.warm import ROOT

@@ -24,7 +24,7 @@ from tests.builders.daemon_builder import Daemon
 from tests.builders.independent_reader import objects
 from tests.builders.log_builder import make_log
 from tests.builders.stores import Fault, FaultyStore
-from tests.faults.test_two_owners import Turns, TurnStore
+from tests.faults.turns import Turns, TurnStore
 from tests.sampling import NIGHTLY, sampled
 
 if TYPE_CHECKING:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import shutil
-import threading
 from contextlib import suppress
 from random import Random
 from typing import TYPE_CHECKING
@@ -17,93 +16,15 @@ from replica_clients.memory import MemoryStore
 from tests.builders.daemon_builder import Daemon
 from tests.builders.independent_reader import Generation, objects, read_replica
 from tests.builders.log_builder import LogBuilder, make_log
-from tests.builders.stores import WAIT_SECONDS, CarelessStore, Fault, FaultyStore
+from tests.builders.stores import CarelessStore, Fault, FaultyStore
+from tests.faults.turns import Turns, TurnStore
 from tests.sampling import sampled
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable
     from pathlib import Path
-    from typing import BinaryIO
 
-    from typing_extensions import Buffer
-
-    from litelog.stores.object_store import ByteRange, ObjectInfo, ObjectStore
-
-
-class Turns:
-    """Lets one of several threads run at a time, from one request to its next, as ``choose`` says."""
-
-    def __init__(self, choose: Callable[[list[int]], int]) -> None:
-        self._choose = choose
-        self._here = threading.local()
-        self._reached = threading.Semaphore(0)
-        self._gates: list[threading.Semaphore] = []
-        self._alive: set[int] = set()
-        self._errors: list[BaseException] = []
-        self.points = 0
-
-    def run(self, *actors: Callable[[], None]) -> None:
-        self._gates = [threading.Semaphore(0) for _ in actors]
-        self._alive = set(range(len(actors)))
-        threads = [threading.Thread(target=self._act, args=item) for item in enumerate(actors)]
-        for thread in threads:
-            thread.start()
-            assert self._reached.acquire(timeout=WAIT_SECONDS)
-        while self._alive:
-            self.points += 1
-            self._gates[self._choose(sorted(self._alive))].release()
-            assert self._reached.acquire(timeout=WAIT_SECONDS)
-        for thread in threads:
-            thread.join(WAIT_SECONDS)
-        if self._errors:
-            raise self._errors[0]
-
-    def point(self) -> None:
-        """The other may go on here."""
-        number = getattr(self._here, "number", None)
-        if number is not None:
-            self._reached.release()
-            assert self._gates[number].acquire(timeout=WAIT_SECONDS)
-
-    def _act(self, number: int, actor: Callable[[], None]) -> None:
-        self._here.number = number
-        try:
-            self.point()
-            actor()
-        except BaseException as error:  # noqa: BLE001
-            self._errors.append(error)
-        finally:
-            self._alive.discard(number)
-            self._reached.release()
-
-
-class TurnStore:
-    """Waits for its turn before every request."""
-
-    def __init__(self, inner: ObjectStore, turns: Turns) -> None:
-        self.inner = inner
-        self.url = inner.url
-        self.enforces_create_only = inner.enforces_create_only
-        self._turns = turns
-
-    def put(self, key: str, body: Sequence[Buffer], *, create_only: bool = True) -> None:
-        assert create_only
-        self._turns.point()
-        self.inner.put(key, body)
-
-    def open(self, key: str, byte_range: ByteRange | None = None) -> BinaryIO:
-        self._turns.point()
-        return self.inner.open(key, byte_range)
-
-    def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
-        self._turns.point()
-        return self.inner.list(prefix, start_after)
-
-    def delete(self, keys: Iterable[str]) -> None:
-        raise AssertionError(f"nothing is deleted: {keys}")
-
-    def close(self) -> None:
-        self.inner.close()
+    from litelog.stores.object_store import ObjectStore
 
 
 class Play:

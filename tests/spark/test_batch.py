@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +22,7 @@ from tests.builders.daemon_builder import Daemon
 from tests.builders.independent_reader import read_replica
 from tests.builders.log_builder import make_log
 from tests.builders.servers import ACCESS_KEY_ID, CREDENTIALS, REGION, SECRET_ACCESS_KEY
+from tests.builders.spark_shipping import iso_time, micros, read, shipping, value_of
 from tests.spark.independent_records import Row, decode
 
 if TYPE_CHECKING:
@@ -82,27 +82,12 @@ def replica(tmp_path_factory: pytest.TempPathFactory) -> Replica:
     return Replica(str(folder / "replica"), log.folder, daemon.generation, rows)
 
 
-def read(spark: Any, place: str | list[str], columns: str = "", **options: str) -> list[Any]:
-    """The rows, in the order of sequences."""
-    reader = spark.read.format("litelog").options(**options)
-    found = (reader.schema(columns) if columns else reader).load(place)
-    return sorted(found.collect(), key=lambda row: row.sequence if "sequence" in row else 0)
-
-
 def facts(rows: list[Any]) -> list[tuple[Any, ...]]:
-    return [(row.sequence, _micros(row.timestamp), row.key, row.value) for row in rows]
+    return [(row.sequence, micros(row.timestamp), row.key, row.value) for row in rows]
 
 
 def expected(rows: list[Row]) -> list[tuple[Any, ...]]:
     return [tuple(row)[:4] for row in rows]
-
-
-def _micros(moment: datetime) -> int:
-    return (moment.astimezone(UTC) - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
-
-
-def _iso(micros: int) -> str:
-    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)).isoformat()
 
 
 @pytest.mark.parametrize("count", ["1", "2", "7"])
@@ -124,7 +109,7 @@ def test_sequences_and_times_are_bounded(spark: Any, replica: Replica) -> None:
     bounded = read(spark, replica.url, startingSequence="333", endingSequence="650", numPartitions="3")
     assert facts(bounded) == expected(replica.rows[333:650])
     low, high = START + 250 * SECOND, START + 700 * SECOND
-    timed = read(spark, replica.url, startingTimestamp=_iso(low), endingTimestamp=_iso(high), numPartitions="3")
+    timed = read(spark, replica.url, startingTimestamp=iso_time(low), endingTimestamp=iso_time(high), numPartitions="3")
     assert facts(timed) == expected(replica.between(low, high))
     assert facts(read(spark, replica.url, generation=replica.generation)) == expected(replica.rows)
 
@@ -402,11 +387,11 @@ def test_while_a_daemon_ships_seals_and_is_succeeded_every_read_is_a_prefix(spar
     with LogWriter(log, segment_bytes=64 << 10) as writer:
         seen = 0
         for owner in range(2):
-            with _shipping(log, place, tmp_path / f"state{owner}"):
+            with shipping(log, place, tmp_path / f"state{owner}"):
                 for _ in range(2):
                     for _ in range(3):
                         first = writer.next_sequence
-                        writer.append([_value(number) for number in range(first, first + 700)])
+                        writer.append([value_of(number) for number in range(first, first + 700)])
                     rows = _read_beyond(spark, place, seen)
                     seen = len(rows)
                     generations |= {row.generation for row in rows}
@@ -427,32 +412,8 @@ def _read_beyond(spark: Any, place: str, seen: int) -> list[Any]:
                 raise
             continue
         assert [row.sequence for row in rows] == list(range(len(rows)))
-        assert all(bytes(row.value) == _value(row.sequence) for row in rows)
+        assert all(bytes(row.value) == value_of(row.sequence) for row in rows)
         assert len(rows) >= seen
         if len(rows) > seen:
             return rows
         assert time.monotonic() < deadline, "nothing more was shipped"
-
-
-def _value(number: int) -> bytes:
-    return b"value of %d" % number
-
-
-class _Shipping:
-    """A daemon, ended with its final sync."""
-
-    def __init__(self, command: list[str]) -> None:
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-
-    def __enter__(self) -> _Shipping:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.process.terminate()
-        output, _ = self.process.communicate(timeout=240)
-        assert self.process.returncode in (0, -15), output
-
-
-def _shipping(log: str, place: str, state: Path) -> _Shipping:
-    command = [sys.executable, "-m", "litelog_cli", "replicate", "--quiet", "--takeover", "--sync-interval", "50ms"]
-    return _Shipping([*command, "--state-dir", str(state), log, place])

@@ -13,7 +13,7 @@ from litelog.spark import read, write
 from litelog.spark.options import parse_options
 from litelog.spark.query.counting import count_records
 from tests.builders.log_builder import make_log
-from tests.spark.test_writer import START, expected, rows
+from tests.builders.spark_writing import START, expected, rows
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -21,11 +21,11 @@ from litelog.spark.jobs.export_task import ExportSettings
 from litelog.spark.jobs.iceberg import commit_iceberg
 from litelog.spark.jobs.manifest import read_manifest
 from litelog.stores.registry import open_store
+from tests.builders.growing_replica import GrowingReplica
 from tests.builders.replica_builder import make_log
 from tests.builders.spark_reading import table_sequences
+from tests.builders.spark_writing import expected, rows
 from tests.spark.conftest import JVM
-from tests.spark.test_writer import expected, rows
-from tests.unit.spark.test_jobs import Replica
 from tests.waiting import WAIT_SECONDS
 
 if TYPE_CHECKING:
@@ -258,7 +258,7 @@ def test_stats_count_what_is_there(spark: Any, tmp_path: Path) -> None:
 
 def test_stats_of_bytes_are_facts(spark: Any, tmp_path: Path) -> None:
     """Of WAL segments that compress well, of one that stands for a sealed segment, and where sequences count bytes."""
-    replica = Replica(tmp_path / "replica")
+    replica = GrowingReplica(tmp_path / "replica")
     log = make_log([[900, 900], [400], [30]])
     replica.generation.ship_segment(log[0], cuts=[0])
     replica.generation.stand_for_sealed(log[1])
@@ -269,7 +269,7 @@ def test_stats_of_bytes_are_facts(spark: Any, tmp_path: Path) -> None:
     stored = [path for path in (tmp_path / "replica").rglob("*.lz4") if "snapshots" not in str(path)]
     assert found.stored_bytes == sum(path.stat().st_size for path in stored)
 
-    raw = Replica(tmp_path / "raw", RawFormat("app.*"))
+    raw = GrowingReplica(tmp_path / "raw", RawFormat("app.*"))
     for count in (5000, 3, 4000):
         raw.generation.ship(b"x" * count, "app.0")
     found = stats(spark, raw.url, options={"numPartitions": 2, "pattern": "app.*"})

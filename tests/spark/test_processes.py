@@ -25,7 +25,7 @@ from litelog.verify.execution import verify
 from litelog.verify.findings import AnomalyKind
 from litelog_cli.verbs.spark import spark as group
 from tests.builders.spark_reading import table_sequences
-from tests.spark.test_writer import expected, read_replica, require_records, require_well, rows
+from tests.builders.spark_writing import expected, read_replica, require_records, require_well, rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -42,7 +42,7 @@ import os, sys, threading, time
 from pathlib import Path
 from litelog.spark.session import session
 from litelog.spark.jobs import export
-from tests.spark.test_writer import rows
+from tests.builders.spark_writing import rows
 
 place = Path(sys.argv[1])
 from tests.spark.conftest import JVM

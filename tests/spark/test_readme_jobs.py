@@ -10,7 +10,7 @@ from litelog.spark.options import READ_OPTIONS
 from litelog.spark.sink.options import OPTIONS
 from litelog.spark.stream.options import STREAM_OPTIONS
 from litelog_cli.main import run
-from tests.cli.test_readme import README, blocks
+from tests.builders.readme import README, blocks
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -24,8 +24,8 @@ from tests.builders.log_builder import LogBuilder, make_log
 from tests.builders.replica_builder import ReplicaBuilder
 from tests.builders.replica_builder import make_log as make_segments
 from tests.builders.servers import REGION
+from tests.builders.spark_shipping import iso_time, micros, read, shipping, value_of
 from tests.sampling import times
-from tests.spark.test_batch import _iso, _micros, _shipping, _value, read
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -113,7 +113,7 @@ def wait(condition: Callable[[], Any], query: Any = None) -> None:
     [
         ({}, 0, 2),
         ({"startingSequence": "33", "includeMetadata": "true", "numPartitions": "3"}, 33, 2),
-        ({"startingTimestamp": _iso(70_000_000), "maxFilesPerTrigger": "1"}, 70, 4),
+        ({"startingTimestamp": iso_time(70_000_000), "maxFilesPerTrigger": "1"}, 70, 4),
         ({"startingSequence": "latest"}, RECORDS, 1),
         ({"startingTimestamp": "earliest", "maxBytesPerTrigger": "3k", "mode": "PERMISSIVE"}, 0, 5),
     ],
@@ -126,7 +126,7 @@ def test_it_gives_what_the_log_holds(
     kept = {name: value for name, value in options.items() if name in ("includeMetadata", "mode")}
     expected = [row for row in read(spark, written.url, **kept) if row.sequence >= first]
     assert [tuple(row) for row in rows] == [tuple(row) for row in sorted(expected)]
-    assert [_micros(row.timestamp) // 1_000_000 for row in rows] == list(range(first, RECORDS))
+    assert [micros(row.timestamp) // 1_000_000 for row in rows] == list(range(first, RECORDS))
     assert _commits(tmp_path) >= batches
 
 
@@ -160,21 +160,21 @@ def test_a_schema_prunes_columns_and_options_are_checked(spark: Any, written: Wr
 def test_it_follows_daemons_that_ship_seal_prune_and_succeed_each_other(spark: Any, tmp_path: Path) -> None:
     log, place = str(tmp_path / "log"), str(tmp_path / "replica")
     with LogWriter(log, segment_bytes=32 << 10) as writer:
-        writer.append([_value(0)])
+        writer.append([value_of(0)])
         query = None
         for owner in range(2):
-            with _shipping(log, place, tmp_path / f"state{owner}"):
+            with shipping(log, place, tmp_path / f"state{owner}"):
                 wait(lambda: (Path(place) / "epochs").exists() and any(Path(place).rglob("*.wal.lz4")))
                 query = query or to_parquet(stream(spark, place, includeMetadata="true"), tmp_path)
                 for _ in range(times(2, at_night=5)):
                     first = writer.next_sequence
-                    writer.append([_value(number) for number in range(first, first + 700)])
+                    writer.append([value_of(number) for number in range(first, first + 700)])
                     wait(lambda first=first: len(table(spark, tmp_path)) >= first, query)  # type: ignore[misc]
         total = writer.next_sequence
     wait(lambda: len(table(spark, tmp_path)) >= total, query)
     query.stop()
     rows = table(spark, tmp_path)
-    assert [(row.sequence, bytes(row.value)) for row in rows] == [(number, _value(number)) for number in range(total)]
+    assert [(row.sequence, bytes(row.value)) for row in rows] == [(number, value_of(number)) for number in range(total)]
     assert len({row.generation for row in rows}) == 2
     assert any(Path(place).rglob("*.segment.lz4"))
 

@@ -11,61 +11,16 @@ from pyspark.sql import types
 from litelog.errors import ConfigError, NothingToRestoreError
 from litelog.log.reader import LogReader
 from litelog.log.writer import LogWriter
-from litelog.reading.replica_reader import ReplicaReader
 from litelog.spark import write
 from litelog.spark.sink.writer import make_writer
-from litelog.stores.object_store import ObjectReplicaClient
-from litelog.stores.registry import open_format, open_store
-from litelog.verify.execution import verify
 from litelog.verify.findings import AnomalyKind
 from tests.builders.log_builder import make_log
+from tests.builders.spark_writing import expected, read_replica, require_records, require_well, rows
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from litelog.formats.columns import Record
     from tests.builders.servers import S3Server
-
-START = 1_700_000_000_000_000
-
-
-def rows(spark: Any, count: int, partitions: int, first: int = 0) -> Any:
-    """Records that tell their own number: some without a key, each with its own time."""
-    numbers = spark.range(first, first + count, 1, partitions)
-    return numbers.selectExpr(
-        "concat('value ', id) AS value",
-        "CAST(if(id % 3 = 0, NULL, concat('key ', id % 7)) AS BINARY) AS key",
-        f"timestamp_micros({START} + id) AS timestamp",
-    )
-
-
-def expected(count: int, first: int = 0) -> list[tuple[int, bytes | None, bytes]]:
-    """(timestamp, key, value) of the same."""
-    numbers = range(first, first + count)
-    return [(START + n, None if n % 3 == 0 else b"key %d" % (n % 7), b"value %d" % n) for n in numbers]
-
-
-def read_replica(url: str, **options: object) -> list[Record]:
-    """All records of a replica, by litelog's own reader."""
-    client = ObjectReplicaClient(open_store(url, options))
-    with ReplicaReader(client) as reader:
-        found = [record for columns in reader.batches() for record in columns.records()]
-    client.close()
-    return found
-
-
-def require_records(found: list[Record], wanted: list[tuple[int, bytes | None, bytes]]) -> None:
-    assert [record.sequence for record in found] == list(range(len(wanted)))
-    assert [tuple(record)[1:] for record in found] == wanted
-
-
-def require_well(url: str, besides: tuple[AnomalyKind, ...] = (), **options: object) -> None:
-    """No anomalies, but for those of the kinds ``besides``."""
-    store = open_store(url, options)
-    report = verify(store, formats=open_format)
-    store.close()
-    assert [str(anomaly) for anomaly in report.anomalies if anomaly.kind not in besides] == []
-    assert (report.failed, report.is_empty) == (0, False)
 
 
 def test_what_is_written_is_a_log(spark: Any, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from litelog.codec import decoding
 from litelog.codec.checksum import crc32c
 from litelog.codec.decoding import JsonLimits, is_spelled, naming, parse_json
-from litelog.codec.lz4_frames import MAX_FRAME_BYTES, compress_frame, compress_frames, skippable_frame
+from litelog.codec.lz4_frames import MAX_FRAME_BYTES, compress_frame, skippable_frame
 from litelog.errors import CorruptObjectError, ExitCode, NotEnoughMemoryError
 from litelog.objects import claim as claims
 from litelog.objects import sealed_segment, wal_segment
@@ -20,6 +20,7 @@ from litelog.objects import snapshot as snapshots
 from litelog.objects.claim import Claim, Relation
 from litelog.objects.layout import claim_key, sealed_key, snapshot_key, wal_key
 from litelog.objects.position import Position, generation
+from tests.builders.json_objects import footer_of, frames_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,17 +39,6 @@ BOMBS = {
     "depth": b"[" * 200_000,
 }
 """Each a little more than any kind of object may hold."""
-
-
-def frames_of(document: bytes) -> bytes:
-    return b"".join(compress_frames(document))
-
-
-def footer_of(body: bytes) -> bytes:
-    """A sealed segment that is a footer alone, with its checksum right; ``body``: its document, in frames."""
-    size = 8 + len(body) + 16
-    whole = skippable_frame(body + sealed_segment._TRAILER.pack(1, 0, size, 0, b"seal"))
-    return whole[:-8] + crc32c(whole[:-8]).to_bytes(4, "little") + b"seal"
 
 
 def decode_footer(document: bytes, *, framed: bool = False) -> object:
@@ -104,7 +94,7 @@ def test_objects_that_expand_are_refused_in_little_memory() -> None:
     """The same, seen from outside: next to nothing is taken on top of the text itself."""
     program = f"""
 import resource
-from tests.unit.codec.test_decoding import footer_of, frames_of
+from tests.builders.json_objects import footer_of, frames_of
 from litelog.objects import sealed_segment, snapshot
 from litelog.errors import CorruptObjectError
 body = frames_of(b"[" + b"[]," * 10_000_000 + b"[]]")

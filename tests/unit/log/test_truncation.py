@@ -8,18 +8,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from litelog.codec.checksum import crc32c
 from litelog.errors import ClosedError, LockedError, SourceError, TruncatedError
 from litelog.log.disk import LocalDisk
 from litelog.log.reader import LogReader
 from litelog.log.recovery import list_segments
 from litelog.log.replica_registry import (
     ReplicaSet,
-    ReplicatedSegment,
     log_state_folder,
     read_generation,
     read_replicated,
-    save_replicated,
 )
 from litelog.log.sequence_base import read_tombstone
 from litelog.log.sparse_index import index_path
@@ -33,11 +30,11 @@ from replica_clients.memory import MemoryStore
 from tests.builders.daemon_builder import Daemon
 from tests.builders.log_builder import LogBuilder, make_log
 from tests.builders.manual_clock import ManualClock
+from tests.builders.truncated_logs import NOW, CrashingDisk, fill_log, note_replica
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-NOW = 10**15
 HOUR = 3600.0
 
 
@@ -77,28 +74,8 @@ def test_a_policy_without_a_limit_is_none():
 @pytest.fixture
 def log(tmp_path: Path) -> str:
     """Log segments that begin with the sequences 0, 10, 20, 30 and 40."""
-    folder = str(tmp_path / "log")
-    with LogWriter(folder) as writer:
-        for number in range(50):
-            if number % 10 == 0:
-                writer.roll()
-            writer.append(b"%d:" % number + bytes(600))
-    assert [int(name[:20]) for name in list_segments(folder)] == [0, 10, 20, 30, 40]
-    return folder
-
-
-def replica(log: str, state: str, name: str = "r", **changes: dict[str, object]) -> None:
-    """A replica that holds all of the log; ``changes``: what its note of a file says instead."""
-    folder = log_state_folder(state, log)
-    ReplicaSet(folder).add(name, "memory://r")
-    held = []
-    for file in list_segments(log):
-        with open(os.path.join(log, file), "rb") as opened:
-            data = opened.read()
-        facts = {"file": file, "first": int(file[:20]), "length": len(data), "crc": crc32c(data), "shipped": NOW}
-        held.append(ReplicatedSegment(**{**facts, **changes.get(f"s{int(file[:20])}", {})}))  # type: ignore[arg-type]
-    os.makedirs(os.path.join(folder, name), exist_ok=True)
-    save_replicated(os.path.join(folder, name), "g", held)
+    fill_log(str(tmp_path / "log"))
+    return str(tmp_path / "log")
 
 
 def firsts(log: str) -> list[int]:
@@ -110,7 +87,7 @@ def firsts(log: str) -> list[int]:
     [(0, 5), (9, 5), (10, 4), (19, 4), (25, 3), (30, 2), (50, 2), (10**9, 2)],
 )
 def test_what_lies_before_a_sequence_goes_by_whole_log_segments_and_two_stay(log, state, before, left):
-    replica(log, state)
+    note_replica(log, state)
     with LogWriter(log) as writer:
         done = writer.truncate(before, state_dir=state)
         assert firsts(log) == [0, 10, 20, 30, 40][-left:]
@@ -122,7 +99,7 @@ def test_what_lies_before_a_sequence_goes_by_whole_log_segments_and_two_stay(log
 
 
 def test_readers_get_an_error_that_names_the_new_beginning(log, state):
-    replica(log, state)
+    note_replica(log, state)
     with LogWriter(log) as writer:
         writer.truncate(25, state_dir=state)
     with LogReader(log, start=19) as reader, pytest.raises(TruncatedError) as caught:
@@ -136,7 +113,7 @@ def test_readers_get_an_error_that_names_the_new_beginning(log, state):
 
 
 def test_a_reader_that_stands_in_what_goes_reads_it_to_its_end_and_is_told_then(log, state):
-    replica(log, state)
+    note_replica(log, state)
     with LogReader(log) as reader:
         assert next(reader).sequence == 0
         with LogWriter(log) as writer:
@@ -146,7 +123,7 @@ def test_a_reader_that_stands_in_what_goes_reads_it_to_its_end_and_is_told_then(
 
 
 def test_indexes_go_with_their_log_segments(log, state):
-    replica(log, state)
+    note_replica(log, state)
     with LogWriter(log) as writer:
         writer.truncate(20, state_dir=state)
     assert sorted(name for name in os.listdir(log) if name.endswith(".index")) == [
@@ -164,8 +141,8 @@ def test_indexes_go_with_their_log_segments(log, state):
     ],
 )
 def test_what_one_replica_holds_otherwise_stays_with_all_behind_it(log, state, changes):
-    replica(log, state, "good")
-    replica(log, state, "other", **changes)
+    note_replica(log, state, "good")
+    note_replica(log, state, "other", **changes)
     with LogWriter(log) as writer:
         done = writer.truncate(50, state_dir=state)
     assert firsts(log) == [10, 20, 30, 40]
@@ -174,7 +151,7 @@ def test_what_one_replica_holds_otherwise_stays_with_all_behind_it(log, state, c
 
 
 def test_a_rewritten_log_segment_of_the_same_size_stays(log, state):
-    replica(log, state)
+    note_replica(log, state)
     with open(os.path.join(log, list_segments(log)[0]), "r+b") as file:
         file.seek(-16, os.SEEK_END)
         file.write(b"\1")
@@ -185,8 +162,8 @@ def test_a_rewritten_log_segment_of_the_same_size_stays(log, state):
 
 @pytest.mark.parametrize("damage", ["none", "flipped", "cut", "foreign"])
 def test_notes_that_cannot_be_read_are_notes_of_nothing(log, state, damage):
-    replica(log, state, "good")
-    replica(log, state, "other")
+    note_replica(log, state, "good")
+    note_replica(log, state, "other")
     path = os.path.join(log_state_folder(state, log), "other", "replicated.json")
     with open(path, "rb") as file:
         body = file.read()
@@ -204,7 +181,7 @@ def test_notes_that_cannot_be_read_are_notes_of_nothing(log, state, damage):
 def test_a_log_without_replicas_or_with_an_unreadable_set_loses_nothing(log, state):
     with LogWriter(log) as writer:
         assert writer.truncate(50, state_dir=state).kept is not None
-        replica(log, state)
+        note_replica(log, state)
         with open(os.path.join(log_state_folder(state, log), "replicas.json"), "w") as file:
             file.write("{}")
         assert writer.truncate(50, state_dir=state).removed == ()
@@ -212,7 +189,7 @@ def test_a_log_without_replicas_or_with_an_unreadable_set_loses_nothing(log, sta
 
 
 def test_a_replica_that_was_forgotten_does_not_count(log, state):
-    replica(log, state, "good")
+    note_replica(log, state, "good")
     ReplicaSet(log_state_folder(state, log)).add("gone", "memory://gone")
     with LogWriter(log) as writer:
         assert writer.truncate(50, state_dir=state).removed == ()
@@ -222,8 +199,8 @@ def test_a_replica_that_was_forgotten_does_not_count(log, state):
 
 @pytest.mark.parametrize("damage", ["flipped", "empty", "foreign", "missing"])
 def test_a_set_that_cannot_be_read_loses_no_replica_to_the_next_one_that_is_added(log, state, damage, caplog):
-    replica(log, state, "a")
-    replica(log, state, "b", s0={"crc": 1})
+    note_replica(log, state, "a")
+    note_replica(log, state, "b", s0={"crc": 1})
     folder = log_state_folder(state, log)
     path = os.path.join(folder, "replicas.json")
     with open(path, "rb") as file:
@@ -284,7 +261,7 @@ def test_a_closed_writer_truncates_nothing(log, state):
 def test_two_truncations_at_once_are_refused(log, state):
     import fcntl
 
-    replica(log, state)
+    note_replica(log, state)
     held = os.open(log, os.O_RDONLY)
     fcntl.flock(held, fcntl.LOCK_EX)
     with LogWriter(log) as writer:
@@ -294,30 +271,10 @@ def test_two_truncations_at_once_are_refused(log, state):
         assert writer.truncate(50, state_dir=state).removed
 
 
-class CrashingDisk(LocalDisk):
-    """Dies at one of its syncs, which come between all that a truncation does."""
-
-    def __init__(self, at: int) -> None:
-        self.left = at
-
-    def sync(self, descriptor: int) -> None:
-        self._step()
-        super().sync(descriptor)
-
-    def sync_folder(self, path: str) -> None:
-        self._step()
-        super().sync_folder(path)
-
-    def _step(self) -> None:
-        self.left -= 1
-        if self.left < 0:
-            raise OSError(5, "died")
-
-
 def test_a_truncation_that_dies_anywhere_leaves_a_suffix_and_is_finished_by_the_next(log, state):
     import shutil
 
-    replica(log, state)
+    note_replica(log, state)
     template = log + ".template"
     shutil.copytree(log, template)
     crashes = 0
@@ -472,7 +429,7 @@ def test_a_clock_that_jumps_truncates_nothing_earlier(tmp_path, jump):
 def test_what_keeps_a_log_from_being_truncated_is_told_once(log, state, caplog):
     from litelog.formats.litelog import LitelogFormat
 
-    replica(log, state, s10={"crc": 1})
+    note_replica(log, state, s10={"crc": 1})
     replicas = ReplicaSet(log_state_folder(state, log))
     truncator = LogTruncator(LogSource(log, LitelogFormat()), replicas, SMALL, ManualClock())
     with caplog.at_level(logging.WARNING):
@@ -491,7 +448,7 @@ class Blocked:
 
         self.clock = ManualClock()
         self.replicas = ReplicaSet(log_state_folder(state, log))
-        replica(log, state, "there")
+        note_replica(log, state, "there")
         self.replicas.add("gone", "memory://gone")
         self.truncator = LogTruncator(LogSource(log, LitelogFormat()), self.replicas, policy, self.clock)
         self.truncator.attend("there")

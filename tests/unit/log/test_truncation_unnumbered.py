@@ -29,7 +29,7 @@ from tests.builders.daemon_builder import Daemon
 from tests.builders.independent_reader import read_replica
 from tests.builders.log_builder import LogBuilder, make_log
 from tests.builders.manual_clock import ManualClock
-from tests.unit.log.test_truncation import CrashingDisk
+from tests.builders.truncated_logs import CrashingDisk
 
 if TYPE_CHECKING:
     from pathlib import Path

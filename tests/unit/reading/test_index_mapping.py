@@ -11,40 +11,13 @@ from litelog.objects.layout import claim_key
 from litelog.reading.latest import find_latest
 from litelog.reading.successors import find_shift
 from litelog.stores.object_store import ObjectReplicaClient
-from tests.builders.replica_builder import ReplicaBuilder, client_of, make_log
+from tests.builders.replica_builder import ReplicaBuilder, client_of
+from tests.builders.shifted_generations import LOG, grown, sealed
 from tests.builders.stores import CountingStore
 from tests.builders.verify_helper import found, verified
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-LOG = make_log([[2, 1], [3], [1, 1], [2], [1, 2]])
-
-
-def grown(shift: int, *, claimed: int | None = None, final: bool = False) -> ReplicaBuilder:
-    """Two generations. The first one began at LOG[``shift``], and ended in LOG[2]; the second one holds all."""
-    builder = ReplicaBuilder()
-    first = builder.add()
-    for segment in LOG[shift:2]:
-        first.ship_segment(segment)
-    first.ship_segment(LOG[2], final="last" if final else None, upto=None if final else 1)
-    second = builder.add(builder.claim(shift=shift if claimed is None else claimed))
-    for segment in LOG[:4]:
-        second.ship_segment(segment)
-    second.ship_segment(LOG[4], final=None)
-    return builder
-
-
-def sealed(shift: int, *, claimed: int | None = None) -> ReplicaBuilder:
-    """As ``grown``; all but the last log segments are sealed, and pruned."""
-    builder = grown(shift, claimed=claimed)
-    first, second = builder.generations
-    if shift < 2:
-        first.snapshot(2 - shift)
-        first.prune(2 - shift)
-    second.snapshot(4)
-    second.prune(4)
-    return builder
 
 
 SHAPES: dict[str, Callable[..., ReplicaBuilder]] = {

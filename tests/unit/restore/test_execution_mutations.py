@@ -25,10 +25,10 @@ from litelog_cli.listing import describe_generations
 from litelog_cli.segment_listing import replica_segments
 from tests.builders.mutations import mutate, mutations
 from tests.builders.replica_builder import client_of
+from tests.builders.shifted_generations import LOG as GROWN_LOG
+from tests.builders.shifted_generations import grown, sealed
 from tests.builders.verify_helper import LOG, everything
 from tests.sampling import sampled
-from tests.unit.reading.test_index_mapping import LOG as GROWN_LOG
-from tests.unit.reading.test_index_mapping import grown, sealed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.builders.growing_replica import GrowingReplica
+
 pytest.importorskip("pyarrow")
 
 from litelog.errors import ConfigError, CorruptObjectError, TruncatedError
@@ -16,16 +18,13 @@ from litelog.spark.jobs import manifest as manifests
 from litelog.spark.jobs.json_columns import MalformedJsonError, parse_values
 from litelog.spark.jobs.manifest import list_runs, read_manifest
 from litelog.spark.session import _explained
-from litelog.stores.object_store import ObjectReplicaClient
 from litelog.stores.registry import open_store
-from tests.builders.replica_builder import FORMAT, ReplicaBuilder, make_log, make_segment
+from tests.builders.replica_builder import make_log, make_segment
 from tests.builders.spark_reading import table_sequences
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-
-    from litelog.formats import LogFormat
 
 
 class KilledError(Exception):
@@ -59,37 +58,14 @@ class Tasks:
         return rows
 
 
-class Replica:
-    """A replica whose log segments have a record, or as many as are told, and are sealed."""
-
-    def __init__(self, folder: Path, log_format: LogFormat = FORMAT) -> None:
-        builder = ReplicaBuilder(log_format)
-        builder.store = open_store(str(folder))  # type: ignore[assignment]
-        builder.client = ObjectReplicaClient(builder.store)
-        self.url = str(folder)
-        self.builder = builder
-        self.generation = builder.add()
-        self._next = self._count = 0
-
-    def grow(self, *counts: int, first: int = 0) -> Replica:
-        """Log segments of so many records; those before ``first`` go, as retention has it."""
-        for segment in make_log([[count] for count in counts], self._next):
-            self.generation.ship_segment(segment)
-            self._next, self._count = segment.next, self._count + 1
-        self.generation.snapshot(self._count, first)
-        self.generation.prune(self._count)
-        self.generation.client.delete_sealed_segments((self.generation.name, index) for index in range(first))
-        return self
-
-
 def newest_bounds(target: str) -> tuple[int, ...]:
     store = open_store(target)
     return read_manifest(store, list_runs(store)[1][-1]).plan.bounds
 
 
 @pytest.fixture
-def replica(tmp_path: Path) -> Replica:
-    return Replica(tmp_path / "replica")
+def replica(tmp_path: Path) -> GrowingReplica:
+    return GrowingReplica(tmp_path / "replica")
 
 
 @pytest.fixture
@@ -101,7 +77,7 @@ def target(tmp_path: Path) -> str:
 
 
 @pytest.mark.parametrize("died", [False, True])
-def test_what_retention_removed_is_no_export(replica: Replica, target: str, died: bool) -> None:
+def test_what_retention_removed_is_no_export(replica: GrowingReplica, target: str, died: bool) -> None:
     """Neither of a new run nor of one that died; where data may be lost, the manifest says where it goes on."""
     replica.grow(2)
     export(Tasks(), replica.url, target)
@@ -120,7 +96,7 @@ def test_what_retention_removed_is_no_export(replica: Replica, target: str, died
     assert export(Tasks(), replica.url, target).runs == 0
 
 
-def test_a_log_segment_that_a_final_stands_for_begins_a_table(replica: Replica, target: str) -> None:
+def test_a_log_segment_that_a_final_stands_for_begins_a_table(replica: GrowingReplica, target: str) -> None:
     """Its WAL segment tells no first record."""
     log = make_log([[3], [2]])
     replica.generation.stand_for_sealed(log[0])
@@ -137,7 +113,7 @@ def test_a_log_segment_that_a_final_stands_for_begins_a_table(replica: Replica, 
     [("endingSequence", 3), ("startingTimestamp", "2026-01-01"), ("endingTimestamp", "2026-01-01")],
 )
 def test_bounds_that_a_next_run_could_not_hold_to_are_refused(
-    replica: Replica, target: str, name: str, value: object
+    replica: GrowingReplica, target: str, name: str, value: object
 ) -> None:
     replica.grow(5)
     with pytest.raises(ConfigError, match=name):
@@ -145,7 +121,7 @@ def test_bounds_that_a_next_run_could_not_hold_to_are_refused(
     assert not os.path.exists(target)
 
 
-def test_rows_for_what_is_malformed_are_no_records(replica: Replica, target: str) -> None:
+def test_rows_for_what_is_malformed_are_no_records(replica: GrowingReplica, target: str) -> None:
     replica.grow(5)
     jobs: list[Callable[..., Any]] = [export, hybrid, lambda spark, url, _, **given: stats(spark, url, **given)]
     for job in jobs:
@@ -154,7 +130,7 @@ def test_rows_for_what_is_malformed_are_no_records(replica: Replica, target: str
     assert not os.path.exists(target)
 
 
-def test_a_table_begins_where_its_first_export_says(replica: Replica, target: str) -> None:
+def test_a_table_begins_where_its_first_export_says(replica: GrowingReplica, target: str) -> None:
     """Whole log segments may lie before that, or a part of one."""
     replica.grow(4, 4)
     done = export(Tasks(), replica.url, target, options={"startingSequence": 5})
@@ -167,7 +143,9 @@ def test_a_table_begins_where_its_first_export_says(replica: Replica, target: st
 
 
 @pytest.mark.parametrize("stamp", [1_700_000_000_000_000_000, -(1 << 62), 253_402_300_800_000_000])
-def test_a_timestamp_that_is_no_date_is_told_where_it_is_to_be_one(replica: Replica, target: str, stamp: int) -> None:
+def test_a_timestamp_that_is_no_date_is_told_where_it_is_to_be_one(
+    replica: GrowingReplica, target: str, stamp: int
+) -> None:
     """Nanoseconds, say; without a column for dates it is a timestamp as others."""
     replica.generation.ship_segment(make_segment(0, [3, 2, 1], [0, stamp, 5]), final=None)
     with pytest.raises(ConfigError, match=rf"sequence 3 is stamped {stamp} microseconds.*partition_by"):
@@ -176,7 +154,7 @@ def test_a_timestamp_that_is_no_date_is_told_where_it_is_to_be_one(replica: Repl
     assert table_sequences(target) == list(range(6))
 
 
-def test_an_option_that_is_not_known_is_named(replica: Replica, target: str) -> None:
+def test_an_option_that_is_not_known_is_named(replica: GrowingReplica, target: str) -> None:
     """By every job, for every place."""
     replica.grow(5)
     with pytest.raises(ConfigError, match=r"target has no option 'endpoint'.*s3\.NAME.*store\.endpoint"):
@@ -191,7 +169,9 @@ def test_an_option_that_is_not_known_is_named(replica: Replica, target: str) -> 
         exported(Tasks(), target, options={"mode": "FAILFAST"})
 
 
-def test_a_target_in_a_folder_takes_none_of_the_options_of_the_replicas_store(replica: Replica, target: str) -> None:
+def test_a_target_in_a_folder_takes_none_of_the_options_of_the_replicas_store(
+    replica: GrowingReplica, target: str
+) -> None:
     replica.grow(5)
     assert export(Tasks(), replica.url, target, options={"s3.endpoint": "http://localhost:1"}).rows == 5
 
@@ -219,7 +199,7 @@ HOSTILE = {
 @pytest.mark.parametrize("kind", ["", ".plan"])
 @pytest.mark.parametrize(("body", "what"), HOSTILE.values(), ids=HOSTILE)
 def test_a_document_of_an_export_is_measured_before_it_is_parsed(
-    replica: Replica, target: str, kind: str, body: bytes, what: str
+    replica: GrowingReplica, target: str, kind: str, body: bytes, what: str
 ) -> None:
     replica.grow(2)
     store = open_store(target)
@@ -259,7 +239,7 @@ def test_a_document_of_an_export_is_measured_before_it_is_parsed(
     ],
 )
 def test_each_field_of_an_exports_documents_has_one_type_and_range(
-    replica: Replica, target: str, path: tuple[str | int, ...], value: object
+    replica: GrowingReplica, target: str, path: tuple[str | int, ...], value: object
 ) -> None:
     replica.grow(2)
     export(Tasks(), replica.url, target)
@@ -278,7 +258,7 @@ def test_each_field_of_an_exports_documents_has_one_type_and_range(
 
 
 def test_a_run_that_could_not_be_read_again_is_not_committed(
-    replica: Replica, target: str, monkeypatch: pytest.MonkeyPatch
+    replica: GrowingReplica, target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     replica.grow(2)
     monkeypatch.setattr(manifests, "MAX_FILES", 1)
@@ -290,7 +270,7 @@ def test_a_run_that_could_not_be_read_again_is_not_committed(
 # --- what failed
 
 
-def test_a_first_export_that_failed_pins_nothing(replica: Replica, target: str) -> None:
+def test_a_first_export_that_failed_pins_nothing(replica: GrowingReplica, target: str) -> None:
     """What its tasks wrote is gone with it; the process that is still at it sees that it is not wanted."""
     replica.grow(5)
     with pytest.raises(KilledError):
@@ -316,7 +296,7 @@ def test_a_first_export_that_failed_pins_nothing(replica: Replica, target: str) 
 
 
 def test_files_of_a_run_that_was_given_up_go_although_that_one_was_killed_as_well(
-    replica: Replica, target: str
+    replica: GrowingReplica, target: str
 ) -> None:
     replica.grow(5)
     with pytest.raises(KilledError):
@@ -332,7 +312,7 @@ def test_files_of_a_run_that_was_given_up_go_although_that_one_was_killed_as_wel
     assert table_sequences(target) == list(range(5))
 
 
-def test_a_run_that_a_delta_table_holds_is_not_given_up(replica: Replica, target: str) -> None:
+def test_a_run_that_a_delta_table_holds_is_not_given_up(replica: GrowingReplica, target: str) -> None:
     pytest.importorskip("deltalake")
     replica.grow(5)
     export(Tasks(), replica.url, target, table="delta")
@@ -347,7 +327,7 @@ def test_a_run_that_a_delta_table_holds_is_not_given_up(replica: Replica, target
     [("deltalake", {"table": "delta"}), ("pyiceberg", {"table": "iceberg", "iceberg_table": "a.b.c"})],
 )
 def test_what_is_not_installed_is_said_before_anything_is_written(
-    replica: Replica, target: str, module: str, shape: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    replica: GrowingReplica, target: str, module: str, shape: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import sys
 

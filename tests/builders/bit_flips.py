@@ -1,0 +1,114 @@
+"""Small replicas, what a reader restores of them, and every bit of them flipped."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from litelog.errors import LitelogError
+from litelog.objects import snapshot as snapshots
+from litelog.objects import wal_segment
+from litelog.objects.layout import parse_claim, parse_snapshot, parse_wal, sealed_key
+from litelog.objects.sealed_decoding import decode_frame
+from litelog.objects.sealed_segment import read_footer
+from tests.builders.replica_builder import ReplicaBuilder, make_log
+from tests.builders.verify_helper import found, verified
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+TINY = make_log([[1, 1], [1]])
+
+
+def sealed_and_growing() -> ReplicaBuilder:
+    """A claim, a sealed segment, two snapshots and a WAL segment; what was sealed is pruned, but for the last piece."""
+    builder = ReplicaBuilder()
+    built = builder.add()
+    built.ship_segment(TINY[0], cuts=[0])
+    built.snapshot(1)
+    built.prune(1)
+    built.ship_segment(TINY[1], final=None)
+    builder.client.delete_snapshots([(built.name, 0)])
+    return builder
+
+
+def ended_and_continued() -> ReplicaBuilder:
+    """Two claims, a snapshot and WAL segments each, and a terminal between them."""
+    builder = ReplicaBuilder()
+    builder.add().ship_segment(TINY[0], cuts=[0], final=None)
+    builder.add().ship(TINY[0].data, TINY[0].name)
+    return builder
+
+
+REPLICAS = {"sealed": sealed_and_growing, "ended": ended_and_continued}
+
+
+def restored(objects: dict[str, bytes]) -> dict[str, bytes] | None:
+    """What a reader gives of a replica's newest generation: its files. None where one cannot be read.
+
+    The objects are decoded as every reader decodes them; nothing else is checked.
+    """
+    try:
+        claims = [key for key in objects if parse_claim(key) is not None]
+        epoch = parse_claim(max(claims)).epoch
+        mine = {key: body for key, body in objects.items() if key.startswith(f"generations/{epoch:08x}")}
+        base = max((key for key in mine if parse_snapshot(key)), default=None)
+        files: dict[str, bytes] = {}
+        start = 0
+        if base is not None:
+            snapshot = snapshots.decode(base, mine[base])
+            start = snapshot.next
+            for entry in snapshot.segments:
+                files[entry.file] = unsealed(entry.key, objects[entry.key])
+        for key in sorted(mine):
+            position = parse_wal(key)
+            if position is not None and position.index >= start:
+                segment = wal_segment.decode_checked(key, mine[key])
+                if segment.header.sealed is not None:
+                    there = sealed_key(position.generation, position.index)
+                    files[segment.header.file] = unsealed(there, mine[there])
+                    continue
+                assert segment.header.offset == len(files.get(segment.header.file, b"")) or segment.header.successor
+                files[segment.header.file] = files.get(segment.header.file, b"") + segment.data()
+    except (LitelogError, KeyError, AssertionError):
+        return None
+    return files
+
+
+def unsealed(key: str, body: bytes) -> bytes:
+    footer = read_footer(key, lambda start, length: body[start : start + length], len(body))
+    frames = (footer.frames[number] for number in range(len(footer.frames)))
+    return b"".join(
+        decode_frame(key, footer, number, body[frame.start : frame.stop]) for number, frame in enumerate(frames)
+    )
+
+
+Flip = tuple[str, int, int]
+"""An object's key, the number of a byte in it, the number of a bit in that."""
+
+
+def flips_of(name: str) -> list[Flip]:
+    """Every bit of a replica."""
+    objects = REPLICAS[name]().objects()
+    return [(key, at, bit) for key, body in objects.items() for at in range(len(body)) for bit in range(8)]
+
+
+def judge_flips(name: str, flips: Iterable[Flip]) -> tuple[int, int]:
+    """Flip bits, one at a time: how many are named, how many are harmless. AssertionError for one that is neither."""
+    whole = REPLICAS[name]().objects()
+    expected = restored(whole)
+    assert found(verified(whole, parallelism=1)) == []
+    assert expected
+    loud = harmless = 0
+    for key, at, bit in flips:
+        body = whole[key]
+        damaged = {**whole, key: body[:at] + bytes([body[at] ^ 1 << bit]) + body[at + 1 :]}
+        report = verified(damaged, parallelism=1)
+        if report.harmful:
+            harmful = (anomaly for anomaly in report.anomalies if anomaly.harmful)
+            assert any(key in (anomaly.key, *anomaly.what.split()) for anomaly in harmful)
+            loud += 1
+        else:
+            assert restored(damaged) == expected, (key, at)
+            harmless += 1
+    return loud, harmless

@@ -1,0 +1,18 @@
+"""JSON documents as objects hold them, whatever they say."""
+
+from __future__ import annotations
+
+from litelog.codec.checksum import crc32c
+from litelog.codec.lz4_frames import compress_frames, skippable_frame
+from litelog.objects import sealed_segment
+
+
+def frames_of(document: bytes) -> bytes:
+    return b"".join(compress_frames(document))
+
+
+def footer_of(body: bytes) -> bytes:
+    """A sealed segment that is a footer alone, with its checksum right; ``body``: its document, in frames."""
+    size = 8 + len(body) + 16
+    whole = skippable_frame(body + sealed_segment._TRAILER.pack(1, 0, size, 0, b"seal"))
+    return whole[:-8] + crc32c(whole[:-8]).to_bytes(4, "little") + b"seal"

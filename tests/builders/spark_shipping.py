@@ -1,0 +1,50 @@
+"""Reads with Spark what a daemon ships in a process of its own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def read(spark: Any, place: str | list[str], columns: str = "", **options: str) -> list[Any]:
+    """The rows, in the order of sequences."""
+    reader = spark.read.format("litelog").options(**options)
+    found = (reader.schema(columns) if columns else reader).load(place)
+    return sorted(found.collect(), key=lambda row: row.sequence if "sequence" in row else 0)
+
+
+def micros(moment: datetime) -> int:
+    return (moment.astimezone(UTC) - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+
+
+def iso_time(micros: int) -> str:
+    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)).isoformat()
+
+
+def value_of(number: int) -> bytes:
+    return b"value of %d" % number
+
+
+class Shipping:
+    """A daemon, ended with its final sync."""
+
+    def __init__(self, command: list[str]) -> None:
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+    def __enter__(self) -> Shipping:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.terminate()
+        output, _ = self.process.communicate(timeout=240)
+        assert self.process.returncode in (0, -15), output
+
+
+def shipping(log: str, place: str, state: Path) -> Shipping:
+    command = [sys.executable, "-m", "litelog_cli", "replicate", "--quiet", "--takeover", "--sync-interval", "50ms"]
+    return Shipping([*command, "--state-dir", str(state), log, place])
