@@ -200,9 +200,15 @@ def held(store: ObjectStore) -> dict[str, bytes]:
     return list(read_replica(store).values())[-1].files()
 
 
-def restored(store: ObjectStore, target: Path, log_format: LogFormat | None = None) -> dict[str, bytes]:
-    """The files that a default restore writes to ``target``, oldest first; those of an earlier one go."""
+def restored(
+    store: ObjectStore, target: Path, log_format: LogFormat | None = None, name: str | None = None
+) -> dict[str, bytes]:
+    """The files that a restore writes to ``target``, oldest first. Those of an earlier restore are deleted.
+
+    ``name``: the generation; by default, the one that a restore takes by default.
+    """
     client, log_format = ObjectReplicaClient(store), log_format or LitelogFormat()
     shutil.rmtree(target, ignore_errors=True)
-    restore(client, find_plan(client, Target(), log_format), str(target), log_format=log_format)
+    plan = find_plan(client, Target(generation(name) if name else None), log_format)
+    restore(client, plan, str(target), log_format=log_format)
     return {path.name: path.read_bytes() for path in sorted(target.iterdir())}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from litelog.codec.checksum import combine, crc32c
 from litelog.formats import Expectation
@@ -18,6 +18,7 @@ from litelog.objects.layout import snapshot_key
 from litelog.objects.position import Position, generation, new_generation
 from litelog.objects.snapshot_entries import make_entry
 from litelog.objects.wal_segment import WalHeader
+from litelog.reading.replica_reader import ReplicaReader
 from litelog.stores.object_store import ObjectReplicaClient
 from replica_clients.memory import MemoryStore
 from tests.builders.sealed_builder import make_sealed
@@ -338,3 +339,34 @@ def log_id() -> UUID:
     from uuid import UUID
 
     return UUID(LOG)
+
+
+def make_unfinished(
+    log: Sequence[LogSegment],
+    *,
+    cuts: Sequence[int] = (0,),
+    snapshots: Sequence[int] = (),
+    prune: int = 0,
+    last_cuts: Sequence[int] = (0,),
+) -> ReplicaBuilder:
+    """A replica of a log whose last log segment still grows.
+
+    ``cuts``: after which commits the WAL segments of a log segment end, ``last_cuts``: those of the last one.
+    ``snapshots``: the indexes of snapshots, below which all is sealed. ``prune``: below it, WAL segments are deleted.
+    """
+    builder = ReplicaBuilder()
+    built = builder.add()
+    *finished, last = log
+    for segment in finished:
+        built.ship_segment(segment, cuts=cuts)
+    for index in snapshots:
+        built.snapshot(index)
+    if prune:
+        built.prune(prune)
+    built.ship_segment(last, cuts=last_cuts, final=None)
+    return builder
+
+
+def reader_of(client: ReplicaClient, **options: Any) -> ReplicaReader:
+    """A reader of a replica that was built here, which polls at once."""
+    return ReplicaReader(client, **{"formats": lambda _: FORMAT, "poll_interval": 0.001, **options})

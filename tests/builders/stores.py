@@ -12,6 +12,7 @@ from random import Random
 from typing import TYPE_CHECKING, cast
 
 from litelog.errors import StoreError
+from litelog.objects.layout import parse_wal
 from tests.waiting import WAIT_SECONDS
 
 if TYPE_CHECKING:
@@ -334,3 +335,8 @@ class KillingStore(CountingStore):
         finally:
             if killed:
                 raise KilledError
+
+
+def keys_of(store: ObjectStore, parse: Callable[[str], object] = parse_wal) -> list[str]:
+    """The keys in a store that ``parse`` takes: by default, those of WAL segments."""
+    return [info.key for info in store.list("") if parse(info.key) is not None]

@@ -27,6 +27,7 @@ from litelog.objects.sealed_segment import (
     footer_bytes,
     read_footer,
 )
+from tests.builders.json_objects import set_field
 from tests.builders.log_builder import make_log
 from tests.builders.seal_builder import GENERATION, SHIPPED, footer_of, sealing, unseal
 from tests.sampling import sampled
@@ -304,17 +305,6 @@ def test_a_newer_version_is_refused_by_name() -> None:
     assert caught.value.exit_code is ExitCode.FAILURE
     known = refooted(footer, lambda _: None)
     assert decode_footer(KEY, known, footer.data_bytes + len(known)) == footer
-
-
-def set_field(name: str, value: object) -> Callable[[dict[str, Any]], object]:
-    *parts, last = name.split(".")
-
-    def change(fields: dict[str, Any]) -> None:
-        for part in parts:
-            fields = fields[part]
-        fields[last] = value
-
-    return change
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from litelog.objects.layout import sealed_key, snapshot_key
 from litelog.objects.position import Generation, Position
 from litelog.objects.snapshot import Snapshot, drop_before, extend
 from litelog.objects.snapshot_entries import MAX_EXPANSION, SnapshotEntry, check_entry, make_entry
+from tests.builders.json_objects import set_field
 from tests.builders.log_builder import make_log
 from tests.builders.seal_builder import footer_of, sealing
 
@@ -242,17 +243,6 @@ def test_an_unknown_version_is_refused_by_name(version: object) -> None:
     with pytest.raises(UnknownVersionError, match=f"version of its snapshot is {version!r}, expected 1") as caught:
         snapshots.decode(of(3).key, body)
     assert caught.value.exit_code is ExitCode.FAILURE
-
-
-def set_field(name: str, value: object) -> Callable[[dict[str, Any]], object]:
-    *parts, last = name.split(".")
-
-    def change(fields: dict[str, Any]) -> None:
-        for part in parts:
-            fields = fields[part]
-        fields[last] = value
-
-    return change
 
 
 @pytest.mark.parametrize(

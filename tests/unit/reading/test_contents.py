@@ -22,6 +22,7 @@ from tests.builders.replica_builder import (
     client_of,
     make_log,
     make_segment,
+    make_unfinished,
 )
 from tests.builders.stores import CountingStore
 from tests.sampling import examples
@@ -32,14 +33,7 @@ LOG = make_log([[2, 3, 1], [4, 2], [1], [2, 2, 2]])
 @pytest.fixture
 def builder() -> ReplicaBuilder:
     """Three finished log segments, the first two sealed and in a snapshot at 2, and a fourth that grows."""
-    builder = ReplicaBuilder()
-    built = builder.add()
-    for segment in LOG[:3]:
-        built.ship_segment(segment, cuts=[0, 1])
-    built.snapshot(1)
-    built.snapshot(2)
-    built.ship_segment(LOG[3], cuts=[0], final=None)
-    return builder
+    return make_unfinished(LOG, cuts=[0, 1], snapshots=[1, 2])
 
 
 def counted(builder: ReplicaBuilder) -> tuple[CountingStore, ObjectReplicaClient]:

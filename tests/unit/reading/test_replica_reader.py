@@ -25,21 +25,17 @@ from litelog.objects.position import new_generation
 from litelog.reading.replica_reader import POLLS_PER_LOOK, ReplicaReader
 from litelog.stores.object_store import ObjectReplicaClient
 from tests.builders.replica_builder import (
-    FORMAT,
     SECOND,
     GenerationBuilder,
     ReplicaBuilder,
     client_of,
     make_log,
     make_segment,
+    reader_of,
 )
 from tests.builders.stores import CountingStore
 from tests.sampling import examples, sampled
 from tests.waiting import WAIT_SECONDS, wait_until
-
-
-def reader_of(client, **options) -> ReplicaReader:
-    return ReplicaReader(client, **{"formats": lambda _: FORMAT, "poll_interval": 0.001, **options})
 
 
 def sequences(client, **options) -> list[int]:

@@ -22,17 +22,22 @@ from litelog.reading.replica_reader import ReplicaReader
 from litelog.stores.object_store import ObjectReplicaClient
 from tests.builders.independent_reader import read_replica
 from tests.builders.random_replicas import SHAPES, draw_replica
-from tests.builders.replica_builder import FORMAT, SECOND, ReplicaBuilder, client_of, make_log, make_segment
+from tests.builders.replica_builder import (
+    FORMAT,
+    SECOND,
+    ReplicaBuilder,
+    client_of,
+    make_log,
+    make_segment,
+    make_unfinished,
+    reader_of,
+)
 from tests.builders.stores import CountingStore
 from tests.sampling import examples, sampled
 from tests.waiting import WAIT_SECONDS
 
 LOG = make_log([[2, 3, 1], [4, 2], [1], [2, 2, 2]])
 TOTAL = LOG[-1].next
-
-
-def reader_of(client, **options) -> ReplicaReader:
-    return ReplicaReader(client, **{"formats": lambda _: FORMAT, "poll_interval": 0.001, **options})
 
 
 def records(client, **options) -> list[tuple[int, int | None, bytes]]:
@@ -47,13 +52,7 @@ def sequences(client, **options) -> list[int]:
 @pytest.fixture
 def builder() -> ReplicaBuilder:
     """Four log segments, of which the first two are sealed, a commit a frame, and the last one grows."""
-    builder = ReplicaBuilder()
-    built = builder.add()
-    for segment in LOG[:3]:
-        built.ship_segment(segment, cuts=[0, 1])
-    built.snapshot(2)
-    built.ship_segment(LOG[3], cuts=[0], final=None)
-    return builder
+    return make_unfinished(LOG, cuts=[0, 1], snapshots=[2])
 
 
 # --- any replica, any start

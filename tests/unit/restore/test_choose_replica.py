@@ -25,6 +25,7 @@ from litelog.restore.history_plan import Target
 from litelog.stores.object_store import ObjectReplicaClient
 from replica_clients.memory import MemoryStore
 from tests.builders.replica_builder import FORMAT, SECOND, ReplicaBuilder, make_log, make_segment, prefix
+from tests.builders.restoring import files_in
 from tests.sampling import examples
 
 LINES, RAW = LinesFormat("*.log"), RawFormat("*.log")
@@ -96,10 +97,6 @@ def replica(cuts=((), (), ()), *, upto=None, digests=True, final="last", first=0
 
 ONE = replica(([0, 1], [0], [1]))
 TWO = replica(([1], [], [0, 1]), first=5, owners=2)
-
-
-def files_in(folder):
-    return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
 
 
 def restore_from(clients, output, target=None, **options):

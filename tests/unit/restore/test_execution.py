@@ -7,7 +7,6 @@ import os
 import threading
 from dataclasses import replace
 from itertools import permutations
-from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
@@ -32,19 +31,11 @@ from litelog.restore.execution import restore
 from litelog.restore.history_plan import Target, find_plan
 from litelog.restore.output import OutputError
 from tests.builders.replica_builder import FORMAT, ReplicaBuilder, client_of, make_log, make_segment, prefix
+from tests.builders.restoring import files_in, restore_to, try_restore
 from tests.sampling import examples, sampled
 
 SHAPES = st.lists(st.lists(st.integers(1, 4), min_size=1, max_size=5), min_size=1, max_size=4)
 FINALS = st.sampled_from(["last", "empty"])
-
-
-def files_in(folder: str | Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
-
-
-def restore_to(client, output, target: Target | None = None, **options):
-    plan = find_plan(client, target or Target(), FORMAT)
-    return restore(client, plan, str(output), log_format=FORMAT, **options)
 
 
 def ship_log(built, log, draw=None, last_final=None) -> None:
@@ -278,16 +269,8 @@ def small_replica() -> ReplicaBuilder:
 
 
 def outcome(objects: dict[str, bytes], folder: str) -> dict[str, bytes] | LitelogError:
-    try:
-        restore_to(client_of(objects), f"{folder}/out", parallelism=2)
-    except LitelogError as error:
-        assert os.listdir(folder) == []
-        return error
-    found = files_in(f"{folder}/out")
-    for path in Path(f"{folder}/out").iterdir():
-        path.unlink()
-    Path(f"{folder}/out").rmdir()
-    return found
+    found = try_restore(objects, folder)
+    return found if isinstance(found, LitelogError) else found[0]
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -18,20 +17,10 @@ from litelog.stores.object_store import ObjectReplicaClient
 from litelog.system.clock import SystemClock
 from tests.builders.manual_clock import ManualClock
 from tests.builders.replica_builder import FORMAT, ReplicaBuilder, client_of, make_log, make_segment
+from tests.builders.restoring import files_in, whole
 from tests.waiting import WAIT_SECONDS, wait_until
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 LOG = make_log([[2, 1, 3], [1, 2], [3, 1, 1], [2, 2]])
-
-
-def files_in(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
-
-
-def whole(log) -> dict[str, bytes]:
-    return {segment.name: segment.data for segment in log}
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from litelog.objects.claim import spark_owner
 from litelog.objects.layout import parse_sealed, parse_snapshot, parse_wal, sealed_key, snapshot_key
 from litelog.restore.execution import restore
 from litelog.restore.history_plan import Target, find_plan
-from tests.builders.replica_builder import FORMAT, ReplicaBuilder, client_of, make_log, make_segment
+from tests.builders.replica_builder import FORMAT, ReplicaBuilder, client_of, make_log, make_segment, make_unfinished
 from tests.sampling import sampled
 
 if TYPE_CHECKING:
@@ -25,24 +25,11 @@ EXPECTED = {segment.name: segment.data for segment in LOG}
 
 def pruned() -> ReplicaBuilder:
     """Three log segments sealed, their WAL segments deleted but for the last one, and a fourth that grows."""
-    builder = ReplicaBuilder()
-    built = builder.add()
-    for segment in LOG[:3]:
-        built.ship_segment(segment, cuts=[0])
-    built.snapshot(2)
-    built.snapshot(3)
-    built.prune(3)
-    built.ship_segment(LOG[3], cuts=[0], final=None)
-    return builder
+    return make_unfinished(LOG, snapshots=[2, 3], prune=3)
 
 
 def only_wal() -> ReplicaBuilder:
-    builder = ReplicaBuilder()
-    built = builder.add()
-    for segment in LOG[:3]:
-        built.ship_segment(segment, cuts=[0])
-    built.ship_segment(LOG[3], cuts=[0], final=None)
-    return builder
+    return make_unfinished(LOG)
 
 
 def first_contact() -> ReplicaBuilder:

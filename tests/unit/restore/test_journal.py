@@ -14,7 +14,8 @@ from litelog.objects.layout import wal_key
 from litelog.restore.execution import restore
 from litelog.restore.history_plan import Target, find_plan
 from litelog.restore.journal import JOURNAL_NAME, MAX_JOURNAL_BYTES
-from tests.builders.replica_builder import FORMAT, ReplicaBuilder, client_of, make_log
+from tests.builders.replica_builder import ReplicaBuilder, client_of, make_log
+from tests.builders.restoring import files_in, restore_to
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,10 +47,6 @@ class Counted:
         return self.client.read_wal_segment(position, *part)
 
 
-def restore_to(client, output, target=None, **options):
-    return restore(client, find_plan(client, target or Target(), FORMAT), str(output), log_format=FORMAT, **options)
-
-
 @pytest.fixture
 def builder() -> ReplicaBuilder:
     """Two log segments in twelve WAL segments each."""
@@ -70,10 +67,6 @@ def killed(builder, tmp_path) -> Path:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
     assert not (tmp_path / "out").exists()
     return tmp_path
-
-
-def files_in(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 def test_only_what_was_not_verified_is_read_again(builder, killed):

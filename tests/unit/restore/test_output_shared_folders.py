@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import logging
 import os
@@ -29,6 +28,8 @@ from litelog.restore.journal import (
 )
 from litelog.restore.output import ForeignOutputError, OutputError, OutputFolder
 from tests.builders.replica_builder import FORMAT, ReplicaBuilder, make_log
+from tests.builders.restoring import files_in
+from tests.builders.users import run_where_files_belong_to
 from tests.waiting import WAIT_SECONDS
 
 if TYPE_CHECKING:
@@ -76,10 +77,6 @@ def restore_to(builder: ReplicaBuilder, output: Path, **options: Any) -> None:
     assert not thread.is_alive(), "it waits for a named pipe"
     if failures:
         raise failures[0]
-
-
-def files_in(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 @contextmanager
@@ -233,24 +230,15 @@ def test_a_restore_by_a_user_that_the_file_system_calls_another_one_goes_on(
 ) -> None:
     """As root on NFS, whose files belong to another user. Also after a kill."""
     shared.chmod(0o777)
-    library = ctypes.CDLL(None)
-    failures: list[BaseException] = []
 
-    def run() -> None:
-        library.setfsuid(STRANGER)  # of this thread
-        try:
-            for _ in range(2):
-                with OutputFolder(str(shared / "out")) as folder:
-                    os.close(folder.create("file"))
-                    folder._discard = lambda: None  # type: ignore[method-assign]
-            assert (shared / TEMPORARY).stat().st_uid == STRANGER
-        except BaseException as error:  # noqa: BLE001
-            failures.append(error)
+    def open_twice() -> None:
+        for _ in range(2):
+            with OutputFolder(str(shared / "out")) as folder:
+                os.close(folder.create("file"))
+                folder._discard = lambda: None  # type: ignore[method-assign]
+        assert (shared / TEMPORARY).stat().st_uid == STRANGER
 
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
-    assert not failures, failures
+    run_where_files_belong_to(STRANGER, open_twice)
 
 
 @pytest.mark.parametrize("leftover", [".litelog-probe", ".litelog-exchange-1"])

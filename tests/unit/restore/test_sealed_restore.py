@@ -8,8 +8,8 @@ import sys
 import threading
 from dataclasses import replace
 from itertools import permutations
-from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 import pytest
@@ -49,27 +49,19 @@ from tests.builders.replica_builder import (
     client_of,
     make_log,
     make_segment,
+    make_unfinished,
     prefix,
 )
 from tests.builders.replica_builder import LOG as LOG_NAME
+from tests.builders.restoring import files_in, restore_to, try_restore, whole
 from tests.sampling import examples, sampled, times
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 SHAPE = [[2, 1, 3], [1, 2], [3, 1, 1], [2, 2]]
 LOG = make_log(SHAPE)
 COMMITS = [count for counts in SHAPE for count in counts]
-
-
-def files_in(folder: str | Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
-
-
-def restore_to(client, output, target: Target | None = None, log_format=FORMAT, **options):
-    plan = find_plan(client, target or Target(), log_format)
-    return restore(client, plan, str(output), log_format=log_format, **options)
-
-
-def whole(log) -> dict[str, bytes]:
-    return {segment.name: segment.data for segment in log}
 
 
 @pytest.fixture
@@ -166,20 +158,6 @@ def test_large_sealed_segments_come_back_in_groups_of_frames(tmp_path, size):
 # --- damaged replicas
 
 
-def outcome(objects, folder, target=None):
-    """(what was restored, the result), or the error: then nothing is left behind."""
-    try:
-        result = restore_to(client_of(objects), f"{folder}/out", target, parallelism=2)
-    except LitelogError as error:
-        assert os.listdir(folder) == []
-        return error
-    found = files_in(f"{folder}/out")
-    for name in found:
-        os.unlink(f"{folder}/out/{name}")
-    os.rmdir(f"{folder}/out")
-    return found, result
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("bit", range(8))
 def test_a_flipped_bit_in_any_byte_is_found_by_name_or_harmless(mixed, tmp_path, bit):
@@ -187,7 +165,9 @@ def test_a_flipped_bit_in_any_byte_is_found_by_name_or_harmless(mixed, tmp_path,
     named = 0
     for key, body in objects.items():
         for at in sampled(range(bit, len(body), 24), 3, f"restore sealed {key} {bit}"):
-            found = outcome({**objects, key: body[:at] + bytes([body[at] ^ 1 << bit]) + body[at + 1 :]}, str(tmp_path))
+            found = try_restore(
+                {**objects, key: body[:at] + bytes([body[at] ^ 1 << bit]) + body[at + 1 :]}, str(tmp_path)
+            )
             if isinstance(found, LitelogError):
                 assert isinstance(found, CorruptionError), (key, at, found)
                 named += 1
@@ -202,7 +182,7 @@ def test_every_truncated_or_deleted_object_is_missed_by_name_or_harmless(mixed, 
     for key, body in objects.items():
         for length in (None, 0, 7, len(body) // 2, len(body) - 1):
             damaged = {name: data for name, data in objects.items() if name != key}
-            found = outcome(damaged if length is None else {**damaged, key: body[:length]}, str(tmp_path))
+            found = try_restore(damaged if length is None else {**damaged, key: body[:length]}, str(tmp_path))
             if key == newest and length is None:
                 assert found[0] in [prefix(LOG, held) for held in range(1, len(COMMITS))]
             else:
@@ -213,21 +193,14 @@ def test_every_swap_and_replay_of_objects_is_found_or_harmless(mixed, tmp_path):
     objects = mixed.objects()
     for one, other in permutations(objects, 2):
         for damaged in ({**objects, one: objects[other]}, {**objects, one: objects[other], other: objects[one]}):
-            found = outcome(damaged, str(tmp_path))
+            found = try_restore(damaged, str(tmp_path))
             assert isinstance(found, CorruptionError) or found[0] == whole(LOG), (one, other)
 
 
 @pytest.fixture
 def kept() -> ReplicaBuilder:
     """Sealed and in snapshots, and no WAL segment deleted yet."""
-    builder = ReplicaBuilder()
-    built = builder.add()
-    for segment in LOG[:3]:
-        built.ship_segment(segment, cuts=[0])
-    built.snapshot(1)
-    built.snapshot(3)
-    built.ship_segment(LOG[3], final=None)
-    return builder
+    return make_unfinished(LOG, snapshots=[1, 3], last_cuts=[])
 
 
 @pytest.mark.parametrize("damage", ["deleted", "empty", "cut", "flipped"])
@@ -240,7 +213,7 @@ def test_what_a_sealed_segment_lost_is_taken_from_its_wal_segments_by_name(kept,
         objects[key] = {"empty": b"", "cut": body[:-1], "flipped": body[:40] + bytes([body[40] ^ 1]) + body[41:]}[
             damage
         ]
-    found, result = outcome(objects, str(tmp_path))
+    found, result = try_restore(objects, str(tmp_path))
     assert found == whole(LOG)
     assert {repaired.key for repaired in result.repaired} == {key}
     assert {(repaired.file, repaired.replica) for repaired in result.repaired} == {(LOG[index].name, "memory://copy")}
@@ -250,7 +223,7 @@ def test_what_a_sealed_segment_lost_is_taken_from_its_wal_segments_by_name(kept,
 @pytest.mark.parametrize("held", range(1, len(COMMITS) + 1))
 def test_a_bound_is_found_in_the_wal_where_the_sealed_segments_are_damaged(kept, tmp_path, held):
     objects = {key: body if "/segments/" not in key else b"x" for key, body in kept.objects().items()}
-    found, result = outcome(objects, str(tmp_path), Target(sequence=sum(COMMITS[:held]) - 1))
+    found, result = try_restore(objects, str(tmp_path), Target(sequence=sum(COMMITS[:held]) - 1))
     assert found == prefix(LOG, held)
     assert (result.commits, result.next) == (held, sum(COMMITS[:held]))
 
@@ -258,7 +231,7 @@ def test_a_bound_is_found_in_the_wal_where_the_sealed_segments_are_damaged(kept,
 def test_a_damaged_newest_snapshot_is_named_and_an_older_one_taken(kept, tmp_path):
     objects = kept.objects()
     key = snapshot_key(kept.generations[0].name, 3)
-    found, result = outcome({**objects, key: b"x"}, str(tmp_path))
+    found, result = try_restore({**objects, key: b"x"}, str(tmp_path))
     assert found == whole(LOG)
     assert [(repaired.key, repaired.file) for repaired in result.repaired] == [(key, None)]
 
@@ -266,7 +239,7 @@ def test_a_damaged_newest_snapshot_is_named_and_an_older_one_taken(kept, tmp_pat
 def test_what_no_snapshot_covers_any_more_is_named(mixed, tmp_path):
     objects = mixed.objects()
     key = snapshot_key(mixed.generations[0].name, 2)
-    found = outcome({**objects, key: b"x"}, str(tmp_path))
+    found = try_restore({**objects, key: b"x"}, str(tmp_path))
     assert isinstance(found, CorruptObjectError)
     assert found.key == key
 
@@ -287,7 +260,7 @@ def test_what_a_newer_litelog_wrote_is_refused_by_its_version(kept, tmp_path, ki
         body[-16:-14] = (2).to_bytes(2, "little")
         body[-8:-4] = crc32c(bytes(body[-length:-8])).to_bytes(4, "little")
         objects[key] = bytes(body)
-    found = outcome(objects, str(tmp_path))
+    found = try_restore(objects, str(tmp_path))
     assert isinstance(found, UnknownVersionError)
     assert found.key == key
 
@@ -486,7 +459,7 @@ def test_a_predecessor_that_retention_took_is_not_missed(tmp_path):
     builder, _ = continued()
     older = builder.generations[0].name
     objects = {key: body for key, body in builder.objects().items() if f"{older}/snapshots" not in key}
-    found, _ = outcome(objects, str(tmp_path))
+    found, _ = try_restore(objects, str(tmp_path))
     assert found == whole(LOG[2:])
 
 
@@ -518,7 +491,7 @@ def test_a_sequence_that_is_missing_between_generations_is_a_gap(tmp_path):
     newer = builder.add(builder.claim(first=2), close=False, start=False)
     newer.start([newer.seal_unshipped(1, LOG[2])])
     newer.ship_segment(LOG[3], final=None)
-    found = outcome(builder.objects(), str(tmp_path))
+    found = try_restore(builder.objects(), str(tmp_path))
     assert isinstance(found, SequenceGapError)
 
 

@@ -18,7 +18,7 @@ from litelog.stores.object_store import ObjectReplicaClient
 from replica_clients.memory import MemoryStore
 from tests.builders.daemon_builder import Daemon, held
 from tests.builders.log_builder import LogBuilder, make_log
-from tests.builders.stores import CountingStore
+from tests.builders.stores import CountingStore, KilledError, keys_of
 from tests.sampling import times
 
 if TYPE_CHECKING:
@@ -59,10 +59,6 @@ def store() -> DeletingStore:
     return DeletingStore(MemoryStore("test"))
 
 
-def keys(store: ObjectStore, parse: object = parse_wal) -> list[str]:
-    return [info.key for info in store.list("") if parse(info.key) is not None]  # type: ignore[operator]
-
-
 def grow(daemon: Daemon, clock: ManualClock, segments: int) -> None:
     for _ in range(segments):
         daemon.log.roll(1)
@@ -79,17 +75,17 @@ def test_covered_wal_segments_go_after_their_time_and_only_after_a_put(
     daemon = Daemon(log, store, str(tmp_path / "state"), clock=clock, settings=EACH)
     daemon.sync()
     grow(daemon, clock, 3)
-    before = keys(store)
+    before = keys_of(store)
     clock.advance(HOUR + 1)
     daemon.sync()
     assert daemon.replica.archive is not None
     daemon.replica.archive.wake()
-    assert keys(store) == before  # no put, no deletion
+    assert keys_of(store) == before  # no put, no deletion
     log.append(1)
     daemon.sync()
-    assert all(int(key.split("/")[3], 16) == 3 for key in keys(store))
+    assert all(int(key.split("/")[3], 16) == 3 for key in keys_of(store))
     assert store.deleted == [key for key in before if int(key.split("/")[3], 16) < 3]
-    assert len(keys(store, parse_sealed)) == 3
+    assert len(keys_of(store, parse_sealed)) == 3
     assert held(store) == log.files()
     store.requests.clear()
     for _ in range(5):
@@ -150,11 +146,11 @@ def test_the_last_wal_segment_stays_and_tells_the_tip(
     daemon = Daemon(log, store, str(tmp_path / "state"), clock=clock, settings=EACH)
     daemon.sync()
     grow(daemon, clock, 2)
-    last = keys(store)[-1]
+    last = keys_of(store)[-1]
     clock.advance(2 * HOUR)
     log.append(1)
     daemon.sync()
-    assert keys(store)[-1] > last
+    assert keys_of(store)[-1] > last
     rival = Daemon(log, store, str(tmp_path / "other"), clock=clock, seed=1, takeover=True, settings=EACH)
     rival.sync()
     assert rival.claims[-1].relation == "continues"
@@ -164,9 +160,9 @@ def test_the_last_wal_segment_stays_and_tells_the_tip(
     log.append(1)
     rival.sync()
     for name in (daemon.generation, rival.generation):
-        assert [key for key in keys(store) if name in key]
+        assert [key for key in keys_of(store) if name in key]
     assert held(store) == log.files()
-    assert len(keys(store, parse_claim)) == 2
+    assert len(keys_of(store, parse_claim)) == 2
 
 
 def test_a_generation_that_ended_keeps_its_last_wal_segment_and_its_terminal(
@@ -176,11 +172,11 @@ def test_a_generation_that_ended_keeps_its_last_wal_segment_and_its_terminal(
     daemon.sync()
     grow(daemon, clock, 2)
     Daemon(log, store, str(tmp_path / "other"), clock=clock, seed=1, takeover=True).sync()
-    mine = [key for key in keys(store) if daemon.generation in key]
+    mine = [key for key in keys_of(store) if daemon.generation in key]
     everything = Covered(daemon.generation, 99, 0.0)
     deleted, done = delete_covered_wal(ObjectReplicaClient(store.inner), everything, lambda: True)
     assert (deleted, done) == (len(mine) - 2, True)
-    assert [key for key in keys(store) if daemon.generation in key] == mine[-2:]
+    assert [key for key in keys_of(store) if daemon.generation in key] == mine[-2:]
 
 
 def test_a_missing_permission_is_told_once_and_shipping_goes_on(
@@ -199,10 +195,6 @@ def test_a_missing_permission_is_told_once_and_shipping_goes_on(
     assert daemon.acknowledged[-1].header.end == len(log.texts[log.name])
     assert daemon.replica.archive is not None
     assert daemon.replica.archive.status.error is None
-
-
-class KilledError(BaseException):
-    """The process ends here."""
 
 
 @pytest.mark.parametrize("at", range(1, 8))
@@ -288,7 +280,7 @@ def test_objects_kept_of_a_commit_a_second(
         if second % every in (every // 2, every - 1):  # what goes does so behind a new log segment
             most = max(most, sum(1 for _ in store.list(f"generations/{daemon.generation}/wal/")))
     rolled = hours * HOUR // every
-    wal, sealed, snapshots = (len(keys(store, parse)) for parse in (parse_wal, parse_sealed, parse_snapshot))
+    wal, sealed, snapshots = (len(keys_of(store, parse)) for parse in (parse_wal, parse_sealed, parse_snapshot))
     assert len(daemon.acknowledged) == hours * HOUR + rolled - 1  # a put for each commit, and for each ``final``
     assert max(most, wal) <= wal_hours * HOUR + every + 10
     assert sealed == rolled - 1

@@ -18,14 +18,13 @@ from replica_clients.memory import MemoryStore
 from tests.builders.daemon_builder import held, newest_snapshot, start_sealing
 from tests.builders.independent_reader import read_replica
 from tests.builders.log_builder import LogBuilder, make_log
-from tests.builders.stores import CountingStore, Fault, FaultyStore, KilledError, KillingStore
+from tests.builders.stores import CountingStore, Fault, FaultyStore, KilledError, KillingStore, keys_of
 from tests.sampling import at_night
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from litelog.stores.object_store import ObjectStore
     from tests.builders.manual_clock import ManualClock
 
 ALL_FORMATS = pytest.mark.parametrize("log", ["litelog", *at_night("lines"), "raw"], indirect=True)
@@ -40,10 +39,6 @@ def log(request: pytest.FixtureRequest, tmp_path: Path) -> LogBuilder:
     return made
 
 
-def keys(store: ObjectStore, parse: object) -> list[str]:
-    return [info.key for info in store.list("") if parse(info.key) is not None]  # type: ignore[operator]
-
-
 @ALL_FORMATS
 def test_finished_log_segments_go_up_sealed_and_the_last_one_as_wal(
     log: LogBuilder, state: str, clock: ManualClock
@@ -52,7 +47,7 @@ def test_finished_log_segments_go_up_sealed_and_the_last_one_as_wal(
     daemon = start_sealing(log, store, state, clock)
     daemon.sync()
     assert held(store) == log.files()
-    assert len(keys(store, parse_sealed)) == 4
+    assert len(keys_of(store, parse_sealed)) == 4
     assert [event.header.index for event in daemon.acknowledged] == [4]
     assert (daemon.claims[0].first, newest_snapshot(daemon).first, newest_snapshot(daemon).next) == (4, 0, 4)
     assert [entry.file for entry in newest_snapshot(daemon).segments] == sorted(log.files())[:4]
@@ -75,14 +70,14 @@ def test_a_new_owner_that_verifies_its_bytes_uploads_nothing_again(
 ) -> None:
     store = CountingStore(MemoryStore("test"))
     start_sealing(log, store, state, clock).sync()
-    sealed = keys(store, parse_sealed)
+    sealed = keys_of(store, parse_sealed)
     store.put_keys.clear()
     for number in (1, 2):
         other = start_sealing(log, store, f"{state}.{number}", clock, seed=number, takeover=True)
         other.sync()
         assert other.claims[0].relation == "continues"
         assert held(store) == log.files()
-        assert keys(store, parse_sealed) == sealed
+        assert keys_of(store, parse_sealed) == sealed
         assert [entry.key for entry in newest_snapshot(other).segments] == sealed
         log.append(1)
         other.sync()
@@ -94,12 +89,12 @@ def test_only_what_is_new_goes_up_where_a_generation_is_continued(
 ) -> None:
     store = MemoryStore("test")
     start_sealing(log, store, state, clock).sync()
-    before = keys(store, parse_sealed)
+    before = keys_of(store, parse_sealed)
     log.roll(2)
     log.roll(2)
     other = start_sealing(log, store, state + ".other", clock, seed=1, takeover=True)
     other.sync()
-    added = [key for key in keys(store, parse_sealed) if key not in before]
+    added = [key for key in keys_of(store, parse_sealed) if key not in before]
     assert [parse_sealed(key) for key in added] == [(other.generation, 4), (other.generation, 5)]
     assert held(store) == log.files()
     assert len(other.acknowledged) == 1
@@ -283,7 +278,7 @@ def test_whoever_is_overtaken_while_it_seals_ships_nothing(log: LogBuilder, stat
 
         def put(self, key: str, body: Iterable[bytes], *, create_only: bool = True) -> None:  # type: ignore[override]
             super().put(key, body, create_only=create_only)  # type: ignore[arg-type]
-            if parse_sealed(key) is not None and len(keys(store, parse_sealed)) == 2:
+            if parse_sealed(key) is not None and len(keys_of(store, parse_sealed)) == 2:
                 rival.sync()
 
     rival = start_sealing(log, store, state + ".rival", clock, seed=1, takeover=True)
@@ -302,10 +297,10 @@ def test_a_covered_history_is_continued_where_only_its_snapshot_tells_it(
     store = MemoryStore("test")
     daemon = start_sealing(log, store, state, clock)
     daemon.replica.sync(lambda: False)
-    assert keys(store, parse_wal) == []
+    assert keys_of(store, parse_wal) == []
     other = start_sealing(log, store, state + ".other", clock, seed=1, takeover=True, settings=Settings())
     other.sync()
     assert other.claims[0].relation == "continues"
     assert held(store) == log.files()
-    assert len(keys(store, parse_sealed)) == 4
+    assert len(keys_of(store, parse_sealed)) == 4
     assert os.listdir(log.folder)

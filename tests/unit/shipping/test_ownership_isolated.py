@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,14 +12,12 @@ from litelog.errors import FencedError, ForeignClaimError, ReplicaGapError
 from litelog.objects.layout import CLAIMS, Fencing, claim_key, parse_claim
 from litelog.objects.position import generation
 from litelog.reading.latest import find_claim, find_latest
-from litelog.restore.execution import restore
-from litelog.restore.history_plan import Target, find_plan
 from litelog.shipping.claiming import NotCreateOnlyError, SucceededError
 from litelog.shipping.wal_shipper import LOOK_SECONDS
 from litelog.stores.object_store import ObjectReplicaClient
 from litelog.verify.execution import verify
 from replica_clients.memory import MemoryStore
-from tests.builders.daemon_builder import Daemon
+from tests.builders.daemon_builder import Daemon, restored
 from tests.builders.independent_reader import objects, read_replica
 from tests.builders.stores import CarelessStore
 
@@ -52,12 +49,7 @@ class Owners:
 
     def restored(self, name: str | None = None) -> dict[str, bytes]:
         """The log segments that are read: by default, or of the generation of that name."""
-        client = ObjectReplicaClient(self.store)
-        plan = find_plan(client, Target(generation(name) if name else None), self.log.format)
-        output = self.folder / "restored"
-        shutil.rmtree(output, ignore_errors=True)
-        restore(client, plan, str(output), log_format=self.log.format)
-        return {path.name: path.read_bytes() for path in output.glob("*.log")}
+        return restored(self.store, self.folder / "restored", self.log.format, name)
 
 
 @pytest.fixture

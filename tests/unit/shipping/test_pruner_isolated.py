@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import os
-import shutil
 from typing import TYPE_CHECKING
 
 import pytest
 
 from litelog.objects.layout import CLAIMS, Fencing, parse_sealed, parse_snapshot, parse_wal, snapshot_key
 from litelog.objects.position import generation
-from litelog.restore.execution import restore
-from litelog.restore.history_plan import Target, find_plan
 from litelog.retention.policy import RetentionPolicy
 from litelog.shipping.context import Settings
 from litelog.shipping.pruner import PruningSession
@@ -19,7 +16,7 @@ from litelog.shipping.snapshots import find_snapshot
 from litelog.shipping.wal_shipper import LOOK_SECONDS
 from litelog.stores.object_store import ObjectReplicaClient
 from replica_clients.memory import MemoryStore
-from tests.builders.daemon_builder import Daemon
+from tests.builders.daemon_builder import Daemon, restored
 from tests.builders.log_builder import LogBuilder, make_log
 from tests.builders.manual_clock import ManualClock
 from tests.builders.stores import CarelessStore
@@ -87,12 +84,7 @@ class Owners:
                 os.unlink(self.log.path(name))
 
     def restored(self, name: str | None = None) -> dict[str, bytes]:
-        client = ObjectReplicaClient(self.store)
-        plan = find_plan(client, Target(generation(name) if name else None), self.log.format)
-        output = self.folder / "restored"
-        shutil.rmtree(output, ignore_errors=True)
-        restore(client, plan, str(output), log_format=self.log.format)
-        return {path.name: path.read_bytes() for path in sorted(output.glob("*.log"))}
+        return restored(self.store, self.folder / "restored", self.log.format, name)
 
     def listed(self) -> list[str]:
         return [info.key for info in self.store.list("")]

@@ -24,7 +24,7 @@ from tests.builders.daemon_builder import Daemon, held
 from tests.builders.independent_reader import objects, read_replica
 from tests.builders.log_builder import LogBuilder, make_log
 from tests.builders.manual_clock import ManualClock
-from tests.builders.stores import CountingStore, Fault, FaultyStore
+from tests.builders.stores import CountingStore, Fault, FaultyStore, KilledError, KillingStore
 from tests.sampling import examples
 
 if TYPE_CHECKING:
@@ -151,30 +151,6 @@ def test_a_sync_ends_early_when_it_is_told_to(log: LogBuilder, store: MemoryStor
 
 
 # --- crashes
-
-
-class KilledError(BaseException):
-    """The process ends here."""
-
-
-class KillingStore(CountingStore):
-    """Ends the process before or after the n-th request."""
-
-    def __init__(self, inner: MemoryStore, at: int, *, after: bool) -> None:
-        super().__init__(inner)
-        self.at = at
-        self.after = after
-
-    def put(self, key: str, body: Sequence[Buffer], *, create_only: bool = True) -> None:
-        self._step(before=True)
-        super().put(key, body, create_only=create_only)
-        self._step(before=False)
-
-    def _step(self, *, before: bool) -> None:
-        if before:
-            self.at -= 1
-        if self.at == 0 and before != self.after:
-            raise KilledError
 
 
 @pytest.mark.parametrize("after", [False, True])

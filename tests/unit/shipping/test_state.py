@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import stat
 import tempfile
-import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +31,7 @@ from replica_clients.memory import MemoryStore
 from tests.builders.daemon_builder import Daemon
 from tests.builders.log_builder import LogBuilder, make_log
 from tests.builders.manual_clock import ManualClock
+from tests.builders.users import as_user, run_where_files_belong_to
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -409,32 +408,11 @@ def test_another_users_state_folder_is_refused(shared: Path) -> None:
 def test_state_is_kept_where_the_file_system_calls_this_user_another_one(shared: Path) -> None:
     """As root on NFS, whose files belong to another user."""
     shared.chmod(0o777)
-    library, failures = ctypes.CDLL(None), list[BaseException]()
 
-    def run() -> None:
-        library.setfsuid(12345)  # of this thread
-        try:
-            for _ in range(2):
-                StateFolder(str(shared / "state"), "test").close()
-            assert (shared / "state").stat().st_uid == 12345
-        except BaseException as error:  # noqa: BLE001
-            failures.append(error)
+    def open_twice() -> None:
+        for _ in range(2):
+            StateFolder(str(shared / "state"), "test").close()
+        assert (shared / "state").stat().st_uid == 12345
 
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
-    assert not failures, failures
+    run_where_files_belong_to(12345, open_twice)
     assert os.listdir(shared / "state") == ["lock"]
-
-
-class as_user:  # noqa: N801 - reads as a word
-    """Act as another user in this context."""
-
-    def __init__(self, user: int) -> None:
-        self._user = user
-
-    def __enter__(self) -> None:
-        os.seteuid(self._user)
-
-    def __exit__(self, *_: object) -> None:
-        os.seteuid(0)

@@ -40,7 +40,7 @@ from litelog.verify.execution import Acknowledged
 from litelog.verify.findings import MAX_KEPT, AnomalyKind, Scope, VerifyStoppedError, Watch
 from litelog.verify.local_compare import check_log, compare_logs
 from litelog.verify.sealed import SealedVerifier
-from tests.builders.replica_builder import FORMAT, ReplicaBuilder, make_log, make_segment
+from tests.builders.replica_builder import FORMAT, ReplicaBuilder, make_log, make_segment, make_unfinished
 from tests.builders.sealed_builder import make_sealed
 from tests.builders.verify_helper import LOG, everything, found, store_of, verified
 from tests.sampling import examples
@@ -818,15 +818,8 @@ def write(folder, log):
 @pytest.fixture
 def sealed_and_wal(tmp_path):
     """A replica of four log segments, two of them sealed, and the log."""
-    builder = ReplicaBuilder()
-    built = builder.add()
-    for segment in LOG[:3]:
-        built.ship_segment(segment, cuts=[0])
-    built.snapshot(2)
-    built.prune(2)
-    built.ship_segment(LOG[3], cuts=[0, 1], final=None)
     write(tmp_path / "log", LOG)
-    return builder, tmp_path / "log"
+    return make_unfinished(LOG, snapshots=[2], prune=2, last_cuts=[0, 1]), tmp_path / "log"
 
 
 def test_a_log_that_is_its_replica(sealed_and_wal):
