@@ -27,7 +27,7 @@ WITHOUT_A_MODULE = {"etc/*", "test_layout.py", "test_names.py", "test_specificat
 """Tests of files that are no modules, and tests of the whole tree."""
 
 
-def tested_folder(place: Path) -> Path:
+def module_folder(place: Path) -> Path:
     """The folder whose modules the tests at ``place`` in ``tests/unit`` test."""
     first, *more = place.parts[:-1] or ("",)
     return ROOT.joinpath(ELSEWHERE.get(first, f"litelog/{first}"), *more)
@@ -35,7 +35,7 @@ def tested_folder(place: Path) -> Path:
 
 def names_a_module(place: Path) -> bool:
     """Whether ``test_<module>.py`` or ``test_<module>_<theme>.py`` names a module or a package that exists."""
-    folder = tested_folder(place)
+    folder = module_folder(place)
     words = place.stem.removeprefix("test_").split("_")
     names = accumulate(words, lambda name, word: f"{name}_{word}")
     return any((folder / f"{name}.py").is_file() or (folder / name / "__init__.py").is_file() for name in names)
