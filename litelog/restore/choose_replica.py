@@ -21,9 +21,10 @@ from litelog.errors import (
 )
 from litelog.objects.claim import open_claimed_format
 from litelog.reading.pruned import explain
+from litelog.restore.compare_histories import HistoryRelation, common_end, readable_claims, same_log
+from litelog.restore.generation_bytes import GenerationBytes, LogPosition
 from litelog.restore.history_plan import find_generation, plan_history
-from litelog.restore.repair.generation_bytes import GenerationBytes, LogPosition
-from litelog.restore.repair.sources import FallbackReplicas, HistoryRelation, common_end, readable_claims, same_log
+from litelog.restore.repair.fallbacks import FallbackReplicas
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -13,30 +13,31 @@ from typing import TYPE_CHECKING
 
 from litelog.errors import CorruptObjectError, NothingToRestoreError, ReplicaGapError
 from litelog.events import fields
-from litelog.objects.layout import snapshot_key, wal_key
+from litelog.objects.layout import wal_key
 from litelog.reading.fetch import ordered_prefetch
-from litelog.reading.wal_chain import ChainState
-from litelog.restore.commit_writer import SegmentFiles
+from litelog.restore.commit_writer import CommitWriterPool, SegmentFiles
 from litelog.restore.journal import ResumedWalSegments
 from litelog.restore.output import OutputError, OutputFolder, keep_whole, locked_copy
-from litelog.restore.repair.repair import UNKNOWN, RepairedRange, SealedRepairer
-from litelog.restore.repair.sources import FallbackBytes
+from litelog.restore.repair.repair import Repair
+from litelog.restore.restored_object import RepairedRange
 from litelog.restore.sealed_restore import SealedRestorer
 from litelog.restore.wal_restore import ChainStep, RestoreStoppedError, WalRestorer
 from litelog.system.clock import SystemClock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from concurrent.futures import Executor
     from contextlib import AbstractContextManager
 
     from litelog.formats import LogFormat
     from litelog.objects.position import Position
+    from litelog.reading.wal_chain import ChainState
     from litelog.restore.commit_writer import WrittenRun
     from litelog.restore.plan import RestorePlan
-    from litelog.restore.repair.sources import FallbackReplicas
-    from litelog.restore.sealed_restore import Broken, OpenedSegment
-    from litelog.restore.wal_restore import RestoredObject
+    from litelog.restore.repair.fallbacks import FallbackReplicas
+    from litelog.restore.restored_object import RestoredObject
+    from litelog.restore.sealed_restore import SealedWriter
+    from litelog.restore.wal_restore import WalWriter
     from litelog.stores.replica_client import ReplicaClient
     from litelog.system.clock import Clock
 
@@ -223,15 +224,23 @@ class _Run:
         totals.repaired += [RepairedRange(error.key, str(error)) for error in plan.lost]
         sizes = {file.index: file.size for file in plan.files}
         files = SegmentFiles(folder.create, folder.reopen, sizes, [piece.position.index for piece in plan.pieces])
-        link, written = self._first_link(totals) if plan.pieces else None, totals.bytes
+        repair = Repair(self.client, self.log_format, self.fallbacks)
+        link, written = self._first_link(repair, totals) if plan.pieces else None, totals.bytes
+        check_stop = partial(_check_stop, stopped)
+        runs = CommitWriterPool(self.log_format, plan.end, check_stop)
+        resumed = ResumedWalSegments(folder.journal, files)
+        wal = WalRestorer(self.client, plan, files, runs, self.log_format, resumed, check_stop)
+        sealed = SealedRestorer(self.client, files, self.log_format, folder.journal, check_stop)
         with ThreadPoolExecutor(self.parallelism, "restore") as pool:
-            kept = ResumedWalSegments(folder.journal, files)
-            writer = WalRestorer(self.client, plan, files, self.log_format, stopped, self.fallbacks, kept)
-            repairer = SealedRepairer(FallbackBytes(self.client, self.fallbacks), self.log_format)
-            reader = SealedRestorer(
-                self.client, files, self.log_format, partial(_check_stop, stopped), repairer, folder.journal
+            schedule = RestoreSchedule(
+                plan,
+                repair.repairing_wal(wal, plan, files, runs),
+                repair.repairing_sealed(sealed, files),
+                pool,
+                self.parallelism,
+                link,
+                totals.next,
             )
-            schedule = RestoreSchedule(plan, writer, reader, pool, self.parallelism, link, totals.next)
             try:
                 for piece in schedule.run():
                     totals.add(piece)
@@ -245,19 +254,11 @@ class _Run:
                 files.close()
         self._check_end(schedule.link, totals.bytes - written)
 
-    def _first_link(self, totals: _Totals) -> ChainState:
+    def _first_link(self, repair: Repair, totals: _Totals) -> ChainState:
         """The state of the chain before the plan's WAL segments."""
-        base = self.plan.base
-        if base.snapshot is not None or self.fallbacks is None:
-            link = base.link()
-            if base.snapshot is not None and not base.digest:  # made from footers: nothing states what came before
-                link = replace(link, digest=UNKNOWN)
-            return link if link.next is not None else replace(link, next=totals.next)
-        key = snapshot_key(base.start.generation, base.start.index)
-        if not any(error.key == key for error in self.plan.lost):
-            totals.repaired.append(RepairedRange(key, str(ReplicaGapError(key))))
-        # It holds nothing of the log. Only the digest that the first WAL segment names is missing.
-        return ChainState(base.claim, base.start, UNKNOWN)
+        link, repaired = repair.first_link(self.plan)
+        totals.repaired += repaired
+        return link if link.next is not None else replace(link, next=totals.next)
 
     def _check_end(self, link: ChainState | None, written: int) -> None:
         """Check the end of the log, as the plan was made from unverified headers."""
@@ -292,8 +293,8 @@ class RestoreSchedule:
     """Hands out a plan's work to threads, and yields the result of each piece in order."""
 
     plan: RestorePlan
-    writer: WalRestorer
-    reader: SealedRestorer
+    wal: WalWriter
+    sealed: SealedWriter
     pool: Executor
     parallelism: int
     first: ChainState | None
@@ -314,34 +315,38 @@ class RestoreSchedule:
     def _jobs(self) -> Iterator[_Job]:
         wal = self._wal_jobs()
         indexes = deque(piece.position.index for piece in self.plan.pieces)
-        for opened in ordered_prefetch(self.pool, self._openings(), _UNBOUNDED, self.parallelism):
-            while indexes and indexes[0] <= opened.piece.entry.index:
+        opened = ordered_prefetch(self.pool, self._openings(), _UNBOUNDED, self.parallelism)
+        for piece, jobs in zip(self.plan.sealed, opened, strict=True):
+            while indexes and indexes[0] <= piece.entry.index:
                 indexes.popleft()
                 yield next(wal)
-            yield from self._sealed_jobs(opened)
+            for job in jobs:
+                yield 0, job
         yield from wal
 
     def _wal_jobs(self) -> Iterator[_Job]:
         if self.first is None:
             return
-        digest_confirmed: Future[str] = Future()
-        digest_confirmed.set_result(self.first.digest)
         before: Future[ChainStep] = Future()
-        before.set_result(ChainStep(self.first, None, digest_confirmed))
+        before.set_result(ChainStep(self.first))
         for number in range(len(self.plan.pieces)):
             self._last = Future()
-            yield 0, partial(self.writer.write, number, before, self._last, Future())
+            yield 0, partial(self._restore_wal, number, before, self._last)
             before = self._last
 
-    def _openings(self) -> Iterator[tuple[int, Callable[[], OpenedSegment | Broken]]]:
+    def _restore_wal(self, number: int, before: Future[ChainStep], after: Future[ChainStep]) -> RestoredObject:
+        try:
+            return self.wal.write(number, before, after)
+        except BaseException:
+            if not after.done():  # another thread may wait for it
+                after.set_exception(RestoreStoppedError("an earlier object failed"))
+            raise
+
+    def _openings(self) -> Iterator[tuple[int, Callable[[], Sequence[Callable[[], RestoredObject]]]]]:
         for before, piece in zip((None, *self.plan.sealed), self.plan.sealed, strict=False):
             next_before = None
             if piece.entry.index == self.plan.files[0].index:
                 next_before = self.next
             elif before is not None and before.entry.index == piece.entry.index - 1:
                 next_before = before.entry.next
-            yield 0, partial(self.reader.open, piece, next_before)
-
-    def _sealed_jobs(self, opened: OpenedSegment | Broken) -> Iterator[_Job]:
-        for number in range(len(opened.groups)):
-            yield 0, partial(self.reader.write, opened, number)
+            yield 0, partial(self.sealed.jobs, piece, next_before)

@@ -25,9 +25,9 @@ from litelog.objects.layout import wal_key
 from litelog.reading.fetch import read_verified
 from litelog.reading.search import read_header
 from litelog.reading.successors import find_begun, find_shift, may_be_late
+from litelog.restore.generation_bytes import GenerationBytes
 from litelog.restore.history_plan import Target, find_plan
 from litelog.restore.output import OutputError
-from litelog.restore.repair.generation_bytes import GenerationBytes
 from litelog.system.clock import SystemClock
 from litelog.system.files import sync_folder
 from litelog.system.regular_files import open_regular
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from litelog.formats import LogFormat
     from litelog.objects.position import Position
     from litelog.objects.wal_segment import WalSegment
+    from litelog.restore.generation_bytes import ByteRun
     from litelog.restore.plan import RestorePlan
-    from litelog.restore.repair.generation_bytes import ByteRun
     from litelog.stores.replica_client import ReplicaClient
     from litelog.system.clock import Clock
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import replace
-from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -18,24 +17,17 @@ from litelog.errors import (
     NothingToRestoreError,
     ReplicaGapError,
 )
-from litelog.objects.layout import sealed_key, snapshot_key
+from litelog.objects.layout import snapshot_key
 from litelog.objects.position import Position, generation
-from litelog.objects.sealed_segment import read_footer
-from litelog.objects.snapshot import Snapshot
-from litelog.objects.snapshot_entries import make_entry
 from litelog.reading.contents import (
     BaseSnapshot,
-    GenerationContents,
-    list_pieces,
     missing_piece,
-    missing_snapshot,
     read_snapshot,
 )
-from litelog.reading.fetch import read_verified
 from litelog.reading.wal_chain import MAX_FILE_NAME_BYTES
+from litelog.restore.object_lookup import ReplicaLookup
 from litelog.restore.plan import PlannedFile, RestorePlan, SealedSpan, Target, TooEarlyError, format_time
-from litelog.restore.repair.header_reconstruction import ReconstructedLookup
-from litelog.restore.repair.object_lookup import Lookup, ReplicaLookup
+from litelog.restore.repair.repair import Repair
 from litelog.restore.target_search import TargetSearch
 from litelog.stores.replica_client import WalSegmentInfo
 
@@ -44,13 +36,11 @@ if TYPE_CHECKING:
 
     from litelog.formats import LogFormat
     from litelog.objects.claim import Claim
-    from litelog.objects.position import Generation
-    from litelog.objects.sealed_segment import SealedFooter
-    from litelog.objects.snapshot_entries import SnapshotEntry
     from litelog.objects.wal_segment import WalHeader
-    from litelog.restore.repair.sources import FallbackReplicas
+    from litelog.restore.object_lookup import Lookup
+    from litelog.restore.repair.fallbacks import FallbackReplicas
     from litelog.restore.target_search import RestoreEnd
-    from litelog.stores.replica_client import IndexedInfo, ReplicaClient
+    from litelog.stores.replica_client import ReplicaClient
 
 UNKNOWN_SIZE = 0
 """The size of an object that no listing shows."""
@@ -82,16 +72,13 @@ def plan_generation(
     """
     if claim.format != log_format.name:
         raise ConfigError(f"{client.url}: holds a log of format {claim.format}, not {log_format.name}")
-    held, lost = _find_pieces(client, claim, around=fallbacks is not None)
+    repair = Repair(client, log_format, fallbacks)
+    held, lost = repair.contents(claim)
     if not held.began:
         message = "never began: it was closed before its owner wrote the first snapshot"
         raise NothingToRestoreError(f"{client.url}: generation {claim.generation}: {message}")
     wal = list(held.wal)
-    lookup: Lookup = ReplicaLookup(client, log_format, fallbacks)
-    if fallbacks is not None:
-        lookup = ReconstructedLookup(lookup, claim, wal, log_format, fallbacks)
-    elif (gap := missing_snapshot(held.base, wal)) is not None:
-        raise gap
+    lookup = repair.repairing_lookup(ReplicaLookup(client, log_format), claim, wal)
     while True:
         try:
             gap = missing_piece(held.base.start, wal)
@@ -202,47 +189,6 @@ def _plan_within(
         return plan_restore(replica, older, (), Target(index=older.start.index - 1), lookup, log_format)
 
 
-def _find_pieces(
-    client: ReplicaClient, claim: Claim, around: bool
-) -> tuple[GenerationContents, tuple[CorruptObjectError, ...]]:
-    """The generation's contents, and the damage to them, even if no snapshot is readable or left. ``around``: even if
-    sealed segments do not show what a lost snapshot described."""
-    try:
-        held = list_pieces(client, claim)
-    except CorruptObjectError as error:
-        try:
-            return rebuild(client, claim, error), (error,)
-        except CorruptObjectError:
-            if not around:
-                raise
-        base = BaseSnapshot(claim, None, "")
-        return GenerationContents(base, tuple(client.wal_segments(base.start.generation, base.start)), None, None), (
-            error,
-        )
-    if held.began and (lost := _lost_snapshot(client, held)) is not None:
-        try:
-            return rebuild(client, claim, lost), (lost,)
-        except CorruptObjectError:
-            if not around:
-                raise
-    damage = held.base.damage
-    return held, () if damage is None else (damage,)
-
-
-def _lost_snapshot(client: ReplicaClient, held: GenerationContents) -> CorruptObjectError | None:
-    """The error for a generation whose sealed segments show that it had a snapshot, of which none is left.
-
-    Sealed segments before its claim's first index are put before the first snapshot: alone they show nothing.
-    """
-    claim = held.base.claim
-    if held.base.snapshot is not None:
-        return None
-    indexes = [info.index for info in client.sealed_segments(generation(claim.generation))]
-    if not indexes or (missing_snapshot(held.base, held.wal) is None and len(indexes) < claim.first):
-        return None
-    return CorruptObjectError(snapshot_key(generation(claim.generation), claim.first), "is missing")
-
-
 def _fill_in(
     wal: list[WalSegmentInfo], gap: ReplicaGapError, lookup: Lookup, lost: Sequence[CorruptObjectError]
 ) -> None:
@@ -325,86 +271,3 @@ def _wal_files(
             from_sealed = SealedSpan(lookup.entry(last), last.offset, size, last.crc_total)
         found.append((PlannedFile(first.index, first.file, size), from_sealed))
     return found
-
-
-def rebuild(client: ReplicaClient, claim: Claim, damage: CorruptObjectError) -> GenerationContents:
-    """Find the contents of a generation without a snapshot: sealed segments from index 0 on without a hole, and the WAL
-    segments after them. ``damage``: of its newest snapshot.
-
-    Index 0 is the log's beginning, so nothing before it can be missing. The last WAL segment is never deleted, so
-    nothing after it can be missing. Each footer is checked against its key and the claim. A restore checks the rest,
-    except for the digests that a snapshot states a second time, and the one that the first WAL segment names. Raises
-    CorruptObjectError, with the contents and advice, if some of it is missing.
-    """
-    name = generation(claim.generation)
-    sealed = [info.index for info in client.sealed_segments(name)]
-    wal = tuple(client.wal_segments(name, Position(name, 0, 0)))
-    count = next((at for at, index in enumerate(sealed) if at != index), len(sealed))
-    start = None if _lacks_end(claim, sealed, wal) else _start(name, claim, count, wal)
-    if start is None:
-        raise _unplannable(damage, claim, sealed, wal)
-    entries = _read_entries(client, claim, start)
-    facts = (claim.log, claim.format, claim.generation, claim.owner)
-    base = BaseSnapshot(claim, Snapshot(*facts, first=0, next=start, created=0, segments=entries), "", damage)
-    return GenerationContents(base, tuple(info for info in wal if info.position >= base.start), None, None)
-
-
-def _lacks_end(claim: Claim, sealed: Sequence[int], wal: Sequence[WalSegmentInfo]) -> bool:
-    """Whether sealed segments show that WAL segments were shipped, of which none is left."""
-    return not wal and bool(sealed) and sealed[-1] >= claim.first
-
-
-def _start(name: Generation, claim: Claim, sealed: int, wal: Sequence[WalSegmentInfo]) -> int | None:
-    """The lowest index at which WAL segments continue the sealed ones; None if they do not.
-
-    The lowest, because a sealed segment that a crash left, and that nothing names, does not count if its WAL segments
-    exist. Sealed segments without WAL segments were in a snapshot: otherwise their WAL segments would still exist.
-    """
-    for start in range(sealed + 1):
-        behind = [info for info in wal if info.position.index >= start]
-        if behind and missing_piece(Position(name, start, 0), behind) is None:
-            return start
-    reached = wal[-1].position.index + 1 if wal else claim.first
-    return reached if 0 < reached <= sealed else None
-
-
-def _read_entries(client: ReplicaClient, claim: Claim, upto: int) -> tuple[SnapshotEntry, ...]:
-    name = generation(claim.generation)
-    entries: list[SnapshotEntry] = []
-    for info in client.sealed_segments(name):
-        if info.index >= upto:
-            break
-        key = sealed_key(name, info.index)
-        footer = _read_footer(client, name, info)
-        for what in ("log", "format", "owner"):
-            if getattr(footer, what) != getattr(claim, what):
-                raise CorruptObjectError(key, what, getattr(claim, what), getattr(footer, what))
-        before = entries[-1].next if entries else None
-        if before is not None and footer.first is not None and footer.first < before:
-            raise CorruptObjectError(key, "first sequence", f"{before} or above", footer.first)
-        entries.append(make_entry(footer, info.size))
-    return tuple(entries)
-
-
-def _read_footer(client: ReplicaClient, name: Generation, info: IndexedInfo) -> SealedFooter:
-    read = partial(client.read_sealed_segment, name, info.index)
-    return read_verified(lambda: None, lambda _: read_footer(sealed_key(name, info.index), read, info.size))
-
-
-def _unplannable(
-    damage: CorruptObjectError, claim: Claim, sealed: Sequence[int], wal: Sequence[WalSegmentInfo]
-) -> CorruptObjectError:
-    reason = str(damage).removeprefix(f"{damage.key}: ")
-    there = f"sealed segments of {_render(sealed)}" if sealed else "no sealed segments"
-    there += f" and WAL segments from {wal[0].position} on" if wal else " and no WAL segments"
-    return CorruptObjectError(
-        damage.key,
-        f"{reason}; and no other snapshot of generation {claim.generation} can be read. It holds {there}, which is not "
-        "all from index 0 on: what lay before or between is not known. Restore from another replica (give its URL, "
-        "too), or an earlier generation (--generation)",
-    )
-
-
-def _render(indexes: Sequence[int]) -> str:
-    holes = "" if len(indexes) == indexes[-1] - indexes[0] + 1 else f" ({len(indexes)} of them)"
-    return f"index {indexes[0]:x}" if len(indexes) == 1 else f"indexes {indexes[0]:x} to {indexes[-1]:x}{holes}"

@@ -20,7 +20,7 @@ from litelog.restore.plan import RestorePlan, Target, TooEarlyError
 if TYPE_CHECKING:
     from litelog.formats import LogFormat
     from litelog.objects.claim import Claim
-    from litelog.restore.repair.sources import FallbackReplicas
+    from litelog.restore.repair.fallbacks import FallbackReplicas
     from litelog.stores.replica_client import ReplicaClient
 
 __all__ = ["RestorePlan", "Target", "find_generation", "find_plan", "plan_generation", "plan_history", "plan_restore"]

@@ -3,19 +3,19 @@
 It checks the footer, including its SHA-256, against the object that names the sealed segment. It checks each frame
 against the footer, by the CRC-32C of its bytes, the content checksum that it ends with and the CRC-32C of its content.
 It checks the commits' checksums and sequences, also against the footer. So only bytes pass that were sealed under that
-SHA-256. Frames can be read in any order, from log segments that are restored whole or in part. Damaged bytes are
-replaced from other sources (``repair``).
+SHA-256. Frames can be read in any order, from log segments that are restored whole or in part.
 """
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
 
 from litelog.codec.checksum import combine, crc32c
 from litelog.codec.lz4_frames import xxh32
-from litelog.errors import CorruptionError, CorruptObjectError, NotFoundError, ReplicaGapError, StoreError
+from litelog.errors import CorruptionError, CorruptObjectError, NotFoundError, ReplicaGapError
 from litelog.formats import Expectation
 from litelog.objects.position import generation
 from litelog.objects.sealed_decoding import DecodedRun, check_run, decode_run
@@ -23,7 +23,7 @@ from litelog.reading.fetch import read_verified
 from litelog.reading.sealed_reader import open_sealed
 from litelog.restore.commit_writer import WrittenRun
 from litelog.restore.journal import VerifiedBytes
-from litelog.restore.wal_restore import RestoredObject
+from litelog.restore.restored_object import RestoredObject
 from litelog.system.files import begin_write_back
 
 if TYPE_CHECKING:
@@ -31,13 +31,11 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
-    from litelog.errors import LitelogError
     from litelog.formats import LogFormat, Scan
     from litelog.objects.sealed_segment import SealedFooter
     from litelog.restore.commit_writer import SegmentFiles
     from litelog.restore.journal import Journal
     from litelog.restore.plan import SealedSpan
-    from litelog.restore.repair.repair import RepairedRange, SealedRepairer
     from litelog.stores.replica_client import ReplicaClient
 
 GROUP_BYTES = 4 << 20
@@ -60,80 +58,86 @@ class OpenedSegment:
     next_before: int | None
     """The sequence that follows the log segment before it; None if it is not known."""
 
+    def bytes_of(self, number: int) -> VerifiedBytes:
+        """The bytes of the log segment that the group of that number covers."""
+        entry, frames, group = self.piece.entry, self.footer.frames, self.groups[number]
+        start, stop = (frames.offsets[group[0].start], frames[group[-1].stop - 1].end) if group else (0, 0)
+        return VerifiedBytes(entry.file, entry.digest, start, stop)
 
-@dataclass(frozen=True, slots=True)
-class Broken:
-    """A sealed segment that is damaged as a whole, or missing."""
 
-    piece: SealedSpan
-    error: LitelogError
-    groups: tuple[None] = (None,)
+class SealedWriter(Protocol):
+    """Restores sealed segments."""
+
+    def jobs(self, piece: SealedSpan, next_before: int | None) -> Sequence[Callable[[], RestoredObject]]:
+        """Open a sealed segment. Returns the jobs that restore it: they run on any threads, started in order."""
 
 
 class SealedRestorer:
-    """Restores sealed segments: ``open`` each, then ``write`` each of its groups, on any threads, begun in order."""
+    """Restores sealed segments from a replica, in groups of frames."""
 
     def __init__(
         self,
         client: ReplicaClient,
         files: SegmentFiles,
         log_format: LogFormat,
-        check_stop: Callable[[], None],
-        repairer: SealedRepairer,
         journal: Journal,
+        check_stop: Callable[[], None],
     ) -> None:
         """``check_stop`` raises if the rest is to be abandoned."""
         self._client = client
         self._files = files
         self._format = log_format
-        self._check_stop = check_stop
-        self._repairer = repairer
         self._journal = journal
+        self._check_stop = check_stop
 
-    def open(self, piece: SealedSpan, next_before: int | None) -> OpenedSegment | Broken:
+    def jobs(self, piece: SealedSpan, next_before: int | None) -> list[Callable[[], RestoredObject]]:
+        """As in ``SealedWriter``. Opening and jobs raise CorruptionError or StoreError for what cannot be read."""
+        opened = self.open(piece, next_before)
+        return [partial(self.write, opened, number) for number in range(len(opened.groups))]
+
+    def open(self, piece: SealedSpan, next_before: int | None) -> OpenedSegment:
         """Read a sealed segment's footer."""
         self._check_stop()
-        opened: OpenedSegment | Broken
         try:
             footer, body = open_sealed(self._client, piece.entry)
-            opened = OpenedSegment(piece, footer, body, tuple(_groups(piece, footer)), next_before)
-        except (CorruptionError, StoreError) as error:
-            opened = Broken(piece, _named(piece, error))
+        except NotFoundError as error:
+            raise ReplicaGapError(piece.entry.key) from error
+        opened = OpenedSegment(piece, footer, body, tuple(_groups(piece, footer)), next_before)
         self._files.expect(piece.entry.index, len(opened.groups))
         return opened
 
-    def write(self, opened: OpenedSegment | Broken, number: int) -> RestoredObject:
-        """Restore a group. Raises CorruptionError if no other source has the damaged bytes."""
-        entry = opened.piece.entry
-        file = self._files.open(entry.index, entry.file)
-        if isinstance(opened, Broken):
-            parts, repaired = self._repairer.replace_all(opened.piece, file, opened.error)
-        else:
-            parts, repaired = self._write_group(opened, opened.groups[number], file)
-        self._files.done(entry.index)
-        if number == len(opened.groups) - 1:
-            self._journal.sync()
-        return RestoredObject(tuple(parts), tuple(repaired), objects=int(number == len(opened.groups) - 1))
+    def write(self, opened: OpenedSegment, number: int) -> RestoredObject:
+        """Restore the group of that number."""
+        file = self._open_file(opened)
+        parts = self._reuse(opened, number, file)
+        if parts is None:
+            parts = self._write(opened, opened.groups[number], file)
+            self._note(opened, number, file, parts)
+        return self._finish(opened, number, parts)
 
-    def _write_group(
-        self, opened: OpenedSegment, group: Sequence[range], file: int
-    ) -> tuple[list[WrittenRun], list[RepairedRange]]:
-        repaired: list[RepairedRange] = []
-        verified = _range_of(opened, group)
-        if self._journal.holds(verified):
-            reused = self._reuse(opened, group, file, verified)
-            if reused is not None:
-                return reused, repaired
-        try:
-            parts = self._write(opened, group, file)
-        except (CorruptionError, StoreError) as error:
-            piece = opened.piece
-            data, repaired = self._repairer.replace_group(opened.footer, piece, group, _named(piece, error))
-            parts = self._write_runs(opened, group, file, data)
+    def write_bytes(self, opened: OpenedSegment, number: int, data: Buffer) -> RestoredObject:
+        """Restore a group from its bytes, which another source had. Raises CorruptionError if they do not match."""
+        file = self._open_file(opened)
+        parts = self._write_runs(opened, opened.groups[number], file, data)
+        self._note(opened, number, file, parts)
+        return self._finish(opened, number, parts)
+
+    def _open_file(self, opened: OpenedSegment) -> int:
+        return self._files.open(opened.piece.entry.index, opened.piece.entry.file)
+
+    def _note(self, opened: OpenedSegment, number: int, file: int, parts: Sequence[WrittenRun]) -> None:
+        """Begin to write a group back, and note it in the journal."""
         if parts:
+            verified = opened.bytes_of(number)
             begin_write_back(file, verified.start, verified.stop - verified.start)
             self._journal.add(verified)
-        return parts, repaired
+
+    def _finish(self, opened: OpenedSegment, number: int, parts: Sequence[WrittenRun]) -> RestoredObject:
+        is_last = number == len(opened.groups) - 1
+        self._files.done(opened.piece.entry.index)
+        if is_last:
+            self._journal.sync()
+        return RestoredObject(tuple(parts), objects=int(is_last))
 
     def _write(self, opened: OpenedSegment, group: Sequence[range], file: int) -> list[WrittenRun]:
         """Write a group, and return its parts."""
@@ -152,35 +156,31 @@ class SealedRestorer:
 
         return read_verified(lambda: self._read(opened, group), write, _held(opened, group))
 
-    def _reuse(
-        self, opened: OpenedSegment, group: Sequence[range], file: int, verified: VerifiedBytes
-    ) -> list[WrittenRun] | None:
-        """As ``_write``, for bytes that an earlier restore left; None if they have changed."""
-        frames, piece = opened.footer.frames, opened.piece
-        if verified.start < piece.start or verified.stop > piece.stop:
+    def _reuse(self, opened: OpenedSegment, number: int, file: int) -> list[WrittenRun] | None:
+        """The parts of a group whose bytes an earlier restore left; None if it did not, or if they have changed."""
+        verified, piece = opened.bytes_of(number), opened.piece
+        if not self._journal.holds(verified) or verified.start < piece.start or verified.stop > piece.stop:
             return None
         data = os.pread(file, verified.stop - verified.start, verified.start)
-        if len(data) != verified.stop - verified.start:
-            return None
-        view = memoryview(data)
-        for number in range(group[0].start, group[-1].stop):
-            at = frames.offsets[number] - verified.start
-            if xxh32(view[at : at + frames.lengths[number]]) != frames.checksums[number]:
-                return None
         try:
-            return self._write_runs(opened, group, None, data)
+            return self._write_runs(opened, opened.groups[number], None, data)
         except CorruptionError:
             return None
 
     def _write_runs(
         self, opened: OpenedSegment, group: Sequence[range], file: int | None, data: Buffer
     ) -> list[WrittenRun]:
-        """Write a group from its bytes, which match its checksums. ``file`` None: they were written before."""
-        parts, frames = [], opened.footer.frames
+        """Write a group from its bytes of the log. ``file`` None: they were written before.
+
+        Raises CorruptionError if they do not match the footer's checksums."""
+        parts, key, frames, whole = [], opened.piece.entry.key, opened.footer.frames, memoryview(data)
         for run in group:
-            start, last = frames.offsets[run.start] - frames.offsets[group[0].start], frames[run.stop - 1]
-            view = memoryview(data)[start : last.end - frames.offsets[group[0].start]]
-            scan = check_run(opened.piece.entry.key, opened.footer, run, view, self._format)
+            first = frames.offsets[group[0].start]
+            for number in run:
+                at = frames.offsets[number] - first
+                _check_frame(key, opened.footer, number, whole[at : at + frames.lengths[number]])
+            view = whole[frames.offsets[run.start] - first : frames[run.stop - 1].end - first]
+            scan = check_run(key, opened.footer, run, view, self._format)
             parts.append(self._write_run(opened, run, DecodedRun(view, scan), file))
         return parts
 
@@ -189,7 +189,10 @@ class SealedRestorer:
             return memoryview(b"")
         entry, stored = opened.piece.entry, _stored_of(opened, group)
         name = generation(entry.generation)
-        return memoryview(self._client.read_sealed_segment(name, entry.sealed_index, stored.start, len(stored)))
+        try:
+            return memoryview(self._client.read_sealed_segment(name, entry.sealed_index, stored.start, len(stored)))
+        except NotFoundError as error:
+            raise ReplicaGapError(entry.key) from error
 
     def _write_run(self, opened: OpenedSegment, run: range, decoded: DecodedRun, file: int | None) -> WrittenRun:
         piece, scan = opened.piece, decoded.scan
@@ -238,15 +241,11 @@ def _stored_of(opened: OpenedSegment, group: Sequence[range]) -> range:
     return _stored(opened.footer, range(group[0].start, group[-1].stop))
 
 
-def _range_of(opened: OpenedSegment, group: Sequence[range]) -> VerifiedBytes:
-    """The bytes of the log segment that a group covers."""
-    entry, frames = opened.piece.entry, opened.footer.frames
-    start, stop = (frames.offsets[group[0].start], frames[group[-1].stop - 1].end) if group else (0, 0)
-    return VerifiedBytes(entry.file, entry.digest, start, stop)
-
-
-def _named(piece: SealedSpan, error: LitelogError) -> LitelogError:
-    return ReplicaGapError(piece.entry.key) if isinstance(error, NotFoundError) else error
+def _check_frame(key: str, footer: SealedFooter, number: int, data: memoryview) -> None:
+    """Check the content of a frame by the checksum that its LZ4 frame ends with."""
+    stated, checksum = footer.frames.checksums[number], xxh32(data)
+    if checksum != stated:
+        raise CorruptObjectError(key, f"content checksum of frame {number}", f"{stated:#010x}", f"{checksum:#010x}")
 
 
 def _require_end(piece: SealedSpan, expected: int, actual: int) -> None:

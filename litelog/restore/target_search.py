@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from litelog.errors import CorruptionError, NothingToRestoreError
+from litelog.errors import NothingToRestoreError
 from litelog.objects.position import Position
 from litelog.reading.search import first_reaching, first_shipped, first_stamped
 from litelog.restore.plan import TooEarlyError
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from litelog.objects.snapshot_entries import SnapshotEntry
     from litelog.objects.wal_segment import WalHeader
     from litelog.reading.contents import BaseSnapshot
+    from litelog.restore.object_lookup import Lookup
     from litelog.restore.plan import Target
-    from litelog.restore.repair.object_lookup import Lookup
     from litelog.stores.replica_client import WalSegmentInfo
 
 _LATEST = (1 << 64) - 1
@@ -131,12 +131,7 @@ class TargetSearch:
         self, entry: SnapshotEntry, run_of: Callable[[SealedFooter], range], belongs: Callable[[Commit], bool]
     ) -> int:
         """The offset after the last commit before the first one that does not belong, which lies in that run."""
-        try:
-            footer = self._lookup.footer(entry)
-            run = run_of(footer)
-            commits, start = iter(self._lookup.run_commits(entry, footer, run)), footer.frames.offsets[run.start]
-        except CorruptionError as error:
-            commits, start = self._lookup.all_commits(entry, error), 0
+        start, commits = self._lookup.commits_around(entry, run_of)
         return max((commit.end for commit in takewhile(belongs, commits)), default=start)
 
     def _within_piece(

@@ -34,7 +34,7 @@ from litelog.objects.snapshot import Snapshot
 from litelog.objects.snapshot_entries import SnapshotEntry
 from litelog.reading.contents import BaseSnapshot
 from litelog.restore.history_plan import Target, plan_restore
-from litelog.restore.repair.object_lookup import ReplicaLookup
+from litelog.restore.object_lookup import ReplicaLookup
 from litelog.stores.object_store import ObjectReplicaClient
 from replica_clients.memory import MemoryStore
 

@@ -1,4 +1,4 @@
-"""Plans around damage: reconstructs from other replicas' bytes what a lost object said, as far as the plan needs it."""
+"""Reconstructs what the header of a lost WAL segment said, from other replicas' bytes, as far as a plan needs it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from litelog.codec.checksum import combine, crc32c
 from litelog.errors import CorruptionError
 from litelog.formats import Expectation
 from litelog.objects.wal_segment import WalHeader
-from litelog.restore.repair.sources import NoFallbackError
+from litelog.restore.repair.fallbacks import NoFallbackError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from litelog.formats import Commit, LogFormat, Scan
     from litelog.objects.claim import Claim
@@ -20,9 +20,13 @@ if TYPE_CHECKING:
     from litelog.objects.position import Position
     from litelog.objects.sealed_segment import SealedFooter
     from litelog.objects.snapshot_entries import SnapshotEntry
-    from litelog.restore.repair.object_lookup import Lookup
-    from litelog.restore.repair.sources import FallbackReplicas
+    from litelog.restore.object_lookup import Lookup
+    from litelog.restore.repair.fallbacks import FallbackReplicas
     from litelog.stores.replica_client import WalSegmentInfo
+
+
+UNKNOWN = ""
+"""The digest in a ChainState after a lost object: the one that the next object names is then trusted."""
 
 
 def reconstruct_header(
@@ -51,21 +55,21 @@ def reconstruct_header(
     )
 
 
-class ReconstructedLookup:
-    """A plan's look-up that also answers for lost objects, if another replica has their bytes."""
+class HeaderReconstruction:
+    """A plan's look-up that also answers for lost WAL segments, if another replica has their bytes."""
 
     def __init__(
         self,
         inner: Lookup,
         claim: Claim,
-        pieces: Sequence[WalSegmentInfo],
+        wal: Sequence[WalSegmentInfo],
         log_format: LogFormat,
         fallbacks: FallbackReplicas,
     ) -> None:
-        """``pieces``: the generation's WAL segments, to which more may be added while this is in use."""
+        """``wal``: the generation's WAL segments, to which more may be added while this is in use."""
         self._inner = inner
         self._claim = claim
-        self._pieces = pieces
+        self._wal = wal
         self._format = log_format
         self._fallbacks = fallbacks
         self._made: dict[Position, WalHeader] = {}
@@ -93,14 +97,10 @@ class ReconstructedLookup:
     def entry(self, header: WalHeader) -> SnapshotEntry:
         return self._inner.entry(header)
 
-    def footer(self, entry: SnapshotEntry) -> SealedFooter:
-        return self._inner.footer(entry)
-
-    def run_commits(self, entry: SnapshotEntry, footer: SealedFooter, run: range) -> list[Commit]:
-        return self._inner.run_commits(entry, footer, run)
-
-    def all_commits(self, entry: SnapshotEntry, why: CorruptionError) -> Iterator[Commit]:
-        return self._inner.all_commits(entry, why)
+    def commits_around(
+        self, entry: SnapshotEntry, run_of: Callable[[SealedFooter], range]
+    ) -> tuple[int, Iterable[Commit]]:
+        return self._inner.commits_around(entry, run_of)
 
     def marks(self, entry: SnapshotEntry) -> ShipTimes:
         return self._inner.marks(entry)
@@ -119,7 +119,7 @@ class ReconstructedLookup:
 
     def _make(self, position: Position) -> WalHeader | None:
         name = self._name(position.index)
-        behind = [info.position for info in self._pieces if info.position > position]
+        behind = [info.position for info in self._wal if info.position > position]
         if name is None or not behind:
             return None  # the end of the newest one of all is unknown
         final = behind[0].index > position.index
@@ -161,7 +161,7 @@ class ReconstructedLookup:
 
     def _before(self, position: Position) -> WalHeader | None:
         """The header of the object before, even if that is lost as well, and so on."""
-        earlier = [info.position for info in self._pieces if info.position < position]
+        earlier = [info.position for info in self._wal if info.position < position]
         known = len(earlier)
         while known and not self._is_known(earlier[known - 1]):
             known -= 1
@@ -177,8 +177,8 @@ class ReconstructedLookup:
 
     def _name(self, index: int) -> str | None:
         """The name of the log segment of that index, from any of its headers, or from its neighbours'."""
-        first = self._pieces[0].position.index
-        last = self._pieces[-1].position.index
+        first = self._wal[0].position.index
+        last = self._wal[-1].position.index
         for distance in range(max(index - first, last - index) + 1):
             for beside in {index - distance, index + distance}:
                 known = self._stated_name(beside)
@@ -187,7 +187,7 @@ class ReconstructedLookup:
         return None
 
     def _stated_name(self, index: int) -> str | None:
-        for info in self._pieces:
+        for info in self._wal:
             if info.position.index == index:
                 try:
                     return self._inner.headers([info.position])[0].file

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from io import BytesIO
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,9 +10,10 @@ import pytest
 from litelog.codec.lz4_frames import compress_frame, skippable_frame, walk_frames
 from litelog.errors import CorruptionError, CorruptObjectError, LitelogError
 from litelog.formats.lines import LinesFormat
-from litelog.objects.layout import sealed_key, wal_key
+from litelog.objects.layout import parse_wal, sealed_key, wal_key
 from litelog.restore.execution import restore
 from litelog.restore.history_plan import Target, find_plan
+from litelog.stores.object_store import ObjectReplicaClient
 from tests.builders.replica_builder import FORMAT, ReplicaBuilder, client_of, make_log, make_segment
 
 if TYPE_CHECKING:
@@ -138,3 +140,42 @@ def test_part_of_a_commit_at_the_end_of_a_sealed_segment_is_found(tmp_path):
     with pytest.raises(CorruptionError, match="whole commit"):
         restored(builder.objects(), tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+class FlippedOnce:
+    """A store whose first answer for each WAL segment's object has a wrong bit in its last data byte."""
+
+    enforces_create_only = True
+
+    def __init__(self, inner):
+        self.url, self.inner, self.flipped = inner.url, inner, set()
+
+    def open(self, key, byte_range=None):
+        if parse_wal(key) is None or byte_range is not None or key in self.flipped:
+            return self.inner.open(key, byte_range)
+        self.flipped.add(key)
+        with self.inner.open(key) as stream:
+            body = bytearray(stream.read())
+        body[-10] ^= 1
+        return BytesIO(bytes(body))
+
+    def list(self, prefix, start_after=None):
+        return self.inner.list(prefix, start_after)
+
+
+@pytest.mark.parametrize("parallelism", [1, 4])
+def test_bytes_that_change_in_transit_are_read_again(tmp_path, parallelism):
+    """The next object names a digest that the bytes that were read first do not have."""
+    builder = ReplicaBuilder()
+    built = builder.add()
+    for segment in LOG:
+        built.ship_segment(segment, cuts=[0])
+    store = FlippedOnce(client_of(builder.objects()).store)
+    client = ObjectReplicaClient(store)
+    plan = find_plan(client, Target(), FORMAT)
+    result = restore(client, plan, str(tmp_path / "out"), log_format=FORMAT, parallelism=parallelism)
+    assert len(store.flipped) == result.objects == 4
+    assert result.repaired == ()
+    assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == {
+        segment.name: segment.data for segment in LOG
+    }

@@ -5,10 +5,9 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from litelog.errors import CorruptionError, NotFoundError, ReplicaGapError, UnknownVersionError
+from litelog.errors import NotFoundError, ReplicaGapError
 from litelog.formats import Expectation
 from litelog.objects import wal_segment
-from litelog.objects.frame_table import ShipTimes
 from litelog.objects.layout import wal_key
 from litelog.objects.position import generation
 from litelog.objects.sealed_decoding import decode_run
@@ -16,17 +15,16 @@ from litelog.reading.fetch import read_verified
 from litelog.reading.sealed_reader import open_sealed
 from litelog.reading.search import HeaderReader
 from litelog.reading.wal_cursor import describe_sealed
-from litelog.restore.repair.sources import FallbackBytes, NoFallbackError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from litelog.formats import Commit, LogFormat
+    from litelog.objects.frame_table import ShipTimes
     from litelog.objects.position import Position
     from litelog.objects.sealed_segment import SealedFooter
     from litelog.objects.snapshot_entries import SnapshotEntry
     from litelog.objects.wal_segment import WalHeader
-    from litelog.restore.repair.sources import FallbackReplicas
     from litelog.stores.replica_client import ReplicaClient
 
 PLANNING_PARALLELISM = 8
@@ -45,27 +43,22 @@ class Lookup(Protocol):
     def entry(self, header: WalHeader) -> SnapshotEntry:
         """The sealed segment that a WAL segment stands for."""
 
-    def footer(self, entry: SnapshotEntry) -> SealedFooter:
-        """A sealed segment's footer."""
-
-    def run_commits(self, entry: SnapshotEntry, footer: SealedFooter, run: range) -> list[Commit]:
-        """The commits in a run of frames of a sealed segment."""
-
-    def all_commits(self, entry: SnapshotEntry, why: CorruptionError) -> Iterator[Commit]:
-        """Yield what other sources have of the commits of a damaged sealed segment; then raise ``why``."""
+    def commits_around(
+        self, entry: SnapshotEntry, run_of: Callable[[SealedFooter], range]
+    ) -> tuple[int, Iterable[Commit]]:
+        """The commits of a sealed segment from some place before a bound on, and the offset at which they begin.
+        ``run_of``: the run of frames, in that footer, in which the bound lies."""
 
     def marks(self, entry: SnapshotEntry) -> ShipTimes:
-        """When a log segment was shipped, from its WAL segments if its sealed segment is damaged."""
+        """When a log segment was shipped."""
 
 
 class ReplicaLookup:
     """Looks objects up in a replica."""
 
-    def __init__(self, client: ReplicaClient, log_format: LogFormat, fallbacks: FallbackReplicas | None = None) -> None:
-        """``fallbacks``: the other sources of damaged sealed segments."""
+    def __init__(self, client: ReplicaClient, log_format: LogFormat) -> None:
         self._client = client
         self._format = log_format
-        self._fallback_bytes = FallbackBytes(client, fallbacks)
         self.headers = HeaderReader(client, PLANNING_PARALLELISM)
         self._entries: dict[Position, SnapshotEntry] = {}
 
@@ -87,14 +80,9 @@ class ReplicaLookup:
             self._entries[position] = describe_sealed(self._client, header)
         return self._entries[position]
 
-    def footer(self, entry: SnapshotEntry) -> SealedFooter:
-        try:
-            return open_sealed(self._client, entry)[0]
-        except NotFoundError as error:
-            raise ReplicaGapError(entry.key) from error
-
-    def run_commits(self, entry: SnapshotEntry, footer: SealedFooter, run: range) -> list[Commit]:
-        frames = footer.frames
+    def commits_around(self, entry: SnapshotEntry, run_of: Callable[[SealedFooter], range]) -> tuple[int, list[Commit]]:
+        footer = self._footer(entry)
+        run, frames = run_of(footer), footer.frames
         start, stop = frames.starts[run.start], frames[run.stop - 1].stop
         name = generation(entry.generation)
         try:
@@ -104,23 +92,14 @@ class ReplicaLookup:
             )
         except NotFoundError as error:
             raise ReplicaGapError(entry.key) from error
-        return self._format.commits(entry.file, decoded.data, decoded.start, Expectation(frames.firsts[run.start]))
-
-    def all_commits(self, entry: SnapshotEntry, why: CorruptionError) -> Iterator[Commit]:
-        expect = Expectation(entry.first)
-        try:
-            for chunk in self._fallback_bytes.chunks(entry, 0, entry.length, proven=True):
-                yield from self._format.commits(entry.file, chunk.data, chunk.start, expect)
-                expect = self._format.scan(entry.path, chunk.data, chunk.start, expect).expectation
-        except NoFallbackError:
-            raise why from None
+        expect = Expectation(frames.firsts[run.start])
+        return decoded.start, self._format.commits(entry.file, decoded.data, decoded.start, expect)
 
     def marks(self, entry: SnapshotEntry) -> ShipTimes:
+        return self._footer(entry).marks
+
+    def _footer(self, entry: SnapshotEntry) -> SealedFooter:
         try:
-            return self.footer(entry).marks
-        except (CorruptionError, UnknownVersionError):
-            headers = [header for header in self._fallback_bytes.wal_headers(entry) if header.length]
-            marks = ShipTimes(tuple(header.end for header in headers), tuple(header.shipped for header in headers))
-            if not headers or headers[0].offset or marks.offsets[-1] != entry.length:
-                raise
-            return marks
+            return open_sealed(self._client, entry)[0]
+        except NotFoundError as error:
+            raise ReplicaGapError(entry.key) from error
