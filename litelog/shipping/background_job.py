@@ -19,10 +19,6 @@ Task = TypeVar("Task")
 Made = TypeVar("Made")
 
 
-class InProgressError(Exception):
-    """The result is being made in the background: call again once that is done. Not a failure."""
-
-
 class JobStoppedError(Exception):
     """The work was stopped."""
 
@@ -113,11 +109,11 @@ class SealingJob(Generic[Task, Made]):
         with self._changed:
             return self._changed.wait_for(lambda: not self._running, seconds)
 
-    def outcome(self) -> JobOutcome[Made]:
-        """Return the outcome. InProgressError while a task runs."""
+    def outcome(self) -> JobOutcome[Made] | None:
+        """Return the outcome; None while a task runs."""
         with self._changed:
             if self._running:
-                raise InProgressError
+                return None
             count = next(at for at in range(len(self._tasks) + 1) if at not in self._made)
             error = self._errors.get(count)
             if error is None and count < len(self._tasks):

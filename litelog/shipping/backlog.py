@@ -23,7 +23,7 @@ from litelog.objects.sealed_encoding import FinishedSegment, Sealing
 from litelog.objects.snapshot_entries import SnapshotEntry, make_entry
 from litelog.objects.wal_segment import WalHeader
 from litelog.shipping.archive_state import NO_MARKS
-from litelog.shipping.background_job import InlineRunner, InProgressError, SealingJob
+from litelog.shipping.background_job import InlineRunner, SealingJob
 from litelog.shipping.events import SegmentSealed
 from litelog.shipping.finished_segments import UNFIT, FinishedSegments, NotSealableError, holds
 from litelog.shipping.sealer import SealedConflictError, read_sealed_footer
@@ -92,7 +92,7 @@ class BacklogSealer:
         """``submit`` runs work in a thread that no WAL segment waits for; None: in the calling thread."""
         self.files = FinishedSegments(source.folder, source.format, clock)
         self.on_done: Callable[[], None] = _do_nothing
-        """Called, from any thread, when the call that raised InProgressError is to be repeated; not after ``stop``."""
+        """Called, from any thread, when a call of ``seal`` that returned None is to be repeated; not after ``stop``."""
         self._folder = source.folder
         self._format = source.format
         self._client = client
@@ -132,7 +132,7 @@ class BacklogSealer:
         shipped: int = 0,
         *,
         may_be_begun: bool = False,
-    ) -> BacklogResult:
+    ) -> BacklogResult | None:
         """Seal the log segments that ``find_files`` returns: those that a follower at ``start`` would read.
 
         Args:
@@ -143,22 +143,25 @@ class BacklogSealer:
             shipped: when the object before was shipped, in microseconds since 1970.
             may_be_begun: a put of an earlier run may still bring a WAL segment of them, which then states another time.
 
+        Returns:
+            What was sealed; None while sealing runs: repeat the call once it is done.
+
         Raises:
-            InProgressError: sealing runs; repeat the call once it is done.
-            StoreError, SealedConflictError, CorruptObjectError, SourceError: repeat the call to continue; what is there
-            is
-                adopted.
+            StoreError, SealedConflictError, CorruptObjectError, SourceError: repeat the call to continue. Objects that
+                are there already are adopted.
         """
         wanted = (claim.generation, start.index)
         if self._job is None or self._wanted != wanted:
             if self._job is not None and self.busy:
                 self._job.stop()  # its result is no longer needed
-                raise InProgressError
+                return None
             self._marks = NO_MARKS if may_be_begun else ShipTimes((), ())
             self._begin(claim, start, find_files(), known, shipped)
             self._wanted = wanted
         assert self._job is not None
         outcome = self._job.outcome()
+        if outcome is None:
+            return None
         self._job = None
         if isinstance(outcome.error, NotSealableError):
             return self._check(outcome.made, start.expectation, outcome.error)
@@ -344,25 +347,34 @@ class Backlog:
         """Whether the finished log segments are not known yet."""
         return self._sealer is not None
 
-    def next(self, place: SourcePosition, previous: str, shipped: int) -> EncodedWalSegment | None:
-        """Return the ``final`` of the log segment that begins at ``place``, if it is sealed; None if it ships as WAL.
+    def seal(self, place: SourcePosition, shipped: int) -> bool:
+        """Seal what was finished, if nothing of the log segment at ``place`` is shipped yet. Return False while that
+        runs: then nothing is to be shipped from there.
 
-        ``previous``, ``shipped``: as for ``WalEncoder.next``. Raises what ``BacklogSealer.seal`` raises.
+        ``shipped``: as for ``WalEncoder.next``. Raises what ``BacklogSealer.seal`` raises.
         """
         if self._sealer is not None and not self._last:
             self._last = next(reversed(self._sealer.files.find_after(place)), "")
             self._sealer = self._sealer if self._last else None
-        if place.offset:
-            return None
-        if self._sealer is not None:
-            if self._free != place.index and self._sealer.is_begun(self._claim, place):
-                return None  # a run that was killed before it saved its state has begun it
-            self._free = place.index
-            find_files = partial(_find_until, self._sealer.files, place, self._last)
-            backlog_sealer = self._sealer.seal(self._claim, place, find_files, shipped=shipped, may_be_begun=True)
-            self._sealer = None
-            self._sealed = {one.entry.index: one for one in backlog_sealer.sealed}
-        sealed = self._sealed.get(place.index)
+        if self._sealer is None or place.offset:
+            return True
+        if self._free != place.index and self._sealer.is_begun(self._claim, place):
+            return True  # a run that was killed before it saved its state has begun it
+        self._free = place.index
+        find_files = partial(_find_until, self._sealer.files, place, self._last)
+        result = self._sealer.seal(self._claim, place, find_files, shipped=shipped, may_be_begun=True)
+        if result is None:
+            return False
+        self._sealer = None
+        self._sealed = {one.entry.index: one for one in result.sealed}
+        return True
+
+    def next(self, place: SourcePosition, previous: str, shipped: int) -> EncodedWalSegment | None:
+        """Return the ``final`` of the log segment that begins at ``place``, if it is sealed; None if it ships as WAL.
+
+        ``previous``, ``shipped``: as for ``WalEncoder.next``.
+        """
+        sealed = self._sealed.get(place.index) if not place.offset else None
         if sealed is None or place.file not in ("", sealed.entry.file):
             return None
         header = self._make_final(sealed.entry, place, previous, max(self._clock.now(), shipped))

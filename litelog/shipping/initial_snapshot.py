@@ -26,6 +26,7 @@ from litelog.reading.wal_cursor import describe
 from litelog.shipping.finished_segments import NotSealableError
 from litelog.shipping.proof import find_lost_indexes
 from litelog.shipping.snapshots import find_snapshot
+from litelog.shipping.stages import BacklogSealed
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -33,23 +34,10 @@ if TYPE_CHECKING:
     from litelog.objects.claim import Claim
     from litelog.objects.position import Generation
     from litelog.objects.snapshot_entries import SnapshotEntry
-    from litelog.reading.generations import GenerationEnd
     from litelog.shipping.backlog import BacklogSealer
+    from litelog.shipping.stages import ClosedBelow
     from litelog.shipping.state import ReplicaState
     from litelog.stores.replica_client import IndexedInfo, ReplicaClient
-
-
-@dataclass(frozen=True, slots=True)
-class OpenedGeneration:
-    """A generation that is claimed, with all below it closed. Still to do: seal, and write the first snapshot."""
-
-    state: ReplicaState
-    claim: Claim
-    predecessor: GenerationEnd | None
-    known: Sequence[SnapshotEntry]
-    """The predecessor's sealed segments that the replica still holds."""
-    number: int | None = None
-    """The number of the log's first record, if the predecessor's WAL segments state it and the source does not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,15 +50,13 @@ class Known:
     """Those that it does not hold."""
 
 
-def find_known(client: ReplicaClient, name: Generation | None, damaged: Collection[str] = ()) -> Known:
+def find_known(client: ReplicaClient, name: Generation, damaged: Collection[str] = ()) -> Known:
     """Return what the newest snapshot of a generation names, and which of it the replica holds. If its snapshots are
     lost, returns what its own sealed segments state. A listing and a GET, and a listing of each generation that holds
     sealed segments.
 
     ``damaged``: the keys of sealed segments that exist but cannot be read.
     """
-    if name is None:
-        return Known()
     found = find_snapshot(client, name)
     if found is None:
         return Known([entry for entry in _read_entries(client, name) if entry.key not in damaged])
@@ -134,20 +120,18 @@ def find_number(client: ReplicaClient, claim: Claim, base: int) -> int | None:
         return None
 
 
-def seal_first(
-    backlog_sealer: BacklogSealer | None, opened: OpenedGeneration
-) -> tuple[tuple[SnapshotEntry, ...], SourcePosition]:
-    """Seal the log segments before the claim's first index. Return what the first snapshot names, and the position
-    after it.
+def seal_first(backlog_sealer: BacklogSealer | None, closed: ClosedBelow) -> BacklogSealed | None:
+    """Seal the log segments before the claim's first index. Return what the first snapshot names; None while sealing
+    runs.
 
     Log segments that the source has dropped come first, as the predecessor's snapshot names them, if it reaches that
     far. Raises what ``BacklogSealer.seal`` raises, and NotSealableError.
     """
-    claim, state = opened.claim, opened.state
-    older = _find_older(opened) if backlog_sealer is not None else []
-    place = state.place if backlog_sealer is None else backlog_sealer.number_on(state.place, older, opened.number)
+    claim, state = closed.claim, closed.state
+    older = _find_older(closed) if backlog_sealer is not None else []
+    place = state.place if backlog_sealer is None else backlog_sealer.number_on(state.place, older, closed.number)
     if backlog_sealer is None or claim.first == state.base:
-        return tuple(older), place
+        return BacklogSealed(closed, tuple(older), place)
     count, start_file = claim.first - state.base, place.file
 
     def find_files() -> Sequence[str]:
@@ -156,24 +140,26 @@ def seal_first(
             raise NotSealableError(start_file)  # it does not exist any more
         return names
 
-    sealing = backlog_sealer.seal(
-        claim, SourcePosition(state.base, "", sequence=place.sequence), find_files, opened.known
-    )
-    if sealing.unfit is not None:
-        raise sealing.unfit
-    return (*older, *(one.entry for one in sealing.sealed)), sealing.sealed[-1].after
+    start = SourcePosition(state.base, "", sequence=place.sequence)
+    result = backlog_sealer.seal(claim, start, find_files, closed.known)
+    if result is None:
+        return None
+    if result.unfit is not None:
+        raise result.unfit
+    entries = (*older, *(one.entry for one in result.sealed))
+    return BacklogSealed(closed, entries, result.sealed[-1].after)
 
 
-def _find_older(opened: OpenedGeneration) -> list[SnapshotEntry]:
+def _find_older(closed: ClosedBelow) -> list[SnapshotEntry]:
     """Return the entries that directly precede the log's first log segment, by the indexes of the new generation."""
-    claim, state = opened.claim, opened.state
+    claim, state = closed.claim, closed.state
     if claim.relation is Relation.CONTINUES:
         shift = claim.shift
     elif state.salvaged is not None:
         shift = -state.salvaged
     else:
         return []
-    mapped = [replace(entry, index=entry.index + shift) for entry in opened.known]
+    mapped = [replace(entry, index=entry.index + shift) for entry in closed.known]
     mapped = [entry for entry in mapped if 0 <= entry.index < state.base]
     kept = count_kept(Known(mapped), state.base)
     return mapped[len(mapped) - kept :]

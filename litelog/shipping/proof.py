@@ -5,10 +5,13 @@ why.
 
 from __future__ import annotations
 
+import logging
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from litelog.errors import NotFoundError
+from litelog.events import fields
+from litelog.objects import claim as claims
 from litelog.objects import snapshot as snapshots
 from litelog.objects import wal_segment
 from litelog.objects.layout import snapshot_key, wal_key, wal_prefix
@@ -16,7 +19,8 @@ from litelog.objects.position import Position, generation
 from litelog.reading.contents import LISTINGS, list_generation
 from litelog.reading.fetch import READ_ATTEMPTS
 from litelog.reading.generations import read_claim
-from litelog.shipping.claiming import SucceededError, require_claim
+from litelog.shipping.catching_up import CatchingUp
+from litelog.shipping.claiming import SucceededError, require_claim, require_newest
 from litelog.shipping.tally import IndexTally
 
 if TYPE_CHECKING:
@@ -24,14 +28,75 @@ if TYPE_CHECKING:
 
     from litelog.objects.claim import Claim
     from litelog.objects.position import Generation
+    from litelog.shipping.context import LogSource
+    from litelog.shipping.log_identity import LogIdentity
     from litelog.shipping.state import ReplicaState
+    from litelog.stores.object_store import Rooted
     from litelog.stores.replica_client import ReplicaClient, WalSegmentInfo
+    from litelog.system.clock import Clock
+
+_logger = logging.getLogger(__name__)
 
 MAX_NAMED = 5
 """How many lost objects a message names."""
 
 
-def find_lost(
+class OwnershipProof:
+    """Shows an owner whether its generation is still its own, and whole."""
+
+    def __init__(
+        self, source: LogSource, client: ReplicaClient, clock: Clock, identity: LogIdentity, root: Rooted
+    ) -> None:
+        """``root``: of the store. Once the replica is found there, later puts go to no other one."""
+        self._source = source
+        self._client = client
+        self._clock = clock
+        self._identity = identity
+        self._root = root
+
+    def find_lost(self, state: ReplicaState, snapshot: int | None, first: ReplicaClient | None = None) -> Sequence[str]:
+        """Return which acknowledged objects of ``state`` the replica lost; empty if the generation can continue. For
+        use after a start, a failure, a pause, or a long time without a successful put.
+
+        ``snapshot``: the newest one's index. ``first``: a client that does not retry, so that a store that is down gets
+        one request. Raises SucceededError, ReplicaUnavailableError, StoreError.
+        """
+        assert state.claim is not None
+        claim = claims.parse(state.claim)
+        root = self._root.look_at_root()
+        lost = _find_lost(self._client, claim, state, snapshot, first)
+        self._root.keep_to_root(root, claim.key)
+        return lost
+
+    def find_ahead(self, state: ReplicaState) -> ReplicaState | None:
+        """Return ``state`` as it would have been saved after this owner's last object in the replica; None if the
+        replica holds nothing after its position."""
+        assert state.claim is not None
+        ahead = CatchingUp(self._source, self._client, self._clock).find_ahead(claims.parse(state.claim), state)
+        if ahead is not None:
+            log, replica = self._source.folder, self._client.url
+            message = "%s: the saved state is older than %s: continues after %s, which this daemon put"
+            extra = fields("state-caught-up", log=log, replica=replica, position=ahead.last)
+            _logger.warning(message, log, replica, ahead.last, extra=extra)
+        return ahead
+
+    def look_for_newer(self, state: ReplicaState) -> None:
+        """Raise SucceededError if a newer claim exists."""
+        assert state.claim is not None
+        require_newest(self._client, claims.parse(state.claim))
+
+    def keeps(self, state: ReplicaState) -> bool:
+        """Whether the log still holds the predecessor's end, which a generation that continues it has promised.
+
+        Its first log segments may have been truncated since the claim, which makes the shift smaller.
+        """
+        assert state.claim is not None
+        assert state.promised is not None
+        there = self._identity.find_shift_to(state.promised)
+        return there is not None and there <= claims.parse(state.claim).shift - state.base
+
+
+def _find_lost(
     client: ReplicaClient, claim: Claim, state: ReplicaState, snapshot: int | None, first: ReplicaClient | None = None
 ) -> Sequence[str]:
     """Return which acknowledged objects of ``state`` the replica lacks, as text with keys; empty if it lacks none.

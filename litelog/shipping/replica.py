@@ -20,7 +20,6 @@ from litelog.objects.layout import snapshot_key
 from litelog.objects.position import Position, generation
 from litelog.shipping.archive_state import read_state
 from litelog.shipping.archiver import Archiver
-from litelog.shipping.background_job import InProgressError
 from litelog.shipping.context import ReplicaContext, Settings
 from litelog.shipping.events import SnapshotWritten
 from litelog.shipping.proof import describe_lost
@@ -212,9 +211,6 @@ class Replica:
         self._began_sealing = False
         try:
             shipped = self._ship_or_fork(should_continue)
-        except InProgressError:
-            self._began_sealing = True
-            return False
         except FencedError as error:
             self._fenced = error
             if self._archive is not None:
@@ -304,20 +300,29 @@ class Replica:
 
     # --- generations
 
-    def _start(self) -> None:
+    def _start(self) -> bool:
+        """Continue the generation, or begin one. Return False while log segments must be sealed for that."""
         state = self._owner.resume()
-        self._take(state, after_downtime=self._owner.resumed)
+        self._began_sealing = state is None
+        if state is not None:
+            self._take(state, after_downtime=self._owner.resumed)
+        return state is not None
 
-    def _begin_again(self, fork: DivergedError) -> None:
-        """Begin a generation because of ``fork``. The fork is kept until then: the old one may be closed before."""
+    def _begin_again(self, fork: DivergedError) -> bool:
+        """Begin a generation because of ``fork``. The fork is kept until then: the old one may be closed before.
+        Return False while log segments must be sealed for that."""
         start_file = fork.file if isinstance(fork, GapError) else ""
         forked = not isinstance(fork, LostSegmentError | FolderReplacedError)
         if self._archive is not None:
             self._archive.stop()
         self._keeper.release()
         self._notes.lower()
-        self._take(self._owner.begin(self._state, fork.reason, start_file, forked=forked))
-        self._fork = None
+        state = self._owner.begin(self._state, fork.reason, start_file, forked=forked)
+        self._began_sealing = state is None
+        if state is not None:
+            self._take(state)
+            self._fork = None
+        return state is not None
 
     def _take(self, state: ReplicaState, *, after_downtime: bool = False) -> None:
         assert state.claim is not None
@@ -335,7 +340,7 @@ class Replica:
         checks = OwnershipGuard(
             self._source.folder,
             claim,
-            self._owner,
+            self._owner.proof,
             self._keeper,
             self._clock,
             self._client,
@@ -392,7 +397,8 @@ class Replica:
                 if not self._catch_up(error):
                     self._note_fork(error)
         assert self._fork is not None
-        self._begin_again(self._fork)
+        if not self._begin_again(self._fork):
+            return False
         try:
             return self._ship(should_continue)
         except DivergedError as error:
@@ -406,7 +412,7 @@ class Replica:
         state = self._state
         if isinstance(fork, LostSegmentError | FolderReplacedError) or state is None:
             return False
-        ahead = self._owner.find_ahead(state)
+        ahead = self._owner.proof.find_ahead(state)
         if ahead is None:
             return False
         if self._archive is not None:
@@ -429,8 +435,8 @@ class Replica:
         _logger.log(level, "%s: %s; a new generation begins in %s", log, reason, replica, extra=extra)
 
     def _ship(self, should_continue: Callable[[], bool]) -> bool:
-        if self._writer is None:
-            self._start()
+        if self._writer is None and not self._start():
+            return False
         assert self._writer is not None
         assert self._archive is not None
         damage, self._damage = self._damage, None

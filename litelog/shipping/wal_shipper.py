@@ -23,7 +23,6 @@ from litelog.objects.position import Position, generation
 from litelog.reading.fetch import read_verified
 from litelog.reading.segment_feed import SegmentFeed
 from litelog.reading.wal_cursor import describe_sealed
-from litelog.shipping.background_job import InProgressError
 from litelog.shipping.backlog import Backlog
 from litelog.shipping.claiming import GRACE_SECONDS
 from litelog.shipping.events import WalSegmentShipped
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
     from litelog.shipping.archiver import Archiver
     from litelog.shipping.backlog import BacklogSealer
     from litelog.shipping.context import ReplicaContext
-    from litelog.shipping.ownership import Owner
+    from litelog.shipping.proof import OwnershipProof
     from litelog.shipping.state_keeper import StateKeeper
     from litelog.shipping.wal_encoder import EncodedWalSegment
     from litelog.stores.replica_client import ReplicaClient
@@ -152,11 +151,10 @@ class WalShipper:
         shipped = state.shipped if before is None else before.header.shipped
         if before is not None and self._absence.open and not place.offset:
             return False  # sealed log segments follow what is acknowledged
-        try:
-            prepared = self._absence.next(place, previous, shipped) or self._prepare_run(place, previous, shipped)
-        except InProgressError:
-            self.waiting = True
+        self.waiting = not self._absence.seal(place, shipped)
+        if self.waiting:
             return False
+        prepared = self._absence.next(place, previous, shipped) or self._prepare_run(place, previous, shipped)
         if prepared is None:
             return False
         self._skipped = prepared.sealed is not None
@@ -288,7 +286,7 @@ class OwnershipGuard:
         self,
         folder: str,
         claim: Claim,
-        owner: Owner,
+        proof: OwnershipProof,
         keeper: StateKeeper,
         clock: Clock,
         client: ReplicaClient,
@@ -298,7 +296,7 @@ class OwnershipGuard:
         index; None if it is not known."""
         self._folder = folder
         self._claim = claim
-        self._owner = owner
+        self._proof = proof
         self._keeper = keeper
         self._clock = clock
         self._client = client
@@ -331,7 +329,7 @@ class OwnershipGuard:
         successor did. FencedError for a newer claim, else LostObjectsError: no owner can continue this generation."""
         state = self._keeper.state
         assert state is not None
-        self._owner.look_for_newer(state)
+        self._proof.look_for_newer(state)
         reason = f"the replica holds an object that cannot be read where the next WAL segment goes: {damage}"
         raise LostObjectsError(self._folder, reason)
 
@@ -342,7 +340,7 @@ class OwnershipGuard:
         assert state is not None
         self._in_doubt = False  # a failure meanwhile sets it again
         try:
-            lost = self._owner.check_ownership(state, self._newest_snapshot(), self._client)
+            lost = self._proof.find_lost(state, self._newest_snapshot(), self._client)
         except LitelogError:
             self._in_doubt = True
             raise
@@ -354,7 +352,7 @@ class OwnershipGuard:
         if self._claim.is_isolated and self._clock.monotonic() - self._looked_at >= LOOK_SECONDS:
             state = self._keeper.state
             assert state is not None
-            self._owner.look_for_newer(state)
+            self._proof.look_for_newer(state)
             self._looked_at = self._clock.monotonic()
 
     def _check_predecessor_end(self, prepared: EncodedWalSegment) -> None:
@@ -371,7 +369,7 @@ class OwnershipGuard:
         missed = header.file == promised.file and header.index != index
         if (header.index, prepared.end) < (index, promised.end) and not missed:
             return
-        if missed or not self._owner.keeps(state):
+        if missed or not self._proof.keeps(state):
             path = os.path.join(self._folder, promised.file)
             raise DivergedError(path, "was rewound before the end of the predecessor was reached")
         self._keeper.state = replace(state, promised=None)

@@ -199,6 +199,17 @@ class Rooted(Protocol):
         """
 
 
+class Rootless:
+    """In place of ``Rooted``, for a store whose root cannot go away."""
+
+    def look_at_root(self) -> Root:
+        """Return None: there is nothing to tell apart."""
+        return None
+
+    def keep_to_root(self, root: Root, anchor: str) -> None:
+        """Do nothing."""
+
+
 class ObjectReplicaClient:
     """The ReplicaClient over any ObjectStore, and its only implementation: it maps names to keys."""
 

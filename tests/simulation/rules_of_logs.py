@@ -110,7 +110,7 @@ DELETION = (
         "restores read what was dropped from the generation before",
         Cut(
             "shipping/initial_snapshot",
-            "    older = _find_older(opened) if backlog_sealer is not None else []\n",
+            "    older = _find_older(closed) if backlog_sealer is not None else []\n",
             "    older: list[SnapshotEntry] = []\n",
         ),
     ),

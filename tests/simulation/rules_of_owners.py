@@ -14,7 +14,9 @@ SECOND_LOOK = Cut(
 CLAIM_IN_PROOF = Cut("shipping/proof", "    if claim.name not in names:\n        require_claim(client, claim)\n")
 NEWER_IN_PROOF = Cut("shipping/proof", "    if newer:\n", "    if False:\n")
 NEWEST_EPOCH = Cut("shipping/claiming", "if (names[-1].epoch if names else 0) < epoch:", "if False:")
-ROOT_OF_CLAIM = Cut("shipping/ownership", "        self._root = root\n", "        self._root = None\n")
+ROOT_OF_CLAIM = Cut(
+    "shipping/ownership", "        self._root = root or Rootless()\n", "        self._root = Rootless()\n"
+)
 PROOF_IN_TIME = Cut(
     "shipping/wal_shipper",
     "if not self._in_doubt and self._clock.monotonic() - self._proved_at <= GRACE_SECONDS / 2:",
@@ -56,14 +58,14 @@ ONE_WRITER = (
         "truncated during a takeover",
         Cut(
             "shipping/ownership",
-            'return self.begin(state, "the log does not hold the end that the predecessor came to")',
-            'return self.begin(state, "the log does not hold the end that the predecessor came to", forked=True)',
+            'Cause("the log does not hold the end that the predecessor came to")',
+            'Cause("the log does not hold the end that the predecessor came to", forked=True)',
         ),
     ),
     found(
         "a claim is made again whose predecessor shipped more while the log was truncated",
         "truncated between look and claim",
-        Cut("shipping/ownership", "        self._require_predecessor(claim, tips)\n"),
+        Cut("shipping/ownership", "if not self._predecessors.is_current(claim, tips):", "if False:"),
     ),
     found(
         "a generation whose first slot has a terminal without a predecessor never began",
@@ -278,13 +280,13 @@ REPLICAS_THAT_GO_AWAY = (
     missed(
         "state that is older than the replica catches up at a start",
         "doubly guarded: see the rule with both removed",
-        Cut("shipping/ownership", "if lost and (ahead := self.find_ahead(state)) is not None:", "if False:"),
+        Cut("shipping/ownership", "if lost and (ahead := self.proof.find_ahead(state)) is not None:", "if False:"),
     ),
     found(
         "state that is older than the replica catches up, at a start and at a gap",
         "older state",
         Cut(
-            "shipping/ownership",
+            "shipping/proof",
             "        ahead = CatchingUp(self._source, self._client, self._clock).find_ahead(claims.parse(state.claim), state)\n",  # noqa: E501 - as the library has it
             "        ahead = None\n",
         ),

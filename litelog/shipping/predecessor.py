@@ -1,0 +1,211 @@
+"""The generation that a new one follows: which one readers take now, where it ends, and whether the log holds that.
+
+Specified in litelog/shipping/README.md#what-a-generation-continues.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from litelog.errors import CorruptObjectError, NothingToRestoreError, UnknownVersionError
+from litelog.events import fields
+from litelog.objects import claim as claims
+from litelog.objects.claim import Claim, Relation
+from litelog.objects.position import generation
+from litelog.reading.contents import LISTINGS
+from litelog.reading.generations import find_tip, newest_claims, read_claim_of
+from litelog.reading.latest import find_latest
+from litelog.shipping.claiming import close_below
+from litelog.shipping.initial_snapshot import count_kept, find_hole, find_known
+from litelog.shipping.own_end import extent_of, find_own_end, is_end_of, read_own_tip
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from litelog.log.identity import ShippedEnd
+    from litelog.objects.position import ClaimName
+    from litelog.reading.generations import GenerationEnd
+    from litelog.reading.latest import GenerationRange
+    from litelog.shipping.context import LogSource
+    from litelog.shipping.log_identity import LogIdentity
+    from litelog.shipping.stages import Cause, ClosedBelow
+    from litelog.shipping.state import OwnEnd, ReplicaState
+    from litelog.stores.replica_client import ReplicaClient
+    from litelog.system.clock import Clock
+
+_logger = logging.getLogger(__name__)
+
+NOT_HELD = "the log does not hold what the predecessor ended with"
+"""Why a generation diverges if no other reason is known."""
+
+RENUMBERED = "the log begins with log segments that the predecessor did not have: its records have new numbers"
+"""Why a generation diverges in a format whose records do not carry their numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Succession:
+    """How a claim follows its predecessor, and which index the log's first log segment gets by it."""
+
+    claim: Claim
+    """Its ``first`` does not count the log segments yet that are to be sealed."""
+    base: int
+    salvaged: int | None = None
+    """The index, in the predecessor, of the first log segment that is still whole there, if the rest was lost."""
+    lost: str = ""
+    """What the replica lost for good."""
+
+
+class Predecessors:
+    """Looks at the generations below an owner's own. Keeps nothing: every answer is the replica's and the log's."""
+
+    def __init__(self, source: LogSource, client: ReplicaClient, clock: Clock, identity: LogIdentity) -> None:
+        self._source = source
+        self._client = client
+        self._clock = clock
+        self._identity = identity
+
+    # --- before the claim
+
+    def find_latest(self, state: ReplicaState | None) -> tuple[tuple[Claim, GenerationEnd] | None, OwnEnd | None]:
+        """Return the generation that a reader would read now: a new one continues it, or diverges from it. Also return
+        where the owner's own generation ended, if the replica no longer shows that."""
+        ended = state.ended if state is not None else None
+        try:
+            return self._look_up_latest(ended), ended
+        except (CorruptObjectError, UnknownVersionError):
+            if state is None or ended is not None:
+                raise
+            ended = find_own_end(self._source, self._client, self._clock, state)
+            if ended is None:
+                raise
+        return self._look_up_latest(ended), ended
+
+    def _look_up_latest(self, ended: OwnEnd | None) -> tuple[Claim, GenerationEnd] | None:
+        def find_extent(claim: Claim) -> GenerationRange | None:
+            return extent_of(claim, self._read_tip(ended, claim)) if is_end_of(ended, claim) else None
+
+        try:
+            claim = find_latest(self._client, known=find_extent)
+        except NothingToRestoreError:
+            return None
+        return claim, self._read_tip(ended, claim)
+
+    def relate(self, claim: Claim, latest: tuple[Claim, GenerationEnd] | None, cause: Cause) -> Succession:
+        """Return how ``claim``, whose relation is FIRST as yet, follows ``latest``.
+
+        If the log continues the predecessor, indexes do, too, so that log segments that the source has dropped keep
+        theirs.
+        """
+        if latest is None:
+            return Succession(claim, 0)
+        predecessor, tip = latest
+        claim = replace(claim, predecessor=predecessor.generation, predecessor_end=str(tip.slot))
+        shift = None if cause.start_file or cause.forked else self._identity.find_shift(tip)
+        if shift is not None and shift > 0 and not self._source.format.self_numbered:
+            return Succession(replace(claim, relation=Relation.DIVERGED, reason=RENUMBERED), 0)
+        if shift is not None:
+            base = max(0, -shift)
+            return Succession(replace(claim, relation=Relation.CONTINUES, shift=shift + base), base)
+        return Succession(replace(claim, relation=Relation.DIVERGED, reason=cause.reason or NOT_HELD), 0)
+
+    def go_round_holes(
+        self, found: Succession, state: ReplicaState | None, damaged: Collection[str], *, seals: bool
+    ) -> Succession:
+        """Adapt a succession to what the replica lost before the log's first log segment.
+
+        The log does not hold the lost log segments any more. A generation that continued them could not be restored, so
+        this one diverges, and begins with what is whole after the last hole. If nothing is lost, returns ``found``.
+
+        ``damaged``: the keys of sealed segments that exist but cannot be read. ``seals``: the first snapshot can name
+        what is whole.
+        """
+        claim, base = found.claim, found.base
+        found = replace(found, lost=state.lost if state is not None else "")
+        if claim.relation is not Relation.CONTINUES or claim.predecessor is None or base == 0:
+            return found
+        name = generation(claim.predecessor)
+        first_here = base - claim.shift  # by the predecessor's indexes
+        is_own = state is not None and state.claim is not None and claims.parse(state.claim).generation == name
+        for _ in range(LISTINGS):
+            known = find_known(self._client, name, damaged)
+            hole = find_hole(self._client, known, state if is_own else None, first_here)
+            if hole is None:
+                return found
+            read_claim_of(self._client, name, claim)  # a replica that is away for a moment shows a hole, too
+        kept = count_kept(known, first_here) if seals else 0
+        why = f"the replica lost log segments up to index {hole} of generation {name}, which the log no longer holds"
+        extra = fields("objects-unrecoverable", log=self._source.folder, replica=self._client.url, reason=why)
+        _logger.error(
+            "%s: %s: a default restore begins after them; to restore what is whole before them, use --generation %s",
+            self._client.url,
+            why,
+            name,
+            extra=extra,
+        )
+        diverged = replace(claim, relation=Relation.DIVERGED, reason=why, shift=0)
+        return Succession(diverged, kept, first_here - kept, why)
+
+    # --- after the claim
+
+    def close(self, claim: Claim, names: Sequence[ClaimName], ended: OwnEnd | None) -> dict[str, GenerationEnd]:
+        """Close the generations below ``claim``, of which ``names`` lists the claims. Return their tips by
+        generation."""
+        below = newest_claims(self._client, [name for name in names if name.epoch < claim.epoch])
+        return close_below(self._client, claim, below, self._clock, partial(self._read_tip, ended))
+
+    def is_current(self, claim: Claim, tips: dict[str, GenerationEnd]) -> bool:
+        """Whether the claim still names the generation that readers take, as far as that has come; ``tips`` are of the
+        generations that were closed.
+
+        False if a generation that had not begun when the claim was made began since, or if the predecessor shipped more
+        while the log was truncated: the claim would leave that out.
+        """
+        if claim.is_isolated:
+            return True
+        passed = [name for name, tip in tips.items() if name > (claim.predecessor or "") and _holds_any(tip)]
+        if passed and find_latest(self._client).generation != claim.predecessor:
+            return False
+        tip = tips.get(claim.predecessor or "")
+        if claim.reason != NOT_HELD or tip is None or str(tip.slot) == claim.predecessor_end:
+            return True
+        return self._identity.find_shift(tip) is None
+
+    def find_tip(self, claim: Claim, tips: dict[str, GenerationEnd], ended: OwnEnd | None) -> GenerationEnd | None:
+        """Return how far the claim's predecessor came; None if it has none."""
+        if claim.predecessor is None:
+            return None
+        tip = tips.get(claim.predecessor)
+        if tip is None:
+            tip = self._read_tip(ended, read_claim_of(self._client, generation(claim.predecessor), claim))
+        return tip
+
+    def is_end_held(self, closed: ClosedBelow) -> bool:
+        """Whether the log holds the end of the predecessor that the claim continues, at the index that the claim
+        states. It may have been rewound, or its first log segments may have been truncated meanwhile."""
+        claim, predecessor = closed.claim, closed.predecessor
+        if predecessor is None or claim.relation is not Relation.CONTINUES or not _holds_any(predecessor):
+            return True
+        return self._identity.find_shift(predecessor) == claim.shift - closed.state.base
+
+    def find_promised(self, closed: ClosedBelow) -> ShippedEnd | None:
+        """Return where a continued predecessor ended, if the first snapshot does not reach that far."""
+        claim, predecessor = closed.claim, closed.predecessor
+        if predecessor is None or claim.relation is not Relation.CONTINUES:
+            return None
+        promised = self._identity.find_end(predecessor)
+        return promised if promised is not None and promised.index + claim.shift >= claim.first else None
+
+    def _read_tip(self, ended: OwnEnd | None, claim: Claim) -> GenerationEnd:
+        """Return how far a generation has come, from the replica, or from the state for the one that ``ended``
+        describes."""
+        if ended is not None and is_end_of(ended, claim):
+            return read_own_tip(self._client, claim, ended)
+        return find_tip(self._client, claim)
+
+
+def _holds_any(tip: GenerationEnd) -> bool:
+    """Whether a generation holds anything of its log."""
+    return tip.last is not None or tip.sealed is not None

@@ -1,0 +1,94 @@
+"""The stages of an owner that begins a generation: how far it has come, and what it knows by then.
+
+``ownership`` takes the steps between them, in this order: ClaimDue, ClaimChosen, ClaimCreated, ClosedBelow,
+BacklogSealed, GenerationBegun. litelog/shipping/README.md#stages-of-an-owner says what each step does, and which steps
+of the protocol models it stands for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from litelog.log.source_position import SourcePosition
+    from litelog.objects.claim import Claim
+    from litelog.objects.snapshot_entries import SnapshotEntry
+    from litelog.reading.generations import GenerationEnd
+    from litelog.shipping.state import ReplicaState
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Why a generation begins, and from where in the log it ships."""
+
+    reason: str | None = None
+    """Why the last generation cannot continue; None if nothing speaks against that."""
+    start_file: str = ""
+    """The log segment with which it begins; empty: the log's first one."""
+    forked: bool = False
+    """Whether the log's history forked, so that the new generation diverges."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimDue:
+    """A claim is to be chosen. ``state`` is the last one that this owner saved; None if it is lost or was never
+    saved."""
+
+    state: ReplicaState | None
+    cause: Cause = Cause()
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimChosen:
+    """The saved state names the claim. It may exist already: an answer was lost, or an earlier run put it."""
+
+    state: ReplicaState
+    claim: Claim
+    cause: Cause = Cause()
+    is_loaded: bool = False
+    """Whether the claim comes from the state folder: an earlier try chose it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimCreated:
+    """The claim is in the replica, once."""
+
+    state: ReplicaState
+    claim: Claim
+    cause: Cause
+
+
+@dataclass(frozen=True, slots=True)
+class ClosedBelow:
+    """All generations below are closed, and the claim names the one that readers take."""
+
+    state: ReplicaState
+    claim: Claim
+    predecessor: GenerationEnd | None
+    known: Sequence[SnapshotEntry]
+    """The predecessor's sealed segments that the replica still holds."""
+    number: int | None = None
+    """The number of the log's first record, if the predecessor's WAL segments state it and the source does not."""
+
+
+@dataclass(frozen=True, slots=True)
+class BacklogSealed:
+    """What the first snapshot names is durable."""
+
+    closed: ClosedBelow
+    entries: tuple[SnapshotEntry, ...]
+    place: SourcePosition
+    """Where reading of the log continues after them."""
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationBegun:
+    """The first snapshot is durable, and no newer claim came before it: the owner ships."""
+
+    state: ReplicaState
+
+
+Stage: TypeAlias = ClaimDue | ClaimChosen | ClaimCreated | ClosedBelow | BacklogSealed | GenerationBegun
