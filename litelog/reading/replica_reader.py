@@ -18,7 +18,6 @@ from litelog.errors import (
     NotFoundError,
     NothingToRestoreError,
     PrunedError,
-    ReplicaGapError,
 )
 from litelog.formats.columns import Columns
 from litelog.formats.raw import RawFormat
@@ -26,33 +25,32 @@ from litelog.objects.claim import open_claimed_format
 from litelog.objects.position import Position, generation
 from litelog.reading.contents import list_pieces
 from litelog.reading.fetch import AHEAD_JOBS
-from litelog.reading.latest import find_claim, find_latest, open_latest
+from litelog.reading.follower import (
+    LOOK_SECONDS,
+    ContentsFound,
+    DataLost,
+    GenerationFollows,
+    Look,
+    ReplicaFollower,
+    SegmentFound,
+)
+from litelog.reading.latest import find_claim, open_latest
 from litelog.reading.sealed_reader import SealedStart, read_history
-from litelog.reading.search import read_header
 from litelog.reading.start_search import StartFilter, StartRequest, find_start
-from litelog.reading.successors import find_begun, find_shift, find_successor, find_terminal
+from litelog.reading.successors import find_shift
 from litelog.reading.wal_cursor import ShippedBatch, WalCursor
 from litelog.stores.registry import open_format
-from litelog.system.clock import SystemClock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator
+    from collections.abc import Callable, Iterator
     from types import TracebackType
 
     from litelog.formats import LogFormat
     from litelog.objects.claim import Claim
     from litelog.objects.position import Generation
-    from litelog.objects.wal_segment import WalHeader
-    from litelog.reading.contents import GenerationContents
+    from litelog.objects.wal_segment import WalSegment
+    from litelog.reading.contents import BaseSnapshot, GenerationContents
     from litelog.stores.replica_client import ReplicaClient
-
-POLLS_PER_LOOK = 30
-"""A follower looks for the next epoch after this number of polls without news, with one GET. It lists the successors of
-an ended generation just as often."""
-
-LOOK_SECONDS = 1800.0
-"""After this many seconds without news, or while it lags, a follower checks that its place still exists, and lists
-what follows it. Half of the grace for which WAL segments are kept at least."""
 
 STOP_SECONDS = 0.1
 """How soon, in seconds, a waiting follower notices the caller's own stop event."""
@@ -111,12 +109,10 @@ class ReplicaReader:
         self._follow, self._poll_interval, self._look_seconds = follow, poll_interval, look_seconds
         self._stop, self._closed = stop, threading.Event()
         self._formats = formats
-        self._claim: Claim | None = None
-        self._place: Position | None = None
-        self._first: Position | None = None
+        self._follower: ReplicaFollower[WalSegment] | None = None
         self._cursor: WalCursor | None = None
-        self._leaving: tuple[WalHeader, Position] | None = None
-        """The current generation's terminal, and the position up to which it was read, until a successor begins."""
+        self._first: Position | None = None
+        """The first position of the current generation, if it was entered without a place."""
 
     def __enter__(self) -> Self:
         return self
@@ -161,36 +157,24 @@ class ReplicaReader:
             executor.shutdown(wait=False, cancel_futures=True)
 
     def _read(self, executor: ThreadPoolExecutor) -> Iterator[ShippedBatch]:
-        steady = SystemClock().monotonic  # retention continues elsewhere while this machine is suspended
-        idle, news, head = 0, steady(), steady()
         while not self._is_stopped():
-            if self._leaving is not None and not self._leave(*self._leaving, lists=idle % POLLS_PER_LOOK == 0):
+            if self._follower is None:
+                self._follower = self._open()
+            follower = self._follower
+            event = None if follower is None else follower.poll(Look.SLOT if self._follow else Look.PLACE)
+            if follower is None or event is None:
                 if not self._follow or self._is_end_reached():
                     return
-                idle += 1
                 self._wait()
-                continue
-            if self._cursor is None and (yield from self._enter(executor)):
-                continue
-            segment = None if self._cursor is None else self._cursor.read()
-            if segment is not None and self._cursor is not None:
-                idle, news = 0, steady()
-                yield from self._cursor.take(segment)
-                if self._cursor.link.ended:
-                    self._leaving = segment.header, segment.header.position
-                continue
-            idle += 1
-            now = steady()
-            if not self._follow or now - min(news, head) >= self._look_seconds:
-                if (yield from self._look_around(executor)):
-                    continue
-                news = now
-            elif idle % POLLS_PER_LOOK == 0:
-                self._look_for_successor()
-            if not self._follow or self._is_end_reached():
-                return
-            head = now
-            self._wait()
+            elif isinstance(event, SegmentFound) and self._cursor is not None:
+                yield from self._cursor.take(event.segment)
+                follower.pass_segment(event.segment.header)
+            elif isinstance(event, ContentsFound):
+                yield from self._enter(executor, follower, event.contents)
+            elif isinstance(event, GenerationFollows):
+                self._go_on_in(follower, event.claim)
+            elif isinstance(event, DataLost):
+                raise event.error
 
     def _is_end_reached(self) -> bool:
         """Whether no record that may still come is wanted. The start may lie at the end, or after it."""
@@ -213,172 +197,79 @@ class ReplicaReader:
 
     # --- finding a place
 
-    def _enter(self, executor: ThreadPoolExecutor) -> Generator[ShippedBatch, None, bool]:
-        """Read the wanted part of the sealed segments, and move to the first WAL segment that may hold a wanted record.
-
-        Does nothing while the generation has not begun. Returns True if it ended before, and another is to be entered.
-        """
-        pieces = self._find_pieces()
-        if pieces is None:
-            return False
-        claim = self._claim = pieces.base.claim
-        self._first = pieces.base.first
-        log_format = self._format = open_claimed_format(claim, self._formats)
-        if pieces.gap is not None:
-            if self._place is not None and self._skip(pieces, self._place):
-                return True
-            raise pieces.gap
-        if pieces.base.snapshot is None and not pieces.wal:
-            return False
-        if pieces.base.snapshot is None and (header := read_header(self._client, pieces.wal[0].position)).successor:
-            self._leaving = header, header.position
-            return True
-        link = pieces.base.link()
-        wanted = StartRequest(self._place, self._filter.sequence, self._filter.time)
-        start = find_start(self._client, pieces, wanted, log_format)
-        if start.entry is not None:
-            yield from self._read_sealed(executor, pieces, start.entry, start.sealed)
-            self._place = None
-        if start.wal == 0:
-            self._cursor = WalCursor(self._client, executor, log_format, link, place=self._place)
-        else:
-            last = pieces.wal[start.wal - 1].position
-            try:
-                self._cursor = WalCursor.behind(self._client, executor, log_format, claim, last, self._place)
-            except NotFoundError as error:
-                raise PrunedError(str(last)) from error
-        self._cursor.expect(pieces.wal[start.wal :])
-        return False
-
-    def _find_pieces(self) -> GenerationContents | None:
-        if self._claim is not None:
-            return list_pieces(self._client, self._claim)
+    def _open(self) -> ReplicaFollower[WalSegment] | None:
+        """A follower of the generation to begin in; None if there is none yet."""
         try:
             if self._named is None:
-                return open_latest(self._client)
-            return list_pieces(self._client, find_claim(self._client, self._named))
+                contents = open_latest(self._client)
+            else:
+                contents = list_pieces(self._client, find_claim(self._client, self._named))
         except NothingToRestoreError:
             if self._follow:
                 return None
             raise
+        return ReplicaFollower(
+            self._client,
+            contents.base.claim,
+            self._read_slot,
+            contents=contents,
+            leaves_isolated=self._named is None,
+            look_seconds=self._look_seconds,
+        )
+
+    def _read_slot(self, _: Position) -> WalSegment | None:
+        return None if self._cursor is None else self._cursor.read()
+
+    def _enter(
+        self, executor: ThreadPoolExecutor, follower: ReplicaFollower[WalSegment], contents: GenerationContents
+    ) -> Iterator[ShippedBatch]:
+        """Read the wanted part of the sealed segments, and move to the first WAL segment that may hold a wanted
+        record."""
+        base, place = contents.base, follower.slot
+        self._first = base.first if place is None else None
+        log_format = self._format = open_claimed_format(base.claim, self._formats)
+        if contents.gap is not None:
+            if place is not None and follower.skip(contents):
+                return
+            raise contents.gap
+        link, last = base.link(), None
+        wanted = StartRequest(place, self._filter.sequence, self._filter.time)
+        start = find_start(self._client, contents, wanted, log_format)
+        if start.entry is not None:
+            follows = None if self._cursor is None else self._cursor.link.next
+            yield from self._read_sealed(executor, base, start.entry, start.sealed, follows)
+            place = None
+        if start.wal == 0:
+            self._cursor = WalCursor(self._client, executor, log_format, link, place)
+        else:
+            last = contents.wal[start.wal - 1].position
+            try:
+                self._cursor = WalCursor.behind(self._client, executor, log_format, base.claim, last, place)
+            except NotFoundError as error:
+                raise PrunedError(str(last)) from error
+        self._cursor.expect(contents.wal[start.wal :])
+        follower.stand_at(self._cursor.slot, last)
 
     def _read_sealed(
-        self,
-        executor: ThreadPoolExecutor,
-        pieces: GenerationContents,
-        number: int,
-        start: SealedStart,
-        follows: int | None = None,
+        self, executor: ThreadPoolExecutor, base: BaseSnapshot, number: int, start: SealedStart, follows: int | None
     ) -> Iterator[ShippedBatch]:
-        for batch in read_history(self._client, executor, pieces.base, number, start, self._format):
+        """``follows``: the sequence that follows what was read of the generation; None if nothing was."""
+        for batch in read_history(self._client, executor, base, number, start, self._format):
             if follows is not None and len(batch.columns) and (first := int(batch.columns.sequences[0])) < follows:
                 raise CorruptObjectError(batch.entry.key, "first sequence", f"{follows} or above", first)
             yield ShippedBatch(batch.columns, batch.shipped)
 
-    # --- generations
-
-    def _skip(self, pieces: GenerationContents, slot: Position) -> bool:
-        """Continue at ``slot``, after a generation that ended and that retention pruned there: its successor has the
-        rest. Return whether the generation ended."""
-        terminal = find_terminal(self._client, pieces)
-        if terminal is not None:
-            self._leaving = terminal, slot
-        return terminal is not None
-
-    def _leave(self, terminal: WalHeader, end: Position, *, lists: bool) -> bool:
-        """Continue in the generation that follows, once its owner has begun. Return whether it has."""
-        assert self._claim is not None
-        successor = find_successor(self._client, self._claim, terminal, lists=lists)
-        if successor is None:
-            return False
-        self._leaving = None
-        self._go_on_in(successor, end)
-        return True
-
-    def _go_on_in(self, successor: Claim, end: Position) -> None:
-        """Continue in a generation that continues the current one, which was read to ``end``, at the same place."""
-        assert self._claim is not None
+    def _go_on_in(self, follower: ReplicaFollower[WalSegment], successor: Claim) -> None:
+        """Continue in a generation that continues the current one, at the same place."""
         # A generation may have ended before the place where its predecessor did. Then that place is still to be
         # reached.
-        unreached = self._place if self._cursor is None else self._cursor.place
-        at = unreached or end
-        shift = find_shift(self._client, self._claim, successor, at)
-        if unreached is not None or end != self._first:
-            self._place = Position(generation(successor.generation), at.index + shift, at.offset)
-        self._claim, self._cursor = successor, None
-
-    # --- at the head
-
-    def _look_around(self, executor: ThreadPoolExecutor) -> Generator[ShippedBatch, None, bool]:
-        """Tell the head from a hole: nothing follows the slot, the last WAL segment exists, and there is no successor.
-
-        Returns True if there is more to read: sealed segments of a newer snapshot, whose WAL segments were removed.
-        """
-        cursor, claim = self._cursor, self._claim
-        if cursor is None or claim is None:
-            return False
-        slot, last = cursor.slot, cursor.last
-        behind = next(iter(self._client.wal_segments(slot.generation, slot)), None)
-        if behind is not None and behind.position == slot:
-            return True
-        is_last_there = last is None or self._is_there(last)
-        if behind is None and is_last_there:
-            return self._look_for_successor()
-        if cursor.read_slot() is not None:
-            return True
-        pieces = list_pieces(self._client, claim)
-        base = pieces.base
-        if slot.index < base.first.index:
-            raise PrunedError(str(slot))
-        if slot.index >= base.start.index:
-            if self._skip(pieces, slot):
-                return True
-            if not is_last_there:
-                raise PrunedError(str(last))
-            raise ReplicaGapError(str(slot), str(behind.position) if behind is not None else None)
-        start = SealedStart(slot.offset)
-        yield from self._read_sealed(executor, pieces, slot.index - base.first.index, start, cursor.link.next)
-        self._cursor = WalCursor(self._client, executor, self._format, base.link())
-        self._cursor.expect(pieces.wal)
-        return True
-
-    def _is_there(self, position: Position) -> bool:
-        try:
-            read_header(self._client, position)
-        except ReplicaGapError:
-            return False
-        return True
-
-    def _look_for_successor(self) -> bool:
-        """Look at the next epoch: if its owner has begun, it has ended this generation first. One GET while there is
-        none (one listing after an isolated claim). Returns True if there is more to read. ReplicaGapError if it is
-        missing.
-        """
-        cursor, claim = self._cursor, self._claim
-        if cursor is None or claim is None:
-            return False
-        if claim.is_isolated:
-            return self._leave_isolated(cursor, claim)
-        successor = find_begun(self._client, claim)
-        if successor is None:
-            return False
-        if cursor.read_slot() is None:
-            raise ReplicaGapError(str(cursor.slot), successor.key)
-        return True
-
-    def _leave_isolated(self, cursor: WalCursor, claim: Claim) -> bool:
-        """Continue in the latest generation, once that is another one: no owner ends the generation of an isolated one.
-
-        One listing while there is no other claim. A reader that was given this generation stays in it.
-        """
-        if self._named is not None or self._client.claims(claim.epoch) == [claim.name]:
-            return False
-        newest = find_latest(self._client)
-        if newest.generation == claim.generation:
-            return False
-        if cursor.read_slot() is None:
-            self._go_on_in(newest, cursor.slot)
-        return True
+        unreached = None if self._cursor is None else self._cursor.place
+        at = unreached or follower.slot
+        shift = find_shift(self._client, follower.claim, successor, at)
+        is_read = at is not None and at != self._first
+        place = Position(generation(successor.generation), at.index + shift, at.offset) if at and is_read else None
+        self._cursor = None
+        follower.enter(successor, place)
 
     def _wait(self) -> None:
         if self._stop is None:

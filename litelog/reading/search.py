@@ -43,6 +43,14 @@ def read_header(client: ReplicaClient, position: Position) -> WalHeader:
         raise ReplicaGapError(str(position)) from error
 
 
+def find_header(client: ReplicaClient, position: Position) -> WalHeader | None:
+    """As ``read_header``; None if the WAL segment is missing."""
+    try:
+        return read_header(client, position)
+    except ReplicaGapError:
+        return None
+
+
 class HeaderReader:
     """Reads many headers concurrently, each once."""
 

@@ -45,12 +45,10 @@ class WalCursor:
         executor: Executor,
         log_format: LogFormat,
         link: ChainState,
-        last: Position | None = None,
         place: Position | None = None,
     ) -> None:
-        """``last``: the WAL segment before ``link``. ``place``: yield nothing before this position."""
+        """``place``: yield nothing before this position."""
         self.link = link
-        self.last = last
         self.place = place
         self._client = client
         self._executor = executor
@@ -70,7 +68,7 @@ class WalCursor:
         """A cursor after the WAL segment at ``position``, whose statements are trusted. NotFoundError if it is gone."""
         read = partial(client.read_wal_segment, position)
         before = read_verified(read, partial(wal_segment.decode_checked, wal_key(position)))
-        return cls(client, executor, log_format, link_after(claim, before), position, place)
+        return cls(client, executor, log_format, link_after(claim, before), place)
 
     @property
     def slot(self) -> Position:
@@ -88,10 +86,6 @@ class WalCursor:
             if position == self.slot and segment is not None:
                 return segment
             self._ahead = iter(())
-        return self.read_slot()
-
-    def read_slot(self) -> WalSegment | None:
-        """As ``read``, but ignore what was read ahead."""
         return self._read_at(self.slot)[1]
 
     def _read_at(self, position: Position) -> tuple[Position, WalSegment | None]:
@@ -120,8 +114,6 @@ class WalCursor:
         after = next_state(self.link, segment, self._format)
         columns = self._decode(segment) if header.length else None
         self.link = after
-        if not after.ended:
-            self.last = header.position
         return None if columns is None else ShippedBatch(columns, header.shipped)
 
     def _decode(self, segment: WalSegment) -> Columns | None:
@@ -163,7 +155,7 @@ class WalCursor:
                     yield ShippedBatch(batch.columns, header.shipped)
             except BrokenEntryError as error:
                 raise error.cause from None
-        self.link, self.last = after, header.position
+        self.link = after
 
 
 def describe(client: ReplicaClient, header: WalHeader) -> WalHeader | SnapshotEntry:

@@ -14,7 +14,8 @@ pytest.importorskip("boto3")
 pytest.importorskip("moto.server")
 
 from litelog.config import make_config
-from litelog.reading.replica_reader import POLLS_PER_LOOK, ReplicaReader
+from litelog.reading.follower import POLLS_PER_LOOK
+from litelog.reading.replica_reader import ReplicaReader
 from litelog.replicator import Replicator
 from litelog.replicator.task import Phase
 from litelog.stores.object_store import ObjectReplicaClient

@@ -22,7 +22,8 @@ from litelog.formats.raw import RawFormat
 from litelog.objects.claim import Relation
 from litelog.objects.layout import Fencing, wal_key
 from litelog.objects.position import new_generation
-from litelog.reading.replica_reader import POLLS_PER_LOOK, ReplicaReader
+from litelog.reading.follower import POLLS_PER_LOOK
+from litelog.reading.replica_reader import ReplicaReader
 from litelog.stores.object_store import ObjectReplicaClient
 from tests.builders.replica_builder import (
     SECOND,

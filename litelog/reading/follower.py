@@ -1,0 +1,342 @@
+"""Follows a replica: through the WAL segments of a generation, past what was sealed or pruned meanwhile, and into the
+generations that continue it.
+
+Each poll returns an event, or None while nothing happens. The caller decides what an event means: it reads records,
+appends to a copy, or plans the batches of a stream. The rules for gaps, and for when to look further than at the next
+name, are only here.
+
+Specified in litelog/reading/README.md#following.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from litelog.errors import NotFoundError, PrunedError, ReplicaGapError
+from litelog.objects.layout import snapshot_key
+from litelog.objects.position import generation
+from litelog.reading.contents import list_pieces
+from litelog.reading.latest import find_latest
+from litelog.reading.search import find_header
+from litelog.reading.successors import find_begun, find_successor, find_terminal
+from litelog.system.clock import SystemClock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from litelog.errors import LitelogError
+    from litelog.objects.claim import Claim
+    from litelog.objects.position import Position
+    from litelog.objects.wal_segment import WalHeader
+    from litelog.reading.contents import GenerationContents
+    from litelog.stores.replica_client import ReplicaClient
+
+POLLS_PER_LOOK = 30
+"""A follower looks for the next epoch after this number of polls without news, with one GET. It lists the successors of
+an ended generation just as often."""
+
+LOOK_SECONDS = 1800.0
+"""After this many seconds without news, or while it lags, a follower checks that its place still exists, and lists
+what follows it. Half of the grace for which WAL segments are kept at least."""
+
+_Segment = TypeVar("_Segment")
+
+
+class Look(IntEnum):
+    """How far a follower looks that finds nothing at its slot. Each look includes the ones before it."""
+
+    SLOT = 0
+    """No further."""
+    EPOCH = 1
+    """At the next epoch: whether a newer owner has begun."""
+    PLACE = 2
+    """At its place: whether it stands at the end, or at a hole."""
+
+
+class LookClock:
+    """Says how far a follower looks that finds nothing."""
+
+    def __init__(self, monotonic: Callable[[], float], look_seconds: float) -> None:
+        self._monotonic = monotonic  # retention continues elsewhere while this machine is suspended
+        self._look_seconds = look_seconds
+        self._polls = 0
+        self._news = self._head = monotonic()
+
+    def note_news(self) -> None:
+        """Something was found."""
+        self._polls = 0
+        self._news = self._monotonic()
+
+    def note_nothing(self) -> Look:
+        """Nothing was found at the slot. Returns the look that is due."""
+        now, since = self._monotonic(), min(self._news, self._head)
+        self._polls += 1
+        self._head = now
+        if now - since >= self._look_seconds:
+            self._news = now
+            return Look.PLACE
+        return Look.EPOCH if self._polls % POLLS_PER_LOOK == 0 else Look.SLOT
+
+    @property
+    def is_epoch_due(self) -> bool:
+        """Whether a look at epochs is due: the first time, and then after POLLS_PER_LOOK polls without news."""
+        return self._polls % POLLS_PER_LOOK == 0
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentFound(Generic[_Segment]):
+    """The WAL segment at the slot, as the caller's function read it. ``pass_segment`` moves past it."""
+
+    segment: _Segment
+
+
+@dataclass(frozen=True, slots=True)
+class ContentsFound:
+    """The contents of a generation that is entered, or whose newest snapshot covers the slot: WAL segments there were
+    sealed and deleted. The caller finds ``slot`` in them (None: its own start), and says with ``stand_at`` or ``skip``
+    where it continues. Until then, each poll finds the contents again."""
+
+    contents: GenerationContents
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationFollows:
+    """The generation ended, or its isolated owner was overtaken: another one begins. The caller ``enter``s it."""
+
+    claim: Claim
+
+
+@dataclass(frozen=True, slots=True)
+class DataLost:
+    """Something is missing that must be there, or was pruned."""
+
+    error: LitelogError
+    left: Position | None = None
+    """The start of the data that is left of the generation; None if nothing is left."""
+    successor: Claim | None = None
+    """The claim of a newer generation that has begun, if one is known."""
+
+
+Event = SegmentFound[_Segment] | ContentsFound | GenerationFollows | DataLost
+
+
+@dataclass(frozen=True, slots=True)
+class _Entering:
+    """The generation's contents are to be found."""
+
+    contents: GenerationContents | None
+
+
+@dataclass(frozen=True, slots=True)
+class _NotBegun:
+    """Its first snapshot is waited for."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Standing:
+    """A WAL segment at the slot is waited for."""
+
+    slot: Position
+
+
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    """A generation that follows is waited for."""
+
+    terminal: WalHeader
+
+
+class ReplicaFollower(Generic[_Segment]):
+    """Follows a replica from a place on. One thread. A call that raises StoreError may be repeated."""
+
+    def __init__(
+        self,
+        client: ReplicaClient,
+        claim: Claim,
+        read: Callable[[Position], _Segment | None],
+        place: Position | None = None,
+        *,
+        contents: GenerationContents | None = None,
+        leaves_isolated: bool = True,
+        look_seconds: float = LOOK_SECONDS,
+        monotonic: Callable[[], float] | None = None,
+    ) -> None:
+        """Make a follower. It makes no request yet.
+
+        Args:
+            client: The replica.
+            claim: The generation to begin in.
+            read: Reads the WAL segment at the position, or only its header; None if there is none, or none yet.
+            place: Where to begin; None to leave that to the caller.
+            contents: The generation's contents, if they were just listed.
+            leaves_isolated: Whether to leave an isolated owner's generation once another one is the latest.
+            look_seconds: After this many seconds without news, or while it lags, it makes sure that it stands at the
+                end, and not at a hole.
+            monotonic: Seconds that never go back.
+        """
+        self._client = client
+        self._read = read
+        self._leaves_isolated = leaves_isolated
+        self._looks = LookClock(monotonic or SystemClock().monotonic, look_seconds)
+        self.claim = claim
+        """The claim of the generation that it follows."""
+        self.slot = place
+        """The position of the next WAL segment, or the place to enter at. Everything before it was read."""
+        self.last: Position | None = None
+        """The last WAL segment before the slot, if it was read."""
+        self._state: _Entering | _NotBegun | _Standing | _Ended = _Entering(contents)
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether the generation ended, and the next one is waited for."""
+        return isinstance(self._state, _Ended)
+
+    # --- what the caller says
+
+    def enter(self, claim: Claim, place: Position | None) -> None:
+        """Continue in a generation, at ``place``."""
+        self.claim, self.slot, self.last, self._state = claim, place, None, _Entering(None)
+
+    def stand_at(self, slot: Position, last: Position | None = None) -> None:
+        """Continue at ``slot``. ``last``: the WAL segment before it, which has to be there while nothing follows."""
+        self.slot, self.last, self._state = slot, last, _Standing(slot)
+
+    def pass_segment(self, header: WalHeader) -> None:
+        """Continue after a WAL segment, or in the next generation after a terminal."""
+        if header.successor is None:
+            self.stand_at(header.next_slot, header.position)
+        else:
+            self.slot, self._state = header.position, _Ended(header)
+
+    def skip(self, contents: GenerationContents) -> bool:
+        """Leave a generation that retention pruned at the slot, if it ended: its successor has the rest. A GET.
+
+        Returns whether it ended."""
+        terminal = find_terminal(self._client, contents)
+        if terminal is not None:
+            self._state = _Ended(terminal)
+        return terminal is not None
+
+    # --- what it finds
+
+    def poll(self, look: Look = Look.SLOT) -> Event[_Segment] | None:
+        """Return what comes next; None if there is nothing yet. Costs one GET in most cases.
+
+        ``look``: how far to look at least, if there is nothing at the slot.
+
+        Raises:
+            ReplicaGapError: A claim or a first snapshot is missing.
+            CorruptObjectError: An object is damaged.
+            StoreError: A request failed.
+        """
+        event = self._step(look)
+        if event is None:
+            event = self._look(max(look, self._looks.note_nothing()))
+        if event is not None:
+            self._looks.note_news()
+        return event
+
+    def _step(self, look: Look) -> Event[_Segment] | None:
+        match self._state:
+            case _Entering(contents):
+                return self._enter(contents)
+            case _NotBegun():
+                return self._enter(None) if self._has_begun() else None
+            case _Ended(terminal):
+                return self._find_successor(terminal, lists=self._looks.is_epoch_due or look is not Look.SLOT)
+            case _Standing(slot):
+                return self._read_at(slot)
+
+    def _look(self, look: Look) -> Event[_Segment] | None:
+        match self._state:
+            case _Standing(slot) if look is Look.PLACE:
+                return self._check_place(slot)
+            case _Standing(slot) if look is Look.EPOCH:
+                return self._look_for_successor(slot)
+            case _NotBegun() if look is not Look.SLOT:
+                return self._enter(None)
+        return None
+
+    # --- entering a generation
+
+    def _enter(self, contents: GenerationContents | None) -> Event[_Segment] | None:
+        """Find the contents of the generation. It may have ended before it began, or not have begun."""
+        contents = contents or list_pieces(self._client, self.claim)
+        self._state = _Entering(None)
+        if contents.base.snapshot is not None:
+            return ContentsFound(contents)
+        if not contents.wal:
+            self._state = _NotBegun()
+            return None
+        if self.slot is None and contents.gap is not None:
+            raise contents.gap
+        if self.skip(contents):
+            return self._step(Look.SLOT)
+        raise contents.gap or ReplicaGapError(snapshot_key(contents.base.start.generation, self.claim.first))
+
+    def _has_begun(self) -> bool:
+        """Whether the first snapshot exists, which the owner writes first. A GET."""
+        try:
+            self._client.read_snapshot(generation(self.claim.generation), self.claim.first)
+        except NotFoundError:
+            return False
+        return True
+
+    def _find_successor(self, terminal: WalHeader, *, lists: bool) -> GenerationFollows | None:
+        successor = find_successor(self._client, self.claim, terminal, lists=lists)
+        return None if successor is None else GenerationFollows(successor)
+
+    # --- at the slot
+
+    def _read_at(self, slot: Position) -> SegmentFound[_Segment] | None:
+        segment = self._read(slot)
+        return None if segment is None else SegmentFound(segment)
+
+    def _check_place(self, slot: Position) -> Event[_Segment] | None:
+        """Tell the end from a hole: at the end nothing follows the slot, and the last WAL segment exists."""
+        after = next(iter(self._client.wal_segments(slot.generation, slot)), None)
+        is_last_there = self.last is None or find_header(self._client, self.last) is not None
+        if after is None and is_last_there:
+            return self._look_for_successor(slot)
+        found = self._read_at(slot)
+        if found is not None:
+            return found
+        if not is_last_there:
+            return self._explain(slot, PrunedError(str(self.last)))
+        return self._explain(slot, ReplicaGapError(str(slot), None if after is None else str(after.position)))
+
+    def _look_for_successor(self, slot: Position) -> Event[_Segment] | None:
+        """Look at the next epoch: if its owner has begun, it has ended this generation first. One GET while there is
+        none (one listing after an isolated claim)."""
+        if self.claim.is_isolated:
+            return self._leave_isolated(slot)
+        successor = find_begun(self._client, self.claim)
+        if successor is None:
+            return None
+        return self._read_at(slot) or self._explain(slot, ReplicaGapError(str(slot), successor.key), successor)
+
+    def _leave_isolated(self, slot: Position) -> Event[_Segment] | None:
+        """Continue in the latest generation, once that is another one: no owner ends the generation of an isolated one.
+        One listing while there is no other claim."""
+        if not self._leaves_isolated or self._client.claims(self.claim.epoch) == [self.claim.name]:
+            return None
+        newest = find_latest(self._client)
+        if newest.generation == self.claim.generation:
+            return None
+        return self._read_at(slot) or GenerationFollows(newest)
+
+    def _explain(self, slot: Position, error: LitelogError, successor: Claim | None = None) -> Event[_Segment] | None:
+        """Find what became of a slot that is empty, and should not be: a listing shows it, or the data is lost."""
+        contents = list_pieces(self._client, self.claim)
+        base = contents.base
+        if slot.index < base.first.index:
+            return DataLost(PrunedError(str(slot)), base.first, successor)
+        if slot.index < base.start.index:
+            self._state = _Entering(None)
+            return ContentsFound(contents)
+        if self.skip(contents):
+            return self._step(Look.SLOT)
+        left = next((info.position for info in contents.wal if info.position > slot), None)
+        return DataLost(error, left, successor)
