@@ -23,8 +23,9 @@ from litelog.formats import Expectation, FinishedTail
 from litelog.objects import wal_segment
 from litelog.objects.layout import wal_key
 from litelog.reading.fetch import read_verified
+from litelog.reading.follower import LOOK_SECONDS, ReplicaFollower, SegmentFound
 from litelog.reading.search import read_header
-from litelog.reading.successors import find_begun, find_shift, may_be_late
+from litelog.reading.successors import find_shift, may_be_late
 from litelog.restore.generation_bytes import GenerationBytes
 from litelog.restore.history_plan import Target, find_plan
 from litelog.restore.output import OutputError
@@ -45,13 +46,6 @@ if TYPE_CHECKING:
     from litelog.system.clock import Clock
 
 _logger = logging.getLogger(__name__)
-
-POLLS_PER_LOOK = 30
-"""After this number of polls without news, a follower looks for the next epoch, with one GET."""
-
-LOOK_SECONDS = 1800.0
-"""After this many seconds without news, or while it lags, it lists, to check that it stands at the end, and not at a
-hole that retention left. Half of the grace for which WAL segments are kept at least."""
 
 ATTEMPTS = 3
 """How often in a row the replica may differ from its listing: objects may move during a listing."""
@@ -80,14 +74,13 @@ class CopyFollower:
         """``plan``: the one that the copy was restored from, without a bound. After ``look_seconds`` without news, or
         while it lags, it checks that it stands at the end. Raises LockedError if another process has the copy."""
         self._client = client
-        self._look_seconds = look_seconds
-        self._clock = clock or SystemClock()
         self._path = folder
         self._format = log_format
-        self._claim = plan.claim
+        monotonic = (clock or SystemClock()).monotonic
+        self._follower = ReplicaFollower(client, plan.claim, self._read, look_seconds=look_seconds, monotonic=monotonic)
+        """Without a slot until it is known what the copy lacks."""
         self._end = plan.end
         """The end of the copy, when it was last observed."""
-        self._slot: Position | None = None
         self._digest: str | None = None
         """The digest of the WAL segment before the slot, if it was read."""
         self._name = ""
@@ -114,7 +107,7 @@ class CopyFollower:
     @property
     def position(self) -> Position | None:
         """The position of the next WAL segment."""
-        return self._slot
+        return self._follower.slot
 
     def run(self, stop: threading.Event, poll_interval: float = 1.0) -> None:
         """Follow until ``stop`` is set. Waits while a store fails temporarily.
@@ -130,28 +123,15 @@ class CopyFollower:
             OutputError: The copy cannot be written.
             StoreError: A request failed, and trying again does not help.
         """
-        steady = self._clock.monotonic
-        idle = failures = refusals = 0
-        news = head = steady()
+        failures = refusals = 0
         while not stop.is_set():
             try:
-                if self._slot is None:
-                    now = steady()
+                if self._follower.slot is None:
                     self.catch_up()
-                    news = head = now
-                if self.step():
-                    idle, failures, refusals, news = 0, 0, 0, steady()
-                    continue
-                now, before = steady(), self.appended
-                if now - min(news, head) >= self._look_seconds:
-                    self.catch_up()
-                    news = now
-                idle, head = idle + 1, now
-                if self.appended > before:
-                    continue
-                if idle % POLLS_PER_LOOK == 0 and find_begun(self._client, self._claim) is not None:
-                    self.catch_up()
+                has_news = self.step()
                 failures = refusals = 0
+                if has_news:
+                    continue
             except StoreError as error:
                 if not error.retryable:
                     raise
@@ -161,7 +141,7 @@ class CopyFollower:
                 failures += 1
                 if failures == ATTEMPTS:
                     raise
-                self._slot = None
+                self._follower.enter(self._follower.claim, None)
                 extra = fields("gap", replica=self._client.url, failures=failures)
                 _logger.warning("%s: %s; looking again", self._client.url, error, extra=extra)
             stop.wait(poll_interval)
@@ -169,38 +149,43 @@ class CopyFollower:
     def _report(self, error: StoreError, refusals: int) -> None:
         if is_worth_logging(refusals):
             message = "%s: failure %d in a row, trying again: %s"
-            extra = fields("follow-failed", replica=self._client.url, position=self._slot, failures=refusals)
+            extra = fields("follow-failed", replica=self._client.url, position=self.position, failures=refusals)
             _logger.warning(message, self._client.url, refusals, error, extra=extra)
 
     def step(self) -> bool:
-        """Append the WAL segment at the next slot. Return False if there is none yet."""
-        if self._slot is None:
+        """Append what comes next. Return False if there is nothing yet."""
+        follower, before = self._follower, self.appended
+        if follower.slot is None:
             self.catch_up()
             return False
-        position = self._slot
+        while (event := follower.poll()) is not None:
+            if not isinstance(event, SegmentFound) or event.segment.header.sealed is not None:
+                self.catch_up()
+                return self.appended > before
+            header = event.segment.header
+            if header.successor is None:
+                self._take(event.segment)
+            follower.pass_segment(header)
+            if header.successor is None:
+                return True
+        return False
+
+    def _read(self, slot: Position) -> WalSegment | None:
+        decode = partial(wal_segment.decode_checked, wal_key(slot))
         try:
-            segment = read_verified(
-                partial(self._client.read_wal_segment, position), partial(wal_segment.decode_checked, wal_key(position))
-            )
+            return read_verified(partial(self._client.read_wal_segment, slot), decode)
         except NotFoundError:
-            return False
-        header = segment.header
-        if header.successor is not None or header.sealed is not None:
-            before = self.appended
-            self.catch_up()
-            return self.appended > before
-        self._take(segment)
-        return True
+            return None
 
     def catch_up(self) -> None:
         """Look at the replica again, and append all that the copy lacks. The copy stays unchanged while it is unknown
         whether the latest generation has begun. Raises PrunedError if retention removed some of the missing part."""
-        plan = find_plan(self._client, Target(), self._format)
-        is_same = plan.claim.generation == self._claim.generation
+        plan, claim = find_plan(self._client, Target(), self._format), self._follower.claim
+        is_same = plan.claim.generation == claim.generation
         is_new = not plan.pieces and plan.base.start.index == plan.claim.first
         if not is_same and is_new and may_be_late(self._client, plan.claim):
             return
-        self._require_joined(plan, 0 if is_same else find_shift(self._client, self._claim, plan.claim, self._end))
+        self._require_joined(plan, 0 if is_same else find_shift(self._client, claim, plan.claim, self._end))
         for part in plan.parts:
             history = GenerationBytes(
                 self._client, part.claim, self._format, part.pieces, [p.entry for p in part.sealed]
@@ -213,13 +198,13 @@ class CopyFollower:
                     continue  # the listing lagged, or the newest generation has not come as far
                 for chunk in history.chunks(file.name, self._size, file.size):
                     self._take_chunk(chunk)
-        self._claim, self._digest = plan.claim, None
         last = read_header(self._client, plan.pieces[-1].position) if plan.pieces else None
+        self._follower.enter(plan.claim, None)
         if last is None:
-            self._slot = plan.base.start
+            self._follower.stand_at(plan.base.start)
         else:
-            self._slot = last.position if last.successor is not None else last.next_slot
-        self._end = self._slot
+            self._follower.pass_segment(last)
+        self._end, self._digest = self._follower.slot or self._end, None
 
     def _require_joined(self, plan: RestorePlan, shift: int) -> None:
         """Check that the replica's contents begin in a log segment that the copy has, or right after its end.
@@ -242,16 +227,16 @@ class CopyFollower:
         if self._digest is not None and header.previous != self._digest:
             raise CorruptObjectError(key, "SHA-256 of the object before it", self._digest, header.previous)
         for name in ("log", "format", "owner"):
-            if getattr(header, name) != getattr(self._claim, name):
-                raise CorruptObjectError(key, name, getattr(self._claim, name), getattr(header, name))
+            expected, actual = getattr(self._follower.claim, name), getattr(header, name)
+            if actual != expected:
+                raise CorruptObjectError(key, name, expected, actual)
         self._open_segment(header.file)
         if header.offset != self._size:
             raise CorruptObjectError(key, "offset", self._size, header.offset)
         if header.length:
             data = memoryview(segment.data())
             self._append(key, data, header.crc_total, is_finished=header.final)
-        self._digest, self._slot = segment.digest, header.next_slot
-        self._end = self._slot
+        self._digest, self._end = segment.digest, header.next_slot
 
     def _take_chunk(self, chunk: ByteRun) -> None:
         self._append(f"{chunk.replica}: {self._name}", chunk.data, chunk.crc_total, is_finished=True)
@@ -300,7 +285,7 @@ class CopyFollower:
             return
         order = self._format.segment_order(name)
         if order is None or "/" in name:
-            raise CorruptObjectError(self._claim.key, f"file {name!r} is not the name of a log segment")
+            raise CorruptObjectError(self._follower.claim.key, f"file {name!r} is not the name of a log segment")
         self._name, self._size, self._crc = name, 0, 0
         self._expect = Expectation(self._expect.sequence if self._format.self_numbered else None, 0)
         try:

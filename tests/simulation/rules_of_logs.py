@@ -154,12 +154,12 @@ LOGS = (
 
 READING = (
     found(
-        "a follower of a copy goes to the next generation",
+        "a follower goes to the next generation",
         "takeover from a live owner",
         Cut(
-            "restore/follow",
-            "        if header.successor is not None or header.sealed is not None:",
-            "        if header.sealed is not None:",
+            "reading/follower",
+            "        return None if successor is None else GenerationFollows(successor)\n",
+            "        return None\n",
         ),
     ),
     found(

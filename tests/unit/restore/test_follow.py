@@ -9,8 +9,9 @@ import pytest
 from litelog.errors import CorruptionError, DivergedError, LockedError, NotFoundError, PrunedError, StoreError
 from litelog.objects.claim import Relation
 from litelog.objects.layout import wal_key
+from litelog.reading.follower import LOOK_SECONDS
 from litelog.restore.execution import restore
-from litelog.restore.follow import LOOK_SECONDS, CopyFollower
+from litelog.restore.follow import CopyFollower
 from litelog.restore.history_plan import Target, find_plan
 from litelog.restore.output import OutputError
 from litelog.stores.object_store import ObjectReplicaClient
