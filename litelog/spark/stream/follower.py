@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from litelog.errors import ConfigError, LitelogError, NothingToRestoreError, ReplicaGapError, StoreError
 from litelog.events import fields
+from litelog.reading.follower import Look
 from litelog.spark.options import is_pattern
 from litelog.spark.scan.inputs import find_places, full_name
 from litelog.spark.scan.packing import pack
@@ -324,7 +325,7 @@ class StreamFollower:
         _ = tail.claim
         at = stop.position
         while tail.head.position < at:
-            if not tail.advance() and not tail.leave():
+            if not tail.advance(Look.EPOCH):
                 self._lose(tail.name, ReplicaGapError(str(tail.head.position), str(at)))
                 break
             at = tail.steps[-1].carry(at)

@@ -10,17 +10,25 @@ import logging
 from bisect import bisect_right
 from collections import deque
 from dataclasses import replace
+from functools import partial
 from itertools import islice, zip_longest
 from typing import TYPE_CHECKING
 
 from litelog.errors import ConfigError, DivergedError, LitelogError, NotFoundError, PrunedError, ReplicaGapError
 from litelog.events import fields
 from litelog.objects.position import ClaimName, Position, epoch_of, generation
-from litelog.reading.contents import list_pieces
+from litelog.reading.follower import (
+    LOOK_SECONDS,
+    ContentsFound,
+    DataLost,
+    GenerationFollows,
+    Look,
+    ReplicaFollower,
+    SegmentFound,
+)
 from litelog.reading.generations import read_claim
-from litelog.reading.latest import find_latest
-from litelog.reading.search import read_header
-from litelog.reading.successors import find_begun, find_shift, find_successor, find_terminal
+from litelog.reading.search import find_header, read_header
+from litelog.reading.successors import find_shift
 from litelog.reading.wal_cursor import describe_sealed
 from litelog.spark.stream.start import find_sequence
 from litelog.spark.stream.steps import StreamStep, behind
@@ -31,9 +39,12 @@ if TYPE_CHECKING:
     from litelog.objects.claim import Claim
     from litelog.objects.wal_segment import WalHeader
     from litelog.reading.contents import BaseSnapshot, GenerationContents
+    from litelog.reading.follower import Event
     from litelog.reading.wal_chain import ChainState
     from litelog.spark.stream.steps import LogOffset
     from litelog.stores.replica_client import ReplicaClient, WalSegmentInfo
+
+    _Follower = ReplicaFollower[WalHeader]
 
 _logger = logging.getLogger(__name__)
 
@@ -42,13 +53,6 @@ HEADERS_IN_A_ROW = 8
 
 LISTED_AT_ONCE = 20_000
 """Names listed at a time, which bounds what is known ahead."""
-
-POLLS_PER_LOOK = 30
-"""After this many polls without news it looks for the next epoch, with one GET."""
-
-LOOK_SECONDS = 1800.0
-"""After this many seconds without news it lists, to make sure that it stands at the end. Half of the grace of WAL
-segments. Steps that no batch took for this long are looked up again."""
 
 COMPRESSION_RATIO = 3
 """Assumed ratio of a WAL segment's content to its object's size, where names do not show the content's size."""
@@ -69,11 +73,9 @@ class StreamTail:
         """The steps that ``take`` returned last."""
         self.claims: dict[str, Claim] = {}
         self._client, self._lossy, self._clock = client, lossy, clock
-        self._slot = at.position
-        self._last: Position | None = None
-        self._entered = self._awaits = False
-        self._polls, self._looked = 0, clock()
-        self._learned = self._looked
+        self._follower: _Follower | None = None
+        """Follows the replica from ``head`` on; None until the first look, and after ``head`` was moved back."""
+        self._learned = clock()
         """The earliest time at which the first of the steps was found."""
 
     # --- taking steps for a batch
@@ -96,7 +98,7 @@ class StreamTail:
     def _forget(self, at: LogOffset) -> None:
         self.steps.clear()
         self.taken.clear()
-        self.head, self._slot, self._last, self._entered = at, at.position, None, False
+        self.head, self._follower = at, None
 
     def take(self, at: LogOffset, chosen: Sequence[StreamStep]) -> LogOffset:
         """Take the first steps, which are ``chosen``, beginning at ``at``. Returns the offset after them."""
@@ -118,28 +120,51 @@ class StreamTail:
             at = behind(at, step)
         if read[-1].stop != full.stop:  # it was cut, or the names hid a gap after it
             self.steps.clear()
-            self.head, self._slot, self._last, self._entered = at, at.position, None, False
+            self.head, self._follower = at, None
         return at
 
     # --- finding new steps
 
-    def advance(self) -> bool:
-        """Look for new objects once. Returns whether there were any."""
-        before = self.head
-        if self._entered:
-            self._poll()
+    def advance(self, look: Look = Look.SLOT) -> bool:
+        """Look for new objects once. Returns whether there were any. ``look``: how far to look at least if not."""
+        before, follower = self.head, self._follower or self._follow()
+        for _ in range(HEADERS_IN_A_ROW):
+            event = follower.poll(look)
+            if event is None:
+                break
+            self._take_event(follower, event)
+            if self.head != before and not isinstance(event, SegmentFound):
+                break
         else:
-            self._entered = True
-            try:
-                self._enter()
-            except BaseException:
-                self._entered = False
-                raise
-            self._looked = self._clock()
-        if self.head == before:
-            return self._look_around()
-        self._polls, self._looked = 0, self._clock()
-        return True
+            self._add_next_listed(follower)
+        return self.head != before
+
+    def _follow(self) -> _Follower:
+        read = partial(find_header, self._client)
+        self._follower = ReplicaFollower(self._client, self.claim, read, self.head.position, monotonic=self._clock)
+        return self._follower
+
+    def _take_event(self, follower: _Follower, event: Event[WalHeader]) -> None:
+        self._follower = None  # after an error: another listing shows where it stands
+        match event:
+            case SegmentFound(header):
+                self._note(follower, header, follower.last)
+            case ContentsFound(contents):
+                self._enter(follower, contents)
+            case GenerationFollows(claim):
+                self._change(follower, claim)
+            case DataLost(error, left, successor):
+                self._lose(error)
+                self._go_on_after_loss(follower, left, successor)
+        self._follower = follower
+
+    def _go_on_after_loss(self, follower: _Follower, left: Position | None, successor: Claim | None) -> None:
+        if left is not None:
+            if left > self.head.position:
+                self._move(left)
+            follower.enter(follower.claim, self.head.position)
+        elif successor is not None:
+            self._change(follower, successor)
 
     @property
     def claim(self) -> Claim:
@@ -162,31 +187,16 @@ class StreamTail:
             "the checkpoint belongs to another replica; give each new stream its own checkpointLocation"
         )
 
-    def _enter(self) -> None:
-        """Set the position to ``head``, from a listing."""
-        pieces = list_pieces(self._client, self.claim)
-        base, at = pieces.base, self.head.position
-        self._awaits = base.snapshot is None
-        if base.snapshot is None:
-            self._slot, self._last = base.start, None
-            if not self._skip(pieces) and pieces.gap is not None:
-                raise pieces.gap
-            return
+    def _enter(self, follower: _Follower, contents: GenerationContents) -> None:
+        """Add what is listed from ``head`` on."""
+        base, at = contents.base, self.head.position
         if at.index < base.first.index:
             self._lose(PrunedError(str(at)))
             self._move(base.first)
             at = base.first
         if at.index < base.start.index:
             self._add_sealed(base)
-            self._slot, self._last = base.start, None
-        self._enter_wal(pieces)
-
-    def _skip(self, pieces: GenerationContents) -> bool:
-        """Whether the generation ended and its successor has everything that this one no longer has."""
-        terminal = find_terminal(self._client, pieces)
-        if terminal is not None:
-            self._go_on_in(terminal)
-        return terminal is not None
+        self._enter_wal(follower, contents)
 
     def _add_sealed(self, base: BaseSnapshot) -> None:
         at, follows = self.head.position, None
@@ -197,76 +207,65 @@ class StreamTail:
                 self._add(StreamStep(start, stop, max(0, entry.length - start.offset), entry.next, entry, follows))
             follows = follows if entry.next is None else entry.next
 
-    def _enter_wal(self, pieces: GenerationContents) -> None:
-        base, at, infos = pieces.base, self.head.position, pieces.wal
+    def _enter_wal(self, follower: _Follower, contents: GenerationContents) -> None:
+        base, at, infos = contents.base, self.head.position, contents.wal
         number = max(0, bisect_right([info.position for info in infos], at) - 1)
         before = infos[number - 1].position if number else None
         if number < len(infos) and infos[number].position < at:  # it may end after, at, or before the head
-            if self._note(read_header(self._client, infos[number].position), before):
+            self._note(follower, read_header(self._client, infos[number].position), before)
+            if follower.is_ended:
                 return
             number += 1
         elif number < len(infos) and infos[number].position == at:
-            self._slot, self._last = at, before
+            follower.stand_at(at, before)
         else:
-            self._slot, self._last = base.start, None
-        self._add_listed(infos[number:], base)
-        if self.head.position != at or number >= len(infos) or self._slot > at:
-            return
-        if self._skip(pieces):
+            follower.stand_at(base.start)
+        self._add_listed(follower, infos[number:], base)
+        is_at_hole = follower.slot is not None and follower.slot <= at
+        if self.head.position != at or number >= len(infos) or not is_at_hole or follower.skip(contents):
             return
         found = infos[number].position
-        self._lose(pieces.gap or ReplicaGapError(str(self._slot), str(found)))
+        self._lose(contents.gap or ReplicaGapError(str(follower.slot), str(found)))
         self._move(found)
-        self._slot, self._last = found, None
+        follower.stand_at(found)
 
-    def _add_listed(self, infos: Sequence[WalSegmentInfo], base: BaseSnapshot | None = None) -> None:
+    def _add_next_listed(self, follower: _Follower) -> None:
+        """After HEADERS_IN_A_ROW: add what is listed from the slot on, unless the generation ended there."""
+        if follower.slot is not None and not follower.is_ended:
+            listed = self._client.wal_segments(follower.slot.generation, follower.slot)
+            self._add_listed(follower, [*islice(listed, LISTED_AT_ONCE)])
+
+    def _add_listed(
+        self, follower: _Follower, infos: Sequence[WalSegmentInfo], base: BaseSnapshot | None = None
+    ) -> None:
         """Add listed WAL segments from the slot on, up to the first gap. Uses names only, except for the last one."""
         for info, after in zip_longest(infos, infos[1:]):
             here = info.position
-            if here != self._slot:
+            if here != follower.slot:
                 return
             link = base.link() if base is not None and here == base.start else None
             if after is None or not _may_follow(here, after.position):
-                self._note(read_header(self._client, here), self._last, link)
+                self._note(follower, read_header(self._client, here), follower.last, link)
                 return
             same = after.position.index == here.index
             raw = after.position.offset - here.offset if same else COMPRESSION_RATIO * info.size
-            self._add_wal(here, after.position, raw, None, self._last, link, is_read=False)
+            self._add_wal(here, after.position, raw, None, follower.last, link, is_read=False)
+            follower.stand_at(after.position, here)
 
-    def _poll(self) -> None:
-        """Read the next names, one GET each; list them if there are many."""
-        if self._awaits and self._has_begun():
-            self._enter()
-            return
-        for _ in range(HEADERS_IN_A_ROW):
-            try:
-                header = read_header(self._client, self._slot)
-            except ReplicaGapError:
-                return
-            moved = self._note(header, self._last)
-            if moved:
-                return
-        self._add_listed([*islice(self._client.wal_segments(self._slot.generation, self._slot), LISTED_AT_ONCE)])
-
-    def _has_begun(self) -> bool:
-        """Whether the generation has its first snapshot, which the owner writes first. One GET until it exists."""
-        claim = self.claim
-        try:
-            self._client.read_snapshot(generation(claim.generation), claim.first)
-        except NotFoundError:
-            return False
-        return True
-
-    def _note(self, header: WalHeader, before: Position | None, link: ChainState | None = None) -> bool:
-        """Step past a WAL segment whose header was read. Returns whether it ended the generation."""
-        if header.successor is not None:
-            self._go_on_in(header)
-            return True
-        raw = header.length
-        if header.sealed is not None:
-            raw = max(0, describe_sealed(self._client, header).length - header.offset)
-        self._add_wal(header.position, header.next_slot, raw, header.next, before, link, is_read=True)
-        return False
+    def _note(
+        self,
+        follower: _Follower,
+        header: WalHeader,
+        before: Position | None,
+        link: ChainState | None = None,
+    ) -> None:
+        """Step past a WAL segment whose header was read."""
+        if header.successor is None:
+            raw = header.length
+            if header.sealed is not None:
+                raw = max(0, describe_sealed(self._client, header).length - header.offset)
+            self._add_wal(header.position, header.next_slot, raw, header.next, before, link, is_read=True)
+        follower.pass_segment(header)
 
     def _add_wal(
         self,
@@ -283,7 +282,6 @@ class StreamTail:
         if stop > start:
             rest = max(0, raw - (start.offset - here.offset)) if raw and start.index == here.index else raw
             self._add(StreamStep(start, stop, rest, sequence, segment=here, is_read=is_read, before=before, link=link))
-        self._slot, self._last = stop, here
 
     def _add(self, step: StreamStep) -> None:
         if not self.steps:
@@ -294,17 +292,9 @@ class StreamTail:
     def _move(self, stop: Position) -> None:
         self._add(StreamStep(self.head.position, stop, 0))
 
-    # --- moving to the next generation
-
-    def _go_on_in(self, terminal: WalHeader) -> None:
-        """Continue after an ended generation once a successor has begun; wait until then."""
-        successor = find_successor(self._client, self.claim, terminal, lists=self._polls % POLLS_PER_LOOK == 0)
-        if successor is not None:
-            self._change(successor)
-
-    def _change(self, successor: Claim) -> None:
+    def _change(self, follower: _Follower, successor: Claim) -> None:
         """Continue at the same place in a generation that continues this one."""
-        claim, at, is_fork = self.claim, self.head.position, False
+        claim, at, is_fork = follower.claim, self.head.position, False
         self.claims[successor.generation] = successor
         try:
             shift = find_shift(self._client, claim, successor, at)
@@ -317,48 +307,7 @@ class StreamTail:
             stop = Position(generation(successor.generation), max(0, at.index + shift), at.offset)
         renumbers = claim.format != "litelog"  # other formats count records from the first one they read
         self._add(StreamStep(at, stop, 0, is_fork=is_fork, renumbers=renumbers))
-        self._slot, self._last, self._entered = stop, None, False
-
-    # --- no news
-
-    def _look_around(self) -> bool:
-        self._polls += 1
-        if self._clock() - self._looked >= LOOK_SECONDS:
-            self._entered, self._looked = False, self._clock()
-            return self.advance()
-        return self._polls % POLLS_PER_LOOK == 0 and self.leave()
-
-    def leave(self) -> bool:
-        """Leave the generation if a newer one follows. Returns whether one does. ``advance`` checks this at times."""
-        return self._leave_isolated() if self.claim.is_isolated else self._look_for_successor()
-
-    def _look_for_successor(self) -> bool:
-        """Check whether a newer owner has begun, which first ends this generation."""
-        successor = find_begun(self._client, self.claim)
-        if successor is None:
-            return False
-        before = self.head
-        self._poll()
-        if self.head == before:
-            self._enter()
-        if self.head == before:
-            self._lose(ReplicaGapError(str(self._slot), successor.key))
-            self._change(successor)
-        return True
-
-    def _leave_isolated(self) -> bool:
-        """Move to the latest generation: isolated owners' generations have no terminal. Costs a listing until then."""
-        if self._client.claims(self.claim.epoch) == [self.claim.name]:
-            return False
-        newest = find_latest(self._client)
-        if newest.generation == self.claim.generation:
-            return False
-        before = self.head
-        self._poll()
-        if self.head != before:
-            return True
-        self._change(newest)
-        return True
+        follower.enter(successor, stop)
 
     def _lose(self, error: LitelogError) -> None:
         """Raise an error that reports data loss; only log it if data may be lost."""

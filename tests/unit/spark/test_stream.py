@@ -24,11 +24,12 @@ from litelog.errors import (
 from litelog.formats.lines import LinesFormat
 from litelog.objects.claim import Relation
 from litelog.objects.layout import Fencing, wal_key
+from litelog.reading.follower import LOOK_SECONDS, POLLS_PER_LOOK
 from litelog.spark.scan.inputs import ScanInput, full_name
 from litelog.spark.stream.follower import DISCOVERY_SECONDS
 from litelog.spark.stream.options import parse_any_options, parse_stream_options
 from litelog.spark.stream.steps import decode, encode
-from litelog.spark.stream.tail import HEADERS_IN_A_ROW, LOOK_SECONDS, POLLS_PER_LOOK
+from litelog.spark.stream.tail import HEADERS_IN_A_ROW
 from replica_clients.file import FileStore
 from tests.builders.daemon_builder import Daemon
 from tests.builders.log_builder import make_log as make_folder
