@@ -351,9 +351,7 @@ def test_a_daemon_that_does_not_answer_is_not_said_to_be_safe(tmp_path: Path, br
         expect(page.locator("header")).to_have_class("verdict good")
 
 
-def test_off_loopback_the_browser_asks_for_the_token_and_the_page_goes_on_with_it(
-    tmp_path: Path, browser: Browser
-) -> None:
+def test_off_loopback_the_browser_asks_for_the_token_and_the_page_keeps_it(tmp_path: Path, browser: Browser) -> None:
     secret = tmp_path / "token"
     secret.write_text(TOKEN)
     secret.chmod(0o600)

@@ -188,7 +188,7 @@ def test_a_folder_that_is_no_configured_log_is_a_usage_error(litelog: Command, r
     assert litelog("restore", "-o", "out").code == ExitCode.USAGE
 
 
-def test_a_configuration_that_nobody_gave_does_not_change_what_a_replicas_path_is(
+def test_a_broken_default_configuration_does_not_matter_for_a_replicas_path(
     litelog: Command, replicas: tuple[str, str]
 ) -> None:
     broken = configure(litelog, "logs: 3\n")

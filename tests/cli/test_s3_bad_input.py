@@ -334,7 +334,7 @@ def authority(tmp_path: Path) -> Authority:
     return Authority(made, str(bundle))
 
 
-def test_a_certificate_that_nobody_knows_is_refused_at_once_and_taken_with_its_bundle(
+def test_an_unknown_certificate_is_refused_at_once_and_accepted_with_its_bundle(
     litelog: Command, server: S3Server, authority: Authority
 ) -> None:
     litelog.lines(10)

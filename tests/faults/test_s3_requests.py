@@ -135,7 +135,7 @@ def test_idle_costs_nothing_load_one_put_an_interval_and_a_restart_three_request
     )
 
 
-def test_what_finished_log_segments_and_snapshots_add_to_steady_load_and_that_it_ends(bench: Bench) -> None:
+def test_the_requests_that_log_segments_and_snapshots_add_to_steady_load_are_bounded(bench: Bench) -> None:
     """One upload a minute, for hours: a snapshot each, and WAL segments that go an hour after they were covered."""
     daemon = bench.daemon()
     bench.append()

@@ -216,7 +216,7 @@ def _bucket(server: S3Server) -> Iterator[tuple[FaultProxy, str, dict[str, str]]
 
 
 @pytest.mark.timeout(600)
-def test_an_idle_stream_lists_nothing_fails_not_with_its_store_and_writes_no_secret(
+def test_an_idle_stream_lists_nothing_survives_store_failures_and_writes_no_secret(
     spark: Any, server: S3Server, tmp_path: Path
 ) -> None:
     with _bucket(server) as (proxy, url, options):

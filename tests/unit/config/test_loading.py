@@ -156,7 +156,7 @@ def test_the_example_that_is_delivered_is_read() -> None:
 # --- what is wrong, and where
 
 
-def test_an_unknown_key_is_told_with_its_path_its_line_and_the_nearest_known_key() -> None:
+def test_the_error_for_an_unknown_key_has_its_path_line_and_nearest_known_key() -> None:
     text = """\
     logs:
       - path: /a

@@ -252,7 +252,7 @@ def test_a_torn_commit_with_a_newer_log_segment_behind_it_is_corrupt(log: LogBui
     assert (caught.value.path, caught.value.offset) == (log.path(older), whole)
 
 
-def test_a_torn_commit_that_the_newer_log_segment_goes_on_from_is_corrupt_and_not_waited_for(
+def test_a_torn_commit_is_corrupt_once_a_newer_log_segment_continues_after_it(
     log: LogBuilder, clock: ManualClock
 ) -> None:
     older = log.roll(2)
@@ -389,7 +389,7 @@ def test_a_corrupt_newer_log_segment_hides_nothing_before_its_fault(log: LogBuil
     assert found == {**log.files(), newer: log.texts[newer][:bad]}
 
 
-def test_a_newer_file_that_is_no_log_segment_is_told_when_the_older_one_is_shipped(
+def test_a_newer_file_that_is_not_a_log_segment_is_reported_after_the_older_one_is_shipped(
     log: LogBuilder, clock: ManualClock
 ) -> None:
     older = log.roll(2)
@@ -519,7 +519,7 @@ def test_a_rewritten_last_commit_is_another_history(log: LogBuilder, clock: Manu
 
 
 @pytest.mark.parametrize("last", [b"}\n", b"\n"])
-def test_a_text_cut_and_written_anew_is_another_history_whatever_its_lines_end_with(
+def test_a_file_that_is_cut_and_rewritten_is_another_history_whatever_its_lines_end_with(
     tmp_path: Path, clock: ManualClock, last: bytes
 ) -> None:
     """As copytruncate does it, while a put takes long: the new text is as long before anybody looks."""
@@ -903,7 +903,7 @@ def test_a_folder_that_cannot_be_opened_to_sync_its_names_has_lost_nothing(log: 
     names.sync_folder()
 
 
-def test_a_replaced_log_segment_is_compared_also_where_its_folder_could_not_be_synced_at_first(
+def test_a_replaced_log_segment_is_compared_even_after_a_failed_sync_of_its_folder(
     log: LogBuilder, clock: ManualClock
 ) -> None:
     log.roll(30, size=100)

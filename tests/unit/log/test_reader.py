@@ -516,7 +516,7 @@ class LateNames(SegmentFolder):
         return super().all()
 
 
-def test_what_is_appended_between_the_end_of_file_and_the_listing_is_not_skipped(tmp_path: Path) -> None:
+def test_records_appended_between_the_end_of_file_and_the_listing_are_not_skipped(tmp_path: Path) -> None:
     log_format = LitelogFormat()
     names = LateNames(str(tmp_path), log_format, SystemClock())
     cursor = LogCursor(str(tmp_path), log_format, names)

@@ -198,7 +198,7 @@ def test_a_replica_that_was_forgotten_does_not_count(log, state):
 
 
 @pytest.mark.parametrize("damage", ["flipped", "empty", "foreign", "missing"])
-def test_a_set_that_cannot_be_read_loses_no_replica_to_the_next_one_that_is_added(log, state, damage, caplog):
+def test_an_unreadable_set_loses_no_replica_when_another_one_is_added(log, state, damage, caplog):
     note_replica(log, state, "a")
     note_replica(log, state, "b", s0={"crc": 1})
     folder = log_state_folder(state, log)
@@ -221,7 +221,7 @@ def test_a_set_that_cannot_be_read_loses_no_replica_to_the_next_one_that_is_adde
         assert len(writer.truncate(50, state_dir=state).removed) == 3
 
 
-def test_a_set_that_cannot_be_read_is_made_anew_with_the_id_that_its_replicas_ship(tmp_path):
+def test_an_unreadable_set_is_made_again_with_the_log_id_that_its_replicas_ship(tmp_path):
     place = log_state_folder(str(tmp_path / "state"), str(tmp_path / "log"))
     log = make_log(tmp_path / "log", "lines")
     log.roll(2)
@@ -271,7 +271,7 @@ def test_two_truncations_at_once_are_refused(log, state):
         assert writer.truncate(50, state_dir=state).removed
 
 
-def test_a_truncation_that_dies_anywhere_leaves_a_suffix_and_is_finished_by_the_next(log, state):
+def test_a_truncation_that_dies_anywhere_leaves_a_suffix_and_the_next_one_finishes_it(log, state):
     import shutil
 
     note_replica(log, state)

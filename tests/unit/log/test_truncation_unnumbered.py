@@ -119,7 +119,7 @@ def place(tmp_path: Path, request: pytest.FixtureRequest) -> Place:
 
 
 @pytest.mark.parametrize("backlog_sealer", [False, True])
-def test_log_and_replicas_agree_on_every_number_after_each_truncation_in_one_generation(place, backlog_sealer):
+def test_after_each_truncation_the_log_and_its_replicas_number_records_alike(place, backlog_sealer):
     daemons = [place.start(backlog_sealer=backlog_sealer), place.start(backlog_sealer=backlog_sealer)]
     for _ in range(6):
         place.grow(2)
@@ -171,7 +171,7 @@ def test_a_file_that_is_not_empty_any_more_stays(place):
     assert os.path.exists(late)
 
 
-def test_an_empty_file_that_the_log_has_not_passed_is_nothing_that_is_replicated():
+def test_an_empty_file_counts_as_replicated_only_once_the_log_has_passed_it():
     def segment(name: str, size: int, shipped: int | None) -> LocalSegment:
         return LocalSegment(name, size, shipped)
 

@@ -108,7 +108,7 @@ def restored(lineage: Lineage, target: Path, name: str | None = None) -> dict[st
 
 @KINDS
 @RELATIONS
-def test_a_restore_takes_the_predecessor_while_a_takeover_is_under_way_and_then_the_new_one(
+def test_a_restore_takes_the_predecessor_during_a_takeover_and_then_the_successor(
     lineage: Lineage, tmp_path: Path, relation: Relation, kind: str
 ) -> None:
     lineage.pause(relation, kind).take_over().put_late(kind)
@@ -261,7 +261,7 @@ def test_a_follower_that_waits_for_a_generation_to_begin_sees_it_abandoned(
 
 @RELATIONS
 @pytest.mark.parametrize("at", range(1, 8))
-def test_a_snapshot_that_is_there_before_the_terminal_is_not_trusted_once_there_is_a_newer_claim(
+def test_a_snapshot_without_a_terminal_is_not_trusted_once_there_is_a_newer_claim(
     lineage: Lineage, relation: Relation, at: int
 ) -> None:
     lineage.pause(relation)
@@ -297,7 +297,7 @@ def test_a_snapshot_that_is_there_before_the_terminal_is_not_trusted_once_there_
     assert seen == list(range(10))
 
 
-def test_a_follower_waits_for_a_generation_to_begin_before_it_judges_whether_the_log_forked(lineage: Lineage) -> None:
+def test_a_follower_waits_until_a_generation_begins_before_it_reports_a_fork(lineage: Lineage) -> None:
     lineage.pause(Relation.DIVERGED)
     assert lineage.unbegun is not None
     store = ActingStore(lineage, lineage.unbegun.start, 4)
@@ -403,7 +403,7 @@ def test_a_stream_passes_over_a_generation_that_never_began(relation: Relation, 
 # --- what two generations share
 
 
-def test_a_generation_that_did_not_reach_its_predecessors_end_is_left_for_one_that_continues_that(
+def test_a_follower_leaves_a_generation_that_never_reached_its_predecessors_end(
     lineage: Lineage,
 ) -> None:
     """Its owner was closed while it shipped what its predecessor holds: what it shipped is in the new one, too."""
@@ -416,7 +416,7 @@ def test_a_generation_that_did_not_reach_its_predecessors_end_is_left_for_one_th
     assert follow(lineage.builder.client, 10) == list(range(10))
 
 
-def test_what_a_generation_held_after_a_shared_predecessor_is_no_part_of_one_that_continues_that(
+def test_a_successor_does_not_hold_what_its_rival_held_after_their_shared_predecessor(
     lineage: Lineage,
 ) -> None:
     lineage.pause(Relation.CONTINUES)
@@ -430,7 +430,7 @@ def test_what_a_generation_held_after_a_shared_predecessor_is_no_part_of_one_tha
     assert find_shift(lineage.builder.client, lineage.unbegun.claim, lineage.new.claim, lineage.old.slot) == 0
 
 
-def test_a_follower_of_a_first_generation_that_ended_with_nothing_reads_the_next_one_from_its_start() -> None:
+def test_after_an_empty_first_generation_a_follower_reads_the_next_one_from_its_start() -> None:
     builder = ReplicaBuilder()
     empty = builder.add()
     again = replace(builder.claim(Relation.FIRST), predecessor=None, predecessor_end=None)

@@ -401,7 +401,7 @@ def isolated(builder: ReplicaBuilder, name: str | None = None, **options) -> Gen
     return builder.add(replace(claim, owner=f"isolated{name}", fencing=Fencing.ISOLATED), close=False)
 
 
-def test_a_follower_leaves_an_isolated_generation_once_another_one_holds_all_of_it():
+def test_a_follower_leaves_an_isolated_generation_once_a_newer_one_holds_all_of_it():
     builder = ReplicaBuilder()
     segment = make_segment(0, [1, 1, 1])
     old = isolated(builder)
@@ -483,7 +483,7 @@ def test_a_diverged_isolated_successor_ends_a_follower():
     assert "rewound" in str(error)
 
 
-def test_a_terminal_that_leads_to_the_continuation_of_another_one_is_no_corruption():
+def test_a_terminal_may_name_the_continuation_of_another_generation():
     builder = ReplicaBuilder()
     segment = make_segment(0, [1, 1])
     one = isolated(builder)

@@ -252,7 +252,7 @@ def test_a_sealed_segment_that_is_another_one_is_refused(builder):
 
 
 @pytest.mark.parametrize(("column", "said"), [("checksums", "content checksum"), ("stored", "CRC-32C of the bytes")])
-def test_frames_that_only_their_checksum_tells_from_those_that_were_sealed_are_refused(builder, column, said):
+def test_frames_that_differ_from_the_sealed_ones_only_in_their_checksum_are_refused(builder, column, said):
     """The CRC-32C of commits that end with their own CRC-32C tells nothing."""
     from dataclasses import replace
 

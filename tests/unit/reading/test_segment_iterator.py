@@ -491,7 +491,7 @@ def test_a_base_that_is_read_after_the_opening_is_skipped_to() -> None:
     assert drain(iterator) == [(0, 5), (1, 0), (1, 5), (1, 9)]
 
 
-def test_what_is_appended_below_the_base_is_not_given_until_a_rewind_asks_for_it() -> None:
+def test_segments_below_the_base_are_not_given_until_a_rewind_asks_for_them() -> None:
     replica = Replica(seg(0), seg(0, 5))
     iterator = opened(replica)
     iterator.skip_to(at(0, 9))

@@ -86,7 +86,7 @@ def test_it_is_due_when_the_oldest_is_old_enough_and_then_when_the_next_is(tmp_p
     assert list(read_replica(idle.store.inner).values())[-1].files() == idle.log.texts
 
 
-def test_what_is_old_enough_goes_with_the_next_log_segment_and_waits_for_no_snapshot(tmp_path):
+def test_old_log_segments_are_truncated_with_the_next_one_and_wait_for_no_snapshot(tmp_path):
     idle = Idle(tmp_path, AGE)
     idle.daemon.replica.on_replicated = lambda: None
     idle.daemon.replica.on_finished = idle.truncator.note_newer
@@ -106,7 +106,7 @@ def test_what_is_old_enough_goes_with_the_next_log_segment_and_waits_for_no_snap
     assert len(idle.log.files()) == left - 1
 
 
-def test_a_log_that_is_truncated_by_size_alone_is_not_looked_at_for_a_newer_log_segment(tmp_path):
+def test_a_log_truncated_by_size_only_is_never_due_by_age(tmp_path):
     idle = Idle(tmp_path, TruncationPolicy(max_bytes=1 << 30))
     idle.truncator.on_due = lambda: pytest.fail("is looked at")
     idle.truncator.note_newer()
@@ -123,7 +123,7 @@ def test_what_no_replica_holds_is_not_waited_for(tmp_path):
     assert when_older(shipped, TruncationPolicy(max_bytes=1)) is None
 
 
-def test_a_log_that_another_one_truncates_or_that_is_unreadable_is_looked_at_again_soon(tmp_path):
+def test_a_log_that_is_locked_or_unreadable_is_checked_again_soon(tmp_path):
     import fcntl
 
     idle = Idle(tmp_path, AGE)
@@ -180,9 +180,7 @@ def test_the_main_loop_is_told_when_and_looks_then_only(tmp_path):
     assert idle.gone() == 1
 
 
-def test_a_running_daemon_tells_of_a_replica_that_was_dropped_and_not_forgotten_even_if_its_set_is_damaged(
-    tmp_path, caplog
-):
+def test_a_daemon_reports_an_unforgotten_replica_even_if_the_set_is_damaged(tmp_path, caplog):
     log = make_log(tmp_path / "log", "lines")
     for _ in range(2):
         log.roll(2)

@@ -285,7 +285,7 @@ def test_diverged_histories_are_neither_mixed_nor_chosen_between(tmp_path, commi
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 @pytest.mark.parametrize("known", [4, 8])
-def test_a_history_that_another_replica_has_left_is_stale_however_far_it_reaches(tmp_path, order, known):
+def test_a_history_that_another_replica_has_left_is_stale_no_matter_how_far_it_reaches(tmp_path, order, known):
     later = ReplicaBuilder()
     ship(later.add(), LOG, ([0], [0], []), upto=known)
     shorter = fork(2)[:1]
@@ -446,7 +446,7 @@ def test_a_lost_snapshot_is_said_and_costs_nothing(tmp_path):
 
 @pytest.mark.parametrize("damage", ["cut", "deleted"])
 @pytest.mark.parametrize("refers", [False, True])
-def test_one_whose_snapshot_alone_told_how_the_log_begins_is_passed_over_without_it(tmp_path, damage, refers):
+def test_a_replica_is_skipped_if_its_snapshot_with_the_logs_beginning_is_lost(tmp_path, damage, refers):
     builder = ReplicaBuilder()
     old = builder.add()
     for segment in LOG[:2]:
@@ -467,7 +467,7 @@ def test_one_whose_snapshot_alone_told_how_the_log_begins_is_passed_over_without
     assert [key in reason for _, reason in choice.skipped] == [True]
 
 
-def test_one_whose_predecessors_snapshot_alone_told_how_the_log_begins_is_passed_over_without_it(tmp_path):
+def test_a_replica_is_skipped_if_its_predecessors_snapshot_with_the_logs_beginning_is_lost(tmp_path):
     builder = ReplicaBuilder()
     old = builder.add()
     old.ship_segment(LOG[0])
@@ -570,7 +570,7 @@ def test_logs_without_sequences_or_ids_are_told_by_their_bytes(data, log_format,
 @pytest.mark.slow
 @given(data=st.data())
 @settings(max_examples=examples(150))
-def test_however_two_replicas_are_cut_and_damaged_what_comes_is_the_log_or_an_error(data):
+def test_two_replicas_that_are_cut_and_damaged_give_the_log_or_an_error(data):
     """Whole wherever each commit is whole in one of them and both tell their ends; else an error, or a true prefix of
     which it is said that a replica was skipped."""
     shape = data.draw(st.lists(st.lists(st.integers(1, 3), min_size=1, max_size=4), min_size=1, max_size=3))

@@ -59,7 +59,7 @@ def test_a_frame_whose_own_checksum_is_another_is_found(newest, tmp_path):
         restored({**objects, key: bytes(body)}, tmp_path / "out")
 
 
-def test_a_frame_of_other_commits_in_a_sealed_segment_is_found_though_it_is_not_read_whole(tmp_path):
+def test_a_frame_with_other_commits_is_found_in_a_partial_read_of_a_sealed_segment(tmp_path):
     builder = ReplicaBuilder()
     built = builder.add(builder.claim(first=1), start=False)
     built.start([built.seal_unshipped(0, LOG[0])])

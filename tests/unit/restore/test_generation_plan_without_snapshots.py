@@ -64,7 +64,7 @@ def outcome(objects: dict[str, bytes], folder: Path) -> tuple[dict[str, bytes], 
     return {path.name: path.read_bytes() for path in folder.iterdir()}, [repaired.key for repaired in result.repaired]
 
 
-def test_a_sealed_segment_that_nothing_named_does_not_count_beside_its_wal_segments(tmp_path):
+def test_an_unnamed_sealed_segment_does_not_count_next_to_its_wal_segments(tmp_path):
     """A crash left it behind; the log was rewritten, and other bytes went up."""
     objects = without_snapshots(only_wal())
     other = ReplicaBuilder()
@@ -113,7 +113,7 @@ def test_a_generation_that_is_lost_but_for_sealed_segments_is_not_nothing(make):
 
 
 @pytest.mark.parametrize("by_spark", [False, True])
-def test_an_earlier_generation_does_not_take_the_place_of_one_that_is_lost_unasked(by_spark):
+def test_a_restore_does_not_replace_a_lost_generation_by_an_earlier_one_unasked(by_spark):
     """But for what a Spark write has left that came to nothing: nobody is to read that."""
     builder = ReplicaBuilder()
     before = builder.add()

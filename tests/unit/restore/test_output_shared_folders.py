@@ -202,7 +202,7 @@ def test_an_output_that_is_swapped_as_it_is_published_is_reported(tmp_path: Path
             folder.publish()
 
 
-def test_only_the_replaced_copy_is_removed_whatever_lies_under_the_temporary_name(tmp_path: Path) -> None:
+def test_only_the_replaced_copy_is_removed_even_if_the_temporary_name_was_swapped(tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.mkdir()
     (victim / "mine").write_bytes(b"mine")

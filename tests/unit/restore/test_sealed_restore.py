@@ -371,7 +371,7 @@ def mirrored() -> ReplicaBuilder:
 
 
 @pytest.mark.parametrize("held", range(1, len(COMMITS) + 1))
-def test_what_the_newest_snapshot_has_dropped_is_restored_from_the_one_that_names_it(tmp_path, held):
+def test_log_segments_that_the_newest_snapshot_dropped_are_restored_from_an_older_one(tmp_path, held):
     builder = mirrored()
     index = next(index for index in range(len(SHAPE)) if held <= sum(map(len, SHAPE[: index + 1])))
     begins = LOG[min(index, 2)].name  # an older one is read only for what comes before the newest
@@ -385,7 +385,7 @@ def test_what_the_newest_snapshot_has_dropped_is_restored_from_the_one_that_name
         assert files_in(tmp_path / f"{number}") == expected
 
 
-def test_a_sequence_within_the_first_commit_that_is_still_named_ends_with_what_was_dropped(tmp_path):
+def test_a_target_in_the_first_commit_that_is_named_restores_the_dropped_part_before_it(tmp_path):
     restore_to(mirrored().client, tmp_path / "out", Target(sequence=LOG[1].next))
     assert files_in(tmp_path / "out") == whole(LOG[1:2])
 
@@ -496,7 +496,7 @@ def test_a_sequence_that_is_missing_between_generations_is_a_gap(tmp_path):
 
 
 @pytest.mark.parametrize("upto", [1, None])
-def test_what_a_predecessor_lacks_of_a_log_segment_that_is_dropped_ends_no_restore(tmp_path, upto):
+def test_missing_parts_of_a_dropped_log_segment_do_not_end_a_restore(tmp_path, upto):
     """Its end lies within a log segment that the later generation held to its end, and no longer names."""
     builder = ReplicaBuilder()
     built = builder.add()
@@ -529,7 +529,7 @@ def test_a_time_before_a_generation_is_found_in_the_one_that_it_continues(tmp_pa
 
 
 @pytest.mark.parametrize(("second", "commits"), [(9, None), (10, 1), (35, 1), (499, 1), (500, 7)])
-def test_a_record_stamped_later_ends_a_restore_to_a_time_though_a_predecessor_holds_it(tmp_path, second, commits):
+def test_a_later_record_ends_a_restore_to_a_time_even_if_it_is_in_a_predecessor(tmp_path, second, commits):
     log = [
         make_segment(0, [1, 1, 1], [10 * SECOND, 500 * SECOND, 20 * SECOND]),
         make_segment(3, [1, 1], [30 * SECOND, 40 * SECOND]),
@@ -552,7 +552,7 @@ def test_a_record_stamped_later_ends_a_restore_to_a_time_though_a_predecessor_ho
 
 
 @pytest.mark.parametrize(("sequence", "commits"), [(5, 2), (6, 2), (7, 2), (8, 3)])
-def test_a_sequence_within_the_first_commit_of_a_generation_ends_with_its_predecessor(tmp_path, sequence, commits):
+def test_a_target_in_the_first_commit_of_a_generation_restores_its_predecessor(tmp_path, sequence, commits):
     log = make_log([[3, 3], [3, 2]])
     builder = ReplicaBuilder()
     builder.add().ship_segment(log[0])
@@ -562,7 +562,7 @@ def test_a_sequence_within_the_first_commit_of_a_generation_ends_with_its_predec
     assert files_in(tmp_path / "out") == prefix(log, commits)
 
 
-def test_what_a_generation_begins_with_is_told_where_a_wal_segment_stands_for_it():
+def test_the_error_for_an_early_target_names_the_first_record_that_was_sealed():
     builder = ReplicaBuilder()
     builder.add().stand_for_sealed(make_segment(7, [2, 2]))
     with pytest.raises(NothingToRestoreError, match="begins with sequence 7, stamped 1970-01-01T00:00:07"):
@@ -650,7 +650,7 @@ def test_a_killed_restore_goes_on_with_what_it_had_verified(large, tmp_path):
 
 
 @pytest.mark.parametrize("damage", ["flipped", "cut", "gone", "journal", "other"])
-def test_what_is_left_of_a_killed_restore_is_believed_only_if_its_checksums_hold(large, tmp_path, damage):
+def test_a_restore_reuses_what_a_killed_one_left_only_if_its_checksums_hold(large, tmp_path, damage):
     builder, expected = large
     assert kill_restore(builder, tmp_path / "out", reads=10) == 9
     left = tmp_path / TEMPORARY

@@ -150,7 +150,7 @@ def test_a_verification_finds_no_harm_after_any_step(make):
     assert not any(harm)
 
 
-def test_of_a_generation_without_a_further_snapshot_only_the_first_step_looks_like_a_loss():
+def test_the_first_deletion_in_a_generation_without_a_later_snapshot_looks_like_a_loss():
     builder = unfinished(snapshots=())
     steps = delete_planned(builder.client, plan_retention(gather(builder), NEWEST, NOW).removals)
     harm = [found(verified(builder.store)) for _ in steps]
@@ -215,7 +215,7 @@ def damage(builder: ReplicaBuilder, key: str, body: bytes) -> None:
     builder.store.put(key, [body])
 
 
-def test_a_damaged_snapshot_is_one_that_nobody_knows_the_names_of_until_it_can_be_read_again():
+def test_while_a_snapshot_is_damaged_nothing_that_it_may_name_is_deleted():
     builder = mirrored()
     key = snapshot_key(builder.generations[0].name, 4)
     whole = builder.objects()[key]

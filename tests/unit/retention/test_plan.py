@@ -194,7 +194,7 @@ def test_without_limits_nothing_goes():
     assert plan_retention(facts, RetentionPolicy(), NOW).removals == ()
 
 
-def test_by_age_a_snapshot_goes_once_a_later_one_was_reached_when_the_window_began():
+def test_a_snapshot_is_deleted_by_age_once_the_window_begins_after_a_later_one():
     facts = one(snapshot(FIRST, 4, 90), snapshot(FIRST, 6, 30), snapshot(FIRST, 10, 20))
     assert gone(facts, DAY) == ["snapshot 4"]
 
@@ -206,7 +206,7 @@ def test_what_the_source_dropped_goes_with_the_last_snapshot_that_names_it():
     assert gone(mirrored, shorter) == ["snapshot 4", "snapshot 6", *(f"sealed segment {n}" for n in range(5))]
 
 
-def test_an_archive_that_was_trimmed_is_let_go_if_the_source_had_dropped_it_when_the_window_began():
+def test_sealed_segments_that_the_source_dropped_before_the_window_are_pruned():
     snapshots = snapshot(FIRST, 8, 2), snapshot(FIRST, 10, 1, 3)
     assert gone(one(*snapshots, drops=(SourceTrim(NOW - 23 * HOUR, 3),)), DAY) == []
     let_go = ["snapshot 8", *(f"sealed segment {index}" for index in range(3))]
@@ -273,7 +273,7 @@ OLD_ONES = [
 ]
 
 
-def test_an_ended_generation_goes_but_for_what_ended_it_and_what_a_later_one_names():
+def test_of_an_ended_generation_only_its_end_and_what_later_ones_name_stay():
     assert gone(two(), DAY) == OLD_ONES
 
 
@@ -290,14 +290,14 @@ def test_a_generation_that_readers_do_not_take_yet_replaces_nothing():
     assert gone(two(latest=FIRST), RetentionPolicy(max_age=HOURS, max_bytes=1, max_snapshots=1)) == ["snapshot 4"]
 
 
-def test_a_generation_that_lost_its_snapshots_to_an_interrupted_deletion_goes_on_going():
+def test_the_deletion_of_a_generation_continues_after_an_interruption_took_its_snapshots():
     old, new = two().generations
     interrupted = ReplicaFacts((GenerationFacts(FIRST, (), old.sealed, old.wal, old.ended), new), SECOND_ONE)
     assert gone(interrupted, DAY) == [one for one in OLD_ONES if not one.startswith("snapshot")]
     assert gone(interrupted, RetentionPolicy()) == []
 
 
-def test_the_snapshot_that_a_chain_begins_with_stays_as_long_as_what_is_chained_to_it():
+def test_a_snapshot_stays_as_long_as_the_wal_segments_that_are_chained_to_it():
     lingers = GenerationFacts(
         FIRST,
         (snapshot(FIRST, 4, 90), snapshot(FIRST, 6, 80, 3), snapshot(FIRST, 10, 70, 5)),
@@ -340,7 +340,7 @@ def test_while_a_snapshot_that_stays_cannot_be_read_no_sealed_segment_goes():
     assert gone(last, RetentionPolicy(max_snapshots=1)) == []
 
 
-def test_what_other_isolated_owners_name_or_may_name_stays_and_nothing_else_for_their_sake():
+def test_retention_keeps_what_other_isolated_owners_may_name_and_nothing_more():
     facts = one(snapshot(FIRST, 4, 90), snapshot(FIRST, 6, 60, 3), snapshot(FIRST, 10, 50, 5))
     names = replace(snapshot(SECOND_ONE, 9, 80), names=(SealedRange(FIRST, 1, 3), SealedRange(SECOND_ONE, 3, 9)))
     expected = [one for one in gone(facts, DAY) if one not in ("sealed segment 1", "sealed segment 2")]

@@ -312,7 +312,7 @@ class Kept(LimitedProtocol):
         self.aborted += 1
 
 
-def test_room_is_made_of_whom_the_server_waits_for_longest_and_never_of_whom_it_answers() -> None:
+def test_a_full_server_closes_the_connection_that_idled_longest_and_none_that_it_answers() -> None:
     connections: set[Kept] = set()
     answered, stalled = Kept(connections, 1.0), Kept(connections, 2.0, stalled=True)
     newer, older = Kept(connections, 4.0, idle=True), Kept(connections, 3.0, idle=True)

@@ -387,7 +387,7 @@ def test_what_the_source_dropped_before_a_snapshot_was_found_is_dropped_now(
     assert drop.time >= made.created + 5 * 3600 * 1_000_000
 
 
-def test_a_snapshot_of_another_owner_chain_or_content_is_not_an_earlier_try_of_ours(
+def test_a_snapshot_with_another_owner_chain_or_content_is_not_adopted(
     log: LogBuilder, store: MemoryStore, state: str, clock: ManualClock
 ) -> None:
     losing = LosingStore(store)
@@ -434,7 +434,7 @@ def test_a_crash_at_any_put_leaves_all_restorable_and_all_is_sealed_afterwards(
     assert daemon.replica.archive.status.error is None
 
 
-def test_own_sealed_segment_and_snapshot_are_adopted_and_others_are_refused_by_name(
+def test_own_sealed_segments_and_snapshots_are_adopted_and_others_are_refused_by_name(
     log: LogBuilder, store: MemoryStore, state: str, clock: ManualClock
 ) -> None:
     daemon = Daemon(log, store, state, clock=clock)
@@ -459,7 +459,7 @@ def test_own_sealed_segment_and_snapshot_are_adopted_and_others_are_refused_by_n
     assert again.replica.archive.status.snapshot == snapshot_key(generation(daemon.generation), 2)
 
 
-def test_a_sealed_segment_with_other_bytes_under_the_own_name_is_gone_round_by_a_generation_that_continues(
+def test_a_new_generation_continues_after_a_sealed_segment_of_the_same_name_with_other_bytes(
     log: LogBuilder, store: MemoryStore, state: str, clock: ManualClock, tmp_path: Path
 ) -> None:
     """The log was rewritten after it went up, and before anything named it."""
@@ -480,7 +480,7 @@ def test_a_sealed_segment_with_other_bytes_under_the_own_name_is_gone_round_by_a
     assert restored(store, tmp_path / "out", log.format) == log.files()
 
 
-def test_a_sealed_segment_of_another_owner_under_the_own_name_is_an_error_that_fences_nobody(
+def test_another_owners_sealed_segment_under_our_name_is_an_error_and_no_fence(
     log: LogBuilder, store: MemoryStore, state: str, clock: ManualClock, tmp_path: Path
 ) -> None:
     daemon = Daemon(log, store, state, clock=clock)

@@ -100,7 +100,7 @@ def check_readers(store: ObjectStore, log: LogBuilder, folder: Path) -> None:
 
 
 @ALL_FORMATS
-def test_what_was_finished_while_the_daemon_was_away_goes_up_sealed_with_a_final_for_each(
+def test_log_segments_finished_during_a_downtime_are_sealed_with_a_final_for_each(
     log: LogBuilder, store: MemoryStore, state: str, clock: ManualClock, tmp_path: Path
 ) -> None:
     name = leave(log, store, state, clock)
@@ -321,7 +321,7 @@ def test_a_wal_segment_that_arrives_while_its_log_segment_is_sealed_does_not_con
 
 
 @pytest.mark.parametrize("rolled", [False, True])
-def test_a_state_that_is_set_back_adopts_finals_as_wal_segments_and_wal_segments_as_finals(
+def test_an_older_state_adopts_finals_for_wal_segments_and_wal_segments_for_finals(
     log: LogBuilder, store: MemoryStore, state: str, clock: ManualClock, tmp_path: Path, rolled: bool
 ) -> None:
     """``rolled``: the earlier run shipped as WAL what this one would seal; else the other way round."""
@@ -364,7 +364,7 @@ def rewrite(log: LogBuilder, names: Iterable[str]) -> None:
 
 
 @pytest.mark.parametrize("finished", [False, True])
-def test_a_log_that_is_rewritten_behind_what_was_sealed_and_not_named_goes_to_a_new_generation(
+def test_a_log_rewritten_between_a_seal_and_its_snapshot_begins_a_generation(
     log: LogBuilder, store: MemoryStore, state: str, clock: ManualClock, tmp_path: Path, finished: bool
 ) -> None:
     """``finished``: it is as long as it was; else the log segment that was sealed still grows."""
@@ -606,7 +606,7 @@ def upto(daemon: Daemon, holds: Callable[[], bool]) -> Callable[[], bool]:
     return lambda: next(steps) < 100 and not holds()
 
 
-def test_nothing_that_is_finished_while_the_daemon_is_there_stands_for_a_sealed_segment(
+def test_log_segments_finished_while_the_daemon_runs_go_up_as_wal_segments(
     log: LogBuilder, store: MemoryStore, state: str, clock: ManualClock
 ) -> None:
     leave(log, store, state, clock)

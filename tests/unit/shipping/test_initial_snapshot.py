@@ -140,7 +140,7 @@ def test_what_the_source_has_dropped_stays_in_the_history(log: LogBuilder, state
 @pytest.mark.parametrize("rolled", [0, 1, 2])
 @pytest.mark.parametrize("gone", [1, 2])
 @pytest.mark.parametrize("name", ["lines", "raw"])
-def test_records_are_numbered_on_where_nothing_at_the_source_tells_their_numbers(
+def test_numbering_continues_if_nothing_at_the_source_shows_the_numbers(
     name: str, gone: int, rolled: int, state: str, clock: ManualClock, tmp_path: Path
 ) -> None:
     """The state is lost with the tombstone, and the oldest log segments are gone: a snapshot names the first one."""
@@ -168,7 +168,7 @@ def test_records_are_numbered_on_where_nothing_at_the_source_tells_their_numbers
 
 
 @pytest.mark.parametrize("name", ["lines", "raw"])
-def test_records_are_numbered_on_from_a_log_segment_that_a_wal_segment_stands_for(
+def test_numbering_continues_after_a_log_segment_that_a_wal_segment_stands_for(
     name: str, state: str, clock: ManualClock, tmp_path: Path
 ) -> None:
     log, store = make_log(tmp_path / "log", name), MemoryStore("test")

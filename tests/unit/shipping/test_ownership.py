@@ -225,7 +225,7 @@ def test_a_log_restored_to_a_new_folder_begins_a_generation_that_names_its_prede
 @pytest.mark.parametrize("fault", [Fault.BEFORE, Fault.AFTER])
 @pytest.mark.parametrize("at", range(5))
 @pytest.mark.parametrize("first", [True, False])
-def test_a_beginning_that_failed_is_finished_after_a_restart_without_another_claim(
+def test_a_generation_whose_start_failed_begins_after_a_restart_without_another_claim(
     log: LogBuilder, store: MemoryStore, state: str, at: int, fault: Fault, first: bool
 ) -> None:
     if not first:
@@ -263,7 +263,7 @@ def test_a_log_rewound_between_a_claim_and_its_closing_does_not_continue(
     assert generations[-1].files() == log.files()
 
 
-def test_a_takeover_while_the_log_is_truncated_continues_with_all_that_the_replica_has(
+def test_a_takeover_during_a_truncation_continues_all_that_the_replica_holds(
     log: LogBuilder, store: MemoryStore, state: str
 ) -> None:
     """The log still holds the predecessor's end: only its first index has changed since the claim was made."""
@@ -285,7 +285,7 @@ def test_a_takeover_while_the_log_is_truncated_continues_with_all_that_the_repli
     assert new.files() == whole
 
 
-def test_a_log_that_is_truncated_before_all_is_shipped_again_that_is_continued_is_still_continued(
+def test_a_log_that_is_truncated_while_it_is_shipped_again_still_continues_its_predecessor(
     log: LogBuilder, store: MemoryStore, state: str
 ) -> None:
     truncated = min(log.files())

@@ -68,7 +68,7 @@ def of_generation(store: CarelessStore, name: str) -> dict[str, bytes]:
 # --- refused, or taken
 
 
-def test_a_store_that_ignores_create_only_is_refused_by_default_and_told_what_to_set(owners: Owners) -> None:
+def test_a_store_that_ignores_create_only_is_refused_and_the_error_names_the_setting(owners: Owners) -> None:
     with pytest.raises(NotCreateOnlyError, match=r"not refused.*fencing: isolated.*gives up that only one") as caught:
         owners.start(fencing=Fencing.REQUIRED).sync()
     assert claim_key(1) in str(caught.value)
@@ -84,7 +84,7 @@ def test_a_client_that_only_looks_is_refused_by_default_before_any_request(owner
     assert owners.restored() == owners.log.files()
 
 
-def test_with_isolated_fencing_it_is_used_and_the_claim_is_named_by_its_generation(owners: Owners) -> None:
+def test_isolated_fencing_uses_such_a_store_and_names_claims_by_generation(owners: Owners) -> None:
     daemon = owners.start()
     for _ in range(3):
         daemon.sync()
@@ -257,7 +257,7 @@ def test_the_old_owner_ships_on_until_it_looks_and_loses_nothing_of_its_own(owne
     assert owners.restored(old.generation) == whole
 
 
-def test_verify_knows_that_an_isolated_generation_goes_on_after_the_end_that_its_successor_saw(owners: Owners) -> None:
+def test_verify_accepts_an_isolated_generation_that_grew_after_its_successor_claimed(owners: Owners) -> None:
     old = owners.start()
     old.sync()
     owners.start(takeover=True).sync()

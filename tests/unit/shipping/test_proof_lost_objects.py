@@ -446,7 +446,7 @@ def test_a_damaged_header_of_the_newest_wal_segment_is_no_end(
 
 @pytest.mark.parametrize("last", ["open", "final"])
 @pytest.mark.parametrize("puts", range(8))
-def test_a_generation_that_begins_after_one_without_a_readable_end_begins_after_a_crash_too(
+def test_a_generation_after_an_unreadable_end_begins_after_a_crash_too(
     log: LogBuilder, state: str, tmp_path: Path, last: str, puts: int
 ) -> None:
     store = FaultyStore(MemoryStore("test"))
@@ -474,7 +474,7 @@ def test_a_generation_that_begins_after_one_without_a_readable_end_begins_after_
     assert restored(store, tmp_path / "out", log.format) == log.files()
 
 
-def test_whoever_takes_over_from_one_without_a_readable_end_says_which_object_it_is(
+def test_a_takeover_of_a_generation_with_an_unreadable_end_names_the_object(
     log: LogBuilder, state: str, tmp_path: Path
 ) -> None:
     """Only its owner knows its next slot. After a person removed the object, all is as after any other loss."""
@@ -496,7 +496,7 @@ def test_whoever_takes_over_from_one_without_a_readable_end_says_which_object_it
 
 
 @pytest.mark.parametrize("ended", [False, True])
-def test_a_damaged_header_of_the_wal_segment_before_the_newest_object_is_passed_over(
+def test_a_damaged_header_before_the_newest_wal_segment_is_skipped(
     log: LogBuilder, state: str, tmp_path: Path, ended: bool
 ) -> None:
     """The newest one says where the generation ends, or the terminal that a daemon put there before it crashed."""
@@ -561,7 +561,7 @@ def drop_oldest(log: LogBuilder, count: int) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("lost", [0, 2, 4])
-def test_after_a_hole_that_nothing_can_fill_the_rest_is_restored_and_the_loss_is_said(
+def test_after_an_unrecoverable_loss_the_rest_is_restored_and_the_loss_is_reported(
     log: LogBuilder, state: str, tmp_path: Path, lost: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock, store = ManualClock(), FaultyStore(MemoryStore("test"))
@@ -593,7 +593,7 @@ def test_after_a_hole_that_nothing_can_fill_the_rest_is_restored_and_the_loss_is
     assert f"up to index {lost}" in kept.lost
 
 
-def test_what_only_the_replica_holds_stays_in_what_is_restored_after_another_loss(
+def test_log_segments_that_only_the_replica_holds_survive_another_loss(
     log: LogBuilder, state: str, tmp_path: Path
 ) -> None:
     clock, store = ManualClock(), FaultyStore(MemoryStore("test"))
@@ -628,7 +628,7 @@ class HidingStore(CountingStore):
 
 
 @pytest.mark.parametrize("lost", [False, True])
-def test_an_object_that_is_missing_in_the_middle_of_a_look_is_looked_for_again_before_it_counts_as_lost(
+def test_a_missing_object_is_looked_for_again_before_it_counts_as_lost(
     log: LogBuilder, tmp_path: Path, lost: bool
 ) -> None:
     store = MemoryStore("test")

@@ -121,7 +121,7 @@ def generation_of(key: str) -> str:
 @pytest.mark.slow
 @pytest.mark.parametrize("keep", [None, 4])
 @pytest.mark.parametrize("tight", [0, 1])
-def test_each_of_two_live_owners_prunes_its_own_generation_by_its_own_policy_and_no_other(owners, keep, tight):
+def test_two_live_owners_prune_only_their_own_generations_by_their_own_policies(owners, keep, tight):
     policies = [RetentionPolicy(max_snapshots=2), RetentionPolicy(max_age=12 * HOUR)]
     daemons = two_at_once(owners, policies[tight], policies[1 - tight])
     for _ in range(10):
@@ -151,7 +151,7 @@ def test_an_owner_that_fell_silent_keeps_all_that_it_has(owners):
     assert owners.is_whole(silent)
 
 
-def test_after_a_takeover_what_the_old_owner_left_stays_and_the_new_ones_own_goes(owners):
+def test_after_a_takeover_the_new_owner_prunes_only_its_own_objects(owners):
     old = owners.start(RetentionPolicy())
     old.sync()
     owners.live([old], 12, keep=4)
@@ -165,7 +165,7 @@ def test_after_a_takeover_what_the_old_owner_left_stays_and_the_new_ones_own_goe
     assert owners.is_whole(old)
 
 
-def test_what_an_owner_begins_with_stays_though_the_one_before_lets_it_go_at_that_moment(owners):
+def test_objects_that_a_new_owner_names_stay_even_if_the_old_owner_prunes_meanwhile(owners):
     """It refers to sealed segments of its predecessor, who does not know yet that there is a successor."""
     policy = RetentionPolicy(max_age=2 * HOUR)
     old = owners.start(policy, snapshot_segments=1)

@@ -188,7 +188,7 @@ def test_it_ends_when_it_is_told_to_and_says_nothing_of_another_replica(daemon: 
         check(daemon)
 
 
-def test_an_idle_owner_whose_check_finds_no_claim_is_unavailable_until_that_is_back(
+def test_an_idle_owner_whose_claim_is_gone_is_unavailable_until_the_claim_is_back(
     daemon: Daemon, store: CountingStore
 ) -> None:
     held = objects(store)
@@ -251,7 +251,7 @@ def test_an_owner_that_has_not_begun_has_nothing_to_check(
         ({"scrub_interval": "0s"}, None, None),
     ],
 )
-def test_it_is_on_by_default_and_an_interval_that_is_said_means_whole_verifications(
+def test_the_check_is_on_by_default_and_an_explicit_interval_verifies_everything(
     tmp_path: Path, log: LogBuilder, said: dict[str, str], interval: float | None, whole: bool | None
 ) -> None:
     url = f"memory://{tmp_path.name}-{interval}"

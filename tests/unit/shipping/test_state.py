@@ -366,7 +366,7 @@ def test_state_folders_that_others_may_enter_are_closed_with_a_line(
     ]
 
 
-def test_a_folder_that_holds_other_things_is_left_open_and_what_is_below_is_private(tmp_path: Path) -> None:
+def test_a_shared_state_root_stays_open_and_the_folders_below_are_private(tmp_path: Path) -> None:
     shared = tmp_path / "shared"
     shared.mkdir()
     shared.chmod(0o755)

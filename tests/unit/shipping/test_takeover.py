@@ -115,7 +115,7 @@ def expect_fenced(daemon: Daemon, store: ObjectStore) -> None:
     assert objects(store) == before
 
 
-def test_a_daemon_that_took_over_is_fenced_by_the_next_takeover_even_where_the_log_jumps(
+def test_a_daemon_that_took_over_is_fenced_by_the_next_takeover_even_if_its_log_jumps(
     log: LogBuilder, store: MemoryStore, state: str, tmp_path: Path
 ) -> None:
     Daemon(log, store, state + ".first", seed=1).sync()
@@ -202,7 +202,7 @@ def test_a_disk_that_fills_up_after_the_claim_gives_no_second_takeover(
 
 @pytest.mark.parametrize("fault", [Fault.BEFORE, Fault.AFTER])
 @pytest.mark.parametrize("at", range(6))
-def test_a_takeover_that_failed_at_any_put_does_not_end_whoever_took_over_meanwhile(
+def test_a_takeover_that_failed_at_any_put_does_not_end_a_later_owner(
     log: LogBuilder, store: MemoryStore, state: str, at: int, fault: Fault
 ) -> None:
     Daemon(log, store, state + ".first", seed=1).sync()
@@ -233,7 +233,7 @@ def test_a_claim_that_comes_between_the_look_and_the_claim_is_not_ended(
     expect_fenced(daemon, store)
 
 
-def test_a_start_with_the_flag_ends_what_it_meets_also_after_its_process_was_fenced(
+def test_a_second_start_with_the_flag_takes_over_again_after_a_fence(
     log: LogBuilder, store: MemoryStore, state: str
 ) -> None:
     """A person who types it again means it: so one fails back to the first daemon."""
@@ -282,7 +282,7 @@ def test_an_isolated_takeover_is_spent_like_any_other(log: LogBuilder, store: Me
 
 
 @pytest.mark.parametrize("holds", [True, False])
-def test_what_the_newest_owner_ships_after_a_takeover_has_looked_is_not_passed_over(
+def test_a_takeover_does_not_skip_what_the_newest_owner_ships_after_its_look(
     log: LogBuilder, store: MemoryStore, state: str, tmp_path: Path, holds: bool
 ) -> None:
     """``holds``: whether the log of the one that takes over has it, too."""

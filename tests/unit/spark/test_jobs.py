@@ -295,7 +295,7 @@ def test_a_first_export_that_failed_pins_nothing(replica: GrowingReplica, target
     assert table_sequences(target) == list(range(8))
 
 
-def test_files_of_a_run_that_was_given_up_go_although_that_one_was_killed_as_well(
+def test_files_of_an_abandoned_run_are_removed_even_if_the_abandoning_run_was_killed(
     replica: GrowingReplica, target: str
 ) -> None:
     replica.grow(5)

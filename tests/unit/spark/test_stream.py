@@ -339,7 +339,7 @@ def test_a_step_from_one_isolated_generation_to_the_next_is_made_again() -> None
         assert query.run().sequences() == list(range(number + 1))
 
 
-def test_a_generation_of_which_retention_left_its_last_wal_segment_is_passed_over() -> None:
+def test_a_stream_skips_a_generation_that_retention_pruned_to_its_last_wal_segment() -> None:
     builder, url, log = _shipped()
     first, lossy = Query(url, maxFilesPerTrigger=3), Query(url, maxFilesPerTrigger=3, failOnDataLoss="false")
     for query in (first, lossy):

@@ -187,7 +187,7 @@ def test_a_client_that_looks_and_then_writes_refuses_nobody(tmp_path: Path) -> N
     assert "two may do so at once" in step.reason
 
 
-def test_a_store_that_accepts_several_puts_at_one_moment_is_good_for_isolated_fencing_alone() -> None:
+def test_a_store_that_accepts_simultaneous_puts_is_fit_for_isolated_fencing_only() -> None:
     """One after the other it refuses the second, so a claim that is put twice does not find it out."""
     inner = MemoryStore()
     store = RacyStore(inner, lambda key: "/race-" in key, RACERS)

@@ -52,7 +52,7 @@ def start(log: LogBuilder, store: ObjectStore, tmp_path: Path, trials: StoreTria
 # --- before the first claim
 
 
-def test_a_store_that_accepts_several_puts_at_one_moment_is_refused_before_the_first_claim(
+def test_a_store_that_accepts_simultaneous_puts_is_refused_before_the_first_claim(
     log: LogBuilder, tmp_path: Path, trials: StoreTrials
 ) -> None:
     inner = MemoryStore()

@@ -286,7 +286,7 @@ def test_a_sealed_segment_of_other_bytes_that_a_final_names_conflicts():
 
 @pytest.mark.parametrize("ends", [False, True])
 @pytest.mark.parametrize("shipped", ["grows", "finished", "one behind it, too"])
-def test_a_sealed_segment_beside_wal_of_other_bytes_that_nothing_names_is_an_orphan(ends, shipped):
+def test_an_unnamed_sealed_segment_next_to_other_wal_bytes_is_an_orphan(ends, shipped):
     builder = ReplicaBuilder()
     built = builder.add()
     built.ship_segment(LOG[0])
@@ -301,7 +301,7 @@ def test_a_sealed_segment_beside_wal_of_other_bytes_that_nothing_names_is_an_orp
     assert (report.harmful, report.pending) == (0, 0)
 
 
-def test_a_sealed_segment_whose_log_segment_still_grows_is_an_orphan_though_its_marks_fit():
+def test_a_sealed_segment_of_a_growing_log_segment_is_an_orphan_even_if_its_marks_fit():
     builder = ReplicaBuilder()
     built = builder.add()
     built.ship_segment(LOG[0], upto=1, final=None)
@@ -653,7 +653,7 @@ def test_wal_segments_that_cannot_be_listed_are_no_anomaly(tmp_path):
         assert (report.failed, report.against, found(report, harmful=False)) == (1, None, []), built.name
 
 
-def test_a_gap_that_cannot_be_listed_again_is_none_and_what_lies_behind_it_is_verified():
+def test_a_gap_that_cannot_be_confirmed_is_not_reported_and_what_follows_is_verified():
     builder = ReplicaBuilder()
     built = builder.add()
     built.ship_segment(LOG[0], cuts=[0, 1, 2])
@@ -900,7 +900,7 @@ def test_log_segments_that_are_older_than_all_that_the_replica_holds_are_missed(
 
 
 @pytest.mark.parametrize(("relation", "missed"), [(Relation.DIVERGED, 0), (Relation.CONTINUES, 2)])
-def test_what_only_the_generation_holds_that_the_latest_diverged_from_is_not_missed(tmp_path, relation, missed):
+def test_log_segments_that_only_a_diverged_predecessor_holds_are_not_missed(tmp_path, relation, missed):
     builder = ReplicaBuilder()
     first = builder.add()
     for segment in LOG[:2]:

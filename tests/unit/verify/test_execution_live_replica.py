@@ -234,7 +234,7 @@ def test_a_sealed_segment_that_came_after_the_listing_is_verified() -> None:
     assert all(found(report) == found(reports[0]) for report in seen)
 
 
-def test_the_last_object_of_an_owner_is_not_missed_when_retention_took_its_generation() -> None:
+def test_an_owners_last_object_is_not_missed_after_retention_deleted_its_generation() -> None:
     builder, built = succeeded()
     position = built.positions[1]
     known = Acknowledged(position, digest([builder.objects()[wal_key(position)]]))

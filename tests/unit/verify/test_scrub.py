@@ -62,7 +62,7 @@ def test_a_restart_goes_on_counting(tmp_path):
     assert make_scrub(everything().store, tmp_path, clock).last is None
 
 
-def test_an_anomaly_is_said_once_also_after_a_restart_and_again_when_it_comes_back(tmp_path):
+def test_an_anomaly_is_logged_once_even_after_a_restart_and_again_if_it_comes_back(tmp_path):
     objects = everything().objects()
     key = max(key for key in objects if "wal" in key)
     damaged = {**objects, key: objects[key][:-1] + b"?"}

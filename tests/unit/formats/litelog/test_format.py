@@ -288,7 +288,7 @@ def test_an_overlong_length_with_the_next_commit_behind_it_is_corruption() -> No
             FORMAT.scan(NAME, memoryview(long), 0, BEGINNING)
 
 
-def test_an_overlong_length_that_its_keys_could_fill_is_corruption_if_the_next_commit_is_there() -> None:
+def test_a_length_that_is_too_long_is_corruption_if_a_commit_follows() -> None:
     data, ends = encode_log([[(None, b"key", b"value")], [(None, None, b"x")]])
     long = bytearray(data)
     struct.pack_into("<I", long, ends[0] + 18, 8192 - 26)

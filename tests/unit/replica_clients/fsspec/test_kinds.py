@@ -90,13 +90,13 @@ def test_sftp_is_served_by_the_class_that_takes_the_options(options: dict[str, o
 
 
 @pytest.mark.parametrize("kind", [PlainSftp, OtherSftp])
-def test_each_thread_has_a_connection_of_sftp_which_is_made_anew_after_a_failure(kind: type) -> None:
+def test_each_thread_has_its_sftp_connection_and_reconnects_after_a_failure(kind: type) -> None:
     """sshfs would serve all threads with one, and never connects again."""
     assert not is_shared(kind)
 
 
 @pytest.mark.usefixtures("both_sftps")
-def test_options_that_neither_class_takes_are_named_with_each_class_and_with_those_that_there_are() -> None:
+def test_the_error_for_an_unknown_option_names_both_classes_and_their_options() -> None:
     with pytest.raises(ConfigError) as caught:
         find_kind("sftp", {"host": "host", "key_file": "/key"})
     assert str(caught.value) == (

@@ -73,7 +73,7 @@ def asks_sts(request: Request) -> bool:
     return b"Action=AssumeRole" in request.body
 
 
-def test_keys_that_ran_out_and_garbage_for_keys_are_reported_and_over_once_there_are_others(source: Source) -> None:
+def test_expired_or_malformed_keys_are_reported_until_there_are_new_ones(source: Source) -> None:
     source.by_program()
     source.print_key(timedelta(seconds=-1))
     with ScriptedServer(lambda _: Answer()) as server:
@@ -153,7 +153,7 @@ def test_a_role_that_may_not_be_taken_is_no_lacking_permission_on_a_bucket(
         store.close()
 
 
-def test_credentials_that_ran_out_at_their_source_are_not_taken_for_the_stores_failure(source: Source) -> None:
+def test_expired_credentials_at_their_source_are_not_reported_as_a_failure_of_the_store(source: Source) -> None:
     source.by_program()
     source.print_key(timedelta(seconds=-1))
     with ScriptedServer(lambda _: Answer()) as server:

@@ -359,7 +359,7 @@ def test_a_damaged_wal_segment_is_dropped_alone(count: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["value", "_corrupt_record"])
-def test_a_column_asked_for_not_null_is_told_where_a_row_for_what_is_malformed_has_none(name: str) -> None:
+def test_a_column_requested_as_not_null_is_an_error_if_a_malformed_row_lacks_it(name: str) -> None:
     """And not given to Spark, which would fail in Java."""
     builder, _ = built()
     url = stored(_damage(builder.objects(), sealed_key(builder.generations[0].name, 0), at=20))
