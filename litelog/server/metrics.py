@@ -91,7 +91,7 @@ def _count_of(status: ReplicaStatus, name: str) -> float | None:
 OF_REPLICA = (
     _gauge(
         "litelog_replica_lag_seconds",
-        "How long the oldest byte that the replica lacks has been seen in the log; 0 where it lacks none.",
+        "For how long the oldest byte that the replica lacks has been in the log; 0 if it lacks none.",
         lambda status: None if status.meter is None else status.lag_seconds,
     ),
     _gauge(
@@ -101,47 +101,47 @@ OF_REPLICA = (
     ),
     _gauge(
         "litelog_replica_position_epoch",
-        "The epoch of the generation that is written: it grows with each new one.",
+        "The epoch of the current generation: it grows with each new one.",
         lambda status: None if (at := _position(status)) is None else int(at.generation[:8], 16),
     ),
     _gauge(
         "litelog_replica_position_index",
-        "The index of the log segment that is shipped.",
+        "The index of the log segment that is being shipped.",
         lambda status: None if (at := _position(status)) is None else at.index,
     ),
     _gauge(
         "litelog_replica_position_offset_bytes",
-        "The bytes of that log segment that are acknowledged.",
+        "How many bytes of that log segment are acknowledged.",
         lambda status: None if (at := _position(status)) is None else at.offset,
     ),
     _gauge(
         "litelog_replica_next_sequence",
-        "The sequence behind the last record in the replica.",
+        "The sequence after the last record in the replica.",
         lambda status: status.sequence,
     ),
     _gauge(
         "litelog_replica_synced",
-        "1 once it has had all that the log held, at some time since the daemon started.",
+        "1 if the replica has held everything in the log at some time since the daemon started.",
         lambda status: status.synced,
     ),
     _gauge(
         "litelog_replica_frozen",
-        "1 where shipping has ended: bytes are not what they should be, or cannot be made durable at the source.",
+        "1 if shipping has ended because bytes are damaged, or cannot be made durable at the source.",
         lambda status: status.phase == Phase.FROZEN.value,
     ),
     _gauge(
         "litelog_replica_fenced",
-        "1 where shipping has ended: another owner writes there.",
+        "1 if shipping has ended because another owner writes there.",
         lambda status: status.phase == Phase.FENCED.value,
     ),
     _gauge(
         "litelog_replica_stopped",
-        "1 where shipping has ended for whatever reason: frozen, fenced, refused, or a final sync that failed.",
+        "1 if shipping has ended for any reason: frozen, fenced, refused, or a final sync that failed.",
         lambda status: status.phase in STOPPED,
     ),
     _gauge(
         "litelog_replica_fencing_isolated",
-        "1 where nothing stops a second daemon that writes to the replica (fencing: isolated).",
+        "1 if nothing stops a second daemon that writes to the replica (fencing: isolated).",
         lambda status: status.fencing == Fencing.ISOLATED,
     ),
     _gauge(
@@ -151,22 +151,22 @@ OF_REPLICA = (
     ),
     _gauge(
         "litelog_replica_failing_seconds",
-        "How long every sync has failed; 0 where the last one did not.",
+        "For how long every sync has failed; 0 if the last one succeeded.",
         lambda status: status.failing_seconds,
     ),
     _gauge(
         "litelog_replica_archive_consecutive_failures",
-        "How often in a row sealing, snapshots or deletions failed.",
+        "How many times in a row sealing, snapshots or deletions failed.",
         lambda status: status.archive_failures,
     ),
     _gauge(
         "litelog_replica_queued_segments",
-        "WAL segments that are made, and not acknowledged.",
+        "WAL segments that are encoded and not yet acknowledged.",
         lambda status: status.queued,
     ),
     _gauge(
         "litelog_replica_unsealed_segments",
-        "Log segments that are finished, and not sealed yet.",
+        "Log segments that are finished and not yet sealed.",
         lambda status: status.unsealed,
     ),
     _gauge(
@@ -181,18 +181,18 @@ OF_REPLICA = (
     ),
     _gauge(
         "litelog_replica_last_verified_timestamp_seconds",
-        "When the replica was checked or verified last (scrub-interval).",
+        "When the replica was last checked or verified (scrub-interval).",
         lambda status: _seconds(status.last_verified),
     ),
     _gauge(
         "litelog_replica_anomalies",
-        "What the last verification found.",
+        "Anomalies that the last verification found.",
         lambda status: status.anomalies,
     ),
     _counter(
         "litelog_written_objects_total",
         ("object",),
-        "Objects that became durable, by what they are: wal, sealed or snapshot.",
+        "Objects that became durable, by kind: wal, sealed or snapshot.",
         lambda counters: [
             (("wal",), counters.counts.wal_segments),
             (("sealed",), counters.counts.sealed_segments),
@@ -208,7 +208,7 @@ OF_REPLICA = (
     _counter(
         "litelog_written_object_bytes_total",
         ("object",),
-        "Bytes of these objects.",
+        "Bytes of the objects that became durable: wal or sealed.",
         lambda counters: [
             (("wal",), counters.counts.wal_object_bytes),
             (("sealed",), counters.counts.sealed_object_bytes),
@@ -217,13 +217,13 @@ OF_REPLICA = (
     _counter(
         "litelog_requests_total",
         ("kind", "result"),
-        "Requests of the store: put, get, list or delete; ok, exists, not_found, not_offered or error.",
+        "Requests to the store: put, get, list or delete; ok, exists, not_found, not_offered or error.",
         lambda counters: counters.requests.requests.items(),
     ),
     _counter(
         "litelog_errors_total",
         ("kind",),
-        "Errors that syncs ended with: store, source, source_missing, diverged, fenced, corruption, config or other.",
+        "Errors with which syncs ended: store, source, source_missing, diverged, fenced, corruption, config or other.",
         lambda counters: [((kind,), count) for kind, count in counters.errors.items()],
     ),
     _counter(
@@ -244,30 +244,35 @@ REQUEST_DURATION = MetricSpec(
     "litelog_request_duration_seconds",
     "histogram",
     ("kind",),
-    "How long requests of all stores took, failed ones, too: put, get, list or delete.",
+    "How long requests to all stores took, including failed ones: put, get, list or delete.",
 )
-HEALTHY = MetricSpec("litelog_healthy", "gauge", (), "1 where /healthz says so.")
-READY = MetricSpec("litelog_ready", "gauge", (), "1 where /readyz says so.")
+HEALTHY = MetricSpec("litelog_healthy", "gauge", (), "1 if /healthz answers with 200.")
+READY = MetricSpec("litelog_ready", "gauge", (), "1 if /readyz answers with 200.")
 LOGS = MetricSpec("litelog_logs", "gauge", (), "How many logs are replicated.")
 NOT_REPLICATED = MetricSpec(
     "litelog_not_replicated",
     "gauge",
     (),
-    "How many logs, and folders of logs, the configuration means and cannot be replicated as things are.",
+    "Configured logs and folders of logs that cannot be replicated now.",
 )
-FROZEN_LOGS = MetricSpec("litelog_frozen_logs", "gauge", (), "How many of them have a replica that is frozen.")
+FROZEN_LOGS = MetricSpec("litelog_frozen_logs", "gauge", (), "How many logs have a frozen replica.")
 MAX_LAG = MetricSpec("litelog_max_lag_seconds", "gauge", (), "The configuration's max-lag.")
 LAST_TURN = MetricSpec("litelog_loop_last_turn_seconds", "gauge", (), "How long ago the main loop took its last turn.")
 MEASURED = MetricSpec(
-    "litelog_last_measured_seconds", "gauge", (), "How long ago the logs' folders were looked at last, for the lag."
+    "litelog_last_measured_seconds", "gauge", (), "How long ago the logs' folders were last read to measure the lag."
 )
 HEARTBEATS = MetricSpec(
     "litelog_heartbeats_total",
     "counter",
     ("result",),
-    "Calls of the heartbeat URL: ok, error, or withheld as the daemon was not healthy.",
+    "Calls of the heartbeat URL: ok, error, or withheld because the daemon was not healthy.",
 )
-BUILD = MetricSpec("litelog_build_info", "gauge", ("version", "python"), "1; what runs is in the labels.")
+BUILD = MetricSpec(
+    "litelog_build_info",
+    "gauge",
+    ("version", "python"),
+    "Always 1. The labels name the versions of litelog and Python.",
+)
 
 SPECS: tuple[MetricSpec, ...] = (
     *(metric.spec for metric in OF_REPLICA),

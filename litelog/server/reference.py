@@ -16,41 +16,42 @@ from litelog.server.report import PARTS
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_HEAD = """# What the daemon tells over HTTP
+_HEAD = """# HTTP API of the daemon
 
-Made by `python -m litelog.server.reference`; a test fails where it differs from the code.
+`python -m litelog.server.reference` makes this page. A test fails if it differs from the code.
 
-The daemon listens at `addr` (default `127.0.0.1:9977`; `unix:/path`, with mode 0660; or `off`) where the extra `server`
-is installed. If the default address is taken, or the extra is not installed, it says so and replicates without; with an
-`addr` that is configured it does not start. An address that other machines can reach needs a `token-file`, and every
-request `Authorization: Bearer TOKEN`; a browser asks for it at `/`: any user name, and the token as the password, which
-opens all that is read, and not `/sync`. `/healthz` and `/readyz` then answer without it, yes or no, and no reasons.
-Without a token the Host header must name this machine's loopback, the configured address, or one of `allowed-hosts`.
+If the extra `server` is installed, the daemon listens at `addr`: by default at `127.0.0.1:9977`, or at `unix:/path`
+(mode 0660), or not at all (`off`). If the default address is taken, or the extra is not installed, the daemon logs that
+and replicates without the API. If a configured `addr` cannot be used, the daemon does not start.
 
-`POST /sync` is the only request that starts anything. It costs requests to the stores, so no web page may send it
-unasked. With a token it needs `Authorization: Bearer TOKEN`, which no browser adds by itself. Without one, programs of
-this machine may send it (`curl -X POST`), and so may a page of this very address. A browser that asks for any other
-page gets 403, also for a page from another port of localhost: an `Origin` header must have the host and port of the
-`Host` header, and `Sec-Fetch-Site` must be `same-origin` or `none`. A malformed `Origin` or
-`Content-Length`, and an `Accept` that asks for a version which is no number, is 400.
+An address that other machines can reach needs a `token-file`, and each request needs `Authorization: Bearer TOKEN`. At
+`/` a browser asks for a password: any user name, and the token as the password. That opens everything that is read, but
+not `/sync`. Without the token, `/healthz` and `/readyz` answer with their status code and no reasons. If no token is
+configured, the Host header must name this machine's loopback, the configured address, or one of `allowed-hosts`.
+
+`POST /sync` is the only request that starts anything. It costs requests to the stores, so web pages of others may not
+send it. If a token is configured, it needs `Authorization: Bearer TOKEN`, which no browser adds by itself. If not,
+programs on this machine may send it (`curl -X POST`), and so may a page from this very address. For any other page the
+browser gets 403, also for a page from another port of localhost: an `Origin` header must have the host and port of the
+`Host` header, and `Sec-Fetch-Site` must be `same-origin` or `none`. The answer to a malformed `Origin` or
+`Content-Length`, and to an `Accept` header whose version is not a number, is 400.
 
 | request | answer |
 |---|---|
-| `GET /[?q=TEXT][&from=N]` | the page: whether all is safe, and every log; with `q`, those whose folder, replica or \
-state holds TEXT; behind the first N |
-| `GET /status[?history=1][&log=FOLDER]` | the report below; with the lag of the last hour, and of one log: \
-404 where none of that name is replicated; JSON: `error` |
+| `GET /[?q=TEXT][&from=N]` | the page: whether everything is safe, and every log; with `q`, only the logs whose \
+folder, replica or state holds TEXT; with `from`, those after the first N |
+| `GET /status[?history=1][&log=FOLDER]` | the report below; with `history=1`, also the lag of the last hour; with \
+`log`, only that log: 404 if no log of that name is replicated; JSON: `error` |
 | `GET /metrics` | the metrics below |
-| `GET /healthz` | 200, or 503 where a replica lags more than `max-lag`, has failed for longer, was frozen, fenced or \
-refused, a log that the configuration means cannot be opened for longer, or a loop has stopped; JSON: `status` (ok or \
-failing), `reasons` |
-| `GET /readyz` | as `/healthz`; 503 also until every replica was synced once |
-| `POST /sync?wait=30s[&log=FOLDER][&replica=URL]` | waits until all that the logs hold at the call is durable in all \
-replicas, or the named one, for at most 10m; it rides the next batch |
+| `GET /healthz` | 200; or 503 if a replica lags more than `max-lag`, has failed for longer than that, or is frozen, \
+fenced or refused, if a configured log could not be opened for longer than that, or if a loop has stopped; JSON: \
+`status` (ok or failing), `reasons` |
+| `GET /readyz` | as `/healthz`; 503 also until every replica has been synced once |
+| `POST /sync?wait=30s[&log=FOLDER][&replica=URL]` | waits until everything that the logs hold at the call is durable \
+in all replicas, or in the named one, for at most 10m; it ships with the next batch |
 
-Limits: 64 connections (for one more, the oldest that waits for its client is closed), \
-16 KiB of request line and headers, 10 s for them to arrive, no body above 4 KiB, 16 waits of
-`/sync` at a time.
+Limits: 64 connections (for one more, the oldest connection that waits for its client is closed), 16 KiB of request line
+and headers, 10 s for them to arrive, bodies of at most 4 KiB, 16 calls of `/sync` that wait at a time.
 
 """
 
@@ -76,7 +77,7 @@ def _describe_report() -> Iterator[str]:
 def _describe_metrics() -> Iterator[str]:
     yield "## Metrics"
     yield ""
-    yield "Besides these, prometheus-client's `process_` metrics."
+    yield "In addition there are the `process_` metrics of prometheus-client."
     yield ""
     yield "| metric | kind | labels | meaning |"
     yield "|---|---|---|---|"
@@ -88,8 +89,8 @@ def _describe_events() -> Iterator[str]:
     yield ""
     yield "## Log lines"
     yield ""
-    yield "As JSON, each has `time`, `level`, `logger`, `message` and `event`; `log`, `replica` and `position` where it"
-    yield "is about one; `failures`, how often in a row; and what the event has of its own."
+    yield "As JSON, each line has `time`, `level`, `logger`, `message` and `event`. It has `log`, `replica` and"
+    yield "`position` if it is about one, `failures` for the number of failures in a row, and the fields of its event."
     yield ""
     yield "| event | meaning |"
     yield "|---|---|"

@@ -1,7 +1,7 @@
-"""The status as JSON: the contract with all who read it, field by field. ``reference`` makes a document of it.
+"""The status as JSON: the contract with its readers, field by field. ``reference`` makes a document of it.
 
-Fields are added within a version; none goes, and none changes its meaning. Times are ISO 8601 in UTC. Nothing here is
-secret: URLs are without credentials.
+Within a version, fields are only added. None is removed or changes its meaning. Times are ISO 8601 in UTC. Nothing here
+is secret: URLs have no credentials.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ class Reason(_Part):
         description="lag, failing, lost, frozen, fenced, refused, failed, not_replicated, not_synced, loop_stopped, "
         "status_stalled or measuring_stalled."
     )
-    log: str | None = Field(default=None, description="The log's folder, where it is about one.")
-    replica: str | None = Field(default=None, description="The replica's URL, where it is about one.")
-    message: str = Field(description="For people.")
+    log: str | None = Field(default=None, description="The log's folder, if the reason is about one log.")
+    replica: str | None = Field(default=None, description="The replica's URL, if the reason is about one replica.")
+    message: str = Field(description="The reason, as text for people.")
 
 
 class WrittenReport(_Part):
     """What became durable in a replica since the daemon started."""
 
-    objects: int = Field(description="How many objects.")
+    objects: int = Field(description="Number of objects.")
     log_bytes: int = Field(description="Bytes of the log that they carry, uncompressed.")
     object_bytes: int = Field(description="Bytes of the objects.")
 
@@ -48,24 +48,26 @@ class RequestCount(_Part):
 
     kind: str = Field(description="put, get, list or delete.")
     result: str = Field(description="ok, exists, not_found, not_offered or error.")
-    count: int = Field(description="How many.")
+    count: int = Field(description="Number of requests.")
 
 
 class FailureReport(_Part):
     """An error that shipping met."""
 
-    time: str = Field(description="When it came last.")
+    time: str = Field(description="When it last happened.")
     kind: str = Field(description="store, source, source_missing, diverged, fenced, corruption, config or other.")
     message: str = Field(description="What happened, where, and what to do.")
-    count: int = Field(description="How often it came in a row.")
+    count: int = Field(description="How many times in a row it happened.")
 
 
 class GenerationReport(_Part):
-    """A generation that became this daemon's to write."""
+    """A generation that this daemon began, or took up again."""
 
     time: str = Field(description="When this daemon began to write it.")
     generation: str = Field(description="16 hex digits.")
-    relation: str = Field(description="To its predecessor: first, continues, diverged; resumed: it is no new one.")
+    relation: str = Field(
+        description="To its predecessor: first, continues or diverged. resumed: not a new generation."
+    )
     predecessor: str | None = Field(description="The generation before it.")
     reason: str | None = Field(description="Why it diverged.")
 
@@ -74,8 +76,8 @@ class LagSample(_Part):
     """The lag at one moment."""
 
     seconds_ago: float = Field(description="How long ago.")
-    lag_seconds: float = Field(description="As the replica's, then.")
-    lag_bytes: int = Field(description="As the replica's, then.")
+    lag_seconds: float = Field(description="The replica's lag_seconds at that time.")
+    lag_bytes: int = Field(description="The replica's lag_bytes at that time.")
 
 
 class ReplicaReport(_Part):
@@ -83,58 +85,66 @@ class ReplicaReport(_Part):
 
     replica: str = Field(description="Its URL, without credentials.")
     phase: str = Field(
-        description="idle, syncing, sealing (finished log segments go up first), spacing (the sync interval is not "
-        "over), backing off, fenced, frozen, refused, done or failed; with source state or replica: unknown."
+        description="idle, syncing, sealing (finished log segments are uploaded first), spacing (the sync interval is "
+        "not over), backing off, fenced, frozen, refused, done or failed. With source state or replica: unknown."
     )
-    fencing: str = Field(description="required, or isolated: then nothing stops a second daemon that writes there.")
-    generation: str | None = Field(default=None, description="The generation that is written; null before the first.")
+    fencing: str = Field(
+        description="required or isolated. With isolated, nothing stops a second daemon that writes there."
+    )
+    generation: str | None = Field(default=None, description="The current generation; null before the first one.")
     position: str | None = Field(
         default=None, description="generation/index/offset in hex: every byte before it is in the replica."
     )
-    sequence: int | None = Field(default=None, description="The sequence behind the last record there.")
+    sequence: int | None = Field(default=None, description="The sequence after the last record in the replica.")
     lag_seconds: float | None = Field(
         default=None,
-        description="How long the oldest byte that the replica lacks has been seen in the log; 0 where there is none; "
-        "null where that is not known.",
+        description="For how long the oldest byte that the replica lacks has been in the log; 0 if it lacks none; null "
+        "if that is not known.",
     )
     lag_bytes: int | None = Field(
-        default=None, description="Bytes that the log's folder holds behind the position, whole commits or not."
+        default=None, description="Bytes in the log's folder after the position, in whole commits or not."
     )
     synced: bool = Field(
-        default=False, description="Whether it has had all that the log held, at some time since the daemon started."
+        default=False, description="Whether it has held everything in the log at some time since the daemon started."
     )
-    queued_segments: int = Field(default=0, description="WAL segments that are made, and not acknowledged.")
-    unsealed_segments: int = Field(default=0, description="Log segments that are finished, and not sealed yet.")
+    queued_segments: int = Field(default=0, description="WAL segments that are encoded and not yet acknowledged.")
+    unsealed_segments: int = Field(default=0, description="Log segments that are finished and not yet sealed.")
     failures: int = Field(default=0, description="How many syncs in a row have failed.")
-    failing_seconds: float = Field(default=0.0, description="For how long.")
-    error: str | None = Field(default=None, description="Why the last one failed; null where it did not.")
+    failing_seconds: float = Field(default=0.0, description="For how long they have failed.")
+    error: str | None = Field(default=None, description="Why the last sync failed; null if it succeeded.")
     archive_failures: int = Field(
-        default=0, description="How often in a row sealing, snapshots or deletions failed; shipping goes on."
+        default=0, description="How many times in a row sealing, snapshots or deletions failed. Shipping continues."
     )
-    archive_error: str | None = Field(default=None, description="Why the last of these failed.")
-    source_error: str | None = Field(default=None, description="Why the log's folder cannot be looked at.")
+    archive_error: str | None = Field(default=None, description="Why the last one of these failed.")
+    source_error: str | None = Field(default=None, description="Why the log's folder cannot be read.")
     snapshot: str | None = Field(default=None, description="The newest snapshot's key.")
     last_snapshot: str | None = Field(default=None, description="When the last snapshot since the start was written.")
     last_shipped: str | None = Field(default=None, description="When the last WAL segment was acknowledged.")
-    last_verified: str | None = Field(default=None, description="When all of the replica was verified last.")
-    anomalies: int = Field(default=0, description="What was found then.")
+    last_verified: str | None = Field(default=None, description="When the replica was last verified or checked.")
+    anomalies: int = Field(default=0, description="Number of anomalies that were found then.")
     lost: str | None = Field(
-        default=None, description="What it lost for good: a default restore begins after that. Until it is forgotten."
+        default=None,
+        description="What the replica lost for good, until it is forgotten. A default restore begins after that.",
     )
-    verify_error: str | None = Field(default=None, description="Why the last attempt to verify it failed.")
+    verify_error: str | None = Field(default=None, description="Why the last attempt to verify the replica failed.")
     wal: WrittenReport | None = Field(default=None, description="WAL segments that were written.")
     sealed: WrittenReport | None = Field(default=None, description="Sealed segments that were written.")
     snapshots: int = Field(default=0, description="Snapshots that were written since the daemon started.")
     requests: list[RequestCount] = Field(default_factory=list, description="Requests by kind and result.")
     errors: dict[str, int] = Field(default_factory=dict, description="Errors by kind since the daemon started.")
-    recent_errors: list[FailureReport] = Field(default_factory=list, description="The last 10, the newest last.")
+    recent_errors: list[FailureReport] = Field(
+        default_factory=list, description="The last 10 errors, the newest one last."
+    )
     generation_changes: dict[str, int] = Field(
         default_factory=dict, description="Generations that began since the daemon started, by relation."
     )
-    generations: list[GenerationReport] = Field(default_factory=list, description="The last 20, the newest last.")
+    generations: list[GenerationReport] = Field(
+        default_factory=list, description="The last 20 generations, the newest one last."
+    )
     lag_history: list[LagSample] | None = Field(
         default=None,
-        description="With ?history=1: the last hour, the oldest first: one sample in 10 s, in 30 s of an idle log.",
+        description="With ?history=1: the last hour, oldest sample first. One sample every 10 s; every 30 s if the log "
+        "is idle.",
     )
 
 
@@ -146,70 +156,72 @@ class LogReport(_Part):
 
 
 class NotReplicatedReport(_Part):
-    """A log that the configuration means, or a folder of logs, that is not replicated as things are. It is tried again;
-    after max-lag the daemon is not healthy."""
+    """A configured log, or folder of logs, that cannot be replicated now. The daemon tries again. After max-lag it is
+    not healthy."""
 
     log: str = Field(description="Its folder.")
-    replica: str | None = Field(default=None, description="The replica's URL, where it is one that cannot be opened.")
+    replica: str | None = Field(default=None, description="The replica's URL, if the replica cannot be opened.")
     reason: str = Field(description="Why, and what to do.")
-    seconds: float = Field(description="For how long.")
+    seconds: float = Field(description="For how long it has not been replicated.")
 
 
 class HeartbeatReport(_Part):
     """The calls of the heartbeat URL."""
 
-    succeeded: int = Field(description="How many were answered with success.")
-    failed: int = Field(description="How many were not.")
-    withheld: int = Field(description="How many were left out as the daemon was not healthy.")
-    last_success: str | None = Field(description="When the last one succeeded.")
+    succeeded: int = Field(description="Number of calls that were answered with success.")
+    failed: int = Field(description="Number of calls that failed.")
+    withheld: int = Field(description="Number of calls that were left out because the daemon was not healthy.")
+    last_success: str | None = Field(description="When the last call succeeded.")
 
 
 class StatusReport(_Part):
-    """The whole."""
+    """The status of the daemon, or of replicas without a daemon."""
 
-    version: Literal[1] = Field(default=VERSION, description="Of this document.")
+    version: Literal[1] = Field(default=VERSION, description="The version of this document.")
     source: str = Field(
-        description="daemon: asked of it; state: read from a state folder, no daemon answered; replica: read from the "
-        "replica."
+        description="Where the status comes from. daemon: the daemon answered; state: a state folder, as no daemon "
+        "answered; replica: the replica itself."
     )
     litelog: str = Field(description="The version of litelog.")
-    time: str = Field(description="When this was so.")
+    time: str = Field(description="When the status was collected.")
     started: str | None = Field(default=None, description="When the daemon started.")
-    healthy: bool | None = Field(default=None, description="As /healthz says; null without a daemon.")
-    ready: bool | None = Field(default=None, description="As /readyz says.")
-    reasons: list[Reason] = Field(default_factory=list, description="Why it is not healthy or not ready.")
+    healthy: bool | None = Field(default=None, description="The answer of /healthz; null without a daemon.")
+    ready: bool | None = Field(default=None, description="The answer of /readyz; null without a daemon.")
+    reasons: list[Reason] = Field(default_factory=list, description="Why the daemon is not healthy or not ready.")
     max_lag_seconds: float | None = Field(default=None, description="The configuration's max-lag.")
     last_turn_seconds: float | None = Field(default=None, description="How long ago the main loop took its last turn.")
     measured_seconds: float | None = Field(
-        default=None, description="How long ago the logs' folders were looked at last, for the lag."
+        default=None, description="How long ago the logs' folders were last read to measure the lag."
     )
-    heartbeat: HeartbeatReport | None = Field(default=None, description="null where no heartbeat URL is configured.")
+    heartbeat: HeartbeatReport | None = Field(
+        default=None, description="The heartbeat; null if no heartbeat URL is configured."
+    )
     logs: list[LogReport] = Field(description="The logs, in the configuration's order.")
     not_replicated: list[NotReplicatedReport] = Field(
-        default_factory=list, description="What the configuration means, and cannot be replicated as things are."
+        default_factory=list, description="Configured logs and folders of logs that cannot be replicated now."
     )
 
 
 class UnreachedReport(_Part):
     """A replica that a sync did not reach in time."""
 
-    log: str = Field(description="The log's folder; empty where all are meant.")
-    replica: str = Field(description="Its URL; empty where all of the log's are meant.")
+    log: str = Field(description="The log's folder; empty for all logs.")
+    replica: str = Field(description="Its URL; empty for all replicas of the log.")
     phase: str = Field(
-        description="As the replica's in the status; opening, where logs were still being opened, or opened again; "
-        "not replicated, where it cannot be opened."
+        description="The replica's phase in the status. opening: logs were still being opened, or opened again. not "
+        "replicated: the replica cannot be opened."
     )
-    error: str | None = Field(default=None, description="Why its last sync failed, if it did; why it is not open.")
+    error: str | None = Field(default=None, description="Why its last sync failed, or why it is not open.")
 
 
 class SyncReport(_Part):
-    """The answer of POST /sync: with status 200 where all was reached, 504 where not."""
+    """The answer of POST /sync: with status 200 if all replicas were reached, else 504."""
 
-    version: Literal[1] = Field(default=VERSION, description="Of this document.")
-    reached: bool = Field(description="Whether all that the logs held at the call is durable in the replicas.")
-    replicas: int = Field(description="How many replicas were waited for.")
-    waited_seconds: float = Field(description="How long that took.")
-    unreached: list[UnreachedReport] = Field(description="Those that were not reached in time.")
+    version: Literal[1] = Field(default=VERSION, description="The version of this document.")
+    reached: bool = Field(description="Whether everything that the logs held at the call is durable in the replicas.")
+    replicas: int = Field(description="Number of replicas that the call waited for.")
+    waited_seconds: float = Field(description="How long the call waited.")
+    unreached: list[UnreachedReport] = Field(description="The replicas that were not reached in time.")
 
 
 PARTS: tuple[type[_Part], ...] = (
@@ -227,9 +239,9 @@ PARTS: tuple[type[_Part], ...] = (
     SyncReport,
     UnreachedReport,
 )
-"""All parts, the whole first."""
+"""All parts of the documents."""
 
 
 def escape(text: str) -> str:
-    """``text`` as UTF-8 can hold it: what a name has that is not Unicode is escaped."""
+    """Escape what UTF-8 cannot hold: a name may have bytes that are not Unicode."""
     return text if text.isascii() else text.encode(errors="backslashreplace").decode()

@@ -107,8 +107,8 @@ class WalEncoder:
         self._failure = error
 
     def is_bulk(self, length: int, *, final: bool) -> bool:
-        """Whether so much probably follows a run that it saves time to encode that meanwhile: the run is long, or the
-        last of its log segment (whose length is chance)."""
+        """Whether enough data probably follows a run that reading ahead saves time: the run is long, or it is the last
+        one of its log segment (whose length says nothing)."""
         return final or length >= self._limit // 2
 
     def rewind(self, place: SourcePosition) -> None:

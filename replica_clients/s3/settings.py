@@ -104,9 +104,7 @@ def read_settings(url: str, options: Mapping[str, object]) -> S3Settings:
     if "@" in parts.netloc or ":" in parts.netloc:  # a password may hold a slash that nobody escaped
         raise ConfigError(f"an S3 URL takes no credentials: {_ADVICE}")
     if not _BUCKET.fullmatch(parts.netloc):
-        named = (
-            f"{parts.netloc!r} is no bucket's name (3 letters or more)" if parts.netloc else "there is no bucket in it"
-        )
+        named = f"{parts.netloc!r} is not a bucket's name (3 letters or more)" if parts.netloc else "it names no bucket"
         raise ConfigError(f"not an S3 URL, as {named}: write s3://bucket/prefix")
     if parts.fragment:
         raise ConfigError("not an S3 URL: write s3://bucket/prefix (%3F for ? and %23 for # in names)")

@@ -33,10 +33,10 @@ Examples:
   litelog snapshot /var/lib/events file:///backup/events
   litelog snapshot --config etc/litelog.yml
 \b
-Where a daemon replicates the log, it is asked to: all log segments that are
-finished are sealed, and the snapshot names them. Where none does, that is done
-here, as by `litelog replicate --once`: what is not shipped yet is shipped first.
-Where no log segment was finished since the last snapshot, that one stays the newest.
+If a daemon replicates the log, it writes the snapshot: it seals all finished log
+segments, and the snapshot names them. Without a daemon this command does it, after
+it has shipped the rest of the log, as `litelog replicate --once` does. If no log
+segment was finished since the last snapshot, that one stays the newest.
 Exit codes: 0 done, 1 failure or no answer in time, 2 usage or configuration, 5 fenced.
 """
 )

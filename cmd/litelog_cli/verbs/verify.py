@@ -47,7 +47,7 @@ class _Share(click.ParamType[float]):
         except ValueError:
             share = -1.0
         if not 0 <= share <= 1:
-            self.fail(f"{value!r} is no share: write 5%, or 0.05", param, ctx)
+            self.fail(f"{value!r} is not a share: write 5%, or 0.05", param, ctx)
         return share
 
 
@@ -62,8 +62,8 @@ Examples:
   litelog verify file:///backup/events --json
 \b
 Exit codes: 0 all is well, 1 something could not be read or judged, 2 usage,
-3 there is nothing, 6 anomalies. What only lies about (a foreign name, an object
-that nobody needs) is reported and is no anomaly but with --strict.
+3 there is nothing, 6 anomalies. A leftover (a foreign name, an object that no
+reader needs) is reported, and counts as an anomaly only with --strict.
 """
 )
 @click.argument("replica_url", type=PLACE)
