@@ -21,7 +21,7 @@ TINY = make_log([[1, 1], [1]])
 
 
 def sealed_and_growing() -> ReplicaBuilder:
-    """A claim, a sealed segment, two snapshots and a WAL segment; what was sealed is pruned, but for the last piece."""
+    """A claim, a sealed segment, two snapshots and a WAL segment. The other WAL segments are pruned."""
     builder = ReplicaBuilder()
     built = builder.add()
     built.ship_segment(TINY[0], cuts=[0])

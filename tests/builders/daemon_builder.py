@@ -53,14 +53,14 @@ INLINE = Executors(Inline(), Inline())
 
 
 def find_rooted(store: object) -> Rooted | None:
-    """What is inside a test's wrappers, if that has a root that may go away."""
+    """The store inside a test's wrappers, if it has a root that may go away."""
     while not isinstance(store, Rooted) and hasattr(store, "inner"):
         store = store.inner
     return store if isinstance(store, Rooted) else None
 
 
 class Daemon:
-    """A listener, too: ``acknowledged`` and ``claims`` are what it was told."""
+    """One log and one replica, without threads. It is its own listener: ``acknowledged`` and ``claims`` hold events."""
 
     def __init__(
         self,

@@ -217,7 +217,7 @@ class FaultProxy:
     # --- outages
 
     def go_down(self) -> None:
-        """Reset every connection, those at hand and all to come."""
+        """Reset every connection, present and future."""
         with self._lock:
             self._down = True
         self._server.reset_all()
@@ -264,7 +264,7 @@ class FaultProxy:
         return sum(count for (_, kind, _), count in self.injected.items() if kind is fault)
 
     def reset_counts(self) -> None:
-        """Begin to count anew."""
+        """Set the counts to zero."""
         with self._lock:
             self._requests.clear()
             self._operations.clear()
@@ -432,7 +432,7 @@ class _Connection(BaseHTTPRequestHandler):
             self.close_connection = True
 
     def _send(self, answer: _Answer, upto: int | None = None) -> None:
-        """Give the answer, or only so many bytes of its body."""
+        """Give the answer, or only the first bytes of its body."""
         self.send_response_only(answer.status, answer.reason)
         named = {name.lower() for name, _ in answer.headers}
         for name, value in answer.headers:
@@ -444,7 +444,7 @@ class _Connection(BaseHTTPRequestHandler):
             self.wfile.write(answer.body if upto is None else answer.body[:upto])
 
     def _hang(self) -> None:
-        """Wait until the client goes away, or for as long as nobody should wait."""
+        """Wait until the client goes away, or longer than any client should wait."""
         poll = select.poll()
         poll.register(self.connection, select.POLLIN | select.POLLRDHUP)
         poll.poll(HANG_SECONDS * 1000)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class GrowingReplica:
-    """A replica whose log segments have a record, or as many as are told, and are sealed."""
+    """A replica of sealed log segments with a given number of records each."""
 
     def __init__(self, folder: Path, log_format: LogFormat = FORMAT) -> None:
         builder = ReplicaBuilder(log_format)
@@ -27,7 +27,7 @@ class GrowingReplica:
         self._next = self._count = 0
 
     def grow(self, *counts: int, first: int = 0) -> GrowingReplica:
-        """Log segments of so many records; those before ``first`` go, as retention has it."""
+        """Add log segments with these numbers of records. Delete those before ``first``, as retention does."""
         for segment in make_log([[count] for count in counts], self._next):
             self.generation.ship_segment(segment)
             self._next, self._count = segment.next, self._count + 1

@@ -60,14 +60,14 @@ class Generation:
         return data[header["offset"] :]
 
     def files(self) -> dict[str, bytes]:
-        """The log segments, by name, as far as they were shipped."""
+        """The shipped bytes of each log segment, by name."""
         found: dict[str, bytes] = {}
         for name, data in self.pieces():
             found[name] = found.get(name, b"") + data
         return found
 
     def text(self) -> bytes:
-        """All bytes, one log segment behind the other."""
+        """All bytes of the log segments, in order."""
         return b"".join(data for _, data in self.pieces())
 
     def holds(self, index: int, end: int) -> bool:
@@ -94,7 +94,7 @@ def split_wal(body: bytes) -> tuple[dict[str, Any], bytes]:
 
 
 def _decompress(rest: bytes) -> bytes:
-    """What LZ4 frames hold, one behind the other."""
+    """The content of LZ4 frames, joined."""
     pieces = []
     while rest:
         decompressor = lz4.frame.LZ4FrameDecompressor()

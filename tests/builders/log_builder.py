@@ -54,7 +54,7 @@ class LogBuilder:
         return b""
 
     def roll(self, commits: int = 1, size: int = 10) -> str:
-        """Begin a new log segment, with so many commits."""
+        """Begin a new log segment with this number of commits."""
         litelog = isinstance(self.format, LitelogFormat)
         self.name = segment_name(self.next) if litelog else f"app.{len(self.texts):06d}"
         self.write(self.header())
@@ -132,7 +132,7 @@ def make_log(folder: object, name: str = "litelog") -> LogBuilder:
 
 
 class Interrupted:
-    """A LogFormat that lets somebody else act after each scan: between a follower's looks, the writer goes on."""
+    """A LogFormat that calls a function after each scan, so that the log changes between two looks of a follower."""
 
     def __init__(self, inner: LogFormat) -> None:
         self.inner = inner

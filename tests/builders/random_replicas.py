@@ -55,7 +55,7 @@ def zero_of(built: GenerationBuilder) -> int:
 def _seal_first(
     data: Any, built: GenerationBuilder, before: GenerationBuilder | None, index: int, segment: LogSegment, shift: int
 ) -> SnapshotEntry:
-    """The entry of a log segment that was finished before: sealed anew, or by the predecessor."""
+    """The entry of a log segment that was finished before: sealed again, or by the predecessor."""
     older = before.entries.get(index - shift) if before is not None else None
     if older is not None and data.draw(st.booleans(), "refer"):
         return replace(older, index=index)

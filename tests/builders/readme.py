@@ -12,6 +12,6 @@ README = (ROOT / "README.md").read_text()
 
 
 def blocks(language: str, after: str) -> list[str]:
-    """The code blocks of a language behind a heading, up to the next one."""
+    """The code blocks of a language in the section of a heading."""
     section = README.split(f"\n## {after}\n", 1)[1].split("\n## ", 1)[0]
     return re.findall(rf"^```{language}\n(.*?)^```$", section, re.M | re.S)

@@ -45,13 +45,13 @@ class LogSegment:
     data: bytes
     ends: tuple[int, ...]
     next: int
-    """The sequence behind it."""
+    """The sequence that follows it."""
 
 
 def make_segment(
     first: int, counts: Sequence[int], stamps: Sequence[int] | None = None, epoch: int = 1, tag: bytes = b"r"
 ) -> LogSegment:
-    """A log segment with commits of so many records each, one second apart from ``first`` seconds on."""
+    """A log segment whose commits have ``counts`` records each. Record n is stamped n seconds."""
     from uuid import UUID
 
     data = SegmentHeader(UUID(LOG), first, 0).encode()
@@ -65,7 +65,7 @@ def make_segment(
 
 
 def make_log(shape: Sequence[Sequence[int]], first: int = 0) -> list[LogSegment]:
-    """Log segments with commits of so many records, one after the other."""
+    """Consecutive log segments. ``shape``: the number of records of each commit, by log segment."""
     log: list[LogSegment] = []
     for counts in shape:
         log.append(make_segment(first, counts))
@@ -74,7 +74,7 @@ def make_log(shape: Sequence[Sequence[int]], first: int = 0) -> list[LogSegment]
 
 
 def prefix(log: Iterable[LogSegment], commits: int) -> dict[str, bytes]:
-    """The files of a log that holds the first so many commits only."""
+    """The files of a log that ends after its first ``commits`` commits."""
     files = {}
     for segment in log:
         held = segment.ends[:commits]
@@ -129,7 +129,7 @@ class GenerationBuilder:
         return self
 
     def header(self, data: bytes, name: str, /, *, described: bytes | None = None, **changes: object) -> WalHeader:
-        """The header of the next WAL segment, as it should be but for ``changes``.
+        """The right header of the next WAL segment, except for ``changes``.
 
         ``described``: the commits that it speaks of, where ``data`` has damaged ones.
         """
@@ -188,7 +188,7 @@ class GenerationBuilder:
         shipped.chain = digest if header.final else None
 
     def seal(self, index: int, *, frame_commits: int = 1) -> SnapshotEntry:
-        """Seal what was shipped of a log segment, with so many commits a frame."""
+        """Seal a log segment from what was shipped of it, with ``frame_commits`` commits in each frame."""
         held = self.shipped[index]
         return self._put_sealed(
             index, held.name, held.data, frame_commits, marks=held.marks, previous=held.previous, expect=held.expect
@@ -252,7 +252,7 @@ class GenerationBuilder:
         return body
 
     def prune(self, upto: int) -> list[Position]:
-        """Delete the WAL segments below index ``upto``, but for the generation's last one; those that went."""
+        """Delete the WAL segments below index ``upto``, except the generation's last one. Return the deleted ones."""
         gone = [position for position in self.positions[:-1] if position.index < upto]
         self.client.delete_wal_segments(gone)
         return gone
@@ -260,7 +260,7 @@ class GenerationBuilder:
     def ship_segment(
         self, segment: LogSegment, cuts: Iterable[int] = (), *, final: str | None = "last", upto: int | None = None
     ) -> None:
-        """Ship a log segment, cut behind the commits of those numbers.
+        """Ship a log segment, cut after the commits with these numbers.
 
         ``final`` on the ``last`` WAL segment, on an ``empty`` one behind it, or (None) not at all. ``upto``: only so
         many commits.

@@ -95,7 +95,7 @@ class Lowest(Random):
 
 
 class Running:
-    """A replicator in a thread of its own."""
+    """A replicator that runs in a thread."""
 
     def __init__(self, replicator: Replicator, *, once: bool = False) -> None:
         self.replicator = replicator

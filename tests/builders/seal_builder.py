@@ -22,7 +22,7 @@ SHIPPED = 1_700_000_000_000_000
 
 
 def finished(log: LogBuilder, **changes: Any) -> FinishedSegment:
-    """The newest log segment of ``log``, as its ``final`` would tell of it."""
+    """The newest log segment of ``log``, as its ``final`` would describe it."""
     data = log.texts[log.name]
     known: dict[str, Any] = {
         "log": "0" * 32,

@@ -30,7 +30,7 @@ def make_sealed(
     expect: int | None = None,
     frame_commits: int = 1,
 ) -> tuple[SealedFooter, bytes]:
-    """The footer and the bytes of the sealed segment that holds ``data``, so many commits a frame.
+    """The footer and the bytes of the sealed segment that holds ``data``, with ``frame_commits`` commits in each frame.
 
     ``marks``: (offset, time shipped) of each WAL segment; ``expect``: the first commit's sequence.
     """

@@ -111,7 +111,7 @@ class Watched:
     def ask(
         self, path: str, method: str = "GET", headers: Mapping[str, str] | None = None, body: bytes = b""
     ) -> Answer:
-        """One request, on a connection of its own."""
+        """One request on a new connection."""
         address = self.service.address
         assert address is not None
         connection = http.client.HTTPConnection("127.0.0.1", address.port, timeout=WAIT_SECONDS)

@@ -28,7 +28,7 @@ CREDENTIALS = {"access-key-id": ACCESS_KEY_ID, "secret-access-key": SECRET_ACCES
 
 @dataclass(slots=True)
 class S3Server:
-    """A server on this machine, with an administrator's client of its own."""
+    """A server on this machine, with an administrator's client."""
 
     endpoint: str
     bundle: str | None = None
@@ -148,7 +148,7 @@ def permissions_checked() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a scripted server was asked. Header names in lower case."""
+    """A request that a scripted server received. Header names are in lower case."""
 
     method: str
     path: str

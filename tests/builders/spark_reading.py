@@ -36,7 +36,7 @@ def planned(url: str, **options: object) -> Plan:
 
 
 def rows(url: str, plan_made: Plan | None = None, **options: object) -> list[dict[str, Any]]:
-    """The rows of all partitions, one behind the other, as dictionaries."""
+    """The rows of all partitions, in order, as dictionaries."""
     parsed = parse_options(_spelled(url, options))
     columns = log_columns(parsed, has_timestamps=False, has_generations=False)
     made = plan(parsed) if plan_made is None else plan_made

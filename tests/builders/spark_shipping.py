@@ -1,4 +1,4 @@
-"""Reads with Spark what a daemon ships in a process of its own."""
+"""Reads with Spark what a daemon in another process ships."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class CountingStore:
-    """Counts requests by their kind, and fails those that it is told to, the next ones first."""
+    """Counts requests by kind, and fails as many as ``failures`` has errors."""
 
     def __init__(self, inner: ObjectStore) -> None:
         self.inner = inner
@@ -111,7 +111,7 @@ class Query:
         return None if end == last else end
 
     def read(self, number: int) -> list[dict[str, Any]]:
-        """The rows of a batch, planned (anew)."""
+        """The rows of a batch, which is planned for each call."""
         first = json.loads(self.offsets[number - 1]) if number else self.follower.initial()
         partitions = self.follower.plan(first, json.loads(self.offsets[number]))
         return [

@@ -48,7 +48,7 @@ def require_records(found: list[Record], wanted: list[tuple[int, bytes | None, b
 
 
 def require_well(url: str, besides: tuple[AnomalyKind, ...] = (), **options: object) -> None:
-    """No anomalies, but for those of the kinds ``besides``."""
+    """Verify a replica: there are no anomalies, except of the kinds ``besides``."""
     store = open_store(url, options)
     report = verify(store, formats=open_format)
     store.close()

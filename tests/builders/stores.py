@@ -229,7 +229,7 @@ class UnsortedStore(CountingStore):
 
 
 class ShortListingStore(CountingStore):
-    """Lists so many objects, and then fails, or (``silent``) ends."""
+    """Lists a number of objects, and then fails or (``silent``) ends."""
 
     def __init__(self, inner: ObjectStore, limit: int, *, silent: bool = False) -> None:
         super().__init__(inner)

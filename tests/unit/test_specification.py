@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 
 PAGES_WITHOUT_A_PACKAGE = ("README.md", "replica_clients", "cmd", "etc", "tests", "tests/simulation")
-"""Where else a README.md has to be, besides the packages of the library."""
+"""Further places that must have a README.md, in addition to the packages of the library."""
 
 _FENCE = re.compile(r"^ *(```|~~~).*?^ *\1", re.MULTILINE | re.DOTALL)
 _HEADING = re.compile(r"^#{1,6} +(.*)$", re.MULTILINE)

@@ -1,4 +1,4 @@
-"""The fault proxy does to requests what it was told, counts it, and does nothing else to them."""
+"""The fault proxy injects the faults of its script, counts them, and passes everything else on unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an object would hold in memory is counted before it is parsed, and its fields have one type and one range."""
+"""JSON is measured before it is parsed, and each field has one type and one range."""
 
 from __future__ import annotations
 

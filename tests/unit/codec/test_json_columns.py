@@ -1,4 +1,4 @@
-"""Columns come back as they were written, long or short, and what is no column is refused."""
+"""Columns come back as they were written, long or short, and anything else is refused."""
 
 from __future__ import annotations
 

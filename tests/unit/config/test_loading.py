@@ -1,4 +1,4 @@
-"""The configuration: what is read, and how everything that is wrong with it is told."""
+"""The configuration: what is read, and how each mistake in it is reported."""
 
 from __future__ import annotations
 

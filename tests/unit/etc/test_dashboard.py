@@ -33,7 +33,7 @@ HISTOGRAM_PARTS = ("_bucket", "_sum", "_count")
 
 
 def known_labels(name: str) -> set[str] | None:
-    """The labels of a metric as it is scraped; None where there is no such metric."""
+    """The labels of a metric as it is scraped; None if there is no such metric."""
     if name in OTHERS:
         return OTHERS[name]
     for spec in SPECS:

@@ -1,4 +1,4 @@
-"""``etc/litelog.service`` says what the command can do, and keeps the daemon from what it need not do."""
+"""``etc/litelog.service`` names only what the command can do, and denies the daemon everything it does not need."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def drain(follower: Follower, limit: int = LIMIT) -> list[CommitRun]:
 
 
 def collect(runs: list[CommitRun], into: dict[str, bytes] | None = None) -> dict[str, bytes]:
-    """What runs hold, by file, once they are seen to be contiguous and to carry the right checksums."""
+    """The bytes of runs, by file, after a check that the runs are contiguous and have the right checksums."""
     found = {} if into is None else into
     for run in runs:
         held = found.get(run.start.file, b"")
@@ -666,7 +666,7 @@ def test_a_missing_folder_is_waited_for(log: LogBuilder, clock: ManualClock) -> 
 @ALL_FORMATS
 @pytest.mark.parametrize("rolled", [False, True])
 def test_an_empty_folder_is_waited_for(log: LogBuilder, clock: ManualClock, rolled: bool) -> None:
-    """What a disk that is not mounted looks like."""
+    """An unmounted disk looks like this."""
     log.roll(2)
     follower = follow(log, clock)
     found = collect(drain(follower))
@@ -802,7 +802,7 @@ def test_descriptors_are_bounded_and_closed(log: LogBuilder, clock: ManualClock)
 
 
 class WatchedSegment(OpenSegment):
-    """Tells what is done to it, and is a log segment like all others."""
+    """A log segment that records what is done to it."""
 
     def __init__(self, name: str, descriptor: int, done: list[str]) -> None:
         super().__init__(name, descriptor)
@@ -922,7 +922,7 @@ def test_a_replaced_log_segment_is_compared_even_after_a_failed_sync_of_its_fold
 
 
 def test_a_failed_sync_is_told_for_good(log: LogBuilder, clock: ManualClock) -> None:
-    """The kernel tells of lost bytes once; whoever asks again hears that all is well."""
+    """The kernel reports lost bytes only once. A second sync succeeds."""
     log.roll(1)
     with SegmentFolder(log.folder, log.format, clock).open(log.name) as segment:
         good, closed = segment._descriptor, os.open(log.folder, os.O_RDONLY)

@@ -503,7 +503,7 @@ def test_closing_wakes_a_blocked_reader(tmp_path: Path, watcher: Watcher) -> Non
 
 
 class LateNames(SegmentFolder):
-    """A listing that is late: just before it is made, the log grows, and goes on in a new log segment."""
+    """Just before a listing, the log grows and continues in a new log segment."""
 
     writer: LogWriter | None = None
 
@@ -532,7 +532,7 @@ def test_records_appended_between_the_end_of_file_and_the_listing_are_not_skippe
 
 
 class LateFiles(SegmentFolder):
-    """The same for lines, which do not tell what came before them."""
+    """The same for lines, which do not show what came before them."""
 
     late: Path | None = None
 
@@ -560,7 +560,7 @@ def test_lines_that_come_before_the_next_file_are_not_skipped(tmp_path: Path) ->
 
 
 class SilentWatcher(Watcher):
-    """A watcher that wakes nobody; the log grows just before it is armed."""
+    """A watcher that wakes no reader. The log grows just before it is armed."""
 
     def __init__(self, writer: LogWriter) -> None:
         super().__init__()
@@ -633,7 +633,7 @@ def test_a_follower_of_a_text_that_was_cut_and_written_anew_is_told(tmp_path: Pa
 
 
 def put_copy_in_place(log: Path) -> None:
-    """Whoever has the log's files open has others from now on than those that the folder holds."""
+    """Replace the files in the folder: a reader that has them open has other files from now on."""
     copy = log.with_name("copy")
     shutil.copytree(log, copy)
     log.rename(log.with_name("gone"))
@@ -672,7 +672,7 @@ def test_a_follower_goes_on_in_a_copy_that_has_begun_another_log_segment(tmp_pat
 def test_nothing_of_a_copied_text_is_passed_over_where_another_file_follows(
     tmp_path: Path, log_format: LogFormat
 ) -> None:
-    """No number tells that the next file does not follow what was read."""
+    """No number shows that the next file does not continue what was read."""
     log = tmp_path / "log"
     log.mkdir()
     (log / "app-1.log").write_text("one\n")

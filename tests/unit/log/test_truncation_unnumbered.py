@@ -1,4 +1,4 @@
-"""Truncation of logs whose records carry no numbers: lines, and bytes. Nobody counts otherwise afterwards."""
+"""Truncation of logs whose records carry no numbers: lines and bytes. All readers number the rest as before."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ def test_a_restore_holds_what_was_truncated_too(place, tmp_path):
 
 @pytest.mark.parametrize("backlog_sealer", [False, True])
 def test_a_generation_that_begins_after_a_truncation_counts_on(place, backlog_sealer):
-    """Of a replica that is new, and of one whose state was lost."""
+    """For a new replica, and for a replica whose state was lost."""
     first = place.start(backlog_sealer=backlog_sealer)
     place.grow(5)
     kept = place.local()
@@ -306,7 +306,7 @@ def test_a_truncation_that_dies_anywhere_leaves_every_number_as_it_was(place):
 
 
 def test_a_replica_that_counts_from_elsewhere_keeps_the_log(place):
-    """Somebody else removed log segments before that replica was there: nobody can say who counts right."""
+    """Log segments were removed before the replica existed, so no count can be shown to be right."""
     place.start(policy=None)
     place.grow(3)
     place.log.delete("app.000000")

@@ -62,7 +62,7 @@ class ManualClock:
 
 
 class FailingDisk(LocalDisk):
-    """The machine's own disk until it is told to fail; counts syncs."""
+    """The real disk, until a test makes it fail. Counts syncs."""
 
     def __init__(self) -> None:
         self.syncs = 0

@@ -53,7 +53,7 @@ def small(folder: object, name: str = "litelog") -> LogBuilder:
 
 
 def large_footer(count: int, marks: int, frame_bytes: int = 1 << 20) -> SealedFooter:
-    """Of a log segment of so many frames of a MiB each, with records and times as they are in logs."""
+    """The footer of a log segment with frames of a MiB, whose records and times are as in real logs."""
     frames = []
     start = first = 0
     for number in range(count):

@@ -67,7 +67,7 @@ def entries(count: int, index: int = 7, seed: int = 1) -> list[SnapshotEntry]:
 
 
 def of(count: int) -> Snapshot:
-    """A snapshot with so many entries."""
+    """A snapshot with this number of entries."""
     return extend(EMPTY, entries(count), created=START + 5, chain="ab" * 32)
 
 
@@ -309,7 +309,7 @@ def test_what_cannot_be_read_is_not_written() -> None:
 
 
 def test_a_million_log_segments_are_within_the_limits() -> None:
-    """However their columns are written: here each entry is a value of its own in every column."""
+    """No matter how the columns are written: here each entry differs from the others in every column."""
     count = 1000
     sparse = [
         replace(entry, size=entry.size << (33 * (number % 2)), lowest=None, highest=None, exact=False, generation=G)

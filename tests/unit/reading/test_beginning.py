@@ -62,7 +62,7 @@ class Lineage:
         return self
 
     def put_late(self, kind: str) -> Lineage:
-        """The owner that was paused goes on with its first snapshot."""
+        """The paused owner continues with its first snapshot."""
         assert self.unbegun is not None
         if kind == "late and sealed":
             self.unbegun.start([self.unbegun.seal_unshipped(0, LOG[0])])
@@ -93,7 +93,7 @@ def build(builder: ReplicaBuilder) -> Lineage:
 
 
 def files(*counts: int) -> dict[str, bytes]:
-    """The log's files, with so many commits of each."""
+    """The log's files, cut after a number of commits each."""
     return {segment.name: segment.data[: segment.ends[count - 1]] for segment, count in zip(LOG, counts, strict=False)}
 
 

@@ -1,4 +1,4 @@
-"""Bytes that changed on their way are fetched again; what is wrong in the store is reported by name."""
+"""Bytes that changed in transit are fetched again. An object that is damaged in the store is reported by name."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_a_reader_survives_a_flip_in_each_object(bit: int) -> None:
 
 @pytest.mark.parametrize("bit", BITS)
 def test_sealed_segments_are_read_again_after_a_flip_in_each(tmp_path: Path, bit: int) -> None:
-    """Small ones are read whole with their footer: not only what is read behind that is read again."""
+    """A small sealed segment is read as a whole with its footer, so its frames are fetched again, too."""
     client = ObjectReplicaClient(FlippingStore(build_sealed().store, 1, bit))
     plan = find_plan(client, Target(), FORMAT)
     client.store.reads.clear()  # type: ignore[attr-defined]
@@ -163,7 +163,7 @@ def test_what_is_wrong_in_the_store_is_reported_by_name(tmp_path: Path, bit: int
 
 @pytest.mark.parametrize("index", [None, 3])
 def test_a_header_without_its_crc_is_damaged(index: int | None) -> None:
-    """Whoever drops the checksum may change what it covers."""
+    """If the checksum could be dropped, the bytes that it covers could be changed."""
     built = build()
     position = built.generations[0].positions[0]
     segment = decode_checked(wal_key(position), built.client.read_wal_segment(position))

@@ -1,4 +1,4 @@
-"""Reading a replica as a journal: where it starts, what it gives, how it goes on."""
+"""ReplicaReader: where it starts, what it gives, and how it follows."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_an_empty_replica_says_so():
 
 
 class Following:
-    """A follower on its own thread, and what it gave so far."""
+    """A follower in a thread, and the sequences that it has given."""
 
     def __init__(self, client, **options) -> None:
         self.reader = reader_of(client, follow=True, **options)
@@ -270,7 +270,7 @@ def test_what_retention_took_of_a_generation_that_ended_is_read_in_the_next_one(
 )
 @settings(max_examples=examples(60))
 def test_through_any_generations_every_record_comes_once(shape, data):
-    """Each owner ships from the log's start and comes as far as it comes; the last one ships all."""
+    """Each owner ships from the log's start up to a random point. The last one ships everything."""
     builder = ReplicaBuilder()
     log = make_log(shape)
     owners = data.draw(st.integers(1, 4))

@@ -182,7 +182,7 @@ def run_together(*targets: Callable[[], None]) -> None:
 
 
 class SharedReplica:
-    """A folder of two threads: a listing is taken name by name while names come into it."""
+    """A folder that two threads share: one lists it name by name while the other adds names."""
 
     def __init__(self) -> None:
         self.stored: dict[WalSegmentInfo, None] = {}

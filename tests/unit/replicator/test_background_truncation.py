@@ -34,7 +34,7 @@ SECOND = 1_000_000
 
 
 class Idle:
-    """A log of six log segments, shipped ten minutes apart, that nobody writes to any more; and who truncates it."""
+    """An idle log of six log segments, shipped ten minutes apart, and its truncator."""
 
     def __init__(self, folder: Path, policy: TruncationPolicy) -> None:
         self.clock = ManualClock()

@@ -124,7 +124,7 @@ def test_a_topic_tree_is_replicated_as_it_grows(bench: Bench, watched: bool) -> 
 
 
 class TellingWatcher(Watcher):
-    """Tells what it was asked to watch."""
+    """Records the folders that it is to watch."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -381,7 +381,7 @@ def test_what_did_not_change_is_not_disturbed(bench: Bench, stores: dict[str, Ob
 
 
 def test_what_is_no_longer_configured_is_synced_a_last_time_and_watched_no_more(bench: Bench) -> None:
-    """Its interval is not over: nothing but a last sync ships what came behind the first WAL segment."""
+    """Its interval is not over, so only a last sync ships what followed the first WAL segment."""
     stays, goes = bench.log("stays"), bench.log("goes")
     url = f"file://{bench.folder}/replicas/goes"
     stay = bench.own("stays", f"file://{bench.folder}/replicas/stays")

@@ -1,4 +1,4 @@
-"""When each replica is synced: real threads and real stores, and one pair's trouble is no other's."""
+"""When each replica is synced, with real threads and stores. A failure of one pair affects no other pair."""
 
 from __future__ import annotations
 

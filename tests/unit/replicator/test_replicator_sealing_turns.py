@@ -28,7 +28,7 @@ PACE_SECONDS = 0.1
 
 
 class Gate(CountingStore):
-    """Lets as many sealed segments pass as it is told to."""
+    """Lets a given number of sealed segments pass, and holds the next one."""
 
     def __init__(self, inner: ObjectStore) -> None:
         super().__init__(inner)
@@ -57,7 +57,7 @@ class Gate(CountingStore):
 
 
 class Slow(CountingStore):
-    """Takes its time for each piece of a sealed segment, but for the first one."""
+    """Is slow with each piece of a sealed segment, except the first one."""
 
     def put(self, key: str, body: Iterable[bytes], *, create_only: bool = True) -> None:  # type: ignore[override]
         parsed = parse_sealed(key)

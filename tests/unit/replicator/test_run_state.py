@@ -1,4 +1,4 @@
-"""Who is due when: as a plain dictionary says, and nothing is kept of who is not."""
+"""DueTimes agrees with a plain dictionary, and keeps nothing of entries that were removed."""
 
 from __future__ import annotations
 

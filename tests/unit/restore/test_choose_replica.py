@@ -65,7 +65,7 @@ def client(objects, name):
 
 
 def ship(built, log, cuts, *, upto=None, digests=True, final="last"):
-    """Ship a log, each log segment cut behind the commits of those numbers; only so many commits of it."""
+    """Ship a log: ``cuts`` has the commits after which each log segment is cut, ``upto`` the number of commits."""
     for number, segment in enumerate(log):
         ends = segment.ends if upto is None else segment.ends[: max(0, upto)]
         if upto is not None:
@@ -87,7 +87,7 @@ def ship(built, log, cuts, *, upto=None, digests=True, final="last"):
 
 
 def replica(cuts=((), (), ()), *, upto=None, digests=True, final="last", first=0, log=LOG, owners=1, **changes):
-    """The objects of a replica of the log; ``owners``: so many generations, each of all of it."""
+    """The objects of a replica of the log. ``owners``: the number of generations, each of which holds all of it."""
     builder = ReplicaBuilder()
     for _ in range(owners):
         claim = replace(builder.claim(first=first), **changes)
@@ -260,7 +260,7 @@ def test_another_logs_bytes_never_help_out(tmp_path):
 
 
 def fork(commits):
-    """The log up to so many commits, then others of the same sizes, and one more."""
+    """The log up to a number of commits, then other commits of the same sizes, and one more."""
     log, left = [], commits
     for counts, segment in zip(SHAPE, LOG, strict=True):
         first = segment.next - sum(counts)
@@ -352,7 +352,7 @@ DAMAGES = {
 @pytest.mark.parametrize("final", ["last", "empty"])
 @pytest.mark.parametrize("further", [False, True])
 def test_each_object_of_the_chosen_one_may_be_lost(tmp_path, damage, digests, final, further):
-    """``further``: the other one lacks the last commit, so that it cannot be restored in the place of the first."""
+    """``further``: the other replica lacks the last commit, so it cannot be restored instead of the first."""
     one = replica(([0, 1], [0], [0]), digests=digests, final=final)
     two = replica(([1], [], [0, 1]), upto=7 if further else None, digests=digests, first=5, owners=2)
     for key in one:
@@ -367,7 +367,7 @@ def test_each_object_of_the_chosen_one_may_be_lost(tmp_path, damage, digests, fi
         elif not isinstance(found, LitelogError):
             assert found[0] == (prefix(LOG, 7) if further else WHOLE), key
             assert [url for url, _ in found[1].skipped] == ["memory://r0"] or (newest and damage == "deleted"), key
-            # What only the first one has is lost, or nobody can say how much of it there was, or that it is the same.
+            # What only the first replica has is lost, or its length is unknown, or nothing shows that it is the same.
             assert not further or newest or key == claim_key(1), key
         else:
             assert isinstance(found, CorruptionError)
@@ -489,7 +489,7 @@ def test_a_replica_is_skipped_if_its_predecessors_snapshot_with_the_logs_beginni
 
 
 def lines_replica(*firsts):
-    """Of a log of three log segments with two lines each: a snapshot behind each, which begins at that index."""
+    """A log of three log segments with two lines each, and a snapshot after each, which begins at that index."""
     builder = ReplicaBuilder(LINES)
     built = builder.add()
     for number, first in enumerate(firsts):
@@ -524,7 +524,7 @@ def test_one_that_goes_down_in_mid_restore_is_replaced(tmp_path, whole, parallel
 
 
 def text_log(lines):
-    """(name, bytes, ends of lines) of log segments with so many lines each."""
+    """(name, bytes, ends of lines) of log segments with the given numbers of lines."""
     log, number = [], 0
     for at, count in enumerate(lines):
         data, ends = b"", []

@@ -103,7 +103,7 @@ def test_each_commit_of_a_log_can_be_restored_to(tmp_path):
 @given(shape=SHAPES, data=st.data())
 @settings(max_examples=examples(30))
 def test_random_histories_of_owners_restore_whole(shape, data):
-    """Owners follow each other; each ships the log from its start, as far as it comes; some never begin."""
+    """Owners follow each other. Each ships the log from its start up to a random point. Some never begin."""
     builder = ReplicaBuilder()
     log = make_log(shape)
     acknowledged: dict[str, bytes] = {}

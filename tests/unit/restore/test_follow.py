@@ -230,7 +230,7 @@ class Running:
         wait_until(condition, pause=0.005)
 
     def prune_ahead(self) -> None:
-        """All that lies ahead but for the newest log segment is sealed, named and gone."""
+        """All log segments ahead, except the newest one, are sealed, named and pruned."""
         for segment in LOG[1:3]:
             self.built.ship_segment(segment, cuts=[0])
         self.built.snapshot(3)

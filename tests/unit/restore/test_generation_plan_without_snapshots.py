@@ -24,7 +24,7 @@ EXPECTED = {segment.name: segment.data for segment in LOG}
 
 
 def pruned() -> ReplicaBuilder:
-    """Three log segments sealed, their WAL segments deleted but for the last one, and a fourth that grows."""
+    """Three sealed log segments, whose WAL segments are deleted except for the last one, and a fourth that grows."""
     return make_unfinished(LOG, snapshots=[2, 3], prune=3)
 
 
@@ -114,7 +114,7 @@ def test_a_generation_that_is_lost_but_for_sealed_segments_is_not_nothing(make):
 
 @pytest.mark.parametrize("by_spark", [False, True])
 def test_a_restore_does_not_replace_a_lost_generation_by_an_earlier_one_unasked(by_spark):
-    """But for what a Spark write has left that came to nothing: nobody is to read that."""
+    """The leftovers of a failed Spark write are an exception: no reader may read them."""
     builder = ReplicaBuilder()
     before = builder.add()
     before.ship_segment(LOG[0], cuts=[0])

@@ -29,7 +29,7 @@ def plan_of(builder: ReplicaBuilder, **bounds: object):
 
 @pytest.fixture
 def simple() -> ReplicaBuilder:
-    """Sequences 0-5 and 6-11 in two log segments, each commit of two records a WAL segment of its own."""
+    """Sequences 0-5 and 6-11 in two log segments. Each commit of two records is one WAL segment."""
     builder = ReplicaBuilder()
     built = builder.add()
     for segment in make_log([[2, 2, 2], [2, 2, 2]]):

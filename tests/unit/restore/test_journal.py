@@ -1,4 +1,4 @@
-"""A restore that was killed among WAL segments goes on behind those that it had verified."""
+"""A restore that was killed among WAL segments continues after those that it had verified."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WHOLE, KILLED_AT = 24, 18
 
 
 class Counted:
-    """A client that counts the WAL segments it gives, and ends the process at the read behind so many."""
+    """A client that counts the WAL segments it gives, and ends the process at the read after a number of them."""
 
     def __init__(self, client, reads_left=1 << 30):
         self.client, self.reads_left, self.read, self.lock = client, reads_left, [], threading.Lock()
@@ -59,7 +59,7 @@ def builder() -> ReplicaBuilder:
 
 @pytest.fixture
 def killed(builder, tmp_path) -> Path:
-    """Where a restore was killed at a read behind those of so many WAL segments."""
+    """A folder in which a restore was killed after it had read ``KILLED_AT`` WAL segments."""
     child = os.fork()
     if child == 0:
         restore_to(Counted(builder.client, KILLED_AT), tmp_path / "out", parallelism=1)
@@ -118,7 +118,7 @@ def test_a_journal_that_says_other_things_is_not_believed(builder, killed):
 
 
 def test_the_chain_holds_over_what_was_kept(builder, killed):
-    """An object behind those that were kept must name the last of them."""
+    """The object after those that were kept must name the last of them."""
     built = builder.generations[0]
     objects = builder.objects()
     other = ReplicaBuilder()

@@ -1,4 +1,4 @@
-"""What a restore brings back from sealed segments, snapshots and the WAL segments behind them."""
+"""Restores from sealed segments, snapshots and the WAL segments after them."""
 
 from __future__ import annotations
 
@@ -587,7 +587,7 @@ def test_marks_keep_the_grain_of_time_in_formats_without_timestamps(tmp_path, co
 
 
 class Counted:
-    """A client that counts the bytes of sealed segments it gives, and ends the process after so many reads."""
+    """A client that counts the bytes of sealed segments it gives, and ends the process after a number of reads."""
 
     def __init__(self, client, reads_left=1 << 30):
         self.client, self.reads_left, self.given, self.lock = client, reads_left, 0, threading.Lock()
@@ -829,7 +829,7 @@ def test_a_delta_replaces_what_differs_and_drops_what_the_replica_does_not_hold(
 
 
 def test_a_delta_keeps_no_index_and_no_tombstone_of_what_it_replaces(kept, copy):
-    """They tell where another history's records and times lie, and readers would pass over this one's by them."""
+    """They show where the records and times of another history lie. Readers would skip records of this one."""
     damaged, gone = LOG[0].name, segment_name(999)
     (copy / damaged).write_bytes(LOG[0].data[:-1] + b"?")
     (copy / gone).write_bytes(b"diverged")

@@ -26,7 +26,7 @@ class Point:
     offset: int
     floor: int
     time: int
-    """The latest time shipped so far."""
+    """The latest time that was shipped."""
 
 
 @dataclass
@@ -85,7 +85,7 @@ class Model:
         made.snapshots.append(ModelSnapshot(made.first, min(entries, default=made.first), self.now, entries))
 
     def ship(self, seconds: int) -> None:
-        """One WAL segment, so much later."""
+        """Ship one WAL segment after that much time."""
         self.now += seconds * SECOND
         made = self.current
         made.shipped = max(made.shipped, self.now)
@@ -131,7 +131,7 @@ class Model:
                 self.deleted.add(wal_key(Position(made.name, *place)))
 
     def succeed(self, *, diverged: bool) -> None:
-        """A new owner's generation: it refers to what is sealed, or begins a history of its own."""
+        """Begin a new owner's generation, which refers to what is sealed or begins another history."""
         old = self.current
         here = len(self.generations) - 1
         old.wal[old.index, old.offset] = max(self.now, old.shipped)  # the terminal

@@ -50,7 +50,7 @@ def mirrored() -> ReplicaBuilder:
 
 
 def succeeded() -> ReplicaBuilder:
-    """A second generation that refers to the first one's sealed segments from index 1 on, and has one of its own."""
+    """A second generation that refers to the first one's sealed segments from index 1 on, and adds another one."""
     builder = ReplicaBuilder()
     old = builder.add()
     for segment in LOG[:4]:

@@ -1,4 +1,4 @@
-"""What tells of a daemon does not hang where the daemon does: it says so."""
+"""If the daemon hangs, its status still answers, and says that it hangs."""
 
 from __future__ import annotations
 

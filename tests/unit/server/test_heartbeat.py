@@ -1,4 +1,4 @@
-"""The heartbeat is sent while all is well, and only then; what becomes of it is told once, and counted."""
+"""The heartbeat is sent only while the daemon is healthy. Its results are logged once, and counted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the daemon tells is documented once, and as it is."""
+"""``etc/STATUS.md`` documents the HTTP API as the code has it."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def fields_of(value: Any, where: str = "") -> Iterator[str]:
 
 
 def test_the_contract_is_kept_and_only_grows(watched: Watched) -> None:
-    """What stood in version 1 when it was made. Whoever takes a name from here needs another version."""
+    """The fields of version 1 when it was made. To remove one of these names takes another version."""
     told = set(fields_of(watched.ask("/status?history=1").json))
     top = "version source litelog time started healthy ready reasons max_lag_seconds last_turn_seconds measured_seconds"
     replica = (

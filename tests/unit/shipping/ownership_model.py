@@ -68,7 +68,7 @@ class Rules:
     """The next slot follows from the last WAL segment; else its owner may go on in this index or in the next one."""
     proof: bool = True
     proof_of_start: bool = True
-    """Without a WAL segment of its own, the proof asks whether the generation's WAL is empty or whole."""
+    """An owner without WAL segments proves whether the generation's WAL is empty or whole."""
     closer_rereads: bool = True
     """An owner that was suspended for longer than the grace reads the tip again before it puts a terminal."""
     in_order_pruning: bool = True
@@ -100,7 +100,7 @@ def find(generation: Generation, place: int) -> tuple[int, int, int, int] | None
 
 
 def next_place(entry: tuple[int, int, int, int]) -> int:
-    """The slot behind a WAL segment."""
+    """The slot after a WAL segment."""
     return (entry[0] // STRIDE + 1) * STRIDE if entry[1] & 1 else entry[0] + 1
 
 
@@ -296,14 +296,14 @@ class Model:
             yield from self._put(generations, owner, (place // STRIDE + 1) * STRIDE, content * 2, 0)
 
     def _seal(self, generations: Any, owner: Owner, index: int) -> Any:
-        """A put that a crash or a lost answer leaves behind is found by whoever seals again."""
+        """An owner that seals again finds the object that an earlier put left, after a crash or a lost answer."""
         content, (epoch, *_) = owner[2:]
         entries, ends, sealed = generations[epoch - 1]
         changed = _with(generations, epoch, (entries, ends, tuple(sorted((*sealed, (index, content))))))
         return f"seal {epoch}/{'first' if index == FIRST else index}", changed, owner, None
 
     def _stand_for_sealed(self, generations: Any, owner: Owner, place: int) -> Any:
-        """What was finished while its owner was away goes up sealed; then the ``final`` is put that stands for it."""
+        """A log segment that was finished during a downtime goes up sealed. Then its ``final`` is put."""
         content, (epoch, *_) = owner[2:]
         index = place // STRIDE
         there = dict(generations[epoch - 1][2]).get(index)

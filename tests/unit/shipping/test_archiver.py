@@ -35,7 +35,7 @@ ALL_FORMATS = pytest.mark.parametrize("log", ["litelog", *at_night("lines"), "ra
 
 
 def grow(daemon: Daemon, clock: ManualClock, segments: int, commits: int = 3) -> None:
-    """Roll the log so many times; each commit is shipped by itself, a second after the one before."""
+    """Roll the log a number of times. Each commit is shipped by itself, a second after the one before."""
     for _ in range(segments):
         daemon.log.roll(1)
         for _ in range(commits - 1):

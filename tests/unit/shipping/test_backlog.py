@@ -1,4 +1,4 @@
-"""What happens to a log while its daemon is away: what was finished goes up sealed, and an empty ``final`` for each."""
+"""Log segments that are finished while the daemon is away go up sealed, with an empty ``final`` for each."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def leave(log: LogBuilder, store: ObjectStore, state: str, clock: ManualClock) -
 
 
 def go_on_alone(log: LogBuilder, *commits: int) -> None:
-    """The log grows meanwhile: what was its newest log segment, and so many more."""
+    """Grow the log during the downtime: its newest log segment, and a number of further ones."""
     log.append(2)
     for count in commits:
         log.roll(count)
@@ -261,7 +261,7 @@ def test_what_was_sealed_before_a_crash_is_not_uploaded_again(
 def test_what_a_killed_run_began_as_wal_segments_goes_on_as_wal_segments(
     log: LogBuilder, store: MemoryStore, state: str, clock: ManualClock, tmp_path: Path
 ) -> None:
-    """Also where the state does not tell that it was begun. A sealed segment of it would say other times."""
+    """Also if the state does not show that it was begun. A sealed segment of it would state other times."""
     name = leave(log, store, state, clock)
     log.append(2)
     log.roll(3)
@@ -443,7 +443,7 @@ def test_a_gap_begins_a_generation_behind_it(
 def test_growth_behind_a_final_is_told_as_ever(
     log: LogBuilder, store: MemoryStore, state: str, clock: ManualClock, begun: bool
 ) -> None:
-    """``begun``: something was shipped of the log segment behind it."""
+    """``begun``: part of the next log segment was shipped."""
     daemon = start_sealing(log, store, state, clock)
     daemon.sync()
     old = log.name

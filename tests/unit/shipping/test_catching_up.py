@@ -33,7 +33,7 @@ def daemon(log: LogBuilder, tmp_path: Path) -> Daemon:
 
 
 def ship(daemon: Daemon, segments: int) -> None:
-    """Append to the log and ship each commit by itself; so many new log segments."""
+    """Append a number of log segments, and ship each commit by itself."""
     for _ in range(segments):
         daemon.log.append(1)
         daemon.sync()
@@ -63,7 +63,7 @@ def truncate(log: LogBuilder, keep: int) -> None:
 
 
 def delete_covered(daemon: Daemon, keep: int) -> None:
-    """Remove WAL segments as their owner does once a snapshot covers them: all but the newest so many."""
+    """Remove WAL segments as their owner does once a snapshot covers them: all except the newest ones."""
     wal = [info.key for info in daemon.store.list("") if parse_wal(info.key) is not None]
     daemon.store.delete(wal[:-keep])
 

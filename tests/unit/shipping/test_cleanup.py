@@ -33,7 +33,7 @@ EACH = Settings(snapshot_segments=1)
 
 
 class DeletingStore(CountingStore):
-    """Remembers what was deleted, in order; ``refusal`` is raised instead, and ``fail_after`` so many."""
+    """Records deleted keys in order. Raises ``refusal`` instead, or fails after ``fail_after`` deletions."""
 
     def __init__(self, inner: ObjectStore) -> None:
         super().__init__(inner)

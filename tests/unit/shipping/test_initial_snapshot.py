@@ -1,4 +1,4 @@
-"""How a generation begins with a log that is there already: what goes up sealed, and what need not go up again."""
+"""How a generation begins with an existing log: what goes up sealed, and what does not go up again."""
 
 from __future__ import annotations
 
@@ -293,7 +293,7 @@ def test_whoever_is_overtaken_while_it_seals_ships_nothing(log: LogBuilder, stat
 def test_a_covered_history_is_continued_where_only_its_snapshot_tells_it(
     log: LogBuilder, state: str, clock: ManualClock
 ) -> None:
-    """The first snapshot reaches the log's end but for one commit, and nothing was shipped as WAL."""
+    """The first snapshot covers all of the log except one commit, and nothing was shipped as WAL segments."""
     store = MemoryStore("test")
     daemon = start_sealing(log, store, state, clock)
     daemon.replica.sync(lambda: False)

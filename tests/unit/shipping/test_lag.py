@@ -1,4 +1,4 @@
-"""Lag: what the folder holds behind the acknowledged place, and for how long, whoever ships or does not."""
+"""Lag: the bytes in the folder after the acknowledged place, and their age, independent of the threads that ship."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_a_folder_that_is_gone_is_told_and_the_lag_stays(measured: Measured) -> 
 
 
 def test_a_folder_that_is_back_is_soon_seen_to_be_so(measured: Measured) -> None:
-    """Also that of an idle log: an error that is no more is not told for half a minute."""
+    """Also for an idle log: an error that has passed is not reported for another half minute."""
     measured.acknowledge()
     measured.catch_up()
 

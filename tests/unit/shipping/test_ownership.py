@@ -308,7 +308,7 @@ def test_a_log_that_is_truncated_while_it_is_shipped_again_still_continues_its_p
 
 
 def test_the_predecessor_may_go_on_until_it_is_closed(log: LogBuilder, store: MemoryStore, state: str) -> None:
-    """What it put after the claim lies before its terminal, and the new generation must hold that too."""
+    """The old owner's puts after the claim lie before the terminal, so the new generation must hold them, too."""
     old = Daemon(log, store, state)
     old.sync()
 

@@ -31,7 +31,7 @@ def store() -> CarelessStore:
 
 
 class Owners:
-    """Daemons with isolated fencing, each with a state folder of its own, over one log and one store."""
+    """Daemons with isolated fencing over one log and one store, each with its own state folder."""
 
     def __init__(self, log: LogBuilder, store: CarelessStore, folder: Path) -> None:
         self.log, self.store, self.folder = log, store, folder
@@ -358,7 +358,7 @@ def test_an_owner_that_changes_its_fencing_goes_on_in_a_new_generation(
 def test_between_owners_of_different_fencing_the_old_one_is_fenced_at_its_next_put(
     owners: Owners, before: Fencing, tmp_path: Path
 ) -> None:
-    """Whoever is not isolated has a store that fences: a terminal can replace nothing there."""
+    """An owner that is not isolated has a store that fences, where a terminal can replace nothing."""
     store = MemoryStore("test")
     (after,) = set(Fencing) - {before}
     old = Daemon(owners.log, store, str(tmp_path / "old"), fencing=before)

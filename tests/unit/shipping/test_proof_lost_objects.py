@@ -402,7 +402,7 @@ def test_a_damaged_header_of_the_newest_wal_segment_is_no_end(
     backlog_sealer: bool,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The owner knows where its generation ended, which nobody else can tell any more."""
+    """Only the owner still knows where its generation ended."""
     store = FaultyStore(MemoryStore("test"))
     daemon = Daemon(log, store, state, backlog_sealer=backlog_sealer, settings=Settings(snapshot_segments=99))
     for number in range(6):

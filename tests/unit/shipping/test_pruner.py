@@ -1,4 +1,4 @@
-"""A daemon with a retention policy, over days of an injected clock: what it lets go, when, and what it never does."""
+"""A daemon with a retention policy, over days of a manual clock: what it deletes, when, and what it never deletes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def start(
 
 
 def live(daemon: Daemon, hours: int, keep: int | None = None) -> None:
-    """Let the log get a log segment an hour, shipped in two WAL segments; its source keeps so many of them."""
+    """Add a log segment an hour, shipped in two WAL segments. The source keeps the newest ``keep`` log segments."""
     for _ in range(hours):
         daemon.log.roll(1)
         for _ in range(2):
@@ -181,7 +181,7 @@ def test_while_it_is_idle_nothing_is_asked_and_nothing_goes(log, tmp_path):
 
 
 def rewind(log: LogBuilder) -> None:
-    """The log loses its last commit, and goes on with another one: a generation ends."""
+    """The log loses its last commit and continues with another one, so a generation ends."""
     size = len(log.commit())
     log.next -= 2
     log.epoch += 1

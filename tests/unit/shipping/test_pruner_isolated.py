@@ -1,4 +1,4 @@
-"""Retention beside other owners who are alive: with isolated fencing nobody stops them, so nothing of theirs goes."""
+"""Retention next to other live owners: isolated fencing does not stop them, so none of their objects is deleted."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class DeletingStore(CarelessStore):
 
 
 class Owners:
-    """Isolated daemons over one log, one clock and one store, each with a state folder and a policy of its own."""
+    """Isolated daemons over one log, one clock and one store, each with its own state folder and policy."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -71,7 +71,7 @@ class Owners:
         )
 
     def live(self, daemons: list[Daemon], hours: int, keep: int | None = None) -> None:
-        """An hour each: a log segment, in two WAL segments; the source keeps so many log segments."""
+        """In each hour, add a log segment, in two WAL segments. The source keeps the newest ``keep`` log segments."""
         for _ in range(hours):
             self.log.roll(1)
             for _ in range(2):
@@ -140,7 +140,7 @@ def test_two_live_owners_prune_only_their_own_generations_by_their_own_policies(
 
 @pytest.mark.slow
 def test_an_owner_that_fell_silent_keeps_all_that_it_has(owners):
-    """An hour without a put makes nobody dead: its disk may be slow, its log quiet, its machine suspended."""
+    """An owner without a put for an hour may be alive: its disk is slow, its log quiet, its machine suspended."""
     daemons = two_at_once(owners, RetentionPolicy(), RetentionPolicy(max_snapshots=1))
     owners.live(daemons, 6)
     silent, other = daemons

@@ -50,7 +50,7 @@ class Mounted:
         self.away = False
 
     def restart(self) -> None:
-        """What a new process has: nothing that an earlier one knew."""
+        """A new process: it knows nothing of what an earlier one knew."""
         self.inner = FileStore(str(self.root))
 
     def leave(self) -> None:
@@ -141,7 +141,7 @@ class Rounds:
         self.met: Counter[str] = Counter()
 
     def make_foreign(self) -> None:
-        """Another log's replica, whose claims have the names of ours."""
+        """Another log's replica, whose claims have the same names."""
         foreign = make_log(self.folder / "foreign")
         foreign.roll(1)
         other = FileStore(str(self.folder / "other"))

@@ -78,7 +78,7 @@ def target(tmp_path: Path) -> str:
 
 @pytest.mark.parametrize("died", [False, True])
 def test_what_retention_removed_is_no_export(replica: GrowingReplica, target: str, died: bool) -> None:
-    """Neither of a new run nor of one that died; where data may be lost, the manifest says where it goes on."""
+    """Neither for a new run nor for a run that died. If data may be lost, the manifest says where it continues."""
     replica.grow(2)
     export(Tasks(), replica.url, target)
     replica.grow(1, 4)
@@ -271,7 +271,7 @@ def test_a_run_that_could_not_be_read_again_is_not_committed(
 
 
 def test_a_first_export_that_failed_pins_nothing(replica: GrowingReplica, target: str) -> None:
-    """What its tasks wrote is gone with it; the process that is still at it sees that it is not wanted."""
+    """The files of its tasks are removed. A process that still works on the run sees that the run was given up."""
     replica.grow(5)
     with pytest.raises(KilledError):
         export(Tasks(killed=True), replica.url, target, partition_by="hour")
@@ -355,7 +355,7 @@ def test_what_is_not_installed_is_said_before_anything_is_written(
     ],
 )
 def test_each_value_is_one_object_and_no_part_of_one(values: list[bytes], malformed: list[int]) -> None:
-    """Whatever its neighbours are."""
+    """No matter what its neighbours are."""
     from pyarrow import array, binary, int32, schema, string
 
     wanted = schema([("a", int32()), ("b", string())])

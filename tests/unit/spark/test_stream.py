@@ -1,4 +1,4 @@
-"""Streams without Spark: what their batches hold, however they are cut, restarted and made again."""
+"""Streams without Spark: what their batches hold, no matter how they are cut, restarted and repeated."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _shipped(*, sealed: int = 0, shape: list[list[int]] = SHAPE) -> tuple[Replic
 
 
 def _ship_on(generation: GenerationBuilder, segment: LogSegment, commits: int, *, final: bool = False) -> None:
-    """Ship a log segment up to so many commits, one WAL segment each, from where the generation stands."""
+    """Ship a log segment up to a number of commits, each as one WAL segment, from the generation's next slot on."""
     ends = segment.ends[:commits]
     for end in ends:
         if end > generation.slot.offset:
@@ -209,7 +209,7 @@ def test_available_now_ends_at_what_was_there(limits: dict[str, object]) -> None
     more = make_log([[1, 1, 1, 1, 2]], log[-1].next - 4)[0]
     generation = builder.generations[0]
     generation.ship(more.data[generation.slot.offset :], more.name, final=True)
-    # All that was there is in a sealed segment now, with more behind it.
+    # Everything that existed is in a sealed segment now, followed by more.
     generation.snapshot(4)
     generation.prune(4)
     query.run()
@@ -254,7 +254,7 @@ def test_a_pattern_that_fits_nothing_is_looked_up_now_and_then(tmp_path: Path) -
 
 @pytest.mark.parametrize("cut", [0, 3, 4])
 def test_a_generation_that_continues_is_gone_on_in_at_the_same_place(cut: int) -> None:
-    """However it cuts the bytes that its predecessor shipped, too."""
+    """No matter how it cuts the bytes that its predecessor had shipped."""
     builder, url, _ = _shipped()
     query = Query(url, maxFilesPerTrigger=3).run()
     grown = make_log([[1, 1, 1, 1, 1, 2]], RECORDS - 4)[0]
@@ -405,7 +405,7 @@ def test_a_history_that_forks_is_a_loss() -> None:
         second.ship_segment(segment, final=None if segment is other[-1] else "last")
     with pytest.raises(DivergedError, match="rewound"):
         query.run()
-    # It goes on behind what it had of the sequences that are there.
+    # It continues after the sequences that it had delivered.
     assert lossy.run().sequences() == [*range(RECORDS), *range(RECORDS, other[-1].next)]
 
 
@@ -444,7 +444,7 @@ def test_it_stops_at_the_first_gap_and_then_says_it() -> None:
 
 
 def test_what_is_behind_a_gap_at_the_end_waits_for_what_is_missing() -> None:
-    """A store may list an object before the one that was put before it: nobody lists at the end, nothing is skipped."""
+    """A store may list an object before an older one. At the log's end the stream does not list, so it skips nothing."""
     builder, url, _ = _shipped()
     generation = builder.generations[0]
     key = wal_key(generation.positions[-2])
@@ -640,7 +640,7 @@ def test_a_limit_is_shared_by_all_logs(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("limit", ["maxFilesPerTrigger", "maxBytesPerTrigger"])
 def test_a_log_with_much_ahead_has_its_turn_beside_busy_ones(limit: str) -> None:
-    """Where a batch has no room for all logs."""
+    """A batch does not have room for all logs."""
     (full, waiting), (busy, url) = live_builder(), live_builder()
     log = make_segment(0, [1] * 30)
     full.add().ship_segment(log, range(30), final=None)
@@ -718,7 +718,7 @@ def test_options_that_fit_no_stream_are_refused_by_name(options: dict[str, str],
 
 @pytest.mark.parametrize("name", ["maxFilesPerTrigger", "maxBytesPerTrigger", "pollInterval"])
 def test_a_value_that_no_stream_takes_is_refused_before_it_is_known_to_be_one(name: str) -> None:
-    """Already by load(): what start() raises Spark buries under an error of its own."""
+    """load() raises it: Spark hides what start() raises under an error of its own."""
     with pytest.raises(ConfigError, match=name):
         parse_any_options({"path": "memory://x", name: "much"})
     parse_any_options({"path": "memory://x", "maxFilesPerTrigger": "3", "pollInterval": "2s"})

@@ -31,7 +31,7 @@ G = Generation("0000000100000000")
 
 
 class StoreThatLists(MemoryStore):
-    """Lists what it is told to."""
+    """Lists the given objects."""
 
     def __init__(self, keys: list[str]) -> None:
         super().__init__()

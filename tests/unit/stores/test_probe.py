@@ -127,7 +127,7 @@ def test_a_good_store_passes_every_step_that_it_offers_and_nothing_is_left(tmp_p
 
 
 def test_a_step_that_a_good_store_does_not_offer_is_no_matter(tmp_path: Path) -> None:
-    """What the step's failure would mean is not said of it."""
+    """The report does not say what a failure of this step would have meant."""
     steps = probe(folder(tmp_path))
     meanings = {name: steps[name].meaning for name in NOT_BY_A_FOLDER}
     assert meanings == {

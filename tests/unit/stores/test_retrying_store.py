@@ -39,7 +39,7 @@ class Waits:
 
 
 class Outage(MemoryStore):
-    """Fails for so many seconds of a clock; waits for it move that on, as what else a request takes does."""
+    """Fails for a number of seconds of a clock, which waits and requests move on."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__()

@@ -83,7 +83,7 @@ def test_a_store_whose_uploads_in_parts_race_is_refused(log: LogBuilder, tmp_pat
 
 
 class NoSecondPageStore(InPartsStore):
-    """A store that cannot go on behind a page."""
+    """A store that cannot list beyond one page."""
 
     def list_in_pages(self, prefix: str, keys: int) -> Iterator[ObjectInfo]:
         return ShortListingStore(self.inner, keys).list(prefix)
@@ -152,7 +152,7 @@ def test_a_store_that_deletes_nothing_is_taken_and_keeps_a_few_small_objects(
 
 
 def test_many_logs_at_one_destination_have_it_tried_once(tmp_path: Path, trials: StoreTrials) -> None:
-    """Each has its prefix there, and so a store of its own."""
+    """Each has its own prefix there, and so its own store."""
     stores = [CountingStore(MemoryStore()) for _ in range(3)]
     for number, store in enumerate(stores):
         log = make_log(tmp_path / f"log{number}")
@@ -222,7 +222,7 @@ def test_where_all_requests_fail_nothing_is_decided(log: LogBuilder, tmp_path: P
 
 
 def test_answers_that_are_lost_are_not_held_against_a_store() -> None:
-    """Whoever wrote the object does not know it, and all others were refused."""
+    """The writer that won does not know it, and all others were refused."""
     store = FaultyStore(MemoryStore(), {"put": [Fault.AFTER] * RACERS})
     keys = race_keys("trials/1/")[:1]
     try_race(store, keys)

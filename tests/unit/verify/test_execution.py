@@ -1,4 +1,4 @@
-"""What a verification finds: each kind of anomaly, what is none, and what it does about stores that fail or lag."""
+"""What a verification finds: each kind of anomaly, what is not an anomaly, and stores that fail or lag."""
 
 from __future__ import annotations
 
@@ -707,7 +707,7 @@ def test_bytes_that_change_on_their_way_are_read_again(number):
 
 
 class Retaining(Wrapped):
-    """Does something after so many requests."""
+    """Calls a function after a number of requests."""
 
     def __init__(self, inner, act, after: int):
         super().__init__(inner)

@@ -174,7 +174,7 @@ def free_names() -> list[str]:
 
 
 def test_every_replay_of_what_was_deleted_is_named_or_harmless():
-    """An object that retention removed comes back: below the newest snapshot nobody reads it."""
+    """An object that retention removed comes back. No reader reads it, as it lies below the newest snapshot."""
     builder = everything()
     before = {**builder.objects()}
     unpruned = ReplicaBuilder()

@@ -1,4 +1,4 @@
-"""Verification of a replica whose owner is at work: what was written or removed meanwhile is no anomaly.
+"""Verification of a replica whose owner is at work: objects written or removed meanwhile are no anomalies.
 
 A step of the owner's is taken before each request of the verification, from a request on that is tried one by one: so
 every step comes between every two requests once.
@@ -105,7 +105,7 @@ def covering(builder: ReplicaBuilder, built: GenerationBuilder) -> Iterator[obje
 
 
 def removing(builder: ReplicaBuilder, built: GenerationBuilder) -> Iterator[object]:
-    """What retention does where all of a generation goes, in its order."""
+    """Delete a whole generation in the order of retention."""
     keys = [info.key for info in builder.store.list(f"generations/{built.name}/")]
     wal = [position for key in keys if (position := parse_wal(key)) is not None]
     covered = [position for position in wal if position.index < 1]

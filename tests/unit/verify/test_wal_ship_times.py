@@ -1,4 +1,4 @@
-"""Marks in sealed footers against the times of the WAL segments beside them."""
+"""Marks in sealed footers, compared with the times of the WAL segments of the same bytes."""
 
 from __future__ import annotations
 

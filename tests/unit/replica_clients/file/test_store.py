@@ -249,7 +249,7 @@ def test_a_root_below_a_mount_that_comes_and_goes(tmp_path: Path) -> None:
 
 
 class VanishingFolders:
-    """Hands out folders and removes them at once, so many times."""
+    """Hands out folders, and removes the first ones at once."""
 
     def __init__(self, root: str, times: int) -> None:
         self._inner = DurableFolders(root)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 REGISTERED = sys.modules["fsspec.registry"]._registry  # type: ignore[attr-defined]
-"""The classes that were found for schemes so far, or that packages registered."""
+"""The classes that were found for schemes, or that packages registered."""
 
 # --- sftp
 
@@ -118,7 +118,7 @@ def test_both_ways_to_name_a_key_are_taken_where_both_packages_are(options: dict
 
 
 def test_a_request_of_gcsfs_is_attempted_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What its decorator wraps is called directly."""
+    """Calls the function inside the decorator directly."""
 
     def six_times(attempt: Callable[..., object]) -> Callable[..., object]:
         @functools.wraps(attempt)

@@ -60,7 +60,7 @@ class FlatFileSystem(MemoryFileSystem):
 
 
 class Server:
-    """What DialledFileSystem has connections to; all of them break when it stops."""
+    """The server to which DialledFileSystem connects. When it stops, all connections break."""
 
     def __init__(self) -> None:
         self.up = True

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 STORES = 200
 
 STORE_BYTES = 100 << 10
-"""More than a store takes, and a hundredth of what one takes that has a client of its own."""
+"""More than a store takes with a shared client, and a hundredth of what one takes with its own."""
 
 COUNTING = f"""
 from replica_clients.s3 import open_store

@@ -1,4 +1,4 @@
-"""What S3 answers in another form than S3's is a failure of that store, which may pass, and never a bug of ours."""
+"""A malformed answer is a failure of the store, which may pass, and never an unexpected exception."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What uploads hold in memory at a time is bounded for the process, and not for each of them."""
+"""The memory of uploads has one bound for the whole process, not one for each upload."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ def test_a_filter_before_the_first_record_is_no_error(tmp_path: Path, form: str)
 
 
 def _begun(tmp_path: Path, form: str) -> tuple[str, int, dict[str, str]]:
-    """(place, first sequence, options) of a log of six records that, but for lines, begins behind sequence 1."""
+    """(place, first sequence, options) of a log of six records that, except for lines, begins after sequence 1."""
     if form in ("folder", "lines"):
         given = {"format": "lines"} if form == "lines" else {}
         log = make_folder(tmp_path / "log", given.get("format", "litelog"))

@@ -197,7 +197,7 @@ def test_records_are_counted_without_reading_where_all_is_sealed() -> None:
 
 
 def test_records_of_a_log_segment_that_went_up_sealed_are_counted_without_reading() -> None:
-    """What stands for it in the chain says nothing of how many they are."""
+    """The WAL segment that stands for it does not state how many records it holds."""
     builder, log = ReplicaBuilder(), make_log([[3, 4], [5], [2, 2]])
     generation = builder.add()
     generation.ship_segment(log[0], cuts=[0])
@@ -312,7 +312,7 @@ def _damage(objects: dict[str, bytes], key: str, at: int = -20) -> dict[str, byt
 
 @pytest.mark.parametrize("count", COUNTS)
 def test_every_object_of_the_log_is_checked(count: int) -> None:
-    """A flipped bit in any of them is an error that names it, and drops nothing but its own when it is asked to."""
+    """A flipped bit in any frame is an error that names it. With DROPMALFORMED only its records are missing."""
     objects = built()[0].objects()
     keys = [key for key in objects if "/wal/" in key or "/segments/" in key]
     checked = 0
@@ -485,7 +485,7 @@ def test_frames_must_come_to_the_whole_that_the_snapshot_names() -> None:
         rows(stored(builder.objects()))
 
 
-# --- while the daemon goes on
+# --- while the daemon continues
 
 
 def _prune_now(url: str, builder: ReplicaBuilder, upto: int, frame_commits: int = 2) -> list[Position]:
@@ -545,7 +545,7 @@ def test_a_sealed_segment_that_retention_took_meanwhile_is_told_by_name() -> Non
 
 @pytest.mark.parametrize("count", COUNTS)
 def test_a_plan_ends_where_it_was_made(count: int) -> None:
-    """Its last WAL segment was sealed and pruned, with more behind it: no row more is read."""
+    """Its last WAL segment was sealed and pruned together with later ones. No further row is read."""
     builder, log = built(sealed=0, tail=2)
     url = stored(builder.objects())
     plan_made = planned(url, numPartitions=count)

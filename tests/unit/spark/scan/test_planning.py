@@ -45,7 +45,7 @@ def proxied(module_server: S3Server) -> Iterator[FaultProxy]:
 
 
 def _upload(proxy: FaultProxy, name: str, objects: Mapping[str, bytes]) -> dict[str, str]:
-    """The options of a replica of those objects behind the proxy."""
+    """The options of a replica of these objects behind the proxy."""
     url = f"s3a://{proxy.bucket}/{name}"  # type: ignore[attr-defined]
     settings = {"endpoint": proxy.endpoint, "region": REGION, **CREDENTIALS}
     store = open_store(url.replace("s3a", "s3"), settings)
@@ -184,7 +184,8 @@ def test_a_pattern_passes_over_folders_that_are_no_log(tmp_path: Path) -> None:
 
 
 def test_a_log_that_has_only_begun_is_passed_over_among_others(tmp_path: Path) -> None:
-    """Where a pattern finds it, and not where it is named; what lost its claims is none that has only begun."""
+    """A replica that has only begun is skipped if a pattern finds it, and is an error if it is named. A replica that
+    lost its claims is always an error."""
     for name in ("full", "new"):
         builder = ReplicaBuilder()
         builder.store = open_store(str(tmp_path / "all" / name))  # type: ignore[assignment]

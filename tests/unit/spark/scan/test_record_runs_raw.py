@@ -1,4 +1,4 @@
-"""A log without records of its own: a row is what was shipped at a time, wherever frames end and tasks begin."""
+"""A log without records: a row is what was shipped at one time, no matter where frames end and tasks begin."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_sequences_count_bytes() -> None:
 
 @pytest.mark.parametrize("case", ["well", "damaged", "lost"])
 def test_a_stream_gives_each_byte_once_whatever_was_sealed_meanwhile(case: str) -> None:
-    """What of the sealed segment is damaged comes from WAL segments, where they are there; only what is asked for."""
+    """WAL segments, if they exist, replace the damaged part of a sealed segment. Only the requested part is read."""
     builder, url = _shipped()
     query = Query(url, maxFilesPerTrigger=2, mode="DROPMALFORMED" if case == "lost" else "FAILFAST")
     for _ in range(2):
