@@ -444,7 +444,7 @@ def test_it_stops_at_the_first_gap_and_then_says_it() -> None:
 
 
 def test_what_is_behind_a_gap_at_the_end_waits_for_what_is_missing() -> None:
-    """A store may list an object before an older one. At the log's end the stream does not list, so it skips nothing."""
+    """A store may list an object before an older one. At the end the stream does not list, so it skips nothing."""
     builder, url, _ = _shipped()
     generation = builder.generations[0]
     key = wal_key(generation.positions[-2])
