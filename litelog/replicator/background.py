@@ -1,25 +1,22 @@
-"""Background duties of a replicator: archives, scrubs, and truncations of sources by age.
-
-Each duty serves all replicas or logs, and returns when it is due next.
-"""
+"""The duties of a replicator in the background: archives, snapshots on request, scrubs, and truncations by age."""
 
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING
 
 from litelog.events import fields
+from litelog.replicator.duty import TaskDuty
 from litelog.replicator.run_state import DueTimes
 from litelog.replicator.snapshot_requests import Answer, Requests
 from litelog.replicator.task import FINISHED, Phase, ReplicaTask
 from litelog.shipping.events import ScrubFinished
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
     from litelog.replicator.run_state import RunState
     from litelog.replicator.snapshot_requests import Request
     from litelog.replicator.thread_pools import DestinationThreads
@@ -50,12 +47,18 @@ def archive_of(task: ReplicaTask) -> Archiver | None:
     return task.replica.archive if task.replica is not None else None
 
 
-class Archives:
-    """Runs the archives' background work. Called under the run state's lock, except for ``finish`` and ``stop``."""
+class Archives(TaskDuty):
+    """Runs the archives' background work: seals log segments, writes snapshots, deletes what they cover."""
 
     def __init__(self, run_state: RunState) -> None:
         self._run_state = run_state
+        self._tasks: dict[ReplicaTask, None] = {}
+        self._finishing: set[ReplicaTask] = set()
         self._schedule: DueTimes[ReplicaTask] = DueTimes()
+
+    def add(self, task: ReplicaTask) -> None:
+        """As in ``TaskDuty``. The task's archive is scheduled after its first sync."""
+        self._tasks[task] = None
 
     def note(self, task: ReplicaTask) -> None:
         """Schedule a task's archive for when it has work to do next."""
@@ -74,22 +77,40 @@ class Archives:
             if task.leaving or self._run_state.final:
                 self._run_state.wake()
 
+    def finish(self, task: ReplicaTask) -> bool:
+        """As in ``TaskDuty``. If the last sync succeeded, a last snapshot is written first, as time permits."""
+        archive = archive_of(task)
+        if archive is None:
+            return True
+        if task.final and task.phase is Phase.DONE and task not in self._finishing:
+            self._finishing.add(task)
+            archive.finish()
+        if task in self._finishing and archive.busy and self._run_state.clock.monotonic() < task.leave_by:
+            archive.wake()
+            return False
+        archive.stop()
+        return archive.wait(0.0)
+
     def remove(self, task: ReplicaTask) -> None:
-        """Forget a task's archive."""
+        """As in ``TaskDuty``."""
         self._schedule.drop(task)
+        self._finishing.discard(task)
+        self._tasks.pop(task, None)
 
     def serve(self, now: float) -> float:
-        """Start the archives that are due. Return when the next one is."""
+        """As in ``Duty``."""
         for task in self._schedule.take(now):  # it is scheduled again when it reports a change
             archive = archive_of(task)
             if archive is not None:
                 archive.wake()
         return self._schedule.next
 
-    def finish(self, tasks: Iterable[ReplicaTask]) -> None:
-        """Seal finished log segments and write the last snapshots, as time permits: the WAL segments hold all of it."""
+    def finish_all(self) -> None:
+        """Seal finished log segments and write the last snapshots, as time permits: the WAL segments hold all of it.
+        Blocks, and needs no lock."""
         run_state = self._run_state
-        archives = [archive for task in tasks if task.phase is Phase.DONE and (archive := archive_of(task)) is not None]
+        done = [task for task in self._tasks if task.phase is Phase.DONE]
+        archives = [archive for task in done if (archive := archive_of(task)) is not None]
         for archive in archives:
             archive.finish()
         busy = [archive for archive in archives if archive.busy]
@@ -100,47 +121,64 @@ class Archives:
                     archive.wake()
                 busy = [archive for archive in busy if archive.busy]
 
-    def stop(self, tasks: Iterable[ReplicaTask]) -> bool:
-        """Make the archives start nothing more. Return whether one of them still waits for its store."""
-        replicas = [task.replica for task in tasks if task.replica is not None]
+    def stop(self, *, wait: bool) -> bool:
+        """As in ``Duty``."""
+        with self._run_state.changed:
+            replicas = [task.replica for task in self._tasks if task.replica is not None]
         for replica in replicas:
             replica.stop()
-        until = self._run_state.clock.monotonic() + STOP_SECONDS
-        return not all(replica.wait(max(0.0, until - self._run_state.clock.monotonic())) for replica in replicas)
+        clock = self._run_state.clock
+        until = clock.monotonic() + (STOP_SECONDS if wait else 0.0)
+        return all(replica.wait(max(0.0, until - clock.monotonic())) for replica in replicas)
 
 
-class SnapshotRequests:
-    """Serves other processes' requests for snapshots. Called under the run state's lock."""
+class SnapshotRequests(TaskDuty):
+    """Serves other processes' requests for snapshots."""
 
     def __init__(self, run_state: RunState, watcher: Watcher, state_dir: str) -> None:
         self._run_state = run_state
         self._watcher = watcher
         self._requests = Requests(state_dir)
+        self._tasks: dict[str, ReplicaTask] = {}
+        """By state folder."""
         self._looked_at = 0.0
 
     def prepare(self) -> None:
         """Create the folder for requests. Needs no lock."""
         self._requests.prepare()
 
-    def serve(self, now: float, tasks: Iterable[ReplicaTask]) -> float:
-        """Serve the requests that are there. Return when to look again."""
+    def add(self, task: ReplicaTask) -> None:
+        """As in ``TaskDuty``."""
+        self._tasks[task.state_folder] = task
+
+    def remove(self, task: ReplicaTask) -> None:
+        """As in ``TaskDuty``."""
+        if self._tasks.get(task.state_folder) is task:
+            del self._tasks[task.state_folder]
+
+    def serve(self, now: float) -> float:
+        """As in ``Duty``. Looks for requests, and answers them."""
         if self._run_state.final:
             return now + NEVER_SECONDS
         watched = self._watcher.arm(self._requests.folder, self._look_again)
         if now >= self._looked_at + REQUEST_SPACING:
             self._looked_at = now
             for request in self._requests.take():
-                self._serve(request, tasks)
+                self._serve(request)
         elif watched:
             return self._looked_at + REQUEST_SPACING
         return now + (NEVER_SECONDS if watched else REQUEST_SECONDS)
+
+    def stop(self, *, wait: bool) -> bool:  # noqa: ARG002
+        """As in ``Duty``. Nothing runs."""
+        return True
 
     def _look_again(self) -> None:
         with self._run_state.changed:
             self._run_state.wake()
 
-    def _serve(self, request: Request, tasks: Iterable[ReplicaTask]) -> None:
-        task = next((task for task in tasks if task.state_folder == request.folder), None)
+    def _serve(self, request: Request) -> None:
+        task = self._tasks.get(request.folder)
         archive = archive_of(task) if task is not None else None
         if archive is None or task is None or task.phase in FINISHED:
             reason = "it is not replicated here" if task is None else f"it is not shipped now ({task.phase.value})"
@@ -153,54 +191,42 @@ class SnapshotRequests:
 _logger = logging.getLogger(__name__)
 
 
-class Scrubs:
-    """Runs the scrubs of replicas. Everything except ``wait`` is called under the replicator's lock; a scrub itself
-    runs without it."""
+class Scrubs(TaskDuty):
+    """Runs the scrubs of replicas, which need no lock."""
 
-    def __init__(
-        self,
-        threads: DestinationThreads,
-        listener: ReplicaListener,
-        stop: threading.Event,
-        guard: Callable[[Callable[[], None]], None],
-        wake: Callable[[], None],
-    ) -> None:
-        """``stop`` is set once nothing more is to be read. ``wake`` makes the replicator look when the next scrub is
-        due."""
+    def __init__(self, run_state: RunState, threads: DestinationThreads, listener: ReplicaListener) -> None:
+        self._run_state = run_state
         self._threads = threads
         self._listener = listener
-        self._stop = stop
-        self._guard = guard
-        self._wake = wake
         self._tasks: dict[ReplicaTask, Scrub] = {}
         self._stops: dict[ReplicaTask, threading.Event] = {}
         self._idle = threading.Condition()
         self._running = 0
 
     def add(self, task: ReplicaTask) -> None:
-        """Add a task, if its replica is to be scrubbed."""
+        """As in ``TaskDuty``, if the task's replica is to be scrubbed."""
         if task.scrub is not None:
             self._tasks[task] = task.scrub
 
-    def remove(self, task: ReplicaTask) -> None:
-        """Remove a task. A running scrub continues until ``halt``."""
-        self._tasks.pop(task, None)
-
-    def halt(self, task: ReplicaTask) -> None:
-        """End a task's running scrub."""
+    def finish(self, task: ReplicaTask) -> bool:
+        """As in ``TaskDuty``: ends a running scrub."""
         stop = self._stops.get(task)
         if stop is not None:
             stop.set()
+        return task.scrub is None or not task.scrub.running
 
-    def halt_all(self) -> None:
-        """End all running scrubs."""
-        for stop in self._stops.values():
-            stop.set()
+    def remove(self, task: ReplicaTask) -> None:
+        """As in ``TaskDuty``."""
+        self._tasks.pop(task, None)
 
-    def serve(self, now: float, next_due: float) -> float:
-        """Start the scrubs that are due. Return when the next one is, or ``next_due``."""
+    def serve(self, now: float) -> float:
+        """As in ``Duty``. Ends all scrubs once the run is ending."""
+        next_due = math.inf
+        if self._run_state.is_ending():
+            self._halt()
+            return next_due
         for task, scrub in self._tasks.items():
-            if scrub.running or task.phase in FINISHED or task.leaving or self._stop.is_set():
+            if scrub.running or task.phase in FINISHED or task.leaving:
                 continue
             if scrub.due > now:
                 next_due = min(next_due, scrub.due)
@@ -208,23 +234,30 @@ class Scrubs:
             scrub.running = True
             self._count(1)
             stop = self._stops[task] = threading.Event()
-            self._threads.scrubbing(task.url).submit(self._guard, partial(self._run, task, scrub, stop))
+            self._threads.scrubbing(task.url).submit(self._run_state.guard, partial(self._run, task, scrub, stop))
         return next_due
 
-    def wait(self) -> bool:
-        """Wait at most a second until all scrubs have ended; whether that is so."""
+    def stop(self, *, wait: bool) -> bool:
+        """As in ``Duty``."""
+        with self._run_state.changed:
+            self._halt()
         with self._idle:
-            return self._idle.wait_for(lambda: not self._running, STOP_SECONDS)
+            return self._idle.wait_for(lambda: not self._running, STOP_SECONDS if wait else 0.0)
+
+    def _halt(self) -> None:
+        for stop in self._stops.values():
+            stop.set()
 
     def _run(self, task: ReplicaTask, scrub: Scrub, stop: threading.Event) -> None:
         try:
-            result = None if self._stop.is_set() or stop.is_set() else scrub.run(stop)
+            result = None if self._run_state.stop_requested.is_set() or stop.is_set() else scrub.run(stop)
             if result is not None:
                 self._report(task, *result)
         finally:
             scrub.running = False
             self._count(-1)
-            self._wake()
+            with self._run_state.changed:
+                self._run_state.wake()
 
     def _report(self, task: ReplicaTask, verified: ScrubResult, new: list[Anomaly]) -> None:
         where = {"log": task.log, "replica": task.url}
@@ -248,9 +281,8 @@ class Scrubs:
             self._idle.notify_all()
 
 
-class Truncations:
-    """Truncates logs by age. Called under the run state's lock, except for ``shutdown``. Truncates one log at a time:
-    that needs no network."""
+class Truncations(TaskDuty):
+    """Truncates logs by age, one at a time: that needs no network."""
 
     def __init__(self, run_state: RunState) -> None:
         self._run_state = run_state
@@ -259,7 +291,7 @@ class Truncations:
         self._pool = ThreadPoolExecutor(1, "truncate")
 
     def add(self, task: ReplicaTask) -> None:
-        """Add the log of a task."""
+        """As in ``TaskDuty``, for the task's log."""
         truncator = task.truncator
         if truncator is not None and truncator.has_age:
             self._of[task] = truncator
@@ -267,20 +299,23 @@ class Truncations:
             self._note(truncator)
 
     def remove(self, task: ReplicaTask) -> None:
-        """Remove the log of a task, unless it has another task."""
+        """As in ``TaskDuty``, unless the log has another task."""
         truncator = self._of.pop(task, None)
         if truncator is not None and truncator not in self._of.values():
             self._schedule.drop(truncator)
 
     def serve(self, now: float) -> float:
-        """Start the truncations that are due. Return when the next one is."""
+        """As in ``Duty``. Starts nothing once the last sync has begun."""
+        if self._run_state.final:
+            return math.inf
         for truncator in self._schedule.take(now):  # it is scheduled again when it reports a change
             self._pool.submit(self._run_state.guard, truncator.run)
         return self._schedule.next
 
-    def shutdown(self, *, wait: bool) -> None:
-        """Start nothing more."""
+    def stop(self, *, wait: bool) -> bool:
+        """As in ``Duty``."""
         self._pool.shutdown(wait=wait, cancel_futures=True)
+        return True
 
     def _changed(self, truncator: LogTruncator) -> None:
         with self._run_state.changed:

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING
 from litelog.errors import LitelogError, SourceMissingError
 from litelog.events import fields
 from litelog.log.replica_registry import log_state_folder
-from litelog.replicator.background import FINISH_LOOK_SECONDS, archive_of
 from litelog.replicator.discovery import Failures, LogDiscovery
+from litelog.replicator.duty import Duty
+from litelog.replicator.log_search import LogSearch
 from litelog.replicator.status import NotReplicated
 from litelog.replicator.task import FINISHED, Phase
 from litelog.replicator.thread_pools import DescriptorWatch
@@ -26,11 +27,11 @@ from litelog.replicator.wiring import ProcessContext, open_log
 from litelog.stores.registry import redact
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from random import Random
+    from collections.abc import Callable, Iterable, Sequence
 
     from litelog.config import Config, LogConfig, ReplicaConfig
-    from litelog.replicator.background import Archives, Scrubs, Truncations
+    from litelog.replicator.background import Archives
+    from litelog.replicator.duty import TaskDuty
     from litelog.replicator.run_state import RunState
     from litelog.replicator.scheduler import SyncScheduler
     from litelog.replicator.task import ReplicaTask
@@ -40,11 +41,8 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
-RETRY_SECONDS = 5.0
-"""How many seconds pass before opening is retried, if no folder is watched."""
-
-LOOK_SPACING = 0.1
-"""The least seconds between two searches for logs, no matter how many events arrive."""
+DRAINED_LOOK_SECONDS = 0.1
+"""How often it is checked whether the work for a member that leaves has ended, in seconds."""
 
 COLLECTION_SHARE = 0.05
 """The share of the time that may be spent on collecting what was closed."""
@@ -62,8 +60,6 @@ class Member:
     """The log's entry, with this one replica."""
     task: ReplicaTask
     client: ReplicaClient
-    finishing: bool = False
-    """Whether its last snapshot is being written."""
     closing: bool = False
 
     @property
@@ -78,25 +74,25 @@ class MemberContext:
     run_state: RunState
     scheduler: SyncScheduler
     archives: Archives
-    truncations: Truncations
-    scrubs: Scrubs
+    duties: Sequence[TaskDuty]
+    """The duties to each open replica, ``scheduler`` among them."""
     watcher: Watcher
     tools: ProcessContext
-    random: Random
     state_dir: str
     host: str
 
 
-class Members:
-    """The open replicas. The thread that runs calls ``open_first`` and ``close``, and calls ``serve`` under the
-    run state's lock."""
+class Members(Duty):
+    """The open replicas. The thread that runs calls ``open_first`` and ``close``."""
 
     def __init__(self, config: Config, context: MemberContext) -> None:
         self._config = config
         self._context = context
         self._run_state = context.run_state
+        self._run_state.has_one_replica = _has_one_replica(config)
         self._clock = context.run_state.clock
         self._discovery: LogDiscovery | None = None
+        self._search = LogSearch(context.run_state, context.watcher)
         self.members: dict[Key, Member] = {}
         self._leaving: list[Member] = []
         self._failures: dict[Key, Failures] = {}
@@ -108,19 +104,8 @@ class Members:
         self._executor = ThreadPoolExecutor(1, "members")
         self._pending = 0
         self._unsettled = False
-        self._look_at = 0.0
-        self._looking = False
-        self._looked_at = 0.0
-        self._look_pending = False
-        """Whether an event came from a folder since the last search began."""
         self._uncollected = False
         self._collect_at = 0.0
-        self._hint = self._see_hint  # one object: it identifies a watch
-
-    @property
-    def has_one(self) -> bool:
-        """Whether there is one replica in all, and no other can be added."""
-        return not self._config.folders and sum(len(log.replicas) for log in self._config.own_logs) == 1
 
     @property
     def awaits_more(self) -> bool:
@@ -164,57 +149,42 @@ class Members:
     def set_config(self, config: Config) -> None:
         """Replicate what ``config`` names. Opens and closes in the background. Under the run state's lock."""
         self._config = config
+        self._run_state.has_one_replica = _has_one_replica(config)
         if self.opened:
             self._submit(partial(self._reconfigure, config))
 
     # --- in the main loop
 
     def serve(self, now: float) -> float:
-        """Search for logs if that is due, and close members that leave. Return when to call it next."""
+        """As in ``Duty``. Searches for logs, and closes members that leave."""
         next_due = math.inf
         if self._run_state.final:
             return next_due
-        if (self.awaits_more or self._failures) and not self._looking:
-            if now >= self._look_at:
-                self._looking = True
+        if self.awaits_more or self._failures:
+            if self._search.begin(now):
                 self._submit(self._look)
-            else:
-                next_due = self._look_at
+            next_due = self._search.due
         for member in list(self._leaving):
             if member.has_left:
-                self._close_drained(member, now)
+                self._close_drained(member)
             if not member.closing:
-                next_due = min(next_due, now + FINISH_LOOK_SECONDS)
+                next_due = min(next_due, now + DRAINED_LOOK_SECONDS)
         if self._uncollected and not self._leaving and now >= self._collect_at:
             self._uncollected = False
             self._submit(self._collect)
         return next_due
 
-    def _close_drained(self, member: Member, now: float) -> None:
-        """Close a member whose last sync is done, once its last snapshot is written and its background work ended."""
-        task, archive = member.task, archive_of(member.task)
-        self._context.scrubs.halt(task)
-        if archive is not None:
-            if task.final and task.phase is Phase.DONE and not member.finishing:
-                member.finishing = True
-                archive.finish()
-            if member.finishing and archive.busy and now < task.leave_by:
-                archive.wake()
-                return
-            archive.stop()
-            if not archive.wait(0.0):
-                return
-        if task.scrub is not None and task.scrub.running:
-            return
-        member.closing = True
-        self._submit(partial(self._release, member))
+    def stop(self, *, wait: bool) -> bool:
+        """As in ``Duty``. Opens and closes nothing more."""
+        self._executor.shutdown(wait=wait, cancel_futures=True)
+        return True
 
-    def _see_hint(self) -> None:
-        """Something changed in a folder that contains logs."""
-        with self._run_state.changed:
-            self._look_pending = True
-            self._look_at = min(self._look_at, self._looked_at + LOOK_SPACING)
-            self._run_state.wake_by(self._look_at)
+    def _close_drained(self, member: Member) -> None:
+        """Close a member whose last sync is done, once all work for it has ended."""
+        ended = [duty.finish(member.task) for duty in self._context.duties]
+        if all(ended):
+            member.closing = True
+            self._submit(partial(self._release, member))
 
     # --- in the thread that opens and closes
 
@@ -240,31 +210,13 @@ class Members:
     def _look(self) -> None:
         assert self._discovery is not None
         begun = self._clock.monotonic()
-        self._look_pending = False
-        found, watched = self._find()
+        found, watched = self._search.search(self._discovery)
         if found or self._unsettled:
             self._reconcile()
         else:
             self._note_not_replicated()
         with self._run_state.changed:
-            self._looked_at = begun
-            intervals = [folder.poll_interval for folder in self._config.folders if folder.watch]
-            spacing = (2 if watched else 1) * min(intervals, default=RETRY_SECONDS)
-            self._look_at = begun + (LOOK_SPACING if self._look_pending else spacing)
-            self._looking = False
-
-    def _find(self) -> tuple[bool, bool]:
-        """Search for logs, and again if a folder was found that was not watched during its search. Return whether the
-        logs have changed, and whether events report all further changes."""
-        assert self._discovery is not None
-        found, watched = False, True
-        armed: set[str] | None = None
-        while armed is None or not armed.issuperset(self._discovery.watched_folders()):
-            armed = set(self._discovery.watched_folders())
-            for folder in armed:
-                watched = self._context.watcher.arm(folder, self._hint) and watched
-            found = self._discovery.look(all_of_them=False) or found
-        return found, watched
+            self._search.end(begun, self._config, watched=watched)
 
     def _reconcile(self) -> None:
         assert self._discovery is not None
@@ -332,27 +284,25 @@ class Members:
         context = self._context
         for opened in open_log(log, context.state_dir, context.host, context.tools):
             if opened.error is not None:
-                opened.task.fail(opened.error, self._clock.monotonic(), context.random)
+                opened.task.fail(opened.error, self._clock.monotonic(), context.tools.random)
             yield opened
 
     def _take(self, log: LogConfig, opened: OpenedReplica) -> None:
         replica: ReplicaConfig = next(each for each in log.replicas if each.url == opened.url)
         key, task = (opened.log, opened.url), opened.task
         member = Member(key, log.model_copy(update={"replicas": (replica,)}), task, opened.client)
-        if task.phase in FINISHED and not self.has_one:
+        if task.phase in FINISHED and not self._run_state.has_one_replica:
             _logger.error("%s", opened.error, extra=task.fields("not-opened"))
         if task.replica is not None:
             task.replica.on_change = partial(self._context.archives.changed, task)
             task.replica.on_sealed = partial(self._context.scheduler.sealed, task)
         with self._run_state.changed:
             self.members[key] = member
-            self._context.scrubs.add(task)
-            self._context.truncations.add(task)
-            self._context.scheduler.add(task)
+            for duty in self._context.duties:
+                duty.add(task)
 
     def _release(self, member: Member) -> None:
-        task, context = member.task, self._context
-        left = 0
+        task, left = member.task, 0
         if task.replica is not None:
             left = task.replica.pending_bytes()
             self._close(member)
@@ -360,10 +310,8 @@ class Members:
             del self.members[member.key]
             self._leaving.remove(member)
             self._uncollected = True
-            context.scrubs.remove(task)
-            context.truncations.remove(task)
-            context.archives.remove(task)
-            context.scheduler.remove(task)
+            for duty in self._context.duties:
+                duty.remove(task)
         self._log_gone(task, left)
         self._reconcile()
 
@@ -387,10 +335,6 @@ class Members:
 
     # --- the end
 
-    def settle(self, *, wait: bool) -> None:
-        """Open and close nothing more. With ``wait``, wait for what is running."""
-        self._executor.shutdown(wait=wait, cancel_futures=True)
-
     def close(self) -> None:
         """Close all members whose threads are done, several at a time: each may have a state to save."""
         with ThreadPoolExecutor(8, "close") as pool:
@@ -410,6 +354,10 @@ class Members:
         return path in {key[0] for key in self.members} or os.path.isdir(
             log_state_folder(self._context.state_dir, path)
         )
+
+
+def _has_one_replica(config: Config) -> bool:
+    return not config.folders and sum(len(log.replicas) for log in config.own_logs) == 1
 
 
 def _by_path(logs: Iterable[LogConfig]) -> list[LogConfig]:

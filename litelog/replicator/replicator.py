@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from litelog.objects.claim import Claim
     from litelog.objects.position import Position
     from litelog.reading.segment_iterator import SegmentIterator
+    from litelog.replicator.duty import Duty
     from litelog.replicator.status import NotReplicated
     from litelog.shipping.events import (
         ReplicaListener,
@@ -101,19 +102,17 @@ class Replicator:
         self._clock = clock or SystemClock()
         self._watcher = watcher or Watcher()
         self._on_turn = on_turn or _do_nothing
+        random, listener = random or SystemRandom(), listener or _Silent()
         self._compressing = ThreadPoolExecutor(max(2, os.cpu_count() or 1), "compress")
         self._threads = DestinationThreads()
         self._abandoned = False
         self._ready = False
         self._last_turn = self._clock.monotonic()
         run_state = self._run_state = RunState(self._clock)
-        random, listener = random or SystemRandom(), listener or _Silent()
-        self._requests = SnapshotRequests(run_state, self._watcher, state_dir)
         self._archives = Archives(run_state)
-        self._scrubs = Scrubs(self._threads, listener, run_state.stop_requested, run_state.guard, self._look_again)
-        self._scheduler = SyncScheduler(run_state, self._threads, self._watcher, random, lambda: self._members.has_one)
-        self._scheduler.on_synced = self._archives.note
-        self._truncations = Truncations(run_state)
+        self._scheduler = SyncScheduler(run_state, self._threads, self._watcher, random, self._archives.note)
+        self._requests = SnapshotRequests(run_state, self._watcher, state_dir)
+        scrubs, truncations = Scrubs(run_state, self._threads, listener), Truncations(run_state)
         tools = ProcessContext(
             clock=self._clock,
             random=random,
@@ -124,19 +123,13 @@ class Replicator:
             stop_requested=run_state.stop_requested,
             guard=run_state.guard,
         )
+        duties = (self._archives, scrubs, self._scheduler, self._requests, truncations)
         context = MemberContext(
-            run_state,
-            self._scheduler,
-            self._archives,
-            self._truncations,
-            self._scrubs,
-            self._watcher,
-            tools,
-            random,
-            state_dir,
-            host,
+            run_state, self._scheduler, self._archives, duties, self._watcher, tools, state_dir, host
         )
         self._members = Members(config, context)
+        self._duties: tuple[Duty, ...] = (*duties, self._members)
+        """In the order in which they are stopped: those first that may wait for a store."""
 
     # --- from outside
 
@@ -165,7 +158,7 @@ class Replicator:
             if not once and any(task.phase not in FINISHED for task in self._scheduler.tasks):
                 self._begin_final()
                 self._follow()
-            self._archives.finish(list(self._scheduler.tasks))
+            self._archives.finish_all()
             self._judge(once=once)
         finally:
             self._close()
@@ -176,7 +169,6 @@ class Replicator:
         run_state.stop_requested.set()
         with run_state.changed:
             run_state.stopping = True
-            self._scrubs.halt_all()
             if run_state.final and run_state.deadline is None:
                 self._set_deadline()
             run_state.wake()
@@ -322,22 +314,10 @@ class Replicator:
                 self._last_turn = now
                 self._on_turn()
                 run_state.wake_at = math.inf
-                wake_at = min(_next_turn(now), self._serve(now))
+                wake_at = min(_next_turn(now), run_state.ends_by, *[duty.serve(now) for duty in self._duties])
                 if run_state.wake_at == math.inf:  # no call came meanwhile
                     run_state.wake_at = wake_at
                     run_state.changed.wait(max(0.0, wake_at - self._clock.monotonic()))
-
-    def _serve(self, now: float) -> float:
-        """Serve everything that is due. Return when something is due next."""
-        run_state = self._run_state
-        due = [self._scheduler.serve(now), self._archives.serve(now), self._requests.serve(now, self._scheduler.tasks)]
-        due.append(self._members.serve(now))
-        if run_state.deadline is not None:
-            due.append(run_state.deadline)
-        if not run_state.final:
-            due.append(self._scrubs.serve(now, math.inf))
-            due.append(self._truncations.serve(now))
-        return min(due)
 
     def _is_over(self) -> bool:
         run_state = self._run_state
@@ -350,10 +330,6 @@ class Replicator:
         return all(task.phase in FINISHED for task in self._scheduler.tasks) and (
             run_state.final or not self._members.is_moving
         )
-
-    def _look_again(self) -> None:
-        with self._run_state.changed:
-            self._run_state.wake()
 
     # --- the end
 
@@ -389,15 +365,12 @@ class Replicator:
         self._run_state.stop_requested.set()
         with self._run_state.changed:
             self._run_state.stopping = True  # makes the thread that opens logs stop
-            self._scrubs.halt_all()
-            tasks = list(self._scheduler.tasks)
-        hung = self._archives.stop(tasks) or not self._scrubs.wait()
-        hung = self._abandoned = hung or any(task.phase is Phase.SYNCING for task in tasks)
-        self._members.settle(wait=not hung)
-        self._scheduler.shutdown(wait=not hung)
-        self._truncations.shutdown(wait=not hung)
-        self._threads.shutdown(wait=not hung)
-        self._compressing.shutdown(wait=not hung, cancel_futures=True)
+        ended = True
+        for duty in self._duties:
+            ended = duty.stop(wait=ended) and ended
+        self._abandoned = not ended
+        self._threads.shutdown(wait=ended)
+        self._compressing.shutdown(wait=ended, cancel_futures=True)
         self._members.close()
 
 

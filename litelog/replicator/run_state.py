@@ -30,9 +30,17 @@ class RunState:
         self.final = False
         """Whether a sync that starts now is the last one."""
         self.deadline: float | None = None
+        """When the last sync must end, in monotonic seconds; None while it has no limit."""
+        self.has_one_replica = False
+        """Whether there is one replica in all, and no other can be added: the run ends with its error."""
         self.bug: BaseException | None = None
         self.wake_at = -math.inf
         """When the main loop looks again, unless a call wakes it earlier. Monotonic seconds."""
+
+    @property
+    def ends_by(self) -> float:
+        """``deadline``; infinity without one."""
+        return math.inf if self.deadline is None else self.deadline
 
     def guard(self, work: Callable[[], None]) -> None:
         """Run ``work``. A bug in it ends the process, instead of silently ending one log."""

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from litelog.errors import LitelogError, SourceError, SourceMissingError, release
+from litelog.replicator.duty import TaskDuty
 from litelog.replicator.run_state import DueTimes
 from litelog.replicator.task import BUSY, FINISHED, Phase, ReplicaTask
 from litelog.shipping.backoff import describe_wait, is_worth_logging, needs_help
@@ -39,9 +40,8 @@ MAX_ONCE_FAILURES = 5
 """How many failures in a row end a replica in a run with ``once``, which does not wait for it to come back."""
 
 
-class SyncScheduler:
-    """Gives threads to the tasks that are due. Everything except the work in the pools is called under the run
-    state's lock."""
+class SyncScheduler(TaskDuty):
+    """Gives threads to the tasks that are due."""
 
     def __init__(
         self,
@@ -49,19 +49,17 @@ class SyncScheduler:
         threads: DestinationThreads,
         watcher: Watcher,
         random: Random,
-        tells: Callable[[], bool],
+        on_synced: Callable[[ReplicaTask], None],
     ) -> None:
-        """``tells``: whether the run ends with the error of its only replica, so that the caller reports it."""
+        """``on_synced`` is called, under the lock, after each sync without an error."""
         self.tasks: dict[ReplicaTask, None] = {}
         """The tasks, in the order in which they were added."""
-        self.on_synced: Callable[[ReplicaTask], None] = _pass
-        """Called, under the lock, after each sync without an error."""
         self._run_state = run_state
         self._clock = run_state.clock
         self._threads = threads
         self._watcher = watcher
         self._random = random
-        self._tells = tells
+        self._on_synced = on_synced
         self._schedule: DueTimes[ReplicaTask] = DueTimes()
         self._spacing: set[ReplicaTask] = set()
         self._wakes: dict[ReplicaTask, Callable[[], None]] = {}
@@ -70,14 +68,14 @@ class SyncScheduler:
     # --- the tasks
 
     def add(self, task: ReplicaTask) -> None:
-        """Add a task. It is due at once."""
+        """As in ``TaskDuty``. The task is due at once."""
         self.tasks[task] = None
         self._wakes[task] = partial(self._wake, task)
         if task.phase not in FINISHED:
             self.schedule_now(task)
 
     def remove(self, task: ReplicaTask) -> None:
-        """Remove a task that is over."""
+        """As in ``TaskDuty``."""
         self._watcher.disarm(task.log, self._wakes.pop(task))
         self._schedule.drop(task)
         del self.tasks[task]
@@ -119,14 +117,17 @@ class SyncScheduler:
         else:
             self._end(task, Phase.DONE)
 
-    def shutdown(self, *, wait: bool) -> None:
-        """End the polling threads."""
-        self._polling.shutdown(wait=wait, cancel_futures=True)
+    def stop(self, *, wait: bool) -> bool:
+        """As in ``Duty``. Does not wait for syncs."""
+        with self._run_state.changed:
+            hung = any(task.phase is Phase.SYNCING for task in self.tasks)
+        self._polling.shutdown(wait=wait and not hung, cancel_futures=True)
+        return not hung
 
     # --- in the main loop
 
     def serve(self, now: float) -> float:
-        """Give threads to the tasks that are due. Return when the next one is."""
+        """As in ``Duty``."""
         polled: list[ReplicaTask] = []
         for task in self._schedule.take(now):
             if task.phase is Phase.SEALING and task.leaving and now >= task.leave_by:
@@ -260,7 +261,7 @@ class SyncScheduler:
                 self._recover(task)
                 last = final and not (cut or waiting)
                 self._place(task, started, was_final=last, again=not cut and (more or waiting), quiet=quiet)
-            self.on_synced(task)
+            self._on_synced(task)
             self._run_state.progress.notify_all()
 
     def _recover(self, task: ReplicaTask) -> None:
@@ -301,7 +302,7 @@ class SyncScheduler:
             if missing and task.phase is Phase.BACKING_OFF:
                 task.due = min(task.due, now + task.poll_interval)  # looking at a folder costs nothing
             ends = task.phase in FINISHED or (run_state.deadline is None and run_state.final)
-            if not (self._tells() and ends) and not (missing and task.leaving):
+            if not (run_state.has_one_replica and ends) and not (missing and task.leaving):
                 self._say(task, error, now)
             if self._is_final(task) and task.phase is Phase.BACKING_OFF:
                 hopeless = run_state.final and run_state.deadline is None and task.failures >= MAX_ONCE_FAILURES
@@ -358,6 +359,3 @@ class SyncScheduler:
                 self._submit(task)
             else:
                 task.wake_pending = True
-
-
-def _pass(task: ReplicaTask) -> None: ...

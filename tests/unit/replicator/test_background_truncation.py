@@ -176,7 +176,7 @@ def test_the_main_loop_is_told_when_and_looks_then_only(tmp_path):
         truncations.remove(task)
         idle.clock.advance(100 * HOUR)
         truncations.serve(idle.clock.monotonic())
-    truncations.shutdown(wait=True)
+    assert truncations.stop(wait=True)
     assert idle.gone() == 1
 
 
