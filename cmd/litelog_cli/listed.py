@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import click
 
 from litelog.errors import NothingToRestoreError
-from litelog.objects.position import Generation, generation
 from litelog_cli.arguments import is_replica, opened_replica
 from litelog_cli.configured import find_sources
 from litelog_cli.logging_setup import say
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from litelog.objects.claim import Claim
+    from litelog.objects.position import Generation
     from litelog.stores.replica_client import ReplicaClient
 
 config_option = click.option(
@@ -79,7 +79,7 @@ def choose_claim(client: ReplicaClient, name: Generation | None) -> Claim:
 
 def choose_generation(client: ReplicaClient, name: Generation | None) -> Generation:
     """As ``choose_claim``, but returns the generation's name."""
-    return generation(choose_claim(client, name).generation)
+    return choose_claim(client, name).generation
 
 
 def print_heading(url: str | None, echo: Callable[[str], None]) -> None:

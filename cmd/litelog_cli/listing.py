@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from litelog.errors import CorruptObjectError, NothingToRestoreError, ReplicaGapError, UnknownVersionError
-from litelog.objects.position import epoch_of, generation
+from litelog.objects.position import epoch_of
 from litelog.reading.beginning import never_began
 from litelog.reading.contents import read_base
 from litelog.reading.latest import read_claims
@@ -63,7 +63,7 @@ class ListedGeneration:
 
 def describe_generations(client: ReplicaClient) -> list[ListedGeneration]:
     """All generations that are claimed or hold objects, oldest first. A listing and at most four small GETs each."""
-    claims = {generation(name): claim for name, claim in read_claims(client).items()}
+    claims = read_claims(client)
     names = sorted({*claims, *client.generations()})
     if not names:
         raise NothingToRestoreError(f"{client.url}: holds no generation")

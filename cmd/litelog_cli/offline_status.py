@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from litelog.errors import LitelogError
 from litelog.log.replica_registry import ReplicaSet, log_state_folder
 from litelog.objects import claim as claims
-from litelog.objects.position import Position, generation
+from litelog.objects.position import Position
 from litelog.server.make_report import format_time, installed_version
 from litelog.server.report import LogReport, ReplicaReport, StatusReport
 from litelog.shipping.state import read_state
@@ -75,7 +75,7 @@ def _of_folder(folder: str, url: str, log: str | None) -> ReplicaReport:
     if state is None or state.claim is None:
         return ReplicaReport(replica=url, phase=UNKNOWN, fencing=UNKNOWN, error="no state is kept, or it is damaged")
     claim = claims.parse(state.claim)
-    position = Position(generation(claim.generation), state.place.index, state.place.offset)
+    position = Position(claim.generation, state.place.index, state.place.offset)
     return ReplicaReport(
         replica=url,
         phase=UNKNOWN,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from litelog.codec.checksum import crc32c
 from litelog.codec.decoding import JsonLimits, naming, parse_json, refuse, require_fields, require_number, require_text
 from litelog.errors import CorruptObjectError, UnknownFormatError
 from litelog.objects.layout import Fencing, claim_key
-from litelog.objects.position import MAX_INDEX, ClaimName, Position, epoch_of, generation
+from litelog.objects.position import MAX_INDEX, ClaimName, Generation, Position, epoch_of, generation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,15 +51,15 @@ class Claim:
     format: str
     owner: str
     host: str
-    generation: str
+    generation: Generation
     first: int
     """The first index that this generation ships as WAL segments."""
     relation: Relation
     time: int
     """Microseconds since 1970."""
-    predecessor: str | None = None
+    predecessor: Generation | None = None
     """The preceding generation."""
-    predecessor_end: str | None = None
+    predecessor_end: Position | None = None
     """The position of the predecessor when this was claimed. The predecessor's terminal shows where it ended."""
     shift: int = 0
     """If the generation continues: the number to add to the predecessor's index to get this one's."""
@@ -69,7 +69,7 @@ class Claim:
 
     @property
     def epoch(self) -> int:
-        return epoch_of(generation(self.generation))
+        return epoch_of(self.generation)
 
     @property
     def is_isolated(self) -> bool:
@@ -84,7 +84,7 @@ class Claim:
 
     @property
     def name(self) -> ClaimName:
-        return ClaimName(self.epoch, generation(self.generation) if self.is_isolated else None)
+        return ClaimName(self.epoch, self.generation if self.is_isolated else None)
 
     @property
     def key(self) -> str:
@@ -107,9 +107,12 @@ def open_claimed_format(claim: Claim, open_named: Callable[[str], LogFormat]) ->
 
 def encode(claim: Claim) -> bytes:
     """The object's bytes: JSON, the same for the same claim, with the CRC-32C of the other fields as the last field."""
-    fields = {"version": VERSION, **asdict(claim)}
-    unsaid = {"fencing": Fencing.REQUIRED}
-    stated = {name: value for name, value in fields.items() if value is not None and value != unsaid.get(name)}
+    stated: dict[str, object] = {"version": VERSION}
+    stated |= {name: value for name in Claim.__slots__ if (value := getattr(claim, name)) is not None}
+    if claim.predecessor_end is not None:
+        stated["predecessor_end"] = str(claim.predecessor_end)
+    if claim.fencing is Fencing.REQUIRED:
+        del stated["fencing"]
     return _text({**stated, "crc": crc32c(_text(stated))})
 
 
@@ -142,6 +145,11 @@ def parse(body: bytes | str) -> Claim:
     values["shift"] = require_number("shift", fields.get("shift"), low=1 - MAX_INDEX, below=MAX_INDEX)
     values["relation"] = Relation(values["relation"])
     values["fencing"] = Fencing.REQUIRED if values["fencing"] is None else Fencing(values["fencing"])
+    values["generation"] = generation(values["generation"])
+    if values["predecessor"] is not None:
+        values["predecessor"] = generation(values["predecessor"])
+    if values["predecessor_end"] is not None:
+        values["predecessor_end"] = Position.parse(values["predecessor_end"])
     claim = Claim(**values)
     _check_relation(claim)
     return claim
@@ -149,16 +157,15 @@ def parse(body: bytes | str) -> Claim:
 
 def _check_relation(claim: Claim) -> None:
     """Check that the fields on the predecessor fit the relation to it."""
-    generation(claim.generation)
     older = claim.predecessor
     if (older is None) != (claim.relation is Relation.FIRST):
         refuse(f"predecessor of a claim with relation {claim.relation}", older)
-    if older is not None and epoch_of(generation(older)) >= claim.epoch:
+    if older is not None and epoch_of(older) >= claim.epoch:
         refuse(f"predecessor of a claim of epoch {claim.epoch}", older)
     if claim.shift and claim.relation is not Relation.CONTINUES:
         refuse(f"shift of a claim with relation {claim.relation}", claim.shift)
-    if claim.predecessor_end is not None and Position.parse(claim.predecessor_end).generation != older:
-        refuse(f"predecessor_end of a claim with predecessor {older}", claim.predecessor_end)
+    if claim.predecessor_end is not None and claim.predecessor_end.generation != older:
+        refuse(f"predecessor_end of a claim with predecessor {older}", str(claim.predecessor_end))
 
 
 def _text(fields: dict[str, object]) -> bytes:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from litelog.formats import LogFormat, Scan
+    from litelog.objects.position import Generation
 
 Read: TypeAlias = "Callable[[int, int], bytes]"
 """``read(offset, length)``: bytes of the log segment, fewer only at its end."""
@@ -39,7 +40,7 @@ class FinishedSegment:
 
     log: str
     format: str
-    generation: str
+    generation: Generation
     owner: str
     index: int
     file: str

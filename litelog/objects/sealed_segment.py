@@ -35,7 +35,7 @@ from litelog.codec.lz4_frames import compress_frames, decompress_frames, skippab
 from litelog.errors import CorruptObjectError, UnknownVersionError
 from litelog.objects.frame_table import FRAME_VALUES, MAX_FRAMES, MAX_MARKS, FrameTable, ShipTimes
 from litelog.objects.layout import sealed_key
-from litelog.objects.position import MAX_INDEX, generation
+from litelog.objects.position import MAX_INDEX, Generation, generation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,7 +70,7 @@ class SealedFooter:
     log: str
     """The log's id, 32 hex digits."""
     format: str
-    generation: str
+    generation: Generation
     owner: str
     index: int
     file: str
@@ -96,7 +96,7 @@ class SealedFooter:
 
     @property
     def key(self) -> str:
-        return sealed_key(generation(self.generation), self.index)
+        return sealed_key(self.generation, self.index)
 
     @property
     def path(self) -> str:
@@ -220,9 +220,12 @@ def _footer(fields: Any) -> SealedFooter:
         if fields[name] is not None or name not in _OPTIONAL:
             require_number(name, fields[name], low, below)
     length = fields["length"]
-    parts = {"marks": ShipTimes.from_json(fields["marks"], length), "frames": FrameTable.from_json(fields["frames"])}
+    parts = {
+        "generation": generation(fields["generation"]),
+        "marks": ShipTimes.from_json(fields["marks"], length),
+        "frames": FrameTable.from_json(fields["frames"]),
+    }
     footer = SealedFooter(**{**fields, **parts})
-    generation(footer.generation)
     _require(is_sha256(footer.digest), "digest", footer.digest)
     _require(not footer.previous or is_sha256(footer.previous), "previous", footer.previous)
     _check_sums(footer)

@@ -27,7 +27,7 @@ from litelog.codec.decoding import (
 from litelog.codec.lz4_frames import compress_frames, decompress_frames
 from litelog.errors import CorruptObjectError, UnknownVersionError
 from litelog.objects.layout import snapshot_key
-from litelog.objects.position import MAX_INDEX, Position, generation
+from litelog.objects.position import MAX_INDEX, Generation, Position, generation
 from litelog.objects.snapshot_entries import ENTRY_VALUES, SnapshotEntry, read_entries, write_entries
 
 if TYPE_CHECKING:
@@ -62,13 +62,13 @@ class Snapshot:
     log: str
     """The log's id, 32 hex digits."""
     format: str
-    generation: str
+    generation: Generation
     owner: str
     first: int
     next: int
     created: int
     """Microseconds since 1970."""
-    predecessor_end: str | None = None
+    predecessor_end: Position | None = None
     """The position at which the predecessor was ended; None without a predecessor."""
     chain: str | None = None
     """SHA-256, hex, of the WAL segment that ends the index before ``next``. The WAL segment after it names it, too, as
@@ -78,7 +78,7 @@ class Snapshot:
 
     @property
     def key(self) -> str:
-        return snapshot_key(generation(self.generation), self.next)
+        return snapshot_key(self.generation, self.next)
 
     def entry(self, index: int) -> SnapshotEntry | None:
         """The entry of a log segment; None if the snapshot does not describe it."""
@@ -121,6 +121,8 @@ def encode(snapshot: Snapshot) -> bytes:
     _check(snapshot)
     fields: dict[str, object] = {"version": VERSION}
     fields |= {name: getattr(snapshot, name) for name in Snapshot.__slots__}
+    if snapshot.predecessor_end is not None:
+        fields["predecessor_end"] = str(snapshot.predecessor_end)
     if snapshot.chain is None:
         del fields["chain"]  # as written before snapshots had chains
     fields["segments"] = write_entries(snapshot.segments) if snapshot.segments else []
@@ -153,6 +155,9 @@ def _snapshot(fields: dict[str, Any]) -> Snapshot:
             require_text(name, fields[name])
     for name in ("first", "next"):
         require_number(name, fields[name], below=MAX_INDEX + 1)
+    fields["generation"] = generation(fields["generation"])
+    if fields.get("predecessor_end") is not None:
+        fields["predecessor_end"] = Position.parse(fields["predecessor_end"])
     require_number("created", fields["created"])
     count = fields["next"] - fields["first"]
     written = fields.pop("segments")
@@ -165,13 +170,10 @@ def _snapshot(fields: dict[str, Any]) -> Snapshot:
 
 
 def _check(snapshot: Snapshot) -> None:
-    generation(snapshot.generation)
     if len(snapshot.segments) > MAX_ENTRIES:
         raise ValueError(f"it names {len(snapshot.segments)} log segments, more than {MAX_ENTRIES}")
     if snapshot.chain is not None and not is_sha256(snapshot.chain):
         refuse("chain", snapshot.chain)
-    if snapshot.predecessor_end is not None:
-        Position.parse(snapshot.predecessor_end)
     indexes = [entry.index for entry in snapshot.segments]
     if indexes != list(range(snapshot.first, snapshot.next)):
         raise ValueError(

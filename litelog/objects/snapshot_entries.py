@@ -25,7 +25,7 @@ from litelog.codec.json_columns import (
 )
 from litelog.errors import CorruptObjectError
 from litelog.objects.layout import sealed_key
-from litelog.objects.position import MAX_INDEX, generation
+from litelog.objects.position import MAX_INDEX, Generation, generation
 from litelog.objects.sealed_segment import MIN_OBJECT_BYTES
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class SnapshotEntry:
 
     index: int
     """The log segment's index in the snapshot's generation."""
-    generation: str
+    generation: Generation
     """The sealed segment's generation: the snapshot's, or an earlier one whose sealed segment holds the same bytes."""
     sealed_index: int
     """The log segment's index in that generation."""
@@ -74,7 +74,7 @@ class SnapshotEntry:
     @property
     def key(self) -> str:
         """The key of the sealed segment."""
-        return sealed_key(generation(self.generation), self.sealed_index)
+        return sealed_key(self.generation, self.sealed_index)
 
     @property
     def path(self) -> str:
@@ -239,8 +239,8 @@ def _runs(names: Sequence[str]) -> list[list[object]]:
     return [[name, len(list(group))] for name, group in groupby(names)]
 
 
-def _read_runs(written: object, count: int) -> list[str]:
-    names: list[str] = []
+def _read_runs(written: object, count: int) -> list[Generation]:
+    names: list[Generation] = []
     for name, times in _require_list("generation", written):
         _require(type(times) is int and 0 < times <= count - len(names), "generation")
         names += [generation(name)] * times

@@ -30,7 +30,7 @@ from litelog.codec.lz4_frames import FrameError, compress_frames, decompress_fra
 from litelog.errors import CorruptObjectError, NotEnoughMemoryError
 from litelog.formats import MAX_COMMIT_BYTES
 from litelog.objects.layout import wal_key
-from litelog.objects.position import MAX_INDEX, MAX_OFFSET, Position, generation
+from litelog.objects.position import MAX_INDEX, MAX_OFFSET, Generation, Position, generation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -69,7 +69,7 @@ class WalHeader:
     log: str
     """The log's id, 32 hex digits."""
     format: str
-    generation: str
+    generation: Generation
     owner: str
     index: int
     offset: int
@@ -106,7 +106,7 @@ class WalHeader:
 
     @property
     def position(self) -> Position:
-        return Position(generation(self.generation), self.index, self.offset)
+        return Position(self.generation, self.index, self.offset)
 
     @property
     def path(self) -> str:
@@ -276,8 +276,8 @@ def _header(fields: dict[str, Any]) -> WalHeader:
         else:
             require_number(name, value, *_RANGES.get(name, (0, MOST)))
         values[name] = value
+    values["generation"] = generation(values["generation"])
     header = WalHeader(**values)
-    generation(header.generation)
     _require(header.end <= MAX_OFFSET, "offset", header.offset)
     _require((header.check_start or 0) <= header.end, "check_start", header.check_start)
     _require(header.length > 0 or header.final or header.successor is not None, "length", header.length)

@@ -22,7 +22,7 @@ from litelog.errors import (
 from litelog.events import fields
 from litelog.objects import snapshot as snapshots
 from litelog.objects.layout import snapshot_key
-from litelog.objects.position import Position, generation
+from litelog.objects.position import Position
 from litelog.reading.beginning import never_began
 from litelog.reading.fetch import read_verified
 from litelog.reading.search import read_header
@@ -63,7 +63,7 @@ class BaseSnapshot:
     def start(self) -> Position:
         """The start of its WAL segments."""
         index = self.claim.first if self.snapshot is None else self.snapshot.next
-        return Position(generation(self.claim.generation), index, 0)
+        return Position(self.claim.generation, index, 0)
 
     @property
     def entries(self) -> tuple[SnapshotEntry, ...]:
@@ -74,12 +74,12 @@ class BaseSnapshot:
     def first(self) -> Position:
         """The start of the first log segment that exists."""
         index = self.start.index if self.snapshot is None else self.snapshot.first
-        return Position(generation(self.claim.generation), index, 0)
+        return Position(self.claim.generation, index, 0)
 
     def link(self) -> ChainState:
         """The state of the chain at ``start``. Raises ReplicaGapError without a snapshot."""
         if self.snapshot is None:
-            raise ReplicaGapError(snapshot_key(generation(self.claim.generation), self.claim.first))
+            raise ReplicaGapError(snapshot_key(self.claim.generation, self.claim.first))
         reached = (entry.next for entry in reversed(self.entries) if entry.next is not None)
         return ChainState(
             self.claim,
@@ -161,12 +161,12 @@ def read_base(client: ReplicaClient, claim: Claim, indexes: Sequence[int]) -> Ba
 
 def read_snapshot(client: ReplicaClient, claim: Claim, index: int) -> tuple[Snapshot, str]:
     """Read the snapshot at ``index``, and its digest; check it against the claim. CorruptObjectError, NotFoundError."""
-    name = generation(claim.generation)
+    name = claim.generation
     return read_verified(lambda: client.read_snapshot(name, index), partial(_check_snapshot, claim, index))
 
 
 def _check_snapshot(claim: Claim, index: int, body: bytes) -> tuple[Snapshot, str]:
-    key = snapshot_key(generation(claim.generation), index)
+    key = snapshot_key(claim.generation, index)
     snapshot = snapshots.decode(key, body)
     for name in ("log", "format", "generation", "owner"):
         expected, actual = getattr(claim, name), getattr(snapshot, name)
@@ -200,7 +200,7 @@ def list_pieces(client: ReplicaClient, claim: Claim, listing: Listing | None = N
     A generation that never began has its terminal, and no snapshot. One ranged GET more if there is one WAL segment,
     and no snapshot after the first one. ``listing``: a listing that was just made. Raises as ``read_base``.
     """
-    name = generation(claim.generation)
+    name = claim.generation
     for attempt in range(LISTINGS):
         if attempt or listing is None or not listing.whole:
             listing = list_generation(client, name)
@@ -226,7 +226,7 @@ def list_pieces(client: ReplicaClient, claim: Claim, listing: Listing | None = N
 def _shows_no_beginning(client: ReplicaClient, claim: Claim, wal: Sequence[WalSegmentInfo]) -> bool:
     """Whether the only WAL segment is a terminal that shows that the generation never began. False if the terminal is
     damaged or missing: the reader of that object reports it."""
-    if len(wal) != 1 or wal[0].position != Position(generation(claim.generation), claim.first, 0):
+    if len(wal) != 1 or wal[0].position != Position(claim.generation, claim.first, 0):
         return False
     try:
         return never_began(claim.first, read_header(client, wal[0].position))
@@ -238,7 +238,7 @@ def missing_snapshot(base: BaseSnapshot, wal: Sequence[WalSegmentInfo]) -> Repli
     """The gap of a generation that has WAL segments but no snapshot, which precedes all of them except a terminal."""
     if base.snapshot is not None or not wal or wal[-1].position == base.start:
         return None
-    key = snapshot_key(generation(base.claim.generation), base.claim.first)
+    key = snapshot_key(base.claim.generation, base.claim.first)
     return ReplicaGapError(key, str(wal[0].position))
 
 

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from litelog.errors import NotFoundError, PrunedError, ReplicaGapError
 from litelog.objects.layout import snapshot_key
-from litelog.objects.position import generation
 from litelog.reading.contents import list_pieces
 from litelog.reading.latest import find_latest
 from litelog.reading.search import find_header
@@ -279,7 +278,7 @@ class ReplicaFollower(Generic[_Segment]):
     def _has_begun(self) -> bool:
         """Whether the first snapshot exists, which the owner writes first. A GET."""
         try:
-            self._client.read_snapshot(generation(self.claim.generation), self.claim.first)
+            self._client.read_snapshot(self.claim.generation, self.claim.first)
         except NotFoundError:
             return False
         return True

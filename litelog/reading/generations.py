@@ -10,7 +10,7 @@ from litelog.errors import CorruptObjectError, NotFoundError, UnknownVersionErro
 from litelog.objects import claim as claims
 from litelog.objects import snapshot, wal_segment
 from litelog.objects.layout import claim_key, snapshot_key, wal_key
-from litelog.objects.position import ClaimName, Position, epoch_of, generation
+from litelog.objects.position import ClaimName, Position, epoch_of
 from litelog.reading.beginning import never_began
 from litelog.reading.contents import list_generation, read_base
 from litelog.reading.fetch import read_verified
@@ -91,8 +91,8 @@ def find_tip(client: ReplicaClient, claim: Claim) -> GenerationEnd:
     Raises CorruptObjectError if the last object cannot be read, or if the object before a terminal contradicts it.
     Also reads a snapshot if no WAL segment shows what was shipped: there is none yet, or they were pruned.
     """
-    listing = list_generation(client, generation(claim.generation), keep=2)
-    start = Position(generation(claim.generation), claim.first, 0)
+    listing = list_generation(client, claim.generation, keep=2)
+    start = Position(claim.generation, claim.first, 0)
     tip = GenerationEnd(start, None, "" if listing.wal else _snapshot_digest(client, claim))
     damage: CorruptObjectError | None = None
     for info in listing.wal:
@@ -159,7 +159,7 @@ def _take_from_terminal(tip: GenerationEnd, damage: CorruptObjectError) -> Gener
 
 
 def _snapshot_digest(client: ReplicaClient, claim: Claim) -> str:
-    name = generation(claim.generation)
+    name = claim.generation
     key = snapshot_key(name, claim.first)
 
     def read() -> bytes:

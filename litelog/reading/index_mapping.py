@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from litelog.errors import CorruptionError, CorruptObjectError
-from litelog.objects.position import Position, generation
+from litelog.objects.position import Position
 from litelog.reading.contents import read_base
 from litelog.reading.search import read_header
 
@@ -67,7 +67,7 @@ class SegmentNames:
         if not held and listing.newest is not None and index < listing.newest:
             self._read_entries()
             return
-        position = held[0] if held else Position(generation(self._claim.generation), index, 0)
+        position = held[0] if held else Position(self._claim.generation, index, 0)
         with suppress(CorruptionError):
             if name := read_header(self._client, position).file:
                 self._names[index] = name

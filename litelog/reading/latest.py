@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from litelog.errors import CorruptObjectError, NotFoundError, NothingToRestoreError, ReplicaGapError
 from litelog.objects.claim import Relation
 from litelog.objects.layout import claim_key, wal_key
-from litelog.objects.position import Generation, Position, epoch_of, generation
+from litelog.objects.position import Generation, Position, epoch_of
 from litelog.reading.beginning import never_began
 from litelog.reading.contents import LISTINGS, PAGE, list_generation, list_pieces, read_base
 from litelog.reading.generations import read_claim
@@ -57,7 +57,7 @@ class GenerationRange:
 
 
 def latest(
-    by_generation: Mapping[str, Claim],
+    by_generation: Mapping[Generation, Claim],
     extent_of: Callable[[Claim], GenerationRange],
     holds_data: Callable[[Claim], bool] | None = None,
     check: Callable[[Claim, int, Claim, Claim], None] | None = None,
@@ -79,7 +79,7 @@ def latest(
 
 def _has_reached(
     claim: Claim,
-    by_generation: Mapping[str, Claim],
+    by_generation: Mapping[Generation, Claim],
     extent_of: Callable[[Claim], GenerationRange],
     check: Callable[[Claim, int, Claim, Claim], None] | None,
 ) -> bool:
@@ -96,10 +96,10 @@ def _has_reached(
     return True
 
 
-def _predecessor(claim: Claim, by_generation: Mapping[str, Claim]) -> Claim:
+def _predecessor(claim: Claim, by_generation: Mapping[Generation, Claim]) -> Claim:
     if claim.predecessor is None:
         raise CorruptObjectError(claim.key, "continues a generation that it does not name")
-    epoch = epoch_of(generation(claim.predecessor))
+    epoch = epoch_of(claim.predecessor)
     if epoch >= claim.epoch:
         raise CorruptObjectError(claim.key, "predecessor", f"one of an epoch below {claim.epoch}", claim.predecessor)
     older = by_generation.get(claim.predecessor)
@@ -150,7 +150,7 @@ def open_latest(client: ReplicaClient, keep: int | None = PAGE) -> GenerationCon
     return lookups.pieces(claim)
 
 
-def _find_lost(by_generation: Mapping[str, Claim], lookups: _GenerationRanges) -> Claim | None:
+def _find_lost(by_generation: Mapping[Generation, Claim], lookups: _GenerationRanges) -> Claim | None:
     """The claim of the newest generation that was begun, if only sealed segments are left of it."""
     for _, claim in sorted(by_generation.items(), reverse=True):
         if lookups.holds_data(claim):
@@ -160,7 +160,7 @@ def _find_lost(by_generation: Mapping[str, Claim], lookups: _GenerationRanges) -
     return None
 
 
-def _choose(client: ReplicaClient, by_generation: Mapping[str, Claim], lookups: _GenerationRanges) -> Claim:
+def _choose(client: ReplicaClient, by_generation: Mapping[Generation, Claim], lookups: _GenerationRanges) -> Claim:
     claim = latest(by_generation, lookups.extent, lookups.holds_data, lookups.check_mapping)
     if claim is None:
         held = "holds no claim" if not by_generation else "holds claims, but nothing of the log yet"
@@ -177,7 +177,7 @@ def find_claim(client: ReplicaClient, name: Generation) -> Claim:
     return by_generation[name]
 
 
-def read_claims(client: ReplicaClient) -> dict[str, Claim]:
+def read_claims(client: ReplicaClient) -> dict[Generation, Claim]:
     """Read all claims, by generation. Raises ReplicaGapError if one is missing: claims are never deleted."""
     missing = ReplicaGapError("")
     for _ in range(LISTINGS):
@@ -205,7 +205,7 @@ def _missing_claim(client: ReplicaClient, names: Sequence[ClaimName], read: Sequ
     claimed = {claim.generation for claim in read}
     for claim in read:
         if claim.predecessor is not None and claim.predecessor not in claimed:
-            missing = claim_key(epoch_of(generation(claim.predecessor)))
+            missing = claim_key(epoch_of(claim.predecessor))
             return ReplicaGapError(missing, f"{claim.key}, which names {claim.predecessor}")
     for name in client.generations() if not names or any(claim.is_isolated for claim in read) else ():
         if name not in claimed:
@@ -220,15 +220,15 @@ def find_extent(client: ReplicaClient, claim: Claim, since: Position | None = No
     """
     last: Position | None = None
     if since is not None:
-        for info in client.wal_segments(generation(claim.generation), since):
+        for info in client.wal_segments(claim.generation, since):
             last = info.position
     if last is None:
-        return _extent_of(client, claim, list_generation(client, generation(claim.generation), keep=1))
+        return _extent_of(client, claim, list_generation(client, claim.generation, keep=1))
     return _extent_at(client, claim, last)
 
 
 def _extent_of(client: ReplicaClient, claim: Claim, listing: Listing) -> GenerationRange:
-    start = Position(generation(claim.generation), claim.first, 0)
+    start = Position(claim.generation, claim.first, 0)
     extent = _extent_at(client, claim, listing.wal[-1].position) if listing.wal else GenerationRange(start, start)
     if extent.has_data or not extent.began or not claim.first or listing.newest is None:
         return extent
@@ -250,7 +250,7 @@ class _GenerationRanges:
     def __init__(
         self,
         client: ReplicaClient,
-        by_generation: Mapping[str, Claim],
+        by_generation: Mapping[Generation, Claim],
         keep: int | None = PAGE,
         known: Callable[[Claim], GenerationRange | None] | None = None,
     ) -> None:
@@ -258,16 +258,16 @@ class _GenerationRanges:
         self._keep = keep
         self._known = known
         self._by_generation = by_generation
-        self._listings: dict[str, Listing] = {}
-        self._pieces: dict[str, GenerationContents] = {}
-        self._extents: dict[str, GenerationRange] = {}
-        self._names: dict[str, SegmentNames] = {}
+        self._listings: dict[Generation, Listing] = {}
+        self._pieces: dict[Generation, GenerationContents] = {}
+        self._extents: dict[Generation, GenerationRange] = {}
+        self._names: dict[Generation, SegmentNames] = {}
         ends = (claim.predecessor_end for claim in by_generation.values())
-        self._seen = {at.generation: at for at in map(Position.parse, filter(None, ends))}
+        self._seen = {at.generation: at for at in ends if at is not None}
 
     def listing(self, claim: Claim) -> Listing:
         if claim.generation not in self._listings:
-            listing = list_generation(self._client, generation(claim.generation), keep=self._keep)
+            listing = list_generation(self._client, claim.generation, keep=self._keep)
             self._listings[claim.generation] = listing
         return self._listings[claim.generation]
 
@@ -279,7 +279,7 @@ class _GenerationRanges:
     def holds_data(self, claim: Claim) -> bool:
         """Whether anything of the log was shipped. Names show it, unless only the generation's first objects exist."""
         listing = self.listing(claim)
-        wal = bool(listing.wal) and listing.wal[-1].position > Position(generation(claim.generation), claim.first, 0)
+        wal = bool(listing.wal) and listing.wal[-1].position > Position(claim.generation, claim.first, 0)
         if wal or (listing.newest or 0) > claim.first:
             return True
         sealed = bool(claim.first) and listing.newest is not None and bool(self.pieces(claim).base.entries)
@@ -290,7 +290,7 @@ class _GenerationRanges:
         listing = self.listing(claim)
         if listing.snapshots or listing.wal or claim.is_of_spark:
             return False
-        return next(self._client.sealed_segments(generation(claim.generation), claim.first), None) is not None
+        return next(self._client.sealed_segments(claim.generation, claim.first), None) is not None
 
     def extent(self, claim: Claim) -> GenerationRange:
         if claim.generation not in self._extents:
@@ -299,7 +299,7 @@ class _GenerationRanges:
             if known is not None:
                 extent = known
             elif listing is None:
-                extent = find_extent(self._client, claim, self._seen.get(generation(claim.generation)))
+                extent = find_extent(self._client, claim, self._seen.get(claim.generation))
             else:
                 extent = _extent_of(self._client, claim, listing)
             if extent.successor is not None:

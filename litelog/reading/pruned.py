@@ -6,7 +6,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from litelog.errors import NothingToRestoreError, StoreError
-from litelog.objects.position import Position, generation
+from litelog.objects.position import Position
 from litelog.objects.wal_segment import LASTING_SEGMENTS, may_be_remnant
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def looks_pruned(client: ReplicaClient, claim: Claim) -> bool:
     It has no snapshot, and neither has any older generation (of the same owner, if isolated): retention deletes the
     oldest first. Its WAL segments are those that retention leaves.
     """
-    name = generation(claim.generation)
+    name = claim.generation
     if client.newest_snapshots(name, 1):
         return False
     older = (held for held in client.generations() if held < name and not claim.is_isolated)
@@ -47,7 +47,7 @@ def looks_pruned(client: ReplicaClient, claim: Claim) -> bool:
 def explain(client: ReplicaClient, claim: Claim, damage: LitelogError) -> LitelogError:
     """A GenerationPrunedError if the generation looks pruned, and a later generation has a snapshot; otherwise
     ``damage``."""
-    name = generation(claim.generation)
+    name = claim.generation
     try:
         if not looks_pruned(client, claim):
             return damage

@@ -22,7 +22,7 @@ from litelog.errors import (
 from litelog.formats.columns import Columns
 from litelog.formats.raw import RawFormat
 from litelog.objects.claim import open_claimed_format
-from litelog.objects.position import Position, generation
+from litelog.objects.position import Position
 from litelog.reading.contents import list_pieces
 from litelog.reading.fetch import AHEAD_JOBS
 from litelog.reading.follower import (
@@ -267,7 +267,7 @@ class ReplicaReader:
         at = unreached or follower.slot
         shift = find_shift(self._client, follower.claim, successor, at)
         is_read = at is not None and at != self._first
-        place = Position(generation(successor.generation), at.index + shift, at.offset) if at and is_read else None
+        place = Position(successor.generation, at.index + shift, at.offset) if at and is_read else None
         self._cursor = None
         follower.enter(successor, place)
 

@@ -24,7 +24,7 @@ from litelog.events import fields
 from litelog.formats import Expectation
 from litelog.objects import wal_segment
 from litelog.objects.layout import wal_key
-from litelog.objects.position import Position, generation
+from litelog.objects.position import Position
 from litelog.objects.sealed_decoding import decode_run
 from litelog.objects.sealed_segment import decode_footer, read_footer
 from litelog.objects.snapshot_entries import check_entry
@@ -130,7 +130,7 @@ def open_sealed(client: ReplicaClient, entry: SnapshotEntry) -> tuple[SealedFoot
 
     Raises CorruptObjectError if it is damaged or is not the one that ``entry`` names, and NotFoundError.
     """
-    name = generation(entry.generation)
+    name = entry.generation
 
     def read(start: int, length: int) -> bytes:
         return client.read_sealed_segment(name, entry.sealed_index, start, length)
@@ -192,7 +192,7 @@ def _fetch(client: ReplicaClient, opened: _Opened, runs: list[range], log_format
     held = None if opened.body is None else memoryview(opened.body)[first:stop]
 
     def read() -> memoryview:
-        name = generation(entry.generation)
+        name = entry.generation
         return memoryview(client.read_sealed_segment(name, entry.sealed_index, first, stop - first))
 
     def decode(body: memoryview) -> list[tuple[DecodedRun, Columns]]:
@@ -291,7 +291,7 @@ def read_unsealed(
     Makes a listing, and a GET for each WAL segment. Checks the WAL segments against each other, and their total against
     the length and the CRC-32C that the entry states. Raises ReplicaGapError and CorruptObjectError.
     """
-    place = Position(generation(entry.generation), entry.sealed_index, 0)
+    place = Position(entry.generation, entry.sealed_index, 0)
     listed = client.wal_segments(place.generation, place)
     positions = [info.position for info in takewhile(lambda info: info.position.index == place.index, listed)]
     begin = max((number for number, at in enumerate(positions) if at.offset <= offset), default=None)

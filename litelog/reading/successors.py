@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 from litelog.errors import CorruptObjectError, DivergedError, NotFoundError, ReplicaGapError
 from litelog.objects.claim import Relation
 from litelog.objects.layout import parse_claim, wal_key
-from litelog.objects.position import Position, generation
+from litelog.objects.position import Position
 from litelog.reading.beginning import never_began
 from litelog.reading.contents import list_generation
 from litelog.reading.generations import find_newer, read_claim, read_claim_of
@@ -62,7 +62,7 @@ def find_successor(client: ReplicaClient, claim: Claim, terminal: WalHeader, *, 
                 wal_key(terminal.position), "successor's epoch", f"above {newest}", successor.epoch
             )
         newest = successor.epoch
-        start = Position(generation(successor.generation), successor.first, 0)
+        start = Position(successor.generation, successor.first, 0)
         if lists:
             listing = list_generation(client, start.generation, keep=1)
             if (listing.newest or 0) > successor.first or any(info.position > start for info in listing.wal):
@@ -131,7 +131,7 @@ def _check_shift(client: ReplicaClient, claim: Claim, successor: Claim, shift: i
 
 
 def _names_of(client: ReplicaClient, claim: Claim, extent: GenerationRange) -> SegmentNames:
-    find = partial(list_generation, client, generation(claim.generation))
+    find = partial(list_generation, client, claim.generation)
     return SegmentNames(client, claim, extent.slot, extent.last, cache(find))
 
 
@@ -139,7 +139,7 @@ def _read_predecessor(client: ReplicaClient, claim: Claim) -> Claim | None:
     if claim.predecessor is None:
         return None
     try:
-        return read_claim_of(client, generation(claim.predecessor), claim)
+        return read_claim_of(client, claim.predecessor, claim)
     except NotFoundError as error:
         raise ReplicaGapError(error.key, f"{claim.key}, which names it") from error
 
@@ -169,7 +169,7 @@ def find_begun(client: ReplicaClient, claim: Claim) -> Claim | None:
     """Find a newer claim whose owner has begun to write, and so has ended ``claim``'s generation before. One GET while
     there is none; a listing for each claim whose owner has not begun."""
     newer = find_newer(client, claim)
-    while newer is not None and next(iter(client.snapshots(generation(newer.generation))), None) is None:
+    while newer is not None and next(iter(client.snapshots(newer.generation)), None) is None:
         newer = find_newer(client, newer)
     return newer
 

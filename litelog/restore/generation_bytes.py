@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from litelog.errors import CorruptionError, CorruptObjectError, NotFoundError, ReplicaGapError, UnknownVersionError
 from litelog.objects import wal_segment
 from litelog.objects.layout import wal_key
-from litelog.objects.position import generation
 from litelog.objects.sealed_decoding import decode_run
 from litelog.reading.contents import list_pieces
 from litelog.reading.fetch import read_verified
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
 
     from litelog.formats import LogFormat
     from litelog.objects.claim import Claim
+    from litelog.objects.position import Generation
     from litelog.objects.sealed_decoding import DecodedRun
     from litelog.objects.sealed_segment import SealedFooter
     from litelog.objects.snapshot_entries import SnapshotEntry
@@ -68,7 +68,7 @@ class ByteRun:
     start: int
     data: memoryview
     replica: str
-    generation: str
+    generation: Generation
     crc_total: int | None
     """CRC-32C of the log segment up to the chunk's end, as its object states it; None if it ends inside an object."""
 
@@ -109,7 +109,7 @@ class GenerationBytes:
         """The WAL segments, in order."""
         with self._lock:
             if self._pieces is None:
-                self._pieces = list(self.client.wal_segments(generation(self.claim.generation)))
+                self._pieces = list(self.client.wal_segments(self.claim.generation))
             return self._pieces
 
     @property
@@ -231,7 +231,7 @@ class GenerationBytes:
 
     def _read_run(self, entry: SnapshotEntry, footer: SealedFooter, run: range) -> DecodedRun:
         start = footer.frames.starts[run.start]
-        length, name = footer.frames[run.stop - 1].stop - start, generation(entry.generation)
+        length, name = footer.frames[run.stop - 1].stop - start, entry.generation
         return read_verified(
             lambda: self.client.read_sealed_segment(name, entry.sealed_index, start, length),
             lambda body: decode_run(entry.key, footer, run, body, self.format),

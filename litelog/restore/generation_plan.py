@@ -18,7 +18,7 @@ from litelog.errors import (
     ReplicaGapError,
 )
 from litelog.objects.layout import snapshot_key
-from litelog.objects.position import Position, generation
+from litelog.objects.position import Position
 from litelog.reading.contents import (
     BaseSnapshot,
     missing_piece,
@@ -216,7 +216,7 @@ def _check_entries(base: BaseSnapshot, log_format: LogFormat) -> None:
         plain = entry.file not in (".", "..") and not any(mark in entry.file for mark in "/\\\0")
         long = len(entry.file) > MAX_FILE_NAME_BYTES // 4 and len(entry.file.encode()) > MAX_FILE_NAME_BYTES
         if order is None or not plain or long or (before is not None and order <= before):
-            key = snapshot_key(generation(base.claim.generation), base.start.index)
+            key = snapshot_key(base.claim.generation, base.start.index)
             raise CorruptObjectError(
                 key,
                 f"file {entry.file!r} is not the name of a log segment of format {log_format.name}, or out of order",

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from litelog.errors import CorruptionError, CorruptObjectError, NotFoundError, NothingToRestoreError, ReplicaGapError
 from litelog.objects.claim import Relation
 from litelog.objects.layout import snapshot_key
-from litelog.objects.position import generation
 from litelog.reading.generations import read_claim_of
 from litelog.reading.latest import find_claim, find_latest
 from litelog.reading.pruned import looks_pruned
@@ -161,7 +160,7 @@ def _plan_before(
     if claim.predecessor is None or (index is not None and index < 0):
         return None
     try:
-        older = read_claim_of(client, generation(claim.predecessor), claim)
+        older = read_claim_of(client, claim.predecessor, claim)
     except NotFoundError as error:
         raise ReplicaGapError(error.key, f"{claim.key}, which continues {claim.predecessor}") from error
     if older.epoch >= claim.epoch or (older.log, older.format) != (claim.log, claim.format):

@@ -9,7 +9,6 @@ from litelog.errors import NotFoundError, ReplicaGapError
 from litelog.formats import Expectation
 from litelog.objects import wal_segment
 from litelog.objects.layout import wal_key
-from litelog.objects.position import generation
 from litelog.objects.sealed_decoding import decode_run
 from litelog.reading.fetch import read_verified
 from litelog.reading.sealed_reader import open_sealed
@@ -84,7 +83,7 @@ class ReplicaLookup:
         footer = self._footer(entry)
         run, frames = run_of(footer), footer.frames
         start, stop = frames.starts[run.start], frames[run.stop - 1].stop
-        name = generation(entry.generation)
+        name = entry.generation
         try:
             decoded = read_verified(
                 lambda: self._client.read_sealed_segment(name, entry.sealed_index, start, stop - start),

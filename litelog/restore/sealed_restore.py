@@ -17,7 +17,6 @@ from litelog.codec.checksum import combine, crc32c
 from litelog.codec.lz4_frames import xxh32
 from litelog.errors import CorruptionError, CorruptObjectError, NotFoundError, ReplicaGapError
 from litelog.formats import Expectation
-from litelog.objects.position import generation
 from litelog.objects.sealed_decoding import DecodedRun, check_run, decode_run
 from litelog.reading.fetch import read_verified
 from litelog.reading.sealed_reader import open_sealed
@@ -188,7 +187,7 @@ class SealedRestorer:
         if not group:
             return memoryview(b"")
         entry, stored = opened.piece.entry, _stored_of(opened, group)
-        name = generation(entry.generation)
+        name = entry.generation
         try:
             return memoryview(self._client.read_sealed_segment(name, entry.sealed_index, stored.start, len(stored)))
         except NotFoundError as error:

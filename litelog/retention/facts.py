@@ -10,7 +10,6 @@ from litelog.errors import CorruptObjectError, NothingToRestoreError
 from litelog.objects import snapshot as snapshots
 from litelog.objects.claim import Relation
 from litelog.objects.layout import sealed_key, snapshot_key, wal_key
-from litelog.objects.position import Position, generation
 from litelog.reading.fetch import read_verified
 from litelog.reading.latest import find_latest, read_claims
 from litelog.reading.search import read_header
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from litelog.objects.claim import Claim
-    from litelog.objects.position import Generation
+    from litelog.objects.position import Generation, Position
     from litelog.objects.snapshot import Snapshot
     from litelog.stores.replica_client import IndexedInfo, ReplicaClient, WalSegmentInfo
 
@@ -100,7 +99,7 @@ def describe_snapshot(snapshot: Snapshot, name: Generation, size: int) -> Snapsh
         if last is not None and (last.generation, last.stop) == (entry.generation, entry.sealed_index):
             runs[-1] = SealedRange(last.generation, last.start, last.stop + 1)
         else:
-            runs.append(SealedRange(generation(entry.generation), entry.sealed_index, entry.sealed_index + 1))
+            runs.append(SealedRange(entry.generation, entry.sealed_index, entry.sealed_index + 1))
     return SnapshotFacts(name, snapshot.next, size, snapshot.first, max(shipped, snapshot.created), tuple(runs))
 
 
@@ -145,7 +144,7 @@ class Gathering:
     def __init__(self, client: ReplicaClient) -> None:
         self._client = client
         self._described: dict[tuple[Generation, int, int], SnapshotFacts] = {}
-        self._predecessor_ends: dict[Generation, str] = {}
+        self._predecessor_ends: dict[Generation, Position] = {}
         self._ended: dict[Position, int] = {}
 
     def gather(
@@ -160,7 +159,7 @@ class Gathering:
         StoreError, ReplicaGapError for a missing claim, and UnknownVersionError for a snapshot that only a newer
         litelog can read.
         """
-        claims = {generation(name): claim for name, claim in read_claims(self._client).items()}
+        claims = read_claims(self._client)
         try:
             latest = find_latest(self._client)
         except NothingToRestoreError:
@@ -174,7 +173,7 @@ class Gathering:
         gathered = tuple(self._gather(name, claims.get(name), is_newest=name == own[-1]) for name in own)
         there = {_place(one) for one in (*others, *(one for held in gathered for one in held.snapshots))}
         self._described = {place: facts for place, facts in self._described.items() if place in there}
-        return ReplicaFacts(gathered, generation(latest.generation), tuple(drops), upto, others)
+        return ReplicaFacts(gathered, latest.generation, tuple(drops), upto, others)
 
     def _gather_other(self, name: Generation) -> tuple[SnapshotFacts, ...]:
         """Return the snapshots of another owner's generation."""
@@ -219,7 +218,7 @@ class Gathering:
     def _caught_up(self, name: Generation, claim: Claim | None) -> int:
         if claim is None or claim.relation is not Relation.CONTINUES:
             return 0
-        ends = [Position.parse(text) for text in (claim.predecessor_end, self._predecessor_ends.get(name)) if text]
+        ends = [end for end in (claim.predecessor_end, self._predecessor_ends.get(name)) if end is not None]
         return max((end.index + claim.shift + (end.offset > 0) for end in ends), default=0)
 
 

@@ -15,7 +15,7 @@ from litelog.codec.decoding import parse_json
 from litelog.codec.typed_fields import build
 from litelog.events import fields as event_fields
 from litelog.objects.frame_table import ShipTimes
-from litelog.objects.position import generation
+from litelog.objects.position import Generation, generation
 from litelog.objects.snapshot_entries import SnapshotEntry  # noqa: TC001
 from litelog.retention.facts import SourceTrim  # noqa: TC001 - ``build`` looks for both
 from litelog.system.private_files import LIMITS
@@ -62,7 +62,7 @@ class Opening:
 class Covered:
     """WAL segments below index ``next`` of ``generation``: a snapshot covers them."""
 
-    generation: str
+    generation: Generation
     next: int
     since: float
     """When that snapshot became durable, in seconds of the machine's steady clock."""
@@ -72,7 +72,7 @@ class Covered:
 class ArchiveState:
     """Immutable: each change makes a new value. ``finished`` is in the order of the indexes."""
 
-    generation: str
+    generation: Generation
     snapshot: int | None = None
     """The index of the newest durable snapshot; None while it is not known."""
     opening: Opening | None = None
@@ -127,7 +127,7 @@ def write_state(state: ArchiveState) -> str:
     return json.dumps(asdict(state), separators=(",", ":"))
 
 
-def read_state(text: str | None, generation: str, boot: str, now: float, path: str = "") -> ArchiveState:
+def read_state(text: str | None, generation: Generation, boot: str, now: float, path: str = "") -> ArchiveState:
     """Return the state that ``write_state`` wrote, if it is of ``generation``; else an empty one.
 
     ``now``: seconds of the steady clock. If the machine was restarted since (``boot`` differs), every wait starts
@@ -150,16 +150,10 @@ def read_state(text: str | None, generation: str, boot: str, now: float, path: s
 
 def _parse(fields: object) -> ArchiveState:
     """Return the state that ``fields`` describe. ValueError."""
-    state = build(ArchiveState, fields)
-    generation(state.generation)
+    state = build(ArchiveState, fields, {Generation: generation})
     indexes = [segment.index for segment in state.finished]
     if any(index < 0 for index in (*indexes, state.snapshot or 0)) or indexes != sorted(set(indexes)):
         raise ValueError("the indexes are not in order")
-    for segment in state.finished:
-        if segment.sealed is not None:
-            generation(segment.sealed.generation)
-    for covered in state.covered:
-        generation(covered.generation)
     return state
 
 

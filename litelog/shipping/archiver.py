@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 from litelog.errors import FencedError, LitelogError, SourceError, StoreError, release
 from litelog.events import fields
 from litelog.objects.layout import snapshot_key
-from litelog.objects.position import generation
 from litelog.shipping.archive_state import ArchiveState, Covered, Opening, ShippedSegment, ShipTimeLog, finished_by
 from litelog.shipping.backoff import BackOff, describe_wait, needs_help
 from litelog.shipping.claiming import require_claim, require_newest
@@ -66,7 +65,7 @@ class Archiver:
         """``below``: all indexes below it are finished. ``save`` saves ``state``; any thread may call it."""
         self._pair = pair
         self._claim = claim
-        self._name = generation(claim.generation)
+        self._name = claim.generation
         self._state = state
         self._below = below
         self._save = save

@@ -18,7 +18,7 @@ from litelog.errors import ExistsError
 from litelog.formats import Expectation
 from litelog.objects import wal_segment
 from litelog.objects.frame_table import ShipTimes
-from litelog.objects.position import Position, generation
+from litelog.objects.position import Position
 from litelog.objects.sealed_encoding import FinishedSegment, Sealing
 from litelog.objects.snapshot_entries import SnapshotEntry, make_entry
 from litelog.objects.wal_segment import WalHeader
@@ -179,7 +179,7 @@ class BacklogSealer:
 
     def is_begun(self, claim: Claim, start: SourcePosition) -> bool:
         """Whether the generation has a WAL segment of the log segment that begins at ``start``. One listing."""
-        since = Position(generation(claim.generation), start.index, 0)
+        since = Position(claim.generation, start.index, 0)
         found = next(iter(self._client.wal_segments(since.generation, since)), None)
         return found is not None and found.position.index == start.index
 
@@ -187,7 +187,7 @@ class BacklogSealer:
         self, claim: Claim, start: SourcePosition, files: Sequence[str], known: Iterable[SnapshotEntry], shipped: int
     ) -> None:
         self.files.sync_folder()
-        name = generation(claim.generation)
+        name = claim.generation
         there = {info.index for info in self._client.sealed_segments(name, start.index)} if files else set()
         kept = {entry.file: entry for entry in known}
         tasks = [
@@ -259,7 +259,7 @@ class BacklogSealer:
         if known is not None and holds(opened, known.length, known.digest, raise_if_stopped):
             return replace(known, index=task.index)
         if task.there:
-            footer, size = read_sealed_footer(self._client, generation(task.claim.generation), task.index)
+            footer, size = read_sealed_footer(self._client, task.claim.generation, task.index)
             if footer.file == task.file and holds(opened, footer.length, footer.digest, raise_if_stopped):
                 return make_entry(footer, size)
             raise SealedConflictError(self.files.path(task.file), f"{footer.key} is of other bytes than the log's")
@@ -296,7 +296,7 @@ class BacklogSealer:
         watched = _WatchedFormat(self._format)
         sealing = Sealing(segment, read, cast("LogFormat", watched), self._compressing)
         try:
-            self._client.write_sealed_segment(generation(claim.generation), task.index, sealing)
+            self._client.write_sealed_segment(claim.generation, task.index, sealing)
         except ExistsError:  # our own put, whose answer was lost
             found = self._find(replace(task, known=None, there=True), opened, expect)
             assert found is not None

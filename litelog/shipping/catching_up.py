@@ -15,7 +15,7 @@ from litelog.formats import FinishedTail
 from litelog.log.source_position import SourcePosition, make_run
 from litelog.objects import wal_segment
 from litelog.objects.layout import wal_key
-from litelog.objects.position import Position, generation
+from litelog.objects.position import Position
 from litelog.reading.contents import list_generation, read_snapshot
 from litelog.reading.fetch import read_verified
 from litelog.reading.wal_cursor import describe_sealed
@@ -54,7 +54,7 @@ class CatchingUp:
         None if the replica holds nothing after the position of ``state``; that takes one listing. Otherwise reads and
         checks the newest snapshot and each WAL segment since. StoreError.
         """
-        name = generation(claim.generation)
+        name = claim.generation
         listing = list_generation(self._client, name, since=state.place.index)
         ahead = state
         try:

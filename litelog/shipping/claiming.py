@@ -19,7 +19,7 @@ from litelog.errors import CorruptObjectError, ExistsError, FencedError, NotFoun
 from litelog.objects import claim as claims
 from litelog.objects import snapshot, wal_segment
 from litelog.objects.layout import CLAIMS, Fencing, claim_key
-from litelog.objects.position import Position, generation
+from litelog.objects.position import Generation, Position
 from litelog.objects.wal_segment import WalHeader
 from litelog.reading.fetch import READ_ATTEMPTS
 from litelog.reading.generations import find_newer, find_tip, read_claim, read_forward
@@ -54,7 +54,7 @@ class LostRaceError(FencedError):
 class SucceededError(FencedError):
     """A newer claim exists. ``owner`` made it."""
 
-    def __init__(self, replica: str, generation: str, newer: Claim) -> None:
+    def __init__(self, replica: str, generation: Generation, newer: Claim) -> None:
         self.owner = newer.owner
         super().__init__(
             f"{replica}: generation {generation} was succeeded by {newer.generation} "
@@ -109,7 +109,7 @@ def close_below(
     below: Iterable[Claim],
     clock: Clock,
     read_tip: Callable[[Claim], GenerationEnd] | None = None,
-) -> dict[str, GenerationEnd]:
+) -> dict[Generation, GenerationEnd]:
     """End every open generation in ``below`` (newest first). Return their tips by generation. Idempotent.
 
     ``read_tip`` returns how far a generation has come; None: read it from the replica.
@@ -118,7 +118,7 @@ def close_below(
     (It must not stop at a closed one: the owner that closed that one may have died before it came to the next.) An
     isolated owner skips the generations of other isolated owners, so nothing stops after an isolated one.
     """
-    tips: dict[str, GenerationEnd] = {}
+    tips: dict[Generation, GenerationEnd] = {}
     for claim in below:
         if claim.is_isolated and successor.is_isolated and claim.owner != successor.owner:
             continue
@@ -173,7 +173,7 @@ def check_ownership(client: ReplicaClient, claim: Claim, last: Position | None, 
     require_newest(client, claim)
     try:
         if last is None:
-            name = generation(claim.generation)
+            name = claim.generation
             first = next((info.position for info in client.wal_segments(name)), Position(name, claim.first, 0))
             there = any(
                 snapshot.digest(client.read_snapshot(name, claim.first)) == digest for _ in range(READ_ATTEMPTS)

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Protocol
 
 from litelog.errors import SourceError, StoreError
 from litelog.events import fields
-from litelog.objects.position import Position, generation
 from litelog.retention.facts import SourceTrim
 from litelog.retention.policy import first_kept, note_drop
 from litelog.shipping.backoff import needs_help
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from litelog.objects.claim import Claim
+    from litelog.objects.position import Position
     from litelog.objects.snapshot import Snapshot
     from litelog.shipping.archive_state import ArchiveState, Covered
     from litelog.shipping.context import ReplicaContext
@@ -178,7 +178,7 @@ def delete_covered_wal(
 def _deletable(client: ReplicaClient, covered: Covered) -> Iterator[Position]:
     """Yield each WAL segment once two more follow it, so that the last one and a terminal are never deleted."""
     behind: deque[Position] = deque()
-    for info in client.wal_segments(generation(covered.generation)):
+    for info in client.wal_segments(covered.generation):
         behind.append(info.position)
         if len(behind) > KEPT:
             position = behind.popleft()

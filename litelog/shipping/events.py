@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from litelog.objects.position import Position, generation
+from litelog.objects.position import Position
 
 if TYPE_CHECKING:
     from litelog.objects.claim import Claim
@@ -31,7 +31,7 @@ class WalSegmentShipped:
     @property
     def end(self) -> Position:
         """Every byte before this position is in the replica."""
-        return Position(generation(self.header.generation), self.header.index, self.header.end)
+        return Position(self.header.generation, self.header.index, self.header.end)
 
 
 @dataclass(frozen=True, slots=True)

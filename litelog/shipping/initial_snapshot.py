@@ -16,7 +16,7 @@ from litelog.objects import claim as claims
 from litelog.objects import snapshot
 from litelog.objects.claim import Relation
 from litelog.objects.layout import sealed_key
-from litelog.objects.position import Position, generation
+from litelog.objects.position import Position
 from litelog.objects.sealed_segment import read_footer
 from litelog.objects.snapshot import Snapshot
 from litelog.objects.snapshot_entries import make_entry
@@ -61,9 +61,7 @@ def find_known(client: ReplicaClient, name: Generation, damaged: Collection[str]
     if found is None:
         return Known([entry for entry in _read_entries(client, name) if entry.key not in damaged])
     holders = dict.fromkeys(entry.generation for entry in found.segments)
-    sizes = {
-        (holder, info.index): info.size for holder in holders for info in client.sealed_segments(generation(holder))
-    }
+    sizes = {(holder, info.index): info.size for holder in holders for info in client.sealed_segments(holder)}
     kept: list[SnapshotEntry] = []
     lost: list[SnapshotEntry] = []
     for entry in found.segments:
@@ -83,7 +81,7 @@ def find_hole(client: ReplicaClient, known: Known, state: ReplicaState | None, u
     if state is not None and state.claim is not None:
         sealed = known.entries[-1].index + 1 if known.entries else 0
         tallies = [tally for tally in state.tallies if sealed <= tally.index < upto]
-        holes += find_lost_indexes(client, generation(claims.parse(state.claim).generation), tallies)
+        holes += find_lost_indexes(client, claims.parse(state.claim).generation, tallies)
     return max(holes, default=None)
 
 
@@ -115,7 +113,7 @@ def find_number(client: ReplicaClient, claim: Claim, base: int) -> int | None:
     if claim.predecessor is None or claim.relation is not Relation.CONTINUES or index < 0:
         return None
     try:
-        return describe(client, read_header(client, Position(generation(claim.predecessor), index, 0))).first
+        return describe(client, read_header(client, Position(claim.predecessor, index, 0))).first
     except (CorruptionError, UnknownVersionError):
         return None
 
@@ -166,7 +164,7 @@ def _find_older(closed: ClosedBelow) -> list[SnapshotEntry]:
 
 
 def write_first_snapshot(
-    client: ReplicaClient, claim: Claim, segments: tuple[SnapshotEntry, ...], predecessor_end: str | None
+    client: ReplicaClient, claim: Claim, segments: tuple[SnapshotEntry, ...], predecessor_end: Position | None
 ) -> str:
     """Write the first snapshot, or adopt the one that exists. Return its SHA-256, hex. CorruptObjectError if another
     one exists."""
@@ -182,7 +180,7 @@ def write_first_snapshot(
         segments=segments,
     )
     body = snapshot.encode(first)
-    name = generation(claim.generation)
+    name = claim.generation
     try:
         client.write_snapshot(name, claim.first, [body])
     except ExistsError:  # from an earlier try: the same, except for its compression after an upgrade

@@ -16,7 +16,7 @@ from litelog.errors import CorruptObjectError, UnknownVersionError
 from litelog.log.identity import ShippedEnd, find_checksum
 from litelog.objects import claim as claims
 from litelog.objects import wal_segment
-from litelog.objects.position import Position, generation
+from litelog.objects.position import Position
 from litelog.objects.wal_segment import WalHeader
 from litelog.reading.generations import GenerationEnd, find_tip, read_forward
 from litelog.reading.latest import GenerationRange
@@ -48,7 +48,7 @@ def find_own_end(source: LogSource, client: ReplicaClient, clock: Clock, state: 
         return None
     if end is None and state.base:  # nothing shows which log segment has which index
         return None
-    name = generation(claim.generation)
+    name = claim.generation
     slot, digest = Position(name, state.place.index, state.place.offset), state.digest
     later = deque(client.wal_segments(name, slot), maxlen=1)  # this owner put it after it saved the state
     if later:

@@ -16,7 +16,7 @@ from litelog.log.source_position import SourcePosition
 from litelog.objects import claim as claims
 from litelog.objects.claim import Claim, Relation
 from litelog.objects.layout import CLAIMS, Fencing, claim_key
-from litelog.objects.position import generation, new_generation
+from litelog.objects.position import new_generation
 from litelog.reading.generations import read_claim
 from litelog.shipping.archive_state import ArchiveState, read_state, write_state
 from litelog.shipping.claiming import (
@@ -301,7 +301,7 @@ class Owner:
         known: Sequence[SnapshotEntry] = ()
         number = None
         if self.backlog_sealer is not None and claim.first > 0 and claim.predecessor is not None:
-            known = find_known(self._client, generation(claim.predecessor), self.damaged).entries
+            known = find_known(self._client, claim.predecessor, self.damaged).entries
         if self.backlog_sealer is not None and not self._source.format.self_numbered and state.place.sequence is None:
             number = find_number(self._client, claim, state.base)
         return ClosedBelow(state, claim, self._predecessors.find_tip(claim, tips, state.ended), known, number)
@@ -331,7 +331,7 @@ class Owner:
         """Look for a newer claim, write the first snapshot, and look again. Then the generation has begun."""
         closed, state = stage.closed, stage.closed.state
         claim, predecessor = closed.claim, closed.predecessor
-        end = str(predecessor.slot) if predecessor is not None else None
+        end = predecessor.slot if predecessor is not None else None
         require_newest(self._client, claim)
         digest = write_first_snapshot(self._client, claim, stage.entries, end)
         require_newest(self._client, claim)  # a newer claim may have come before the snapshot

@@ -14,7 +14,6 @@ from litelog.errors import CorruptObjectError, NothingToRestoreError, UnknownVer
 from litelog.events import fields
 from litelog.objects import claim as claims
 from litelog.objects.claim import Claim, Relation
-from litelog.objects.position import generation
 from litelog.reading.contents import LISTINGS
 from litelog.reading.generations import find_tip, newest_claims, read_claim_of
 from litelog.reading.latest import find_latest
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from litelog.log.identity import ShippedEnd
-    from litelog.objects.position import ClaimName
+    from litelog.objects.position import ClaimName, Generation
     from litelog.reading.generations import GenerationEnd
     from litelog.reading.latest import GenerationRange
     from litelog.shipping.context import LogSource
@@ -102,7 +101,7 @@ class Predecessors:
         if latest is None:
             return Succession(claim, 0)
         predecessor, tip = latest
-        claim = replace(claim, predecessor=predecessor.generation, predecessor_end=str(tip.slot))
+        claim = replace(claim, predecessor=predecessor.generation, predecessor_end=tip.slot)
         shift = None if cause.start_file or cause.forked else self._identity.find_shift(tip)
         if shift is not None and shift > 0 and not self._source.format.self_numbered:
             return Succession(replace(claim, relation=Relation.DIVERGED, reason=RENUMBERED), 0)
@@ -126,7 +125,7 @@ class Predecessors:
         found = replace(found, lost=state.lost if state is not None else "")
         if claim.relation is not Relation.CONTINUES or claim.predecessor is None or base == 0:
             return found
-        name = generation(claim.predecessor)
+        name = claim.predecessor
         first_here = base - claim.shift  # by the predecessor's indexes
         is_own = state is not None and state.claim is not None and claims.parse(state.claim).generation == name
         for _ in range(LISTINGS):
@@ -150,13 +149,13 @@ class Predecessors:
 
     # --- after the claim
 
-    def close(self, claim: Claim, names: Sequence[ClaimName], ended: OwnEnd | None) -> dict[str, GenerationEnd]:
+    def close(self, claim: Claim, names: Sequence[ClaimName], ended: OwnEnd | None) -> dict[Generation, GenerationEnd]:
         """Close the generations below ``claim``, of which ``names`` lists the claims. Return their tips by
         generation."""
         below = newest_claims(self._client, [name for name in names if name.epoch < claim.epoch])
         return close_below(self._client, claim, below, self._clock, partial(self._read_tip, ended))
 
-    def is_current(self, claim: Claim, tips: dict[str, GenerationEnd]) -> bool:
+    def is_current(self, claim: Claim, tips: dict[Generation, GenerationEnd]) -> bool:
         """Whether the claim still names the generation that readers take, as far as that has come; ``tips`` are of the
         generations that were closed.
 
@@ -168,18 +167,20 @@ class Predecessors:
         passed = [name for name, tip in tips.items() if name > (claim.predecessor or "") and _holds_any(tip)]
         if passed and find_latest(self._client).generation != claim.predecessor:
             return False
-        tip = tips.get(claim.predecessor or "")
-        if claim.reason != NOT_HELD or tip is None or str(tip.slot) == claim.predecessor_end:
+        tip = None if claim.predecessor is None else tips.get(claim.predecessor)
+        if claim.reason != NOT_HELD or tip is None or tip.slot == claim.predecessor_end:
             return True
         return self._identity.find_shift(tip) is None
 
-    def find_tip(self, claim: Claim, tips: dict[str, GenerationEnd], ended: OwnEnd | None) -> GenerationEnd | None:
+    def find_tip(
+        self, claim: Claim, tips: dict[Generation, GenerationEnd], ended: OwnEnd | None
+    ) -> GenerationEnd | None:
         """Return how far the claim's predecessor came; None if it has none."""
         if claim.predecessor is None:
             return None
         tip = tips.get(claim.predecessor)
         if tip is None:
-            tip = self._read_tip(ended, read_claim_of(self._client, generation(claim.predecessor), claim))
+            tip = self._read_tip(ended, read_claim_of(self._client, claim.predecessor, claim))
         return tip
 
     def is_end_held(self, closed: ClosedBelow) -> bool:

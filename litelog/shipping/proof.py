@@ -15,7 +15,7 @@ from litelog.objects import claim as claims
 from litelog.objects import snapshot as snapshots
 from litelog.objects import wal_segment
 from litelog.objects.layout import snapshot_key, wal_key, wal_prefix
-from litelog.objects.position import Position, generation
+from litelog.objects.position import Position
 from litelog.reading.contents import LISTINGS, list_generation
 from litelog.reading.fetch import READ_ATTEMPTS
 from litelog.reading.generations import read_claim
@@ -136,7 +136,7 @@ def check_claim_stands(client: ReplicaClient, claim: Claim) -> None:
 
 def _find_lost_last(client: ReplicaClient, claim: Claim, state: ReplicaState) -> Iterable[str]:
     """Check the object that ends at the owner's position, by its digest."""
-    name = generation(claim.generation)
+    name = claim.generation
     last = Position.parse(state.last) if state.last else None
     key = snapshot_key(name, claim.first) if last is None else wal_key(last)
     try:
@@ -155,7 +155,7 @@ def _find_lost_last(client: ReplicaClient, claim: Claim, state: ReplicaState) ->
 
 def _find_lost_before(client: ReplicaClient, claim: Claim, state: ReplicaState, snapshot: int | None) -> Iterable[str]:
     """Check the newest snapshot, and the WAL segments since, by names and sizes."""
-    name = generation(claim.generation)
+    name = claim.generation
     listing = list_generation(client, name, since=snapshot or 0)
     if listing.newest is None:  # a generation begins with a snapshot, and keeps the newest one
         yield f"{snapshot_key(name, claim.first if snapshot is None else snapshot)} is missing"

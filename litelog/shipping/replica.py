@@ -17,7 +17,7 @@ from litelog.events import fields
 from litelog.log.follower import FolderReplacedError, GapError
 from litelog.objects import claim as claims
 from litelog.objects.layout import snapshot_key
-from litelog.objects.position import Position, generation
+from litelog.objects.position import Position
 from litelog.shipping.archive_state import read_state
 from litelog.shipping.archiver import Archiver
 from litelog.shipping.context import ReplicaContext, Settings
@@ -128,7 +128,7 @@ class Replica:
         if self._state is None or self._claim is None:
             return None
         place = self._state.place
-        return Position(generation(self._claim.generation), place.index, place.offset)
+        return Position(self._claim.generation, place.index, place.offset)
 
     @property
     def sequence(self) -> int | None:
@@ -372,7 +372,7 @@ class Replica:
 
     def _note_first(self, claim: Claim, entries: Sequence[SnapshotEntry]) -> None:
         first = entries[0].index if entries else claim.first
-        key = snapshot_key(generation(claim.generation), claim.first)
+        key = snapshot_key(claim.generation, claim.first)
         self._first_snapped = SnapshotWritten(self._source.folder, self._client.url, key, first, claim.first)
         self._notes.begin(claim.generation)
         self._first_noted = bool(entries) and self._notes.note_segments(claim.generation, entries)

@@ -25,7 +25,7 @@ from litelog.formats import Expectation
 from litelog.log.source import SegmentFolder
 from litelog.objects import wal_segment
 from litelog.objects.layout import sealed_key, wal_key
-from litelog.objects.position import Generation, Position, generation
+from litelog.objects.position import Generation, Position
 from litelog.objects.sealed_encoding import FinishedSegment, Sealing
 from litelog.objects.sealed_segment import SealedFooter, read_footer
 from litelog.objects.snapshot_entries import SnapshotEntry, make_entry
@@ -60,7 +60,7 @@ class Sealer:
         self._format = log_format
         self._client = client
         self._claim = claim
-        self._name = generation(claim.generation)
+        self._name = claim.generation
         self._names = SegmentFolder(folder, log_format, clock, reports=False)
 
     def seal_shipped(self, segment: ShippedSegment, marks: ShipTimes = NO_MARKS) -> SnapshotEntry:

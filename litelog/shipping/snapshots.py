@@ -14,7 +14,6 @@ from litelog.events import fields
 from litelog.log.source import SegmentFolder
 from litelog.objects import snapshot as snapshots
 from litelog.objects.layout import snapshot_key
-from litelog.objects.position import generation
 from litelog.reading.fetch import read_verified
 from litelog.shipping.context import SnapshotPolicy
 
@@ -74,7 +73,7 @@ class Snapshots:
     ) -> None:
         self._client = client
         self._claim = claim
-        self._name = generation(claim.generation)
+        self._name = claim.generation
         self._format = log_format
         self._clock = clock
         self._policy = policy

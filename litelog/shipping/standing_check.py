@@ -15,7 +15,6 @@ from litelog.errors import CorruptionError, NotFoundError, UnknownVersionError
 from litelog.objects import claim as claims
 from litelog.objects import layout
 from litelog.objects import snapshot as snapshots
-from litelog.objects.position import generation
 from litelog.reading.fetch import read_verified
 from litelog.shipping.claiming import require_claim
 from litelog.shipping.snapshots import find_snapshot
@@ -92,7 +91,7 @@ def check_replica(
 def find_needed(client: ReplicaClient, known: Expected, keys: Sequence[str]) -> Sequence[str]:
     """Return those of ``keys`` that a restore to the end of a generation reads: its newest snapshot, sealed segments
     that this or the next one names, and the WAL segments since. A listing and a GET."""
-    name = generation(known.claim.generation)
+    name = known.claim.generation
     named = {**known.sealed, **_named(client, name)}
     first = known.snapshot or 0
     since = (layout.wal_prefix(name, first), layout.generation_prefix(name) + "wal0")
@@ -117,7 +116,7 @@ class _Check:
         known_formats = Formats(formats, set())
         self._sealed = SealedVerifier(store, Scope(), known_formats)
         self._wal = WalReader(store, Scope(), known_formats)
-        self._name = generation(known.claim.generation)
+        self._name = known.claim.generation
         self._named = {**known.sealed, **_named(client, self._name)}
         self._tallies: dict[int, IndexTally] = {}
         self._snapshots: set[int] = set()

@@ -19,7 +19,7 @@ from litelog.errors import CorruptObjectError, DivergedError, ExistsError, Fence
 from litelog.log.follower import Follower
 from litelog.objects import wal_segment
 from litelog.objects.layout import wal_key
-from litelog.objects.position import Position, generation
+from litelog.objects.position import Position
 from litelog.reading.fetch import read_verified
 from litelog.reading.segment_feed import SegmentFeed
 from litelog.reading.wal_cursor import describe_sealed
@@ -75,7 +75,7 @@ class WalShipper:
         self._checks = checks
         source, clock = pair.source, pair.clock
         self.follower = Follower(source.folder, source.format, state.place, clock, state.folder_inode, state.oldest)
-        name = generation(claim.generation)
+        name = claim.generation
         self.feed = SegmentFeed(name, Position(name, claim.first, 0))
         limit = pair.settings.max_segment_bytes
         self._preparation = WalEncoder(self.follower, claim, pair.workers.compressing, clock, limit)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from litelog.errors import NotFoundError, StoreError
 from litelog.objects import claim as claims
 from litelog.objects.layout import claim_key, parse_claim, wal_prefix
-from litelog.objects.position import Generation, Position, epoch_of, generation
+from litelog.objects.position import Generation, Position, epoch_of
 from litelog.reading.fetch import READ_ATTEMPTS
 from litelog.verify.findings import AnomalyKind
 from litelog.verify.inventory import read_whole
@@ -38,7 +38,7 @@ class Claims:
         """(end of a generation, key of the claim that states it), for each claim with a predecessor."""
         for claim in self.by_generation.values():
             if claim.predecessor_end is not None:
-                yield Position.parse(claim.predecessor_end), claim.key
+                yield claim.predecessor_end, claim.key
 
 
 class ClaimReader:
@@ -103,7 +103,7 @@ class ClaimReader:
 
     def _enter(self, key: str, claim: Claim) -> None:
         """Take a claim that matches its key. Raises ValueError if it does not."""
-        name = generation(claim.generation)
+        name = claim.generation
         if claim.key != key:
             raise _OtherKeyError(f"is that of generation {name}, and belongs to {claim.key}")
         if claim.is_isolated:
@@ -121,7 +121,7 @@ class ClaimReader:
     def _check(self, claim: Claim) -> None:
         if claim.predecessor is None:
             return
-        older = generation(claim.predecessor)
+        older = claim.predecessor
         found = self.claims.by_generation.get(older)
         if found is None:
             if older not in self.claims.isolated:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from litelog.errors import CorruptionError, CorruptObjectError, NotFoundError, StoreError
 from litelog.objects.claim import Relation
 from litelog.objects.layout import snapshot_prefix, wal_key, wal_prefix
-from litelog.objects.position import Generation, Position, epoch_of, generation
+from litelog.objects.position import Generation, Position, epoch_of
 from litelog.objects.wal_segment import LASTING_SEGMENTS, digest, may_be_remnant
 from litelog.reading import latest as reading
 from litelog.reading.fetch import OrderedPool, read_verified
@@ -271,7 +271,7 @@ class _Verification:
         """Check that a claim maps the log segment with which its predecessor ended to that segment's own index."""
         if claim.relation is not Relation.CONTINUES or claim.predecessor is None:
             return
-        newer, older = generation(claim.generation), generation(claim.predecessor)
+        newer, older = claim.generation, claim.predecessor
         end = self._extents.get(older)
         if end is None or end.slot is None or not end.ended or newer not in self._extents:
             return
@@ -330,7 +330,7 @@ class _Verification:
             self._anomalies.add(AnomalyKind.FOREIGN, folder, f"is another log, {log_id}; the replica holds {claim.log}")
             return None
         comparer = LocalComparison(local, self._scope, self._store, self._sealed_reader, self._wal)
-        name = generation(claim.generation)
+        name = claim.generation
         earlier = self._names_before(name) if claim.relation is Relation.DIVERGED else frozenset[str]()
         return comparer.compare(name, self._held(name), earlier, self._findings, self._pool)
 
@@ -353,7 +353,7 @@ class _Verification:
         """The claim of the generation that readers use. If damage hides which one that is: of the newest generation
         that holds anything."""
         claims = self._claims.claims.by_generation
-        known: dict[str, Claim] = {str(name): claim for name, claim in claims.items() if name in self._extents}
+        known = {name: claim for name, claim in claims.items() if name in self._extents}
         held = [name for name in known if any(True for _ in self._held(Generation(name)))]
         try:
             return latest(known, self._reading_extent, lambda claim: claim.generation in held)
@@ -361,7 +361,7 @@ class _Verification:
             return known[max(held)] if held else None
 
     def _reading_extent(self, claim: Claim) -> reading.GenerationRange:
-        name = generation(claim.generation)
+        name = claim.generation
         slot = self._extents[name].slot
         if slot is None:
             raise CorruptObjectError(wal_prefix(name), "its end is damaged")

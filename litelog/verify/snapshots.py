@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from litelog.errors import CorruptObjectError, NotFoundError, StoreError, UnknownVersionError
 from litelog.objects import snapshot as snapshots
 from litelog.objects.layout import snapshot_key
-from litelog.objects.position import Position
 from litelog.reading.fetch import READ_ATTEMPTS, read_verified
 from litelog.verify.findings import AnomalyKind, anomaly_of
 from litelog.verify.inventory import ListedObjects, read_whole, snapshots_of
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from litelog.objects.claim import Claim
-    from litelog.objects.position import Generation
+    from litelog.objects.position import Generation, Position
     from litelog.objects.snapshot import Snapshot
     from litelog.objects.snapshot_entries import SnapshotEntry
     from litelog.stores.object_store import ObjectStore
@@ -226,5 +225,6 @@ class SnapshotReader:
 
 
 def _facts(snapshot: Snapshot, body: bytes) -> SnapshotSummary:
-    end = None if snapshot.predecessor_end is None else Position.parse(snapshot.predecessor_end)
-    return SnapshotSummary(snapshot.key, snapshot.next, snapshot.chain, snapshots.digest(body), end)
+    return SnapshotSummary(
+        snapshot.key, snapshot.next, snapshot.chain, snapshots.digest(body), snapshot.predecessor_end
+    )

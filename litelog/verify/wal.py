@@ -14,7 +14,6 @@ from litelog.errors import CorruptionError, CorruptObjectError, NotFoundError, S
 from litelog.formats import Expectation
 from litelog.objects import wal_segment
 from litelog.objects.layout import wal_key
-from litelog.objects.position import generation
 from litelog.objects.wal_segment import MAX_HEADER_BYTES
 from litelog.reading.fetch import READ_ATTEMPTS, read_verified
 from litelog.reading.wal_chain import check_run
@@ -267,6 +266,6 @@ class MarkChecks:
         if entry is None or (entry.generation, entry.sealed_index) != (self._name, index):
             return
         try:
-            self._marks = self._reader.footer(generation(entry.generation), index).marks
+            self._marks = self._reader.footer(entry.generation, index).marks
         except (CorruptionError, StoreError):
             return

@@ -190,7 +190,7 @@ def start_sealing(log: LogBuilder, store: ObjectStore, state: str, clock: Manual
 
 def newest_snapshot(daemon: Daemon) -> Snapshot:
     """Of the daemon's generation."""
-    found = find_snapshot(ObjectReplicaClient(daemon.store), generation(daemon.generation))
+    found = find_snapshot(ObjectReplicaClient(daemon.store), daemon.generation)
     assert found is not None
     return found
 

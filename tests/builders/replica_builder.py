@@ -15,7 +15,7 @@ from litelog.objects import snapshot as snapshots
 from litelog.objects import wal_segment
 from litelog.objects.claim import Claim, Relation
 from litelog.objects.layout import snapshot_key
-from litelog.objects.position import Position, generation, new_generation
+from litelog.objects.position import Position, new_generation
 from litelog.objects.snapshot_entries import make_entry
 from litelog.objects.wal_segment import WalHeader
 from litelog.reading.replica_reader import ReplicaReader
@@ -107,7 +107,7 @@ class GenerationBuilder:
     def __init__(self, client: ReplicaClient, claim: Claim, log_format: LogFormat) -> None:
         self.client = client
         self.claim = claim
-        self.name = generation(claim.generation)
+        self.name = claim.generation
         self.format = log_format
         self.slot = Position(self.name, claim.first, 0)
         self.positions: list[Position] = []
@@ -121,7 +121,7 @@ class GenerationBuilder:
         """Of what was sealed, by index."""
         client.write_claim(claim.name, claims.encode(claim))
 
-    def start(self, sealed: Iterable[SnapshotEntry] = (), end: str | None = None) -> GenerationBuilder:
+    def start(self, sealed: Iterable[SnapshotEntry] = (), end: Position | None = None) -> GenerationBuilder:
         """Write the first snapshot: an empty one, or one of the log segments before the claim's first index."""
         self.entries |= {entry.index: entry for entry in sealed}
         self._digest = snapshots.digest(self._write_snapshot(self.claim.first, min(self.entries, default=None), end))
@@ -231,7 +231,7 @@ class GenerationBuilder:
                 self.seal(index)
         return snapshots.decode(snapshot_key(self.name, upto), self._write_snapshot(upto, first))
 
-    def _write_snapshot(self, upto: int, first: int | None = None, end: str | None = None) -> bytes:
+    def _write_snapshot(self, upto: int, first: int | None = None, end: Position | None = None) -> bytes:
         claim = self.claim
         first = min(self.entries, default=upto) if first is None else first
         body = snapshots.encode(
@@ -305,7 +305,7 @@ class ReplicaBuilder:
             relation=relation,
             time=(before.clock if before else 1_000) + SECOND,
             predecessor=before.claim.generation if before else None,
-            predecessor_end=str(before.slot) if before else None,
+            predecessor_end=before.slot if before else None,
             shift=shift,
             reason="rewound" if relation is Relation.DIVERGED else None,
         )

@@ -21,7 +21,7 @@ from litelog.formats.litelog import LitelogFormat
 from litelog.objects import claim as claims
 from litelog.objects import layout, wal_segment
 from litelog.objects.claim import Relation
-from litelog.objects.position import Position, generation
+from litelog.objects.position import Generation, Position
 from litelog.restore.execution import restore
 from litelog.restore.history_plan import Target, find_plan
 from litelog.shipping.state import StateError
@@ -78,7 +78,7 @@ class Oracle:
         self._sealed: set[str] = set()
         self._owed: dict[str, int] = {}
         self._catching_up: list[Process] = []
-        self._claims: dict[str, Claim] = {}
+        self._claims: dict[Generation, Claim] = {}
         self._claimed_at: dict[str, float] = {}
         """When each of them was put."""
         self._begun: set[str] = set()
@@ -205,7 +205,7 @@ class Oracle:
             return False
         if claim.generation in self._begun:
             return True
-        key = layout.wal_key(Position(generation(claim.generation), claim.first, 0))
+        key = layout.wal_key(Position(claim.generation, claim.first, 0))
         there = () if self._world.bucket.is_away else self._world.bucket.keys()
         if key not in there:
             return False

@@ -95,7 +95,7 @@ ONE_WRITER = (
         "the claim that it is given too early leads on to the right one",
         Cut(
             "reading/successors",
-            "    while newer is not None and next(iter(client.snapshots(generation(newer.generation))), None) is None:\n",  # noqa: E501 - as the library has it
+            "    while newer is not None and next(iter(client.snapshots(newer.generation)), None) is None:\n",
             "    while False:\n",
         ),
     ),

@@ -94,10 +94,9 @@ def snapshots(place: str, name: Generation | None, config_file: str | None, as_j
 
 def _describe_all(client: ReplicaClient, claim: Claim) -> Iterator[ListedSnapshot]:
     from litelog.errors import CorruptObjectError, NotFoundError, UnknownVersionError
-    from litelog.objects.position import generation
     from litelog.reading.contents import read_snapshot
 
-    for info in client.snapshots(generation(claim.generation)):
+    for info in client.snapshots(claim.generation):
         try:
             snapshot, _ = read_snapshot(client, claim, info.index)
         except (CorruptObjectError, UnknownVersionError) as error:

@@ -12,7 +12,7 @@ from litelog.errors import CorruptionError, LitelogError, StoreError
 from litelog.events import fields
 from litelog.objects import wal_segment
 from litelog.objects.layout import wal_key
-from litelog.objects.position import Position, generation
+from litelog.objects.position import Position
 from litelog.reading.fetch import read_verified
 from litelog.restore.compare_histories import HistoryRelation, common_end, readable_claims, same_log
 from litelog.restore.generation_bytes import ByteRun, GenerationBytes, LogPosition
@@ -181,7 +181,7 @@ class FallbackBytes:
                 start = min(stop, header.end)
 
     def _positions(self, entry: SnapshotEntry) -> list[Position]:
-        place = Position(generation(entry.generation), entry.sealed_index, 0)
+        place = Position(entry.generation, entry.sealed_index, 0)
         listed = self._client.wal_segments(place.generation, place)
         return [info.position for info in takewhile(lambda info: info.position.index == place.index, listed)]
 

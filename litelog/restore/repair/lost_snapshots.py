@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from litelog.errors import CorruptionError, CorruptObjectError
 from litelog.objects.layout import sealed_key, snapshot_key
-from litelog.objects.position import Position, generation
+from litelog.objects.position import Position
 from litelog.objects.sealed_segment import read_footer
 from litelog.objects.snapshot import Snapshot
 from litelog.objects.snapshot_entries import make_entry
@@ -62,10 +62,10 @@ def _lost_snapshot(client: ReplicaClient, held: GenerationContents) -> CorruptOb
     claim = held.base.claim
     if held.base.snapshot is not None:
         return None
-    indexes = [info.index for info in client.sealed_segments(generation(claim.generation))]
+    indexes = [info.index for info in client.sealed_segments(claim.generation)]
     if not indexes or (missing_snapshot(held.base, held.wal) is None and len(indexes) < claim.first):
         return None
-    return CorruptObjectError(snapshot_key(generation(claim.generation), claim.first), "is missing")
+    return CorruptObjectError(snapshot_key(claim.generation, claim.first), "is missing")
 
 
 def _rebuild(client: ReplicaClient, claim: Claim, damage: CorruptObjectError) -> GenerationContents:
@@ -77,7 +77,7 @@ def _rebuild(client: ReplicaClient, claim: Claim, damage: CorruptObjectError) ->
     except for the digests that a snapshot states a second time, and the one that the first WAL segment names. Raises
     CorruptObjectError, with the contents and advice, if some of it is missing.
     """
-    name = generation(claim.generation)
+    name = claim.generation
     sealed = [info.index for info in client.sealed_segments(name)]
     wal = tuple(client.wal_segments(name, Position(name, 0, 0)))
     count = next((at for at, index in enumerate(sealed) if at != index), len(sealed))
@@ -121,7 +121,7 @@ def _start(name: Generation, claim: Claim, sealed: int, wal: Sequence[WalSegment
 
 
 def _read_entries(client: ReplicaClient, claim: Claim, upto: int) -> tuple[SnapshotEntry, ...]:
-    name = generation(claim.generation)
+    name = claim.generation
     entries: list[SnapshotEntry] = []
     for info in client.sealed_segments(name):
         if info.index >= upto:

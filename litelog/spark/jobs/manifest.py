@@ -26,7 +26,7 @@ from litelog.codec.decoding import (
 )
 from litelog.codec.json_columns import LIMIT
 from litelog.errors import ConfigError, CorruptObjectError, ExistsError
-from litelog.objects.position import generation
+from litelog.objects.position import Generation, generation
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -58,7 +58,7 @@ class ExportPlan:
     run: int
     log: str
     """The log's id."""
-    generation: str
+    generation: Generation
     bounds: tuple[int, ...]
     shape: dict[str, Any]
     """The layout of rows, see ExportSettings. All runs of a target have the same one."""

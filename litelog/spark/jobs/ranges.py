@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from litelog.errors import ConfigError, DivergedError, TruncatedError
 from litelog.events import fields
-from litelog.objects.position import epoch_of, generation
+from litelog.objects.position import Generation, epoch_of
 from litelog.reading.latest import find_claim
 from litelog.reading.search import HeaderReader, first_reaching
 from litelog.reading.successors import find_shift
@@ -94,7 +94,7 @@ def require_log(held: GenerationContent, log: str) -> None:
 
 
 def require_continued(
-    options: ReadOptions, held: GenerationContent, generation_before: str, stop: threading.Event
+    options: ReadOptions, held: GenerationContent, generation_before: Generation, stop: threading.Event
 ) -> None:
     """Raise DivergedError if the generation to read does not continue ``generation_before``, which was read before.
 
@@ -102,13 +102,13 @@ def require_continued(
     """
     if held.claim.generation == generation_before:
         return
-    if options.generation is not None and held.claim.epoch < epoch_of(generation(generation_before)):
+    if options.generation is not None and held.claim.epoch < epoch_of(generation_before):
         raise ConfigError(
             f"generation={options.generation} ended before {generation_before}, which was exported: leave it out, or "
             "choose a new target"
         )
     client = open_client(find_places(options)[0].url, options.store, stop)
-    before = find_claim(client, generation(generation_before))
+    before = find_claim(client, generation_before)
     try:
         find_shift(client, before, held.claim)
     except DivergedError as error:

@@ -21,7 +21,6 @@ from litelog.errors import (
 )
 from litelog.formats import Expectation
 from litelog.formats.litelog import LitelogFormat
-from litelog.objects.position import generation
 from litelog.objects.sealed_decoding import check_scan, decode_frames
 from litelog.reading.fetch import ordered_prefetch, read_verified
 from litelog.reading.sealed_reader import FETCH_BYTES, WHOLE_BYTES, open_sealed
@@ -188,7 +187,7 @@ def _span(footer: SealedFooter, runs: list[range]) -> tuple[int, int]:
 
 def _read(task: Task, opened: _Opened, first: int, stop: int) -> memoryview:
     entry = opened.piece.entry
-    name = generation(entry.generation)
+    name = entry.generation
     return memoryview(task.client.read_sealed_segment(name, entry.sealed_index, first, stop - first))
 
 

@@ -28,7 +28,7 @@ from litelog.formats.litelog import LitelogFormat
 from litelog.log.source import SegmentFolder
 from litelog.objects.claim import Claim, Relation, spark_owner
 from litelog.objects.layout import Fencing
-from litelog.objects.position import generation, new_generation
+from litelog.objects.position import new_generation
 from litelog.objects.sealed_decoding import decode_run
 from litelog.reading.contents import list_pieces
 from litelog.reading.generations import find_tip, newest_claims, read_claim
@@ -180,7 +180,7 @@ def epoch_of_entry(client: ReplicaClient, entry: SnapshotEntry) -> int:
     footer, _ = open_sealed(client, entry)
     run = footer.frames.run_of(len(footer.frames) - 1)
     start, stop = footer.frames[run.start].start, footer.frames[run.stop - 1].stop
-    body = client.read_sealed_segment(generation(entry.generation), entry.sealed_index, start, stop - start)
+    body = client.read_sealed_segment(entry.generation, entry.sealed_index, start, stop - start)
     return decode_run(entry.key, footer, run, body, LitelogFormat()).scan.epoch
 
 
@@ -188,7 +188,7 @@ def _sealed_epoch(client: ReplicaClient, claim: Claim, index: int) -> int:
     from litelog.objects.snapshot_entries import make_entry  # noqa: PLC0415
     from litelog.shipping.sealer import read_sealed_footer  # noqa: PLC0415
 
-    return epoch_of_entry(client, make_entry(*read_sealed_footer(client, generation(claim.generation), index)))
+    return epoch_of_entry(client, make_entry(*read_sealed_footer(client, claim.generation, index)))
 
 
 def _log_of(client: ReplicaClient, newest: Sequence[Claim]) -> str:
@@ -229,7 +229,7 @@ def _make_claim(
     if latest is None:
         return claim
     tip: GenerationEnd = find_tip(client, latest)
-    claim = replace(claim, predecessor=latest.generation, predecessor_end=str(tip.slot))
+    claim = replace(claim, predecessor=latest.generation, predecessor_end=tip.slot)
     if overwrite:
         return replace(claim, relation=Relation.DIVERGED, reason=OVERWRITTEN)
     return replace(claim, relation=Relation.CONTINUES, first=tip.slot.index)

@@ -18,7 +18,7 @@ from litelog.formats.litelog import LitelogFormat, segment_name
 from litelog.objects import snapshot as snapshots
 from litelog.objects.claim import Claim, Relation
 from litelog.objects.frame_table import ShipTimes
-from litelog.objects.position import Position, generation, new_generation
+from litelog.objects.position import Generation, Position, new_generation
 from litelog.objects.sealed_decoding import decode_run
 from litelog.objects.sealed_encoding import FinishedSegment, Sealing
 from litelog.objects.snapshot import Snapshot
@@ -47,7 +47,7 @@ PARALLELISM = 4
 class Published:
     """The result of a write."""
 
-    generation: str
+    generation: Generation
     first: int
     """The first sequence that was written."""
     next: int
@@ -69,7 +69,7 @@ def publish(
         if plan.claim.relation is Relation.DIVERGED:
             raise NothingToOverwriteError(client.url)
         return None
-    generation_before = generation(plan.claim.generation)
+    generation_before = plan.claim.generation
     first_index, older_count = _shape(client, plan)
     claim = Claim(
         log=plan.staging.log,
@@ -81,7 +81,7 @@ def publish(
         relation=Relation.CONTINUES,
         time=max(clock.now(), plan.claim.time),
         predecessor=plan.claim.generation,
-        predecessor_end=str(Position(generation_before, plan.claim.first, 0)),
+        predecessor_end=Position(generation_before, plan.claim.first, 0),
     )
     claim_first(client, claim)
     names = [name for name in client.claims() if name.epoch < claim.epoch]
@@ -97,12 +97,12 @@ def publish(
         first=older[0].index if older else first_index,
         next=claim.first,
         created=max(clock.now(), *(entry.shipped_last for entry in (*older, *numbered))),
-        predecessor_end=str(tip.slot),
+        predecessor_end=tip.slot,
         segments=(*older, *numbered),
     )
     _require_begun(client, claim, before=True)
     with suppress(ExistsError):  # our own put, whose answer was lost: no other owner writes to this generation
-        client.write_snapshot(generation(claim.generation), claim.first, [snapshots.encode(made)])
+        client.write_snapshot(claim.generation, claim.first, [snapshots.encode(made)])
     _require_begun(client, claim)
     _clean(client, plan, {(entry.generation, entry.sealed_index) for entry in numbered})
     return Published(claim.generation, plan.next, numbered[-1].next or 0, len(numbered), moved)
@@ -128,7 +128,7 @@ def discard(client: ReplicaClient, plan: WritePlan) -> int:
     later = (read_claim(client, name) for name in client.claims(plan.claim.epoch + 1))
     if any(claim.predecessor == plan.claim.generation for claim in later):
         return 0
-    name = generation(plan.claim.generation)
+    name = plan.claim.generation
     left = [(name, info.index) for info in client.sealed_segments(name)]
     client.delete_sealed_segments(left)
     return len(left)
@@ -144,7 +144,7 @@ def _shape(client: ReplicaClient, plan: WritePlan) -> tuple[int, int]:
 
 def _clean(client: ReplicaClient, plan: WritePlan, named: set[tuple[str, int]]) -> None:
     """Delete leftovers of failed attempts and of renumbering. Objects that cannot be deleted only cost storage."""
-    name = generation(plan.claim.generation)
+    name = plan.claim.generation
     with suppress(StoreError):
         left = [info.index for info in client.sealed_segments(name) if (str(name), info.index) not in named]
         client.delete_sealed_segments((name, index) for index in left)
@@ -179,7 +179,7 @@ def _number(
 def _read_whole(client: ReplicaClient, entry: SnapshotEntry) -> bytes:
     """Read a whole log segment, and check it."""
     footer, body = open_sealed(client, entry)
-    name = generation(entry.generation)
+    name = entry.generation
 
     def decode(held: bytes) -> bytes:
         view, frames = memoryview(held), footer.frames
@@ -198,7 +198,7 @@ def _older_entries(
 ) -> list[SnapshotEntry]:
     """An entry for each log segment of the generation to continue. Seals those that are in WAL segments."""
     assert plan.predecessor is not None
-    name = generation(plan.predecessor.generation)
+    name = plan.predecessor.generation
     pieces = list_pieces(client, plan.predecessor)
     if pieces.gap is not None:
         raise pieces.gap
@@ -216,7 +216,7 @@ def _seal_shipped(
     client: ReplicaClient, claim: Claim, staging: StagingGeneration, index: int, follows: int | None, clock: Clock
 ) -> SnapshotEntry | None:
     """The entry of a log segment that was shipped as WAL segments; None if there is only the terminal."""
-    name = generation(claim.generation)
+    name = claim.generation
     headers = [read_segment(client, position).header for position in list_index(client, name, index)]
     shipped = [header for header in headers if header.successor is None]
     if not shipped:
@@ -244,5 +244,5 @@ def _seal_shipped(
     )
     sealing = Sealing(segment, WalBytes(client, name, index).read, LitelogFormat())
     with suppress(ExistsError):
-        client.write_sealed_segment(generation(staging.generation), index, sealing)
+        client.write_sealed_segment(staging.generation, index, sealing)
     return make_entry(sealing.footer, sealing.size)

@@ -16,7 +16,6 @@ from litelog.errors import ConfigError, ExistsError
 from litelog.formats import MAX_COMMIT_BYTES, Expectation
 from litelog.formats.litelog import LitelogFormat, SegmentHeader, segment_name
 from litelog.formats.litelog.encoding import CHECKSUM_BYTES, MAX_RECORDS, encode_columns
-from litelog.objects.position import generation
 from litelog.objects.sealed_encoding import FinishedSegment, Sealing
 from litelog.objects.snapshot_entries import SnapshotEntry, make_entry
 
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from concurrent.futures import Executor
 
+    from litelog.objects.position import Generation
     from litelog.stores.replica_client import ReplicaClient
     from litelog.system.clock import Clock
 
@@ -37,7 +37,7 @@ class StagingGeneration:
 
     log: str
     owner: str
-    generation: str
+    generation: Generation
     epoch: int
     """Epoch of the commits: the newest one in the log, if it is continued."""
     time: int
@@ -130,7 +130,7 @@ def put_sealed(
 
     sealing = Sealing(segment, read, LitelogFormat(), executor)
     try:
-        client.write_sealed_segment(generation(staging.generation), index, sealing)
+        client.write_sealed_segment(staging.generation, index, sealing)
     except ExistsError:
         for _ in sealing:
             pass

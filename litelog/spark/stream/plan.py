@@ -15,14 +15,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from litelog.objects.claim import Claim
-    from litelog.objects.position import Position
+    from litelog.objects.position import Generation, Position
     from litelog.spark.options import ReadOptions
     from litelog.spark.scan.inputs import ScanInput
     from litelog.spark.stream.steps import LogOffset, StreamStep
 
 
 def step_items(
-    place: ScanInput, options: ReadOptions, claims: Mapping[str, Claim], start: LogOffset, steps: Sequence[StreamStep]
+    place: ScanInput,
+    options: ReadOptions,
+    claims: Mapping[Generation, Claim],
+    start: LogOffset,
+    steps: Sequence[StreamStep],
 ) -> list[Item]:
     """The items to read from one log, in order, for the steps that begin at ``start``."""
     items: list[Item] = []

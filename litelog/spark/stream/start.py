@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from litelog.errors import NothingToRestoreError, TruncatedError
 from litelog.objects.claim import open_claimed_format
-from litelog.objects.position import Position, generation
+from litelog.objects.position import Position
 from litelog.reading.contents import list_pieces
 from litelog.reading.latest import open_latest
 from litelog.reading.replica_reader import ReplicaReader
@@ -94,7 +94,7 @@ def _place_of(client: ReplicaClient, pieces: GenerationContents, sequence: int, 
 
 def _sequence_at(client: ReplicaClient, pieces: GenerationContents, time: int, pattern: str | None) -> int | None:
     """The sequence of the first record with this ``time`` or a later one. Reads the objects that hold it."""
-    name = generation(pieces.base.claim.generation)
+    name = pieces.base.claim.generation
     formats = lambda kind: open_log_format(kind, pattern)  # noqa: E731
     reader = ReplicaReader(client, generation=name, start_time=time, formats=formats)
     with reader:

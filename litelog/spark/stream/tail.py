@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from litelog.errors import ConfigError, DivergedError, LitelogError, NotFoundError, PrunedError, ReplicaGapError
 from litelog.events import fields
-from litelog.objects.position import ClaimName, Position, epoch_of, generation
+from litelog.objects.position import ClaimName, Position, epoch_of
 from litelog.reading.follower import (
     LOOK_SECONDS,
     ContentsFound,
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from litelog.objects.claim import Claim
+    from litelog.objects.position import Generation
     from litelog.objects.wal_segment import WalHeader
     from litelog.reading.contents import BaseSnapshot, GenerationContents
     from litelog.reading.follower import Event
@@ -71,7 +72,7 @@ class StreamTail:
         self.steps: deque[StreamStep] = deque()
         self.taken: deque[StreamStep] = deque()
         """The steps that ``take`` returned last."""
-        self.claims: dict[str, Claim] = {}
+        self.claims: dict[Generation, Claim] = {}
         self._client, self._lossy, self._clock = client, lossy, clock
         self._follower: _Follower | None = None
         """Follows the replica from ``head`` on; None until the first look, and after ``head`` was moved back."""
@@ -304,7 +305,7 @@ class StreamTail:
         else:
             if at.index + shift < 0:
                 self._lose(PrunedError(str(at)))
-            stop = Position(generation(successor.generation), max(0, at.index + shift), at.offset)
+            stop = Position(successor.generation, max(0, at.index + shift), at.offset)
         renumbers = claim.format != "litelog"  # other formats count records from the first one they read
         self._add(StreamStep(at, stop, 0, is_fork=is_fork, renumbers=renumbers))
         follower.enter(successor, stop)

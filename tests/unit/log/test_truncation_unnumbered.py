@@ -15,7 +15,6 @@ from litelog.log.replica_registry import ReplicaSet, log_state_folder
 from litelog.log.sequence_base import SequenceBase, read_tombstone
 from litelog.log.source import SegmentFolder
 from litelog.log.truncation import LocalSegment, Truncation, TruncationPolicy, note_empty
-from litelog.objects.position import generation
 from litelog.reading.replica_reader import ReplicaReader
 from litelog.restore.execution import restore
 from litelog.restore.history_plan import Target, find_plan
@@ -338,7 +337,7 @@ def test_the_tombstone_lies_with_the_state_and_names_what_remains(place):
     tombstone = read_tombstone(place.replicas.folder)
     assert tombstone is not None
     assert tombstone.file == min(place.log.files())
-    snapshot = find_snapshot(ObjectReplicaClient(daemon.store), generation(daemon.generation))
+    snapshot = find_snapshot(ObjectReplicaClient(daemon.store), daemon.generation)
     assert snapshot is not None
     assert [tombstone.first] == [entry.first for entry in snapshot.segments if entry.file == tombstone.file]
     assert read_tombstone(place.log.folder) is None

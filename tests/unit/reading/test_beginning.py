@@ -49,7 +49,7 @@ class Lineage:
     def claim(self, relation: Relation = Relation.CONTINUES, first: int = 0) -> Claim:
         """The next epoch's claim, which follows ``old``."""
         claim = self.builder.claim(relation, first=first)
-        return replace(claim, predecessor=self.old.claim.generation, predecessor_end=str(self.old.slot))
+        return replace(claim, predecessor=self.old.claim.generation, predecessor_end=self.old.slot)
 
     def pause(self, relation: Relation, kind: str = "abandoned") -> Lineage:
         """Claim a generation, and close ``old`` for it: then its owner is paused."""

@@ -232,7 +232,7 @@ def _chosen(*histories: tuple[Claim, tuple[int, int]]) -> int | None:
     ends = {claim.generation: end for claim, end in histories}
 
     def extent(claim: Claim) -> GenerationRange:
-        name = generation(claim.generation)
+        name = claim.generation
         return GenerationRange(Position(name, claim.first, 0), Position(name, *ends[claim.generation]))
 
     found = latest(by_generation, extent)

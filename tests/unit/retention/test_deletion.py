@@ -59,7 +59,7 @@ def succeeded() -> ReplicaBuilder:
     old.snapshot(4)
     entries = [old.entries[index] for index in (1, 2, 3)]
     new = builder.add(builder.claim(first=4), start=False)
-    new.start(entries, end=str(old.slot))
+    new.start(entries, end=old.slot)
     new.ship_segment(LOG[4])
     new.snapshot(5)
     new.ship_segment(LOG[5], final=None)

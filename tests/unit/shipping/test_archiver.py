@@ -11,7 +11,6 @@ import pytest
 
 from litelog.errors import FencedError, StoreError
 from litelog.objects.layout import parse_sealed, parse_snapshot, parse_wal, sealed_key, snapshot_key
-from litelog.objects.position import generation
 from litelog.retention.policy import RetentionPolicy
 from litelog.shipping.context import Settings, SnapshotPolicy
 from litelog.shipping.sealer import read_sealed_footer
@@ -58,7 +57,7 @@ def test_a_finished_log_segment_is_sealed_from_the_local_file(
     first = log.name
     assert keys_of(store, parse_sealed) == []
     grow(daemon, clock, 1)
-    name = generation(daemon.generation)
+    name = daemon.generation
     assert keys_of(store, parse_sealed) == [sealed_key(name, 0)]
     footer, size = read_sealed_footer(ObjectReplicaClient(store), name, 0)
     assert (footer.file, footer.length) == (first, len(log.files()[first]))
@@ -73,7 +72,7 @@ def test_marks_say_when_each_commit_was_shipped(
     daemon = Daemon(log, store, state, clock=clock)
     daemon.sync()
     grow(daemon, clock, 2, commits=5)
-    footer, _ = read_sealed_footer(ObjectReplicaClient(store), generation(daemon.generation), 1)
+    footer, _ = read_sealed_footer(ObjectReplicaClient(store), daemon.generation, 1)
     shipped = [event.header for event in daemon.acknowledged if event.header.index == 1 and event.header.length]
     assert footer.marks.exact
     assert footer.marks.offsets == tuple(header.end for header in shipped)
@@ -93,7 +92,7 @@ def test_marks_of_before_a_crash_are_lost_and_said_to_be(
     daemon.sync()
     log.roll(1)
     daemon.sync()
-    footer, _ = read_sealed_footer(ObjectReplicaClient(store), generation(daemon.generation), 0)
+    footer, _ = read_sealed_footer(ObjectReplicaClient(store), daemon.generation, 0)
     assert not footer.marks.exact
     assert footer.marks.offsets[-1] == footer.length
 
@@ -117,7 +116,7 @@ def test_what_is_gone_or_changed_at_the_source_is_sealed_from_its_wal_segments(
     clock.advance(60)
     assert daemon.replica.archive is not None
     daemon.replica.archive.wake()
-    client, name = ObjectReplicaClient(store), generation(daemon.generation)
+    client, name = ObjectReplicaClient(store), daemon.generation
     for index, content in ((0, before[first]), (1, text)):
         footer, _ = read_sealed_footer(client, name, index)
         assert footer.length == len(content)
@@ -254,7 +253,7 @@ def test_a_snapshot_names_the_chain_that_goes_on_behind_it(
     daemon.sync()
     grow(daemon, clock, 3)
     first_of = {event.header.index: event.header for event in daemon.acknowledged if event.header.offset == 0}
-    client, name = ObjectReplicaClient(store), generation(daemon.generation)
+    client, name = ObjectReplicaClient(store), daemon.generation
     for index in (1, 2, 3):
         assert read_snapshot(client, name, index).chain == first_of[index].previous
 
@@ -456,7 +455,7 @@ def test_own_sealed_segments_and_snapshots_are_adopted_and_others_are_refused_by
     assert again.replica.archive.status.error is None
     assert again.generation == daemon.generation
     assert objects(store) == before
-    assert again.replica.archive.status.snapshot == snapshot_key(generation(daemon.generation), 2)
+    assert again.replica.archive.status.snapshot == snapshot_key(daemon.generation, 2)
 
 
 def test_a_new_generation_continues_after_a_sealed_segment_of_the_same_name_with_other_bytes(
@@ -465,7 +464,7 @@ def test_a_new_generation_continues_after_a_sealed_segment_of_the_same_name_with
     """The log was rewritten after it went up, and before anything named it."""
     daemon = Daemon(log, store, state, clock=clock)
     daemon.sync()
-    key = sealed_key(generation(daemon.generation), 0)
+    key = sealed_key(daemon.generation, 0)
     put_sealed_of_another_log(daemon, store, tmp_path, clock, seed=0)
     grow(daemon, clock, 2)
     daemon.sync()
@@ -485,7 +484,7 @@ def test_another_owners_sealed_segment_under_our_name_is_an_error_and_no_fence(
 ) -> None:
     daemon = Daemon(log, store, state, clock=clock)
     daemon.sync()
-    key = sealed_key(generation(daemon.generation), 0)
+    key = sealed_key(daemon.generation, 0)
     put_sealed_of_another_log(daemon, store, tmp_path, clock, seed=1)
     grow(daemon, clock, 2)
     assert daemon.replica.archive is not None
@@ -502,8 +501,8 @@ def put_sealed_of_another_log(daemon: Daemon, store: MemoryStore, folder: Path, 
     second = Daemon(other, MemoryStore("second"), f"{folder}/second", clock=clock, seed=seed)
     second.sync()
     grow(second, clock, 1)
-    body = objects(second.store)[sealed_key(generation(second.generation), 0)]
-    store.put(sealed_key(generation(daemon.generation), 0), [body])
+    body = objects(second.store)[sealed_key(second.generation, 0)]
+    store.put(sealed_key(daemon.generation, 0), [body])
 
 
 def test_wal_segments_lie_untouched_before_their_time(

@@ -12,7 +12,6 @@ import pytest
 
 from litelog.errors import CorruptionError, FencedError, SourceMissingError, StoreError
 from litelog.objects.layout import parse_sealed, parse_wal
-from litelog.objects.position import generation
 from litelog.reading.latest import find_latest
 from litelog.reading.replica_reader import ReplicaReader
 from litelog.restore.execution import restore
@@ -167,7 +166,7 @@ def test_the_next_snapshot_names_them_and_their_finals_are_deleted_in_time(
     assert archive is not None
     assert archive.status.unsealed == 0
     archive.request_snapshot()
-    snapshot = find_snapshot(ObjectReplicaClient(store), generation(daemon.generation))
+    snapshot = find_snapshot(ObjectReplicaClient(store), daemon.generation)
     assert snapshot is not None
     assert (snapshot.next, [entry.file for entry in snapshot.segments]) == (4, sorted(log.files())[:4])
     clock.advance(3601)
@@ -199,7 +198,7 @@ def test_what_the_state_does_not_tell_of_finals_is_read_from_the_replica(
     assert again.replica.archive is not None
     again.replica.archive.request_snapshot()
     assert again.replica.archive.status.error is None
-    snapshot = find_snapshot(ObjectReplicaClient(store), generation(again.generation))
+    snapshot = find_snapshot(ObjectReplicaClient(store), again.generation)
     assert snapshot is not None
     assert snapshot.next == 4
     assert sealed(store) == before

@@ -103,7 +103,7 @@ def test_a_claim_with_required_fencing_is_spelled_as_ever(log: LogBuilder, tmp_p
     daemon.sync()
     claim = json.loads(objects(store)[claim_key(1)])
     assert "fencing" not in claim
-    assert find_claim(ObjectReplicaClient(store), generation(daemon.generation)).fencing is Fencing.REQUIRED
+    assert find_claim(ObjectReplicaClient(store), daemon.generation).fencing is Fencing.REQUIRED
 
 
 def test_a_store_that_fences_may_be_used_isolated(log: LogBuilder, tmp_path: Path) -> None:

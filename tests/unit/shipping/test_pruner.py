@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from litelog.objects.layout import parse_sealed, parse_snapshot, snapshot_key
-from litelog.objects.position import generation
 from litelog.retention.policy import RetentionPolicy
 from litelog.shipping.context import Settings, SnapshotPolicy
 from litelog.shipping.snapshots import find_snapshot
@@ -160,7 +159,7 @@ def test_a_clock_that_jumps_takes_nothing_away(log, store, tmp_path, jump):
     daemon.clock.jump(-jump)
     live(daemon, 2, keep=3)
     assert before[0] - {0, 1, 2, 3, 4} <= set(indexes(store, parse_snapshot))
-    name = generation(daemon.generation)
+    name = daemon.generation
     assert find_snapshot(ObjectReplicaClient(store), name) is not None
 
 
@@ -198,7 +197,7 @@ def test_a_generation_that_retention_took_is_no_anomaly(log, store, tmp_path, ap
         log.append(1)
         daemon.sync()
     rewind(log)
-    first = generation(daemon.generation)
+    first = daemon.generation
     live(daemon, 6)
     assert daemon.generation != first
     client = ObjectReplicaClient(store)

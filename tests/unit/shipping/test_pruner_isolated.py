@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from litelog.objects.layout import CLAIMS, Fencing, parse_sealed, parse_snapshot, parse_wal, snapshot_key
-from litelog.objects.position import generation
 from litelog.retention.policy import RetentionPolicy
 from litelog.shipping.context import Settings
 from litelog.shipping.pruner import PruningSession
@@ -196,7 +195,7 @@ def test_objects_that_a_new_owner_names_stay_even_if_the_old_owner_prunes_meanwh
     new.sync()
     assert len(owners.stores[0].deleted) > deleted
     assert owners.is_whole(new)
-    begun = find_snapshot(ObjectReplicaClient(owners.store), generation(new.generation))
+    begun = find_snapshot(ObjectReplicaClient(owners.store), new.generation)
     assert begun is not None
     assert begun.segments[0].generation == old.generation
 
@@ -229,7 +228,7 @@ def test_a_snapshot_of_another_owner_that_cannot_be_read_keeps_what_it_may_name(
     new = owners.start(RetentionPolicy(), takeover=True)
     new.sync()
     owners.live([new], 3)
-    name = generation(new.generation)
+    name = new.generation
     first = min(parse_snapshot(key)[1] for key in owners.listed() if new.generation in key and parse_snapshot(key))
     owners.store.put(snapshot_key(name, first), [b"damaged"])
     old.close()

@@ -448,7 +448,7 @@ def test_a_claim_of_which_nothing_else_is_left_is_missed_by_its_epoch():
     builder = ReplicaBuilder()
     first = builder.add()
     builder.add(close=False, start=False)
-    claim = replace(builder.claim(), predecessor=first.claim.generation, predecessor_end=str(first.slot))
+    claim = replace(builder.claim(), predecessor=first.claim.generation, predecessor_end=first.slot)
     first.end(claim)
     builder.add(claim, close=False).ship_segment(LOG[0])
     builder.store.delete([claim_key(2)])
@@ -571,7 +571,7 @@ class Lagging(Wrapped):
 def test_a_wal_segment_that_is_listed_late_is_not_missing(simple, number):
     """The first listing is of all names, the second of the generation's WAL segments, the third is made again."""
     built = simple.generations[0]
-    builder_claim = replace(simple.claim(), predecessor_end=str(built.slot))
+    builder_claim = replace(simple.claim(), predecessor_end=built.slot)
     key = wal_key(built.positions[number])
     simple.add(builder_claim).ship_segment(LOG[0])
     assert found(verified(Lagging(simple.store, key, 2), parallelism=1)) == []

@@ -32,7 +32,6 @@ from litelog.formats.raw import RawFormat
 from litelog.objects import snapshot as snapshots
 from litelog.objects import wal_segment
 from litelog.objects.layout import sealed_key, snapshot_key, wal_key
-from litelog.objects.position import generation
 from litelog.objects.sealed_segment import encode_footer
 from litelog.objects.snapshot_entries import make_entry
 from litelog.shipping.sealer import read_sealed_footer
@@ -160,7 +159,7 @@ def test_a_commit_that_was_sealed_as_several_frames_is_read_whole(count: int, tm
     daemon = Daemon(log, store, str(tmp_path / "state"), backlog_sealer=True)
     daemon.sync()
     (event,) = daemon.sealed_events
-    footer, _ = read_sealed_footer(ObjectReplicaClient(store), generation(daemon.generation), event.entry.index)
+    footer, _ = read_sealed_footer(ObjectReplicaClient(store), daemon.generation, event.entry.index)
     assert footer.frames.inner
     found = rows(stored(objects(store)), numPartitions=count)
     assert [row["sequence"] for row in found] == [*range(103)]
