@@ -1,4 +1,4 @@
-"""What a daemon costs that has little to do: many idle logs, and one that is appended to all the time.
+"""The cost of a daemon that has little to do: many idle logs, and one log that is appended to all the time.
 
 Processor time is what the kernel counts for the daemon's threads, as a share of one core; requests are counted by a
 store that wraps the file store.
@@ -36,7 +36,7 @@ def make_logs(folder: Path, count: int) -> list[Path]:
 
 
 def shares(daemon: Daemon, seconds: float, rounds: int) -> tuple[float, ...]:
-    """Percent of one core that the daemon takes, over so many seconds, several times."""
+    """Percent of one core that the daemon takes over a number of seconds, several times."""
     found = []
     for _ in range(rounds):
         start, before = time.monotonic(), cpu_seconds(daemon.pid)

@@ -29,7 +29,7 @@ Cost = tuple[float, float]
 
 SHIP, APPEND, COPY, CLONE = "litelog, running", "rsync --append", "rsync", "rclone copy"
 LEAST_SECONDS = 1e-4
-"""What counts for an increment that was in the replica before its append had returned."""
+"""The time of an increment that was in the replica before its append had returned."""
 
 QUIET_SECONDS = 1.2
 """Between appends: longer than the daemon's sync interval, so that each comes after a quiet spell."""

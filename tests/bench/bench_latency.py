@@ -29,7 +29,7 @@ LATENCY, BARE = "append to durable", "bare write, fsync, rename, fsync of the fo
 
 
 def paced(count: int, seconds: float) -> Iterator[int]:
-    """Count, one number every so many seconds; late ones follow at once."""
+    """Count, one number at each interval. Late numbers follow at once."""
     start = time.monotonic()
     for number in range(count):
         time.sleep(max(0.0, start + number * seconds - time.monotonic()))

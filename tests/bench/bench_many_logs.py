@@ -1,4 +1,4 @@
-"""What a daemon costs that has very many logs: idle, with a commit a second each, at its start, and at its end.
+"""The cost of a daemon with very many logs: idle, with a commit a second each, at its start, and at its end.
 
 The logs are a topic tree of one entry, their replicas folders; the lag is measured, and told over HTTP. Beside the many
 in one process, so many processes with one log each are measured for some of them.
@@ -92,7 +92,7 @@ if replicator.abandoned:
 
 @dataclass(slots=True)
 class Daemon:
-    """A daemon that runs. What it has shipped is in a file: a pipe that nobody reads meanwhile would hold it up."""
+    """A running daemon. Its output goes to a file: a pipe that is not read would hold it up."""
 
     process: subprocess.Popen[str]
     started: float

@@ -74,7 +74,7 @@ def read_files(folder: Path, *, copy: bool) -> int:
 
 
 def _convert(columns: Columns, *, copy: bool) -> int:
-    """To Arrow, in memory of its own or not; the records."""
+    """Read to Arrow, into new memory or not. Return the number of records."""
     batches = [columns.to_arrow()] if copy else list(columns.to_arrow_batches())
     return sum(batch.num_rows for batch in batches)
 

@@ -64,7 +64,7 @@ def time_two(packed: Path, place: Path) -> float:
 
 
 def time_plan(count: int) -> float:
-    """Seconds to plan a restore of so many sealed segments, once their snapshot is read."""
+    """Seconds to plan a restore of a number of sealed segments, after their snapshot was read."""
     log_format, name = LitelogFormat(), "0000000100000001"
     first = {"records": 1, "lowest": 0, "highest": 0, "shipped_first": 0, "shipped_last": 0, "exact": True}
     facts = {"generation": name, "size": 1 << 20, "length": 1 << 20, "digest": "0" * 64, "crc": 0, **first}

@@ -93,7 +93,7 @@ def get_all(endpoint: str, keys: list[str], parallelism: int) -> None:
 
 @contextmanager
 def serving(work: Path, endpoint: str | None, rclone: str, bandwidth: int, report: Report) -> Iterator[str]:
-    """The endpoint of a server, which sends so many MiB a second at most where that is not 0."""
+    """The endpoint of a server that sends at most ``bandwidth`` MiB a second; 0: no limit."""
     if endpoint:
         yield endpoint
         return

@@ -40,7 +40,7 @@ SEAL, ONE, TWO = "seal", "cat | lz4 -1", "lz4 -1, two processes"
 DECODE, LIBRARY = "decode and verify", "lz4 -b1, one core"
 WORKER = Path(__file__).with_name("seal_worker.py")
 SAMPLE_BYTES = 64 << 20
-"""What ``lz4 -b1`` is given, in memory."""
+"""The input of ``lz4 -b1``, in memory."""
 
 
 def worker(verb: str, log: Path, place: Path) -> list[str | Path]:

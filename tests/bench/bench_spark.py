@@ -156,7 +156,7 @@ def measure_processors(ask: Callable[[], object], records: int) -> str:
 
 
 def measure_planning(objects: int, rounds: int) -> tuple[float, ...]:
-    """Seconds that a plan of a replica with so many objects takes."""
+    """Seconds to plan a replica with this number of objects."""
     options = parse_options({"path": make_replica("bench-planning", objects)})
     return tuple(measure(lambda: plan(options)) for _ in range(rounds))
 

@@ -49,7 +49,7 @@ class Pieces:
 
 
 def latencies(spark: Any, folder: Path, count: int, poll: str) -> tuple[list[float], dict[str, list[float]]]:
-    """Seconds from durable to visible, of so many WAL segments, one after the other; and what Spark says of them."""
+    """Seconds from durable to visible, for a number of WAL segments in turn, and Spark's own figures."""
     pieces, seen = Pieces(folder / "replica", 1), {}
 
     def note(frame: Any, batch: int) -> None:

@@ -36,7 +36,7 @@ RECEIVE_BYTES = 1 << 20
 
 
 class Meter:
-    """Measures processor time beside the wall's, for ``interleave``, which knows one."""
+    """Measures processor time in addition to wall time, for ``interleave``, which knows only one."""
 
     def __init__(self) -> None:
         self.processor: dict[str, list[float]] = {}
@@ -90,7 +90,7 @@ def answer(connection: socket.socket) -> None:
 
 @contextmanager
 def server(endpoint: str | None) -> Iterator[str]:
-    """The endpoint to measure against: the one given, or a process of ours."""
+    """The endpoint to measure against: the given one, or a new process."""
     if endpoint:
         yield endpoint
         return

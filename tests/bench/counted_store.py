@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 OPENED: list[CountingStore] = []
-"""Every store of this process, for whoever asks how many requests there were."""
+"""Every store of this process, so that its requests can be counted."""
 
 
 def open_store(url: str, options: Mapping[str, object]) -> CountingStore:

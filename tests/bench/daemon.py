@@ -1,4 +1,4 @@
-"""A daemon to measure: a process of its own that replicates logs and says, line by line, what has become durable.
+"""A daemon to measure: a process that replicates logs and prints, line by line, what has become durable.
 
 It prints ``shipped <monotonic nanoseconds> <next sequence> <object's bytes>`` for each WAL segment, and answers the
 line ``requests`` with how many requests there were. It ends with its standard input.

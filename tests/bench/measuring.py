@@ -31,7 +31,7 @@ MEMORY_POLL_SECONDS = 0.005
 
 QUIET_SECONDS = 0.3
 QUIET_CORES = 0.3
-"""The machine is quiet when less than so many cores were at work, or waited for a disk, for so many seconds."""
+"""The machine is quiet if fewer cores than this were at work, or waited for a disk, for that many seconds."""
 
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package is compiled once, and not at each start
 
@@ -185,7 +185,7 @@ def bench_folder(given: str | None) -> Iterator[Path]:
 
 
 def empty(folder: Path) -> Path:
-    """Have ``folder`` there, and nothing in it; on the disk, too: what was there goes at nobody else's expense."""
+    """Make ``folder``, or empty it, and sync that, so that no measured job pays for the deletion."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     os.sync()
@@ -198,7 +198,7 @@ def folder_bytes(folder: Path) -> int:
 
 
 def sync_tree(folder: Path) -> None:
-    """Have all files and folders below ``folder`` on the disk, and nobody else's."""
+    """Sync all files and folders below ``folder``, and nothing else."""
     for path in (folder, *folder.rglob("*")):
         descriptor = os.open(path, os.O_RDONLY)
         try:

@@ -19,7 +19,7 @@ WAL = 64 << 10
 
 
 def make_replica(name: str, objects: int) -> str:
-    """The URL of one that has half of its ``objects`` sealed, and the others as WAL segments behind them."""
+    """The URL of a replica in which half of the ``objects`` are sealed segments, followed by WAL segments."""
     url = f"memory://{name}"
     store = open_store(url)
     sealed = objects // 2

@@ -10,7 +10,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def tree_seconds() -> dict[str, float]:
-    """Seconds of all descendants, and of those of theirs that ended and were waited for: ``java``, ``python``."""
+    """Processor seconds of all descendants, including ended ones: of ``java``, of ``python``."""
     parents: dict[int, int] = {}
     found: dict[int, tuple[str, float]] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):

@@ -1,4 +1,4 @@
-"""What ``bench_seal`` measures, each in a process of its own: sealing a log on a file replica, and verifying it."""
+"""The jobs that ``bench_seal`` measures, each in a new process: seal a log to a file replica, and verify it."""
 
 from __future__ import annotations
 

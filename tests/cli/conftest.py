@@ -1,4 +1,4 @@
-"""Runs the command as people do: as a process of its own.
+"""Runs the command as people do: as a process.
 
 Commands that are run to their end are forked from one that has imported everything (``tests/warm.py``), as an
 interpreter's start takes longer than most of them. LITELOG_TEST_COLD_STARTS=1 starts an interpreter for each; so does
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 DEADLINE_SECONDS = 240
-"""What no process here takes, however busy the machine is."""
+"""Longer than any process here takes, even on a busy machine."""
 
 MODULE = "-m litelog_cli.main"
 
@@ -47,7 +47,7 @@ class Outcome:
 
 
 class Command:
-    """The litelog command in a folder of its own, with an environment in which nothing is configured."""
+    """The litelog command in a new folder, with an environment in which nothing is configured."""
 
     def __init__(self, folder: Path, warm: Warm) -> None:
         self.folder = folder
@@ -96,7 +96,7 @@ class Command:
         raise AssertionError(f"the process ended before it said {awaited}: {said}")
 
     def lines(self, count: int, log: str = "log") -> str:
-        """Append so many lines to the log, and give them back."""
+        """Append a number of lines to the log, and return them."""
         lines = [f"line {number}" for number in range(count)]
         with LogWriter(str(self.folder / log)) as writer:
             for first in range(0, count, DEFAULT_BATCH):

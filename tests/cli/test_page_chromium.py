@@ -121,7 +121,7 @@ def wait_for(page: Page, url: str, words: str) -> None:
 
 @contextmanager
 def open_page(browser: Browser, url: str, size: tuple[int, int] = DESK, **how: Any) -> Iterator[Page]:
-    """The page in a browser's window of its own, with whatever the browser has to complain of found to be nothing."""
+    """The page in a new browser window. At the end, the browser has reported no error."""
     context = browser.new_context(viewport={"width": size[0], "height": size[1]}, **how)
     page = context.new_page()
     complaints: list[str] = []
@@ -358,7 +358,7 @@ def test_off_loopback_the_browser_asks_for_the_token_and_the_page_keeps_it(tmp_p
     keys = {"addr": "0.0.0.0:0", "token-file": str(secret)}
     with run_daemon(tmp_path, {"log": ["backup"]}, **keys) as world:
         with pytest.raises(Error, match="ERR_INVALID_AUTH_CREDENTIALS"), open_page(browser, world.url):
-            pass  # it asks, and here nobody answers
+            pass  # it asks, and gets no answer here
         with open_page(browser, world.url, http_credentials={"username": "anybody", "password": TOKEN}) as page:
             expect(page.locator("h1")).to_have_text("✓ All safe", timeout=1000 * WAIT_SECONDS)
             world.append(2, "log")

@@ -48,7 +48,7 @@ def tree(litelog: Command) -> Command:
 
 
 def test_a_found_log_is_restored_by_its_folder_or_its_replicas_url(tree: Command) -> None:
-    """The folder may be lost: then the configuration alone tells where its replica is."""
+    """Even if the folder is lost, the configuration says where its replica is."""
     assert tree("replicate", "--once", "--config", "c.yml").code == 0
     shutil.rmtree(tree.folder / "logs")
     for number, place in enumerate(("logs/kafka/or ders", "replicas/kafka/or=20ders")):

@@ -1,4 +1,4 @@
-"""``litelog replicate`` as a process: signals, the program beside it, configuration, exit codes."""
+"""``litelog replicate`` as a process: signals, the program of ``--exec``, configuration, exit codes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def sequences(litelog: Command, replica: str) -> int | None:
-    """The sequence behind the last record that a replica holds."""
+    """The sequence after the last record that a replica holds."""
     done = litelog("generations", "--json", replica)
     return done.lines[-1]["next_sequence"] if done.code == 0 else None
 

@@ -1,6 +1,6 @@
-"""What is wrong with an S3 replica is said with what to do, and ends with the right exit code; a daemon waits for help.
+"""Errors of an S3 replica say what to do, and end with the right exit code. A daemon waits for help.
 
-Real servers: moto with permissions checked, or one that answers as S3 does; each verb as a process of its own.
+The servers are real: moto with permissions, or a scripted one that answers as S3 does. Each verb is a process.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 ACTIONS = frozenset({"s3:PutObject", "s3:GetObject", "s3:ListBucket", "s3:DeleteObject"})
 
 MAX_REQUESTS = 12
-"""What a daemon sends to a store that says no, while it is watched."""
+"""The requests that a daemon sends to a store that refuses them, while the test watches."""
 
 LASTING_ANSWERS = [
     (error_answer(403, "RequestTimeTooSkewed", "The difference is too large"), "clock is wrong: set it (NTP)"),
@@ -53,7 +53,7 @@ LASTING_ANSWERS = [
     (error_answer(404, "NoSuchBucket", "m"), "create it, or correct the replica's URL"),
     (error_answer(301, "PermanentRedirect", "m", x_amz_bucket_region="sa-east-1"), "set region: sa-east-1"),
 ]
-"""What no waiting helps against, and what is said of it."""
+"""Failures that do not pass by themselves, and the words of their messages."""
 
 
 @pytest.fixture(autouse=True)
@@ -177,7 +177,7 @@ def test_once_fails_at_once_and_says_what_to_do(litelog: Command, said: Answer, 
             assert done.code == ExitCode.FAILURE
             assert words in done.err
             assert "Traceback" not in done.err
-        assert len(scripted.requests) <= 6, "asked again, though nobody had helped"
+        assert len(scripted.requests) <= 6, "asked again, although nothing had changed"
     assert not (litelog.folder / "out").exists()
 
 
@@ -315,7 +315,7 @@ def wait_for_sequence(process: object, sequence: int) -> None:
 
 @dataclass(frozen=True)
 class Authority:
-    """An authority that nobody knows, and servers' certificates of it."""
+    """An unknown authority, and server certificates that it has signed."""
 
     authority: trustme.CA
     bundle: str
@@ -348,7 +348,7 @@ def test_an_unknown_certificate_is_refused_at_once_and_accepted_with_its_bundle(
         assert f"TLS with {scripted.endpoint} failed: check the endpoint and its certificate" in done.err
         assert "or set ca-bundle" in done.err
         assert scripted.requests == []
-        assert scripted.connections <= 2, "tried again, though nobody had helped"
+        assert scripted.connections <= 2, "tried again, although nothing had changed"
         url += f"&ca-bundle={authority.bundle}"
         assert litelog("replicate", "--once", "log", url).code == ExitCode.DONE
         assert litelog("restore", url, "-o", "out").code == ExitCode.DONE

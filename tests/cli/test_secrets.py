@@ -52,7 +52,7 @@ while not pathlib.Path(sys.argv[2]).exists():
 
 
 def assert_kept(*texts: str | bytes) -> None:
-    """None of the canaries is in what was said, however it is spelled."""
+    """The output holds none of the canaries, in any spelling."""
     for text in texts:
         data = text if isinstance(text, bytes) else text.encode()
         for canary in CANARIES:

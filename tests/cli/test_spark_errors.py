@@ -1,4 +1,4 @@
-"""What a task of Spark's raises of ours, found in what Spark says of it."""
+"""Errors of litelog that a Spark task raised, recovered from the text of Spark's error."""
 
 from __future__ import annotations
 

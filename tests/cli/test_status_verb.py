@@ -39,7 +39,7 @@ def configure(litelog: Command, **more: Any) -> None:
 
 
 def start(litelog: Command) -> subprocess.Popen[str]:
-    """A daemon that has synced, as far as it can."""
+    """A daemon that has synced what it can."""
     process = litelog.start("replicate", "--config", "c.yml")
     litelog.wait_for_line(process, "listening")
     litelog.wait_for_line(process, "begins")

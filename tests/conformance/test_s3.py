@@ -29,7 +29,7 @@ class TestS3Store(ObjectStoreConformance):
 
 
 class TestS3StoreInParts(ObjectStoreConformance):
-    """Every object above 100 bytes goes up in parts. moto, as S3, wants parts of 5 MiB, but for the last one."""
+    """Every object above 100 bytes goes up in parts. Like S3, moto requires 5 MiB for all parts except the last one."""
 
     @pytest.fixture
     def store(self, server: S3Server) -> Iterator[S3Store]:

@@ -64,7 +64,7 @@ def anything(process: Spoken) -> bool:
 
 
 def shipped(daemon: Spoken) -> int:
-    """The sequence behind the last record that a daemon said to be acknowledged; 0 if it said nothing of the kind."""
+    """The sequence after the last record that a daemon reported as acknowledged; 0 if it reported none."""
     events = [json.loads(line) for line in list(daemon.lines)]
     return max((event["next"] or 0 for event in events if event["event"] == "shipped"), default=0)
 

@@ -47,7 +47,7 @@ LOG = make_log([[1, 2], [2, 1], [3, 1], [1, 1], [2]])
 
 
 OTHER = {"notes.txt": b"mine", ".lock": b""}
-"""Files of an older copy that are no log segments, and are kept."""
+"""Files of an older copy that are not log segments, and are kept."""
 
 
 def whole(count: int) -> dict[str, bytes]:

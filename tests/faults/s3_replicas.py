@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from tests.builders.servers import S3Server
 
 HASTY = "250ms"
-"""A read time-out for many hangs. On a busy machine it ends requests that do not hang: faults that nobody counts."""
+"""A read time-out for many hangs. On a busy machine it also ends requests that do not hang, which are not counted."""
 
 PATIENT = "1s"
 """A read time-out for a few hangs, which nothing else here reaches."""
@@ -145,7 +145,7 @@ class Bench:
             store.close()
 
     def append(self, records: int = 10, size: int = 200) -> int:
-        """Append so many records of random bytes, no two alike; the next sequence."""
+        """Append a number of records of random bytes, all different. Return the next sequence."""
         return self.writer.append([self._choose.randbytes(size) for _ in range(records)]).next
 
     def open(self, *, direct: bool = False) -> ObjectStore:
@@ -220,7 +220,7 @@ def files(folder: Path) -> dict[str, bytes]:
 
 @contextmanager
 def s3_bench(server: S3Server, folder: Path, **more: int) -> Iterator[Bench]:
-    """A bench in a folder, with a proxy and a bucket of its own."""
+    """A bench in a folder, with a new proxy and a new bucket."""
     with fault_proxy(server.endpoint) as proxy:
         bench = Bench(server, proxy, folder, **more)
         try:

@@ -1,4 +1,4 @@
-"""What daemons complain of in a soak: it is of an expected kind, and counted."""
+"""The warnings and errors of daemons in a soak: each is of an expected kind, and counted."""
 
 from __future__ import annotations
 

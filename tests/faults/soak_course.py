@@ -31,11 +31,11 @@ OUTAGE_EVERY = 3
 """Rounds."""
 
 REOPENED = {"reloaded", "named"}
-"""Logs that a reload opens anew: what they count begins anew, too."""
+"""Logs that a reload opens again. Their counters begin at zero again, too."""
 
 
 class Soak:
-    """Who takes part, and what was counted."""
+    """The processes of the soak, and its counts."""
 
     def __init__(self, folder: Path, server: S3Server, proxy: FaultProxy, seed: int) -> None:
         self._seed = seed
@@ -82,7 +82,7 @@ class Soak:
             writer.order(command)
 
     def look(self) -> dict[str, int]:
-        """The sequence behind each log's last durable record, by its folder."""
+        """The sequence after each log's last durable record, by its folder."""
         for writer in self.writers:
             self.written |= writer.written()
         return self.written
@@ -98,7 +98,7 @@ class Soak:
         self.lives.append(Daemon(name, self.world.config, self.world.socket))
 
     def acknowledged(self, name: str, kind: str) -> int:
-        """The sequence behind the last record that any life said to be in a replica."""
+        """The sequence after the last record that any run of the daemon reported as replicated."""
         log, replica = self.world.path(name), self.world.url(kind, name)
         return max(life.acknowledged(log, replica) for life in self.lives)
 
@@ -173,7 +173,7 @@ class Soak:
             self.abandoned.append(name)
             self.writer_of(name).order(f"move {self.world.path(name)}\t{self.world.gone(name)}")
         gone = {self.world.path(name) for name in going}
-        wait_until(lambda: not gone & self.daemon.logs(), "logs that are gone are let go")
+        wait_until(lambda: not gone & self.daemon.logs(), "logs whose folders are gone are closed")
         self.counts["logs that went"] += len(going)
 
     def _reload(self) -> None:
@@ -212,7 +212,7 @@ class Soak:
         self.counts["outages"] += 1
 
     def compare_counters(self) -> None:
-        """With the writers at rest: the metrics tell what the daemon has said."""
+        """With the writers at rest, the metrics agree with the daemon's output."""
         daemon = self.daemon
 
         def differences() -> dict[Labels, tuple[float, float]]:

@@ -17,7 +17,7 @@ LEAKED_FILES, LEAKED_SOCKETS = 0.5, 1.5
 more is done at a time. A leak in what a round does shows as 1 at least."""
 
 LEAK_BYTES = 100 << 10
-"""What a log that comes and goes, or is opened anew, may not leave behind."""
+"""What a log that appears and disappears, or is opened again, may leave behind at most."""
 
 NOISE_BYTES = 8 << 20
 """What a process takes more after a few minutes, and never again: 3 to 5 MB were seen, of 90, as allocators keep what

@@ -28,13 +28,13 @@ Labels = tuple[str, ...]
 
 
 class JsonLines:
-    """The whole lines that a process has written to a file so far."""
+    """The whole lines that a process has written to a file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.seen: list[dict[str, Any]] = []
         self.others: list[str] = []
-        """Lines that are no JSON."""
+        """Lines that are not JSON."""
         self._at = 0
 
     def read(self) -> list[dict[str, Any]]:
@@ -78,7 +78,7 @@ class Process:
         return code
 
     def end_input(self) -> None:
-        """Let go of its standard input."""
+        """Close its standard input."""
         assert self.process.stdin is not None
         self.process.stdin.close()
 
@@ -109,7 +109,7 @@ class Writer(Process):
         wait_until(obeyed, f"the writer does: {command}")
 
     def written(self) -> dict[str, int]:
-        """The sequence behind the last record of each log that it said to be durable."""
+        """The sequence after the last record of each log that it reported as durable."""
         self._look()
         return dict(self._next)
 
@@ -128,7 +128,7 @@ class Gauge:
     """What one moment of a daemon takes."""
 
     resident_bytes: int
-    """Of memory of its own: no file's pages."""
+    """Private memory, without the pages of files."""
     files: int
     """Descriptors of all but sockets."""
     sockets: int
@@ -143,7 +143,7 @@ class Daemon(Process):
         self._place = str(place)
 
     def get(self, path: str) -> tuple[int, bytes]:
-        """An answer's status and body; the status is 0 while nobody answers."""
+        """An answer's status and body; the status is 0 while there is no answer."""
         return self._ask("GET", path)
 
     def barrier(self, log: str | None) -> bool:
@@ -200,13 +200,13 @@ class Daemon(Process):
         return [event for event in self.said.read() if event["event"] == kind]
 
     def acknowledged(self, log: str, replica: str) -> int:
-        """The sequence behind the last record that it said to be in a replica, whose URL begins with ``replica``."""
+        """The sequence after the last record that it reported for a replica whose URL begins with ``replica``."""
         events = (event for event in self.events("shipped") if event["log"] == log)
         own = [event for event in events if event["replica"].partition("?")[0] == replica]
         return max((event["next"] or 0 for event in own), default=0)
 
     def written(self) -> dict[Labels, float]:
-        """What it said to have become durable, as the metric counts it."""
+        """What it reported as durable, counted as the metric counts it."""
         kinds = {"shipped": "wal", "sealed": "sealed", "snapshot": "snapshot"}
         events = (event for event in self.said.read() if event["event"] in kinds)
         return dict(Counter((event["log"], event["replica"], kinds[event["event"]]) for event in events))

@@ -44,13 +44,13 @@ FOUND = ("kept/one", "kept/two")
 
 
 class World:
-    """All logs, each with a replica in a folder and one in S3, behind the proxy."""
+    """All logs, each with a replica in a folder and a replica in S3 behind the proxy."""
 
     def __init__(self, folder: Path, server: S3Server, proxy: FaultProxy) -> None:
         self.folder = folder
         self.config = folder / "config.yml"
         self._direct = folder / "direct.yml"
-        """The same, but for the proxy."""
+        """The same without the proxy."""
         self.socket = folder / "daemon.sock"
         self.bucket = server.make_bucket()
         self._server, self._proxy = server, proxy
@@ -96,13 +96,13 @@ class World:
         return f"file://{self.folder}/replicas/{name}" if kind == "file" else f"s3://{self.bucket}/{name}"
 
     def gone(self, name: str) -> str:
-        """Where a log that went is kept, to be compared."""
+        """The place to which a removed log is moved, so that it can be compared."""
         place = self.folder / "gone" / name
         place.parent.mkdir(parents=True, exist_ok=True)
         return str(place)
 
     def move_away(self, name: str) -> None:
-        """Have a log go that nobody writes to."""
+        """Remove a log without a writer."""
         os.rename(self.path(name), self.gone(name))
 
     # --- what replicas hold
@@ -134,16 +134,16 @@ class World:
         return self._check(output, self.path(name), at_least, whole=False)
 
     def check_whole(self, kind: str, name: str, written: int) -> None:
-        """Restore a log that nobody writes to any more: it is all there."""
+        """Restore a log without a writer: the restored log is complete."""
         gone = self.gone(name)
         assert self._check_past_proxy(kind, name, gone if os.path.exists(gone) else self.path(name), written, True)
 
     def check_beginning(self, kind: str, name: str, at_least: int) -> int:
-        """Restore a log that went away in mid-flight: a beginning of it, with ``at_least`` so many records."""
+        """Restore a log that was removed while it was shipped: a prefix of it, with ``at_least`` that many records."""
         return self._check_past_proxy(kind, name, self.gone(name), at_least, False)
 
     def check_stored(self, kind: str, name: str, at_least: int) -> int:
-        """Restore a log that is written to: a beginning of it, with ``at_least`` so many records."""
+        """Restore a log that is being written: a prefix of it, with ``at_least`` that many records."""
         return self._check_past_proxy(kind, name, self.path(name), at_least, False)
 
     def _check_past_proxy(self, kind: str, name: str, log: str, at_least: int, whole: bool) -> int:

@@ -17,7 +17,7 @@ CYCLES = times(7, at_night=25)
 """In each of the two tests; at night both together are at least 50."""
 
 LOSE_EVERY = 5
-"""After so many kills the log itself is lost, and the restored one goes on in its place."""
+"""After this number of kills the log itself is lost, and the restored one replaces it."""
 
 MAX_RUN_SECONDS = 0.5
 """How long writer and daemon are under load at most before they are killed."""

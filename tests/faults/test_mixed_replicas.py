@@ -62,7 +62,7 @@ LOGS = 6
 
 
 class FastClock:
-    """The machine's, but for the speed of its steady time. The wall clock stays that of the files' time stamps."""
+    """The machine's clock with a faster steady time. The wall clock is unchanged, as files have its time stamps."""
 
     def __init__(self) -> None:
         self._clock = SystemClock()

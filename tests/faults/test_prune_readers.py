@@ -89,7 +89,7 @@ class Past:
                 self.changed.notify_all()
 
     def let_pass(self, steps: int) -> None:
-        """Wait until it has gone so much further, or has ended."""
+        """Wait until the log has advanced by that much, or the run has ended."""
         with self.changed:
             until = self.steps + steps
             assert self.changed.wait_for(lambda: self.steps >= until or self.ended.is_set(), WAIT_SECONDS)
@@ -138,7 +138,7 @@ class DeletionCounter(_Passing):
 
 
 class SlowStore(_Passing):
-    """Every so many reads, much happens before the next one: what was planned is not there any more."""
+    """After every few reads the log advances far, so that planned objects no longer exist."""
 
     def __init__(self, inner: ObjectStore, past: Past, reads: int, steps: int) -> None:
         super().__init__(inner, past)
@@ -152,7 +152,7 @@ class SlowStore(_Passing):
 
 
 class Readers:
-    """What runs beside the daemon, a thread each; ``seen`` counts how it came out."""
+    """The readers that run while the daemon prunes, a thread each. ``seen`` counts how they ended."""
 
     def __init__(self, past: Past) -> None:
         self.past = past
@@ -221,7 +221,7 @@ class Readers:
             self.seen["cat whole"] += 1
 
     def follow(self, reads: int, steps: int) -> None:
-        """From the beginning on, to the log's end; one that comes too late begins anew behind what is gone."""
+        """Read the log from its beginning to its end. A reader that is overtaken begins again after what was pruned."""
         past = self.past
         while True:
             store, stop, records = SlowStore(past.store, past, reads, steps), threading.Event(), Sequences(past.log)

@@ -58,7 +58,7 @@ def bring_up_to_date(place: Path, replica: Path, *, follow_to: tuple[Path, str] 
 
 
 def require_refused_without_delta(place: Path, replica: Path) -> None:
-    """A restore that nobody told to replace anything leaves what is there."""
+    """A restore without ``--delta`` leaves an existing folder as it is."""
     client = ObjectReplicaClient(FileStore(str(replica)))
     before = held(place / "out")
     with pytest.raises(OutputExistsError):

@@ -1,4 +1,4 @@
-"""S3 that fails in every way, before and after it applied a request: nothing is lost, and nobody is fenced for it."""
+"""S3 fails in every way, before and after it applied a request: nothing is lost, and no owner is fenced by it."""
 
 from __future__ import annotations
 

@@ -182,7 +182,7 @@ def test_the_requests_that_log_segments_and_snapshots_add_to_steady_load_are_bou
 
 
 def _kind(key: str) -> str:
-    """What sort of object a key, or the prefix of a listing, is of."""
+    """The kind of objects that a key, or the prefix of a listing, belongs to."""
     return next(kind for kind in ("epochs", "snapshots", "segments", "wal", "generations") if f"/{kind}/" in f"{key}/")
 
 

@@ -37,7 +37,7 @@ BEGINNING_REQUESTS = 9
 """What a daemon sends before its first WAL segment."""
 
 END_SECONDS = 240
-"""What no end takes, however busy the machine is."""
+"""Longer than any daemon takes to end, even on a busy machine."""
 
 
 class Contest:
@@ -53,7 +53,7 @@ class Contest:
         self.writer.wait_for(anything)
 
     def start(self, *, takeover: bool = True) -> Spoken:
-        """A daemon with an identity of its own, which takes over unless told otherwise."""
+        """A daemon with a new identity, which takes over by default."""
         url = f"s3://{self.bench.bucket}/replica?endpoint={self.bench.proxy.endpoint}&region={REGION}&read-timeout=10s"
         state = str(self.bench.folder / "states" / str(len(self.daemons)))
         options = ("--takeover",) if takeover else ()
@@ -63,7 +63,7 @@ class Contest:
         return daemon
 
     def end(self) -> None:
-        """Kill whoever is left. Idempotent."""
+        """Kill the remaining processes. Idempotent."""
         while self._running:
             self._running.pop().kill()  # also where it is stopped
 

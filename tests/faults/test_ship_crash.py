@@ -87,7 +87,7 @@ def make_fresh(place: Path, warm: Warm) -> None:
 
 
 def make_diverged(place: Path, warm: Warm) -> None:
-    """A log that was shipped, then set back and written anew: the next run ends a generation and begins one."""
+    """A log that was shipped, then set back and rewritten: the next run ends a generation and begins another."""
     append(place / "log", 0, 5)
     shutil.copytree(place / "log", place / "earlier")
     append(place / "log", 5, 15)
@@ -100,7 +100,7 @@ def make_diverged(place: Path, warm: Warm) -> None:
 
 
 def make_away(place: Path, warm: Warm) -> None:
-    """A log of which a daemon has shipped some, that went on alone: what was begun, and two log segments behind it."""
+    """A log that grew after a daemon had shipped a part of it: the begun log segment, and two more."""
     append(place / "log", 0, 15)
     assert ship(place, warm, seals=True).returncode == 0
     append(place / "log", 15, 45)

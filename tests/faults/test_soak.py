@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tests.builders.servers import S3Server
 
 SECONDS = float(os.environ.get("LITELOG_SOAK_SECONDS", times("30", at_night="60")))
-"""How long at least, but for the end."""
+"""The shortest duration, without the end."""
 
 SEED = int(os.environ.get("LITELOG_SOAK_SEED", "1"))
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Play:
-    """An owner that ships a log, and rivals that take over, each on a log of its own that began as the same."""
+    """An owner that ships a log, and rivals that take over, each with its own copy of the log."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class Play:
                 self.daemons[0].sync()
 
     def act(self, number: int, steps: int) -> Callable[[], None]:
-        """Append and sync so many times; after a fence, once more in vain."""
+        """Append and sync a number of times; after a fence, sync once more, which fails."""
 
         def run() -> None:
             daemon, log = self.daemons[number], self.logs[number]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 JVM = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
-"""What a test asks a JVM for is short: half of its processor time went into optimizing."""
+"""The jobs of tests are short: without this, a JVM spends half of its processor time on optimizing."""
 
 CONFIG = {
     **JVM,
@@ -52,7 +52,7 @@ def event_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def spark(event_log: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """A real session, ``local[2]``. Skips with the reason where there is no Java or no pyspark."""
+    """A real session, ``local[2]``. Skips with the reason if there is no Java or no pyspark."""
     try:
         require_spark()
         java_home()

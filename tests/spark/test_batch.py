@@ -381,7 +381,7 @@ def test_spark_finds_other_sources_where_our_extra_is_missing(tmp_path: Path) ->
 
 @pytest.mark.timeout(600)
 def test_while_a_daemon_ships_seals_and_is_succeeded_every_read_is_a_prefix(spark: Any, tmp_path: Path) -> None:
-    """A writer appends and real daemons ship, one after the other, each with a state folder of its own."""
+    """A writer appends, and real daemons ship one after the other, each with its own state folder."""
     log, place = str(tmp_path / "log"), str(tmp_path / "replica")
     generations = set()
     with LogWriter(log, segment_bytes=64 << 10) as writer:

@@ -52,7 +52,7 @@ def test_columns_and_conditions(spark: Any, url: str) -> None:
 
 
 def test_conditions_are_checked_intersected_and_never_a_start(spark: Any, tmp_path: Path) -> None:
-    """Of a log that begins late, what lies before its first record is not wanted, and is no error."""
+    """If a log begins late, conditions that reach before its first record are not an error."""
     from pyarrow import compute
 
     log = make_log(tmp_path / "log")

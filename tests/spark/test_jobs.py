@@ -1,4 +1,4 @@
-"""The jobs: exports that are exact however often they die, and what verify, stats and hybrid say."""
+"""The jobs: exports are exact no matter how often they die; verify, stats and hybrid."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_a_generation_before_that_of_the_table_is_told(spark: Any, tmp_path: Pat
 
 
 def test_a_hybrid_is_of_one_history(spark: Any, tmp_path: Path) -> None:
-    """Another log, and one that was written anew, are refused as an export refuses them; and what bounds one half."""
+    """As an export does, hybrid refuses another log, a rewritten log, and options that bound one half."""
     url, other, target = (str(tmp_path / name) for name in ("replica", "other", "table"))
     write(rows(spark, 20, 1), url)
     write(rows(spark, 40, 1), other)
@@ -124,7 +124,7 @@ def test_json_becomes_columns(spark: Any, tmp_path: Path) -> None:
 
 
 def test_a_schema_names_columns_of_its_own(spark: Any, tmp_path: Path) -> None:
-    """What could not be read back is refused before anything is written; a hybrid has no values to show."""
+    """A column that could not be read back is refused before anything is written; a hybrid has no values to show."""
     url, target = str(tmp_path / "replica"), tmp_path / "table"
     write(spark.createDataFrame([('{"user": "a"}',)], "value string"), url)
     refused = {
@@ -193,7 +193,7 @@ def test_iceberg_holds_each_run_once(spark: Any, tmp_path: Path, iceberg: str) -
 
 @pytest.fixture(scope="module")
 def iceberg(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The name of a table in a catalog of its own, configured as pyiceberg is by its users."""
+    """The name of a table in a new catalog, configured as users configure pyiceberg."""
     pytest.importorskip("pyiceberg")
     pytest.importorskip("sqlalchemy")
     folder = tmp_path_factory.mktemp("iceberg")
@@ -304,7 +304,7 @@ def test_gaps_and_duplicates_are_counted() -> None:
 
 
 def test_the_commands_run_jobs(spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """One in a process of its own, as people run it; the others in a session that is there, and stays."""
+    """One job runs in a process, as people run it; the others run in the existing session, which stays."""
     from litelog_cli.main import run
 
     url, target = str(tmp_path / "replica"), str(tmp_path / "table")

@@ -159,7 +159,7 @@ write(spark.range(5).selectExpr("concat('v', id) AS value").coalesce(1), sys.arg
 
 
 def test_spark_connect(spark: Any, tmp_path: Path) -> None:
-    """A server of its own and its thin client: batch, SQL, fast path, a write."""
+    """A Connect server and its thin client: batch, SQL, fast path, a write."""
     if missing := [name for name in ("grpc", "google.rpc", "grpc_status", "zstandard") if not _is_there(name)]:
         pytest.skip(f"{missing[0]} is missing; run: pip install 'litelog[spark-connect]'")
     url, written = str(tmp_path / "replica"), str(tmp_path / "written")
@@ -189,7 +189,7 @@ def _is_there(name: str) -> bool:
 
 
 def test_a_write_that_lost_everything_holds_nothing(tmp_path: Path) -> None:
-    """What a first write leaves that ended before its commit is no log."""
+    """The leftovers of a first write that ended before its commit are not a log."""
     from litelog.spark.sink.options import parse_write_options
     from litelog.spark.sink.plan import plan_write
     from litelog.system.clock import SystemClock
@@ -200,7 +200,7 @@ def test_a_write_that_lost_everything_holds_nothing(tmp_path: Path) -> None:
 
 
 def test_spark_submit_runs_a_job_as_the_help_says(spark: Any, tmp_path: Path) -> None:
-    """The command of ``litelog spark --help``, with this machine as the cluster and a replica of ours."""
+    """The command of ``litelog spark --help``, with this machine as the cluster and the replica of this test."""
     submit = shutil.which("spark-submit", path=os.path.dirname(sys.executable))
     if submit is None:
         pytest.skip("pyspark has no spark-submit here")

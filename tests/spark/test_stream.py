@@ -73,7 +73,7 @@ def stream(spark: Any, url: str, **options: str) -> Any:
 
 
 def to_parquet(frame: Any, folder: Path, **trigger: Any) -> Any:
-    """A query into ``folder``, which goes on from its checkpoint."""
+    """A query into ``folder``, which continues from its checkpoint."""
     writer = frame.writeStream.format("parquet").option("path", str(folder / "table"))
     return (
         writer.option("checkpointLocation", str(folder / "checkpoint"))
@@ -207,7 +207,7 @@ def test_retention_that_overtook_it_is_an_error_or_a_warning(spark: Any, tmp_pat
 
 @contextmanager
 def _bucket(server: S3Server) -> Iterator[tuple[FaultProxy, str, dict[str, str]]]:
-    """A replica of 60 records behind a proxy, and the options for it, with a secret that is one."""
+    """A replica of 60 records behind a proxy, and the options for it, with a real secret."""
     with fault_proxy(server.endpoint) as proxy:
         name = server.make_bucket()
         secrets = {"access-key-id": "canary-key", "secret-access-key": "canary-secret"}
@@ -266,7 +266,7 @@ def _commits(folder: Path) -> int:
 
 
 def _workers(session: int) -> list[int]:
-    """The processes of Python's workers in a session, but for the one that forks them."""
+    """The processes of Python's workers in a session, except the one that forks them."""
     found = []
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:

@@ -1,4 +1,4 @@
-"""A DataFrame as a log: what restore and cat read of it, what nobody sees before, and what a failed write leaves."""
+"""A DataFrame as a log: what restore and cat read, when readers see it, and what a failed write leaves."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_overwriting_begins_anew(spark: Any, tmp_path: Path) -> None:
 
 
 def test_a_write_that_fails_leaves_nothing_to_read(spark: Any, tmp_path: Path) -> None:
-    """One task fails when the other has written: no reader sees any of it, and the next write goes on from before."""
+    """One task fails after the other has written: no reader sees any of it, and the next write extends the old log."""
     url = str(tmp_path / "replica")
     write(rows(spark, 100, 2), url)
     before = read_replica(url)
@@ -100,7 +100,7 @@ def test_a_write_that_fails_leaves_nothing_to_read(spark: Any, tmp_path: Path) -
 
 
 def test_a_write_that_is_given_up_leaves_nothing(spark: Any, tmp_path: Path) -> None:
-    """What tasks had written by then is deleted."""
+    """The objects that tasks had written are deleted."""
     url = str(tmp_path / "replica")
     write(rows(spark, 10, 1), url)
     writer = make_writer({"path": url}, rows(spark, 0, 1).schema, overwrite=False)
