@@ -124,6 +124,25 @@ class FrameTable:
             self.stored[number],
         )
 
+    def stored_range(self, frames: range) -> range:
+        """The bytes of the object in which consecutive ``frames`` lie."""
+        if not frames:
+            return range(0)
+        last = frames.stop - 1
+        return range(self.starts[frames.start], self.starts[last] + self.sizes[last])
+
+    def content_range(self, frames: range) -> range:
+        """The bytes of the log segment that consecutive ``frames`` hold."""
+        if not frames:
+            return range(0)
+        last = frames.stop - 1
+        return range(self.offsets[frames.start], self.offsets[last] + self.lengths[last])
+
+    def stored_part(self, body: memoryview, frames: range, run: range) -> memoryview:
+        """The bytes of ``run`` in ``body``, which holds ``frames`` as they lie in the object."""
+        first, part = self.stored_range(frames).start, self.stored_range(run)
+        return body[part.start - first : part.stop - first]
+
     def runs(self, frames: range | None = None) -> Iterator[range]:
         """The runs that contain ``frames`` (default: all), in order. Most runs have one frame."""
         number, stop = (0, len(self)) if frames is None else (frames.start, frames.stop)
@@ -148,7 +167,7 @@ class FrameTable:
         group: list[range] = []
         held = 0
         for run in runs:
-            size = sum(self.lengths[run.start : run.stop])
+            size = len(self.content_range(run))
             if group and (held + size > most_bytes or run.start != group[-1].stop):
                 yield group
                 group, held = [], 0
@@ -252,14 +271,18 @@ class FrameTable:
         rising = _rises((-1, *self.inner), by=1)
         _require(rising and self.inner[-1] < len(self) - 1, "the frames that end inside a commit are out of range")
         for run in self.runs():
-            last = run.stop - 1
-            held = self.offsets[last] + self.lengths[last] - self.offsets[run.start]
+            held = len(self.content_range(run))
             _require(held <= MAX_RUN_BYTES, f"a run of frames holds {held} bytes")
             _require(not any(self.records[run.start + 1 : run.stop]), "records start inside a run of frames")
 
     def _is_inner(self, number: int) -> bool:
         at = bisect_left(self.inner, number)
         return at < len(self.inner) and self.inner[at] == number
+
+
+def frames_of(runs: Sequence[range]) -> range:
+    """The frames of runs that lie back to back; empty without a run."""
+    return range(runs[0].start, runs[-1].stop) if runs else range(0)
 
 
 @dataclass(frozen=True, slots=True)

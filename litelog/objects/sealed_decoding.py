@@ -78,14 +78,13 @@ def decode_run(key: str, footer: SealedFooter, run: range, body: Buffer, log_for
 def decode_frames(key: str, footer: SealedFooter, run: range, body: Buffer) -> memoryview:
     """The bytes of a run of frames, each checked as ``decode_frame`` does."""
     view = memoryview(body).cast("B")
-    start = footer.frames.starts[run.start]
-    held = footer.frames[run.stop - 1].stop - start
+    held = len(footer.frames.stored_range(run))
     if len(view) != held:
         raise CorruptObjectError(key, f"bytes of frames {run.start} to {run.stop - 1}", held, len(view))
     pieces = []
     for number in run:
-        at = footer.frames.starts[number] - start
-        pieces.append(decode_frame(key, footer, number, view[at : at + footer.frames.sizes[number]]))
+        part = footer.frames.stored_part(view, run, range(number, number + 1))
+        pieces.append(decode_frame(key, footer, number, part))
     return pieces[0] if len(pieces) == 1 else memoryview(b"".join(pieces))
 
 

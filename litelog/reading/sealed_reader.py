@@ -6,10 +6,10 @@ If a sealed segment is damaged, or was removed in the meantime, its WAL segments
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import takewhile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from litelog.codec.checksum import combine
 from litelog.errors import (
@@ -23,6 +23,7 @@ from litelog.errors import (
 from litelog.events import fields
 from litelog.formats import Expectation
 from litelog.objects import wal_segment
+from litelog.objects.frame_table import frames_of
 from litelog.objects.layout import wal_key
 from litelog.objects.position import Position
 from litelog.objects.sealed_decoding import decode_run
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
     from litelog.objects.wal_segment import WalSegment
     from litelog.reading.contents import BaseSnapshot
     from litelog.stores.replica_client import ReplicaClient
+
+_Decoded = TypeVar("_Decoded")
 
 WHOLE_BYTES = 1 << 20
 """A sealed segment up to this size is read whole: a second request costs more than bytes that may not be needed."""
@@ -87,13 +90,45 @@ class SealedStart:
 
 
 @dataclass(frozen=True, slots=True)
-class _Opened:
-    """A sealed segment whose footer was read and matches the snapshot."""
+class OpenedSealed:
+    """A sealed segment whose footer was read, and is the one that a snapshot names."""
 
+    client: ReplicaClient = field(repr=False)
     entry: SnapshotEntry
     footer: SealedFooter
-    body: bytes | None
+    body: bytes | None = field(default=None, repr=False)
     """The whole object, if it is small."""
+
+    def read(self, frames: range) -> memoryview:
+        """Read consecutive frames as they lie in the object, with one GET. Raises NotFoundError."""
+        stored = self.footer.frames.stored_range(frames)
+        entry = self.entry
+        return memoryview(
+            self.client.read_sealed_segment(entry.generation, entry.sealed_index, stored.start, len(stored))
+        )
+
+    def held(self, frames: range) -> memoryview | None:
+        """The bytes of consecutive frames, if they were read with the footer."""
+        stored = self.footer.frames.stored_range(frames)
+        return None if self.body is None else memoryview(self.body)[stored.start : stored.stop]
+
+    def read_verified(
+        self, frames: range, decode: Callable[[memoryview], _Decoded], held: memoryview | None = None
+    ) -> _Decoded:
+        """Return what ``decode`` makes of the bytes of consecutive frames. They are read again if it raises
+        CorruptObjectError. ``held``: the bytes, if the caller has read them."""
+        return read_verified(lambda: self.read(frames), decode, self.held(frames) if held is None else held)
+
+    def read_run(self, run: range, log_format: LogFormat) -> DecodedRun:
+        """Read a run of frames, and check it. Raises as ``decode_run``, and NotFoundError."""
+        return self.read_verified(run, lambda body: decode_run(self.entry.key, self.footer, run, body, log_format))
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """A sealed segment to read from an offset on."""
+
+    sealed: OpenedSealed
     start: int
     """The offset of the first wanted record."""
 
@@ -119,13 +154,13 @@ def read_sealed(
     BrokenEntryError after all records before it. Memory: AHEAD_BYTES of ``fetch``, and as much compressed.
     """
     opened = ordered_prefetch(executor, _openings(client, entries, start), most_jobs=FOOTERS_AHEAD)
-    for fetched in ordered_prefetch(executor, _fetches(client, opened, log_format)):
-        entry, begin = fetched.opened.entry, fetched.opened.start
+    for fetched in ordered_prefetch(executor, _fetches(opened, log_format)):
+        entry, begin = fetched.opened.sealed.entry, fetched.opened.start
         for run, columns in fetched.runs:
             yield SealedBatch(entry, max(run.start, begin), run.start + len(run.data), columns)
 
 
-def open_sealed(client: ReplicaClient, entry: SnapshotEntry) -> tuple[SealedFooter, bytes | None]:
+def open_sealed(client: ReplicaClient, entry: SnapshotEntry) -> OpenedSealed:
     """Read a sealed segment's footer, and all its bytes if it is small: one GET, or two for a long footer.
 
     Raises CorruptObjectError if it is damaged or is not the one that ``entry`` names, and NotFoundError.
@@ -135,7 +170,7 @@ def open_sealed(client: ReplicaClient, entry: SnapshotEntry) -> tuple[SealedFoot
     def read(start: int, length: int) -> bytes:
         return client.read_sealed_segment(name, entry.sealed_index, start, length)
 
-    def open_once(whole: bytes | None) -> tuple[SealedFooter, bytes | None]:
+    def open_once(whole: bytes | None) -> OpenedSealed:
         if whole is None:
             footer = read_footer(entry.key, read, entry.size)
         elif len(whole) != entry.size:
@@ -143,7 +178,7 @@ def open_sealed(client: ReplicaClient, entry: SnapshotEntry) -> tuple[SealedFoot
         else:
             footer = decode_footer(entry.key, whole, entry.size)
         check_entry(entry, footer)
-        return footer, whole
+        return OpenedSealed(client, entry, footer, whole)
 
     return read_verified(lambda: read(0, entry.size) if entry.size <= WHOLE_BYTES else None, open_once)
 
@@ -164,47 +199,37 @@ def _open(client: ReplicaClient, entry: SnapshotEntry, start: SealedStart | None
 
 
 def _open_at(client: ReplicaClient, entry: SnapshotEntry, start: SealedStart | None) -> _Opened:
-    footer, body = open_sealed(client, entry)
+    sealed = open_sealed(client, entry)
     if start is None:
-        return _Opened(entry, footer, body, 0)
-    offset = start.offset if start.choose is None else start.choose(footer)
-    if offset > footer.length:
-        raise CorruptObjectError(entry.key, "length", f"{offset} or more", footer.length)
-    return _Opened(entry, footer, body, offset)
+        return _Opened(sealed, 0)
+    offset = start.offset if start.choose is None else start.choose(sealed.footer)
+    if offset > sealed.footer.length:
+        raise CorruptObjectError(entry.key, "length", f"{offset} or more", sealed.footer.length)
+    return _Opened(sealed, offset)
 
 
-def _fetches(
-    client: ReplicaClient, openings: Iterable[_Opened], log_format: LogFormat
-) -> Iterator[tuple[int, Callable[[], _Fetched]]]:
+def _fetches(openings: Iterable[_Opened], log_format: LogFormat) -> Iterator[tuple[int, Callable[[], _Fetched]]]:
     """The reads of each sealed segment, each of a few runs of frames."""
     for opened in openings:
-        frames = opened.footer.frames
-        wanted = frames.runs(frames.for_offsets(opened.start, opened.footer.length))
+        frames = opened.sealed.footer.frames
+        wanted = frames.runs(frames.for_offsets(opened.start, opened.sealed.footer.length))
         for runs in frames.groups(wanted, FETCH_BYTES):
-            held = sum(frames.lengths[runs[0].start : runs[-1].stop])
-            yield held, partial(_fetch, client, opened, runs, log_format)
+            yield len(frames.content_range(frames_of(runs))), partial(_fetch, opened, runs, log_format)
 
 
-def _fetch(client: ReplicaClient, opened: _Opened, runs: list[range], log_format: LogFormat) -> _Fetched:
-    entry, footer, frames = opened.entry, opened.footer, opened.footer.frames
-    first, stop = frames.starts[runs[0].start], frames[runs[-1].stop - 1].stop
-
-    held = None if opened.body is None else memoryview(opened.body)[first:stop]
-
-    def read() -> memoryview:
-        name = entry.generation
-        return memoryview(client.read_sealed_segment(name, entry.sealed_index, first, stop - first))
+def _fetch(opened: _Opened, runs: list[range], log_format: LogFormat) -> _Fetched:
+    sealed, whole = opened.sealed, frames_of(runs)
+    entry, footer = sealed.entry, sealed.footer
 
     def decode(body: memoryview) -> list[tuple[DecodedRun, Columns]]:
         found = []
         for run in runs:
-            part = body[frames.starts[run.start] - first : frames[run.stop - 1].stop - first]
-            decoded = decode_run(entry.key, footer, run, part, log_format)
+            decoded = decode_run(entry.key, footer, run, footer.frames.stored_part(body, whole, run), log_format)
             found.append((decoded, _records(entry, footer, run, decoded, opened.start, log_format)))
         return found
 
     try:
-        return _Fetched(opened, read_verified(read, decode, held))
+        return _Fetched(opened, sealed.read_verified(whole, decode))
     except (CorruptionError, NotFoundError) as error:
         raise BrokenEntryError(entry, error) from error
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from litelog.errors import CorruptionError, CorruptObjectError, NotFoundError, ReplicaGapError, UnknownVersionError
 from litelog.objects import wal_segment
 from litelog.objects.layout import wal_key
-from litelog.objects.sealed_decoding import decode_run
 from litelog.reading.contents import list_pieces
 from litelog.reading.fetch import read_verified
 from litelog.reading.sealed_reader import open_sealed
@@ -25,10 +24,9 @@ if TYPE_CHECKING:
     from litelog.formats import LogFormat
     from litelog.objects.claim import Claim
     from litelog.objects.position import Generation
-    from litelog.objects.sealed_decoding import DecodedRun
-    from litelog.objects.sealed_segment import SealedFooter
     from litelog.objects.snapshot_entries import SnapshotEntry
     from litelog.objects.wal_segment import WalHeader, WalSegment
+    from litelog.reading.sealed_reader import OpenedSealed
     from litelog.stores.replica_client import ReplicaClient, WalSegmentInfo
 
 PARALLELISM = 8
@@ -99,7 +97,8 @@ class GenerationBytes:
         self.client = client
         self._pieces = pieces
         self._entries = entries
-        self._footers: dict[str, SealedFooter] = {}
+        self._opened: dict[str, OpenedSealed] = {}
+        """The sealed segment that was read last, by its key."""
         self._headers = HeaderReader(client, PARALLELISM)
         self._files: list[GenerationFile] | None = None
         self._lock = threading.RLock()
@@ -211,31 +210,24 @@ class GenerationBytes:
         if stop > entry.length:
             raise ReplicaGapError(f"{self.url}: {entry.file} from offset {entry.length} on")
         try:
-            footer = self._footer(entry)
-            for run in footer.frames.runs(footer.frames.for_offsets(start, stop)):
-                decoded = self._read_run(entry, footer, run)
+            sealed = self._open(entry)
+            frames = sealed.footer.frames
+            for run in frames.runs(frames.for_offsets(start, stop)):
+                decoded = sealed.read_run(run, self.format)
                 begin, end = max(start, decoded.start), min(stop, decoded.start + len(decoded.data))
                 data = decoded.data[begin - decoded.start : end - decoded.start]
                 yield ByteRun(begin, data, self.url, self.claim.generation, entry.crc if end == entry.length else None)
         except NotFoundError as error:
             raise ReplicaGapError(entry.key) from error
 
-    def _footer(self, entry: SnapshotEntry) -> SealedFooter:
+    def _open(self, entry: SnapshotEntry) -> OpenedSealed:
         with self._lock:
-            footer = self._footers.get(entry.key)
-        if footer is None:
-            footer = open_sealed(self.client, entry)[0]
+            opened = self._opened.get(entry.key)
+        if opened is None:
+            opened = open_sealed(self.client, entry)
             with self._lock:
-                self._footers = {entry.key: footer}
-        return footer
-
-    def _read_run(self, entry: SnapshotEntry, footer: SealedFooter, run: range) -> DecodedRun:
-        start = footer.frames.starts[run.start]
-        length, name = footer.frames[run.stop - 1].stop - start, entry.generation
-        return read_verified(
-            lambda: self.client.read_sealed_segment(name, entry.sealed_index, start, length),
-            lambda body: decode_run(entry.key, footer, run, body, self.format),
-        )
+                self._opened = {entry.key: opened}
+        return opened
 
     def _find_files(self) -> list[GenerationFile]:
         sealed = {entry.index: GenerationFile(entry.file, entry.index, range(0), entry) for entry in self.entries}

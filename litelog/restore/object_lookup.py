@@ -9,7 +9,6 @@ from litelog.errors import NotFoundError, ReplicaGapError
 from litelog.formats import Expectation
 from litelog.objects import wal_segment
 from litelog.objects.layout import wal_key
-from litelog.objects.sealed_decoding import decode_run
 from litelog.reading.fetch import read_verified
 from litelog.reading.sealed_reader import open_sealed
 from litelog.reading.search import HeaderReader
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from litelog.objects.sealed_segment import SealedFooter
     from litelog.objects.snapshot_entries import SnapshotEntry
     from litelog.objects.wal_segment import WalHeader
+    from litelog.reading.sealed_reader import OpenedSealed
     from litelog.stores.replica_client import ReplicaClient
 
 PLANNING_PARALLELISM = 8
@@ -80,25 +80,20 @@ class ReplicaLookup:
         return self._entries[position]
 
     def commits_around(self, entry: SnapshotEntry, run_of: Callable[[SealedFooter], range]) -> tuple[int, list[Commit]]:
-        footer = self._footer(entry)
-        run, frames = run_of(footer), footer.frames
-        start, stop = frames.starts[run.start], frames[run.stop - 1].stop
-        name = entry.generation
+        sealed = self._open(entry)
+        run = run_of(sealed.footer)
         try:
-            decoded = read_verified(
-                lambda: self._client.read_sealed_segment(name, entry.sealed_index, start, stop - start),
-                lambda body: decode_run(entry.key, footer, run, body, self._format),
-            )
+            decoded = sealed.read_run(run, self._format)
         except NotFoundError as error:
             raise ReplicaGapError(entry.key) from error
-        expect = Expectation(frames.firsts[run.start])
+        expect = Expectation(sealed.footer.frames.firsts[run.start])
         return decoded.start, self._format.commits(entry.file, decoded.data, decoded.start, expect)
 
     def marks(self, entry: SnapshotEntry) -> ShipTimes:
-        return self._footer(entry).marks
+        return self._open(entry).footer.marks
 
-    def _footer(self, entry: SnapshotEntry) -> SealedFooter:
+    def _open(self, entry: SnapshotEntry) -> OpenedSealed:
         try:
-            return open_sealed(self._client, entry)[0]
+            return open_sealed(self._client, entry)
         except NotFoundError as error:
             raise ReplicaGapError(entry.key) from error

@@ -17,8 +17,8 @@ from litelog.codec.checksum import combine, crc32c
 from litelog.codec.lz4_frames import xxh32
 from litelog.errors import CorruptionError, CorruptObjectError, NotFoundError, ReplicaGapError
 from litelog.formats import Expectation
+from litelog.objects.frame_table import frames_of
 from litelog.objects.sealed_decoding import DecodedRun, check_run, decode_run
-from litelog.reading.fetch import read_verified
 from litelog.reading.sealed_reader import open_sealed
 from litelog.restore.commit_writer import WrittenRun
 from litelog.restore.journal import VerifiedBytes
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from litelog.formats import LogFormat, Scan
     from litelog.objects.sealed_segment import SealedFooter
+    from litelog.reading.sealed_reader import OpenedSealed
     from litelog.restore.commit_writer import SegmentFiles
     from litelog.restore.journal import Journal
     from litelog.restore.plan import SealedSpan
@@ -49,19 +50,20 @@ class OpenedSegment:
     """A sealed segment whose footer matches the plan, and the division of its frames."""
 
     piece: SealedSpan
-    footer: SealedFooter
-    body: bytes | None
-    """The whole object, if it is small."""
+    sealed: OpenedSealed
     groups: tuple[tuple[range, ...], ...]
     """Runs of frames that are read together; at least one group."""
     next_before: int | None
     """The sequence that follows the log segment before it; None if it is not known."""
 
+    @property
+    def footer(self) -> SealedFooter:
+        return self.sealed.footer
+
     def bytes_of(self, number: int) -> VerifiedBytes:
         """The bytes of the log segment that the group of that number covers."""
-        entry, frames, group = self.piece.entry, self.footer.frames, self.groups[number]
-        start, stop = (frames.offsets[group[0].start], frames[group[-1].stop - 1].end) if group else (0, 0)
-        return VerifiedBytes(entry.file, entry.digest, start, stop)
+        entry, content = self.piece.entry, self.footer.frames.content_range(frames_of(self.groups[number]))
+        return VerifiedBytes(entry.file, entry.digest, content.start, content.stop)
 
 
 class SealedWriter(Protocol):
@@ -98,10 +100,10 @@ class SealedRestorer:
         """Read a sealed segment's footer."""
         self._check_stop()
         try:
-            footer, body = open_sealed(self._client, piece.entry)
+            sealed = open_sealed(self._client, piece.entry)
         except NotFoundError as error:
             raise ReplicaGapError(piece.entry.key) from error
-        opened = OpenedSegment(piece, footer, body, tuple(_groups(piece, footer)), next_before)
+        opened = OpenedSegment(piece, sealed, tuple(_groups(piece, sealed.footer)), next_before)
         self._files.expect(piece.entry.index, len(opened.groups))
         return opened
 
@@ -140,20 +142,21 @@ class SealedRestorer:
 
     def _write(self, opened: OpenedSegment, group: Sequence[range], file: int) -> list[WrittenRun]:
         """Write a group, and return its parts."""
-        entry, frames = opened.piece.entry, opened.footer.frames
+        key, footer, whole = opened.piece.entry.key, opened.footer, frames_of(group)
 
         def write(body: memoryview) -> list[WrittenRun]:
             parts = []
-            first = frames.starts[group[0].start] if group else 0
             for run in group:
                 self._check_stop()
-                stored = _stored(opened.footer, run)
-                part = body[stored.start - first : stored.stop - first]
-                decoded = decode_run(entry.key, opened.footer, run, part, self._format)
+                part = footer.frames.stored_part(body, whole, run)
+                decoded = decode_run(key, footer, run, part, self._format)
                 parts.append(self._write_run(opened, run, decoded, file))
             return parts
 
-        return read_verified(lambda: self._read(opened, group), write, _held(opened, group))
+        try:
+            return opened.sealed.read_verified(whole, write) if group else []
+        except NotFoundError as error:
+            raise ReplicaGapError(key) from error
 
     def _reuse(self, opened: OpenedSegment, number: int, file: int) -> list[WrittenRun] | None:
         """The parts of a group whose bytes an earlier restore left; None if it did not, or if they have changed."""
@@ -173,25 +176,16 @@ class SealedRestorer:
 
         Raises CorruptionError if they do not match the footer's checksums."""
         parts, key, frames, whole = [], opened.piece.entry.key, opened.footer.frames, memoryview(data)
+        first = frames.content_range(frames_of(group)).start
         for run in group:
-            first = frames.offsets[group[0].start]
             for number in run:
                 at = frames.offsets[number] - first
                 _check_frame(key, opened.footer, number, whole[at : at + frames.lengths[number]])
-            view = whole[frames.offsets[run.start] - first : frames[run.stop - 1].end - first]
+            content = frames.content_range(run)
+            view = whole[content.start - first : content.stop - first]
             scan = check_run(key, opened.footer, run, view, self._format)
             parts.append(self._write_run(opened, run, DecodedRun(view, scan), file))
         return parts
-
-    def _read(self, opened: OpenedSegment, group: Sequence[range]) -> memoryview:
-        if not group:
-            return memoryview(b"")
-        entry, stored = opened.piece.entry, _stored_of(opened, group)
-        name = entry.generation
-        try:
-            return memoryview(self._client.read_sealed_segment(name, entry.sealed_index, stored.start, len(stored)))
-        except NotFoundError as error:
-            raise ReplicaGapError(entry.key) from error
 
     def _write_run(self, opened: OpenedSegment, run: range, decoded: DecodedRun, file: int | None) -> WrittenRun:
         piece, scan = opened.piece, decoded.scan
@@ -228,18 +222,6 @@ class SealedRestorer:
         return scan
 
 
-def _held(opened: OpenedSegment, group: Sequence[range]) -> memoryview | None:
-    """The group's bytes of the object, if they were read with its footer."""
-    if opened.body is None or not group:
-        return None
-    stored = _stored_of(opened, group)
-    return memoryview(opened.body)[stored.start : stored.stop]
-
-
-def _stored_of(opened: OpenedSegment, group: Sequence[range]) -> range:
-    return _stored(opened.footer, range(group[0].start, group[-1].stop))
-
-
 def _check_frame(key: str, footer: SealedFooter, number: int, data: memoryview) -> None:
     """Check the content of a frame by the checksum that its LZ4 frame ends with."""
     stated, checksum = footer.frames.checksums[number], xxh32(data)
@@ -252,17 +234,12 @@ def _require_end(piece: SealedSpan, expected: int, actual: int) -> None:
         raise CorruptObjectError(piece.entry.key, "end of the last whole commit", expected, actual)
 
 
-def _stored(footer: SealedFooter, run: range) -> range:
-    """The place of a run of frames in the object."""
-    return range(footer.frames.starts[run.start], footer.frames[run.stop - 1].stop)
-
-
 def _groups(piece: SealedSpan, footer: SealedFooter) -> Iterator[tuple[range, ...]]:
     frames = footer.frames
     group: list[range] = []
     stored = held = 0
     for run in frames.runs(frames.for_offsets(piece.start, piece.stop)):
-        more, longer = len(_stored(footer, run)), sum(frames.lengths[run.start : run.stop])
+        more, longer = len(frames.stored_range(run)), len(frames.content_range(run))
         if group and (stored + more > GROUP_BYTES or held + longer > GROUP_LOG_BYTES):
             yield tuple(group)
             group, stored, held = [], 0, 0

@@ -284,9 +284,9 @@ class SealedVerifier:
             log_format = self._formats(footer.format)
             if log_format is not None:
                 run = footer.frames.run_of(0)
-                stop = footer.frames[run.stop - 1].stop
+                stored = footer.frames.stored_range(run)
                 data = read_verified(
-                    lambda: self._read_range(read.key, 0, stop), partial(decode_frames, read.key, footer, run)
+                    lambda: self._read_range(read.key, stored), partial(decode_frames, read.key, footer, run)
                 )
                 log_format.scan(footer.path, data, 0, Expectation(sequence))
         except (CorruptionError, UnknownVersionError) as error:
@@ -339,8 +339,7 @@ class SealedVerifier:
             return
         with self._store.open(key, ByteRange(0, footer.data_bytes)) as stream:
             for run in footer.frames.runs():
-                length = footer.frames[run.stop - 1].stop - footer.frames.starts[run.start]
-                body = _read_all(key, stream, length)
+                body = _read_all(key, stream, len(footer.frames.stored_range(run)))
                 try:
                     yield self._decode(key, footer, run, body), None
                 except CorruptionError:
@@ -350,7 +349,7 @@ class SealedVerifier:
         """Read one run, up to READ_ATTEMPTS times, as bytes may change in transit."""
         problem: Anomaly | None = None
         for _ in range(READ_ATTEMPTS):
-            body = self._read_range(key, footer.frames.starts[run.start], footer.frames[run.stop - 1].stop)
+            body = self._read_range(key, footer.frames.stored_range(run))
             try:
                 return self._decode(key, footer, run, body), None
             except CorruptionError as error:
@@ -366,13 +365,13 @@ class SealedVerifier:
 
     def _checked_footer(self, key: str, size: int) -> SealedFooter:
         def read(start: int, length: int) -> bytes:
-            return self._read_range(key, start, start + length)
+            return self._read_range(key, range(start, start + length))
 
         return read_verified(lambda: None, lambda _: read_footer(key, read, size))
 
-    def _read_range(self, key: str, start: int, stop: int) -> bytes:
-        with self._store.open(key, ByteRange(start, stop - start)) as stream:
-            return _read_all(key, stream, stop - start)
+    def _read_range(self, key: str, stored: range) -> bytes:
+        with self._store.open(key, ByteRange(stored.start, len(stored))) as stream:
+            return _read_all(key, stream, len(stored))
 
 
 def _read_all(key: str, stream: BinaryIO, length: int) -> bytes:

@@ -6,7 +6,8 @@ If a sealed segment is damaged, or was removed after planning, other objects of 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -21,8 +22,9 @@ from litelog.errors import (
 )
 from litelog.formats import Expectation
 from litelog.formats.litelog import LitelogFormat
+from litelog.objects.frame_table import frames_of
 from litelog.objects.sealed_decoding import check_scan, decode_frames
-from litelog.reading.fetch import ordered_prefetch, read_verified
+from litelog.reading.fetch import ordered_prefetch
 from litelog.reading.sealed_reader import FETCH_BYTES, WHOLE_BYTES, open_sealed
 from litelog.spark.scan.damaged import read_fallback, salvage
 from litelog.spark.scan.record_runs import (
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from litelog.objects.sealed_segment import SealedFooter
+    from litelog.reading.sealed_reader import OpenedSealed
     from litelog.spark.scan.partitions import SealedPiece
     from litelog.spark.scan.task import Task
 
@@ -51,14 +54,23 @@ _Decode = Callable[..., "list[RecordRun | SegmentCommits | _Broken]"]
 
 
 @dataclass(frozen=True, slots=True)
-class _Opened:
-    """A piece with its footer, checked against the snapshot, or with the error that prevented reading it."""
+class _Unread:
+    """A piece whose footer cannot be read."""
 
     piece: SealedPiece
-    footer: SealedFooter | None = None
-    body: bytes | None = field(default=None, repr=False)
-    """The whole object, if it is small."""
-    error: LitelogError | None = None
+    error: LitelogError
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """A piece with its footer, checked against the snapshot."""
+
+    piece: SealedPiece
+    sealed: OpenedSealed
+
+    @property
+    def footer(self) -> SealedFooter:
+        return self.sealed.footer
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,14 +112,14 @@ def read_sealed_pieces(task: Task, pieces: Iterable[SealedPiece]) -> Iterator[Re
                 yield run
 
 
-def _open(task: Task, piece: SealedPiece) -> _Opened:
+def _open(task: Task, piece: SealedPiece) -> _Opened | _Unread:
     try:
-        footer, body = open_sealed(task.client, piece.entry)
-        _check_sum(piece, footer)
-        _check_follows(task, piece, footer)
+        sealed = open_sealed(task.client, piece.entry)
+        _check_sum(piece, sealed.footer)
+        _check_follows(task, piece, sealed.footer)
     except (CorruptionError, NotFoundError) as error:
-        return _Opened(piece, error=error)
-    return _Opened(piece, footer, body)
+        return _Unread(piece, error)
+    return _Opened(piece, sealed)
 
 
 def _check_sum(piece: SealedPiece, footer: SealedFooter) -> None:
@@ -129,27 +141,26 @@ def _check_follows(task: Task, piece: SealedPiece, footer: SealedFooter) -> None
         raise SequenceGapError(piece.entry.key, 0, follows, first)
 
 
-def _fetches(task: Task, openings: Iterable[_Opened]) -> Iterator[tuple[int, Callable[[], _Fetched]]]:
+def _fetches(task: Task, openings: Iterable[_Opened | _Unread]) -> Iterator[tuple[int, Callable[[], _Fetched]]]:
     """(bytes, function that reads them) for each piece, a few runs of frames at a time."""
     for opened in openings:
-        if opened.footer is None:
+        if isinstance(opened, _Unread):
             yield 0, partial(_Fetched, 0, partial(_give_up, opened))
             continue
-        lengths = opened.footer.frames.lengths
+        frames = opened.footer.frames
         if task.is_divisible:
             for piece, runs in shipped_parts(opened.piece, opened.footer, task.log.range):
-                held = sum(sum(lengths[run.start : run.stop]) for run in runs)
+                held = len(frames.content_range(frames_of(runs)))
                 yield held, partial(_fetch, task, held, replace(opened, piece=piece), runs, _decode_shipped)
             continue
-        for runs in opened.footer.frames.groups(_wanted(task, opened.piece, opened.footer), FETCH_BYTES):
-            held = sum(sum(lengths[run.start : run.stop]) for run in runs)
+        for runs in frames.groups(_wanted(task, opened.piece, opened.footer), FETCH_BYTES):
+            held = len(frames.content_range(frames_of(runs)))
             yield held, partial(_fetch, task, held, opened, runs, _decode_runs)
 
 
-def _give_up(opened: _Opened) -> list[RecordRun | SegmentCommits | _Broken]:
-    piece = opened.piece
-    assert opened.error is not None
-    return [_Broken(piece, piece.start, piece.stop, piece.entry.records, opened.error)]
+def _give_up(unread: _Unread) -> list[RecordRun | SegmentCommits | _Broken]:
+    piece = unread.piece
+    return [_Broken(piece, piece.start, piece.stop, piece.entry.records, unread.error)]
 
 
 def _wanted(task: Task, piece: SealedPiece, footer: SealedFooter) -> Iterator[range]:
@@ -170,52 +181,36 @@ def _wanted(task: Task, piece: SealedPiece, footer: SealedFooter) -> Iterator[ra
 
 def _fetch(task: Task, held: int, opened: _Opened, runs: list[range], decode: _Decode) -> _Fetched:
     """Read contiguous runs with one GET."""
-    assert opened.footer is not None
-    first, stop = _span(opened.footer, runs)
-    if opened.body is not None:
-        return _Fetched(held, partial(decode, task, opened, runs, memoryview(opened.body)[first:stop]))
-    try:
-        body = _read(task, opened, first, stop)
-    except (CorruptionError, NotFoundError):
-        return _Fetched(held, partial(decode, task, opened, runs))
+    frames = frames_of(runs)
+    body = opened.sealed.held(frames)
+    if body is None:
+        with suppress(CorruptionError, NotFoundError):  # ``decode`` reads them again
+            body = opened.sealed.read(frames)
     return _Fetched(held, partial(decode, task, opened, runs, body))
-
-
-def _span(footer: SealedFooter, runs: list[range]) -> tuple[int, int]:
-    return footer.frames.starts[runs[0].start], footer.frames[runs[-1].stop - 1].stop
-
-
-def _read(task: Task, opened: _Opened, first: int, stop: int) -> memoryview:
-    entry = opened.piece.entry
-    name = entry.generation
-    return memoryview(task.client.read_sealed_segment(name, entry.sealed_index, first, stop - first))
 
 
 def _decode_runs(
     task: Task, opened: _Opened, runs: list[range], held: memoryview | None = None
 ) -> list[RecordRun | SegmentCommits | _Broken]:
     """Decode contiguous runs. If that fails, decodes them one by one, and returns a _Broken for each bad one."""
-    assert opened.footer is not None
-    footer = opened.footer
-    first, stop = _span(footer, runs)
-    read = partial(_read, task, opened, first, stop)
+    footer, whole = opened.footer, frames_of(runs)
 
     def decode(body: memoryview) -> list[RecordRun | SegmentCommits | _Broken]:
-        return [_decode(task, opened.piece, footer, run, _part(footer, run, body, first)) for run in runs]
+        parts = ((run, footer.frames.stored_part(body, whole, run)) for run in runs)
+        return [_decode(task, opened.piece, footer, run, part) for run, part in parts]
 
     try:
-        return read_verified(read, decode, held)
+        return opened.sealed.read_verified(whole, decode, held)
     except (CorruptionError, NotFoundError) as error:
         if len(runs) > 1:
             return [found for run in runs for found in _decode_runs(task, opened, [run])]
-        return [_describe(opened.piece, footer, runs[0], error, read)]
+        return [_describe(opened, runs[0], error)]
 
 
 def _decode_shipped(
     task: Task, opened: _Opened, runs: list[range], held: memoryview | None = None
 ) -> list[RecordRun | SegmentCommits | _Broken]:
     """As ``_decode_runs``, for formats whose records are what was shipped at a time, regardless of frames."""
-    assert opened.footer is not None
     found: list[RecordRun | SegmentCommits | _Broken] = []
     for whole, some in groupby(_decode_runs(task, opened, runs, held), key=lambda run: isinstance(run, RecordRun)):
         if not whole:
@@ -224,11 +219,6 @@ def _decode_shipped(
         run = join([run for run in some if isinstance(run, RecordRun)], row_starts(opened.footer))
         found.append(_cut(task, opened.piece, opened.footer, run))
     return found
-
-
-def _part(footer: SealedFooter, run: range, body: memoryview, first: int) -> memoryview:
-    frames = footer.frames
-    return body[frames.starts[run.start] - first : frames[run.stop - 1].stop - first]
 
 
 def _decode(
@@ -282,21 +272,14 @@ def _cut_shipped(task: Task, footer: SealedFooter, run: RecordRun) -> RecordRun:
     return cut_offsets(run, start, footer.length if wanted.until is None else marks.offset_at(wanted.until - 1))
 
 
-def _describe(
-    piece: SealedPiece, footer: SealedFooter, run: range, error: LitelogError, read: Callable[[], memoryview]
-) -> _Broken:
-    frames = footer.frames
-    start = frames.offsets[run.start]
-    stop = start + sum(frames.lengths[run.start : run.stop])
-    data = None
+def _describe(opened: _Opened, run: range, error: LitelogError) -> _Broken:
+    piece, footer = opened.piece, opened.footer
+    frames, data = footer.frames, None
+    content = frames.content_range(run)
     if not isinstance(error, NotFoundError):
-        try:
-            body, at = read(), frames.starts[run.start]
-            part = body[: frames[run.stop - 1].stop - at]
-            data = decode_frames(piece.entry.key, footer, run, part)
-        except (CorruptionError, NotFoundError):
-            data = None  # the frames themselves
-    return _Broken(piece, start, stop, frames.records[run.start], error, frames.firsts[run.start], data)
+        with suppress(CorruptionError, NotFoundError):  # the frames themselves are damaged
+            data = decode_frames(piece.entry.key, footer, run, opened.sealed.read(run))
+    return _Broken(piece, content.start, content.stop, frames.records[run.start], error, frames.firsts[run.start], data)
 
 
 def _repair(task: Task, broken: _Broken) -> Iterator[RecordRun | Malformed]:

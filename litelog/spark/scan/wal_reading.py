@@ -268,8 +268,8 @@ class _WalReader:
         entry = pieces.base.snapshot.entry(last.index) if pieces.base.snapshot is not None else None
         if entry is None:
             return length
-        footer, _ = open_sealed(task.client, entry)
-        return next((offset for offset in footer.marks.offsets if offset > last.offset), length)
+        marks = open_sealed(task.client, entry).footer.marks
+        return next((offset for offset in marks.offsets if offset > last.offset), length)
 
 
 def _fetch(task: Task, position: Position) -> _Fetched:

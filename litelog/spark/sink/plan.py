@@ -29,7 +29,6 @@ from litelog.log.source import SegmentFolder
 from litelog.objects.claim import Claim, Relation, spark_owner
 from litelog.objects.layout import Fencing
 from litelog.objects.position import new_generation
-from litelog.objects.sealed_decoding import decode_run
 from litelog.reading.contents import list_pieces
 from litelog.reading.generations import find_tip, newest_claims, read_claim
 from litelog.reading.latest import find_latest
@@ -177,11 +176,9 @@ def find_end(client: ReplicaClient, claim: Claim) -> tuple[int, int]:
 
 def epoch_of_entry(client: ReplicaClient, entry: SnapshotEntry) -> int:
     """The epoch of the last commit in a sealed segment."""
-    footer, _ = open_sealed(client, entry)
-    run = footer.frames.run_of(len(footer.frames) - 1)
-    start, stop = footer.frames[run.start].start, footer.frames[run.stop - 1].stop
-    body = client.read_sealed_segment(entry.generation, entry.sealed_index, start, stop - start)
-    return decode_run(entry.key, footer, run, body, LitelogFormat()).scan.epoch
+    sealed = open_sealed(client, entry)
+    frames = sealed.footer.frames
+    return sealed.read_run(frames.run_of(len(frames) - 1), LitelogFormat()).scan.epoch
 
 
 def _sealed_epoch(client: ReplicaClient, claim: Claim, index: int) -> int:

@@ -24,7 +24,6 @@ from litelog.objects.sealed_encoding import FinishedSegment, Sealing
 from litelog.objects.snapshot import Snapshot
 from litelog.objects.snapshot_entries import SnapshotEntry, make_entry
 from litelog.reading.contents import list_pieces
-from litelog.reading.fetch import read_verified
 from litelog.reading.generations import find_newer, find_tip, newest_claims, read_claim
 from litelog.reading.sealed_reader import open_sealed
 from litelog.shipping.claiming import close_below
@@ -178,16 +177,14 @@ def _number(
 
 def _read_whole(client: ReplicaClient, entry: SnapshotEntry) -> bytes:
     """Read a whole log segment, and check it."""
-    footer, body = open_sealed(client, entry)
-    name = entry.generation
+    sealed = open_sealed(client, entry)
+    footer, frames = sealed.footer, range(len(sealed.footer.frames))
 
-    def decode(held: bytes) -> bytes:
-        view, frames = memoryview(held), footer.frames
-        runs = (decode_run(entry.key, footer, run, view[frames.starts[run.start] : frames[run.stop - 1].stop],
-                           LitelogFormat()) for run in frames.runs())  # fmt: skip
-        return b"".join(run.data for run in runs)
+    def decode(body: memoryview) -> bytes:
+        parts = ((run, footer.frames.stored_part(body, frames, run)) for run in footer.frames.runs())
+        return b"".join(decode_run(entry.key, footer, run, part, LitelogFormat()).data for run, part in parts)
 
-    return read_verified(lambda: body or client.read_sealed_segment(name, entry.sealed_index, 0, entry.size), decode)
+    return sealed.read_verified(frames, decode)
 
 
 # --- the log before the write

@@ -407,6 +407,22 @@ def test_a_table_is_written_and_read(table: FrameTable) -> None:
         assert run[-1] not in table.inner
 
 
+@given(tables(), st.integers(0, 12), st.integers(0, 12))
+def test_consecutive_frames_have_a_place_in_the_object_and_in_the_log_segment(
+    table: FrameTable, start: int, stop: int
+) -> None:
+    frames = range(len(table))[start:stop]
+    some = [table[number] for number in frames]
+    stored, content = table.stored_range(frames), table.content_range(frames)
+    assert list(stored) == [at for frame in some for at in range(frame.start, frame.stop)]
+    assert list(content) == [at for frame in some for at in range(frame.offset, frame.end)]
+    body = memoryview(bytes(at % 251 for at in stored))
+    for run in (table.run_of(number) for number in frames):
+        if run.start >= frames.start and run.stop <= frames.stop:
+            part = table.stored_part(body, frames, run)
+            assert bytes(part) == bytes(at % 251 for at in table.stored_range(run))
+
+
 @given(tables(), st.integers(-3, 120), st.integers(-3, 120))
 def test_frames_are_found_by_offset(table: FrameTable, start: int, stop: int) -> None:
     found = table.for_offsets(start, stop)
