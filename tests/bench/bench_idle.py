@@ -89,7 +89,7 @@ def measure_busy(report: Report, work: Path, rate: int, seconds: float, rounds: 
 @click.option("--logs", default=100, help="Idle logs.")
 @click.option("--rate", default=10_000, help="Appends a second to the busy log.")
 @click.option("--seconds", default=60.0, help="How long each side is watched.")
-@click.option("--rounds", default=6, help="In how many parts that time is told.")
+@click.option("--rounds", default=6, help="Number of parts into which that time is divided.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def main(folder: str | None, logs: int, rate: int, seconds: float, rounds: int, as_json: bool) -> None:
     report = Report(f"a daemon with {logs} idle logs, then one with {rate} appends a second")

@@ -1,7 +1,7 @@
 """The cost of a daemon with very many logs: idle, with a commit a second each, at its start, and at its end.
 
-The logs are a topic tree of one entry, their replicas folders; the lag is measured, and told over HTTP. Beside the many
-in one process, so many processes with one log each are measured for some of them.
+The logs are a topic tree of one entry, their replicas are folders. The lag is measured, and served over HTTP. For
+comparison, some of the logs are measured with a process for each of them.
 """
 
 from __future__ import annotations
@@ -285,7 +285,7 @@ def lag_words(lags: Sequence[float]) -> str:
 @click.option("--logs", default=1000, help="How many logs.")
 @click.option("--few", default=50, help="How many of them with a process each.")
 @click.option("--seconds", default=30.0, help="How long each side is watched.")
-@click.option("--rounds", default=3, help="In how many parts the idle time is told.")
+@click.option("--rounds", default=3, help="Number of parts into which the idle time is divided.")
 @click.option("--part", type=click.Choice(["idle", "hung", "busy"]), multiple=True, help="Only these.  [default: all]")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def main(

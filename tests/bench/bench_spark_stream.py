@@ -103,7 +103,7 @@ def catch_up(spark: Any, url: str, folder: Path, records: int, **options: object
 @click.command()
 @click.option("--arrivals", default=20, help="WAL segments whose way is measured.")
 @click.option("--pieces", default=10_000, help="Small WAL segments that are caught up with.")
-@click.option("--sample", default=200, help="Of these so many are read by a task each.")
+@click.option("--sample", default=200, help="How many of them are read by a task each.")
 @click.option("--milliseconds", "wait", default=30, help="What a GET takes.")
 @click.option("--poll", default="100ms", help="The stream's poll interval.")
 @click.option("--folder", "given", help="Where to work; a temporary one there is removed afterwards.")

@@ -1,6 +1,6 @@
 """What a PUT and a GET through the S3 store cost the client, against bare boto3 on the same server.
 
-The server is a process beside it that answers at once, keeps nothing and checks nothing, so that what is measured is
+The server is another process that answers at once, keeps nothing and checks nothing. So the benchmark measures
 the client: time on the wall, and processor time of this process. ``--endpoint`` names a real one instead. Bare boto3
 has the leanest configuration that it offers and sends neither a digest nor a condition; obstore is there for scale.
 """

@@ -2,8 +2,8 @@
 
 Decoding, as readers do it: each object read, its frames decompressed, content checksums and CRC-32C compared,
 commits checked. Verifying adds the chain, footers against snapshots, all that objects say of each other, and the
-SHA-256 of every log segment, which by itself takes as long as decoding: so the yardstick is decoding with SHA-256. What
-decoding alone takes, and LZ4 alone, which knows nothing of commits, is shown beside it.
+SHA-256 of every log segment, which by itself takes as long as decoding: so the yardstick is decoding with SHA-256. The
+times of decoding alone, and of LZ4 alone, which knows nothing of commits, are shown as well.
 """
 
 from __future__ import annotations

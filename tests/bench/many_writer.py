@@ -1,6 +1,6 @@
 """A program that appends one record a second to each of the logs that its standard input names, spread over the second.
 
-It prints ``open`` once it has opened them, and at its end a line for each append: the log, the sequence behind the
+It prints ``open`` once it has opened them, and at its end a line for each append: the log, the sequence after the
 record, and when it was written, in monotonic nanoseconds.
 """
 

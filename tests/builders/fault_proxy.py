@@ -136,8 +136,8 @@ class Plan:
             self._script.setdefault(operation, deque()).extend([planned] * times)
 
     def at_random(self, rate: float, seed: int, faults: Sequence[tuple[Fault, When]] = EVERY_FAULT) -> None:
-        """Have so many of all requests fail that no script speaks of: of each operation, with all kinds in turn, in an
-        order that is drawn anew each time."""
+        """Fail a share of the requests that no script names. For each operation all kinds of faults come in turn, in an
+        order that is drawn again each time."""
         with self._lock:
             self._rate, self._faults, self._random = rate, faults, Random(seed)
             self._decks.clear()

@@ -187,7 +187,7 @@ def _column(written: list[Any]) -> list[int]:
 
 def _add(generation: Generation, key: str, body: bytes, index: int, offset: int) -> None:
     header, data = split_wal(body)
-    assert generation.terminal is None, f"{key} lies behind a terminal"
+    assert generation.terminal is None, f"{key} comes after a terminal"
     assert (header["index"], header["offset"], header["length"]) == (index, offset, len(data))
     assert header["generation"] == generation.claim["generation"]
     before = generation.segments[-1] if generation.segments else None
@@ -196,8 +196,8 @@ def _add(generation: Generation, key: str, body: bytes, index: int, offset: int)
     is_first = (index, offset) == (generation.claim["first"], 0)
     if last is None and not is_first:  # what came before was pruned: it is covered, or is (next, 0) itself
         if generation.snapshots:  # else it is all that retention left of an ended generation
-            assert index <= generation.covered, f"{key} lies behind a hole"
-            assert index < generation.covered or offset == 0, f"{key} lies behind a hole"
+            assert index <= generation.covered, f"{key} comes after a hole"
+            assert index < generation.covered or offset == 0, f"{key} comes after a hole"
         chained = generation.snapshots.get(index, {}).get("chain") if offset == 0 else None
     elif last is None:
         chained = hashlib.sha256(generation.snapshot).hexdigest() if generation.snapshot else ""

@@ -262,8 +262,8 @@ class GenerationBuilder:
     ) -> None:
         """Ship a log segment, cut after the commits with these numbers.
 
-        ``final`` on the ``last`` WAL segment, on an ``empty`` one behind it, or (None) not at all. ``upto``: only so
-        many commits.
+        ``final`` on the ``last`` WAL segment, on an ``empty`` one after it, or (None) not at all. ``upto``: the number
+        of commits to ship.
         """
         ends = segment.ends[:upto]
         if not ends:

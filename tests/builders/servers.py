@@ -100,7 +100,7 @@ class S3Server:
 
 class OneConditionAtATime:
     """A WSGI application around moto's, which looks for a key and then stores it, with nothing in between to stop a
-    second writer: S3 does both at once. Bodies are read before, so that one that hangs holds up nobody."""
+    second writer: S3 does both at once. Bodies are read before that, so that a hanging request holds up no other."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
@@ -159,8 +159,8 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What it says. ``length``: the Content-Length, where it is to be another than the body's; a body that is said
-    to be chunked has none, and is as it is sent."""
+    """An answer. ``length``: the Content-Length, if it should differ from the body's. A body that claims to be chunked
+    has no length, and is sent as it is."""
 
     status: int = 200
     body: bytes = b""

@@ -191,7 +191,7 @@ class CarelessStore(CountingStore):
 class RacyStore(CountingStore):
     """Looks whether a key is free and then writes, so that of writers who come at one moment all are accepted.
 
-    ``meets`` says of which keys so many ``writers`` come at one moment: each of them writes when all have looked.
+    ``meets`` says for which keys ``writers`` puts come at one moment: each of them writes after all have looked.
     """
 
     def __init__(self, inner: ObjectStore, meets: Callable[[str], bool], writers: int) -> None:
@@ -262,7 +262,7 @@ class BreakingStream(io.RawIOBase):
 
 
 class PausingStore:
-    """Holds requests of one operation at a gate: ``reached`` tells that one is there, ``release`` lets all pass.
+    """Holds requests of one operation at a gate: ``reached`` is set when one waits there, ``release`` lets all pass.
 
     ``after``: they wait when they were carried out, before their answer is given.
     """
@@ -310,7 +310,7 @@ class PausingStore:
         if operation == self._operation and after == self._after:
             self.reached.set()
             if not self._gate.wait(WAIT_SECONDS):
-                raise StoreError(operation, "", f"nobody released the gate within {WAIT_SECONDS} s")
+                raise StoreError(operation, "", f"the gate was not released within {WAIT_SECONDS} s")
 
 
 class KilledError(BaseException):

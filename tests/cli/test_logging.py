@@ -122,7 +122,7 @@ def test_a_terminal_gets_text(litelog: Command) -> None:
         assert process.wait(240) == 0
     os.close(ours)
     assert re.search(rb"^" + TIME.pattern.encode() + rb" INFO file://\S+: generation", text)
-    assert f"[log={litelog.folder}/log]".encode() in text, "what the message does not say is added"
+    assert f"[log={litelog.folder}/log]".encode() in text, "the fields that the message lacks are added"
 
 
 def test_the_journal_gets_priorities_and_keeps_its_own_times(litelog: Command) -> None:

@@ -61,7 +61,7 @@ def assert_kept(*texts: str | bytes) -> None:
 
 
 class Indiscreet:
-    """moto behind a proxy that repeats in its errors all that it was sent, and what it ``knows``, while ``failing``.
+    """moto behind a proxy. While ``failing``, its errors repeat all that was sent to it, and what it ``knows``.
 
     No request ever carries the secret key itself.
     """
@@ -128,8 +128,8 @@ def test_a_daemon_and_its_program_show_no_secret(litelog: Command, server: S3Ser
         out, err = process.communicate(timeout=240)
     assert process.returncode == ExitCode.FINAL_SYNC_FAILED
     assert indiscreet.failed > 3
-    assert "InternalError" in "".join(said), "the failures were said"
-    assert "***" in "".join(said), "what the server repeated was masked"
+    assert "InternalError" in "".join(said), "the failures were logged"
+    assert "***" in "".join(said), "the secrets that the server repeated are masked"
     assert "final sync of log" in err
     assert b"child.py" in shown.read_bytes()
     assert_kept(*said, out, err, arguments, shown.read_bytes())

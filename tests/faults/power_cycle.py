@@ -3,7 +3,7 @@
 python power_cycle.py FOLDER SIDE CYCLES SEED    SIDE: source (the log lies on that disk) or replica (the replica does)
 
 The disk is an ext4 image behind a loop device. The ioctl EXT4_IOC_SHUTDOWN with flag 2 drops everything that was not
-synced, as a power cut does; then it is unmounted and mounted again. Prints what it found as JSON.
+synced, as a power cut does. Then the disk is unmounted and mounted again. Prints the results as JSON.
 """
 
 from __future__ import annotations

@@ -175,8 +175,8 @@ class Bench:
         return ReplicaTask(self.log.folder, "", daemon.replica, SYNC_SECONDS, POLL_SECONDS, LIMIT_BYTES)
 
     def sync(self, daemon: Daemon, task: ReplicaTask | None = None, attempts: int = MAX_ATTEMPTS) -> int:
-        """Sync until it succeeds, as the replicator does, but for waiting: the failures before. What is for good is
-        raised, and what never ends."""
+        """Sync until it succeeds, as the replicator does, without waiting. Return the number of failures before that.
+        Raises a final failure, or the last one after too many attempts."""
         task = task or self.task(daemon)
         for failures in range(attempts):
             try:

@@ -225,7 +225,7 @@ class Soak:
                 if pair[0] in logs and told.get(pair) != said.get(pair)
             }
 
-        wait_until(lambda: not differences(), "what /metrics counts is what was said", differences)
+        wait_until(lambda: not differences(), "/metrics counts what the daemon reported", differences)
 
     # --- the end
 
@@ -251,8 +251,8 @@ class Soak:
             writer.end(signal.SIGTERM)
 
     def _compare_with_stores(self) -> None:
-        """Of logs that this daemon was the first to see: there are as many objects as it counts, once the last snapshot
-        is made, which nobody waits for."""
+        """For logs that this daemon was the first to see, the replicas hold as many objects as it counts, after the
+        last snapshot."""
         began = self.daemon.metrics("litelog_generation_changes_total", "log", "replica", "reason")
         for name in self.guests:
             for kind in KINDS:

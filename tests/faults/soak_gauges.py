@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from tests.faults.soak_processes import Gauge
 
 LEAKED_FILES, LEAKED_SOCKETS = 0.5, 1.5
-"""Descriptors that a round may leave behind, but for connections, and connections: pools keep some, and more only once
-more is done at a time. A leak in what a round does shows as 1 at least."""
+"""How many files, and how many connections, a round may leave open on average. Pools keep some connections, and more
+only if more is done at a time. A leak in each round shows as 1 at least."""
 
 LEAK_BYTES = 100 << 10
 """What a log that appears and disappears, or is opened again, may leave behind at most."""

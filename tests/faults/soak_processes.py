@@ -228,8 +228,8 @@ class Daemon(Process):
 
 
 class Follower:
-    """``litelog cat --follow`` of a replica: a process that is started anew, behind what it has printed, wherever a
-    request has failed."""
+    """``litelog cat --follow`` of a replica. After a request has failed, the process is started again, after the last
+    record that it has printed."""
 
     def __init__(self, name: Path, config: Path, url: str) -> None:
         self._name, self._arguments = name, (url, "--config", str(config))

@@ -126,8 +126,8 @@ class World:
         return subprocess.run(command, capture_output=True, text=True, check=False)
 
     def check_restored(self, kind: str, name: str, at_least: int) -> int:
-        """Restore a log that is written to, as a process; the records, of which there are ``at_least`` so many.
-        Through the proxy and all its faults."""
+        """Restore a log that is being written, in a process, through the proxy and all its faults. Return the number of
+        records, which must be ``at_least`` that many."""
         output = self._output()
         done = self._litelog(self.config, "restore", self.url(kind, name), "-o", str(output), "--quiet")
         assert done.returncode == 0, f"{name} from {kind}: {done.stderr}"
@@ -155,8 +155,8 @@ class World:
         return self._check(output, log, at_least, whole=whole)
 
     def _check(self, output: Path, log: str, at_least: int, *, whole: bool) -> int:
-        """What was restored is the log from its first record on; of log segments that the source still has, byte for
-        byte."""
+        """Check that the restored log begins with the log's first record, and that log segments which the source still
+        has are the same byte for byte."""
         restored = segments(output)
         source = segments_that_stay(log)
         last = max(restored)

@@ -46,8 +46,8 @@ NAMED = (ReplicaGapError, PrunedError, CorruptObjectError, NotFoundError)
 
 
 class Past:
-    """A log that goes on in steps of half an hour, and the daemon that lets its past go: it waits for nobody, but
-    readers may wait for it."""
+    """A log that grows in steps of half an hour, and the daemon that prunes its past. The daemon waits for no reader,
+    but readers may wait for it."""
 
     def __init__(self, folder: Path, store: ObjectStore) -> None:
         self.folder = folder
@@ -183,7 +183,7 @@ class Readers:
         assert isinstance(error, NAMED), repr(error)
         names = ("generations/", self.past.daemon.generation, *self.past.log.texts)
         assert any(name in str(error) for name in names), str(error)
-        self.seen[f"{who} failed by name"] += 1
+        self.seen[f"{who} failed with a name"] += 1
 
     def restore_again_and_again(self, reads: int, steps: int) -> None:
         past, number = self.past, 0
@@ -193,7 +193,7 @@ class Readers:
             output = past.folder / f"restored-{reads}-{number}"
 
             def replan(client: ObjectReplicaClient = client):
-                self.seen["restore planned anew"] += 1
+                self.seen["restore planned again"] += 1
                 return find_plan(client, Target(), past.log.format)
 
             try:
@@ -246,8 +246,8 @@ class Readers:
             return
 
     def follow_copy(self, reads: int, steps: int) -> None:
-        """A followed copy holds all from where it began; one that came too late is made anew. The hour's grace is over
-        in no time here: so it looks around after a moment without news, and not after half of that."""
+        """A followed copy holds everything from its beginning on. A copy that was overtaken is restored again. The grace
+        of an hour passes in a moment here, so the follower looks around after a moment without news."""
         past, number = self.past, 0
         while True:
             number += 1
@@ -325,8 +325,8 @@ def run(past: Past, steps: int, name: str) -> None:
     assert seen["cat whole"] > 0
     assert seen["follow reached the end"] == 1
     assert seen["followed copy reached the end"] == 1
-    assert seen["restore planned anew"] + seen["restore failed by name"] > 0
-    assert seen["cat failed by name"] > 0
+    assert seen["restore planned again"] + seen["restore failed with a name"] > 0
+    assert seen["cat failed with a name"] > 0
 
 
 def test_on_disk(tmp_path: Path) -> None:

@@ -146,7 +146,7 @@ def test_a_delta_that_fails_at_any_call_says_so_and_leaves_one_of_both(
         copy = held(place / "out")
         if done.returncode == 0:
             assert copy == DURING
-            assert set(os.listdir(place)) <= {"out", TEMPORARY}, "what is left is the next one's to remove"
+            assert set(os.listdir(place)) <= {"out", TEMPORARY}, "the next restore removes what is left"
         else:
             failed += 1
             assert done.stderr.splitlines()[-1].startswith("refused: "), done.stderr

@@ -125,8 +125,7 @@ def steps_of(place: Path, warm: Warm, calls: str, situation: str, *, seals: bool
 
 
 def set_back(place: Path, template: Path) -> None:
-    """Have replica and state as they were. The log stays: nobody writes there, and another folder would be a restored
-    log."""
+    """Set replica and state back. The log stays: no daemon writes there, and another folder would be a restored log."""
     for name in ("replica", "state", "restored"):
         shutil.rmtree(place / name, ignore_errors=True)
         if (template / name).exists():

@@ -1,6 +1,6 @@
 """A daemon against a hostile writer, a failing store, crashes and a rival, in any order: what it promised must hold.
 
-The writer's histories are kept beside it: a history grows with each commit, and forks where the log is rewound. After
+The test keeps the writer's histories: a history grows with each commit, and forks when the log is rewound. After
 each step a reader that knows nothing of litelog reads the whole replica.
 """
 

@@ -125,7 +125,7 @@ def test_a_schema_prunes_and_orders_columns(spark: Any, replica: Replica) -> Non
 def test_sql_finds_it_without_being_told(spark: Any, replica: Replica) -> None:
     spark.sql(f"CREATE OR REPLACE TEMP VIEW batch USING litelog OPTIONS (path '{replica.url}', endingSequence 10)")
     assert spark.sql("SELECT count(*) AS n, max(sequence) AS last FROM batch").first() == (10, 9)
-    # What one query filters, another of the same view still has.
+    # A filter of one query does not affect another query of the same view.
     counts = spark.sql("SELECT (SELECT count(*) FROM batch WHERE sequence < 3), (SELECT count(*) FROM batch)").first()
     assert tuple(counts) == (3, 10)
 

@@ -101,8 +101,8 @@ def driver(script: str, *arguments: str, output: Path) -> Iterator[Callable[[Cal
 
 
 def test_killed_and_retried_nothing_is_twice_or_half(spark: Any, tmp_path: Path) -> None:
-    """kill -9 of a driver and its workers, in the midst of a write and of an export. Before that one of its writes had
-    a task that failed once, behind the sealed segments that it had written."""
+    """kill -9 of a driver and its workers, in the middle of a write and of an export. Before that, a task of a write
+    failed once after it had written its sealed segments."""
     write(rows(spark, 8000, 2), str(tmp_path / "long"), options={"segmentBytes": "8KiB"})
     write(rows(spark, 50, 1), str(tmp_path / "unfinished"))
     table, manifest = tmp_path / "table", tmp_path / "table" / "_litelog" / "00000001.json"

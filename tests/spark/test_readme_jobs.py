@@ -33,7 +33,7 @@ def test_code_and_commands_hold_what_they_say(spark: Any, tmp_path: Path, capsys
     assert "exported 1000 records" in said
     assert "all is well" in said
     assert '{"last":999}' in said
-    assert spark.range(3).count() == 3  # the session of others goes on
+    assert spark.range(3).count() == 3  # the session of the other tests still works
 
 
 def test_every_option_is_described() -> None:

@@ -67,7 +67,7 @@ def test_a_log_that_a_daemon_shipped_is_continued(spark: Any, tmp_path: Path) ->
     require_records(read_replica(url), expected(50))
     broken = spark.range(3).selectExpr("if(id = 2, NULL, concat('v', id)) AS value")
     with pytest.raises(Exception, match="a value is null"):
-        write(broken, url, options={"takeover": True})  # seen before anything is claimed: the daemon goes on
+        write(broken, url, options={"takeover": True})  # found before anything is claimed: the daemon continues
     assert run(["replicate", "--once", folder, url, *state]) == 0
     more.option("takeover", "true").save(url)
     require_records(read_replica(url), expected(90))
@@ -134,7 +134,7 @@ def test_nothing_is_visible_until_all_is(spark: Any, tmp_path: Path) -> None:
 
 
 def test_of_two_writes_at_once_one_wins(spark: Any, tmp_path: Path) -> None:
-    """The one that began last; the other one is told, and nothing of it is there."""
+    """The write that began last wins. The other one gets an error, and nothing of it is visible."""
     from litelog.spark.sink.options import parse_write_options
     from litelog.spark.sink.plan import OvertakenError, plan_write
     from litelog.spark.sink.writer import LitelogWriter
@@ -247,7 +247,7 @@ def test_types_that_say_less_are_a_record_as_well(spark: Any, tmp_path: Path) ->
 
 
 def test_s3_without_a_secret_in_plans_logs_or_the_replica(spark: Any, server: S3Server, event_log: Path) -> None:
-    """As Spark is told of S3: written and read back; neither explain nor the event log shows what must not be seen."""
+    """With the S3 settings of Spark: neither the plans nor the event log nor the replica shows the secret."""
     from litelog.spark import read, s3_options
 
     bucket = server.make_bucket()

@@ -355,7 +355,7 @@ def test_a_daemon_truncates_what_all_its_replicas_hold_and_ships_on_in_the_same_
         daemon.start()
     grow(log, pair, 2)
     for store in stores:
-        (generation,) = read_replica(store).values()  # no new generation: a truncation is no rewind
+        (generation,) = read_replica(store).values()  # no new generation: a truncation is not a rewind
         assert generation.files() == log.texts
 
 

@@ -223,12 +223,10 @@ def test_a_generation_that_begins_after_a_truncation_counts_on(place, backlog_se
     assert added[0][0] == start > 0
     before = place.local()[0][0]
     place.grow(4)
-    assert place.local()[0][0] > before  # both count alike, so it goes on
+    assert place.local()[0][0] > before  # both number alike, so shipping continues
     whole = place.flat([(0, b"")], b"".join(data for _, data in sorted(place.log.texts.items())))
     again = place.flat(place.replicated(first))
-    assert (
-        again == whole[0 if backlog_sealer else start :]
-    )  # what the source has dropped is referred to where it is sealed
+    assert again == whole[0 if backlog_sealer else start :]  # if sealed, the dropped log segments are referred to
 
 
 def test_a_rewind_after_a_truncation_keeps_the_numbers_of_what_stays(place):

@@ -148,7 +148,7 @@ def test_any_flipped_bit_is_found_or_changes_the_digest_alone() -> None:
         except CorruptObjectError as error:
             found.append(error)
         else:
-            assert data == DATA  # what changed lies in the header: the chain of digests finds it
+            assert data == DATA  # the header changed: the chain of digests finds that
             assert header.position == header_of().position
             assert wal_segment.digest([body]) != whole
         body[bit // 8] ^= 1 << bit % 8

@@ -214,7 +214,7 @@ def test_a_daemon_reports_an_unforgotten_replica_even_if_the_set_is_damaged(tmp_
         for _ in range(4):
             log.roll(2)
         run(urls[:1], lambda: any("wait for" in message and "forget" in message for message in told()))
-        assert sorted(log.files()) == sorted(log.texts)[1:]  # but for what the other one holds, too
+        assert sorted(log.files()) == sorted(log.texts)[1:]  # except for what the other one holds, too
         assert len(replicas.held()) == 2
     run(urls, lambda: len(os.listdir(log.folder)) == 2)
 

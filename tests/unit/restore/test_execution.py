@@ -384,7 +384,7 @@ def test_a_header_that_lies_is_found(tmp_path, changes, number):
     for at, piece in enumerate(pieces):
         built.ship(piece, segment.name, **(changes if at == number else {}))
         if at == number:
-            break  # what follows a lie is another one
+            break  # everything after a wrong claim is wrong
     with pytest.raises(CorruptionError):
         restore_to(builder.client, tmp_path / "out")
     assert os.listdir(tmp_path) == []

@@ -1,7 +1,7 @@
 """A field of an object that says something else, under checksums that are right: nothing wrong is ever restored.
 
-The rule: a restore and a read give the whole log, byte for byte, or end with an error of ours that names an object; and
-where one of them ends so, a verification is not content either.
+The rule: a restore and a read give the whole log, byte for byte, or end with a LitelogError that names an object. If
+one of them ends so, a verification finds an anomaly, too.
 """
 
 from __future__ import annotations

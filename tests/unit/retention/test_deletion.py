@@ -67,8 +67,8 @@ def succeeded() -> ReplicaBuilder:
 
 
 def unfinished(snapshots: Iterable[int] = (1, 2)) -> ReplicaBuilder:
-    """A first generation that ended behind its newest snapshot (the one that it began with, where it has no others),
-    and a second one that holds all of the log again."""
+    """A first generation that ended after its newest snapshot (its first one, if it has no others), and a second
+    generation that holds all of the log again."""
     builder = ReplicaBuilder()
     old = builder.add()
     for segment in LOG[:4]:

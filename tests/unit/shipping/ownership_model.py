@@ -12,8 +12,8 @@ two possible contents they have.
     owner        (step, aux, content, state); state = (epoch, closed, next place, last place, last what) or None
     place        index * STRIDE + offset, counted in WAL segments
 
-Where owners seal, one that comes to its first snapshot seals first, and one that is at the beginning of an index may
-seal what its log holds there before it puts the ``final`` that stands for it.
+If owners seal, an owner seals before its first snapshot. At the beginning of an index, it may seal what its log holds
+there before it puts the ``final`` that stands for it.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ class Rules:
 
     create_only_claims: bool = True
     close: str = "started"
-    """Where closing stops: behind the newest generation that has ``started``; at one that is ``ended`` already; behind
-    the ``newest``; never (``all``)."""
+    """Where closing stops: after the newest generation that has ``started``; at a generation that is already ``ended``;
+    after the ``newest``; never (``all``)."""
     close_first: bool = True
     """Close before the first snapshot and WAL segment, not after the first WAL segment."""
     one_slot: bool = True

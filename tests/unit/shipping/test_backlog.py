@@ -118,7 +118,7 @@ def test_log_segments_finished_during_a_downtime_are_sealed_with_a_final_for_eac
     assert (rest["file"], rest["final"]) == (begun, True)
     assert int(str(rest["offset"])) + int(str(rest["length"])) > before
     check_readers(store, log, tmp_path / "out")
-    for _ in range(2):  # it goes on as ever
+    for _ in range(2):  # it continues as usual
         log.append(1)
         daemon.sync()
         log.roll(2)

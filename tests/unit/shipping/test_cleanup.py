@@ -277,7 +277,7 @@ def test_objects_kept_of_a_commit_a_second(
         else:
             log.append(1)
         daemon.sync()
-        if second % every in (every // 2, every - 1):  # what goes does so behind a new log segment
+        if second % every in (every // 2, every - 1):  # deletions follow a new log segment
             most = max(most, sum(1 for _ in store.list(f"generations/{daemon.generation}/wal/")))
     rolled = hours * HOUR // every
     wal, sealed, snapshots = (len(keys_of(store, parse)) for parse in (parse_wal, parse_sealed, parse_snapshot))

@@ -265,7 +265,7 @@ def test_verify_accepts_an_isolated_generation_that_grew_after_its_successor_cla
     old.sync()
     old.restart(takeover=True)
     owners.log.append(1)
-    old.sync()  # the same owner ends its own generation, behind what the other one saw of it
+    old.sync()  # the same owner ends its own generation, after the end that the other one saw
     report = verify(owners.store, formats=lambda _: owners.log.format)
     assert [str(anomaly) for anomaly in report.anomalies if anomaly.harmful] == []
 

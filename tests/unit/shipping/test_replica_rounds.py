@@ -60,7 +60,7 @@ class Mounted:
         place = self.random.choice(["gone", "empty", "claimed"])
         if place != "gone":
             self.root.mkdir()
-        if place == "claimed":  # another log's first claim has the name of ours
+        if place == "claimed":  # another log's first claim has the same name
             shutil.copytree(self.root.parent / "other" / "epochs", self.root / "epochs")
 
     def come_back(self) -> None:
@@ -171,7 +171,7 @@ class Rounds:
         self.store.leaves_in = -1
         if loses:
             self.met[lose(self.store.root, self.random)] += 1
-        for _ in range(8):  # what is in its way is a step each: a proof, a generation, what is left
+        for _ in range(8):  # each obstacle takes a step: a proof, a generation, the rest
             self.clock.advance(31)
             with suppress(StoreError):
                 self.daemon.sync()

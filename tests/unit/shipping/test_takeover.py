@@ -173,7 +173,7 @@ def test_a_daemon_whose_start_failed_on_a_full_disk_takes_over_once_there_is_roo
     with pytest.raises(StateError):
         daemon.sync()
     log.append(1)
-    first.sync()  # the one that is to be ended goes on meanwhile
+    first.sync()  # the owner that is to be ended continues meanwhile
     disk.free()
     daemon.sync()
     log.append(1)

@@ -84,7 +84,7 @@ def test_every_record_comes_once_and_a_batch_that_is_made_again_is_the_same(
     assert query.rows[0] == []  # it says where the stream begins, and nothing more
     query.restart(forget=len(query.rows))
     if sealed < 3:
-        builder.generations[0].snapshot(3)  # what was read from WAL segments is read from sealed ones now
+        builder.generations[0].snapshot(3)  # records that came from WAL segments come from sealed segments now
     builder.generations[0].prune(3)
     query.restart(forget=len(query.rows))
     assert not query.step()

@@ -226,7 +226,7 @@ def test_a_store_that_cannot_list_more_than_a_page_is_good_for_nothing(store: Ob
     assert steps[LONG_LISTING].required
     assert reason in steps[LONG_LISTING].reason
     assert "could not be found by restore" in steps[LONG_LISTING].meaning
-    assert next(store.list(""), None) is None, "what was put for it is deleted"
+    assert next(store.list(""), None) is None, "the objects of the probe are deleted"
 
 
 def test_no_thousand_objects_are_left_where_nothing_can_be_deleted() -> None:

@@ -104,7 +104,7 @@ def test_a_store_that_fails_to_list_its_second_page_is_not_claimed(
         assert "could not be found by restore; choose another store" in str(caught.value)
     races = 1 if fencing is Fencing.REQUIRED else 0
     assert len([key for key in store.put_keys if "/race-" in key]) == races * RACERS * ROUNDS, (
-        "what passed is not redone"
+        "steps that passed are not repeated"
     )
     assert listed(inner) == []
 

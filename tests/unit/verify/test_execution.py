@@ -285,14 +285,14 @@ def test_a_sealed_segment_of_other_bytes_that_a_final_names_conflicts():
 
 
 @pytest.mark.parametrize("ends", [False, True])
-@pytest.mark.parametrize("shipped", ["grows", "finished", "one behind it, too"])
+@pytest.mark.parametrize("shipped", ["grows", "finished", "the next one, too"])
 def test_an_unnamed_sealed_segment_next_to_other_wal_bytes_is_an_orphan(ends, shipped):
     builder = ReplicaBuilder()
     built = builder.add()
     built.ship_segment(LOG[0])
     entry = seal_other(built, 1)
     built.ship_segment(LOG[1], final=None if shipped == "grows" else "last")
-    if shipped == "one behind it, too":
+    if shipped == "the next one, too":
         built.ship_segment(LOG[2], final=None)
     if ends:
         builder.add(builder.claim(Relation.DIVERGED)).ship_segment(make_segment(0, [1], tag=b"new"), final=None)
@@ -952,7 +952,7 @@ def test_the_generation_that_readers_read_is_compared(tmp_path):
     builder.add().ship_segment(LOG[0])
     other = make_segment(0, [2, 3, 1], tag=b"other")
     builder.add(builder.claim(Relation.DIVERGED)).ship_segment(other)
-    builder.add().ship_segment(other, upto=1, final=None)  # has not come as far as the one before it
+    builder.add().ship_segment(other, upto=1, final=None)  # has not reached its predecessor's end
     write(tmp_path / "log", [other])
     report = verified(builder.store, against=str(tmp_path / "log"))
     assert report.anomalies == ()

@@ -63,7 +63,7 @@ def test_bytes_behind_the_end_are_named(name):
         for extra in (b"\0", b" ", body[-1:], body):
             report = verified({**whole, key: body + extra}, parallelism=1)
             if not report.harmful:
-                assert parse_claim(key) is not None, key  # JSON with a space behind it is the same claim
+                assert parse_claim(key) is not None, key  # JSON with a space after it is the same claim
                 assert extra == b" "
 
 

@@ -350,7 +350,7 @@ def test_missing_rights_are_named(tmp_path: Path, as_nobody: None) -> None:
     assert as_nobody is None
     with pytest.raises(StoreError, match="the right to read and write") as refused:
         FileStore(str(tmp_path / "root")).put("a/b", [b"x"])
-    assert not refused.value.retryable  # whoever reads a replica does not wait for them
+    assert not refused.value.retryable  # a reader of a replica does not wait for them
 
 
 @pytest.mark.parametrize(

@@ -189,7 +189,7 @@ def test_a_store_that_takes_no_connection_is_given_up(way: Way) -> None:
     with ExitStack() as stack:
         full = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
         address = full.getsockname()
-        for _ in range(8):  # what fills its queue: later ones are not answered
+        for _ in range(8):  # these fill its queue: later ones are not answered
             waiting = stack.enter_context(socket.socket())
             waiting.setblocking(False)
             waiting.connect_ex(address)

@@ -300,7 +300,7 @@ def test_a_raw_run_is_a_row(count: int) -> None:
     assert [(row["sequence"], row["value"]) for row in found] == [(0, b"abc"), (3, b"de"), (5, b"fghi"), (9, b"xyz")]
 
 
-# --- what is wrong is told
+# --- errors are reported
 
 
 def _damage(objects: dict[str, bytes], key: str, at: int = -20) -> dict[str, bytes]:
