@@ -246,8 +246,8 @@ class Readers:
             return
 
     def follow_copy(self, reads: int, steps: int) -> None:
-        """A followed copy holds everything from its beginning on. A copy that was overtaken is restored again. The grace
-        of an hour passes in a moment here, so the follower looks around after a moment without news."""
+        """A followed copy holds everything from its beginning on. A copy that was overtaken is restored again. The
+        grace of an hour passes in a moment here, so the follower looks around after a moment without news."""
         past, number = self.past, 0
         while True:
             number += 1

@@ -40,8 +40,8 @@ class Play:
         fencing: Fencing = Fencing.REQUIRED,
         sealing: bool = False,
     ) -> None:
-        """``fencing``: with isolated, the store overwrites any key. ``sealing``: finished log segments go up sealed, when
-        a generation begins and when the owner comes back to a log that has grown."""
+        """``fencing``: with isolated, the store overwrites any key. ``sealing``: finished log segments go up sealed,
+        when a generation begins and when the owner comes back to a log that has grown."""
         self.inner = MemoryStore("play")
         self.store = self.inner if fencing is Fencing.REQUIRED else CarelessStore(self.inner)
         self.turns = Turns(choose)
