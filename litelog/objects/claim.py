@@ -31,6 +31,16 @@ _TEXTS = ("log", "format", "owner", "host", "generation", "relation")
 _OPTIONAL = ("predecessor", "predecessor_end", "reason", "fencing")
 
 
+class Writer(StrEnum):
+    """The kind of program that writes a generation."""
+
+    DAEMON = "daemon"
+    """Writes the first snapshot and WAL segments before any sealed segment."""
+    BATCH = "batch"
+    """Writes sealed segments first, and the snapshot that names them last. So the generation may hold sealed segments
+    that no reader may use yet, or ever, and no snapshot."""
+
+
 class Relation(StrEnum):
     """The relation of a generation to its predecessor."""
 
@@ -77,10 +87,9 @@ class Claim:
         return self.fencing is Fencing.ISOLATED
 
     @property
-    def is_of_spark(self) -> bool:
-        """Whether a Spark writer made it. Its generation may then hold sealed segments that no reader may use yet, or
-        ever, and no snapshot."""
-        return self.owner == spark_owner(self.log)
+    def writer(self) -> Writer:
+        """The kind of program that made it. All batch writers of a log have one owner id; no daemon draws it."""
+        return Writer.BATCH if self.owner == batch_owner(self.log) else Writer.DAEMON
 
     @property
     def name(self) -> ClaimName:
@@ -91,9 +100,9 @@ class Claim:
         return claim_key(*self.name)
 
 
-def spark_owner(log: str) -> str:
-    """The owner id of all Spark writers of a log. They never resume by themselves, so none is fenced from the next; two
-    concurrent ones are kept apart by the claim, which is for one generation."""
+def batch_owner(log: str) -> str:
+    """The owner id of all batch writers of a log, which are Spark jobs. They never resume by themselves, so none is
+    fenced from the next; two concurrent ones are kept apart by the claim, which is for one generation."""
     return hashlib.sha256(f"litelog.spark {log}".encode()).hexdigest()[:32]
 
 

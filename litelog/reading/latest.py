@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from litelog.errors import CorruptObjectError, NotFoundError, NothingToRestoreError, ReplicaGapError
-from litelog.objects.claim import Relation
+from litelog.objects.claim import Relation, Writer
 from litelog.objects.layout import claim_key, wal_key
 from litelog.objects.position import Generation, Position, epoch_of
 from litelog.reading.beginning import never_began
@@ -288,7 +288,7 @@ class _GenerationRanges:
     def is_lost(self, claim: Claim) -> bool:
         """Whether it has sealed segments, but neither a snapshot nor a WAL segment, which are written before them."""
         listing = self.listing(claim)
-        if listing.snapshots or listing.wal or claim.is_of_spark:
+        if listing.snapshots or listing.wal or claim.writer is Writer.BATCH:
             return False
         return next(self._client.sealed_segments(claim.generation, claim.first), None) is not None
 

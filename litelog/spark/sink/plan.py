@@ -26,7 +26,7 @@ from litelog.errors import ConfigError, FencedError, ForeignClaimError, NothingT
 from litelog.formats import Expectation
 from litelog.formats.litelog import LitelogFormat
 from litelog.log.source import SegmentFolder
-from litelog.objects.claim import Claim, Relation, spark_owner
+from litelog.objects.claim import Claim, Relation, batch_owner
 from litelog.objects.layout import Fencing
 from litelog.objects.position import new_generation
 from litelog.reading.contents import list_pieces
@@ -125,7 +125,7 @@ def plan_write(options: WriteOptions, clock: Clock, *, overwrite: bool) -> Write
         if overwrite and latest is not None and options.partition_records and not sum(options.partition_records):
             raise NothingToOverwriteError(client.url)
         log = _log_of(client, newest)
-        owner = spark_owner(log)
+        owner = batch_owner(log)
         _require_ours(client, newest, owner, options)
         epoch = (names[-1].epoch if names else FIRST_EPOCH - 1) + 1
         claim = _make_claim(client, log, owner, epoch, latest, clock, overwrite=overwrite)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from litelog.errors import CorruptionError, CorruptObjectError, LitelogError, NothingToRestoreError
-from litelog.objects.claim import spark_owner
+from litelog.objects.claim import batch_owner
 from litelog.objects.layout import parse_sealed, parse_snapshot, parse_wal, sealed_key, snapshot_key
 from litelog.restore.execution import restore
 from litelog.restore.history_plan import Target, find_plan
@@ -119,7 +119,7 @@ def test_a_restore_does_not_replace_a_lost_generation_by_an_earlier_one_unasked(
     before = builder.add()
     before.ship_segment(LOG[0], cuts=[0])
     claim = builder.claim()
-    lost = builder.add(replace(claim, owner=spark_owner(claim.log)) if by_spark else claim)
+    lost = builder.add(replace(claim, owner=batch_owner(claim.log)) if by_spark else claim)
     for index, segment in enumerate(LOG[:2]):
         lost.ship_segment(segment)
         lost.seal(index)

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("pyarrow")
 
 from litelog.errors import NothingToRestoreError
-from litelog.objects.claim import Relation, spark_owner
+from litelog.objects.claim import Relation, batch_owner
 from litelog.reading.generations import newest_claims
 from litelog.reading.latest import find_latest
 from litelog.shipping.claiming import close_below
@@ -55,7 +55,7 @@ class InterruptedStore(CountingStore):
 
 def written(builder: ReplicaBuilder) -> tuple[WritePlan, list[list[SnapshotEntry]]]:
     """A plan for a new replica, and what its tasks wrote."""
-    claim = replace(builder.claim(), owner=spark_owner(LOG))
+    claim = replace(builder.claim(), owner=batch_owner(LOG))
     carrying = builder.add(claim, start=False)
     entries = [carrying.seal_unshipped(index, segment) for index, segment in enumerate(SEGMENTS)]
     carrier = StagingGeneration(LOG, claim.owner, claim.generation, 0, claim.time)
