@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from litelog.formats import LogFormat, Scan
-    from litelog.objects.position import Generation
+    from litelog.objects.claim import Claim
 
 Read: TypeAlias = "Callable[[int, int], bytes]"
 """``read(offset, length)``: bytes of the log segment, fewer only at its end."""
@@ -38,20 +38,18 @@ AHEAD = 4
 class FinishedSegment:
     """A log segment to seal, and the facts about it that are known before."""
 
-    log: str
-    format: str
-    generation: Generation
-    owner: str
+    claim: Claim
+    """The claim of the generation that the sealed segment belongs to."""
     index: int
     file: str
     length: int
     """Bytes to seal. If ``crc`` is None: the bytes of the file; the format decides where its commits end."""
-    crc: int | None
-    """CRC-32C of those bytes, as the ``final`` states it; None if nothing of it was shipped."""
-    previous: str
-    """As in SealedFooter."""
     shipped: int
     """Microseconds since 1970: the ship time of bytes that ``marks`` do not cover."""
+    crc: int | None = None
+    """CRC-32C of those bytes, as the ``final`` states it; None if nothing of it was shipped."""
+    previous: str = ""
+    """As in SealedFooter."""
     marks: ShipTimes = field(default_factory=lambda: ShipTimes((), ()))
     """Ship times of the WAL segments that it replaces."""
     expect: Expectation = field(default_factory=Expectation)
@@ -259,7 +257,7 @@ class _Table:
 
     def footer(self) -> SealedFooter:
         """The footer, once all pieces are taken and added. DivergedError if the bytes are not the promised ones."""
-        segment, frames = self._segment, self._frames
+        segment, claim, frames = self._segment, self._segment.claim, self._frames
         if segment.crc not in (None, self._crc):
             reason = f"its bytes are not those that were shipped: CRC-32C is {self._crc:#010x}, not {segment.crc:#010x}"
             raise DivergedError(segment.path or segment.file, reason)
@@ -267,10 +265,10 @@ class _Table:
         highests = [frame.highest for frame in frames if frame.highest is not None]
         records = sum(frame.records for frame in frames)
         return SealedFooter(
-            log=segment.log,
-            format=segment.format,
-            generation=segment.generation,
-            owner=segment.owner,
+            log=claim.log,
+            format=claim.format,
+            generation=claim.generation,
+            owner=claim.owner,
             index=segment.index,
             file=segment.file,
             length=self._length,

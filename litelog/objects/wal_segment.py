@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
+    from litelog.formats import Scan
+    from litelog.objects.claim import Claim
+
 VERSION = 1
 
 MAX_HEADER_BYTES = 16 << 10
@@ -103,6 +106,32 @@ class WalHeader:
     small ones. It distinguishes histories, which a CRC-32C cannot if commits end with their own."""
     successor: str | None = None
     """In a terminal, which ends a generation: the key of its successor's claim."""
+
+    @classmethod
+    def of(
+        cls, claim: Claim, index: int, offset: int, scan: Scan | None = None, *, previous: str = "", shipped: int = 0
+    ) -> WalHeader:
+        """The header of a WAL segment of the claim's generation, with the records that ``scan`` found. It names no file
+        and no bytes: callers ``replace`` what they know of these."""
+        return cls(
+            log=claim.log,
+            format=claim.format,
+            generation=claim.generation,
+            owner=claim.owner,
+            index=index,
+            offset=offset,
+            length=0,
+            file="",
+            first=None if scan is None else scan.first,
+            next=None if scan is None else scan.next,
+            records=0 if scan is None else scan.records,
+            lowest=None if scan is None else scan.lowest,
+            highest=None if scan is None else scan.highest,
+            crc=0,
+            crc_total=0,
+            previous=previous,
+            shipped=shipped,
+        )
 
     @property
     def position(self) -> Position:

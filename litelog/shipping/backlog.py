@@ -274,15 +274,10 @@ class BacklogSealer:
         claim, job = task.claim, self._job
         assert job is not None
         segment = FinishedSegment(
-            log=claim.log,
-            format=claim.format,
-            generation=claim.generation,
-            owner=claim.owner,
+            claim=claim,
             index=task.index,
             file=task.file,
             length=opened.size(),
-            crc=None,
-            previous="",
             shipped=max(self._clock.now(), self._shipped),
             expect=expect,
             path=path,
@@ -385,27 +380,9 @@ class Backlog:
         )
 
     def _make_final(self, entry: SnapshotEntry, place: SourcePosition, previous: str, shipped: int) -> WalHeader:
-        return WalHeader(
-            log=self._claim.log,
-            format=self._claim.format,
-            generation=self._claim.generation,
-            owner=self._claim.owner,
-            index=place.index,
-            offset=0,
-            length=0,
-            file=entry.file,
-            first=None,
-            next=entry.next if entry.next is not None else place.sequence,
-            records=0,
-            lowest=None,
-            highest=None,
-            crc=0,
-            crc_total=0,
-            previous=previous,
-            shipped=shipped,
-            final=True,
-            sealed=entry.digest,
-        )
+        header = WalHeader.of(self._claim, place.index, 0, previous=previous, shipped=shipped)
+        following = entry.next if entry.next is not None else place.sequence
+        return replace(header, file=entry.file, next=following, final=True, sealed=entry.digest)
 
 
 def _find_until(files: FinishedSegments, place: SourcePosition, last: str) -> Sequence[str]:

@@ -12,6 +12,7 @@ when it looks for one. Until then both write, each in its own generation.
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -206,25 +207,12 @@ def _close(
 
 
 def _terminal(claim: Claim, successor: Claim, tip: GenerationEnd, now: int) -> WalHeader:
-    last = tip.last
-    same_index = last is not None and not last.final and last.index == tip.slot.index
-    return WalHeader(
-        log=claim.log,
-        format=claim.format,
-        generation=claim.generation,
-        owner=successor.owner,
-        index=tip.slot.index,
-        offset=tip.slot.offset,
-        length=0,
-        file=last.file if last is not None and same_index else "",
-        first=None,
-        next=last.next if last is not None else None,
-        records=0,
-        lowest=None,
-        highest=None,
-        crc=0,
-        crc_total=last.crc_total if last is not None and same_index else 0,
-        previous=tip.digest,
-        shipped=max(now, last.shipped if last is not None else 0),
-        successor=successor.key,
-    )
+    last, slot = tip.last, tip.slot
+    header = WalHeader.of(claim, slot.index, slot.offset, previous=tip.digest, shipped=now)
+    header = replace(header, owner=successor.owner, successor=successor.key)
+    if last is None:
+        return header
+    header = replace(header, next=last.next, shipped=max(now, last.shipped))
+    if last.final or last.index != slot.index:
+        return header
+    return replace(header, file=last.file, crc_total=last.crc_total)

@@ -10,6 +10,7 @@ Specified in litelog/shipping/README.md#objects-that-a-store-loses.
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from litelog.errors import CorruptObjectError, UnknownVersionError
@@ -95,24 +96,11 @@ def _reconstruct(claim: Claim, ended: OwnEnd) -> WalHeader | None:
     end = ended.end
     if end is None:
         return None
-    return WalHeader(
-        log=claim.log,
-        format=claim.format,
-        generation=claim.generation,
-        owner=claim.owner,
-        index=end.index,
-        offset=end.end,
-        length=0,
+    return replace(
+        WalHeader.of(claim, end.index, end.end, previous=ended.digest, shipped=ended.shipped),
         file=end.file,
-        first=None,
         next=ended.sequence,
-        records=0,
-        lowest=None,
-        highest=None,
-        crc=0,
         crc_total=end.crc_total,
-        previous=ended.digest,
-        shipped=ended.shipped,
         final=end.final,
         check_start=end.check_start,
         check_digest=end.check_digest,

@@ -95,12 +95,8 @@ class Sealer:
         return make_entry(sealing.footer, sealing.size)
 
     def _describe(self, segment: ShippedSegment, marks: ShipTimes) -> FinishedSegment:
-        claim = self._claim
         return FinishedSegment(
-            log=claim.log,
-            format=claim.format,
-            generation=claim.generation,
-            owner=claim.owner,
+            claim=self._claim,
             index=segment.index,
             file=segment.file,
             length=segment.length,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from litelog.codec.lz4_frames import compress_frame, compress_frames, cut_frames
@@ -137,25 +137,15 @@ class WalEncoder:
             self._failure = error
 
     def _make_header(self, run: CommitRun, previous: str, shipped: int) -> WalHeader:
-        scan = run.scan
-        return WalHeader(
-            log=self._claim.log,
-            format=self._claim.format,
-            generation=self._claim.generation,
-            owner=self._claim.owner,
-            index=run.start.index,
-            offset=run.start.offset,
+        start = run.start
+        header = WalHeader.of(self._claim, start.index, start.offset, run.scan, previous=previous, shipped=shipped)
+        return replace(
+            header,
             length=len(run.data),
-            file=run.start.file,
-            first=scan.first if scan is not None else None,
+            file=start.file,
             next=run.end.sequence,
-            records=scan.records if scan is not None else 0,
-            lowest=scan.lowest if scan is not None else None,
-            highest=scan.highest if scan is not None else None,
             crc=run.crc,
             crc_total=run.end.crc_total,
-            previous=previous,
-            shipped=shipped,
             final=run.final,
             check_start=run.end.check_start if run.end.check_digest else None,
             check_digest=run.end.check_digest or None,

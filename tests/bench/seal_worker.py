@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from litelog.codec.lz4_frames import keep_freed_memory
 from litelog.formats.litelog import LitelogFormat
+from litelog.objects.claim import Claim, Relation
 from litelog.objects.position import Generation
 from litelog.objects.sealed_decoding import decode_run
 from litelog.objects.sealed_encoding import FinishedSegment, Sealing
@@ -48,18 +49,8 @@ def seal(log: Path, replica: Path) -> None:
 
 
 def describe(file: Path, index: int) -> FinishedSegment:
-    return FinishedSegment(
-        log="0" * 32,
-        format="litelog",
-        generation=GENERATION,
-        owner="bench",
-        index=index,
-        file=file.name,
-        length=file.stat().st_size,
-        crc=None,
-        previous="",
-        shipped=1,
-    )
+    claim = Claim("0" * 32, "litelog", "bench", "host", GENERATION, 0, Relation.FIRST, 0)
+    return FinishedSegment(claim, index, file.name, file.stat().st_size, shipped=1)
 
 
 def verify(replica: Path) -> float:

@@ -133,32 +133,19 @@ class GenerationBuilder:
 
         ``described``: the commits that it speaks of, where ``data`` has damaged ones.
         """
-        claim = self.claim
-        first = highest = lowest = None
-        records, following = 0, self._next
+        scan = None
         if data:
             scan = self.format.scan(name, memoryview(described or data), self.slot.offset, Expectation(self._next))
-            first, following, records = scan.first, scan.next, scan.records
-            lowest, highest = scan.lowest, scan.highest
         crc = crc32c(data)
-        header = WalHeader(
-            log=claim.log,
-            format=claim.format,
-            generation=claim.generation,
-            owner=claim.owner,
-            index=self.slot.index,
-            offset=self.slot.offset,
+        slot = self.slot
+        header = WalHeader.of(self.claim, slot.index, slot.offset, scan, previous=self._digest, shipped=self.clock)
+        header = replace(
+            header,
             length=len(data),
             file=name,
-            first=first,
-            next=following,
-            records=records,
-            lowest=lowest,
-            highest=highest,
+            next=self._next if scan is None else scan.next,
             crc=crc,
             crc_total=combine(self._crc_total, crc, len(data)),
-            previous=self._digest,
-            shipped=self.clock,
         )
         return replace(header, **changes)  # type: ignore[arg-type]
 

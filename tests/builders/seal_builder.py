@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from litelog.codec.checksum import crc32c
 from litelog.formats import Expectation
+from litelog.objects.claim import Claim, Relation
+from litelog.objects.position import Generation
 from litelog.objects.sealed_decoding import decode_run
 from litelog.objects.sealed_encoding import FinishedSegment, Sealing
 from litelog.objects.sealed_segment import read_footer
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from litelog.objects.sealed_segment import SealedFooter
     from tests.builders.log_builder import LogBuilder
 
-GENERATION = "0000000100000000"
+GENERATION = Generation("0000000100000000")
 SHIPPED = 1_700_000_000_000_000
 
 
@@ -25,10 +27,7 @@ def finished(log: LogBuilder, **changes: Any) -> FinishedSegment:
     """The newest log segment of ``log``, as its ``final`` would describe it."""
     data = log.texts[log.name]
     known: dict[str, Any] = {
-        "log": "0" * 32,
-        "format": log.format.name,
-        "generation": GENERATION,
-        "owner": "owner",
+        "claim": Claim("0" * 32, log.format.name, "owner", "host", GENERATION, 0, Relation.FIRST, 0),
         "index": 3,
         "file": log.name,
         "length": len(data),

@@ -136,7 +136,7 @@ ONE_WRITER = (
     found(
         "a terminal names the object before it",
         "takeover from a live owner",
-        Cut("shipping/claiming", "        previous=tip.digest,\n", '        previous="",\n'),
+        Cut("shipping/claiming", "previous=tip.digest, ", 'previous="", '),
     ),
     missed(
         "a refused put shows whose the slot is",

@@ -33,26 +33,8 @@ def reconstruct_header(
     claim: Claim, position: Position, name: str, length: int, scan: Scan | None, *, crc: int = 0, final: bool = False
 ) -> WalHeader:
     """The header of a WAL segment at ``position`` with those bytes, without the fields that only its writer knows."""
-    return WalHeader(
-        log=claim.log,
-        format=claim.format,
-        generation=claim.generation,
-        owner=claim.owner,
-        index=position.index,
-        offset=position.offset,
-        length=length,
-        file=name,
-        first=scan.first if scan else None,
-        next=scan.next if scan else None,
-        records=scan.records if scan else 0,
-        lowest=scan.lowest if scan else None,
-        highest=scan.highest if scan else None,
-        crc=crc,
-        crc_total=0,
-        previous="",
-        shipped=0,
-        final=final,
-    )
+    header = WalHeader.of(claim, position.index, position.offset, scan)
+    return replace(header, length=length, file=name, crc=crc, final=final)
 
 
 class HeaderReconstruction:

@@ -82,15 +82,18 @@ class WritePlan:
     """What tasks and commit need to know. Picklable. The repr shows no secrets."""
 
     options: WriteOptions
-    claim: Claim
-    """The claim of the generation that holds what tasks write."""
+    staging: StagingGeneration
     predecessor: Claim | None
     """The claim of the generation to continue; None if the log begins here."""
-    staging: StagingGeneration
     next: int
     """The first sequence to write."""
     starts: tuple[int, ...] = field(default=())
     """The first sequence of each partition, if counts were given."""
+
+    @property
+    def claim(self) -> Claim:
+        """The claim of the generation that holds what tasks write."""
+        return self.staging.claim
 
     def first_of(self, partition: int) -> int:
         """The sequence of a partition's first record, provisional unless counts were given."""
@@ -135,8 +138,8 @@ def plan_write(options: WriteOptions, clock: Clock, *, overwrite: bool) -> Write
         following, commit_epoch = (0, 0) if continued is None else find_end(client, continued)
     finally:
         client.close()
-    staging = StagingGeneration(log, owner, claim.generation, commit_epoch, clock.now())
-    return WritePlan(options, claim, continued, staging, following, _starts(following, options.partition_records))
+    staging = StagingGeneration(claim, commit_epoch, clock.now())
+    return WritePlan(options, staging, continued, following, _starts(following, options.partition_records))
 
 
 def _require_no_log(url: str) -> None:

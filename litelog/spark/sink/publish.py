@@ -29,7 +29,7 @@ from litelog.reading.sealed_reader import open_sealed
 from litelog.shipping.claiming import close_below
 from litelog.shipping.sealer import WalBytes, list_index, read_sealed_footer, read_segment
 from litelog.spark.sink.plan import NothingToOverwriteError, OvertakenError, claim_first
-from litelog.spark.sink.segments import StagingGeneration, put_sealed, renumbered
+from litelog.spark.sink.segments import put_sealed, renumbered
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -71,9 +71,9 @@ def publish(
     generation_before = plan.claim.generation
     first_index, older_count = _shape(client, plan)
     claim = Claim(
-        log=plan.staging.log,
+        log=plan.claim.log,
         format=LitelogFormat.name,
-        owner=plan.staging.owner,
+        owner=plan.claim.owner,
         host=plan.claim.host,
         generation=new_generation(plan.claim.epoch + 1, SystemRandom().getrandbits(32)),
         first=first_index + len(entries),
@@ -85,9 +85,8 @@ def publish(
     claim_first(client, claim)
     names = [name for name in client.claims() if name.epoch < claim.epoch]
     tip = close_below(client, claim, newest_claims(client, names), clock)[plan.claim.generation]
-    staging = replace(plan.staging, generation=claim.generation)
-    older = _older_entries(client, plan, staging, clock) if older_count else []
-    numbered, moved = _number(client, plan, staging, entries, first_index, clock)
+    older = _older_entries(client, plan, claim, clock) if older_count else []
+    numbered, moved = _number(client, plan, claim, entries, first_index, clock)
     made = Snapshot(
         log=claim.log,
         format=claim.format,
@@ -152,7 +151,7 @@ def _clean(client: ReplicaClient, plan: WritePlan, named: set[tuple[str, int]]) 
 def _number(
     client: ReplicaClient,
     plan: WritePlan,
-    staging: StagingGeneration,
+    claim: Claim,
     entries: Sequence[SnapshotEntry],
     index: int,
     clock: Clock,
@@ -164,7 +163,7 @@ def _number(
         if entry.first == first:
             return replace(entry, index=number)
         data = renumbered(entry.file, _read_whole(client, entry), first)
-        return put_sealed(client, staging, number, segment_name(first), data, clock)
+        return put_sealed(client, claim, number, segment_name(first), data, clock)
 
     places, following = [], plan.next
     for number, entry in enumerate(entries, index):
@@ -172,7 +171,7 @@ def _number(
         following += entry.records
     with ThreadPoolExecutor(PARALLELISM, "number") as pool:
         settled = list(pool.map(settle, places))
-    return settled, sum(entry.generation == staging.generation for entry in settled)
+    return settled, sum(entry.generation == claim.generation for entry in settled)
 
 
 def _read_whole(client: ReplicaClient, entry: SnapshotEntry) -> bytes:
@@ -190,10 +189,9 @@ def _read_whole(client: ReplicaClient, entry: SnapshotEntry) -> bytes:
 # --- the log before the write
 
 
-def _older_entries(
-    client: ReplicaClient, plan: WritePlan, staging: StagingGeneration, clock: Clock
-) -> list[SnapshotEntry]:
-    """An entry for each log segment of the generation to continue. Seals those that are in WAL segments."""
+def _older_entries(client: ReplicaClient, plan: WritePlan, claim: Claim, clock: Clock) -> list[SnapshotEntry]:
+    """An entry for each log segment of the generation to continue. Seals those that are in WAL segments, into the
+    generation of ``claim``."""
     assert plan.predecessor is not None
     name = plan.predecessor.generation
     pieces = list_pieces(client, plan.predecessor)
@@ -201,7 +199,7 @@ def _older_entries(
         raise pieces.gap
     entries = list(pieces.base.entries)
     for index, _ in groupby(info.position.index for info in pieces.wal):
-        entry = _seal_shipped(client, plan.predecessor, staging, index, entries[-1].next if entries else None, clock)
+        entry = _seal_shipped(client, plan.predecessor, claim, index, entries[-1].next if entries else None, clock)
         if entry is not None:
             entries.append(entry)
     if entries and entries[0].index + len(entries) - 1 != entries[-1].index:
@@ -210,10 +208,10 @@ def _older_entries(
 
 
 def _seal_shipped(
-    client: ReplicaClient, claim: Claim, staging: StagingGeneration, index: int, follows: int | None, clock: Clock
+    client: ReplicaClient, older: Claim, claim: Claim, index: int, follows: int | None, clock: Clock
 ) -> SnapshotEntry | None:
-    """The entry of a log segment that was shipped as WAL segments; None if there is only the terminal."""
-    name = claim.generation
+    """The entry of a log segment that ``older``'s owner shipped as WAL segments; None if there is only the terminal."""
+    name = older.generation
     headers = [read_segment(client, position).header for position in list_index(client, name, index)]
     shipped = [header for header in headers if header.successor is None]
     if not shipped:
@@ -226,20 +224,16 @@ def _seal_shipped(
         return make_entry(footer, size)
     grown = [header for header in shipped if header.length]
     segment = FinishedSegment(
-        log=staging.log,
-        format=claim.format,
-        generation=staging.generation,
-        owner=staging.owner,
+        claim=claim,
         index=index,
         file=last.file,
         length=last.end,
         crc=last.crc_total,
-        previous="",
         shipped=clock.now(),
         marks=ShipTimes(tuple(header.end for header in grown), tuple(header.shipped for header in grown)),
         expect=Expectation(follows),
     )
     sealing = Sealing(segment, WalBytes(client, name, index).read, LitelogFormat())
     with suppress(ExistsError):
-        client.write_sealed_segment(staging.generation, index, sealing)
+        client.write_sealed_segment(claim.generation, index, sealing)
     return make_entry(sealing.footer, sealing.size)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from concurrent.futures import Executor
 
-    from litelog.objects.position import Generation
+    from litelog.objects.claim import Claim
     from litelog.stores.replica_client import ReplicaClient
     from litelog.system.clock import Clock
 
@@ -33,11 +33,10 @@ SEGMENTS_OF_TASK = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class StagingGeneration:
-    """The generation that holds what tasks write until a later one names it, and values common to all log segments."""
+    """Values common to all log segments of a write."""
 
-    log: str
-    owner: str
-    generation: Generation
+    claim: Claim
+    """The claim of the generation that holds what tasks write until a later one names it."""
     epoch: int
     """Epoch of the commits: the newest one in the log, if it is continued."""
     time: int
@@ -87,11 +86,13 @@ class SegmentWriter:
 
     def _begin(self) -> None:
         self._held_first = self._next
-        self._held += SegmentHeader(UUID(self._staging.log), self._next, self._staging.time).encode()
+        self._held += SegmentHeader(UUID(self._staging.claim.log), self._next, self._staging.time).encode()
 
     def _seal(self, clock: Clock) -> None:
         file = segment_name(self._held_first)
-        entry = put_sealed(self._client, self._staging, self._index, file, bytes(self._held), clock, self._executor)
+        entry = put_sealed(
+            self._client, self._staging.claim, self._index, file, bytes(self._held), clock, self._executor
+        )
         self.entries.append(entry)
         self._index += 1
         self._held = bytearray()
@@ -99,38 +100,27 @@ class SegmentWriter:
 
 def put_sealed(
     client: ReplicaClient,
-    staging: StagingGeneration,
+    claim: Claim,
     index: int,
     file: str,
     data: bytes,
     clock: Clock,
     executor: Executor | None = None,
 ) -> SnapshotEntry:
-    """Put a log segment of the litelog format as a sealed segment of the carrier's generation. Returns its entry.
+    """Put a log segment of the litelog format as a sealed segment of the claim's generation. Returns its entry.
 
     The key must belong to the caller alone: if it exists, it is the caller's own put, whose answer was lost. Raises
     StoreError.
     """
     held = memoryview(data)
-    segment = FinishedSegment(
-        log=staging.log,
-        format=LitelogFormat.name,
-        generation=staging.generation,
-        owner=staging.owner,
-        index=index,
-        file=file,
-        length=len(data),
-        crc=None,
-        previous="",
-        shipped=clock.now(),
-    )
+    segment = FinishedSegment(claim, index, file, len(data), clock.now())
 
     def read(offset: int, length: int) -> bytes:
         return bytes(held[offset : offset + length])
 
     sealing = Sealing(segment, read, LitelogFormat(), executor)
     try:
-        client.write_sealed_segment(staging.generation, index, sealing)
+        client.write_sealed_segment(claim.generation, index, sealing)
     except ExistsError:
         for _ in sealing:
             pass

@@ -21,7 +21,6 @@ from litelog.formats import MAX_COMMIT_BYTES, Expectation, FinishedTail
 from litelog.formats.litelog import LitelogFormat
 from litelog.objects.frame_table import ShipTimes
 from litelog.objects.layout import sealed_key
-from litelog.objects.position import Generation
 from litelog.objects.sealed_encoding import AHEAD, Sealing
 from litelog.stores.object_store import ObjectReplicaClient
 from replica_clients.memory import MemoryStore
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 
     from tests.builders.log_builder import LogBuilder
 
-KEY = sealed_key(Generation(GENERATION), 3)
+KEY = sealed_key(GENERATION, 3)
 FRAME = 1024
 """Bytes of a frame in these tests."""
 
@@ -162,10 +161,10 @@ def assert_no_object(made: Sealing, kind: type[Exception], match: str) -> None:
     """That putting it raises, that nothing is there then, and that it has no footer."""
     client = ObjectReplicaClient(MemoryStore())
     with pytest.raises(kind, match=match):
-        client.write_sealed_segment(Generation(GENERATION), 3, made)
-    assert list(client.sealed_segments(Generation(GENERATION))) == []
+        client.write_sealed_segment(GENERATION, 3, made)
+    assert list(client.sealed_segments(GENERATION)) == []
     with pytest.raises(NotFoundError):
-        client.read_sealed_segment(Generation(GENERATION), 3, 0, 1)
+        client.read_sealed_segment(GENERATION, 3, 0, 1)
     with pytest.raises(ValueError, match="not iterated"):
         _ = made.footer
 

@@ -58,9 +58,9 @@ def written(builder: ReplicaBuilder) -> tuple[WritePlan, list[list[SnapshotEntry
     claim = replace(builder.claim(), owner=batch_owner(LOG))
     carrying = builder.add(claim, start=False)
     entries = [carrying.seal_unshipped(index, segment) for index, segment in enumerate(SEGMENTS)]
-    carrier = StagingGeneration(LOG, claim.owner, claim.generation, 0, claim.time)
+    staging = StagingGeneration(claim, 0, claim.time)
     options = parse_write_options({"path": "memory://built"})
-    return WritePlan(options, claim, None, carrier, 0), [entries]
+    return WritePlan(options, staging, None, 0), [entries]
 
 
 def take_over(builder: ReplicaBuilder) -> None:
