@@ -37,6 +37,16 @@ class LogFolder:
     """The state folder of its daemon; None: the default one."""
 
 
+@dataclass(frozen=True, slots=True)
+class GenerationSource:
+    """A generation of a replica, and how to read it."""
+
+    replica: ConfiguredReplica
+    name: Generation | None
+    """None: the latest one."""
+    pattern: str | None
+
+
 def choose_format(log: LogConfig | None, format_name: str | None, pattern: str | None) -> tuple[str, str | None]:
     """A log's format and pattern: from the options, else from its configuration."""
     if log is not None:
@@ -64,17 +74,12 @@ def log_batches(
 
 
 def replica_batches(
-    stack: ExitStack,
-    replica: ConfiguredReplica,
-    name: Generation | None,
-    pattern: str | None,
-    start: StartPoint,
-    end: StartPoint | None,
-    follow: bool,
+    stack: ExitStack, source: GenerationSource, start: StartPoint, end: StartPoint | None, follow: bool
 ) -> Iterator[Columns]:
     """The records of a replica. ``stack`` closes what this opens."""
     from litelog.reading.replica_reader import ReplicaReader
 
+    replica, name = source.replica, source.name
     client = stack.enter_context(opened_replica(replica.url, replica.options))
     sequence = start.value if start.kind is StartKind.SEQUENCE else None
     if start.kind in (StartKind.LAST, StartKind.END):
@@ -89,7 +94,7 @@ def replica_batches(
         start_time=start.value if start.kind is StartKind.TIME else None,
         end=end.value if end is not None and end.kind is StartKind.SEQUENCE else None,
         follow=follow,
-        formats=lambda format_name: open_stored_format(format_name, pattern),
+        formats=lambda format_name: open_stored_format(format_name, source.pattern),
     )
     batches = stack.enter_context(reader).batches()
     return _until(batches, end.value) if end is not None and end.kind is StartKind.TIME else batches

@@ -10,7 +10,7 @@ import pytest
 
 from litelog_cli.arguments import PLACE_POLL_SECONDS, StartKind, StartPoint, wait_for_place
 from litelog_cli.configured import ConfiguredReplica
-from litelog_cli.inputs import replica_batches
+from litelog_cli.inputs import GenerationSource, replica_batches
 from litelog_cli.verbs.cat import start_once_there
 from replica_clients.file import FileStore
 from tests.builders.replica_builder import ReplicaBuilder, make_segment
@@ -54,7 +54,7 @@ def test_the_end_of_what_was_not_there_is_its_beginning(tmp_path: Path, kind: St
 def test_the_end_of_a_replica_that_holds_nothing_yet_is_its_beginning(tmp_path: Path, kind: StartKind) -> None:
     replica = ConfiguredReplica(f"file://{tmp_path}/replica")
     with ExitStack() as stack:
-        batches = replica_batches(stack, replica, None, None, StartPoint(kind), None, True)
+        batches = replica_batches(stack, GenerationSource(replica, None, None), StartPoint(kind), None, True)
         builder = ReplicaBuilder()
         builder.add().ship_segment(make_segment(0, [3]))
         store = FileStore(str(tmp_path / "replica"))

@@ -5,14 +5,15 @@ from __future__ import annotations
 import sys
 import time
 from contextlib import ExitStack
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from litelog_cli.arguments import GENERATION, PLACE, StartKind, StartPoint, is_replica, parse_start, wait_for_place
 from litelog_cli.configured import find_log, find_replica
-from litelog_cli.inputs import DEFAULT_FORMAT, LogFolder, choose_format, log_batches, replica_batches
+from litelog_cli.inputs import DEFAULT_FORMAT, GenerationSource, LogFolder, choose_format, log_batches, replica_batches
 from litelog_cli.listed import place_config_option
 from litelog_cli.output import format_time, json_bytes, json_line
 
@@ -24,6 +25,22 @@ if TYPE_CHECKING:
 
 RECORDS_AT_A_TIME = 4096
 """Records turned into Python objects at a time, to save memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class CatOptions:
+    """What ``litelog cat`` is given."""
+
+    place: str
+    start_text: str
+    end_text: str | None
+    follow: bool
+    as_json: bool
+    format_name: str | None
+    pattern: str | None
+    name: Generation | None
+    config_file: str | None
+    state_dir: str | None
 
 
 @click.command(
@@ -53,43 +70,34 @@ a duration back from now (10s, 1day, 2month3days, by the calendar), or an ISO ti
 @click.option("--generation", "name", type=GENERATION, help="Generation of the replica to read.  [default: the latest]")
 @place_config_option
 @click.option("--state-dir", help="Where the log's daemon keeps its state (formats lines and raw that are truncated).")
-def cat(
-    place: str,
-    start_text: str,
-    end_text: str | None,
-    follow: bool,
-    as_json: bool,
-    format_name: str | None,
-    pattern: str | None,
-    name: Generation | None,
-    config_file: str | None,
-    state_dir: str | None,
-) -> None:
+def cat(**arguments: Any) -> None:
     """Print the records of a log or a replica.
 
     Prints each value unchanged, followed by a newline. With --json, prints an object for each record, with sequence,
     timestamp, key and value; bytes that are not UTF-8 become {"base64": ...}.
     """
+    options = CatOptions(**arguments)
     now = datetime.now(UTC)
-    start, end = parse_start(start_text, now), _parse_end(end_text, now)
-    write = _write_json if as_json else _write_values
-    is_open = config_file is None and format_name is None and state_dir is None  # these options are for logs
-    if follow and is_open:
-        start = start_once_there(place, start)
+    start, end = parse_start(options.start_text, now), _parse_end(options.end_text, now)
+    write = _write_json if options.as_json else _write_values
+    for_logs = (options.config_file, options.format_name, options.state_dir)
+    if options.follow and not any(value is not None for value in for_logs):
+        start = start_once_there(options.place, start)
     with ExitStack() as stack:
-        if is_replica(place):
+        if is_replica(options.place):
             for option, given, why in (
-                ("--format", format_name, "a replica knows its format; "),
-                ("--state-dir", state_dir, ""),
+                ("--format", options.format_name, "a replica knows its format; "),
+                ("--state-dir", options.state_dir, ""),
             ):
                 if given is not None:
                     raise click.UsageError(f"{why}{option} is for logs")
-            batches = replica_batches(stack, find_replica(place, config_file), name, pattern, start, end, follow)
+            replica = find_replica(options.place, options.config_file)
+            generation = GenerationSource(replica, options.name, options.pattern)
+            batches = replica_batches(stack, generation, start, end, options.follow)
         else:
-            if name is not None:
+            if options.name is not None:
                 raise click.UsageError("--generation is for replicas")
-            log = _find_log(place, config_file, format_name, pattern, state_dir)
-            batches = log_batches(stack, log, start, end, follow)
+            batches = log_batches(stack, _find_log(options), start, end, options.follow)
         for columns in batches:
             write(columns)
             sys.stdout.flush()
@@ -101,18 +109,16 @@ def start_once_there(place: str, start: StartPoint, wait: Callable[[float], obje
     return StartPoint(StartKind.BEGINNING) if waited and start.kind in (StartKind.LAST, StartKind.END) else start
 
 
-def _find_log(
-    place: str, config_file: str | None, format_name: str | None, pattern: str | None, state_dir: str | None
-) -> LogFolder:
+def _find_log(options: CatOptions) -> LogFolder:
     """The log in a folder, from the options, then from its configuration.
 
     The default configuration is only read if needed: for a format whose first sequence is in the daemon's state.
     """
-    configured = None
-    if config_file is not None or (state_dir is None and format_name not in (None, DEFAULT_FORMAT)):
-        configured, config_state = find_log(place, config_file)
+    configured, state_dir = None, options.state_dir
+    if options.config_file is not None or (state_dir is None and options.format_name not in (None, DEFAULT_FORMAT)):
+        configured, config_state = find_log(options.place, options.config_file)
         state_dir = state_dir or config_state
-    return LogFolder(place, *choose_format(configured, format_name, pattern), state_dir)
+    return LogFolder(options.place, *choose_format(configured, options.format_name, options.pattern), state_dir)
 
 
 def _parse_end(text: str | None, now: datetime) -> StartPoint | None:

@@ -32,6 +32,23 @@ class _Replica:
     policy: RetentionPolicy | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class PruneOptions:
+    """What ``litelog prune`` is given."""
+
+    place: str
+    config_file: str | None
+    state_dir: str | None
+    max_age: str | None
+    max_bytes: str | None
+    max_snapshots: int | None
+    min_snapshots: int | None
+    dry_run: bool
+    confirm: bool
+    as_json: bool
+    quiet: bool
+
+
 @click.command(
     epilog="""\b
 Examples:
@@ -57,45 +74,34 @@ Exit codes: 0 done, 1 failure, 2 usage or configuration, 3 nothing there,
 @click.option("--confirm", is_flag=True, help="Delete what the plan lists.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each replica.")
 @quiet_option
-def prune(
-    place: str,
-    config_file: str | None,
-    state_dir: str | None,
-    max_age: str | None,
-    max_bytes: str | None,
-    max_snapshots: int | None,
-    min_snapshots: int | None,
-    dry_run: bool,
-    confirm: bool,
-    as_json: bool,
-    quiet: bool,
-) -> int:
+def prune(**arguments: Any) -> int:
     """Show what retention would delete from a replica, and why the rest stays; with --confirm, delete it.
 
     LOG_DIR is the folder of a configured log: all its replicas, each with its own retention. Options given here
     override the configuration.
     """
-    if dry_run and confirm:
+    options = PruneOptions(**arguments)
+    if options.dry_run and options.confirm:
         raise click.UsageError("--dry-run and --confirm exclude each other")
     given = {
-        "max_age": max_age,
-        "max_bytes": max_bytes,
-        "max_snapshots": max_snapshots,
-        "min_snapshots": min_snapshots,
+        "max_age": options.max_age,
+        "max_bytes": options.max_bytes,
+        "max_snapshots": options.max_snapshots,
+        "min_snapshots": options.min_snapshots,
     }
     policy = _given_policy({name: value for name, value in given.items() if value is not None})
     from litelog.stores.registry import redact
 
-    config = read_config(config_file)
-    replicas = list(_find(config, place, config_file is not None))
-    kept_in = choose_state_dir(state_dir, config)
+    config = read_config(options.config_file)
+    replicas = list(_find(config, options.place, options.config_file is not None))
+    kept_in = choose_state_dir(options.state_dir, config)
     for replica in replicas:
         chosen = policy or replica.policy
         if chosen is None or not chosen.limits:
             raise ConfigError(
                 f"{redact(replica.url)}: no retention is configured: give --max-age, --max-bytes or --max-snapshots"
             )
-        _prune(replica, chosen, kept_in, confirm, as_json, quiet or as_json)
+        _prune(replica, chosen, kept_in, options)
     return ExitCode.DONE
 
 
@@ -137,21 +143,19 @@ def _find(config: Config | None, place: str, asked: bool) -> Iterator[_Replica]:
         yield _Replica(place)
 
 
-def _prune(
-    replica: _Replica, policy: RetentionPolicy, state_dir: str, confirm: bool, as_json: bool, quiet: bool
-) -> None:
+def _prune(replica: _Replica, policy: RetentionPolicy, state_dir: str, options: PruneOptions) -> None:
     from litelog.shipping.pruner import PruningSession
     from litelog.system.clock import SystemClock
 
-    if confirm:
+    if options.confirm:
         require_readable(state_dir, replica.log)
     with opened_replica(replica.url, replica.options) as client:
         session = PruningSession(client, policy, SystemClock(), _state_folder(replica, state_dir, client.url))
         deleted = None
-        if confirm:
-            with showing_progress("prune", quiet=quiet) as show:
+        if options.confirm:
+            with showing_progress("prune", quiet=options.quiet or options.as_json) as show:
                 pruned = session.prune(
-                    lambda plan: None if as_json else _print_plan(client.url, plan),
+                    lambda plan: None if options.as_json else _print_plan(client.url, plan),
                     show or (lambda _done, _whole: None),
                 )
             plan = None if pruned is None else pruned.plan
@@ -160,9 +164,9 @@ def _prune(
             plan = session.plan()
         if plan is None:
             raise NothingToRestoreError(f"{client.url}: holds nothing")
-        if as_json:
+        if options.as_json:
             print_json(_json(client.url, plan, deleted))
-        elif confirm:
+        elif options.confirm:
             echo(f"deleted {deleted} objects")
         else:
             _print_plan(client.url, plan)

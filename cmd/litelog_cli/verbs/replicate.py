@@ -9,6 +9,7 @@ import signal
 import socket
 import threading
 from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -38,6 +39,25 @@ STOP_GRACE_SECONDS = 10.0
 """Extra seconds that the service manager grants besides the final sync: for opening, closing and reporting."""
 
 _logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicateOptions:
+    """What ``litelog replicate`` is given."""
+
+    log_dir: str | None
+    replica_urls: tuple[str, ...]
+    config_file: str | None
+    format_name: str | None
+    pattern: str | None
+    sync_interval: str | None
+    fencing: str | None
+    state_dir: str | None
+    once: bool
+    command: str | None
+    takeover: bool
+    as_json: bool
+    quiet: bool
 
 
 @click.command(
@@ -78,43 +98,39 @@ program succeeded and the final sync did not).
 @click.option("--takeover", is_flag=True, help="Take the replicas over from another owner, once.")
 @click.option("--json", "as_json", is_flag=True, help="Print events, and each replica's final state, as JSON lines.")
 @quiet_option
-def replicate(
-    log_dir: str | None,
-    replica_urls: tuple[str, ...],
-    config_file: str | None,
-    format_name: str | None,
-    pattern: str | None,
-    sync_interval: str | None,
-    fencing: str | None,
-    state_dir: str | None,
-    once: bool,
-    command: str | None,
-    takeover: bool,
-    as_json: bool,
-    quiet: bool,
-) -> int:
+def replicate(**arguments: Any) -> int:
     """Ship logs to their replicas while they grow.
 
     LOG_DIR is a folder of log segments; each REPLICA_URL is a replica of it.
     """
-    if once and command is not None:
+    options = ReplicateOptions(**arguments)
+    if options.once and options.command is not None:
         raise click.UsageError("--once and --exec exclude each other")
-    settings = {"format": format_name, "pattern": pattern, "sync-interval": sync_interval, "fencing": fencing}
+    settings = {
+        "format": options.format_name,
+        "pattern": options.pattern,
+        "sync-interval": options.sync_interval,
+        "fencing": options.fencing,
+    }
     given = {name: value for name, value in settings.items() if value is not None}
-    if log_dir is not None:
-        if config_file is not None:
+    if options.log_dir is not None:
+        if options.config_file is not None:
             raise click.UsageError("--config and LOG_DIR exclude each other")
-        if not replica_urls:
+        if not options.replica_urls:
             raise click.UsageError("LOG_DIR needs at least one REPLICA_URL")
-        config = _config_of_arguments(log_dir, replica_urls, given)
+        config = _config_of_arguments(options.log_dir, options.replica_urls, given)
     else:
         if given:
             raise click.UsageError(f"--{min(given)} needs LOG_DIR and REPLICA_URL; or set it in the configuration")
-        config = _config_of_file(config_file)
-    read = None if log_dir is not None else lambda: _taking_over(_config_of_file(config_file), takeover)
-    kept_in = choose_state_dir(state_dir, config)
-    with nullcontext() if read is None else message_lines(config_path(config_file)):
-        return _replicate(_taking_over(config, takeover), kept_in, once, command, as_json, quiet or as_json, read)
+        config = _config_of_file(options.config_file)
+
+    def read_again() -> Config:
+        return _taking_over(_config_of_file(options.config_file), options.takeover)
+
+    read = read_again if options.log_dir is None else None
+    kept_in = choose_state_dir(options.state_dir, config)
+    with nullcontext() if read is None else message_lines(config_path(options.config_file)):
+        return _replicate(_taking_over(config, options.takeover), kept_in, options, read)
 
 
 def _taking_over(config: Config, takeover: bool) -> Config:
@@ -162,25 +178,19 @@ def _config_of_file(config_file: str | None) -> Config:
     return config
 
 
-def _replicate(
-    config: Config,
-    state_dir: str,
-    once: bool,
-    command: str | None,
-    as_json: bool,
-    quiet: bool,
-    read: Callable[[], Config] | None,
-) -> int:
+def _replicate(config: Config, state_dir: str, options: ReplicateOptions, read: Callable[[], Config] | None) -> int:
+    """``read``: reads the configuration again; None if it is not from a file."""
     from litelog.codec.lz4_frames import keep_freed_memory
     from litelog.replicator import Replicator
     from litelog.replicator.wiring import find_refused
 
     held = click.get_current_context().find_object(HeldSignals)
     keep_freed_memory()
+    once, command = options.once, options.command
     if command is not None:  # before a program is started that would have to be stopped again
         for _, refused in find_refused(config):
             raise refused
-    with EventLines() if as_json else nullcontext() as listener:
+    with EventLines() if options.as_json else nullcontext() as listener:
         manager = ServiceManager(os.environ)
         manager.status("first sync")
 
@@ -194,7 +204,8 @@ def _replicate(
             if not once:
                 _collect_early()
             reloader = None if read is None or once else Reloader(replicator, read)
-            shown = watching_progress("replicate", quiet=quiet or not once, look=ShippingProgress(replicator).look)
+            quiet = options.quiet or options.as_json or not once
+            shown = watching_progress("replicate", quiet=quiet, look=ShippingProgress(replicator).look)
             with shown:
                 session = _Session(replicator, manager, command, reloader, held)
                 code = session.run(once)

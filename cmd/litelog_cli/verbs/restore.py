@@ -6,10 +6,10 @@ import logging
 import os
 import sys
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from threading import Event
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -38,6 +38,29 @@ DEFAULT_PARALLELISM = 4
 
 MAX_PARALLELISM = 64
 """The library's limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreOptions:
+    """What ``litelog restore`` is given."""
+
+    replica_urls: tuple[str, ...]
+    config_file: str | None
+    output: str
+    name: Generation | None
+    index: str | None
+    sequence: int | None
+    timestamp: str | None
+    pattern: str | None
+    parallelism: int
+    delta: bool
+    follow: bool
+    poll_interval: float
+    if_not_exists: bool
+    if_replica_exists: bool
+    dry_run: bool
+    as_json: bool
+    quiet: bool
 
 
 @click.command(
@@ -91,94 +114,53 @@ of that log's replicas.
 @click.option("--dry-run", is_flag=True, help="Print the plan without changing anything.")
 @click.option("--json", "as_json", is_flag=True, help="Print the plan or the result as one JSON object.")
 @quiet_option
-def restore(
-    replica_urls: tuple[str, ...],
-    config_file: str | None,
-    output: str,
-    name: Generation | None,
-    index: str | None,
-    sequence: int | None,
-    timestamp: str | None,
-    pattern: str | None,
-    parallelism: int,
-    delta: bool,
-    follow: bool,
-    poll_interval: float,
-    if_not_exists: bool,
-    if_replica_exists: bool,
-    dry_run: bool,
-    as_json: bool,
-    quiet: bool,
-) -> None:
+def restore(**arguments: Any) -> None:
     """Rebuild a log from its replicas: complete, checked and synced, or not at all."""
-    if delta and if_not_exists:
+    options = RestoreOptions(**arguments)
+    if options.delta and options.if_not_exists:
         raise click.UsageError("--delta and --if-not-exists exclude each other")
-    target = make_target(name, index, sequence, timestamp)
-    if if_not_exists and _is_taken(output):
-        _end_without(f"{output}: exists already, nothing to do", output, as_json)
+    target = make_target(options.name, options.index, options.sequence, options.timestamp)
+    if options.if_not_exists and _is_taken(options.output):
+        _end_without(f"{options.output}: exists already, nothing to do", options.output, options.as_json)
         return
-    if follow and target != make_target(None, None, None, None):
+    if options.follow and target != make_target(None, None, None, None):
         raise click.UsageError("--follow continues after the end of the log: use it without --generation or bounds")
-    sources = find_sources(replica_urls, config_file)
-    pattern = pattern or sources.pattern
+    sources = find_sources(options.replica_urls, options.config_file)
+    options = replace(options, pattern=options.pattern or sources.pattern)
     try:
-        _restore(
-            sources.replicas,
-            output,
-            target,
-            pattern,
-            parallelism,
-            delta,
-            if_replica_exists,
-            dry_run,
-            as_json,
-            quiet or as_json,
-            poll_interval if follow else None,
-        )
+        _restore(sources.replicas, target, options)
     except OutputExistsError as error:
-        if not if_not_exists:
+        if not options.if_not_exists:
             raise
-        _end_without(str(error), output, as_json)
+        _end_without(str(error), options.output, options.as_json)
 
 
-def _restore(
-    replicas: Sequence[ConfiguredReplica],
-    output: str,
-    target: Target,
-    pattern: str | None,
-    parallelism: int,
-    delta: bool,
-    if_replica_exists: bool,
-    dry_run: bool,
-    as_json: bool,
-    quiet: bool,
-    follow: float | None,
-) -> None:
-    """``follow``: seconds between polls."""
+def _restore(replicas: Sequence[ConfiguredReplica], target: Target, options: RestoreOptions) -> None:
     from litelog.codec.lz4_frames import keep_freed_memory
     from litelog.restore.choose_replica import choose
     from litelog.restore.execution import restore as restore_log
     from litelog.restore.history_plan import find_plan
 
     keep_freed_memory()
+    output, as_json, quiet = options.output, options.as_json, options.quiet or options.as_json
     with ExitStack() as stack:
         clients, unopened = _open(stack, replicas)
         _print_skipped(unopened)
         try:
-            choice = choose(clients, target, lambda name: open_stored_format(name, pattern))
+            choice = choose(clients, target, lambda name: open_stored_format(name, options.pattern))
         except NothingToRestoreError as error:
             _require_asked(unopened, error)
-            if not if_replica_exists:
+            if not options.if_replica_exists:
                 raise
             _end_without(f"{error}; nothing to do", output, as_json)
             return
         plan = choice.plan
         skipped = [*unopened, *choice.skipped]
         _print_skipped(choice.skipped)
-        if dry_run:
+        if options.dry_run:
             _print_plan(plan, skipped, as_json)
             return
-        if _is_taken(output) and not delta:
+        if _is_taken(output) and not options.delta:
             raise OutputExistsError(os.path.abspath(output))
         if not quiet:
             said = f"restoring {format_size(plan.size)} up to {plan.end} into {output}"
@@ -189,15 +171,15 @@ def _restore(
                 plan,
                 output,
                 log_format=choice.log_format,
-                parallelism=parallelism,
+                parallelism=options.parallelism,
                 progress=None if show is None else lambda progress: show(progress.restored, plan.size),
                 fallbacks=choice.fallbacks,
-                delta=delta,
+                delta=options.delta,
                 replan=partial(find_plan, choice.client, target, choice.log_format),
             )
         _report(result, skipped, as_json)
-        if follow is not None:
-            _follow(choice, result.output, follow, quiet=quiet)
+        if options.follow:
+            _follow(choice, result.output, options.poll_interval, quiet=quiet)
 
 
 def _end_without(reason: str, output: str, as_json: bool) -> None:

@@ -6,7 +6,8 @@ import os
 import secrets
 import socket
 import time
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -25,6 +26,19 @@ LOOK_SECONDS = 0.05
 
 class UnansweredError(LitelogError):
     """The daemon did not answer, or answered with an error."""
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotOptions:
+    """What ``litelog snapshot`` is given."""
+
+    log_dir: str | None
+    replica_urls: tuple[str, ...]
+    config_file: str | None
+    state_dir: str | None
+    timeout: str
+    as_json: bool
+    quiet: bool
 
 
 @click.command(
@@ -47,30 +61,23 @@ Exit codes: 0 done, 1 failure or no answer in time, 2 usage or configuration, 5 
 @click.option("--timeout", default="1m", show_default=True, help="How long to wait for a daemon.")
 @click.option("--json", "as_json", is_flag=True, help="Print each replica's newest snapshot as a JSON line.")
 @quiet_option
-def snapshot(
-    log_dir: str | None,
-    replica_urls: tuple[str, ...],
-    config_file: str | None,
-    state_dir: str | None,
-    timeout: str,
-    as_json: bool,
-    quiet: bool,
-) -> None:
+def snapshot(**arguments: Any) -> None:
     """Write a snapshot now, for each replica of the configuration or of LOG_DIR."""
     from litelog.units import parse_duration
 
+    options = SnapshotOptions(**arguments)
     try:
-        seconds = parse_duration(timeout)
+        seconds = parse_duration(options.timeout)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--timeout") from error
-    config = config_of(log_dir, replica_urls, config_file)
-    kept_in = choose_state_dir(state_dir, config)
+    config = config_of(options.log_dir, options.replica_urls, options.config_file)
+    kept_in = choose_state_dir(options.state_dir, config)
     running, free = _sort(config, kept_in)
     found = _ask(kept_in, running, seconds)
     if free is not None:
-        found += _do_here(free, kept_in, quiet=quiet or as_json)
+        found += _do_here(free, kept_in, quiet=options.quiet or options.as_json)
     for log, url, key in found:
-        if as_json:
+        if options.as_json:
             print_json({"log": log, "replica": url, "snapshot": key})
         else:
             echo(f"{log} to {url}: {key or 'no log segment is finished yet, so there is no snapshot'}")

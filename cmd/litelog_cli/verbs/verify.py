@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, cast
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -21,6 +22,7 @@ from litelog_cli.progress import quiet_option, showing_progress
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from litelog.formats import LogFormat
     from litelog.stores.object_store import ObjectReplicaClient
     from litelog.verify.findings import Scope
     from litelog.verify.local_compare import Comparison
@@ -49,6 +51,25 @@ class _Share(click.ParamType[float]):
         if not 0 <= share <= 1:
             self.fail(f"{value!r} is not a share: write 5%, or 0.05", param, ctx)
         return share
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyOptions:
+    """What ``litelog verify`` is given."""
+
+    replica_url: str
+    against: str | None
+    state_dir: str | None
+    share: float
+    seed: int | None
+    restore_drill: bool
+    temp_dir: str | None
+    pattern: str | None
+    parallelism: int
+    config_file: str | None
+    strict: bool
+    as_json: bool
+    quiet: bool
 
 
 @click.command(
@@ -94,68 +115,58 @@ reader needs) is reported, and counts as an anomaly only with --strict.
 @click.option("--strict", is_flag=True, help="Treat leftovers that no reader needs as anomalies, too.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as one JSON object.")
 @quiet_option
-def verify(
-    replica_url: str,
-    against: str | None,
-    state_dir: str | None,
-    share: float,
-    seed: int | None,
-    restore_drill: bool,
-    temp_dir: str | None,
-    pattern: str | None,
-    parallelism: int,
-    config_file: str | None,
-    strict: bool,
-    as_json: bool,
-    quiet: bool,
-) -> int:
+def verify(**arguments: Any) -> int:
     """Check all that a replica holds, without changing anything.
 
     Checks claims, generations, the chain of WAL segments, sealed segments with their footers and frames, snapshots, and
     the objects that they name. Reports each anomaly with its kind and the object's key, and continues after it.
     """
+    options = VerifyOptions(**arguments)
     from random import SystemRandom
 
     from litelog.codec.lz4_frames import keep_freed_memory
     from litelog.verify.execution import verify as verify_replica
     from litelog.verify.findings import Scope, Watch
 
-    _require_folders(against, state_dir, temp_dir, restore_drill=restore_drill)
+    _require_folders(options)
     keep_freed_memory()
-    scope = Scope(share, SystemRandom().getrandbits(SEED_BITS) if seed is None else seed)
-    replica = find_replica(replica_url, config_file)
+    scope = Scope(options.share, SystemRandom().getrandbits(SEED_BITS) if options.seed is None else options.seed)
+    replica = find_replica(options.replica_url, options.config_file)
     with opened_replica(replica.url, replica.options) as opened:
         client = cast("ObjectReplicaClient", opened)
         known = None
-        if against is not None:
-            known = find_acknowledged(_state_dir(state_dir, config_file), against, replica.url, client.url)
-        with showing_progress("verify", quiet=quiet or as_json) as show:
+        if options.against is not None:
+            known = find_acknowledged(
+                _state_dir(options.state_dir, options.config_file), options.against, replica.url, client.url
+            )
+        with showing_progress("verify", quiet=options.quiet or options.as_json) as show:
             report = verify_replica(
                 client.store,
-                formats=lambda name: open_stored_format(name, pattern),
+                formats=lambda name: open_stored_format(name, options.pattern),
                 scope=scope,
-                parallelism=parallelism,
+                parallelism=options.parallelism,
                 acknowledged=known,
-                against=against,
+                against=options.against,
                 watch=Watch(None if show is None else lambda progress: show(progress.bytes, progress.total_bytes)),
             )
         if report.is_empty:
             raise NothingToRestoreError(f"{client.url}: is not a replica")
         drill = None
-        if restore_drill:
-            drill = _drill(client, against, temp_dir, pattern, parallelism, quiet=quiet or as_json)
-    if as_json:
+        if options.restore_drill:
+            drill = _drill(client, options)
+    if options.as_json:
         print_json({**report.as_json(), "drill": None if drill is None else drill.as_json()})
     else:
         _print(report, scope, drill)
-    return _exit_code(report, drill, strict=strict)
+    return _exit_code(report, drill, strict=options.strict)
 
 
-def _require_folders(against: str | None, state_dir: str | None, temp_dir: str | None, *, restore_drill: bool) -> None:
+def _require_folders(options: VerifyOptions) -> None:
     """Raise UsageError for a folder that is not used, and UsageError or ConfigError for one that does not exist."""
-    if state_dir is not None and against is None:
+    against, temp_dir = options.against, options.temp_dir
+    if options.state_dir is not None and against is None:
         raise click.UsageError("--state-dir needs --against")
-    if temp_dir is not None and not restore_drill:
+    if temp_dir is not None and not options.restore_drill:
         raise click.UsageError("--temp-dir needs --restore-drill")
     if temp_dir is not None and not os.path.isdir(temp_dir):
         raise ConfigError(f"--temp-dir {temp_dir}: no such folder")
@@ -168,19 +179,14 @@ def _state_dir(given: str | None, config_file: str | None) -> str:
     return choose_state_dir(given, read_config(config_file) if given is None else None)
 
 
-def _drill(
-    client: ObjectReplicaClient,
-    against: str | None,
-    temp_dir: str | None,
-    pattern: str | None,
-    parallelism: int,
-    *,
-    quiet: bool,
-) -> DrillResult:
+def _drill(client: ObjectReplicaClient, options: VerifyOptions) -> DrillResult:
     from litelog_cli.drill import run_drill
 
-    with showing_progress("restore drill", quiet=quiet) as show:
-        return run_drill(client, against, temp_dir, lambda name: open_stored_format(name, pattern), parallelism, show)
+    def formats(name: str) -> LogFormat:
+        return open_stored_format(name, options.pattern)
+
+    with showing_progress("restore drill", quiet=options.quiet or options.as_json) as show:
+        return run_drill(client, options.against, options.temp_dir, formats, options.parallelism, show)
 
 
 def _exit_code(report: VerifyReport, drill: DrillResult | None, *, strict: bool) -> int:
