@@ -55,7 +55,7 @@ Examples:
 \b
 A place is beginning (first, oldest, start), latest (last), end (now), a sequence,
 a duration back from now (10s, 1day, 2month3days, by the calendar), or an ISO time
-(in UTC where no zone is given).
+(in UTC if it has no zone).
 """
 )
 @click.argument("place", metavar="LOG_DIR|REPLICA_URL", type=PLACE)

@@ -53,9 +53,9 @@ Examples:
 def demo(seconds: float, folder: str | None) -> int:
     """Write a log with real processes, replicate it, kill them, restore the log and compare.
 
-    A writer appends records, and the daemon replicates them into a folder. Both are killed with kill -9 in mid-flight.
-    The log is moved away and restored from the replica, and the result is compared with what was acknowledged. Then the
-    restored log is continued in a new generation. Takes a few seconds longer than it writes.
+    A writer appends records, and the daemon replicates them into a folder. kill -9 ends both while they work. Then the
+    log is moved away and restored from the replica, and the result is compared with what was acknowledged. A new
+    generation continues the restored log. Takes a few seconds longer than it writes.
     """
     folders = _make_folders(folder)
     echo(f"working in {folders.root}")

@@ -19,10 +19,10 @@ Examples:
   litelog forget /var/lib/events file:///backup/old
   litelog forget /var/lib/events s3://bucket/gone --json
 \b
-Nothing in the replica is changed. A daemon that still replicates there puts it
-back when it starts: take it out of its configuration first. It then takes the
-replica as it finds it, and begins it again if it is empty: this is how to go
-on after a replica was lost, or emptied on purpose.
+Nothing in the replica is changed. A daemon whose configuration still names the
+replica adds it again at its next start: remove it there first, unless you want
+to continue after the replica was lost, or emptied on purpose. The daemon then
+takes the replica as it finds it, and begins it again if it is empty.
 Exit codes: 0 done, 1 failure, 2 usage, or no such replica, 5 its daemon is running.
 """
 )

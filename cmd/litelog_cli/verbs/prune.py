@@ -57,8 +57,8 @@ Examples:
   litelog prune file:///backup/events --max-age 30d --min-snapshots 3 --confirm
   litelog prune file:///backup/events --max-bytes 10GiB --json
 \b
-A daemon prunes by itself what its configuration says; this is for replicas
-whose daemon is stopped. Without --confirm nothing is ever deleted.
+A daemon prunes by itself, as its configuration says. This command is for
+replicas whose daemon is stopped. Without --confirm it deletes nothing.
 Exit codes: 0 done, 1 failure, 2 usage or configuration, 3 nothing there,
 5 not the owner, or its daemon is running.
 """

@@ -72,13 +72,13 @@ Examples:
 Without LOG_DIR the configuration is read from --config, from $LITELOG_CONFIG
 or from /etc/litelog.yml, in this order.
 \b
-SIGTERM and SIGINT begin the final sync, which ends within shutdown-timeout;
-a second signal exits at once. SIGHUP reads the configuration file again, and
-leaves alone what did not change in it; without a file it begins the final
-sync. The daemon acts on a signal that arrives during its start as soon as the
-logs are open. With --exec the program gets the signals; when it ends, the
-final sync follows, and litelog exits with the program's exit code (4 if the
-program succeeded and the final sync did not).
+SIGTERM and SIGINT begin the final sync, which ends within shutdown-timeout. A
+second signal exits at once. SIGHUP reads the configuration file again, and
+changes only what differs in it; without a file it begins the final sync. If a
+signal arrives during the start, the daemon acts on it as soon as the logs are
+open. With --exec the program gets the signals. When it ends, the final sync
+follows, and litelog exits with the program's exit code (4 if the program
+succeeded and the final sync did not).
 """
 )
 @click.argument("log_dir", required=False, type=PLACE)

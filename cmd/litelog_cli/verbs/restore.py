@@ -76,8 +76,8 @@ Examples:
   litelog restore file:///backup/events s3://bucket/events -o /var/lib/events
   litelog restore --config /etc/litelog.yml /var/lib/events -o /var/lib/events
 \b
-Of several replicas of one log, the one that reaches furthest is restored; data
-that it lost is taken from the others. LOG_DIR, the folder of a log in the
+Of several replicas of one log, the one that reaches furthest is restored. The
+others supply data that it lost. LOG_DIR, the folder of a log in the
 configuration (--config, $LITELOG_CONFIG or /etc/litelog.yml), stands for all
 of that log's replicas.
 """

@@ -28,9 +28,9 @@ Examples:
   litelog status --json --config /etc/litelog.yml
   litelog status --replica s3://bucket/events
 \b
-Asks the daemon that runs on this machine; where none answers, what it kept in
-its state folder is shown, as it was when it was saved. With --replica the
-replicas themselves are read, whoever writes them.
+Asks the daemon that runs on this machine. If none answers, it shows what the
+daemon last saved in its state folder. With --replica it reads the replicas
+themselves, no matter who writes them.
 Exit codes: 0 all is well (or, without a daemon, known), 1 the daemon is not
 healthy, nothing is known, or a replica cannot be read, 2 usage or configuration.
 """

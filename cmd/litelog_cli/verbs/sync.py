@@ -26,8 +26,8 @@ Examples:
   litelog sync --wait 2m /var/lib/events
   litelog sync --replica s3://bucket/events /var/lib/events
 \b
-Asks the daemon that runs on this machine. Nothing is sent sooner for it: it
-waits for the uploads that are due anyway.
+Asks the daemon that runs on this machine. Uploads do not begin sooner: the
+command waits for those that are due anyway.
 Exit codes: 0 all is there, 1 not in time or no daemon, 2 usage or configuration.
 """
 )
