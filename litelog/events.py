@@ -92,7 +92,7 @@ EVENTS = {
     "store-failed": "A stream's request failed; it will be retried.",
     "task-failed": "A Spark task raised the error that the command ends with.",
     "published": "Written data became visible.",
-    "not-discarded": "Data that was written in vain could not be removed.",
+    "not-discarded": "The data of a failed write could not be removed.",
 }
 """Every event of a log line, and its meaning. The names are stable, for counts and alerts."""
 

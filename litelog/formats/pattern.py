@@ -58,7 +58,7 @@ def natural_order(name: str, pattern: str) -> tuple[object, ...] | None:
 
 
 def refuse_rotation(names: list[str], pattern: str) -> None:
-    """Raise ConfigError if a log segment is renamed when it is full, so that its name comes to mean another file."""
+    """Raise ConfigError if a log segment is renamed when it is full, so that its name will mean another file."""
     segments = {name for name in names if natural_order(name, pattern) is not None}
     for name in sorted(names):
         shifted, dated = _SHIFTED.fullmatch(name), _DATED.fullmatch(name)
@@ -72,7 +72,7 @@ def refuse_rotation(names: list[str], pattern: str) -> None:
         if dated and dated["base"] in segments:
             base = dated["base"]
             raise ConfigError(
-                f"{base} next to {name}: {base} is renamed when it is full, so its name comes to mean another file; "
-                f"replicate the finished files alone with the pattern '{base}-*', or let the program write into dated "
+                f"{base} next to {name}: {base} is renamed when it is full, so its name will mean another file; "
+                f"replicate only the finished files, with the pattern '{base}-*', or let the program write into dated "
                 "files from the start"
             )

@@ -286,7 +286,7 @@ class _Chooser:
             self._skip(other.client, _other_log(other.client, other.history.claim, best.history.claim))
             return False
         if verdict is HistoryRelation.UNKNOWN:
-            reason = f"cannot be compared with {best.client.url}: nothing whole lies in both"
+            reason = f"cannot be compared with {best.client.url}: no undamaged part is in both"
             self._skip(other.client, other.error or LitelogError(reason))
             return False
         if _has_left(best, other):

@@ -156,7 +156,7 @@ class RestorePlan:
         return [
             f"{self.replica}: generation {self.claim.generation}, log {self.claim.log}, format {self.claim.format}",
             f"up to {self.end}, shipped {format_time(self.shipped)}",
-            *([f"what lies before it from generation {', '.join(older)}"] if older else []),
+            *([f"the part before it from generation {', '.join(older)}"] if older else []),
             f"{self.size} bytes in {len(self.all_files)} files",
             f"from {self.object_bytes} bytes in {self.objects} objects{kinds}",
             *(f"  {file.name}  {file.size}" for file in self.all_files),

@@ -47,7 +47,7 @@ def find_unready(snapshot: StatusView, rules: HealthThresholds) -> list[Reason]:
 def _stalls(snapshot: StatusView, rules: HealthThresholds) -> Iterator[Reason]:
     ages = (
         ("loop_stopped", snapshot.last_turn, "the main loop has taken no turn for"),
-        ("status_stalled", snapshot.taken, "the daemon has not told its status for"),
+        ("status_stalled", snapshot.taken, "the daemon has not updated its status for"),
         ("measuring_stalled", snapshot.measured, "the logs' folders could not be looked at for"),
     )
     for kind, since, words in ages:
@@ -65,7 +65,7 @@ def _of(status: ReplicaStatus, max_lag: float) -> Iterator[Reason]:
         kind, words = STOPPED[status.phase]
         yield _reason(kind, status, words + (f": {status.error}" if status.error else ""))
     if status.lost is not None:
-        yield _reason("lost", status, f"{status.lost}; to go on with what is left, run litelog forget")
+        yield _reason("lost", status, f"{status.lost}; to continue with what is left, run litelog forget")
     if status.lag_seconds > max_lag:
         size, age = format_size(status.lag_bytes), format_duration(status.lag_seconds)
         yield _reason("lag", status, f"lags {age} ({size}), more than max-lag {format_duration(max_lag)}")
