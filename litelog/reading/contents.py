@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from functools import partial
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from litelog.errors import (
@@ -134,6 +135,12 @@ def _walk(client: ReplicaClient, name: Generation, found: list[int], since: int)
             return
         else:
             yield info
+
+
+def list_index(client: ReplicaClient, name: Generation, index: int) -> list[Position]:
+    """List the positions of the WAL segments of one index. One listing."""
+    listed = (info.position for info in client.wal_segments(name, Position(name, index, 0)))
+    return list(takewhile(lambda position: position.index == index, listed))
 
 
 def read_base(client: ReplicaClient, claim: Claim, indexes: Sequence[int]) -> BaseSnapshot:

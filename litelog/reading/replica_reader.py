@@ -15,9 +15,9 @@ import numpy as np
 from litelog.errors import (
     ConfigError,
     CorruptObjectError,
-    NotFoundError,
     NothingToRestoreError,
     PrunedError,
+    ReplicaGapError,
 )
 from litelog.formats.columns import Columns
 from litelog.formats.raw import RawFormat
@@ -35,10 +35,10 @@ from litelog.reading.follower import (
     SegmentFound,
 )
 from litelog.reading.latest import find_claim, open_latest
-from litelog.reading.sealed_reader import SealedStart, read_history
 from litelog.reading.start_search import StartFilter, StartRequest, find_start
 from litelog.reading.successors import find_shift
 from litelog.reading.wal_cursor import ShippedBatch, WalCursor
+from litelog.reading.wal_fallback import read_history
 from litelog.stores.registry import open_format
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from litelog.objects.position import Generation
     from litelog.objects.wal_segment import WalSegment
     from litelog.reading.contents import BaseSnapshot, GenerationContents
+    from litelog.reading.sealed_reader import SealedStart
     from litelog.stores.replica_client import ReplicaClient
 
 STOP_SECONDS = 0.1
@@ -245,7 +246,7 @@ class ReplicaReader:
             last = contents.wal[start.wal - 1].position
             try:
                 self._cursor = WalCursor.behind(self._client, executor, log_format, base.claim, last, place)
-            except NotFoundError as error:
+            except ReplicaGapError as error:
                 raise PrunedError(str(last)) from error
         self._cursor.expect(contents.wal[start.wal :])
         follower.stand_at(self._cursor.slot, last)

@@ -1,37 +1,26 @@
-"""Reads the records of sealed segments, one log segment after the other, by ranged GETs that run ahead.
+"""Reads sealed segments: the frames of one, by ranged GETs, or the records of many, by ranged GETs that run ahead.
 
-If a sealed segment is damaged, or was removed in the meantime, its WAL segments are read instead, if they still exist.
+``wal_fallback`` reads on if a sealed segment is damaged, or was deleted meanwhile.
 """
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import takewhile
 from typing import TYPE_CHECKING, TypeVar
 
-from litelog.codec.checksum import combine
 from litelog.errors import (
     CorruptionError,
     CorruptObjectError,
     LitelogError,
     NotFoundError,
-    PrunedError,
-    ReplicaGapError,
 )
-from litelog.events import fields
 from litelog.formats import Expectation
-from litelog.objects import wal_segment
 from litelog.objects.frame_table import frames_of
-from litelog.objects.layout import wal_key
-from litelog.objects.position import Position
 from litelog.objects.sealed_decoding import decode_run
 from litelog.objects.sealed_segment import decode_footer, read_footer
 from litelog.objects.snapshot_entries import check_entry
-from litelog.reading.contents import list_pieces
 from litelog.reading.fetch import ordered_prefetch, read_verified
-from litelog.reading.wal_chain import check_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -42,8 +31,6 @@ if TYPE_CHECKING:
     from litelog.objects.sealed_decoding import DecodedRun
     from litelog.objects.sealed_segment import SealedFooter
     from litelog.objects.snapshot_entries import SnapshotEntry
-    from litelog.objects.wal_segment import WalSegment
-    from litelog.reading.contents import BaseSnapshot
     from litelog.stores.replica_client import ReplicaClient
 
 _Decoded = TypeVar("_Decoded")
@@ -245,126 +232,3 @@ def _records(
             raise CorruptObjectError(entry.key, "end of the commit to continue after", start, scan.end)
         data, offset, expect = data[start - offset :], start, scan.expectation
     return log_format.decode(footer.path, data, offset, expect)
-
-
-_logger = logging.getLogger(__name__)
-
-
-def read_history(
-    client: ReplicaClient,
-    executor: Executor,
-    base: BaseSnapshot,
-    number: int,
-    start: SealedStart,
-    log_format: LogFormat,
-) -> Iterator[SealedBatch]:
-    """Yield the records of ``base.entries`` from entry number ``number`` on, ``start`` in it, as ``read_sealed`` does.
-
-    A damaged sealed segment is replaced by its WAL segments, if they still exist. A missing one is looked up in the
-    newest snapshot. No record is given twice. Raises PrunedError if retention removed it, the damage if no other
-    object has its bytes, and ReplicaGapError if it is missing.
-    """
-    entries, stop = base.entries, base.start.index
-    while number < len(entries):
-        at = start.offset
-        try:
-            for batch in read_sealed(client, executor, entries[number:], log_format, start):
-                number, at = batch.entry.index - base.first.index, batch.end
-                yield batch
-            return
-        except BrokenEntryError as error:
-            broken = error.entry.index - base.first.index
-            number, at = broken, at if broken == number else 0
-            damage: LitelogError = error.cause
-        if isinstance(damage, NotFoundError):
-            index, key = entries[number].index, entries[number].key
-            base = _look_again(client, base, index, at)
-            number, damage = index - base.first.index, ReplicaGapError(key)
-            entries = base.entries[: stop - base.first.index]
-            if entries[number].key != key:
-                start = SealedStart(at)
-                continue
-        extra = fields("sealed-segment-damaged", replica=client.url)
-        _logger.warning("%s: %s; reading its WAL segments", client.url, damage, extra=extra)
-        yield from _read_unsealed(client, entries[number], at, log_format, damage)
-        number, start = number + 1, SealedStart()
-
-
-def _read_unsealed(
-    client: ReplicaClient, entry: SnapshotEntry, offset: int, log_format: LogFormat, damage: LitelogError
-) -> Iterator[SealedBatch]:
-    try:
-        yield from read_unsealed(client, entry, offset, log_format)
-    except CorruptionError:
-        raise damage from None
-
-
-def _look_again(client: ReplicaClient, base: BaseSnapshot, index: int, offset: int) -> BaseSnapshot:
-    """The current base, for a log segment whose sealed segment is gone; the old one if the newest snapshot cannot be
-    read. Raises PrunedError if it does not name the log segment any more."""
-    newest = list_pieces(client, base.claim).base
-    if newest.first.index > index:
-        raise PrunedError(str(Position(newest.start.generation, index, offset)))
-    return newest if newest.start.index > index else base
-
-
-def read_unsealed(
-    client: ReplicaClient, entry: SnapshotEntry, offset: int, log_format: LogFormat
-) -> Iterator[SealedBatch]:
-    """Yield the records of the log segment that ``entry`` names from byte ``offset`` on, where a commit starts.
-
-    Makes a listing, and a GET for each WAL segment. Checks the WAL segments against each other, and their total against
-    the length and the CRC-32C that the entry states. Raises ReplicaGapError and CorruptObjectError.
-    """
-    place = Position(entry.generation, entry.sealed_index, 0)
-    listed = client.wal_segments(place.generation, place)
-    positions = [info.position for info in takewhile(lambda info: info.position.index == place.index, listed)]
-    begin = max((number for number, at in enumerate(positions) if at.offset <= offset), default=None)
-    if begin is None:
-        raise ReplicaGapError(str(place), str(positions[0]) if positions else None)
-    before: WalSegment | None = None
-    for position in positions[begin:]:
-        segment = _read(client, position)
-        _check(entry, segment, before)
-        before = segment
-        if segment.header.end > offset:
-            yield _decode(entry, segment, offset, log_format)
-    assert before is not None
-    last = before.header
-    if (last.final, last.end, last.crc_total) != (True, entry.length, entry.crc):
-        raise ReplicaGapError(str(Position(place.generation, place.index, last.end)))
-
-
-def _read(client: ReplicaClient, position: Position) -> WalSegment:
-    decode = partial(wal_segment.decode_checked, wal_key(position))
-    try:
-        return read_verified(partial(client.read_wal_segment, position), decode)
-    except NotFoundError as error:
-        raise ReplicaGapError(str(position)) from error
-
-
-def _check(entry: SnapshotEntry, segment: WalSegment, before: WalSegment | None) -> None:
-    header = segment.header
-    facts: list[tuple[str, object, object]] = [("file", entry.file, header.file)]
-    if before is not None:
-        facts.append(("offset", before.header.end, header.offset))
-        facts.append(("SHA-256 of the object before it", before.digest, header.previous))
-    if before is not None or header.offset == 0:
-        total = combine(before.header.crc_total if before is not None else 0, header.crc, header.length)
-        facts.append(("CRC-32C up to its end", total, header.crc_total))
-    for what, expected, actual in facts:
-        if expected != actual:
-            raise CorruptObjectError(segment.key, what, expected, actual)
-
-
-def _decode(entry: SnapshotEntry, segment: WalSegment, offset: int, log_format: LogFormat) -> SealedBatch:
-    header = segment.header
-    data, start, expect = memoryview(segment.data()), header.offset, Expectation(header.first)
-    check_run(header, segment.key, log_format.scan(header.path, data, start, expect), log_format)
-    if start < offset:
-        scan = log_format.scan(header.path, data[: offset - start], start, expect)
-        if scan.end != offset:
-            raise CorruptObjectError(segment.key, "end of the commit to continue after", offset, scan.end)
-        data, start, expect = data[offset - start :], offset, scan.expectation
-    columns = log_format.decode(header.path, data, start, expect)
-    return SealedBatch(entry, start, header.end, columns, header.shipped)

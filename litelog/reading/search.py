@@ -1,4 +1,4 @@
-"""Finds the WAL segment that holds a sequence or a time. Reads headers only."""
+"""Reads single WAL segments and their headers, and finds the WAL segment that holds a sequence or a time."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from litelog.errors import NotFoundError, ReplicaGapError
+from litelog.objects import wal_segment
 from litelog.objects.layout import wal_key
 from litelog.objects.wal_segment import MAX_HEADER_BYTES, decode_header
 from litelog.reading.fetch import read_verified
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from litelog.objects.position import Position
-    from litelog.objects.wal_segment import WalHeader
+    from litelog.objects.wal_segment import WalHeader, WalSegment
     from litelog.stores.replica_client import ReplicaClient
 
 PROBE_BYTES = 4 << 10
@@ -47,6 +48,24 @@ def find_header(client: ReplicaClient, position: Position) -> WalHeader | None:
     """As ``read_header``; None if the WAL segment is missing."""
     try:
         return read_header(client, position)
+    except ReplicaGapError:
+        return None
+
+
+def read_segment(client: ReplicaClient, position: Position) -> WalSegment:
+    """Read the WAL segment at ``position``, and check its bytes. Raises ReplicaGapError and CorruptObjectError."""
+    try:
+        return read_verified(
+            partial(client.read_wal_segment, position), partial(wal_segment.decode_checked, wal_key(position))
+        )
+    except NotFoundError as error:
+        raise ReplicaGapError(str(position)) from error
+
+
+def find_segment(client: ReplicaClient, position: Position) -> WalSegment | None:
+    """As ``read_segment``; None if the WAL segment is missing."""
+    try:
+        return read_segment(client, position)
     except ReplicaGapError:
         return None
 

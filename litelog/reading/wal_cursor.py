@@ -13,6 +13,7 @@ from litelog.objects.sealed_segment import read_footer
 from litelog.objects.snapshot_entries import make_entry
 from litelog.reading.fetch import ordered_prefetch, read_verified
 from litelog.reading.sealed_reader import BrokenEntryError, SealedStart, read_sealed
+from litelog.reading.search import read_segment
 from litelog.reading.wal_chain import check_run, expectation, link_after, link_after_sealed, next_state
 
 if TYPE_CHECKING:
@@ -65,9 +66,9 @@ class WalCursor:
         position: Position,
         place: Position | None,
     ) -> WalCursor:
-        """A cursor after the WAL segment at ``position``, whose statements are trusted. NotFoundError if it is gone."""
-        read = partial(client.read_wal_segment, position)
-        before = read_verified(read, partial(wal_segment.decode_checked, wal_key(position)))
+        """A cursor after the WAL segment at ``position``, whose statements are trusted. ReplicaGapError if it is
+        gone."""
+        before = read_segment(client, position)
         return cls(client, executor, log_format, link_after(claim, before), place)
 
     @property
@@ -104,8 +105,7 @@ class WalCursor:
         try:
             batch = self._take(segment)
         except CorruptObjectError:
-            read = partial(self._client.read_wal_segment, segment.header.position)
-            batch = self._take(read_verified(read, partial(wal_segment.decode_checked, segment.key)))
+            batch = self._take(read_segment(self._client, segment.header.position))
         if batch is not None:
             yield batch
 

@@ -13,18 +13,14 @@ from litelog.errors import (
     CorruptObjectError,
     DivergedError,
     LockedError,
-    NotFoundError,
     PrunedError,
     ReplicaGapError,
     StoreError,
 )
 from litelog.events import fields, is_worth_logging
 from litelog.formats import Expectation, FinishedTail
-from litelog.objects import wal_segment
-from litelog.objects.layout import wal_key
-from litelog.reading.fetch import read_verified
 from litelog.reading.follower import LOOK_SECONDS, ReplicaFollower, SegmentFound
-from litelog.reading.search import read_header
+from litelog.reading.search import find_segment, read_header
 from litelog.reading.successors import find_shift, may_be_late
 from litelog.restore.generation_bytes import GenerationBytes
 from litelog.restore.history_plan import Target, find_plan
@@ -77,7 +73,9 @@ class CopyFollower:
         self._path = folder
         self._format = log_format
         monotonic = (clock or SystemClock()).monotonic
-        self._follower = ReplicaFollower(client, plan.claim, self._read, look_seconds=look_seconds, monotonic=monotonic)
+        self._follower = ReplicaFollower(
+            client, plan.claim, partial(find_segment, client), look_seconds=look_seconds, monotonic=monotonic
+        )
         """Without a slot until it is known what the copy lacks."""
         self._end = plan.end
         """The end of the copy, when it was last observed."""
@@ -169,13 +167,6 @@ class CopyFollower:
             if header.successor is None:
                 return True
         return False
-
-    def _read(self, slot: Position) -> WalSegment | None:
-        decode = partial(wal_segment.decode_checked, wal_key(slot))
-        try:
-            return read_verified(partial(self._client.read_wal_segment, slot), decode)
-        except NotFoundError:
-            return None
 
     def catch_up(self) -> None:
         """Look at the replica again, and append all that the copy lacks. The copy stays unchanged while it is unknown

@@ -5,17 +5,13 @@ from __future__ import annotations
 import threading
 from bisect import bisect_right
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING
 
 from litelog.errors import CorruptionError, CorruptObjectError, NotFoundError, ReplicaGapError, UnknownVersionError
-from litelog.objects import wal_segment
-from litelog.objects.layout import wal_key
 from litelog.reading.contents import list_pieces
-from litelog.reading.fetch import read_verified
 from litelog.reading.sealed_reader import open_sealed
-from litelog.reading.search import HEADERS_AT_ONCE, HeaderReader
+from litelog.reading.search import HEADERS_AT_ONCE, HeaderReader, read_segment
 from litelog.reading.wal_cursor import describe_sealed
 
 if TYPE_CHECKING:
@@ -168,13 +164,7 @@ class GenerationBytes:
 
     def read(self, number: int) -> WalSegment:
         """Read a WAL segment, and check its bytes. Raises CorruptObjectError and ReplicaGapError."""
-        position = self.pieces[number].position
-        try:
-            return read_verified(
-                lambda: self.client.read_wal_segment(position), partial(wal_segment.decode_checked, wal_key(position))
-            )
-        except NotFoundError as error:
-            raise ReplicaGapError(str(position)) from error
+        return read_segment(self.client, self.pieces[number].position)
 
     def chunks(self, name: str, start: int, stop: int) -> Iterator[ByteRun]:
         """Yield bytes [start, stop) of a log segment, from one WAL segment or frame at a time.

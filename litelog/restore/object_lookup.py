@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from litelog.errors import NotFoundError, ReplicaGapError
 from litelog.formats import Expectation
-from litelog.objects import wal_segment
-from litelog.objects.layout import wal_key
-from litelog.reading.fetch import read_verified
 from litelog.reading.sealed_reader import open_sealed
-from litelog.reading.search import HeaderReader
+from litelog.reading.search import HeaderReader, read_segment
 from litelog.reading.wal_cursor import describe_sealed
 
 if TYPE_CHECKING:
@@ -62,14 +58,7 @@ class ReplicaLookup:
         self._entries: dict[Position, SnapshotEntry] = {}
 
     def commits(self, header: WalHeader) -> list[Commit]:
-        position = header.position
-        try:
-            segment = read_verified(
-                lambda: self._client.read_wal_segment(position),
-                partial(wal_segment.decode_checked, wal_key(position)),
-            )
-        except NotFoundError as error:
-            raise ReplicaGapError(str(position)) from error
+        segment = read_segment(self._client, header.position)
         data = memoryview(segment.data())
         return self._format.commits(header.file, data, header.offset, Expectation(header.first))
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 import logging
 import os
 from collections import deque
-from functools import partial
-from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from litelog.errors import (
@@ -23,14 +21,14 @@ from litelog.errors import (
 from litelog.events import fields
 from litelog.formats import Expectation
 from litelog.log.source import SegmentFolder
-from litelog.objects import wal_segment
-from litelog.objects.layout import sealed_key, wal_key
+from litelog.objects.layout import sealed_key
 from litelog.objects.position import Generation, Position
 from litelog.objects.sealed_encoding import FinishedSegment, Sealing
 from litelog.objects.sealed_segment import SealedFooter, read_footer
 from litelog.objects.snapshot_entries import SnapshotEntry, make_entry
+from litelog.reading.contents import list_index
 from litelog.reading.fetch import read_verified
-from litelog.reading.search import read_header
+from litelog.reading.search import read_header, read_segment
 from litelog.reading.wal_cursor import describe_sealed
 from litelog.shipping.archive_state import NO_MARKS, Opening, finished_by
 
@@ -39,7 +37,6 @@ if TYPE_CHECKING:
     from litelog.objects.claim import Claim
     from litelog.objects.frame_table import ShipTimes
     from litelog.objects.sealed_encoding import Read
-    from litelog.objects.wal_segment import WalSegment
     from litelog.shipping.archive_state import ShippedSegment
     from litelog.stores.replica_client import ReplicaClient
     from litelog.system.clock import Clock
@@ -173,22 +170,6 @@ class WalBytes:
     def _end(self) -> int:
         start, data = self._held[-1]
         return start + len(data)
-
-
-def list_index(client: ReplicaClient, name: Generation, index: int) -> list[Position]:
-    """Return the positions of the WAL segments of one index. One listing."""
-    listed = (info.position for info in client.wal_segments(name, Position(name, index, 0)))
-    return list(takewhile(lambda position: position.index == index, listed))
-
-
-def read_segment(client: ReplicaClient, position: Position) -> WalSegment:
-    """Return the WAL segment at a position, with its bytes checked. CorruptObjectError, ReplicaGapError."""
-    try:
-        return read_verified(
-            lambda: client.read_wal_segment(position), partial(wal_segment.decode_checked, wal_key(position))
-        )
-    except NotFoundError as error:
-        raise ReplicaGapError(str(position)) from error
 
 
 def find_finished(client: ReplicaClient, name: Generation, index: int) -> ShippedSegment:

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import logging
 import threading
-from functools import partial
-from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from litelog.errors import CorruptionError, LitelogError, StoreError
 from litelog.events import fields
-from litelog.objects import wal_segment
-from litelog.objects.layout import wal_key
-from litelog.objects.position import Position
-from litelog.reading.fetch import read_verified
+from litelog.reading.wal_fallback import wal_segments_of
 from litelog.restore.compare_histories import HistoryRelation, common_end, readable_claims, same_log
 from litelog.restore.generation_bytes import ByteRun, GenerationBytes, LogPosition
 
@@ -22,7 +17,7 @@ if TYPE_CHECKING:
 
     from litelog.formats import LogFormat
     from litelog.objects.snapshot_entries import SnapshotEntry
-    from litelog.objects.wal_segment import WalHeader, WalSegment
+    from litelog.objects.wal_segment import WalHeader
     from litelog.stores.replica_client import ReplicaClient
 
 _logger = logging.getLogger(__name__)
@@ -157,8 +152,8 @@ class FallbackBytes:
     def wal_headers(self, entry: SnapshotEntry) -> Iterator[WalHeader]:
         """Yield the headers of its WAL segments that still exist and are whole, in order."""
         try:
-            for position in self._positions(entry):
-                yield self._read(position).header
+            for segment in wal_segments_of(self._client, entry, 0):
+                yield segment.header
         except (CorruptionError, StoreError) as error:
             self._report(entry, error)
 
@@ -167,24 +162,12 @@ class FallbackBytes:
         _logger.warning("%s: %s", self._client.url, error, extra=extra)
 
     def _wal_chunks(self, entry: SnapshotEntry, start: int, stop: int) -> Iterator[ByteRun]:
-        positions = self._positions(entry)
-        begin = max((number for number, at in enumerate(positions) if at.offset <= start), default=len(positions))
-        for position in positions[begin:]:
-            segment = self._read(position)
+        for segment in wal_segments_of(self._client, entry, start):
             header = segment.header
-            if start >= stop or header.file != entry.file or header.offset > start:
-                return
             if header.end > start:
                 data = memoryview(segment.data())[start - header.offset : min(stop, header.end) - header.offset]
                 total = header.crc_total if header.end <= stop else None
                 yield ByteRun(start, data, self._client.url, entry.generation, total)
                 start = min(stop, header.end)
-
-    def _positions(self, entry: SnapshotEntry) -> list[Position]:
-        place = Position(entry.generation, entry.sealed_index, 0)
-        listed = self._client.wal_segments(place.generation, place)
-        return [info.position for info in takewhile(lambda info: info.position.index == place.index, listed)]
-
-    def _read(self, position: Position) -> WalSegment:
-        decode = partial(wal_segment.decode_checked, wal_key(position))
-        return read_verified(partial(self._client.read_wal_segment, position), decode)
+            if start >= stop:
+                return

@@ -7,18 +7,15 @@ import logging
 from concurrent.futures import Future
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from litelog.codec.checksum import combine, crc32c
 from litelog.errors import CorruptionError, CorruptObjectError, ReplicaGapError, StoreError
 from litelog.events import fields
 from litelog.formats import Expectation, FinishedTail
-from litelog.objects import wal_segment
 from litelog.objects.layout import wal_key
 from litelog.objects.wal_segment import WalSegment
-from litelog.reading.fetch import read_verified
-from litelog.reading.search import read_header
+from litelog.reading.search import read_header, read_segment
 from litelog.reading.wal_chain import check_run, expectation, next_state
 from litelog.restore.repair.fallbacks import NoFallbackError
 from litelog.restore.repair.header_reconstruction import UNKNOWN, reconstruct_header
@@ -176,9 +173,8 @@ class WalRepair:
     def _check_before(self, position: Position, named: str, done: Replacement) -> None:
         """Check that the object at ``position`` holds the log's bytes, if it is whole and yet not the one with the
         digest ``named``: then its bytes differ from those that were shipped in what is not of the log, or are not."""
-        decode = partial(wal_segment.decode_checked, wal_key(position))
         try:
-            found = read_verified(partial(self._client.read_wal_segment, position), decode)
+            found = read_segment(self._client, position)
         except (CorruptionError, StoreError):
             return  # it is replaced itself
         if found.digest == named:

@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING
 
 from litelog.errors import (
     CorruptCommitError,
-    CorruptionError,
     LitelogError,
     NotFoundError,
-    PrunedError,
     ReplicaGapError,
     SequenceGapError,
 )
@@ -18,9 +16,8 @@ from litelog.events import fields
 from litelog.formats import Expectation
 from litelog.formats.litelog import SEGMENT_HEADER_BYTES, LitelogFormat
 from litelog.formats.litelog.commit_walk import find_commit
-from litelog.objects.position import Position
-from litelog.reading.contents import list_pieces
-from litelog.reading.sealed_reader import BrokenEntryError, SealedStart, read_sealed, read_unsealed
+from litelog.reading.sealed_reader import BrokenEntryError, SealedStart, read_sealed
+from litelog.reading.wal_fallback import find_base_now, read_unsealed
 from litelog.spark.scan.record_runs import Malformed, RecordRun, cut_offsets
 from litelog.spark.scan.task import AHEAD_BYTES
 
@@ -42,7 +39,7 @@ def read_fallback(task: Task, entry: SnapshotEntry, start: int, stop: int, error
     is not read, and raises ``error``.
     """
     if isinstance(error, NotFoundError):
-        moved = _look_again(task, entry, start)
+        moved = _find_again(task, entry, start)
         error = ReplicaGapError(entry.key)
         if moved.key != entry.key:
             batches = read_sealed(task.client, task.executor, [moved], task.format, SealedStart(start))
@@ -53,18 +50,14 @@ def read_fallback(task: Task, entry: SnapshotEntry, start: int, stop: int, error
             return
     if not task.is_strict and stop - start > AHEAD_BYTES:
         raise error
-    try:
-        runs = _cut(task, read_unsealed(task.client, entry, start, task.format), start, stop)
-        found = runs if task.is_strict else list(runs)
-        first = True
-        for run in found:
-            if first:
-                extra = fields("sealed-segment-damaged", log=task.log.name)
-                _logger.warning("%s: %s; reading its WAL segments", task.log.name, error, extra=extra)
-                first = False
-            yield run
-    except CorruptionError:
-        raise error from None
+    runs = _cut(task, read_unsealed(task.client, entry, start, task.format, error), start, stop)
+    first = True
+    for run in runs if task.is_strict else list(runs):
+        if first:
+            extra = fields("sealed-segment-damaged", log=task.log.name)
+            _logger.warning("%s: %s; reading its WAL segments", task.log.name, error, extra=extra)
+            first = False
+        yield run
 
 
 def _cut(task: Task, batches: Iterable[SealedBatch], start: int, stop: int) -> Iterator[RecordRun]:
@@ -76,13 +69,11 @@ def _cut(task: Task, batches: Iterable[SealedBatch], start: int, stop: int) -> I
             yield run
 
 
-def _look_again(task: Task, entry: SnapshotEntry, offset: int) -> SnapshotEntry:
+def _find_again(task: Task, entry: SnapshotEntry, offset: int) -> SnapshotEntry:
     """The newest snapshot's entry for the log segment. Raises PrunedError if the snapshot no longer has it."""
     assert task.log.claim is not None
-    base = list_pieces(task.client, task.log.claim).base
-    if base.snapshot is None or base.first.index > entry.index:
-        raise PrunedError(str(Position(task.log.generation, entry.index, offset)))
-    return base.snapshot.entry(entry.index) or entry
+    base = find_base_now(task.client, task.log.claim, entry.index, offset)
+    return next((now for now in (() if base is None else base.entries) if now.index == entry.index), entry)
 
 
 def salvage(

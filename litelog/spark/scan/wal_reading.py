@@ -23,6 +23,7 @@ from litelog.objects.position import MAX_OFFSET
 from litelog.reading.contents import list_pieces
 from litelog.reading.fetch import ordered_prefetch, read_verified
 from litelog.reading.sealed_reader import open_sealed
+from litelog.reading.search import find_segment
 from litelog.reading.wal_chain import check_run, expectation, link_after, link_after_sealed, next_state
 from litelog.reading.wal_cursor import describe_sealed
 from litelog.spark.scan.damaged import salvage
@@ -180,15 +181,14 @@ class _WalReader:
         """The state of the chain after another task's WAL segment; None if that is missing or damaged."""
         task, claim = self._task, self._task.log.claim
         assert claim is not None
-        decode = partial(wal_segment.decode_checked, wal_key(before))
         try:
-            return link_after(claim, read_verified(partial(task.client.read_wal_segment, before), decode))
-        except NotFoundError:
-            return None  # removed meanwhile, or a gap, which that segment's task reports
+            segment = find_segment(task.client, before)
         except CorruptionError:
             if task.is_strict:
                 raise
             return None
+        # A missing one was deleted meanwhile, or is a gap, which that segment's task reports.
+        return None if segment is None else link_after(claim, segment)
 
     def _check_start(self, first: int | None) -> None:
         asked = self._task.log.range.start

@@ -33,8 +33,8 @@ from litelog.reading.contents import list_pieces
 from litelog.reading.generations import find_tip, newest_claims, read_claim
 from litelog.reading.latest import find_latest
 from litelog.reading.sealed_reader import open_sealed
+from litelog.reading.search import read_segment
 from litelog.shipping.claiming import LostRaceError, close_below, create_claim, require_fencing
-from litelog.shipping.sealer import read_segment
 from litelog.spark.sink.segments import StagingGeneration
 from litelog.stores.object_store import ObjectReplicaClient
 from litelog.stores.registry import local_folder, open_store

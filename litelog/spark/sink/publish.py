@@ -23,11 +23,12 @@ from litelog.objects.sealed_decoding import decode_run
 from litelog.objects.sealed_encoding import FinishedSegment, Sealing
 from litelog.objects.snapshot import Snapshot
 from litelog.objects.snapshot_entries import SnapshotEntry, make_entry
-from litelog.reading.contents import list_pieces
+from litelog.reading.contents import list_index, list_pieces
 from litelog.reading.generations import find_newer, find_tip, newest_claims, read_claim
 from litelog.reading.sealed_reader import open_sealed
+from litelog.reading.search import read_segment
 from litelog.shipping.claiming import close_below
-from litelog.shipping.sealer import WalBytes, list_index, read_sealed_footer, read_segment
+from litelog.shipping.sealer import WalBytes, read_sealed_footer
 from litelog.spark.sink.plan import NothingToOverwriteError, OvertakenError, claim_first
 from litelog.spark.sink.segments import put_sealed, renumbered
 

@@ -1,0 +1,147 @@
+"""Reads a log segment whose sealed segment is damaged or was deleted: from the sealed segment that the newest snapshot
+names instead, or from its WAL segments.
+
+Specified in litelog/reading/README.md#damage-and-gaps.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from litelog.codec.checksum import combine
+from litelog.errors import CorruptionError, CorruptObjectError, NotFoundError, PrunedError, ReplicaGapError
+from litelog.events import fields
+from litelog.formats import Expectation
+from litelog.objects.position import Position
+from litelog.reading.contents import list_index, list_pieces
+from litelog.reading.sealed_reader import BrokenEntryError, SealedBatch, SealedStart, read_sealed
+from litelog.reading.search import read_segment
+from litelog.reading.wal_chain import check_run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from concurrent.futures import Executor
+
+    from litelog.errors import LitelogError
+    from litelog.formats import LogFormat
+    from litelog.objects.claim import Claim
+    from litelog.objects.snapshot_entries import SnapshotEntry
+    from litelog.objects.wal_segment import WalSegment
+    from litelog.reading.contents import BaseSnapshot
+    from litelog.stores.replica_client import ReplicaClient
+
+_logger = logging.getLogger(__name__)
+
+
+def read_history(
+    client: ReplicaClient,
+    executor: Executor,
+    base: BaseSnapshot,
+    number: int,
+    start: SealedStart,
+    log_format: LogFormat,
+) -> Iterator[SealedBatch]:
+    """Yield the records of ``base.entries`` from entry number ``number`` on, ``start`` in it, as ``read_sealed`` does.
+
+    A damaged sealed segment is replaced by its WAL segments, if they still exist. A missing one is looked up in the
+    newest snapshot. No record is given twice. Raises PrunedError if retention removed it, the damage if no other
+    object has its bytes, and ReplicaGapError if it is missing.
+    """
+    entries, stop = base.entries, base.start.index
+    while number < len(entries):
+        at = start.offset
+        try:
+            for batch in read_sealed(client, executor, entries[number:], log_format, start):
+                number, at = batch.entry.index - base.first.index, batch.end
+                yield batch
+            return
+        except BrokenEntryError as error:
+            broken = error.entry.index - base.first.index
+            number, at = broken, at if broken == number else 0
+            damage: LitelogError = error.cause
+        if isinstance(damage, NotFoundError):
+            index, key = entries[number].index, entries[number].key
+            base = find_base_now(client, base.claim, index, at) or base
+            number, damage = index - base.first.index, ReplicaGapError(key)
+            entries = base.entries[: stop - base.first.index]
+            if entries[number].key != key:
+                start = SealedStart(at)
+                continue
+        extra = fields("sealed-segment-damaged", replica=client.url)
+        _logger.warning("%s: %s; reading its WAL segments", client.url, damage, extra=extra)
+        yield from read_unsealed(client, entries[number], at, log_format, damage)
+        number, start = number + 1, SealedStart()
+
+
+def find_base_now(client: ReplicaClient, claim: Claim, index: int, offset: int) -> BaseSnapshot | None:
+    """The current base of a generation, for a log segment whose sealed segment is gone. None if its newest snapshot
+    cannot be read, and an older one does not reach as far. Raises PrunedError if retention removed the log segment."""
+    newest = list_pieces(client, claim).base
+    if newest.first.index > index:
+        raise PrunedError(str(Position(newest.start.generation, index, offset)))
+    return newest if newest.start.index > index else None
+
+
+def read_unsealed(
+    client: ReplicaClient, entry: SnapshotEntry, offset: int, log_format: LogFormat, damage: LitelogError
+) -> Iterator[SealedBatch]:
+    """Yield the records of the log segment that ``entry`` names from byte ``offset`` on, where a commit starts.
+
+    Makes a listing, and a GET for each WAL segment. Checks the WAL segments against each other, and their total against
+    the length and the CRC-32C that the entry states. Raises ``damage`` if a check fails, or if one is missing.
+    """
+    last: WalSegment | None = None
+    try:
+        for segment in wal_segments_of(client, entry, offset):
+            last = segment
+            if segment.header.end > offset:
+                yield _decode(entry, segment, offset, log_format)
+    except CorruptionError:
+        raise damage from None
+    reached = None if last is None else (last.header.final, last.header.end, last.header.crc_total)
+    if reached != (True, entry.length, entry.crc):
+        raise damage
+
+
+def wal_segments_of(client: ReplicaClient, entry: SnapshotEntry, offset: int) -> Iterator[WalSegment]:
+    """Yield the WAL segments that are left of the log segment that ``entry`` names, from the one with byte ``offset``
+    on; none if that one is gone. A listing, and a GET for each.
+
+    Checks them against each other. Raises CorruptObjectError, and ReplicaGapError if a listed one is missing.
+    """
+    positions = list_index(client, entry.generation, entry.sealed_index)
+    begin = max((number for number, at in enumerate(positions) if at.offset <= offset), default=len(positions))
+    before: WalSegment | None = None
+    for position in positions[begin:]:
+        segment = read_segment(client, position)
+        _check(entry, segment, before)
+        before = segment
+        yield segment
+
+
+def _check(entry: SnapshotEntry, segment: WalSegment, before: WalSegment | None) -> None:
+    header = segment.header
+    facts: list[tuple[str, object, object]] = [("file", entry.file, header.file)]
+    if before is not None:
+        facts.append(("offset", before.header.end, header.offset))
+        facts.append(("SHA-256 of the object before it", before.digest, header.previous))
+    if before is not None or header.offset == 0:
+        total = combine(before.header.crc_total if before is not None else 0, header.crc, header.length)
+        facts.append(("CRC-32C up to its end", total, header.crc_total))
+    for what, expected, actual in facts:
+        if expected != actual:
+            raise CorruptObjectError(segment.key, what, expected, actual)
+
+
+def _decode(entry: SnapshotEntry, segment: WalSegment, offset: int, log_format: LogFormat) -> SealedBatch:
+    header = segment.header
+    data, start, expect = memoryview(segment.data()), header.offset, Expectation(header.first)
+    check_run(header, segment.key, log_format.scan(header.path, data, start, expect), log_format)
+    if start < offset:
+        scan = log_format.scan(header.path, data[: offset - start], start, expect)
+        if scan.end != offset:
+            raise CorruptObjectError(segment.key, "end of the commit to continue after", offset, scan.end)
+        data, start, expect = data[offset - start :], offset, scan.expectation
+    columns = log_format.decode(header.path, data, start, expect)
+    return SealedBatch(entry, start, header.end, columns, header.shipped)
