@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -19,7 +19,7 @@ from litelog.objects.layout import Fencing
 from litelog.replicator.task import ReplicaTask
 from litelog.shipping.backlog import BacklogSealer
 from litelog.shipping.claiming import ReplicaUnavailableError
-from litelog.shipping.context import Executors, LogSource, Settings
+from litelog.shipping.context import Executors, LogSource, ReplicaContext, Settings
 from litelog.shipping.counters import ReplicaCounters
 from litelog.shipping.lag import LagMeter, SourceEnd
 from litelog.shipping.ownership import Owner
@@ -159,38 +159,25 @@ def _open_replica(
     except LitelogError as error:
         return OpenedReplica(log.path, replica.url, client, task, error)
     patient = RetryingStore(store, tools.stop_requested, BEGINNING)
-    beginning = ObjectReplicaClient(patient)
+    context = _make_context(source, client, replica, counters, tools)
+    beginning = replace(context, client=ObjectReplicaClient(patient))
     executor = tools.threads.backlog_pool(client.url)
 
     def backlog_pool(work: Callable[[], None]) -> None:
         executor.submit(tools.guard, work)
 
     owner = Owner(
-        source,
         beginning,
         folder,
-        clock=tools.clock,
         random=tools.random,
         host=place.host,
         takeover=tools.takeovers.setdefault(path, Takeover(asked=True)) if log.takeover else None,
-        backlog_sealer=BacklogSealer(source, beginning, tools.compressing, counters, tools.clock, backlog_pool),
+        backlog_sealer=BacklogSealer(beginning, backlog_pool),
         fencing=replica.fencing,
         try_store=partial(try_store, tools.trials, replica.fencing, patient, plain),
         root=plain if isinstance(plain, Rooted) else None,
     )
-    threads = tools.threads.sealing(client.url)
-    workers = Executors(
-        tools.compressing, tools.threads.putting(client.url), lambda work: threads.submit(partial(tools.guard, work))
-    )
-    settings = Settings(
-        max_segment_bytes=replica.max_segment_bytes,
-        snapshot_interval=replica.snapshot_interval,
-        snapshot_segments=replica.snapshot_segments,
-        snapshot_policy=replica.snapshot_policy,
-        wal_retention=replica.wal_retention,
-        retention=replica.retention.policy(),
-    )
-    task.replica = Replica(source, client, folder, owner, workers, tools.clock, counters, settings)
+    task.replica = Replica(context, folder, owner)
     task.lag = LagMeter(place.end, partial(_place_of, task.replica))
     task.truncator = place.truncator
     task.replica.on_replicated = place.truncator.run
@@ -198,6 +185,24 @@ def _open_replica(
     if replica.scrub_interval != 0:
         task.scrub = _make_scrub(source, replica, store, path, task.replica, tools)
     return OpenedReplica(log.path, replica.url, client, task)
+
+
+def _make_context(
+    source: LogSource, client: ReplicaClient, config: ReplicaConfig, listener: ReplicaListener, tools: ProcessContext
+) -> ReplicaContext:
+    threads = tools.threads.sealing(client.url)
+    workers = Executors(
+        tools.compressing, tools.threads.putting(client.url), lambda work: threads.submit(partial(tools.guard, work))
+    )
+    settings = Settings(
+        max_segment_bytes=config.max_segment_bytes,
+        snapshot_interval=config.snapshot_interval,
+        snapshot_segments=config.snapshot_segments,
+        snapshot_policy=config.snapshot_policy,
+        wal_retention=config.wal_retention,
+        retention=config.retention.policy(),
+    )
+    return ReplicaContext(source, client, workers, tools.clock, listener, settings)
 
 
 def _make_scrub(

@@ -60,27 +60,26 @@ class Archiver:
     """Seals, writes snapshots and deletes what they cover, for one generation."""
 
     def __init__(
-        self, pair: ReplicaContext, claim: Claim, state: ArchiveState, below: int, save: Callable[[], None]
+        self, context: ReplicaContext, claim: Claim, state: ArchiveState, below: int, save: Callable[[], None]
     ) -> None:
         """``below``: all indexes below it are finished. ``save`` saves ``state``; any thread may call it."""
-        self._pair = pair
+        self._context = context
         self._claim = claim
         self._name = claim.generation
         self._state = state
         self._below = below
         self._save = save
-        source, client, clock = pair.source, pair.client, pair.clock
-        self._sealer = Sealer(source.folder, source.format, client, claim, clock)
-        self._snapshots = Snapshots(source.folder, source.format, client, claim, clock, pair.settings.snapshot_policy)
+        self._sealer = Sealer(context, claim)
+        self._snapshots = Snapshots(context, claim)
         self._newest: Snapshot | None = None
         self._marks = ShipTimeLog()
         self._cleanup = WalCleanup(
-            pair, claim, lambda: self._state, self._change, save, self._snapshots.first_at_source
+            context, claim, lambda: self._state, self._change, save, self._snapshots.first_at_source
         )
         self._back_off = BackOff(Random())  # noqa: S311  spreads load, keeps no secret
         self._retry_at = 0.0
         self._error: LitelogError | None = None
-        self._counted_from = clock.monotonic()
+        self._counted_from = context.clock.monotonic()
         self._sealed = 0
         self._asked = False
         self._waiting: list[Callable[[ArchiveStatus], None]] = []
@@ -127,10 +126,10 @@ class Archiver:
         """Start the work that is due, in the background."""
         with self._changed:
             due = self._due()
-            if due is None or due > self._pair.clock.monotonic():
+            if due is None or due > self._context.clock.monotonic():
                 return
             self._running = True
-        self._pair.workers.background(self._work)
+        self._context.workers.background(self._work)
 
     def stop(self) -> None:
         """Start nothing more: another owner has the generation, or the process ends."""
@@ -243,12 +242,12 @@ class Archiver:
             self.on_failed()
         with self._changed:
             delay = self._back_off.fail(error)
-            self._retry_at = self._pair.clock.monotonic() + delay
+            self._retry_at = self._context.clock.monotonic() + delay
             self._error = error
             if self._back_off.worth_logging:
                 level = logging.ERROR if needs_help(error) else logging.WARNING
                 message = "%s to %s: sealing failed %d times in a row, %s: %s"
-                where = (self._pair.source.folder, self._pair.client.url)
+                where = (self._context.source.folder, self._context.client.url)
                 extra = fields("sealing-failed", log=where[0], replica=where[1], failures=self._back_off.failures)
                 wait = describe_wait(error, delay)
                 _logger.log(level, message, *where, self._back_off.failures, wait, error, extra=extra)
@@ -274,9 +273,9 @@ class Archiver:
         ready = state.sealed
         known = len(state.finished) == self._below - snapshot
         unsealed = len(ready) < len(state.finished)
-        many = len(ready) >= self._pair.settings.snapshot_segments
+        many = len(ready) >= self._context.settings.snapshot_segments
         asked = (self._asked or self._last) and known and not unsealed
-        if ready and (many or asked or self._pair.clock.monotonic() >= self._snapshot_at):
+        if ready and (many or asked or self._context.clock.monotonic() >= self._snapshot_at):
             return partial(self._take_snapshot, ready)
         if not known:
             return self._recover_next
@@ -284,7 +283,7 @@ class Archiver:
 
     @property
     def _snapshot_at(self) -> float:
-        return self._counted_from + self._pair.settings.snapshot_interval
+        return self._counted_from + self._context.settings.snapshot_interval
 
     def _change(self, **changes: object) -> None:
         with self._changed:
@@ -292,7 +291,7 @@ class Archiver:
 
     def _find_newest(self) -> None:
         """Find the newest snapshot. The state was lost, or an older version wrote it without sealed segments."""
-        found = find_snapshot(self._pair.client, self._name)
+        found = find_snapshot(self._context.client, self._name)
         with self._changed:
             self._state = self._state.with_snapshot(self._claim.first if found is None else found.next)
 
@@ -302,7 +301,7 @@ class Archiver:
         assert state.snapshot is not None
         known = {segment.index for segment in state.finished}
         index = next(index for index in range(state.snapshot, self._below) if index not in known)
-        found = find_finished(self._pair.client, self._name, index)
+        found = find_finished(self._context.client, self._name, index)
         with self._changed:
             self._state = self._state.with_finished(found)
 
@@ -314,16 +313,16 @@ class Archiver:
             self._sealed += 1
             left = len(self._state.finished) - len(self._state.sealed)
         self._save()
-        self._pair.listener.on_segment_sealed(
-            SegmentSealed(self._pair.source.folder, self._pair.client.url, entry, left)
+        self._context.listener.on_segment_sealed(
+            SegmentSealed(self._context.source.folder, self._context.client.url, entry, left)
         )
 
     def _take_snapshot(self, ready: tuple[ShippedSegment, ...]) -> None:
         if not self._cleanup.checked_lately:
-            require_newest(self._pair.client, self._claim)
+            require_newest(self._context.client, self._claim)
         newest = self._newest
         if newest is None or newest.next != self._state.snapshot:
-            newest = find_snapshot(self._pair.client, self._name)
+            newest = find_snapshot(self._context.client, self._name)
         if newest is not None and newest.next == self._state.snapshot:
             made = self._snapshots.write_next(newest, ready, self._cleanup.first_kept)
         elif newest is not None and self._snapshots.is_own(newest, ready):
@@ -332,19 +331,19 @@ class Archiver:
             self._take_newer(newest)
             return
         else:
-            require_claim(self._pair.client, self._claim)
+            require_claim(self._context.client, self._claim)
             key = snapshot_key(self._name, self._state.snapshot or 0)
-            raise LostSnapshotError(self._pair.source.folder, describe_lost([f"{key} is missing or damaged"]))
+            raise LostSnapshotError(self._context.source.folder, describe_lost([f"{key} is missing or damaged"]))
         self._cleanup.snapshot_written(made)
         self._newest = None  # it may be large, and is needed once an hour
         with self._changed:
-            self._counted_from = self._pair.clock.monotonic()
+            self._counted_from = self._context.clock.monotonic()
             covered = (*self._state.covered, Covered(self._claim.generation, made.next, self._counted_from))
             self._state = replace(self._state.with_snapshot(made.next), covered=covered)
         self._save()
         self.on_snapshot(made)
-        where = (self._pair.source.folder, self._pair.client.url)
-        self._pair.listener.on_snapshot_written(SnapshotWritten(*where, made.key, made.first, made.next))
+        where = (self._context.source.folder, self._context.client.url)
+        self._context.listener.on_snapshot_written(SnapshotWritten(*where, made.key, made.first, made.next))
 
     def _take_newer(self, there: Snapshot) -> None:
         """Continue after the newest snapshot, which is later than the state says, as after a crash."""
@@ -354,11 +353,11 @@ class Archiver:
             self._state = self._state.with_snapshot(there.next)
         _logger.warning(
             "%s: the newest snapshot of generation %s stands at index %s, not at %s: the next one is made from it",
-            self._pair.client.url,
+            self._context.client.url,
             self._name,
             self._state.snapshot,
             before,
-            extra=fields("snapshot-replaced", log=self._pair.source.folder, replica=self._pair.client.url),
+            extra=fields("snapshot-replaced", log=self._context.source.folder, replica=self._context.client.url),
         )
 
 

@@ -31,16 +31,12 @@ from litelog.shipping.wal_encoder import EncodedWalSegment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
-    from concurrent.futures import Executor
 
     from litelog.formats import LogFormat, Scan
     from litelog.log.source import OpenSegment
     from litelog.log.source_position import SourcePosition
     from litelog.objects.claim import Claim
-    from litelog.shipping.context import LogSource
-    from litelog.shipping.events import ReplicaListener
-    from litelog.stores.replica_client import ReplicaClient
-    from litelog.system.clock import Clock
+    from litelog.shipping.context import ReplicaContext
 
 PARALLELISM = 4
 """How many log segments are sealed at the same time, if their format numbers them by itself."""
@@ -80,25 +76,18 @@ class _Task:
 class BacklogSealer:
     """Seals the finished log segments of one log, for one replica, in the background. One thread at a time calls it."""
 
-    def __init__(
-        self,
-        source: LogSource,
-        client: ReplicaClient,
-        compressing: Executor,
-        listener: ReplicaListener,
-        clock: Clock,
-        submit: Callable[[Callable[[], None]], object] | None = None,
-    ) -> None:
+    def __init__(self, context: ReplicaContext, submit: Callable[[Callable[[], None]], object] | None = None) -> None:
         """``submit`` runs work in a thread that no WAL segment waits for; None: in the calling thread."""
-        self.files = FinishedSegments(source.folder, source.format, clock)
+        source = context.source
+        self.files = FinishedSegments(source.folder, source.format, context.clock)
         self.on_done: Callable[[], None] = _do_nothing
         """Called, from any thread, when a call of ``seal`` that returned None is to be repeated; not after ``stop``."""
         self._folder = source.folder
         self._format = source.format
-        self._client = client
-        self._compressing = compressing
-        self._listener = listener
-        self._clock = clock
+        self._client = context.client
+        self._compressing = context.workers.compressing
+        self._listener = context.listener
+        self._clock = context.clock
         self._submit = submit or InlineRunner()
         self._job: SealingJob[_Task, SealedLogSegment] | None = None
         self._wanted: tuple[str, int] | None = None
@@ -326,11 +315,11 @@ class Backlog:
     index after it.
     """
 
-    def __init__(self, backlog_sealer: BacklogSealer | None, claim: Claim, clock: Clock) -> None:
+    def __init__(self, context: ReplicaContext, claim: Claim, backlog_sealer: BacklogSealer | None) -> None:
         """``backlog_sealer``: None if nothing is to be sealed before its WAL segments."""
         self._sealer = backlog_sealer
         self._claim = claim
-        self._clock = clock
+        self._clock = context.clock
         self._last = ""
         """The newest log segment that was finished when the daemon came back."""
         self._sealed: dict[int, SealedLogSegment] = {}

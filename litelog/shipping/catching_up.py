@@ -28,11 +28,10 @@ if TYPE_CHECKING:
     from litelog.objects.claim import Claim
     from litelog.objects.snapshot_entries import SnapshotEntry
     from litelog.objects.wal_segment import WalSegment
-    from litelog.shipping.context import LogSource
+    from litelog.shipping.context import ReplicaContext
     from litelog.shipping.state import ReplicaState
     from litelog.shipping.tally import IndexTally
-    from litelog.stores.replica_client import ReplicaClient, WalSegmentInfo
-    from litelog.system.clock import Clock
+    from litelog.stores.replica_client import WalSegmentInfo
 
 
 class _UnlikeError(Exception):
@@ -43,10 +42,11 @@ class CatchingUp:
     """Reads forward in an owner's own generation. The log may have lost what the replica holds: truncation needs only
     a snapshot of it."""
 
-    def __init__(self, source: LogSource, client: ReplicaClient, clock: Clock) -> None:
+    def __init__(self, context: ReplicaContext) -> None:
+        source = context.source
         self._format = source.format
-        self._files = FinishedSegments(source.folder, source.format, clock)
-        self._client = client
+        self._files = FinishedSegments(source.folder, source.format, context.clock)
+        self._client = context.client
 
     def find_ahead(self, claim: Claim, state: ReplicaState) -> ReplicaState | None:
         """Return ``state`` as its owner would have saved it after the last object that is there.

@@ -50,7 +50,7 @@ class WalCleanup:
 
     def __init__(
         self,
-        pair: ReplicaContext,
+        context: ReplicaContext,
         claim: Claim,
         state: Callable[[], ArchiveState],
         change: Change,
@@ -60,12 +60,12 @@ class WalCleanup:
         """``state`` returns the saved state. ``change`` replaces fields of it, here only ``covered`` and ``drops``;
         ``save`` saves it. ``first_at_source`` returns the index of a snapshot's first log segment that the source still
         holds."""
-        self._pair = pair
+        self._context = context
         self._state = state
         self._change = change
         self._save = save
         self._first_at_source = first_at_source
-        self._pruner = Pruner(pair.client, pair.settings.retention, pair.clock, claim)
+        self._pruner = Pruner(context, claim)
         self._lock = threading.Lock()
         self._put_at: float | None = None
         self._put_after: int | None = None
@@ -76,7 +76,7 @@ class WalCleanup:
     def put(self, snapshot: int | None) -> None:
         """Record that a WAL segment was put; ``snapshot``: the index of the newest snapshot at that time."""
         with self._lock:
-            self._put_at = self._pair.clock.monotonic()
+            self._put_at = self._context.clock.monotonic()
             self._proved, self._put_after = self._put_after, snapshot
 
     def stop(self) -> None:
@@ -91,34 +91,34 @@ class WalCleanup:
     def next_deletion(self) -> Callable[[], None] | None:
         """Return the deletion of WAL segments that is due; None if none is."""
         covered = self._state().covered
-        retention = self._pair.settings.wal_retention
-        due = covered and self._pair.clock.monotonic() >= covered[0].since + retention
+        retention = self._context.settings.wal_retention
+        due = covered and self._context.clock.monotonic() >= covered[0].since + retention
         return partial(self._delete, covered[0]) if due and self._may_delete() else None
 
     def next_pruning(self) -> Callable[[], None] | None:
         """Return the retention step that is due; None if none is."""
-        due = self._pruner.due is not None and self._pair.clock.monotonic() >= self._pruner.due
+        due = self._pruner.due is not None and self._context.clock.monotonic() >= self._pruner.due
         return partial(self._prune, self._proved) if due and self._proved is not None and self._may_delete() else None
 
     def first_kept(self, made: Snapshot) -> int:
         """Return the first index that a snapshot must still name, by retention."""
-        return first_kept(made, self._pair.settings.retention, self._state().drops, self._pruner.now)
+        return first_kept(made, self._context.settings.retention, self._state().drops, self._pruner.now)
 
     def snapshot_written(self, made: Snapshot) -> None:
         """Record a durable snapshot, and what the source has dropped: retention keeps whatever any state in its window
         held. The snapshot may be old and only found now, so the drop counts from now.
         """
-        policy = self._pair.settings.retention
+        policy = self._context.settings.retention
         if policy.limits:
             with suppress(SourceError):  # a missing folder does not mean that anything was dropped
                 shipped = max((entry.shipped_last for entry in made.segments), default=0)
                 first = self._first_at_source(made)
-                drop = SourceTrim(max(made.created, shipped, self._pair.clock.now()), first)
+                drop = SourceTrim(max(made.created, shipped, self._context.clock.now()), first)
                 self._change(drops=note_drop(self._state().drops, drop, policy))
         self._pruner.schedule_now()
 
     def _delete(self, covered: Covered) -> None:
-        client, done = self._pair.client, False
+        client, done = self._context.client, False
         try:
             deleted, done = delete_covered_wal(client, covered, self._may_delete)
             if deleted:
@@ -152,10 +152,10 @@ class WalCleanup:
     def _was_put_within(self, seconds: float) -> bool:
         with self._lock:
             put_at = self._put_at
-        return put_at is not None and self._pair.clock.monotonic() - put_at <= seconds
+        return put_at is not None and self._context.clock.monotonic() - put_at <= seconds
 
     def _fields(self, event: str, objects: int | None = None) -> dict[str, object]:
-        return fields(event, log=self._pair.source.folder, replica=self._pair.client.url, objects=objects)
+        return fields(event, log=self._context.source.folder, replica=self._context.client.url, objects=objects)
 
 
 def delete_covered_wal(

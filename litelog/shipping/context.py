@@ -85,11 +85,12 @@ class Executors:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaContext:
-    """A log, a replica of it, and what is needed to ship the one to the other."""
+    """A log, a replica of it, and what is needed to ship the one to the other. What works for one generation gets it
+    with that generation's claim."""
 
     source: LogSource
     client: ReplicaClient
     workers: Executors
     clock: Clock
     listener: ReplicaListener
-    settings: Settings
+    settings: Settings = Settings()

@@ -20,9 +20,7 @@ if TYPE_CHECKING:
     from litelog.objects.claim import Claim
     from litelog.objects.snapshot_entries import SnapshotEntry
     from litelog.reading.generations import GenerationEnd
-    from litelog.shipping.context import LogSource
-    from litelog.stores.replica_client import ReplicaClient
-    from litelog.system.clock import Clock
+    from litelog.shipping.context import ReplicaContext
 
 _logger = logging.getLogger(__name__)
 
@@ -30,10 +28,10 @@ _logger = logging.getLogger(__name__)
 class LogIdentity:
     """Compares a source with what one replica states of it."""
 
-    def __init__(self, source: LogSource, client: ReplicaClient, clock: Clock, random: Random) -> None:
-        self._source = source
-        self._client = client
-        self._clock = clock
+    def __init__(self, context: ReplicaContext, random: Random) -> None:
+        self._source = context.source
+        self._client = context.client
+        self._clock = context.clock
         self._random = random
 
     def find_end(self, tip: GenerationEnd) -> ShippedEnd | None:

@@ -26,13 +26,12 @@ from litelog.shipping.state import OwnEnd
 if TYPE_CHECKING:
     from litelog.log.source_position import SourcePosition
     from litelog.objects.claim import Claim
-    from litelog.shipping.context import LogSource
+    from litelog.shipping.context import ReplicaContext
     from litelog.shipping.state import ReplicaState
     from litelog.stores.replica_client import ReplicaClient
-    from litelog.system.clock import Clock
 
 
-def find_own_end(source: LogSource, client: ReplicaClient, clock: Clock, state: ReplicaState) -> OwnEnd | None:
+def find_own_end(context: ReplicaContext, state: ReplicaState) -> OwnEnd | None:
     """Return where the generation of ``state`` ended, if its newest WAL segment cannot be read; else None.
 
     Also None if the state does not hold the end, because this owner had not begun the generation. StoreError,
@@ -40,11 +39,11 @@ def find_own_end(source: LogSource, client: ReplicaClient, clock: Clock, state: 
     """
     if state.ended is not None or not state.closed or state.claim is None:
         return state.ended
-    claim = claims.parse(state.claim)
+    client, claim = context.client, claims.parse(state.claim)
     try:
         find_tip(client, claim)
     except (CorruptObjectError, UnknownVersionError):
-        end = _find_shipped(source, clock, state.place)
+        end = _find_shipped(context, state.place)
     else:
         return None
     if end is None and state.base:  # nothing shows which log segment has which index
@@ -77,7 +76,7 @@ def extent_of(claim: Claim, tip: GenerationEnd) -> GenerationRange:
     return GenerationRange(start, tip.slot, successor, last=tip.terminal)
 
 
-def _find_shipped(source: LogSource, clock: Clock, place: SourcePosition) -> ShippedEnd | None:
+def _find_shipped(context: ReplicaContext, place: SourcePosition) -> ShippedEnd | None:
     """Return the end of the last bytes that the owner shipped, from the position after them; None if it shipped
     none."""
     if place.offset:
@@ -86,7 +85,8 @@ def _find_shipped(source: LogSource, clock: Clock, place: SourcePosition) -> Shi
     if place.behind_end is None:
         return None
     # The state has a digest of the last bytes, but no CRC-32C of all bytes: that is computed from the log.
-    crc = find_checksum(source.folder, source.format, clock, place.behind, place.behind_end)
+    source = context.source
+    crc = find_checksum(source.folder, source.format, context.clock, place.behind, place.behind_end)
     checked = (place.behind_start, place.behind_digest)
     return ShippedEnd(place.behind, place.index - 1, place.behind_end, crc, *checked, final=True)
 

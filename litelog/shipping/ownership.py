@@ -55,11 +55,9 @@ if TYPE_CHECKING:
     from litelog.objects.position import ClaimName
     from litelog.objects.snapshot_entries import SnapshotEntry
     from litelog.shipping.backlog import BacklogSealer
-    from litelog.shipping.context import LogSource
+    from litelog.shipping.context import ReplicaContext
     from litelog.shipping.state import StateFolder
     from litelog.stores.object_store import Rooted
-    from litelog.stores.replica_client import ReplicaClient
-    from litelog.system.clock import Clock
 
 _logger = logging.getLogger(__name__)
 
@@ -71,11 +69,9 @@ class Owner:
 
     def __init__(  # noqa: PLR0913
         self,
-        source: LogSource,
-        client: ReplicaClient,
+        context: ReplicaContext,
         folder: StateFolder,
         *,
-        clock: Clock,
         random: Random,
         host: str,
         takeover: Takeover | None = None,
@@ -84,24 +80,24 @@ class Owner:
         try_store: Callable[[], None] | None = None,
         root: Rooted | None = None,
     ) -> None:
-        """``try_store`` is called before the first claim that this state folder records. It raises UnfitStoreError if
-        the store cannot do what the fencing needs, or StoreError. None: the store is known to do it. ``root``: the
-        store, if its root may go away and come back as another one."""
-        self._source = source
-        self._client = client
+        """``context`` has a client that retries. ``try_store`` is called before the first claim that this state folder
+        records. It raises UnfitStoreError if the store cannot do what the fencing needs, or StoreError. None: the store
+        is known to do it. ``root``: the store, if its root may go away and come back as another one."""
+        self._source = context.source
+        self._client = context.client
         self._folder = folder
-        self._clock = clock
+        self._clock = context.clock
         self._random = random
         self._host = host
         self._takeover = takeover or Takeover()
         self.backlog_sealer = backlog_sealer
         """Seals finished log segments; None: none are sealed before their WAL segments."""
-        self._identity = LogIdentity(source, client, clock, random)
-        self._predecessors = Predecessors(source, client, clock, self._identity)
+        self._identity = LogIdentity(context, random)
+        self._predecessors = Predecessors(context, self._identity)
         self._fencing = fencing
         self._try_store = try_store or _do_nothing
         self._root = root or Rootless()
-        self.proof = OwnershipProof(source, client, clock, self._identity, self._root)
+        self.proof = OwnershipProof(context, self._identity, self._root)
         """Shows whether a generation is still this owner's, and whole."""
         self._unfit = ""
         """A log segment that looked finished and could not be sealed."""

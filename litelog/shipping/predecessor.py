@@ -28,12 +28,10 @@ if TYPE_CHECKING:
     from litelog.objects.position import ClaimName, Generation
     from litelog.reading.generations import GenerationEnd
     from litelog.reading.latest import GenerationRange
-    from litelog.shipping.context import LogSource
+    from litelog.shipping.context import ReplicaContext
     from litelog.shipping.log_identity import LogIdentity
     from litelog.shipping.stages import Cause, ClosedBelow
     from litelog.shipping.state import OwnEnd, ReplicaState
-    from litelog.stores.replica_client import ReplicaClient
-    from litelog.system.clock import Clock
 
 _logger = logging.getLogger(__name__)
 
@@ -60,10 +58,9 @@ class Succession:
 class Predecessors:
     """Looks at the generations below an owner's own. Keeps nothing: every answer is the replica's and the log's."""
 
-    def __init__(self, source: LogSource, client: ReplicaClient, clock: Clock, identity: LogIdentity) -> None:
-        self._source = source
-        self._client = client
-        self._clock = clock
+    def __init__(self, context: ReplicaContext, identity: LogIdentity) -> None:
+        self._context = context
+        self._client = context.client
         self._identity = identity
 
     # --- before the claim
@@ -77,7 +74,7 @@ class Predecessors:
         except (CorruptObjectError, UnknownVersionError):
             if state is None or ended is not None:
                 raise
-            ended = find_own_end(self._source, self._client, self._clock, state)
+            ended = find_own_end(self._context, state)
             if ended is None:
                 raise
         return self._look_up_latest(ended), ended
@@ -103,7 +100,7 @@ class Predecessors:
         predecessor, tip = latest
         claim = replace(claim, predecessor=predecessor.generation, predecessor_end=tip.slot)
         shift = None if cause.start_file or cause.forked else self._identity.find_shift(tip)
-        if shift is not None and shift > 0 and not self._source.format.self_numbered:
+        if shift is not None and shift > 0 and not self._context.source.format.self_numbered:
             return Succession(replace(claim, relation=Relation.DIVERGED, reason=RENUMBERED), 0)
         if shift is not None:
             base = max(0, -shift)
@@ -136,7 +133,7 @@ class Predecessors:
             read_claim_of(self._client, name, claim)  # a replica that is away for a moment shows a hole, too
         kept = count_kept(known, first_here) if seals else 0
         why = f"the replica lost log segments up to index {hole} of generation {name}, which the log no longer holds"
-        extra = fields("objects-unrecoverable", log=self._source.folder, replica=self._client.url, reason=why)
+        extra = fields("objects-unrecoverable", log=self._context.source.folder, replica=self._client.url, reason=why)
         _logger.error(
             "%s: %s: a default restore begins after them; to restore what is whole before them, use --generation %s",
             self._client.url,
@@ -153,7 +150,7 @@ class Predecessors:
         """Close the generations below ``claim``, of which ``names`` lists the claims. Return their tips by
         generation."""
         below = newest_claims(self._client, [name for name in names if name.epoch < claim.epoch])
-        return close_below(self._client, claim, below, self._clock, partial(self._read_tip, ended))
+        return close_below(self._client, claim, below, self._context.clock, partial(self._read_tip, ended))
 
     def is_current(self, claim: Claim, tips: dict[Generation, GenerationEnd]) -> bool:
         """Whether the claim still names the generation that readers take, as far as that has come; ``tips`` are of the

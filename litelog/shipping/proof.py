@@ -28,12 +28,11 @@ if TYPE_CHECKING:
 
     from litelog.objects.claim import Claim
     from litelog.objects.position import Generation
-    from litelog.shipping.context import LogSource
+    from litelog.shipping.context import ReplicaContext
     from litelog.shipping.log_identity import LogIdentity
     from litelog.shipping.state import ReplicaState
     from litelog.stores.object_store import Rooted
     from litelog.stores.replica_client import ReplicaClient, WalSegmentInfo
-    from litelog.system.clock import Clock
 
 _logger = logging.getLogger(__name__)
 
@@ -44,13 +43,10 @@ MAX_NAMED = 5
 class OwnershipProof:
     """Shows an owner whether its generation is still its own, and whole."""
 
-    def __init__(
-        self, source: LogSource, client: ReplicaClient, clock: Clock, identity: LogIdentity, root: Rooted
-    ) -> None:
+    def __init__(self, context: ReplicaContext, identity: LogIdentity, root: Rooted) -> None:
         """``root``: of the store. Once the replica is found there, later puts go to no other one."""
-        self._source = source
-        self._client = client
-        self._clock = clock
+        self._context = context
+        self._client = context.client
         self._identity = identity
         self._root = root
 
@@ -72,9 +68,9 @@ class OwnershipProof:
         """Return ``state`` as it would have been saved after this owner's last object in the replica; None if the
         replica holds nothing after its position."""
         assert state.claim is not None
-        ahead = CatchingUp(self._source, self._client, self._clock).find_ahead(claims.parse(state.claim), state)
+        ahead = CatchingUp(self._context).find_ahead(claims.parse(state.claim), state)
         if ahead is not None:
-            log, replica = self._source.folder, self._client.url
+            log, replica = self._context.source.folder, self._client.url
             message = "%s: the saved state is older than %s: continues after %s, which this daemon put"
             extra = fields("state-caught-up", log=log, replica=replica, position=ahead.last)
             _logger.warning(message, log, replica, ahead.last, extra=extra)

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from litelog.retention.facts import Removal, SourceTrim
     from litelog.retention.policy import RetentionPolicy
     from litelog.shipping.archive_state import ArchiveState
+    from litelog.shipping.context import ReplicaContext
     from litelog.shipping.state import ReplicaState
     from litelog.stores.replica_client import ReplicaClient
     from litelog.system.clock import Clock
@@ -64,16 +65,16 @@ class CautiousTime:
 class Pruner:
     """Prunes one replica, for one generation's owner. One thread at a time uses it, except for ``due``."""
 
-    def __init__(self, client: ReplicaClient, policy: RetentionPolicy, clock: Clock, claim: Claim) -> None:
-        self._client = client
+    def __init__(self, context: ReplicaContext, claim: Claim) -> None:
+        self._client = context.client
         self._claim = claim
-        self._policy = policy
-        self._clock = clock
-        self._time = CautiousTime(clock)
-        self._gathering = Gathering(client)
+        self._policy = context.settings.retention
+        self._clock = context.clock
+        self._time = CautiousTime(context.clock)
+        self._gathering = Gathering(context.client)
         self._left: list[Removal] = []
         self._reported = ""
-        self._due = clock.monotonic() + PRUNE_SECONDS
+        self._due = self._clock.monotonic() + PRUNE_SECONDS
 
     @property
     def now(self) -> int:

@@ -20,7 +20,6 @@ from litelog.objects.layout import snapshot_key
 from litelog.objects.position import Position
 from litelog.shipping.archive_state import read_state
 from litelog.shipping.archiver import Archiver
-from litelog.shipping.context import ReplicaContext, Settings
 from litelog.shipping.events import SnapshotWritten
 from litelog.shipping.proof import describe_lost
 from litelog.shipping.snapshots import LostSnapshotError
@@ -38,12 +37,9 @@ if TYPE_CHECKING:
     from litelog.objects.snapshot_entries import SnapshotEntry
     from litelog.reading.segment_feed import SegmentFeed
     from litelog.reading.segment_iterator import SegmentIterator
-    from litelog.shipping.context import Executors, LogSource
-    from litelog.shipping.events import ReplicaListener
+    from litelog.shipping.context import ReplicaContext
     from litelog.shipping.ownership import Owner
     from litelog.shipping.state import ReplicaState, StateFolder
-    from litelog.stores.replica_client import ReplicaClient
-    from litelog.system.clock import Clock
 
 _logger = logging.getLogger(__name__)
 
@@ -56,25 +52,19 @@ class Replica:
 
     def __init__(
         self,
-        source: LogSource,
-        client: ReplicaClient,
+        context: ReplicaContext,
         folder: StateFolder,
         owner: Owner,
-        workers: Executors,
-        clock: Clock,
-        listener: ReplicaListener,
-        settings: Settings | None = None,
     ) -> None:
-        self._source = source
-        self._client = client
+        self._context = context
+        self._source = context.source
+        self._client = context.client
         self._folder = folder
         self._owner = owner
-        self._workers = workers
-        self._clock = clock
-        self._listener = listener
-        self._settings = settings or Settings()
-        self._keeper = StateKeeper(folder, clock)
-        self._notes = ReplicatedNotes(folder.path, source.folder)
+        self._clock = context.clock
+        self._listener = context.listener
+        self._keeper = StateKeeper(folder, context.clock)
+        self._notes = ReplicatedNotes(folder.path, context.source.folder)
         self._first_noted = False
         self._first_snapped: SnapshotWritten | None = None
         """The generation's first snapshot, until the listener gets it. Settling the generation may take several
@@ -334,22 +324,12 @@ class Replica:
         self._claim = claim
         if self._feed is not None:
             self._feed.fail(GenerationMismatchError(self._feed.generation, claim.generation))
-        pair = ReplicaContext(self._source, self._client, self._workers, self._clock, self._listener, self._settings)
-        self._archive = self._open_archive(pair, state, claim)
-        archive = self._archive
-        checks = OwnershipGuard(
-            self._source.folder,
-            claim,
-            self._owner.proof,
-            self._keeper,
-            self._clock,
-            self._client,
-            lambda: archive.state.snapshot,
-        )
+        self._archive = archive = self._open_archive(state, claim)
+        checks = OwnershipGuard(self._context, claim, self._owner.proof, self._keeper, lambda: archive.state.snapshot)
         self._checks = checks
         archive.on_failed = checks.doubt
         away = self._owner.backlog_sealer if after_downtime else None
-        self._writer = WalShipper(pair, claim, self._keeper, self._archive, checks, away)
+        self._writer = WalShipper(self._context, claim, self._keeper, self._archive, checks, away)
         self._feed = self._writer.feed
         if is_other:
             self._listener.on_generation_started(self._source.folder, self._client.url, claim)
@@ -357,16 +337,16 @@ class Replica:
             self._listener.on_snapshot_written(self._first_snapped)
             self._first_snapped = None
 
-    def _open_archive(self, pair: ReplicaContext, state: ReplicaState, claim: Claim) -> Archiver:
+    def _open_archive(self, state: ReplicaState, claim: Claim) -> Archiver:
         now = self._clock.monotonic()
         kept = read_state(state.archive, claim.generation, self._folder.boot, now, self._folder.file)
-        archive = Archiver(pair, claim, kept, state.place.index, self._keeper.save)
+        archive = Archiver(self._context, claim, kept, state.place.index, self._keeper.save)
         archive.on_change = self.on_change
         archive.on_snapshot = self._note_replicated
         self._notes.begin(claim.generation)
         if self._first_noted:
             self._first_noted = False
-            self._workers.background(self._report_replicated)
+            self._context.workers.background(self._report_replicated)
         self._keeper.take(archive)
         return archive
 

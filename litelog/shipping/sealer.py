@@ -33,13 +33,12 @@ from litelog.reading.wal_cursor import describe_sealed
 from litelog.shipping.archive_state import NO_MARKS, Opening, finished_by
 
 if TYPE_CHECKING:
-    from litelog.formats import LogFormat
     from litelog.objects.claim import Claim
     from litelog.objects.frame_table import ShipTimes
     from litelog.objects.sealed_encoding import Read
     from litelog.shipping.archive_state import ShippedSegment
+    from litelog.shipping.context import ReplicaContext
     from litelog.stores.replica_client import ReplicaClient
-    from litelog.system.clock import Clock
 
 _logger = logging.getLogger(__name__)
 
@@ -52,13 +51,14 @@ class SealedConflictError(DivergedError):
 class Sealer:
     """Writes the sealed segments of one generation. Used by any thread."""
 
-    def __init__(self, folder: str, log_format: LogFormat, client: ReplicaClient, claim: Claim, clock: Clock) -> None:
-        self._folder = folder
-        self._format = log_format
-        self._client = client
+    def __init__(self, context: ReplicaContext, claim: Claim) -> None:
+        source = context.source
+        self._folder = source.folder
+        self._format = source.format
+        self._client = context.client
         self._claim = claim
         self._name = claim.generation
-        self._names = SegmentFolder(folder, log_format, clock, reports=False)
+        self._names = SegmentFolder(source.folder, source.format, context.clock, reports=False)
 
     def seal_shipped(self, segment: ShippedSegment, marks: ShipTimes = NO_MARKS) -> SnapshotEntry:
         """Seal a log segment that was shipped as WAL segments, and check its CRC-32C. Return its entry once it is

@@ -20,13 +20,12 @@ from litelog.shipping.context import SnapshotPolicy
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from litelog.formats import LogFormat
     from litelog.objects.claim import Claim
     from litelog.objects.position import Generation
     from litelog.objects.snapshot import Snapshot
     from litelog.shipping.archive_state import ShippedSegment
+    from litelog.shipping.context import ReplicaContext
     from litelog.stores.replica_client import ReplicaClient
-    from litelog.system.clock import Clock
 
 _logger = logging.getLogger(__name__)
 
@@ -62,22 +61,15 @@ class LostSnapshotError(DivergedError):
 class Snapshots:
     """Writes the later snapshots of one generation. Used by one thread at a time."""
 
-    def __init__(
-        self,
-        folder: str,
-        log_format: LogFormat,
-        client: ReplicaClient,
-        claim: Claim,
-        clock: Clock,
-        policy: SnapshotPolicy,
-    ) -> None:
-        self._client = client
+    def __init__(self, context: ReplicaContext, claim: Claim) -> None:
+        source = context.source
+        self._client = context.client
         self._claim = claim
         self._name = claim.generation
-        self._format = log_format
-        self._clock = clock
-        self._policy = policy
-        self._names = SegmentFolder(folder, log_format, clock, reports=False)
+        self._format = source.format
+        self._clock = context.clock
+        self._policy = context.settings.snapshot_policy
+        self._names = SegmentFolder(source.folder, source.format, context.clock, reports=False)
 
     def write_next(
         self,

@@ -11,13 +11,13 @@ from litelog.objects import wal_segment
 from litelog.objects.wal_segment import WalHeader
 
 if TYPE_CHECKING:
-    from concurrent.futures import Executor, Future
+    from concurrent.futures import Future
 
     from litelog.log.follower import Follower
     from litelog.log.source_position import CommitRun, SourcePosition
     from litelog.objects.claim import Claim
     from litelog.objects.snapshot_entries import SnapshotEntry
-    from litelog.system.clock import Clock
+    from litelog.shipping.context import ReplicaContext
 
 SIDE_BY_SIDE_BYTES = 4 << 20
 """Shorter runs are compressed in the calling thread: on a busy machine other threads may start later than it ends."""
@@ -66,13 +66,12 @@ class WalEncoder:
     If runs are large, the next one is read while threads compress. At most two are in memory.
     """
 
-    def __init__(self, follower: Follower, claim: Claim, compressing: Executor, clock: Clock, limit: int) -> None:
-        """``limit``: the most bytes of the log in one WAL segment, unless a single commit is larger."""
+    def __init__(self, context: ReplicaContext, claim: Claim, follower: Follower) -> None:
         self._follower = follower
         self._claim = claim
-        self._compressing = compressing
-        self._clock = clock
-        self._limit = limit
+        self._compressing = context.workers.compressing
+        self._clock = context.clock
+        self._limit = context.settings.max_segment_bytes
         self._ahead: _Read | None = None
         self._failure: LitelogError | None = None
 

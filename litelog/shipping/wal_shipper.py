@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from litelog.shipping.state_keeper import StateKeeper
     from litelog.shipping.wal_encoder import EncodedWalSegment
     from litelog.stores.replica_client import ReplicaClient
-    from litelog.system.clock import Clock
 
 _AHEAD = 3
 """How many large WAL segments are in memory, compressed: one being put, two for when the store is faster again."""
@@ -58,7 +57,7 @@ class WalShipper:
 
     def __init__(
         self,
-        pair: ReplicaContext,
+        context: ReplicaContext,
         claim: Claim,
         keeper: StateKeeper,
         archive: Archiver,
@@ -68,18 +67,17 @@ class WalShipper:
         """``away`` seals what was finished while the daemon was down; None: it was not down."""
         state = keeper.state
         assert state is not None
-        self._pair = pair
+        self._context = context
         self._claim = claim
         self._keeper = keeper
         self._archive = archive
         self._checks = checks
-        source, clock = pair.source, pair.clock
+        source, clock = context.source, context.clock
         self.follower = Follower(source.folder, source.format, state.place, clock, state.folder_inode, state.oldest)
         name = claim.generation
         self.feed = SegmentFeed(name, Position(name, claim.first, 0))
-        limit = pair.settings.max_segment_bytes
-        self._preparation = WalEncoder(self.follower, claim, pair.workers.compressing, clock, limit)
-        self._absence = Backlog(away, claim, clock)
+        self._encoder = WalEncoder(context, claim, self.follower)
+        self._backlog = Backlog(context, claim, away)
         self._files = FinishedSegments(source.folder, source.format, clock)
         self._queue: deque[EncodedWalSegment] = deque()
         self._drained = False
@@ -98,7 +96,7 @@ class WalShipper:
     def pending_bytes(self) -> int:
         """About how many bytes of the current log segment are not acknowledged."""
         queued = sum(prepared.header.length for prepared in self._queue)
-        return queued + self._preparation.pending_bytes + self.follower.pending_bytes()
+        return queued + self._encoder.pending_bytes + self.follower.pending_bytes()
 
     def notice(self, at: float) -> None:
         """Record that what is shipped next has waited since ``at``, in monotonic seconds. Any thread may call it."""
@@ -124,7 +122,7 @@ class WalShipper:
         false."""
         self._drained = self.waiting = False
         shipped, more = False, True
-        stale = bool(self._queue) or self._preparation.pending_bytes > 0
+        stale = bool(self._queue) or self._encoder.pending_bytes > 0
         while (more or self._queue) and should_continue():
             more = bool(self._queue) or self._prepare()
             if more:
@@ -144,17 +142,17 @@ class WalShipper:
         assert state is not None
         if not self._queue:
             noticed, self._noticed = self._noticed, None
-            self._waiting_since = self._pair.clock.monotonic() if noticed is None else noticed
+            self._waiting_since = self._context.clock.monotonic() if noticed is None else noticed
         before = self._queue[-1] if self._queue else None
         place = state.place if before is None else before.after
         previous = state.digest if before is None else before.digest
         shipped = state.shipped if before is None else before.header.shipped
-        if before is not None and self._absence.open and not place.offset:
+        if before is not None and self._backlog.open and not place.offset:
             return False  # sealed log segments follow what is acknowledged
-        self.waiting = not self._absence.seal(place, shipped)
+        self.waiting = not self._backlog.seal(place, shipped)
         if self.waiting:
             return False
-        prepared = self._absence.next(place, previous, shipped) or self._prepare_run(place, previous, shipped)
+        prepared = self._backlog.next(place, previous, shipped) or self._prepare_run(place, previous, shipped)
         if prepared is None:
             return False
         self._skipped = prepared.sealed is not None
@@ -163,13 +161,13 @@ class WalShipper:
 
     def _prepare_run(self, place: SourcePosition, previous: str, shipped: int) -> EncodedWalSegment | None:
         if self._skipped:
-            self._preparation.rewind(place)
+            self._encoder.rewind(place)
             self._skipped = False
-        return self._preparation.next(previous, shipped)
+        return self._encoder.next(previous, shipped)
 
     def _may_prepare(self) -> bool:
         """Whether the queue has room, and bytes followed its last run."""
-        return len(self._queue) < _AHEAD and self._queue[-1].more and not self._preparation.failed
+        return len(self._queue) < _AHEAD and self._queue[-1].more and not self._encoder.failed
 
     # --- putting
 
@@ -177,15 +175,15 @@ class WalShipper:
         """Put the first of the queue. While a large one is being put, encode the next ones. Whether there is more."""
         prepared = self._queue[0]
         header = prepared.header
-        is_large = prepared.sealed is None and self._preparation.is_bulk(header.length, final=header.final)
+        is_large = prepared.sealed is None and self._encoder.is_bulk(header.length, final=header.final)
         if not (prepared.more and is_large):
             return self._put(prepared)
-        put = self._pair.workers.putting.submit(self._put_object, prepared)
+        put = self._context.workers.putting.submit(self._put_object, prepared)
         try:
             while self._may_prepare() and self._prepare() and not put.done():
                 pass
         except LitelogError as error:
-            self._preparation.postpone(error)  # it is raised after the queue is put
+            self._encoder.postpone(error)  # it is raised after the queue is put
         finally:
             wait([put])
         if _was_refused(put):
@@ -204,7 +202,7 @@ class WalShipper:
         return prepared.more
 
     def _put_object(self, prepared: EncodedWalSegment) -> None:
-        self._pair.client.write_wal_segment(prepared.header.position, prepared.body)
+        self._context.client.write_wal_segment(prepared.header.position, prepared.body)
 
     def _acknowledge(self, prepared: EncodedWalSegment) -> None:
         self._queue.popleft()
@@ -214,11 +212,11 @@ class WalShipper:
     def _resolve_refusal(self, prepared: EncodedWalSegment) -> None:
         """The slot is taken: by a successor or another owner (then we are fenced), or by our own earlier put."""
         try:
-            own = adopt_existing(self._pair.client, self.follower, self._files, prepared)
+            own = adopt_existing(self._context.client, self.follower, self._files, prepared)
         except CorruptObjectError as error:
             self._checks.leave_slot(error)
         self._queue.clear()
-        self._preparation.rewind(own.after)
+        self._encoder.rewind(own.after)
         self._skipped = False
         size = len(own.there.body)
         self._advance(prepared.start, own.there.header, own.there.digest, own.after, own.sealed, size)
@@ -251,10 +249,10 @@ class WalShipper:
     def _report(self, header: WalHeader, size: int) -> None:
         """Report that a WAL segment is durable, before the next one is put: iterators rely on that order."""
         self.feed.publish(WalSegmentInfo(header.position, size))
-        pair = self._pair
-        waited = pair.clock.monotonic() - self._waiting_since
-        pair.listener.on_wal_segment_shipped(
-            WalSegmentShipped(pair.source.folder, pair.client.url, header, size, waited)
+        context = self._context
+        waited = context.clock.monotonic() - self._waiting_since
+        context.listener.on_wal_segment_shipped(
+            WalSegmentShipped(context.source.folder, context.client.url, header, size, waited)
         )
 
 
@@ -284,24 +282,22 @@ class OwnershipGuard:
 
     def __init__(
         self,
-        folder: str,
+        context: ReplicaContext,
         claim: Claim,
         proof: OwnershipProof,
         keeper: StateKeeper,
-        clock: Clock,
-        client: ReplicaClient,
         newest_snapshot: Callable[[], int | None],
     ) -> None:
-        """``folder``: the log's. The generation was just begun, or proved to be ours. ``newest_snapshot`` returns its
-        index; None if it is not known."""
-        self._folder = folder
+        """The generation was just begun, or proved to be ours. ``newest_snapshot`` returns its index; None if it is not
+        known."""
+        self._folder = context.source.folder
         self._claim = claim
         self._proof = proof
         self._keeper = keeper
-        self._clock = clock
-        self._client = client
+        self._clock = context.clock
+        self._client = context.client
         self._newest_snapshot = newest_snapshot
-        self._proved_at = self._looked_at = clock.monotonic()
+        self._proved_at = self._looked_at = context.clock.monotonic()
         self._in_doubt = False
 
     def check(self, prepared: EncodedWalSegment) -> None:

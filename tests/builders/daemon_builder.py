@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from concurrent.futures import Executor, Future
+from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from litelog.objects.position import generation
 from litelog.restore.execution import restore
 from litelog.restore.history_plan import Target, find_plan
 from litelog.shipping.backlog import BacklogSealer
-from litelog.shipping.context import Executors, LogSource, Settings
+from litelog.shipping.context import Executors, LogSource, ReplicaContext, Settings
 from litelog.shipping.ownership import Owner
 from litelog.shipping.replica import Replica
 from litelog.shipping.snapshots import find_snapshot
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from litelog.formats import LogFormat
     from litelog.objects.claim import Claim
     from litelog.objects.snapshot import Snapshot
-    from litelog.shipping.events import SegmentSealed, SnapshotWritten, WalSegmentShipped
+    from litelog.shipping.events import ScrubFinished, SegmentSealed, SnapshotWritten, WalSegmentShipped
     from litelog.stores.object_store import ObjectStore
     from litelog.stores.trial import StoreTrials
     from tests.builders.log_builder import LogBuilder
@@ -57,6 +58,20 @@ def find_rooted(store: object) -> Rooted | None:
     while not isinstance(store, Rooted) and hasattr(store, "inner"):
         store = store.inner
     return store if isinstance(store, Rooted) else None
+
+
+class Silent:
+    """A listener that listens to nothing."""
+
+    def on_wal_segment_shipped(self, event: WalSegmentShipped) -> None: ...
+
+    def on_generation_started(self, log: str, replica: str, claim: Claim) -> None: ...
+
+    def on_segment_sealed(self, event: SegmentSealed) -> None: ...
+
+    def on_snapshot_written(self, event: SnapshotWritten) -> None: ...
+
+    def on_scrub_finished(self, event: ScrubFinished) -> None: ...
 
 
 class Daemon:
@@ -110,23 +125,20 @@ class Daemon:
         source = self.source
         client = ObjectReplicaClient(self._fenced(self.store))
         self.folder = StateFolder(self.state, "test")
-        beginning = ObjectReplicaClient(self._fenced(self.beginning))
+        context = ReplicaContext(source, client, self.workers, self.clock, self, self.settings)
+        beginning = replace(context, client=ObjectReplicaClient(self._fenced(self.beginning)))
         self.owner = Owner(
-            source,
             beginning,
             self.folder,
-            clock=self.clock,
             random=self.random,
             host=self.host,
             takeover=Takeover(asked=takeover),
             fencing=self.fencing,
             root=find_rooted(self.store),
-            backlog_sealer=BacklogSealer(source, beginning, self.workers.compressing, self, self.clock)
-            if self.backlog_sealer
-            else None,
+            backlog_sealer=BacklogSealer(beginning) if self.backlog_sealer else None,
             try_store=None if self.trials is None else self._try_store,
         )
-        self.replica = Replica(source, client, self.folder, self.owner, self.workers, self.clock, self, self.settings)
+        self.replica = Replica(context, self.folder, self.owner)
 
     def _try_store(self) -> None:
         assert self.trials is not None

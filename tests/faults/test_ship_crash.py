@@ -45,11 +45,10 @@ from concurrent.futures import ThreadPoolExecutor
 from litelog.system.clock import SystemClock
 from litelog.shipping.backlog import BacklogSealer
 from litelog.shipping.ownership import Owner
-from litelog.shipping.context import LogSource, Executors
+from litelog.shipping.context import Executors, LogSource, ReplicaContext, Settings
 from litelog.stores.registry import open_client, open_format
 from litelog.shipping.replica import Replica
 from litelog.shipping.state import StateFolder
-from litelog.shipping.context import Settings
 
 class Teller:
     def on_generation_started(self, log, replica, claim): pass
@@ -61,11 +60,11 @@ log, replica, state, seals = sys.argv[1:]
 clock = SystemClock()
 source, client, folder = LogSource(log, open_format("litelog")), open_client(replica), StateFolder(state, log)
 workers = Executors(ThreadPoolExecutor(1), ThreadPoolExecutor(1))
-sealer = BacklogSealer(source, client, workers.compressing, Teller(), clock) if seals == "seals" else None
-owner = Owner(source, client, folder, clock=clock, random=random.SystemRandom(), host="here",
-              backlog_sealer=sealer)
 settings = Settings(max_segment_bytes=4096, snapshot_segments=1)
-replica = Replica(source, client, folder, owner, workers, clock, Teller(), settings)
+context = ReplicaContext(source, client, workers, clock, Teller(), settings)
+sealer = BacklogSealer(context) if seals == "seals" else None
+owner = Owner(context, folder, random=random.SystemRandom(), host="here", backlog_sealer=sealer)
+replica = Replica(context, folder, owner)
 while replica.sync():
     pass
 assert replica.archive.status.error is None, replica.archive.status.error

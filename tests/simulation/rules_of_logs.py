@@ -92,7 +92,7 @@ DELETION = (
         "owner that goes on while it is closed",
         Cut(
             "shipping/cleanup",
-            "due = covered and self._pair.clock.monotonic() >= covered[0].since + retention",
+            "due = covered and self._context.clock.monotonic() >= covered[0].since + retention",
             "due = bool(covered)",
         ),
     ),

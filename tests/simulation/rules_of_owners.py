@@ -259,7 +259,7 @@ REPLICAS_THAT_GO_AWAY = (
         "lost only snapshot",
         Cut(
             "shipping/archiver",
-            '            raise LostSnapshotError(self._pair.source.folder, describe_lost([f"{key} is missing or damaged"]))\n',  # noqa: E501 - as the library has it
+            '            raise LostSnapshotError(self._context.source.folder, describe_lost([f"{key} is missing or damaged"]))\n',  # noqa: E501 - as the library has it
             "            self._change(snapshot=None, finished=())\n            return\n",
         ),
     ),
@@ -287,7 +287,7 @@ REPLICAS_THAT_GO_AWAY = (
         "older state",
         Cut(
             "shipping/proof",
-            "        ahead = CatchingUp(self._source, self._client, self._clock).find_ahead(claims.parse(state.claim), state)\n",  # noqa: E501 - as the library has it
+            "        ahead = CatchingUp(self._context).find_ahead(claims.parse(state.claim), state)\n",
             "        ahead = None\n",
         ),
     ),

@@ -10,6 +10,7 @@ import pytest
 
 from litelog.codec.lz4_frames import compress_frames, decompress_frames
 from litelog.errors import StoreError, UnknownVersionError
+from litelog.formats.litelog import LitelogFormat
 from litelog.objects.claim import Relation
 from litelog.objects.layout import sealed_key, snapshot_key, wal_key
 from litelog.reading.contents import list_pieces
@@ -19,9 +20,11 @@ from litelog.retention.deletion import delete_planned
 from litelog.retention.facts import Gathering, SealedRange
 from litelog.retention.plan import plan_retention
 from litelog.retention.policy import RetentionPolicy
+from litelog.shipping.context import LogSource, ReplicaContext, Settings
 from litelog.shipping.pruner import PRUNE_SECONDS, CautiousTime, Pruner
 from litelog.stores.object_store import ObjectReplicaClient
 from replica_clients.memory import MemoryStore
+from tests.builders.daemon_builder import INLINE, Silent
 from tests.builders.independent_reader import read_replica
 from tests.builders.manual_clock import ManualClock
 from tests.builders.replica_builder import SECOND, ReplicaBuilder, make_log
@@ -30,6 +33,9 @@ from tests.builders.verify_helper import everything, found, verified
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from litelog.objects.claim import Claim
+    from litelog.stores.replica_client import ReplicaClient
 
 LOG = make_log([[2, 3, 1], [4, 2], [1], [2, 2, 2], [3], [1, 1]])
 NEWEST = RetentionPolicy(max_snapshots=1)
@@ -279,7 +285,12 @@ class RefusingStore(CountingStore):
 
 
 def pruner_of(builder: ReplicaBuilder, store: CountingStore, clock: ManualClock) -> Pruner:
-    return Pruner(ObjectReplicaClient(store), NEWEST, clock, builder.generations[-1].claim)
+    return make_pruner(ObjectReplicaClient(store), NEWEST, clock, builder.generations[-1].claim)
+
+
+def make_pruner(client: ReplicaClient, policy: RetentionPolicy, clock: ManualClock, claim: Claim) -> Pruner:
+    source = LogSource("log", LitelogFormat())
+    return Pruner(ReplicaContext(source, client, INLINE, clock, Silent(), Settings(retention=policy)), claim)
 
 
 def test_a_permission_that_lacks_is_reported_once_and_retried_hourly(caplog):
@@ -334,7 +345,7 @@ def test_snapshots_behind_the_last_proof_of_ownership_take_nothing_away():
 
 def test_without_limits_nothing_is_ever_due():
     builder = mirrored()
-    pruner = Pruner(builder.client, RetentionPolicy(), ManualClock(), builder.generations[-1].claim)
+    pruner = make_pruner(builder.client, RetentionPolicy(), ManualClock(), builder.generations[-1].claim)
     pruner.schedule_now()
     assert pruner.due is None
 

@@ -26,7 +26,7 @@ from litelog.stores.trial import StoreTrials
 from litelog.system.clock import SystemClock
 from replica_clients.file import FileStore
 from replica_clients.memory import MemoryStore
-from tests.builders.daemon_builder import Daemon, restored
+from tests.builders.daemon_builder import Daemon, Silent, restored
 from tests.builders.independent_reader import objects, read_replica
 from tests.builders.log_builder import LogBuilder, make_log
 from tests.builders.stores import CarelessStore, CountingStore, Fault, FaultyStore
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
-    from litelog.objects.claim import Claim
-    from litelog.shipping.events import ScrubFinished, SegmentSealed, SnapshotWritten, WalSegmentShipped
     from litelog.stores.object_store import ByteRange, ObjectInfo, ObjectStore
 
 
@@ -391,20 +389,6 @@ def a_process() -> Iterator[ProcessContext]:
             guard=lambda work: work(),
         )
     threads.shutdown(wait=True)
-
-
-class Silent:
-    """A listener that listens to nothing."""
-
-    def on_wal_segment_shipped(self, event: WalSegmentShipped) -> None: ...
-
-    def on_generation_started(self, log: str, replica: str, claim: Claim) -> None: ...
-
-    def on_segment_sealed(self, event: SegmentSealed) -> None: ...
-
-    def on_snapshot_written(self, event: SnapshotWritten) -> None: ...
-
-    def on_scrub_finished(self, event: ScrubFinished) -> None: ...
 
 
 def fail() -> None:
