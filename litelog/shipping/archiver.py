@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
@@ -16,6 +17,8 @@ from typing import TYPE_CHECKING
 from litelog.errors import FencedError, LitelogError, SourceError, StoreError, release
 from litelog.events import fields
 from litelog.objects.layout import snapshot_key
+from litelog.retention.facts import SourceTrim
+from litelog.retention.policy import note_drop
 from litelog.shipping.archive_state import ArchiveState, Covered, Opening, ShippedSegment, ShipTimeLog, finished_by
 from litelog.shipping.backoff import BackOff, describe_wait, needs_help
 from litelog.shipping.claiming import require_claim, require_newest
@@ -73,9 +76,7 @@ class Archiver:
         self._snapshots = Snapshots(context, claim)
         self._newest: Snapshot | None = None
         self._marks = ShipTimeLog()
-        self._cleanup = WalCleanup(
-            context, claim, lambda: self._state, self._change, save, self._snapshots.first_at_source
-        )
+        self._cleanup = WalCleanup(context, claim)
         self._back_off = BackOff(Random())  # noqa: S311  spreads load, keeps no secret
         self._retry_at = 0.0
         self._error: LitelogError | None = None
@@ -266,8 +267,12 @@ class Archiver:
             return None
         if state.snapshot is None:
             return self._find_newest if self._below > self._claim.first or self._asked else None
-        deletion = None if last else self._cleanup.next_deletion()  # first: right after the put that permits it
-        return deletion or self._next_seal(state, state.snapshot) or (None if last else self._cleanup.next_pruning())
+        if not last and (covered := self._cleanup.due_deletion(state.covered)) is not None:
+            return partial(self._delete, covered)  # first: right after the put that permits it
+        seal = self._next_seal(state, state.snapshot)
+        if seal is None and not last and (upto := self._cleanup.due_pruning()) is not None:
+            return partial(self._prune, upto)
+        return seal
 
     def _next_seal(self, state: ArchiveState, snapshot: int) -> Callable[[], None] | None:
         ready = state.sealed
@@ -285,9 +290,14 @@ class Archiver:
     def _snapshot_at(self) -> float:
         return self._counted_from + self._context.settings.snapshot_interval
 
-    def _change(self, **changes: object) -> None:
-        with self._changed:
-            self._state = replace(self._state, **changes)  # type: ignore[arg-type]
+    def _delete(self, covered: Covered) -> None:
+        if self._cleanup.delete(covered):
+            with self._changed:
+                self._state = replace(self._state, covered=self._state.covered[1:])
+            self._save()
+
+    def _prune(self, upto: int) -> None:
+        self._cleanup.prune(upto, self._state.drops)
 
     def _find_newest(self) -> None:
         """Find the newest snapshot. The state was lost, or an older version wrote it without sealed segments."""
@@ -324,7 +334,8 @@ class Archiver:
         if newest is None or newest.next != self._state.snapshot:
             newest = find_snapshot(self._context.client, self._name)
         if newest is not None and newest.next == self._state.snapshot:
-            made = self._snapshots.write_next(newest, ready, self._cleanup.first_kept)
+            drops = self._state.drops
+            made = self._snapshots.write_next(newest, ready, lambda made: self._cleanup.first_kept(made, drops))
         elif newest is not None and self._snapshots.is_own(newest, ready):
             made = newest
         elif newest is not None and newest.next > (self._state.snapshot or 0):
@@ -334,7 +345,8 @@ class Archiver:
             require_claim(self._context.client, self._claim)
             key = snapshot_key(self._name, self._state.snapshot or 0)
             raise LostSnapshotError(self._context.source.folder, describe_lost([f"{key} is missing or damaged"]))
-        self._cleanup.snapshot_written(made)
+        self._note_drop(made)
+        self._cleanup.schedule_pruning()
         self._newest = None  # it may be large, and is needed once an hour
         with self._changed:
             self._counted_from = self._context.clock.monotonic()
@@ -344,6 +356,19 @@ class Archiver:
         self.on_snapshot(made)
         where = (self._context.source.folder, self._context.client.url)
         self._context.listener.on_snapshot_written(SnapshotWritten(*where, made.key, made.first, made.next))
+
+    def _note_drop(self, made: Snapshot) -> None:
+        """Note what the source has dropped of a durable snapshot: retention keeps whatever any state in its window
+        held. The snapshot may be old and only found now, so the drop counts from now."""
+        policy = self._context.settings.retention
+        if not policy.limits:
+            return
+        with suppress(SourceError):  # a missing folder does not mean that anything was dropped
+            shipped = max((entry.shipped_last for entry in made.segments), default=0)
+            now = max(made.created, shipped, self._context.clock.now())
+            drop = SourceTrim(now, self._snapshots.first_at_source(made))
+            with self._changed:
+                self._state = replace(self._state, drops=note_drop(self._state.drops, drop, policy))
 
     def _take_newer(self, there: Snapshot) -> None:
         """Continue after the newest snapshot, which is later than the state says, as after a crash."""

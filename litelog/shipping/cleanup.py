@@ -11,25 +11,23 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from contextlib import suppress
-from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-from litelog.errors import SourceError, StoreError
+from litelog.errors import StoreError
 from litelog.events import fields
-from litelog.retention.facts import SourceTrim
-from litelog.retention.policy import first_kept, note_drop
+from litelog.retention.policy import first_kept
 from litelog.shipping.backoff import needs_help
 from litelog.shipping.claiming import GRACE_SECONDS
 from litelog.shipping.pruner import Pruner
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from litelog.objects.claim import Claim
     from litelog.objects.position import Position
     from litelog.objects.snapshot import Snapshot
-    from litelog.shipping.archive_state import ArchiveState, Covered
+    from litelog.retention.facts import SourceTrim
+    from litelog.shipping.archive_state import Covered
     from litelog.shipping.context import ReplicaContext
     from litelog.stores.replica_client import ReplicaClient
 
@@ -39,32 +37,12 @@ DELETE_SECONDS = 60.0
 """How long after a successful WAL PUT objects may be deleted. The PUT proved that the generation is the owner's."""
 
 
-class Change(Protocol):
-    """Replaces fields of the saved state, from any thread."""
-
-    def __call__(self, **changes: object) -> None: ...
-
-
 class WalCleanup:
-    """Deletes for one generation. Returns deletions as steps, which run in the background one at a time."""
+    """Deletes for one generation. Decides from the archive's state when something is due; the archiver runs it in the
+    background, one deletion at a time, and keeps the state."""
 
-    def __init__(
-        self,
-        context: ReplicaContext,
-        claim: Claim,
-        state: Callable[[], ArchiveState],
-        change: Change,
-        save: Callable[[], None],
-        first_at_source: Callable[[Snapshot], int],
-    ) -> None:
-        """``state`` returns the saved state. ``change`` replaces fields of it, here only ``covered`` and ``drops``;
-        ``save`` saves it. ``first_at_source`` returns the index of a snapshot's first log segment that the source still
-        holds."""
+    def __init__(self, context: ReplicaContext, claim: Claim) -> None:
         self._context = context
-        self._state = state
-        self._change = change
-        self._save = save
-        self._first_at_source = first_at_source
         self._pruner = Pruner(context, claim)
         self._lock = threading.Lock()
         self._put_at: float | None = None
@@ -88,37 +66,29 @@ class WalCleanup:
         """Whether a put within half of the grace has proved that the generation is the owner's."""
         return self._was_put_within(GRACE_SECONDS / 2)
 
-    def next_deletion(self) -> Callable[[], None] | None:
-        """Return the deletion of WAL segments that is due; None if none is."""
-        covered = self._state().covered
+    def due_deletion(self, covered: Sequence[Covered]) -> Covered | None:
+        """Return which of ``covered`` is to be deleted now; None if nothing is due."""
         retention = self._context.settings.wal_retention
         due = covered and self._context.clock.monotonic() >= covered[0].since + retention
-        return partial(self._delete, covered[0]) if due and self._may_delete() else None
+        return covered[0] if due and self._may_delete() else None
 
-    def next_pruning(self) -> Callable[[], None] | None:
-        """Return the retention step that is due; None if none is."""
+    def due_pruning(self) -> int | None:
+        """Return the index of the newest snapshot that retention may judge by, if it is due; else None."""
         due = self._pruner.due is not None and self._context.clock.monotonic() >= self._pruner.due
-        return partial(self._prune, self._proved) if due and self._proved is not None and self._may_delete() else None
+        return self._proved if due and self._may_delete() else None
 
-    def first_kept(self, made: Snapshot) -> int:
+    def first_kept(self, made: Snapshot, drops: Sequence[SourceTrim]) -> int:
         """Return the first index that a snapshot must still name, by retention."""
-        return first_kept(made, self._context.settings.retention, self._state().drops, self._pruner.now)
+        return first_kept(made, self._context.settings.retention, drops, self._pruner.now)
 
-    def snapshot_written(self, made: Snapshot) -> None:
-        """Record a durable snapshot, and what the source has dropped: retention keeps whatever any state in its window
-        held. The snapshot may be old and only found now, so the drop counts from now.
-        """
-        policy = self._context.settings.retention
-        if policy.limits:
-            with suppress(SourceError):  # a missing folder does not mean that anything was dropped
-                shipped = max((entry.shipped_last for entry in made.segments), default=0)
-                first = self._first_at_source(made)
-                drop = SourceTrim(max(made.created, shipped, self._context.clock.now()), first)
-                self._change(drops=note_drop(self._state().drops, drop, policy))
+    def schedule_pruning(self) -> None:
+        """Apply retention soon: a snapshot is durable, and may free objects."""
         self._pruner.schedule_now()
 
-    def _delete(self, covered: Covered) -> None:
-        client, done = self._context.client, False
+    def delete(self, covered: Covered) -> bool:
+        """Delete covered WAL segments. Return whether that is over: all are deleted, or the store refuses deletions.
+        False if ownership has to be proved again first, by the next put. StoreError."""
+        client = self._context.client
         try:
             deleted, done = delete_covered_wal(client, covered, self._may_delete)
             if deleted:
@@ -131,14 +101,13 @@ class WalCleanup:
                 extra = self._fields("delete-refused")
                 _logger.error("%s: covered WAL segments cannot be deleted: %s", client.url, error, extra=extra)
             self._refused = done = True
-        if done:
-            self._change(covered=self._state().covered[1:])
-            self._save()
-        else:
+        if not done:
             self._await_proof()
+        return done
 
-    def _prune(self, upto: int) -> None:
-        if not self._pruner.run(upto, self._state().drops, self._may_delete):
+    def prune(self, upto: int, drops: Sequence[SourceTrim]) -> None:
+        """Delete what retention frees, judged by the snapshots up to index ``upto``. StoreError."""
+        if not self._pruner.run(upto, drops, self._may_delete):
             self._await_proof()
 
     def _await_proof(self) -> None:
