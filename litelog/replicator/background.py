@@ -295,7 +295,6 @@ class Truncations(TaskDuty):
         truncator = task.truncator
         if truncator is not None and truncator.has_age:
             self._of[task] = truncator
-            truncator.on_due = partial(self._changed, truncator)
             self._note(truncator)
 
     def remove(self, task: ReplicaTask) -> None:
@@ -309,8 +308,19 @@ class Truncations(TaskDuty):
         if self._run_state.final:
             return math.inf
         for truncator in self._schedule.take(now):  # it is scheduled again when it reports a change
-            self._pool.submit(self._run_state.guard, truncator.run)
+            self._pool.submit(self._run_state.guard, partial(self.run, truncator))
         return self._schedule.next
+
+    def run(self, truncator: LogTruncator) -> None:
+        """Truncate a log now, in any thread, and schedule the next time."""
+        truncator.run()
+        self._changed(truncator)
+
+    def note_newer(self, truncator: LogTruncator) -> None:
+        """Record that a log has a newer log segment: it is truncated soon, if time alone makes that possible. Any
+        thread may call it."""
+        truncator.note_newer()
+        self._changed(truncator)
 
     def stop(self, *, wait: bool) -> bool:
         """As in ``Duty``."""

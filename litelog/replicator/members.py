@@ -293,9 +293,6 @@ class Members(Duty):
         member = Member(key, log.model_copy(update={"replicas": (replica,)}), task, opened.client)
         if task.phase in FINISHED and not self._run_state.has_one_replica:
             _logger.error("%s", opened.error, extra=task.fields("not-opened"))
-        if task.replica is not None:
-            task.replica.on_change = partial(self._context.archives.changed, task)
-            task.replica.on_sealed = partial(self._context.scheduler.sealed, task)
         with self._run_state.changed:
             self.members[key] = member
             for duty in self._context.duties:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from random import SystemRandom
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ from litelog.replicator.run_state import RunState
 from litelog.replicator.scheduler import SyncScheduler
 from litelog.replicator.status import ReplicaStatus, measure, status_of
 from litelog.replicator.task import FINISHED, TERMINAL_PHASES, Phase, ReplicaTask
+from litelog.replicator.task_events import TaskEvents
 from litelog.replicator.thread_pools import DestinationThreads, raise_limit
 from litelog.replicator.wiring import ProcessContext, check_openable
 from litelog.stores.registry import redact
@@ -122,6 +124,7 @@ class Replicator:
             trials=StoreTrials(random),
             stop_requested=run_state.stop_requested,
             guard=run_state.guard,
+            make_events=partial(TaskEvents, self._scheduler, self._archives, truncations),
         )
         duties = (self._archives, scrubs, self._scheduler, self._requests, truncations)
         context = MemberContext(

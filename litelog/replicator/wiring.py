@@ -21,6 +21,7 @@ from litelog.shipping.backlog import BacklogSealer
 from litelog.shipping.claiming import ReplicaUnavailableError
 from litelog.shipping.context import Executors, LogSource, ReplicaContext, Settings
 from litelog.shipping.counters import ReplicaCounters
+from litelog.shipping.events import IgnoredEvents
 from litelog.shipping.lag import LagMeter, SourceEnd
 from litelog.shipping.ownership import Owner
 from litelog.shipping.replica import Replica
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
     from litelog.formats import LogFormat
     from litelog.log.source_position import SourcePosition
     from litelog.replicator.thread_pools import DestinationThreads
-    from litelog.shipping.events import ReplicaListener
+    from litelog.shipping.events import ReplicaEvents, ReplicaListener
     from litelog.stores.metered_store import RequestMeter
     from litelog.stores.object_store import ObjectStore
     from litelog.stores.replica_client import ReplicaClient
@@ -60,6 +61,10 @@ BEGINNING = RetryPolicy(attempts=4, total_seconds=5.0, longest_seconds=0.5)
 """For the dozen requests in a row with which a generation begins. Without retries, if one in three fails, hardly any
 generation would begin, and back-off would grow between them. WAL segments are put once, and their failures are
 counted."""
+
+
+def _ignore_events(_task: ReplicaTask, _truncator: LogTruncator) -> ReplicaEvents:
+    return IgnoredEvents()
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +80,8 @@ class ProcessContext:
     stop_requested: threading.Event
     guard: Callable[[Callable[[], None]], None]
     """Runs work in a thread. A bug in it ends the process."""
+    make_events: Callable[[ReplicaTask, LogTruncator], ReplicaEvents] = _ignore_events
+    """Makes what receives the events of a task's replica; the log's truncator is shared by all its replicas."""
     takeovers: dict[str, Takeover] = field(default_factory=dict)
     """Takeovers by state folder: a log that comes back, or that the configuration names again, gets no second one."""
 
@@ -159,7 +166,8 @@ def _open_replica(
     except LitelogError as error:
         return OpenedReplica(log.path, replica.url, client, task, error)
     patient = RetryingStore(store, tools.stop_requested, BEGINNING)
-    context = _make_context(source, client, replica, counters, tools)
+    events = tools.make_events(task, place.truncator)
+    context = _make_context(source, client, replica, counters, events, tools)
     beginning = replace(context, client=ObjectReplicaClient(patient))
     executor = tools.threads.backlog_pool(client.url)
 
@@ -180,15 +188,18 @@ def _open_replica(
     task.replica = Replica(context, folder, owner)
     task.lag = LagMeter(place.end, partial(_place_of, task.replica))
     task.truncator = place.truncator
-    task.replica.on_replicated = place.truncator.run
-    task.replica.on_finished = place.truncator.note_newer
     if replica.scrub_interval != 0:
         task.scrub = _make_scrub(source, replica, store, path, task.replica, tools)
     return OpenedReplica(log.path, replica.url, client, task)
 
 
 def _make_context(
-    source: LogSource, client: ReplicaClient, config: ReplicaConfig, listener: ReplicaListener, tools: ProcessContext
+    source: LogSource,
+    client: ReplicaClient,
+    config: ReplicaConfig,
+    listener: ReplicaListener,
+    events: ReplicaEvents,
+    tools: ProcessContext,
 ) -> ReplicaContext:
     threads = tools.threads.sealing(client.url)
     workers = Executors(
@@ -202,7 +213,7 @@ def _make_context(
         wal_retention=config.wal_retention,
         retention=config.retention.policy(),
     )
-    return ReplicaContext(source, client, workers, tools.clock, listener, settings)
+    return ReplicaContext(source, client, workers, tools.clock, listener, settings, events)
 
 
 def _make_scrub(

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from litelog.objects.snapshot_entries import SnapshotEntry
     from litelog.objects.wal_segment import WalHeader
     from litelog.shipping.context import ReplicaContext
+    from litelog.shipping.source_truncation import ReplicatedNotes
 
 _logger = logging.getLogger(__name__)
 
@@ -63,15 +64,25 @@ class Archiver:
     """Seals, writes snapshots and deletes what they cover, for one generation."""
 
     def __init__(
-        self, context: ReplicaContext, claim: Claim, state: ArchiveState, below: int, save: Callable[[], None]
+        self,
+        context: ReplicaContext,
+        claim: Claim,
+        state: ArchiveState,
+        below: int,
+        save: Callable[[], None],
+        doubt: Callable[[], None],
+        notes: ReplicatedNotes,
     ) -> None:
-        """``below``: all indexes below it are finished. ``save`` saves ``state``; any thread may call it."""
+        """``below``: all indexes below it are finished. ``save`` saves ``state``, and ``doubt`` is called
+        after a request failed; any thread may call both. ``notes`` gets each durable snapshot."""
         self._context = context
         self._claim = claim
         self._name = claim.generation
         self._state = state
         self._below = below
         self._save = save
+        self._doubt = doubt
+        self._notes = notes
         self._sealer = Sealer(context, claim)
         self._snapshots = Snapshots(context, claim)
         self._newest: Snapshot | None = None
@@ -92,12 +103,6 @@ class Archiver:
         """The error that names a successor, if one was found."""
         self.blocked: SealedConflictError | LostSnapshotError | None = None
         """Why another generation must begin: a sealed segment with other bytes is in the way, or a snapshot is lost."""
-        self.on_change: Callable[[], None] = _do_nothing
-        """Called when ``due`` or ``busy`` may have changed, from any thread."""
-        self.on_failed: Callable[[], None] = _do_nothing
-        """Called after a request failed, in the background."""
-        self.on_snapshot: Callable[[Snapshot], None] = _do_nothing_with
-        """Called with each snapshot once it is durable, in the background."""
 
     # --- the thread that ships
 
@@ -235,12 +240,12 @@ class Archiver:
                 self._running = False
                 self._changed.notify_all()
             self._answer()
-            self.on_change()
+            self._context.events.on_archive_changed()
 
     def _failed(self, error: LitelogError) -> None:
         release(error)
         if isinstance(error, StoreError):
-            self.on_failed()
+            self._doubt()
         with self._changed:
             delay = self._back_off.fail(error)
             self._retry_at = self._context.clock.monotonic() + delay
@@ -353,7 +358,8 @@ class Archiver:
             covered = (*self._state.covered, Covered(self._claim.generation, made.next, self._counted_from))
             self._state = replace(self._state.with_snapshot(made.next), covered=covered)
         self._save()
-        self.on_snapshot(made)
+        if self._notes.note(made):
+            self._context.events.on_replicated()
         where = (self._context.source.folder, self._context.client.url)
         self._context.listener.on_snapshot_written(SnapshotWritten(*where, made.key, made.first, made.next))
 
@@ -384,9 +390,3 @@ class Archiver:
             before,
             extra=fields("snapshot-replaced", log=self._context.source.folder, replica=self._context.client.url),
         )
-
-
-def _do_nothing() -> None: ...
-
-
-def _do_nothing_with(_snapshot: Snapshot) -> None: ...

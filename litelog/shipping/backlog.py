@@ -80,8 +80,7 @@ class BacklogSealer:
         """``submit`` runs work in a thread that no WAL segment waits for; None: in the calling thread."""
         source = context.source
         self.files = FinishedSegments(source.folder, source.format, context.clock)
-        self.on_done: Callable[[], None] = _do_nothing
-        """Called, from any thread, when a call of ``seal`` that returned None is to be repeated; not after ``stop``."""
+        self._events = context.events
         self._folder = source.folder
         self._format = source.format
         self._client = context.client
@@ -133,7 +132,7 @@ class BacklogSealer:
             may_be_begun: a put of an earlier run may still bring a WAL segment of them, which then states another time.
 
         Returns:
-            What was sealed; None while sealing runs: repeat the call once it is done.
+            What was sealed; None while sealing runs: repeat the call after ``on_backlog_sealed``.
 
         Raises:
             StoreError, SealedConflictError, CorruptObjectError, SourceError: repeat the call to continue. Objects that
@@ -201,7 +200,7 @@ class BacklogSealer:
 
     def _report_done(self) -> None:
         if not self._stopped:
-            self.on_done()
+            self._events.on_backlog_sealed()
 
     def _check(
         self, sealed: Sequence[SealedLogSegment], expect: Expectation, unfit: NotSealableError | None = None
@@ -303,9 +302,6 @@ class _WatchedFormat:
         if found.commits:
             self.last = found
         return found
-
-
-def _do_nothing() -> None: ...
 
 
 class Backlog:

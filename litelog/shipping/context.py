@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 from litelog.objects.wal_segment import MAX_LENGTH_BYTES
 from litelog.retention.policy import RetentionPolicy
 from litelog.shipping.claiming import GRACE_SECONDS
+from litelog.shipping.events import IgnoredEvents
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import Executor
 
     from litelog.formats import LogFormat
-    from litelog.shipping.events import ReplicaListener
+    from litelog.shipping.events import ReplicaEvents, ReplicaListener
     from litelog.stores.replica_client import ReplicaClient
     from litelog.system.clock import Clock
 
@@ -94,3 +95,4 @@ class ReplicaContext:
     clock: Clock
     listener: ReplicaListener
     settings: Settings = Settings()
+    events: ReplicaEvents = IgnoredEvents()  # noqa: RUF009 - it keeps nothing

@@ -1,4 +1,4 @@
-"""The events of a replica's progress, and the interface of their listeners."""
+"""What a replica reports: its progress, to listeners, and what may be due now, to whoever schedules its work."""
 
 from __future__ import annotations
 
@@ -85,3 +85,35 @@ class ReplicaListener(Protocol):
 
     def on_scrub_finished(self, event: ScrubFinished) -> None:
         """A background verification of the replica ended."""
+
+
+class ReplicaEvents(Protocol):
+    """Receives what changes when a replica's work is due. Any thread may call it; it must not fail."""
+
+    def on_archive_changed(self) -> None:
+        """The archive's ``due`` or ``busy`` may have changed."""
+
+    def on_backlog_sealed(self) -> None:
+        """The sealing for which the last sync ended (``waiting``) is done or failed."""
+
+    def on_segment_finished(self) -> None:
+        """A sync has finished a log segment: a newer one exists."""
+
+    def on_replicated(self) -> None:
+        """More log segments are noted as sealed and named by a durable snapshot. Called in the background."""
+
+
+class IgnoredEvents:
+    """Ignores the events: whoever syncs the replica asks it what is due."""
+
+    def on_archive_changed(self) -> None:
+        """Do nothing."""
+
+    def on_backlog_sealed(self) -> None:
+        """Do nothing."""
+
+    def on_segment_finished(self) -> None:
+        """Do nothing."""
+
+    def on_replicated(self) -> None:
+        """Do nothing."""

@@ -15,7 +15,7 @@ from litelog.events import fields
 from litelog.log.source_position import SourcePosition
 from litelog.objects import claim as claims
 from litelog.objects.claim import Claim, Relation
-from litelog.objects.layout import CLAIMS, Fencing, claim_key
+from litelog.objects.layout import CLAIMS, Fencing, claim_key, snapshot_key
 from litelog.objects.position import new_generation
 from litelog.reading.generations import read_claim
 from litelog.shipping.archive_state import ArchiveState, read_state, write_state
@@ -28,12 +28,14 @@ from litelog.shipping.claiming import (
     require_fencing,
     require_newest,
 )
+from litelog.shipping.events import SnapshotWritten
 from litelog.shipping.finished_segments import NotSealableError
 from litelog.shipping.initial_snapshot import find_known, find_number, seal_first, write_first_snapshot
 from litelog.shipping.log_identity import LogIdentity
 from litelog.shipping.predecessor import Predecessors
 from litelog.shipping.proof import OwnershipProof, describe_lost
 from litelog.shipping.sealer import SealedConflictError
+from litelog.shipping.source_truncation import ReplicatedNotes
 from litelog.shipping.stages import (
     BacklogSealed,
     Cause,
@@ -97,6 +99,8 @@ class Owner:
         self._fencing = fencing
         self._try_store = try_store or _do_nothing
         self._root = root or Rootless()
+        self.notes = ReplicatedNotes(folder.path, context.source.folder)
+        """What the replica holds sealed and named by a durable snapshot."""
         self.proof = OwnershipProof(context, self._identity, self._root)
         """Shows whether a generation is still this owner's, and whole."""
         self._unfit = ""
@@ -109,13 +113,8 @@ class Owner:
         """Where the next call continues if nothing failed: finished log segments are being sealed."""
         self.damaged: frozenset[str] = frozenset()
         """The keys of damaged sealed segments: no later generation relies on them."""
-        self.on_snapshot: Callable[[Claim, Sequence[SnapshotEntry]], None] = _do_nothing_with
-        """Called with the entries of a generation's first snapshot, once it is durable and before anything relies on
-        it."""
-        self.resumed = False
-        """Whether the last ``resume`` continued an existing generation as it was left."""
 
-    def resume(self) -> ReplicaState | None:
+    def resume(self) -> GenerationBegun | None:
         """Continue the generation that the state folder names, if it is still ours; else begin a new one.
 
         Valid state costs three requests. Returns None while finished log segments are being sealed: call it again.
@@ -126,17 +125,14 @@ class Owner:
             NotCreateOnlyError: the store cannot fence, but must.
             OtherLogError: the configuration now names another format.
         """
-        self.resumed = False
         require_fencing(self._client, self._fencing)
         if self._takeover.needs_look:
             self._takeover.look(self._client.claims())
-        stage = self._find_stage(self._folder.load())
-        self.resumed = isinstance(stage, GenerationBegun)
-        return self._advance(stage)
+        return self._advance(self._find_stage(self._folder.load()))
 
     def begin(
         self, state: ReplicaState | None, reason: str | None, start_file: str = "", *, forked: bool = False
-    ) -> ReplicaState | None:
+    ) -> GenerationBegun | None:
         """Claim a new generation, which ships the log from ``start_file`` (empty: its first log segment) on.
 
         ``reason``: why the last generation cannot continue. If the log still holds all of that one, the new one
@@ -186,7 +182,7 @@ class Owner:
         _logger.error("%s: %s; a new generation begins in %s", log, why, replica, extra=extra)
         return state, why
 
-    def _advance(self, stage: Stage) -> ReplicaState | None:
+    def _advance(self, stage: Stage) -> GenerationBegun | None:
         """Take the steps from ``stage`` on until a generation has begun; None if the next one has to wait."""
         stage = self._continue_from(stage)
         while not isinstance(stage, GenerationBegun):
@@ -195,7 +191,7 @@ class Owner:
                 return None
             stage = after
         self._chosen = None
-        return stage.state
+        return stage
 
     def _continue_from(self, stage: Stage) -> Stage:
         """Return the stage that an earlier call came to, if ``stage`` is not beyond it."""
@@ -331,14 +327,18 @@ class Owner:
         require_newest(self._client, claim)
         digest = write_first_snapshot(self._client, claim, stage.entries, end)
         require_newest(self._client, claim)  # a newer claim may have come before the snapshot
-        self.on_snapshot(claim, stage.entries)
+        self.notes.begin(claim.generation)
+        replicated = bool(stage.entries) and self.notes.note_segments(claim.generation, stage.entries)
         archive = write_state(ArchiveState(claim.generation, snapshot=claim.first, boot=self._folder.boot))
         state = replace(state, closed=True, digest=digest, last=None, archive=archive, epoch=claim.epoch)
         promised = self._predecessors.find_promised(closed)
         state = replace(state, place=stage.place, promised=promised, ended=None)
         self._folder.save(state)
         self._report(claim)
-        return GenerationBegun(state)
+        first = stage.entries[0].index if stage.entries else claim.first
+        key = snapshot_key(claim.generation, claim.first)
+        written = SnapshotWritten(self._source.folder, self._client.url, key, first, claim.first)
+        return GenerationBegun(state, written, replicated)
 
     # --- parts of steps
 
@@ -397,6 +397,3 @@ def _describe(claim: Claim) -> str:
 
 
 def _do_nothing() -> None: ...
-
-
-def _do_nothing_with(_claim: Claim, _entries: Sequence[SnapshotEntry]) -> None: ...

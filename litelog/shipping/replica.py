@@ -16,14 +16,12 @@ from litelog.errors import (
 from litelog.events import fields
 from litelog.log.follower import FolderReplacedError, GapError
 from litelog.objects import claim as claims
-from litelog.objects.layout import snapshot_key
 from litelog.objects.position import Position
 from litelog.shipping.archive_state import read_state
 from litelog.shipping.archiver import Archiver
-from litelog.shipping.events import SnapshotWritten
 from litelog.shipping.proof import describe_lost
 from litelog.shipping.snapshots import LostSnapshotError
-from litelog.shipping.source_truncation import ReplicatedNotes
+from litelog.shipping.stages import GenerationBegun
 from litelog.shipping.standing_check import Expected, find_needed
 from litelog.shipping.state_keeper import StateKeeper
 from litelog.shipping.wal_shipper import LostObjectsError, LostSegmentError, OwnershipGuard, WalShipper
@@ -33,8 +31,6 @@ if TYPE_CHECKING:
 
     from litelog.log.source_position import SourcePosition
     from litelog.objects.claim import Claim
-    from litelog.objects.snapshot import Snapshot
-    from litelog.objects.snapshot_entries import SnapshotEntry
     from litelog.reading.segment_feed import SegmentFeed
     from litelog.reading.segment_iterator import SegmentIterator
     from litelog.shipping.context import ReplicaContext
@@ -64,12 +60,6 @@ class Replica:
         self._clock = context.clock
         self._listener = context.listener
         self._keeper = StateKeeper(folder, context.clock)
-        self._notes = ReplicatedNotes(folder.path, context.source.folder)
-        self._first_noted = False
-        self._first_snapped: SnapshotWritten | None = None
-        """The generation's first snapshot, until the listener gets it. Settling the generation may take several
-        tries."""
-        owner.on_snapshot = self._note_first
         self._archive: Archiver | None = None
         self._claim: Claim | None = None
         self._writer: WalShipper | None = None
@@ -83,16 +73,6 @@ class Replica:
         self._began_sealing = False
         self._gap = ""
         """The position that was missing from the replica at the last try."""
-        self.on_change: Callable[[], None] = _do_nothing
-        """Called when the archive's ``due`` may have changed, from any thread."""
-        self.on_replicated: Callable[[], None] = _do_nothing
-        """Called when more log segments are recorded as sealed and in a durable snapshot, in the background."""
-        self.on_finished: Callable[[], None] = _do_nothing
-        """Called after a sync that has finished a log segment: a newer one exists."""
-        self.on_sealed: Callable[[], None] = _do_nothing
-        """Called when the sealing for which the last sync ended (``waiting``) is done or failed, from any thread."""
-        if owner.backlog_sealer is not None:
-            owner.backlog_sealer.on_done = self._report_sealed
 
     # --- requests of the replicator
 
@@ -292,11 +272,11 @@ class Replica:
 
     def _start(self) -> bool:
         """Continue the generation, or begin one. Return False while log segments must be sealed for that."""
-        state = self._owner.resume()
-        self._began_sealing = state is None
-        if state is not None:
-            self._take(state, after_downtime=self._owner.resumed)
-        return state is not None
+        begun = self._owner.resume()
+        self._began_sealing = begun is None
+        if begun is not None:
+            self._take(begun)
+        return begun is not None
 
     def _begin_again(self, fork: DivergedError) -> bool:
         """Begin a generation because of ``fork``. The fork is kept until then: the old one may be closed before.
@@ -306,15 +286,17 @@ class Replica:
         if self._archive is not None:
             self._archive.stop()
         self._keeper.release()
-        self._notes.lower()
-        state = self._owner.begin(self._state, fork.reason, start_file, forked=forked)
-        self._began_sealing = state is None
-        if state is not None:
-            self._take(state)
+        self._owner.notes.lower()
+        begun = self._owner.begin(self._state, fork.reason, start_file, forked=forked)
+        self._began_sealing = begun is None
+        if begun is not None:
+            self._take(begun)
             self._fork = None
-        return state is not None
+        return begun is not None
 
-    def _take(self, state: ReplicaState, *, after_downtime: bool = False) -> None:
+    def _take(self, begun: GenerationBegun) -> None:
+        """Ship what ``begun`` describes. A generation that continues may have a backlog; a new one has sealed it."""
+        state = begun.state
         assert state.claim is not None
         if self._writer is not None:
             self._writer.close()
@@ -324,48 +306,26 @@ class Replica:
         self._claim = claim
         if self._feed is not None:
             self._feed.fail(GenerationMismatchError(self._feed.generation, claim.generation))
-        self._archive = archive = self._open_archive(state, claim)
-        checks = OwnershipGuard(self._context, claim, self._owner.proof, self._keeper, lambda: archive.state.snapshot)
-        self._checks = checks
-        archive.on_failed = checks.doubt
-        away = self._owner.backlog_sealer if after_downtime else None
-        self._writer = WalShipper(self._context, claim, self._keeper, self._archive, checks, away)
+        self._checks = OwnershipGuard(self._context, claim, self._owner.proof, self._keeper)
+        self._archive = self._open_archive(state, claim, self._checks)
+        if begun.replicated:
+            self._context.workers.background(self._context.events.on_replicated)
+        backlog_sealer = self._owner.backlog_sealer if begun.snapshot is None else None
+        self._writer = WalShipper(self._context, claim, self._keeper, self._archive, self._checks, backlog_sealer)
         self._feed = self._writer.feed
         if is_other:
             self._listener.on_generation_started(self._source.folder, self._client.url, claim)
-        if self._first_snapped is not None:
-            self._listener.on_snapshot_written(self._first_snapped)
-            self._first_snapped = None
+        if begun.snapshot is not None:
+            self._listener.on_snapshot_written(begun.snapshot)
 
-    def _open_archive(self, state: ReplicaState, claim: Claim) -> Archiver:
+    def _open_archive(self, state: ReplicaState, claim: Claim, guard: OwnershipGuard) -> Archiver:
         now = self._clock.monotonic()
         kept = read_state(state.archive, claim.generation, self._folder.boot, now, self._folder.file)
-        archive = Archiver(self._context, claim, kept, state.place.index, self._keeper.save)
-        archive.on_change = self.on_change
-        archive.on_snapshot = self._note_replicated
-        self._notes.begin(claim.generation)
-        if self._first_noted:
-            self._first_noted = False
-            self._context.workers.background(self._report_replicated)
+        notes = self._owner.notes
+        archive = Archiver(self._context, claim, kept, state.place.index, self._keeper.save, guard.doubt, notes)
+        notes.begin(claim.generation)
         self._keeper.take(archive)
         return archive
-
-    def _note_first(self, claim: Claim, entries: Sequence[SnapshotEntry]) -> None:
-        first = entries[0].index if entries else claim.first
-        key = snapshot_key(claim.generation, claim.first)
-        self._first_snapped = SnapshotWritten(self._source.folder, self._client.url, key, first, claim.first)
-        self._notes.begin(claim.generation)
-        self._first_noted = bool(entries) and self._notes.note_segments(claim.generation, entries)
-
-    def _report_replicated(self) -> None:
-        self.on_replicated()
-
-    def _note_replicated(self, snapshot: Snapshot) -> None:
-        if self._notes.note(snapshot):
-            self.on_replicated()
-
-    def _report_sealed(self) -> None:
-        self.on_sealed()
 
     # --- shipping
 
@@ -398,7 +358,7 @@ class Replica:
         if self._archive is not None:
             self._archive.stop()
         self._keeper.release()
-        self._take(ahead, after_downtime=True)
+        self._take(GenerationBegun(ahead))
         return True
 
     def _note_fork(self, fork: DivergedError) -> None:
@@ -435,7 +395,7 @@ class Replica:
             shipped = self._writer.ship(should_continue)
         finally:
             if self._writer.index > before:
-                self.on_finished()
+                self._context.events.on_segment_finished()
         self._keeper.save_if_due()
         return shipped
 
@@ -448,6 +408,3 @@ class Replica:
     @_state.setter
     def _state(self, state: ReplicaState) -> None:
         self._keeper.state = state
-
-
-def _do_nothing() -> None: ...

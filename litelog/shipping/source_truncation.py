@@ -19,7 +19,7 @@ from litelog.log.truncation import Truncation
 from litelog.shipping.pruner import MICROSECONDS, CautiousTime
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from litelog.log.replica_registry import ReplicaSet
     from litelog.log.truncation import TruncationPolicy, Waiting
@@ -99,8 +99,6 @@ class LogTruncator:
         self._waited_since = 0.0
         self._waits = 0
         self._due = clock.monotonic() if self.has_age else None
-        self.on_due: Callable[[], None] = _do_nothing
-        """Called when ``due`` may have changed, from any thread."""
 
     @property
     def has_age(self) -> bool:
@@ -109,7 +107,8 @@ class LogTruncator:
 
     @property
     def due(self) -> float | None:
-        """When to ``run`` next even if no replica holds more, in monotonic seconds; None: do not."""
+        """When to ``run`` next even if no replica holds more, in monotonic seconds; None: do not. ``run`` and
+        ``note_newer`` may change it."""
         return self._due
 
     def attend(self, name: str) -> None:
@@ -120,7 +119,6 @@ class LogTruncator:
         """Record that a newer log segment exists, so that an old one may become removable: ``run`` is due soon."""
         if self.has_age:
             self._due = self._clock.monotonic()
-            self.on_due()
 
     def run(self) -> None:
         """Truncate the log as far as its policy and its replicas permit; without a policy, do nothing. Errors are
@@ -135,7 +133,6 @@ class LogTruncator:
         except LitelogError as error:
             self._due = self._clock.monotonic() + RETRY_SECONDS
             self._report(f"{self._folder}: not truncated: {error}")
-        self.on_due()
 
     def _truncate(self, policy: TruncationPolicy) -> None:
         now = self._time.now()
@@ -184,6 +181,3 @@ class LogTruncator:
         if message != self._told:
             _logger.warning("%s", message, extra=fields("not-truncated", log=self._folder))
         self._told = message
-
-
-def _do_nothing() -> None: ...

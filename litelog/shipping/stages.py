@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from litelog.objects.claim import Claim
     from litelog.objects.snapshot_entries import SnapshotEntry
     from litelog.reading.generations import GenerationEnd
+    from litelog.shipping.events import SnapshotWritten
     from litelog.shipping.state import ReplicaState
 
 
@@ -89,6 +90,10 @@ class GenerationBegun:
     """The first snapshot is durable, and no newer claim came before it: the owner ships."""
 
     state: ReplicaState
+    snapshot: SnapshotWritten | None = None
+    """The first snapshot, if it was written just now; None if an existing generation continues."""
+    replicated: bool = False
+    """Whether log segments were noted as sealed and named by that snapshot."""
 
 
 Stage: TypeAlias = ClaimDue | ClaimChosen | ClaimCreated | ClosedBelow | BacklogSealed | GenerationBegun

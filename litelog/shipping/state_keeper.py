@@ -43,6 +43,12 @@ class StateKeeper:
     def state(self, state: ReplicaState) -> None:
         self._state = state
 
+    @property
+    def newest_snapshot(self) -> int | None:
+        """The index of the newest snapshot, by the archive's state of now; None if it is not known."""
+        archive = self._archive
+        return archive.state.snapshot if archive is not None else None
+
     def take(self, archive: Archiver) -> None:
         """Save that archive's state, too."""
         with self._lock:

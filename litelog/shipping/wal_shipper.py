@@ -280,23 +280,14 @@ class LostObjectsError(LostSegmentError):
 class OwnershipGuard:
     """The checks before each put in one generation. Used by one thread at a time."""
 
-    def __init__(
-        self,
-        context: ReplicaContext,
-        claim: Claim,
-        proof: OwnershipProof,
-        keeper: StateKeeper,
-        newest_snapshot: Callable[[], int | None],
-    ) -> None:
-        """The generation was just begun, or proved to be ours. ``newest_snapshot`` returns its index; None if it is not
-        known."""
+    def __init__(self, context: ReplicaContext, claim: Claim, proof: OwnershipProof, keeper: StateKeeper) -> None:
+        """The generation was just begun, or proved to be ours."""
         self._folder = context.source.folder
         self._claim = claim
         self._proof = proof
         self._keeper = keeper
         self._clock = context.clock
         self._client = context.client
-        self._newest_snapshot = newest_snapshot
         self._proved_at = self._looked_at = context.clock.monotonic()
         self._in_doubt = False
 
@@ -336,7 +327,7 @@ class OwnershipGuard:
         assert state is not None
         self._in_doubt = False  # a failure meanwhile sets it again
         try:
-            lost = self._proof.find_lost(state, self._newest_snapshot(), self._client)
+            lost = self._proof.find_lost(state, self._keeper.newest_snapshot, self._client)
         except LitelogError:
             self._in_doubt = True
             raise

@@ -323,7 +323,7 @@ def daemons(
             log, store, os.path.join(state, f"r{number}"), clock=clock, settings=Settings(snapshot_segments=1)
         )
         truncator = LogTruncator(LogSource(log.folder, log.format), replicas, policy, clock)
-        daemon.replica.on_replicated = truncator.run
+        daemon.when_replicated = truncator.run
         made.append(daemon)
     return log, made, stores
 

@@ -71,8 +71,7 @@ class Place:
             source=source,
         )
         truncator = LogTruncator(source, self.replicas, policy, self.clock)
-        daemon.on_start = lambda: setattr(daemon.replica, "on_replicated", truncator.run)
-        daemon.on_start()
+        daemon.when_replicated = truncator.run
         self.daemons.append(daemon)
         return daemon
 
@@ -127,7 +126,6 @@ def test_after_each_truncation_the_log_and_its_replicas_number_records_alike(pla
     for daemon in daemons:
         daemon.close()
         daemon.start()
-        daemon.on_start()
     place.grow(2)
     place.expect()
     assert all(len({claim.generation for claim in daemon.claims}) == 1 for daemon in daemons)
@@ -213,7 +211,6 @@ def test_a_generation_that_begins_after_a_truncation_counts_on(place, backlog_se
     place.log.append(1)
     first.lose_state()
     first.start(takeover=True)
-    first.on_start()
     for daemon in place.daemons:
         daemon.sync()
     assert first.claims[-1].relation == "continues"

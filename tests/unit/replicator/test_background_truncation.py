@@ -46,7 +46,7 @@ class Idle:
         settings = Settings(snapshot_segments=1)
         self.daemon = Daemon(self.log, self.store, os.path.join(state, "r"), clock=self.clock, settings=settings)
         self.truncator = LogTruncator(LogSource(self.log.folder, self.log.format), replicas, policy, self.clock)
-        self.daemon.replica.on_replicated = self.truncator.run
+        self.daemon.when_replicated = self.truncator.run
         for _ in range(6):
             self.log.roll(2)
             self.daemon.sync()
@@ -88,19 +88,17 @@ def test_it_is_due_when_the_oldest_is_old_enough_and_then_when_the_next_is(tmp_p
 
 def test_old_log_segments_are_truncated_with_the_next_one_and_wait_for_no_snapshot(tmp_path):
     idle = Idle(tmp_path, AGE)
-    idle.daemon.replica.on_replicated = lambda: None
-    idle.daemon.replica.on_finished = idle.truncator.note_newer
+    idle.daemon.when_replicated = lambda: None
+    idle.daemon.when_finished = idle.truncator.note_newer
     idle.clock.advance(7 * HOUR)
     idle.truncator.run()
     assert (idle.gone(), idle.truncator.due) == (4, None)
-    told = []
-    idle.truncator.on_due = lambda: told.append(idle.truncator.due)
     idle.log.append(1)
     idle.daemon.sync()
-    assert told == []  # no newer one
+    assert idle.truncator.due is None  # no newer one
     idle.log.roll(2)
     idle.daemon.sync()
-    assert told == [idle.clock.monotonic()]
+    assert idle.truncator.due == idle.clock.monotonic()
     left = len(idle.log.files())
     idle.truncator.run()
     assert len(idle.log.files()) == left - 1
@@ -108,7 +106,6 @@ def test_old_log_segments_are_truncated_with_the_next_one_and_wait_for_no_snapsh
 
 def test_a_log_truncated_by_size_only_is_never_due_by_age(tmp_path):
     idle = Idle(tmp_path, TruncationPolicy(max_bytes=1 << 30))
-    idle.truncator.on_due = lambda: pytest.fail("is looked at")
     idle.truncator.note_newer()
     assert idle.truncator.due is None
 
@@ -164,15 +161,16 @@ def test_the_main_loop_is_told_when_and_looks_then_only(tmp_path):
         first = idle.truncator.due
         assert first is not None
         assert truncations.serve(idle.clock.monotonic()) == first
-    run = threading.Event()
-    told, idle.truncator.on_due = idle.truncator.on_due, lambda: (told(), run.set())
+
+    def serve() -> float:
+        with run_state.changed:
+            return truncations.serve(idle.clock.monotonic())
+
     idle.wait_until(first)
+    serve()
+    wait_until(lambda: idle.gone() == 1 and serve() == idle.truncator.due)
+    assert first < serve()
     with run_state.changed:
-        truncations.serve(idle.clock.monotonic())
-    assert run.wait(WAIT_SECONDS)
-    assert idle.gone() == 1
-    with run_state.changed:
-        assert first < truncations.serve(idle.clock.monotonic()) == idle.truncator.due
         truncations.remove(task)
         idle.clock.advance(100 * HOUR)
         truncations.serve(idle.clock.monotonic())

@@ -56,7 +56,7 @@ def test_an_owner_that_waited_for_sealing_continues_there(log: LogBuilder, state
     store.put_keys.clear()
     begun = daemon.owner.begin(None, None)
     assert begun is not None
-    assert begun.closed
+    assert begun.state.closed
     assert [parse_snapshot(key) is not None for key in store.put_keys] == [True]
     daemon.close()
 
@@ -73,7 +73,7 @@ def test_an_owner_that_waits_is_resumed_where_it_waits(log: LogBuilder, state: s
     finish(waiting)
     begun = daemon.owner.resume()
     assert begun is not None
-    assert begun.closed
+    assert begun.state.closed
     daemon.close()
 
 
@@ -93,7 +93,7 @@ def test_a_failed_step_is_repeated_with_the_claim_that_was_chosen(
     assert not saved.closed
     begun = daemon.owner.begin(None, None)
     assert begun is not None
-    assert begun.claim == saved.claim
+    assert begun.state.claim == saved.claim
     assert [claims.decode(info.key, store.open(info.key).read()).generation for info in store.list("epochs/")] == [
         claims.parse(saved.claim).generation
     ]
