@@ -41,5 +41,5 @@ class TaskEvents:
         self._truncations.note_newer(self._truncator)
 
     def on_replicated(self) -> None:
-        """Truncate the log as far as that permits."""
+        """Truncate the log up to what all its replicas hold."""
         self._truncations.run(self._truncator)

@@ -106,7 +106,7 @@ class Owner:
         self._unfit = ""
         """A log segment that looked finished and could not be sealed."""
         self._epoch_met = FIRST_EPOCH - 1
-        """The newest epoch of which a claim of ours turned up that no listing had shown."""
+        """The newest epoch of which this owner found a claim of its own that no listing had shown."""
         self._chosen: ClaimChosen | None = None
         """Where the next call continues after a failure: what follows the choice of a claim is repeated."""
         self._sealing: ClosedBelow | None = None
@@ -261,7 +261,7 @@ class Owner:
         return ClaimChosen(state, claim, cause)
 
     def _create_claim(self, stage: ClaimChosen) -> ClaimCreated | ClaimDue:
-        """Create the claim. If one of this owner's own stands there, which no listing showed, choose another one."""
+        """Create the claim. If an earlier claim of this owner stands there, which no listing showed, choose again."""
         self._chosen = stage
         state, claim = stage.state, stage.claim
         if claim.epoch > FIRST_EPOCH:  # only the first claim makes the replica
@@ -357,7 +357,7 @@ class Owner:
         )
 
     def _require_authority(self, owner: str, newest: Sequence[Claim]) -> None:
-        """Raise ForeignClaimError if one of the newest claims is another owner's, unless a takeover may end it."""
+        """Raise ForeignClaimError for a newest claim of another owner, unless a takeover may end it."""
         for top in newest:
             if top.owner != owner and not self._takeover.allows(top.name):
                 why = "its claim is the newest and not this daemon's"

@@ -153,8 +153,8 @@ class Predecessors:
         return close_below(self._client, claim, below, self._context.clock, partial(self._read_tip, ended))
 
     def is_current(self, claim: Claim, tips: dict[Generation, GenerationEnd]) -> bool:
-        """Whether the claim still names the generation that readers take, as far as that has come; ``tips`` are of the
-        generations that were closed.
+        """Whether the claim still names the generation that readers take, and its end; ``tips`` are of the generations
+        that were closed.
 
         False if a generation that had not begun when the claim was made began since, or if the predecessor shipped more
         while the log was truncated: the claim would leave that out.
@@ -197,8 +197,8 @@ class Predecessors:
         return promised if promised is not None and promised.index + claim.shift >= claim.first else None
 
     def _read_tip(self, ended: OwnEnd | None, claim: Claim) -> GenerationEnd:
-        """Return how far a generation has come, from the replica, or from the state for the one that ``ended``
-        describes."""
+        """Return how far a generation has come, from the replica, or from the state for the generation that
+        ``ended`` describes."""
         if ended is not None and is_end_of(ended, claim):
             return read_own_tip(self._client, claim, ended)
         return find_tip(self._client, claim)

@@ -19,12 +19,13 @@ from litelog.objects import claim as claims
 from litelog.objects.position import Position
 from litelog.shipping.archive_state import read_state
 from litelog.shipping.archiver import Archiver
+from litelog.shipping.ownership_guard import LostObjectsError, LostSegmentError, OwnershipGuard
 from litelog.shipping.proof import describe_lost
 from litelog.shipping.snapshots import LostSnapshotError
 from litelog.shipping.stages import GenerationBegun
 from litelog.shipping.standing_check import Expected, find_needed
 from litelog.shipping.state_keeper import StateKeeper
-from litelog.shipping.wal_shipper import LostObjectsError, LostSegmentError, OwnershipGuard, WalShipper
+from litelog.shipping.wal_shipper import WalShipper
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

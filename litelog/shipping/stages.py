@@ -35,8 +35,7 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class ClaimDue:
-    """A claim is to be chosen. ``state`` is the last one that this owner saved; None if it is lost or was never
-    saved."""
+    """A claim is to be chosen. ``state``: what this owner saved last; None if it is lost or was never saved."""
 
     state: ReplicaState | None
     cause: Cause = Cause()
@@ -64,7 +63,7 @@ class ClaimCreated:
 
 @dataclass(frozen=True, slots=True)
 class ClosedBelow:
-    """All generations below are closed, and the claim names the one that readers take."""
+    """All generations below are closed, and the claim names the generation that readers take."""
 
     state: ReplicaState
     claim: Claim
@@ -77,7 +76,7 @@ class ClosedBelow:
 
 @dataclass(frozen=True, slots=True)
 class BacklogSealed:
-    """What the first snapshot names is durable."""
+    """All sealed segments that the first snapshot names are durable."""
 
     closed: ClosedBelow
     entries: tuple[SnapshotEntry, ...]

@@ -18,12 +18,12 @@ ROOT_OF_CLAIM = Cut(
     "shipping/ownership", "        self._root = root or Rootless()\n", "        self._root = Rootless()\n"
 )
 PROOF_IN_TIME = Cut(
-    "shipping/wal_shipper",
+    "shipping/ownership_guard",
     "if not self._in_doubt and self._clock.monotonic() - self._proved_at <= GRACE_SECONDS / 2:",
     "if not self._in_doubt:",
 )
 LOOKS_OF_ISOLATED = Cut(
-    "shipping/wal_shipper",
+    "shipping/ownership_guard",
     "if self._claim.is_isolated and self._clock.monotonic() - self._looked_at >= LOOK_SECONDS:",
     "if False:",
 )
@@ -229,7 +229,7 @@ REPLICAS_THAT_GO_AWAY = (
         "after a failure what was acknowledged is proved",
         "lost, failure",
         Cut(
-            "shipping/wal_shipper",
+            "shipping/ownership_guard",
             "        self._in_doubt = True\n\n    def succeeded",
             "        pass\n\n    def succeeded",
         ),

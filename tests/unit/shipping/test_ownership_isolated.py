@@ -13,7 +13,7 @@ from litelog.objects.layout import CLAIMS, Fencing, claim_key, parse_claim
 from litelog.objects.position import generation
 from litelog.reading.latest import find_claim, find_latest
 from litelog.shipping.claiming import NotCreateOnlyError, SucceededError
-from litelog.shipping.wal_shipper import LOOK_SECONDS
+from litelog.shipping.ownership_guard import LOOK_SECONDS
 from litelog.stores.object_store import ObjectReplicaClient
 from litelog.verify.execution import verify
 from replica_clients.memory import MemoryStore

@@ -10,9 +10,9 @@ import pytest
 from litelog.objects.layout import CLAIMS, Fencing, parse_sealed, parse_snapshot, parse_wal, snapshot_key
 from litelog.retention.policy import RetentionPolicy
 from litelog.shipping.context import Settings
+from litelog.shipping.ownership_guard import LOOK_SECONDS
 from litelog.shipping.pruner import PruningSession
 from litelog.shipping.snapshots import find_snapshot
-from litelog.shipping.wal_shipper import LOOK_SECONDS
 from litelog.stores.object_store import ObjectReplicaClient
 from replica_clients.memory import MemoryStore
 from tests.builders.daemon_builder import Daemon, restored

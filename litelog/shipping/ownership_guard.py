@@ -1,0 +1,119 @@
+"""The checks before each PUT in one generation: is it still the owner's, and does the log hold what it continues.
+
+Specified in litelog/shipping/README.md#proof-of-ownership.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING, NoReturn
+
+from litelog.errors import DivergedError, LitelogError
+from litelog.shipping.claiming import GRACE_SECONDS
+from litelog.shipping.proof import describe_lost
+
+if TYPE_CHECKING:
+    from litelog.errors import CorruptObjectError
+    from litelog.objects.claim import Claim
+    from litelog.shipping.context import ReplicaContext
+    from litelog.shipping.proof import OwnershipProof
+    from litelog.shipping.state_keeper import StateKeeper
+    from litelog.shipping.wal_encoder import EncodedWalSegment
+
+LOOK_SECONDS = 60.0
+"""How often an isolated owner that ships looks for a newer claim, in seconds. One listing. (The store refuses none of
+its puts.)"""
+
+
+class LostSegmentError(DivergedError):
+    """The replica lacks something, and not the log: a new generation may continue this one."""
+
+
+class LostObjectsError(LostSegmentError):
+    """The replica lost acknowledged objects."""
+
+
+class OwnershipGuard:
+    """The checks before each put in one generation. Used by one thread at a time."""
+
+    def __init__(self, context: ReplicaContext, claim: Claim, proof: OwnershipProof, keeper: StateKeeper) -> None:
+        """The generation was just begun, or proved to be ours."""
+        self._folder = context.source.folder
+        self._claim = claim
+        self._proof = proof
+        self._keeper = keeper
+        self._clock = context.clock
+        self._client = context.client
+        self._proved_at = self._looked_at = context.clock.monotonic()
+        self._in_doubt = False
+
+    def check(self, prepared: EncodedWalSegment) -> None:
+        """Check ownership before ``prepared`` is put. FencedError, DivergedError, StoreError."""
+        self._check_if_due()
+        self._look_if_due()
+        self._check_predecessor_end(prepared)
+
+    def doubt(self) -> None:
+        """A request failed, or the process stood still: before the next put, prove that acknowledged objects are there.
+        Any thread may call it."""
+        self._in_doubt = True
+
+    def succeeded(self) -> None:
+        """A put succeeded, which proves that the generation is ours."""
+        self._proved_at = self._clock.monotonic()
+
+    def check_ownership(self) -> None:
+        """Prove now that the replica holds all acknowledged objects. FencedError, DivergedError, StoreError."""
+        self._in_doubt = True
+        self._check_if_due()
+
+    def leave_slot(self, damage: CorruptObjectError) -> NoReturn:
+        """The next slot holds an object that cannot be read. This owner put it before its state was saved, or a
+        successor did. FencedError for a newer claim, else LostObjectsError: no owner can continue this generation."""
+        state = self._keeper.state
+        assert state is not None
+        self._proof.look_for_newer(state)
+        reason = f"the replica holds an object that cannot be read where the next WAL segment goes: {damage}"
+        raise LostObjectsError(self._folder, reason)
+
+    def _check_if_due(self) -> None:
+        if not self._in_doubt and self._clock.monotonic() - self._proved_at <= GRACE_SECONDS / 2:
+            return
+        state = self._keeper.state
+        assert state is not None
+        self._in_doubt = False  # a failure meanwhile sets it again
+        try:
+            lost = self._proof.find_lost(state, self._keeper.newest_snapshot, self._client)
+        except LitelogError:
+            self._in_doubt = True
+            raise
+        if lost:
+            raise LostObjectsError(self._folder, describe_lost(lost))
+        self._proved_at = self._clock.monotonic()
+
+    def _look_if_due(self) -> None:
+        if self._claim.is_isolated and self._clock.monotonic() - self._looked_at >= LOOK_SECONDS:
+            state = self._keeper.state
+            assert state is not None
+            self._proof.look_for_newer(state)
+            self._looked_at = self._clock.monotonic()
+
+    def _check_predecessor_end(self, prepared: EncodedWalSegment) -> None:
+        """Before a generation reaches the end of its predecessor, check that the log still holds that end.
+
+        The log may have been rewound since the claim. Until then readers stay with the predecessor.
+        """
+        state = self._keeper.state
+        assert state is not None
+        promised, header = state.promised, prepared.header
+        if promised is None:
+            return
+        index = promised.index + self._claim.shift
+        missed = header.file == promised.file and header.index != index
+        if (header.index, prepared.end) < (index, promised.end) and not missed:
+            return
+        if missed or not self._proof.keeps(state):
+            path = os.path.join(self._folder, promised.file)
+            raise DivergedError(path, "was rewound before the end of the predecessor was reached")
+        self._keeper.state = replace(state, promised=None)
