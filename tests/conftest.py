@@ -7,8 +7,10 @@ import gc
 import logging
 import os
 import resource
+import shutil
 import signal
 import sys
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,7 +18,7 @@ from hypothesis import HealthCheck, settings
 
 from tests import sampling
 from tests.sampling import FEWER_IN_A_LOOP, MORE_AT_NIGHT, describe, make_fewer_examples
-from tests.warm import Warm
+from tests.warm import PACKAGES, Warm
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,6 +33,12 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # the processes that tests star
 for _number in (signal.SIGHUP, signal.SIGINT):
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, lambda *_: None)
+
+IN_MEMORY, IN_MEMORY_BYTES = "/dev/shm", 2 << 30
+
+if not sampling.NIGHTLY and os.path.isdir(IN_MEMORY) and shutil.disk_usage(IN_MEMORY).free > IN_MEMORY_BYTES:
+    # A sync takes milliseconds on a disk, and the tests make a hundred thousand of them.
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", IN_MEMORY)
 
 M_MMAP_THRESHOLD, M_ARENA_MAX = -3, -8
 
@@ -78,6 +86,9 @@ MARKED = {
 }
 """Markers of folders and modules, by the beginning of their paths."""
 
+SPARK_PLACE, SPARK_GROUP = "tests/spark/", "spark"
+"""A JVM takes seconds to start and most of a GiB: one worker runs all tests that need it."""
+
 
 def find_left_out(expression: str) -> frozenset[str]:
     """The markers that ``-m`` leaves out wherever they stand, if it is ``not ONE and not ANOTHER``; else none."""
@@ -94,6 +105,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return any(place.startswith(marked) and marker in left_out for marked, marker in MARKED.items()) or None
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks at the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks what a place decides; each test says the rest itself."""
     for item in items:
@@ -101,16 +113,32 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for marked, marker in MARKED.items():
             if place.startswith(marked):
                 item.add_marker(marker)
+        if place.startswith(SPARK_PLACE):
+            item.add_marker(pytest.mark.xdist_group(SPARK_GROUP))
         if item.get_closest_marker("crash"):
             item.add_marker("process")
 
 
-def pytest_collection_finish(session: pytest.Session) -> None:
-    """Fails where pytest-xdist does not heed groups: all of them would be made, and computed, in each worker."""
-    if getattr(session.config.option, "loadgroup", False):
-        for item in session.items:
-            if item.get_closest_marker("xdist_group") and "@" not in item.nodeid:
-                raise pytest.UsageError(f"{item.nodeid}: this pytest-xdist does not send a group to one worker")
+def pytest_collection_finish() -> None:
+    """Keeps all that was imported and collected out of the collections of cycles to come, which it would make long."""
+    gc.enable()
+    gc.collect()
+    gc.freeze()
+
+
+class Groups:
+    """Ends a run in which pytest-xdist does not heed groups: each worker would start a JVM."""
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self, node: Any, ids: list[str]) -> None:
+        if node.config.getvalue("dist") != "loadgroup":
+            return
+        if any(nodeid.startswith(SPARK_PLACE) and not nodeid.endswith(f"@{SPARK_GROUP}") for nodeid in ids):
+            versions = " with ".join(f"{name} {version(name)}" for name in ("pytest-xdist", "pytest"))
+            raise pytest.UsageError(
+                f"{versions} does not send a group of tests to one worker: install the versions that pyproject.toml "
+                "asks for (pip install -e '.[test]'), or run with -n 0"
+            )
 
 
 @pytest.fixture(autouse=True)
@@ -126,7 +154,6 @@ def _logging_stays_as_it_was() -> Iterator[None]:
 def _memory_is_given_back() -> Iterator[None]:
     """fsspec's file system in memory is one for the process, and glibc keeps what threads have freed."""
     yield
-    gc.unfreeze()  # a Spark task that ran in this process has frozen all that there was
     gc.collect()  # what the module's fixtures made
     if "fsspec.implementations.memory" in sys.modules:
         sys.modules["fsspec.implementations.memory"].MemoryFileSystem.store.clear()
@@ -136,7 +163,7 @@ def _memory_is_given_back() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def warm() -> Iterator[Warm]:
     """A process that forks for each program that tests run to its end."""
-    started = Warm(("litelog", "replica_clients", "litelog_cli"))
+    started = Warm(PACKAGES)
     yield started
     started.close()
 
@@ -204,8 +231,10 @@ class Peaks:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    gc.disable()  # until everything is collected, all of which stays
     if "slow" in find_left_out(config.option.markexpr):
         make_fewer_examples()
     settings.load_profile(sampling.PROFILE)
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Peaks())
+        config.pluginmanager.register(Groups())

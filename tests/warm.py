@@ -15,6 +15,7 @@ import gc
 import json
 import os
 import pkgutil
+import select
 import selectors
 import signal
 import socket
@@ -37,6 +38,9 @@ COLD_STARTS = os.environ.get("LITELOG_TEST_COLD_STARTS", "") not in ("", "0")
 ROOT = Path(__file__).parents[1]
 MESSAGE_BYTES = 1 << 17
 """What one datagram takes: arguments, an environment, a script."""
+
+PACKAGES = ("litelog", "replica_clients", "litelog_cli")
+"""The packages that the command needs."""
 
 STREAMS = 3
 """Standard input, output and error: the first descriptors that come with a request; then the status and the gate."""
@@ -83,6 +87,24 @@ class Warm:
             started.release()
         return started
 
+    def spawn(
+        self,
+        program: str,
+        *arguments: str,
+        cwd: str | Path = ROOT,
+        environment: Mapping[str, str] | None = None,
+        cold: bool = False,
+    ) -> Running:
+        """The same; or start an interpreter, if ``cold``, or if it is to read variables that ``environment`` adds."""
+        given = dict(os.environ if environment is None else environment)
+        added = (name for name, value in given.items() if os.environ.get(name) != value)
+        if not (cold or COLD_STARTS or reads_at_start(added)):
+            return self.start(program, *arguments, cwd=cwd, environment=given)
+        how = program.split(" ") if program.startswith("-m ") else ["-c", program]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        command = [sys.executable, *how, *arguments]
+        return subprocess.Popen(command, cwd=cwd, env=given, text=True, start_new_session=True, **pipes)
+
     def close(self) -> None:
         """End it, and every program that it started."""
         self._control.close()
@@ -96,16 +118,16 @@ def _pipe(*, forward: bool) -> tuple[int, int]:
 
 
 class Started:
-    """A program that a warm process started."""
+    """A program that a warm process started; used as a ``subprocess.Popen`` with text streams."""
 
     def __init__(self, arguments: list[str], streams: tuple[int, ...], status: int, gate: int) -> None:
         self.returncode: int | None = None
         self._arguments = arguments
         self._gate: int | None = gate
         self._status = os.fdopen(status, "rb")
-        self._stdin = os.fdopen(streams[0], "w")
+        self.stdin = os.fdopen(streams[0], "w")
         self.stdout = os.fdopen(streams[1], "r")
-        self._stderr = os.fdopen(streams[2], "r")
+        self.stderr = os.fdopen(streams[2], "r")
         first = self._status.readline()
         assert first, "the warm process is gone"
         self.pid = int(first)
@@ -116,6 +138,24 @@ class Started:
         os.close(self._gate)
         self._gate = None
 
+    def poll(self) -> int | None:
+        """Its exit status, or minus the signal that killed it; None while it runs."""
+        return self._look(0)
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait until it has ended; its exit status."""
+        code = self._look(timeout)
+        if code is None:
+            assert timeout is not None
+            raise subprocess.TimeoutExpired(self._arguments, timeout)
+        return code
+
+    def _look(self, seconds: float | None) -> int | None:
+        if self.returncode is None and select.select([self._status], [], [], seconds)[0]:
+            with self._status:
+                self.returncode = int(self._status.readline() or -signal.SIGKILL)
+        return self.returncode
+
     def communicate(self, text: str = "", timeout: float | None = None) -> tuple[str, str]:
         """Give it ``text`` as its standard input; what it wrote until it ended."""
         said = ["", ""]
@@ -124,13 +164,11 @@ class Started:
             said[number] = stream.read()
 
         def write() -> None:
-            with suppress(BrokenPipeError), self._stdin:
-                self._stdin.write(text)
+            if not self.stdin.closed:
+                with suppress(BrokenPipeError), self.stdin:
+                    self.stdin.write(text)
 
-        def end() -> None:
-            self.returncode = int(self._status.readline() or -signal.SIGKILL)
-
-        works: list[tuple[Any, ...]] = [(write,), (read, 0, self.stdout), (read, 1, self._stderr), (end,)]
+        works: list[tuple[Any, ...]] = [(write,), (read, 0, self.stdout), (read, 1, self.stderr), (self.wait,)]
         threads = [threading.Thread(target=work[0], args=work[1:], daemon=True) for work in works]
         for thread in threads:
             thread.start()
@@ -140,7 +178,14 @@ class Started:
                 self.kill()
                 assert timeout is not None
                 raise subprocess.TimeoutExpired(self._arguments, timeout, "".join(said))
+        self.stdout.close()
+        self.stderr.close()
         return said[0], said[1]
+
+    def send_signal(self, number: int) -> None:
+        """Send it a signal, unless it has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
 
     def kill(self) -> None:
         """Kill it, and what it started, unless it has ended."""
@@ -156,9 +201,13 @@ class Started:
         if self._gate is not None:
             self.release()
         with suppress(BrokenPipeError):
-            self._stdin.close()
-        for stream in (self.stdout, self._stderr, self._status):
+            self.stdin.close()
+        for stream in (self.stdout, self.stderr, self._status):
             stream.close()
+
+
+Running = subprocess.Popen[str] | Started
+"""A program, whichever way it was started."""
 
 
 # --- the process that forks
@@ -233,7 +282,8 @@ def _child(request: list[Any], descriptors: list[int]) -> Callable[[], None]:
         os.read(gate, 1)
         os.close(gate)
         if program.startswith("-m "):
-            import_module(program.removeprefix("-m ")).main()
+            module = import_module(program.removeprefix("-m "))
+            (import_module(f"{module.__name__}.__main__") if hasattr(module, "__path__") else module).main()
         else:
             sys.argv[0] = "-c"
             exec(compile(program, "<string>", "exec"), {"__name__": "__main__"})

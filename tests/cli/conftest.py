@@ -1,8 +1,8 @@
 """Runs the command as people do: as a process.
 
-Commands that are run to their end are forked from one that has imported everything (``tests/warm.py``), as an
-interpreter's start takes longer than most of them. LITELOG_TEST_COLD_STARTS=1 starts an interpreter for each; so does
-what is started and left running, and what is given variables that an interpreter reads.
+Commands are forked from a process that has imported everything (``tests/warm.py``), as an interpreter's start takes
+longer than most of them. LITELOG_TEST_COLD_STARTS=1 starts an interpreter for each; so does what is given variables
+that an interpreter reads, and what a test starts cold.
 """
 
 from __future__ import annotations
@@ -10,8 +10,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -20,16 +18,17 @@ import pytest
 
 from litelog.log.writer import LogWriter
 from litelog_cli.verbs.append import DEFAULT_BATCH
-from tests.warm import COLD_STARTS, Warm, reads_at_start
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from tests.warm import Running, Warm
+
 DEADLINE_SECONDS = 240
 """Longer than any process here takes, even on a busy machine."""
 
-MODULE = "-m litelog_cli.main"
+MODULE = "-m litelog_cli"
 
 
 @dataclass(frozen=True)
@@ -55,36 +54,24 @@ class Command:
         self.environment = {name: value for name, value in os.environ.items() if not name.startswith("LITELOG")}
         self.environment["XDG_STATE_HOME"] = str(folder / "state")
         self.environment["LITELOG_LOG_FORMAT"] = "text"  # as people see it; auto is for collectors here
-        self.processes: list[subprocess.Popen[str]] = []
+        self.processes: list[Running] = []
 
     def __call__(self, *arguments: str, text: str = "", **environment: str) -> Outcome:
         """Run it to its end with ``text`` as standard input."""
-        if not COLD_STARTS and not reads_at_start(environment):
-            everything = {**self.environment, **environment}
-            with self._warm.start(MODULE, *arguments, cwd=self.folder, environment=everything) as started:
-                out, err = started.communicate(text, timeout=DEADLINE_SECONDS)
-            assert started.returncode is not None
-            return Outcome(started.returncode, out, err)
         process = self.start(*arguments, **environment)
         out, err = process.communicate(text, timeout=DEADLINE_SECONDS)
+        self.processes.remove(process)
+        assert process.returncode is not None
         return Outcome(process.returncode, out, err)
 
-    def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
-        """Start it and leave it running."""
-        process = subprocess.Popen(
-            [sys.executable, "-m", "litelog_cli", *arguments],
-            cwd=self.folder,
-            env={**self.environment, **environment},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
+    def start(self, *arguments: str, cold: bool = False, **environment: str) -> Running:
+        """Start it and leave it running. ``cold``: in an interpreter of its own."""
+        everything = {**self.environment, **environment}
+        process = self._warm.spawn(MODULE, *arguments, cwd=self.folder, environment=everything, cold=cold)
         self.processes.append(process)
         return process
 
-    def wait_for_line(self, process: subprocess.Popen[str], *texts: str) -> list[str]:
+    def wait_for_line(self, process: Running, *texts: str) -> list[str]:
         """Read what a process logs until each of ``texts`` was in a line, in any order: those lines."""
         assert process.stderr
         said, awaited = [], set(texts)
@@ -112,9 +99,8 @@ def litelog(tmp_path: Path, warm: Warm) -> Iterator[Command]:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)  # and whatever it started
         process.wait()
-        for stream in (process.stdin, process.stdout, process.stderr):
-            with suppress(BrokenPipeError):
-                stream.close()
+        with suppress(BrokenPipeError), process:
+            pass
 
 
 @pytest.fixture(autouse=True)

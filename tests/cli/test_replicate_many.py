@@ -12,9 +12,9 @@ import pytest
 from litelog.errors import ExitCode
 
 if TYPE_CHECKING:
-    import subprocess
-
     from conftest import Command
+
+    from tests.warm import Running
 
 TREE = """
 state-dir: state
@@ -33,7 +33,7 @@ def append(litelog: Command, log: str, text: str) -> None:
     assert litelog("append", log, text=text).code == 0
 
 
-def start(litelog: Command) -> subprocess.Popen[str]:
+def start(litelog: Command) -> Running:
     process = litelog.start("replicate", "--config", "c.yml")
     litelog.wait_for_line(process, "kafka/orders")
     return process

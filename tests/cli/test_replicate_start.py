@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from conftest import Command
 
+    from tests.warm import Running
+
 
 HOLD = """
 import os, sys
@@ -33,7 +35,7 @@ sys.meta_path.insert(0, Hold())
 """What an interpreter runs at its start: the import of the configuration waits for a named pipe to be closed."""
 
 
-def start_held(litelog: Command) -> tuple[subprocess.Popen[str], Path]:
+def start_held(litelog: Command) -> tuple[Running, Path]:
     """Start the daemon, which waits for the pipe once it comes to its configuration."""
     litelog.lines(10)
     folder = litelog.folder

@@ -114,7 +114,8 @@ def test_a_daemon_and_its_program_show_no_secret(litelog: Command, server: S3Ser
         (litelog.folder / "litelog.yml").write_text(configuration(scripted.endpoint, bucket, key_file))
         (litelog.folder / "child.py").write_text(CHILD)
         program = f"{sys.executable} {litelog.folder}/child.py {shown} {end}"
-        process = litelog.start("-v", "replicate", "--json", "--config", "litelog.yml", "--exec", program)
+        words = ("-v", "replicate", "--json", "--config", "litelog.yml", "--exec", program)
+        process = litelog.start(*words, cold=True)  # what it shows of itself is its own
         said = [line for _ in range(2) for line in litelog.wait_for_line(process, " begins ")]
         indiscreet.failing.set()
         litelog.lines(10)
@@ -309,7 +310,8 @@ def test_what_the_environment_gives_to_the_configuration_is_not_shown(litelog: C
     (litelog.folder / "litelog.yml").write_text(
         f"logs: [{{path: log, replicas: [{{url: 's3://bucket/x', options: {options}}}]}}]"
     )
-    process = litelog.start("-v", "replicate", "--json", "--config", "litelog.yml", CANARY=SECRET_KEY)
+    words = ("-v", "replicate", "--json", "--config", "litelog.yml")
+    process = litelog.start(*words, cold=True, CANARY=SECRET_KEY)
     said = litelog.wait_for_line(process, "failure 2 in a row")
     arguments = Path(f"/proc/{process.pid}/cmdline").read_bytes()
     process.send_signal(signal.SIGTERM)

@@ -23,6 +23,8 @@ from litelog.log.replica_registry import log_state_folder
 if TYPE_CHECKING:
     from conftest import Command
 
+    from tests.warm import Running
+
 ROOT = Path(__file__).parents[2]
 TOKEN = "canary-token-of-the-tests-0123456789"
 CHECK = "canary-check-of-the-tests"
@@ -38,7 +40,7 @@ def configure(litelog: Command, **more: Any) -> None:
     (folder / "c.yml").write_text(json.dumps({"addr": f"unix:{folder}/socket", "logs": logs, **more}))
 
 
-def start(litelog: Command) -> subprocess.Popen[str]:
+def start(litelog: Command) -> Running:
     """A daemon that has synced what it can."""
     process = litelog.start("replicate", "--config", "c.yml")
     litelog.wait_for_line(process, "listening")

@@ -31,6 +31,8 @@ class TestS3Store(ObjectStoreConformance):
 class TestS3StoreInParts(ObjectStoreConformance):
     """Every object above 100 bytes goes up in parts. Like S3, moto requires 5 MiB for all parts except the last one."""
 
+    many = 50  # pages and batches are the same above
+
     @pytest.fixture
     def store(self, server: S3Server) -> Iterator[S3Store]:
         settings = read_settings(f"s3://{server.make_bucket()}", server.options(checksum="md5"))

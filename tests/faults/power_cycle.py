@@ -17,12 +17,23 @@ import struct
 import subprocess
 import sys
 import threading
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tests.faults.processes import Spoken, assert_prefix, count_records, litelog, segments, shipped
+from tests.faults.processes import (
+    APPEND_RECORDS,
+    COMMAND,
+    Spoken,
+    assert_prefix,
+    count_records,
+    litelog,
+    segments,
+    shipped,
+)
+from tests.warm import PACKAGES, Warm
 
 EXT4_IOC_SHUTDOWN = 0x8004587D
 NO_LOG_FLUSH = struct.pack("I", 2)
@@ -69,7 +80,7 @@ def has_shipped(appended: int, daemon: Spoken) -> bool:
     return shipped(daemon) >= appended
 
 
-def main(folder: Path, side: str, cycles: int, seed: str) -> None:
+def main(warm: Warm, folder: Path, side: str, cycles: int, seed: str) -> None:
     choose = random.Random(f"{seed} {side}")
     disk = Disk(folder)
     here = folder / "here"
@@ -79,14 +90,11 @@ def main(folder: Path, side: str, cycles: int, seed: str) -> None:
     leads = lost = records = 0
     for _ in range(cycles):
         fsync = choose.choice(["never", "interval"])  # the page cache is far ahead of the disk
-        script = str(Path(__file__).with_name("append_records.py"))
         size = choose.choice([50_000, 5_000_000])
-        writer = Spoken(script, str(log), str(choose.getrandbits(32)), str(size), fsync, PAUSE_SECONDS)
+        writer = Spoken(warm, APPEND_RECORDS, str(log), str(choose.getrandbits(32)), str(size), fsync, PAUSE_SECONDS)
         writer.wait_for(has_appended)
-        daemon = Spoken(
-            *("-m", "litelog_cli", "replicate", "--json", "--state-dir", str(here / "state")),
-            *("--sync-interval", "5ms", str(log), str(replica)),
-        )
+        words = ("replicate", "--json", "--state-dir", str(here / "state"), "--sync-interval", "5ms")
+        daemon = Spoken(warm, COMMAND, *words, str(log), str(replica))
         appended = int(writer.lines[-1])
         daemon.wait_for(partial(has_shipped, appended))
         threading.Event().wait(choose.uniform(0.05, MAX_RUN_SECONDS))
@@ -98,7 +106,8 @@ def main(folder: Path, side: str, cycles: int, seed: str) -> None:
 
         acknowledged = shipped(daemon)
         restored = folder / "restored"
-        litelog("restore", str(replica), "-o", str(restored))
+        done = litelog(warm, "restore", str(replica), "-o", str(restored))
+        assert done.returncode == 0, done.stderr
         count = count_records(restored)
         lost += max(0, acknowledged - count)
         try:
@@ -112,4 +121,5 @@ def main(folder: Path, side: str, cycles: int, seed: str) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4])
+    with closing(Warm(PACKAGES)) as forking:
+        main(forking, Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4])

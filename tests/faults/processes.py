@@ -4,25 +4,32 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import threading
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from litelog.log.reader import LogReader
+from tests.waiting import WAIT_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
-START_SECONDS = 240
+    from tests.warm import Warm
+
+START_SECONDS = WAIT_SECONDS
+
+
+COMMAND = "-m litelog_cli"
+APPEND_RECORDS = Path(__file__).with_name("append_records.py").read_text()
 
 
 class Spoken:
     """A process and the lines it has said, read to the last whole one before it died."""
 
-    def __init__(self, *arguments: str) -> None:
+    def __init__(self, warm: Warm, program: str, *arguments: str) -> None:
         self.lines: list[str] = []
-        self.process = subprocess.Popen([sys.executable, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.process = warm.spawn(program, *arguments)
         self._news = threading.Condition()
         self._over = False
         self._reader = threading.Thread(target=self._read)
@@ -41,17 +48,18 @@ class Spoken:
         self.process.kill()
         self._reader.join()
         assert self.process.stderr is not None
-        self.errors = self.process.stderr.read().decode()
-        self.process.stderr.close()
+        self.errors = self.process.stderr.read()
         self.process.wait()
+        with suppress(BrokenPipeError), self.process:
+            pass
 
     def _read(self) -> None:
         assert self.process.stdout is not None
         with self.process.stdout as stream:
             for line in stream:
-                if line.endswith(b"\n"):
+                if line.endswith("\n"):
                     with self._news:
-                        self.lines.append(line.decode())
+                        self.lines.append(line)
                         self._news.notify_all()
         with self._news:
             self._over = True
@@ -69,11 +77,12 @@ def shipped(daemon: Spoken) -> int:
     return max((event["next"] or 0 for event in events if event["event"] == "shipped"), default=0)
 
 
-def litelog(*arguments: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "litelog_cli", *arguments], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
+def litelog(warm: Warm, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the command to its end."""
+    with warm.spawn(COMMAND, *arguments) as process:
+        out, err = process.communicate(timeout=WAIT_SECONDS)
+    assert process.returncode is not None
+    return subprocess.CompletedProcess(arguments, process.returncode, out, err)
 
 
 def segments(folder: Path) -> dict[str, bytes]:

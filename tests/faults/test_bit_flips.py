@@ -12,7 +12,7 @@ from tests.builders.bit_flips import REPLICAS, Flip, flips_of, judge_flips
 from tests.faults.figures import report
 from tests.sampling import NIGHTLY, sampled
 
-ONE_IN = 16
+ONE_IN = 48
 """Of all bits, in a run that is not a night's."""
 
 PROCESSES = 2
@@ -27,7 +27,8 @@ def test_no_flipped_bit_is_silent() -> None:
         for loud, harmless in judged(name, sampled(flips_of(name), ONE_IN, f"bits of {name}")):
             flips += loud + harmless
             named += loud
-    assert named > 20 * (flips - named) > 0
+    assert named > 20 * (flips - named)
+    assert flips > named or not NIGHTLY
     report("bit_flips", flipped=flips, named=named, harmless=flips - named, silent=0)
 
 

@@ -5,13 +5,28 @@ from __future__ import annotations
 import random
 import shutil
 import threading
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.faults.figures import report
-from tests.faults.processes import Spoken, anything, assert_prefix, count_records, litelog, segments, shipped
+from tests.faults.processes import (
+    APPEND_RECORDS,
+    COMMAND,
+    Spoken,
+    anything,
+    assert_prefix,
+    count_records,
+    litelog,
+    segments,
+    shipped,
+)
 from tests.sampling import SEED, times
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.warm import Warm
 
 CYCLES = times(7, at_night=25)
 """In each of the two tests; at night both together are at least 50."""
@@ -30,18 +45,16 @@ def is_shipping(daemon: Spoken) -> bool:
 
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("number", [1, 2])
-def test_nothing_acknowledged_is_lost_by_kill_9(tmp_path: Path, number: int) -> None:
+def test_nothing_acknowledged_is_lost_by_kill_9(warm: Warm, tmp_path: Path, number: int) -> None:
     choose = random.Random(f"{SEED} {number}")
     log, replica, state = tmp_path / "log", tmp_path / "replica", tmp_path / "state"
-    script = str(Path(__file__).with_name("append_records.py"))
     records = losses = generations = 0
     for cycle in range(CYCLES):
-        writer = Spoken(script, str(log), str(choose.getrandbits(32)), str(choose.choice([20_000, 200_000])))
+        seed, segment_bytes = choose.getrandbits(32), choose.choice([20_000, 200_000])
+        writer = Spoken(warm, APPEND_RECORDS, str(log), str(seed), str(segment_bytes))
         writer.wait_for(anything)
-        daemon = Spoken(
-            *("-m", "litelog_cli", "replicate", "--json", "--state-dir", str(state), "--sync-interval", "5ms"),
-            *(str(log), str(replica)),
-        )
+        words = ("replicate", "--json", "--state-dir", str(state), "--sync-interval", "5ms", str(log), str(replica))
+        daemon = Spoken(warm, COMMAND, *words)
         daemon.wait_for(is_shipping)
         daemon_first = choose.random() < 0.5
         threading.Event().wait(choose.uniform(0, MAX_RUN_SECONDS))
@@ -51,7 +64,8 @@ def test_nothing_acknowledged_is_lost_by_kill_9(tmp_path: Path, number: int) -> 
         written = int(writer.lines[-1])
         acknowledged = shipped(daemon)
         restored = tmp_path / "restored"
-        litelog("restore", str(replica), "-o", str(restored))
+        done = litelog(warm, "restore", str(replica), "-o", str(restored))
+        assert done.returncode == 0, done.stderr
         assert_prefix(segments(restored), segments(log))
         count = count_records(restored)
         assert count >= acknowledged, f"cycle {cycle}: {acknowledged} acknowledged, {count} restored"

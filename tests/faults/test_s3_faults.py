@@ -22,6 +22,7 @@ from tests.builders.independent_reader import read_replica
 from tests.builders.servers import REGION
 from tests.faults.figures import report
 from tests.faults.s3_replicas import HASTY, LONG, Bench
+from tests.sampling import at_night
 
 ROUNDS = 60
 """Appends, each followed by a sync."""
@@ -48,7 +49,7 @@ def assert_whole(bench: Bench, acknowledged: int) -> None:
 # --- at random
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, *at_night(2)])
 def test_nothing_is_lost_while_a_third_of_all_requests_fail(bench: Bench, seed: int) -> None:
     proxy = bench.proxy
     bench.read_timeout = HASTY

@@ -24,6 +24,7 @@ from tests.builders.fault_proxy import Fault
 from tests.builders.independent_reader import read_replica
 from tests.faults.figures import report
 from tests.faults.s3_replicas import Bench, s3_bench
+from tests.sampling import at_night
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -76,7 +77,7 @@ def sit_out(bench: Bench, daemon: Daemon, task: ReplicaTask, seconds: float) -> 
     return attempts, most
 
 
-@pytest.mark.parametrize("seconds", [600, 7200])
+@pytest.mark.parametrize("seconds", [600, *at_night(7200)])
 def test_an_outage_is_sat_out_and_caught_up(bench: Bench, workers: Executors, seconds: int) -> None:
     bench.append()
     daemon = bench.daemon(limit=LIMIT_BYTES, workers=workers)

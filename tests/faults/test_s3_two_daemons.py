@@ -6,7 +6,6 @@ import json
 import random
 import signal
 import threading
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,15 +18,16 @@ from litelog.objects.position import Position
 from tests.builders.independent_reader import Generation, read_replica
 from tests.builders.servers import REGION
 from tests.faults.figures import report
-from tests.faults.processes import Spoken, anything, shipped
+from tests.faults.processes import APPEND_RECORDS, COMMAND, Spoken, anything, shipped
 from tests.sampling import sampled_cases, times
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.faults.s3_replicas import Bench
+    from tests.warm import Warm
 
-TAKEOVERS = times(3, at_night=6)
+TAKEOVERS = times(2, at_night=6)
 """In each run: each daemon is stopped at a seeded moment, taken over from, and continued at another one."""
 
 MAX_PAUSE_SECONDS = 0.25
@@ -43,12 +43,12 @@ END_SECONDS = 240
 class Contest:
     """A log that grows all the time, and daemons who take its replica from each other."""
 
-    def __init__(self, bench: Bench) -> None:
+    def __init__(self, warm: Warm, bench: Bench) -> None:
+        self.warm = warm
         self.bench = bench
         self.daemons: list[Spoken] = []
-        script = str(Path(__file__).with_name("append_records.py"))
         self.log = str(bench.folder / "contested")
-        self.writer = Spoken(script, self.log, "1", "20000", "never", "0.005")
+        self.writer = Spoken(warm, APPEND_RECORDS, self.log, "1", "20000", "never", "0.02")
         self._running = [self.writer]
         self.writer.wait_for(anything)
 
@@ -57,8 +57,8 @@ class Contest:
         url = f"s3://{self.bench.bucket}/replica?endpoint={self.bench.proxy.endpoint}&region={REGION}&read-timeout=10s"
         state = str(self.bench.folder / "states" / str(len(self.daemons)))
         options = ("--takeover",) if takeover else ()
-        words = ("replicate", *options, "--json", "--state-dir", state, "--sync-interval", "5ms", self.log, url)
-        self.daemons.append(daemon := Spoken("-m", "litelog_cli", *words))
+        words = ("replicate", *options, "--json", "--state-dir", state, "--sync-interval", "20ms", self.log, url)
+        self.daemons.append(daemon := Spoken(self.warm, COMMAND, *words))
         self._running.append(daemon)
         return daemon
 
@@ -69,8 +69,8 @@ class Contest:
 
 
 @pytest.fixture
-def contest(bench: Bench) -> Iterator[Contest]:
-    made = Contest(bench)
+def contest(warm: Warm, bench: Bench) -> Iterator[Contest]:
+    made = Contest(warm, bench)
     try:
         yield made
     finally:

@@ -52,7 +52,7 @@ FAULTS = (
     (Fault.FLIP, When.AFTER),
 )
 
-MIN_RESTARTS, MIN_ROUNDS = 3, 6
+MIN_RESTARTS, MIN_ROUNDS = times((2, 3), at_night=(3, 6))
 WARMING_ROUNDS = 2
 """After which as many logs have been there at a time as ever will be."""
 

@@ -382,5 +382,5 @@ class WriterMachine(RuleBasedStateMachine):
 
 TestWriterMachine = WriterMachine.TestCase
 TestWriterMachine.settings = settings(
-    max_examples=examples(150), stateful_step_count=40, suppress_health_check=list(HealthCheck)
+    max_examples=examples(50), stateful_step_count=40, suppress_health_check=list(HealthCheck)
 )

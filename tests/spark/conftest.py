@@ -34,12 +34,9 @@ IGNORED = (
 )
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks at the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A JVM takes seconds to start and most of a GiB: with ``-n`` there is one, as ``--dist loadgroup`` has it."""
     for item in items:
         if "tests/spark/" in item.nodeid:
-            item.add_marker(pytest.mark.xdist_group("spark"))
             for ignored in IGNORED:
                 item.add_marker(pytest.mark.filterwarnings(ignored))
 

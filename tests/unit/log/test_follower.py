@@ -1025,6 +1025,7 @@ def test_runs_are_the_files_bytes_whatever_is_appended_rolled_read_and_restarted
 TICK_NANOSECONDS = 10_000_000
 
 
+@pytest.mark.slow
 @QUICK
 @given(steps=st.lists(st.tuples(st.sampled_from(["write", "look", "wait", "poke"]), st.integers(0, 60)), max_size=40))
 def test_an_unread_byte_is_never_missed(steps: list[tuple[str, int]], tmp_path_factory: pytest.TempPathFactory) -> None:

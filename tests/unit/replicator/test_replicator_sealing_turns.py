@@ -6,6 +6,8 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
+import pytest
+
 from litelog.errors import FinalSyncError
 from litelog.objects.layout import parse_sealed
 from replica_clients.memory import MemoryStore
@@ -132,6 +134,7 @@ def sealed(progress: Progress, log: LogBuilder) -> int:
     return sum(event.log == log.folder for event in progress.sealed_events)
 
 
+@pytest.mark.slow
 def test_a_stop_is_heard_amid_a_log_segment_and_what_was_sealed_is_adopted(
     make: Callable[..., Replicator], progress: Progress, stores: dict[str, ObjectStore], tmp_path: Path
 ) -> None:

@@ -170,7 +170,7 @@ def test_whatever_else_is_lost_or_flipped_is_named_or_harmless(make, tmp_path):
     newest = max(key for key in data if parse_wal(key))
     for number, key in enumerate(data):
         damaged = [{other: body for other, body in objects.items() if other != key}]
-        for at in sampled(range(0, len(objects[key]), 7), 4, f"rebuilt {make.__name__} {key}"):
+        for at in sampled(range(0, len(objects[key]), 7), 12, f"rebuilt {make.__name__} {key}"):
             body = bytearray(objects[key])
             body[at] ^= 1 << at % 8
             damaged.append({**objects, key: bytes(body)})

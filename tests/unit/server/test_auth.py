@@ -7,7 +7,7 @@ import os
 import socket
 import stat
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import pytest
@@ -30,30 +30,51 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@pytest.fixture
-def plain(tmp_path: Path) -> Iterator[Watched]:
-    log = make_log(tmp_path / "log")
+@contextmanager
+def serving(folder: Path, settings: dict[str, object]) -> Iterator[Watched]:
+    log = make_log(folder / "log")
     log.roll(3)
-    with Watched(tmp_path, [(log, [f"file://{tmp_path}/one"])], {"allowed_hosts": ("logs.example",)}) as watched:
+    with Watched(folder, [(log, [f"file://{folder}/one"])], settings) as watched:
         watched.wait_until_ready()
         yield watched
 
 
 @pytest.fixture
-def token_file(tmp_path: Path) -> Path:
-    path = tmp_path / "token"
+def plain(tmp_path: Path) -> Iterator[Watched]:
+    with serving(tmp_path, {"allowed_hosts": ("logs.example",)}) as watched:
+        yield watched
+
+
+@pytest.fixture(scope="module")
+def shared_plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+    """The same, for tests that only ask."""
+    with serving(tmp_path_factory.mktemp("plain"), {"allowed_hosts": ("logs.example",)}) as watched:
+        yield watched
+
+
+def make_token_file(folder: Path) -> Path:
+    path = folder / "token"
     path.write_text(f"{TOKEN}\n")
     path.chmod(0o600)
     return path
 
 
 @pytest.fixture
+def token_file(tmp_path: Path) -> Path:
+    return make_token_file(tmp_path)
+
+
+@pytest.fixture
 def guarded(tmp_path: Path, token_file: Path) -> Iterator[Watched]:
-    log = make_log(tmp_path / "log")
-    log.roll(3)
-    settings = {"addr": "0.0.0.0:0", "token_file": str(token_file)}
-    with Watched(tmp_path, [(log, [f"file://{tmp_path}/one"])], settings) as watched:
-        watched.wait_until_ready()
+    with serving(tmp_path, {"addr": "0.0.0.0:0", "token_file": str(token_file)}) as watched:
+        yield watched
+
+
+@pytest.fixture(scope="module")
+def shared_guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+    """The same, for tests that only ask."""
+    folder = tmp_path_factory.mktemp("guarded")
+    with serving(folder, {"addr": "0.0.0.0:0", "token_file": str(make_token_file(folder))}) as watched:
         yield watched
 
 
@@ -63,8 +84,8 @@ def guarded(tmp_path: Path, token_file: Path) -> Iterator[Watched]:
 @pytest.mark.parametrize(
     "host", ["localhost", "localhost:9977", "127.0.0.1:1", "127.9.9.9", "[::1]:80", "LOGS.example", "logs.example:443"]
 )
-def test_our_own_names_are_answered(plain: Watched, host: str) -> None:
-    assert plain.ask("/status", headers={"Host": host}).status == 200
+def test_our_own_names_are_answered(shared_plain: Watched, host: str) -> None:
+    assert shared_plain.ask("/status", headers={"Host": host}).status == 200
 
 
 @pytest.mark.parametrize(
@@ -72,8 +93,8 @@ def test_our_own_names_are_answered(plain: Watched, host: str) -> None:
     ["evil.example", "localhost.evil.example", "evil.example:9977", "10.0.0.1", "", "localhost@evil.example", "::1"],
 )
 @pytest.mark.parametrize("path", ["/status", "/healthz", "/metrics", "/"])
-def test_a_name_that_may_be_rebound_is_not(plain: Watched, host: str, path: str) -> None:
-    answer = plain.ask(path, headers={"Host": host})
+def test_a_name_that_may_be_rebound_is_not(shared_plain: Watched, host: str, path: str) -> None:
+    answer = shared_plain.ask(path, headers={"Host": host})
     assert (answer.status, list(answer.json)) == (421, ["error"])
 
 
@@ -111,8 +132,8 @@ def as_password(text: str) -> str:
     ],
 )
 @pytest.mark.parametrize("path", ["/status", "/metrics", "/", "/sync", "/no-such"])
-def test_without_the_token_nothing_is_told(guarded: Watched, given: str | None, path: str) -> None:
-    answer = guarded.ask(path, headers={} if given is None else {"Authorization": given})
+def test_without_the_token_nothing_is_told(shared_guarded: Watched, given: str | None, path: str) -> None:
+    answer = shared_guarded.ask(path, headers={} if given is None else {"Authorization": given})
     assert (answer.status, list(answer.json), answer.headers["www-authenticate"]) == (
         401,
         ["error"],

@@ -320,6 +320,7 @@ def test_what_state_does_not_tell_is_read_from_the_replica(
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", [Fault.BEFORE, Fault.AFTER])
 @pytest.mark.parametrize("at", range(1, 16))
 def test_whatever_put_fails_all_is_sealed_in_the_end(
@@ -405,6 +406,7 @@ def test_a_snapshot_with_another_owner_chain_or_content_is_not_adopted(
         assert not is_own(other, sealed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("at", range(1, 22))
 def test_a_crash_at_any_put_leaves_all_restorable_and_all_is_sealed_afterwards(

@@ -205,6 +205,7 @@ def test_what_the_state_does_not_tell_of_finals_is_read_from_the_replica(
     check_readers(store, log, tmp_path / "out")
 
 
+@pytest.mark.slow
 @ALL_FORMATS
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("at", range(1, 9))
@@ -476,6 +477,7 @@ def test_the_commits_before_a_corrupt_one_are_shipped_before_the_log_freezes(
     assert sorted(finals(store)) == [2]
 
 
+@pytest.mark.slow
 @ALL_FORMATS
 @pytest.mark.parametrize("mounted", [True, False])
 def test_a_log_that_goes_while_an_answer_is_awaited_is_missing_and_not_rewound(

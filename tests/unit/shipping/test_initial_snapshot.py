@@ -224,6 +224,7 @@ def test_the_commits_before_a_corrupt_one_are_shipped_before_the_log_freezes(
     assert good[names[2]].startswith(there.get(names[2], b""))
 
 
+@pytest.mark.slow
 @ALL_FORMATS
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("at", range(1, 9))
@@ -252,6 +253,7 @@ def test_a_crash_at_any_put_of_the_first_contact_is_gone_on_from(
     assert len(again.claims) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", [Fault.BEFORE, Fault.AFTER])
 def test_whatever_request_fails_the_first_contact_ends_well(
     log: LogBuilder, state: str, clock: ManualClock, fault: Fault

@@ -110,6 +110,7 @@ DROPPED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dropped", DROPPED)
 def test_each_rule_is_needed(dropped: str) -> None:
     promise, rules, last_step = DROPPED[dropped]
@@ -118,6 +119,7 @@ def test_each_rule_is_needed(dropped: str) -> None:
     assert last_step in result.trace[-1], result.trace
 
 
+@pytest.mark.slow
 def test_a_trace_can_be_walked() -> None:
     rules = Rules(finals=False, crashes=1, close="ended")
     model, states = Model(rules), {start(rules)}

@@ -8,6 +8,7 @@ import os
 import shutil
 from contextlib import suppress
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 import pytest
 
@@ -205,7 +206,7 @@ def test_a_replica_that_lost_our_claim_alone_takes_nothing_until_it_is_back(
 @pytest.mark.parametrize("paused", [False, True])
 def test_a_main_loop_that_stood_still_doubts_every_replica(tmp_path: Path, log: LogBuilder, paused: bool) -> None:
     clock = ManualClock()
-    config = make_config("test", {"logs": [{"path": log.folder, "replicas": [{"url": f"memory://{tmp_path.name}"}]}]})
+    config = make_config("test", {"logs": [{"path": log.folder, "replicas": [{"url": f"memory://{uuid4().hex}"}]}]})
     replicator = Replicator(config, state_dir=str(tmp_path / "state"), host="here", clock=clock)
     doubted: list[bool] = []
 
@@ -225,6 +226,7 @@ def test_a_main_loop_that_stood_still_doubts_every_replica(tmp_path: Path, log: 
     assert doubted[:2] == [False, paused]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("which", ["first", "middle", "last", "of an earlier log segment", "two", "snapshot"])
 @pytest.mark.parametrize("how", ["failure", "restart", "crash"])
 @pytest.mark.parametrize("backlog_sealer", [False, True])
@@ -378,6 +380,7 @@ def newest_wal(store: ObjectStore) -> str:
     return [key for key in objects(store) if parse_wal(key) is not None][-1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "how"),
     [

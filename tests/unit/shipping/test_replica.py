@@ -153,6 +153,7 @@ def test_a_sync_ends_early_when_it_is_told_to(log: LogBuilder, store: MemoryStor
 # --- crashes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("at", range(1, 12))
 @pytest.mark.parametrize("kept", ["kept", "rolled back"])

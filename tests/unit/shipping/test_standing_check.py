@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 import pytest
 
@@ -207,7 +208,7 @@ def test_an_idle_owner_whose_claim_is_gone_is_unavailable_until_the_claim_is_bac
 
 
 def test_a_standing_check_of_an_emptied_replica_has_its_owner_look(tmp_path: Path, log: LogBuilder) -> None:
-    url = f"memory://{tmp_path.name}-emptied"
+    url = f"memory://{uuid4().hex}-emptied"
     config = make_config("test", {"logs": [{"path": log.folder, "replicas": [{"url": url}]}]})
     replicator = Replicator(config, state_dir=str(tmp_path / "state"), host="here")
     store, found = open_store(url), []
@@ -254,7 +255,7 @@ def test_an_owner_that_has_not_begun_has_nothing_to_check(
 def test_the_check_is_on_by_default_and_an_explicit_interval_verifies_everything(
     tmp_path: Path, log: LogBuilder, said: dict[str, str], interval: float | None, whole: bool | None
 ) -> None:
-    url = f"memory://{tmp_path.name}-{interval}"
+    url = f"memory://{uuid4().hex}-{interval}"
     config = make_config("test", {"logs": [{"path": log.folder, "replicas": [{"url": url, **said}]}]})
     replicator = Replicator(config, state_dir=str(tmp_path / "state"), host="here")
     replicator.run(once=True)

@@ -18,6 +18,7 @@ BOUNDS = {
 LONG = [pytest.param(name, marks=pytest.mark.slow) if name == "three owners" else name for name in BOUNDS]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LONG)
 def test_what_was_acknowledged_is_read_unless_whoever_left_it_was_told_to(name: str) -> None:
     result = search(BOUNDS[name], limit=MAX_STATES)
@@ -25,6 +26,7 @@ def test_what_was_acknowledged_is_read_unless_whoever_left_it_was_told_to(name: 
     assert result.states > 1_000
 
 
+@pytest.mark.slow
 def test_every_kind_of_step_is_among_the_steps() -> None:
     labels = search(SMALL, limit=MAX_STATES).labels
     for kind in (
@@ -64,6 +66,7 @@ DROPPED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dropped", DROPPED)
 def test_each_rule_is_needed(dropped: str) -> None:
     rules, last_step = DROPPED[dropped]

@@ -177,6 +177,7 @@ def test_a_size_is_written_alike_for_reading_and_writing(text: str, size: int) -
     assert parse_write_options({"path": "/a", "segmentbytes": text}).segment_bytes == size
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["many", "1", "2g", ""])
 def test_a_size_of_log_segments_that_does_not_fit_is_told(text: str) -> None:
     with pytest.raises(ConfigError, match=f"segmentBytes='{text}'"):

@@ -70,6 +70,7 @@ def _ship_on(generation: GenerationBuilder, segment: LogSegment, commits: int, *
 # --- what batches hold
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sealed", [0, 1, 3])
 @pytest.mark.parametrize(
     "limits",
@@ -154,6 +155,7 @@ def test_a_log_segment_that_went_up_sealed_behind_its_place_is_read() -> None:
 # --- where it starts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sealed", [0, 2, 3])
 def test_starts(sealed: int) -> None:
     builder, url, log = _shipped(sealed=sealed)

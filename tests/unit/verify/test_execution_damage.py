@@ -21,7 +21,7 @@ from tests.builders.replica_builder import ReplicaBuilder
 from tests.builders.verify_helper import LOG, everything, found, verified
 from tests.sampling import NIGHTLY, sampled
 
-ONE_IN = 4
+ONE_IN = 12
 """Of what a test damages, in a run that is not a night's."""
 
 

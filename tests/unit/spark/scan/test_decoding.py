@@ -126,6 +126,7 @@ def test_timestamps_are_bounded_row_by_row(count: int) -> None:
     assert [row["sequence"] for row in found] == [number for number, at in enumerate(stamps) if 20 <= at < 50]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", COUNTS)
 def test_large_commits_are_read_as_small_ones_are(count: int) -> None:
     builder, log = ReplicaBuilder(), make_log([[70, 1, 500], [64], [2, 900, 100, 12_000], [80, 80]])
@@ -622,6 +623,7 @@ def test_small_pieces_are_coalesced_and_large_ones_cut() -> None:
     assert not batches[0].schema.field("value").nullable
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("large", [6_000, 10_000, 16_000])
 def test_records_keep_their_order_where_small_pieces_go_before_large_ones(large: int) -> None:
     builder = ReplicaBuilder()

@@ -121,6 +121,7 @@ def test_partitions_are_bounded_by_bytes() -> None:
     assert values(url, many) == values(url, few)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mebibytes", "slots", "partitions"),
     [
