@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from litelog.errors import CorruptObjectError, NothingToRestoreError, ReplicaGapError, UnknownVersionError
+from litelog.objects.chain import never_began
 from litelog.objects.position import epoch_of
-from litelog.reading.beginning import never_began
 from litelog.reading.contents import read_base
 from litelog.reading.latest import read_claims
 from litelog.reading.search import read_header

@@ -9,6 +9,7 @@ from litelog.formats.log_format import (
     LogFormat,
     Scan,
     Tail,
+    safe_segment_order,
 )
 
 __all__ = [
@@ -20,4 +21,5 @@ __all__ = [
     "LogFormat",
     "Scan",
     "Tail",
+    "safe_segment_order",
 ]

@@ -22,6 +22,10 @@ MAX_COMMIT_BYTES = 32 << 20
 """The largest commit that is accepted, in bytes. It bounds what one log holds in memory at a time."""
 
 
+MAX_FILE_NAME_BYTES = 255
+"""The longest file name that file systems take, in bytes."""
+
+
 class Tail(Enum):
     """The kind of bytes after the last whole commit of a buffer."""
 
@@ -175,3 +179,15 @@ class LogFormat(Protocol):
 
     def decode(self, name: str, data: memoryview, offset: int, expect: Expectation) -> Columns:
         """Return the records of the same run as columns, with the checks of ``scan``. Raises as ``scan``."""
+
+
+def safe_segment_order(log_format: LogFormat, name: str) -> tuple[object, ...] | None:
+    """The sort key of a log segment's name that an object states, and that may become a file name on this disk.
+
+    None if the name is not a log segment's, leads to another folder, or is longer than file systems take.
+    """
+    if name in {"", ".", ".."} or any(mark in name for mark in "/\\\0"):
+        return None
+    if len(name) > MAX_FILE_NAME_BYTES // 4 and len(name.encode(errors="replace")) > MAX_FILE_NAME_BYTES:
+        return None
+    return log_format.segment_order(name)

@@ -22,12 +22,11 @@ from litelog.errors import (
 )
 from litelog.events import fields
 from litelog.objects import snapshot as snapshots
+from litelog.objects.chain import ChainState, Identity, never_began
 from litelog.objects.layout import snapshot_key
 from litelog.objects.position import Position
-from litelog.reading.beginning import never_began
 from litelog.reading.fetch import read_verified
 from litelog.reading.search import read_header
-from litelog.reading.wal_chain import ChainState
 from litelog.stores.replica_client import IndexedInfo
 
 if TYPE_CHECKING:
@@ -83,7 +82,8 @@ class BaseSnapshot:
             raise ReplicaGapError(snapshot_key(self.claim.generation, self.claim.first))
         reached = (entry.next for entry in reversed(self.entries) if entry.next is not None)
         return ChainState(
-            self.claim,
+            Identity.of(self.claim),
+            self.claim.first,
             self.start,
             self.snapshot.chain or self.digest,
             next=next(reached, None),

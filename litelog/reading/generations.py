@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from litelog.errors import CorruptObjectError, NotFoundError, UnknownVersionError
 from litelog.objects import claim as claims
 from litelog.objects import snapshot, wal_segment
+from litelog.objects.chain import never_began
 from litelog.objects.layout import claim_key, snapshot_key, wal_key
 from litelog.objects.position import ClaimName, Position, epoch_of
-from litelog.reading.beginning import never_began
 from litelog.reading.contents import list_generation, read_base
 from litelog.reading.fetch import read_verified
 

@@ -11,10 +11,10 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from litelog.errors import CorruptObjectError, NotFoundError, NothingToRestoreError, ReplicaGapError
+from litelog.objects.chain import never_began
 from litelog.objects.claim import Relation, Writer
 from litelog.objects.layout import claim_key, wal_key
 from litelog.objects.position import Generation, Position, epoch_of
-from litelog.reading.beginning import never_began
 from litelog.reading.contents import LISTINGS, PAGE, list_generation, list_pieces, read_base
 from litelog.reading.generations import read_claim
 from litelog.reading.index_mapping import SegmentNames, check_mapping

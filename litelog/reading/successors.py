@@ -9,10 +9,10 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, NoReturn
 
 from litelog.errors import CorruptObjectError, DivergedError, NotFoundError, ReplicaGapError
+from litelog.objects.chain import never_began
 from litelog.objects.claim import Relation
 from litelog.objects.layout import parse_claim, wal_key
 from litelog.objects.position import Position
-from litelog.reading.beginning import never_began
 from litelog.reading.contents import list_generation
 from litelog.reading.generations import find_newer, read_claim, read_claim_of
 from litelog.reading.index_mapping import SegmentNames, check_mapping

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from litelog.errors import CorruptObjectError, NotFoundError, ReplicaGapError
 from litelog.objects import wal_segment
+from litelog.objects.chain import check_run, expectation, next_state, next_state_sealed, state_after
 from litelog.objects.layout import sealed_key, wal_key
 from litelog.objects.position import Position
 from litelog.objects.sealed_segment import read_footer
@@ -14,7 +15,6 @@ from litelog.objects.snapshot_entries import make_entry
 from litelog.reading.fetch import ordered_prefetch, read_verified
 from litelog.reading.sealed_reader import BrokenEntryError, SealedStart, read_sealed
 from litelog.reading.search import read_segment
-from litelog.reading.wal_chain import check_run, expectation, link_after, link_after_sealed, next_state
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
     from litelog.formats import Expectation, LogFormat
     from litelog.formats.columns import Columns
+    from litelog.objects.chain import ChainState
     from litelog.objects.claim import Claim
     from litelog.objects.position import Generation
     from litelog.objects.snapshot_entries import SnapshotEntry
     from litelog.objects.wal_segment import WalHeader, WalSegment
-    from litelog.reading.wal_chain import ChainState
     from litelog.stores.replica_client import ReplicaClient, WalSegmentInfo
 
 
@@ -69,7 +69,7 @@ class WalCursor:
         """A cursor after the WAL segment at ``position``, whose statements are trusted. ReplicaGapError if it is
         gone."""
         before = read_segment(client, position)
-        return cls(client, executor, log_format, link_after(claim, before), place)
+        return cls(client, executor, log_format, state_after(claim, before), place)
 
     @property
     def slot(self) -> Position:
@@ -143,7 +143,7 @@ class WalCursor:
 
     def _take_sealed(self, segment: WalSegment) -> Iterator[ShippedBatch]:
         header, entry = segment.header, describe_sealed(self._client, segment.header)
-        after = link_after_sealed(self.link, segment, entry, self._format)
+        after = next_state_sealed(self.link, segment, entry, self._format)
         offset, place = header.offset, self.place
         if place is not None and place.index == header.index:
             offset = max(offset, place.offset)

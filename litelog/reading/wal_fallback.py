@@ -7,17 +7,17 @@ Specified in litelog/reading/README.md#damage-and-gaps.
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from litelog.codec.checksum import combine
 from litelog.errors import CorruptionError, CorruptObjectError, NotFoundError, PrunedError, ReplicaGapError
 from litelog.events import fields
 from litelog.formats import Expectation
+from litelog.objects.chain import ChainState, check_run, next_state, next_state_sealed
 from litelog.objects.position import Position
 from litelog.reading.contents import list_index, list_pieces
 from litelog.reading.sealed_reader import BrokenEntryError, SealedBatch, SealedStart, read_sealed
 from litelog.reading.search import read_segment
-from litelog.reading.wal_chain import check_run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -112,26 +112,15 @@ def wal_segments_of(client: ReplicaClient, entry: SnapshotEntry, offset: int) ->
     """
     positions = list_index(client, entry.generation, entry.sealed_index)
     begin = max((number for number, at in enumerate(positions) if at.offset <= offset), default=len(positions))
-    before: WalSegment | None = None
+    state: ChainState | None = None
     for position in positions[begin:]:
         segment = read_segment(client, position)
-        _check(entry, segment, before)
-        before = segment
+        before = state or replace(ChainState.before(segment.header), file=entry.file)
+        if segment.header.sealed is None:
+            state = next_state(before, segment, None)
+        else:
+            state = next_state_sealed(before, segment, entry, None)
         yield segment
-
-
-def _check(entry: SnapshotEntry, segment: WalSegment, before: WalSegment | None) -> None:
-    header = segment.header
-    facts: list[tuple[str, object, object]] = [("file", entry.file, header.file)]
-    if before is not None:
-        facts.append(("offset", before.header.end, header.offset))
-        facts.append(("SHA-256 of the object before it", before.digest, header.previous))
-    if before is not None or header.offset == 0:
-        total = combine(before.header.crc_total if before is not None else 0, header.crc, header.length)
-        facts.append(("CRC-32C up to its end", total, header.crc_total))
-    for what, expected, actual in facts:
-        if expected != actual:
-            raise CorruptObjectError(segment.key, what, expected, actual)
 
 
 def _decode(entry: SnapshotEntry, segment: WalSegment, offset: int, log_format: LogFormat) -> SealedBatch:

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from litelog.formats import LogFormat
+    from litelog.objects.chain import ChainState
     from litelog.objects.position import Position
-    from litelog.reading.wal_chain import ChainState
     from litelog.restore.commit_writer import WrittenRun
     from litelog.restore.plan import RestorePlan
     from litelog.restore.repair.fallbacks import FallbackReplicas

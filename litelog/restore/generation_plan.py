@@ -17,6 +17,7 @@ from litelog.errors import (
     NothingToRestoreError,
     ReplicaGapError,
 )
+from litelog.formats import safe_segment_order
 from litelog.objects.layout import snapshot_key
 from litelog.objects.position import Position
 from litelog.reading.contents import (
@@ -24,7 +25,6 @@ from litelog.reading.contents import (
     missing_piece,
     read_snapshot,
 )
-from litelog.reading.wal_chain import MAX_FILE_NAME_BYTES
 from litelog.restore.object_lookup import ReplicaLookup
 from litelog.restore.plan import PlannedFile, RestorePlan, SealedSpan, Target, TooEarlyError, format_time
 from litelog.restore.repair.repair import Repair
@@ -212,10 +212,8 @@ def _check_entries(base: BaseSnapshot, log_format: LogFormat) -> None:
     """Check that a snapshot names log segments, in order: their names become file names on this disk."""
     before = None
     for entry in base.entries:
-        order = log_format.segment_order(entry.file)
-        plain = entry.file not in (".", "..") and not any(mark in entry.file for mark in "/\\\0")
-        long = len(entry.file) > MAX_FILE_NAME_BYTES // 4 and len(entry.file.encode()) > MAX_FILE_NAME_BYTES
-        if order is None or not plain or long or (before is not None and order <= before):
+        order = safe_segment_order(log_format, entry.file)
+        if order is None or (before is not None and order <= before):
             key = snapshot_key(base.claim.generation, base.start.index)
             raise CorruptObjectError(
                 key,

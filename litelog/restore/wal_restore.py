@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from litelog.errors import CorruptionError, CorruptObjectError, LitelogError, NotFoundError, ReplicaGapError, StoreError
+from litelog.errors import CorruptionError, LitelogError, NotFoundError, ReplicaGapError, StoreError
 from litelog.objects import wal_segment
+from litelog.objects.chain import check_run, expectation, next_state, next_state_sealed
 from litelog.objects.layout import wal_key
 from litelog.reading.fetch import read_verified
-from litelog.reading.wal_chain import check_run, expectation, link_after_sealed, next_state
 from litelog.reading.wal_cursor import describe_sealed
 from litelog.restore.restored_object import RestoredObject
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from litelog.formats import LogFormat
+    from litelog.objects.chain import ChainState
     from litelog.objects.position import Position
     from litelog.objects.wal_segment import WalSegment
-    from litelog.reading.wal_chain import ChainState
     from litelog.restore.commit_writer import CommitWriterPool, SegmentFiles, WrittenRun
     from litelog.restore.journal import ResumedWalSegments
     from litelog.restore.plan import RestorePlan
@@ -94,9 +94,7 @@ class WalRestorer:
         if header.sealed is None:
             return next_state(link, segment, self._format)
         entry = self._sealed_entries.get(header.index) or describe_sealed(self._client, header)
-        if header.offset == entry.length and header.crc_total != entry.crc:
-            raise CorruptObjectError(segment.key, "CRC-32C up to its end", f"{entry.crc:#x}", f"{header.crc_total:#x}")
-        return link_after_sealed(link, segment, entry, self._format)
+        return next_state_sealed(link, segment, entry, self._format)
 
     # --- the chain
 

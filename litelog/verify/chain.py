@@ -5,13 +5,13 @@ After an anomaly, the next WAL segment's statements are trusted, and later ones 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from litelog.errors import StoreError
+from litelog.objects.chain import ChainState, Identity, Rule, never_began, place_violation
 from litelog.objects.layout import wal_key
 from litelog.objects.position import Position
-from litelog.reading.beginning import never_began
 from litelog.verify.findings import AnomalyKind
 from litelog.verify.inventory import wal_between
 from litelog.verify.wal_checks import ChainPosition, WalChecks
@@ -63,7 +63,9 @@ class Chain:
         self._checks = WalChecks(subject, tools)
         self._again = False
         self._read = self._began = True
-        self._state = ChainPosition(Position(subject.name, subject.first, 0))
+        identity = None if subject.claim is None else Identity.of(subject.claim)
+        start = Position(subject.name, subject.first, 0)
+        self._here = ChainPosition(ChainState(identity, subject.first, start, digest=""))
         self.segments: dict[int, ChainSegment] = {}
         """The log segments after the newest snapshot, by index."""
         self._begin()
@@ -85,83 +87,73 @@ class Chain:
         if not self._is_in_place(read):
             return
         if read.header is None:
-            self._lose(None)
+            self._here.lose(None)
             return
-        self._checks.check(self._state, read, read.header)
+        self._checks.check(self._here, read, read.header)
         self._advance(read, read.header)
 
     def finish(self, required: Iterable[tuple[Position, str]]) -> ChainExtent:
         """Judge the end. ``required``: positions that the generation had reached, and the keys that say so."""
-        state = self._state
+        here = self._here
         required = list(required)
         newest = self._base.newest
-        if state.slot is not None and self._lacks(required, newest) is not None:
-            told, newest = self._look_after(state.slot)
-            if not told:
-                self._lose(None)
+        if self._lacks(required, newest) is not None:
+            was_listed, newest = self._look_after(here.state.slot)
+            if not was_listed:
+                here.lose(None)
         if (lacking := self._lacks(required, newest)) is not None:
-            slot = self._state.slot
-            assert slot is not None
             self._anomalies.add(AnomalyKind.MISSING, *lacking)
-            self._lose(None)
-        elif self._state.digest is not None:
-            self._checks.prove_snapshots(self._state, None)
-        state = self._state
-        return ChainExtent(state.slot, state.ended, state.next, state.shipped, self._read, self._began)
+            here.lose(None)
+        elif here.state.digest:
+            self._checks.prove_snapshots(here, None)
+        state = here.state
+        return ChainExtent(here.slot, state.ended, state.next, state.shipped, self._read, self._began)
 
     # --- where a WAL segment lies
 
     def _begin(self) -> None:
         facts = self._base.facts.get(self._subject.first)
         if facts is not None:
-            self._state.digest, self._state.key = facts.digest, facts.key
+            self._here.name_before(facts.digest, facts.key)
         self._take_base_facts(self._subject.first)
 
     def _take_base_facts(self, index: int) -> None:
         """Take over the newest snapshot's facts about the log segment before ``index``, which comes next."""
         entry = self._base.entry(index - 1)
         if entry is not None:
-            state = self._state
-            state.next, state.file_before, state.exact = entry.next, entry.file, entry.next is not None
+            self._here.state = replace(
+                self._here.state, next=entry.next, is_exact=entry.next is not None, file_before=entry.file
+            )
 
     def _is_in_place(self, read: WalRead) -> bool:
-        state, position = self._state, read.position
-        if state.ended:
-            self._anomalies.add(AnomalyKind.ORDER, read.key, "lies after the end of its generation")
-            return False
-        if position.index < self._subject.first:
-            self._anomalies.add(
-                AnomalyKind.ORDER, read.key, f"lies before index {self._subject.first}, at which its generation begins"
-            )
-            return False
-        if state.slot is not None and position < state.slot:
-            self._anomalies.add(AnomalyKind.OVERLAP, read.key, f"lies before the generation's next slot, {state.slot}")
-            return False
-        if state.slot is not None and position > state.slot:
+        here = self._here
+        if here.is_lost:
+            here.state = replace(here.state, slot=read.position)
+        violation = place_violation(here.state, read.position)
+        if violation is None:
+            return True
+        if violation.rule is Rule.GAP:
             return self._fill_gap(read)
-        return True
+        self._checks.report(violation, read.key)
+        return False
 
     def _fill_gap(self, read: WalRead) -> bool:
         """Judge a gap before ``read``: pruned, listed late, or missing. Return whether ``read`` can be judged now."""
-        position = read.position
-        assert self._state.slot is not None
+        here, position = self._here, read.position
         if not self._is_pruned(position):
-            told = self._look_again(self._state.slot, position)
-            if self._state.slot == position:
-                return True
-            if self._state.slot is None or self._state.ended or self._state.slot > position:
+            was_listed = self._look_again(here.state.slot, position)
+            if here.slot is None or here.state.ended or here.slot >= position:
                 return self._is_in_place(read)
-            if told and not self._is_pruned(position):
-                missing = max(self._state.slot, Position(self._name, self._subject.covered, 0))
+            if was_listed and not self._is_pruned(position):
+                missing = max(here.slot, Position(self._name, self._subject.covered, 0))
                 what = f"is missing; the next one there is {read.key}"
                 self._anomalies.add(AnomalyKind.GAP, wal_key(missing), what)
-        self._lose(position)
+        here.lose(position)
         self._checks.give_up_proofs(position.index)
         facts = self._base.facts.get(position.index) if position.offset == 0 else None
         if facts is not None:
-            self._state.digest, self._state.key = facts.chain, f"the one that {facts.key} names"
+            here.name_before(facts.chain or "", f"the one that {facts.key} names")
         if position.offset == 0:
-            self._state.crc_total = 0
             self._take_base_facts(position.index)
         return True
 
@@ -169,7 +161,7 @@ class Chain:
         """Whether all before ``position`` may have been deleted: a snapshot describes it, or nothing of the generation
         can be restored any more."""
         subject = self._subject
-        may_begin_anywhere = subject.pruned and (self._state.last is None or subject.pruned_meanwhile)
+        may_begin_anywhere = subject.pruned and (self._here.last is None or subject.pruned_meanwhile)
         return may_begin_anywhere or position <= Position(self._name, self._subject.covered, 0)
 
     def _look_again(self, start: Position, stop: Position | None) -> bool:
@@ -202,56 +194,26 @@ class Chain:
         self._again = True
         try:
             for position, size in wal_between(self._tools.store, start, stop):
-                if self._state.slot is None or position >= self._state.slot:
+                if self._here.slot is None or position >= self._here.slot:
                     self.take(self._tools.reader.read((position, size)))
         finally:
             self._again = False
 
-    def _lose(self, slot: Position | None) -> None:
-        """Trust the statements of the next WAL segment, at ``slot`` if that is known."""
-        state = self._state
-        self._state = ChainPosition(
-            slot,
-            crc_total=None,
-            next=state.next,
-            exact=False,
-            file_before=state.file_before,
-            shipped=state.shipped,
-            epoch=state.epoch,
-            last=state.last,
-        )
-
     def _advance(self, read: WalRead, header: WalHeader) -> None:
-        state = self._state
         if header.successor is not None:
-            state.slot, state.ended = header.position, True
             self._began = not never_began(self._subject.first, header)
-            state.shipped = max(state.shipped, header.shipped)
-            return
-        if header.index >= self._subject.covered:
+        elif header.index >= self._subject.covered:
             entry = self._subject.known(header.index) if header.sealed is not None else None
             length, crc = (header.end, header.crc_total) if entry is None else (entry.length, entry.crc)
             self.segments[header.index] = ChainSegment(header.index, header.file, length, crc)
-        self._state = ChainPosition(
-            header.next_slot,
-            digest=None if read.problems else read.digest,
-            key=read.key,
-            crc_total=0 if header.final else header.crc_total,
-            next=state.next if header.next is None else header.next,
-            exact=state.exact or header.next is not None,
-            file="" if header.final else header.file or state.file,
-            file_before=(header.file or state.file) if header.final else state.file_before,
-            shipped=max(state.shipped, header.shipped),
-            epoch=state.epoch,
-            last=header,
-        )
+        self._here.advance(header, read.key, "" if read.problems else read.digest or "")
 
     # --- the end
 
     def _lacks(self, required: list[tuple[Position, str]], newest: Snapshot | None) -> tuple[str, str] | None:
         """(key, reason) of an object that is missing after the last WAL segment; None if none is known to be.
         ``newest``: the newest snapshot that existed before the WAL segments were listed."""
-        slot = self._state.slot
+        slot = self._here.slot
         if slot is None:
             return None
         for position, key in required:

@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from litelog.errors import CorruptObjectError, NotFoundError, StoreError, UnknownVersionError
+from litelog.formats import safe_segment_order
 from litelog.objects import snapshot as snapshots
 from litelog.objects.layout import snapshot_key
 from litelog.reading.fetch import READ_ATTEMPTS, read_verified
@@ -214,8 +215,8 @@ class SnapshotReader:
             return
         before = None
         for entry in snapshot.segments:
-            order = log_format.segment_order(entry.file)
-            if order is None or "/" in entry.file or "\0" in entry.file:
+            order = safe_segment_order(log_format, entry.file)
+            if order is None:
                 what = f"file {entry.file!r} is not the name of a log segment of format {log_format.name}"
                 self._findings.anomalies.add(AnomalyKind.FOREIGN, snapshot.key, what)
             elif before is not None and order <= before:

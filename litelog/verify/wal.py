@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 from litelog.errors import CorruptionError, CorruptObjectError, NotFoundError, StoreError
 from litelog.formats import Expectation
 from litelog.objects import wal_segment
+from litelog.objects.chain import check_run
 from litelog.objects.layout import wal_key
 from litelog.objects.wal_segment import MAX_HEADER_BYTES
 from litelog.reading.fetch import READ_ATTEMPTS, read_verified
-from litelog.reading.wal_chain import check_run
 from litelog.stores.object_store import ByteRange
 from litelog.verify.findings import Anomaly, AnomalyKind, anomaly_of
 from litelog.verify.inventory import read_whole

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from litelog.codec.checksum import combine
+from litelog.objects.chain import Identity, Rule, never_began, sealed_violations, violations
 from litelog.objects.layout import parse_claim, sealed_key, snapshot_key
 from litelog.objects.position import Position, epoch_of
-from litelog.reading.beginning import never_began
-from litelog.reading.wal_chain import MAX_FILE_NAME_BYTES
 from litelog.verify.findings import AnomalyKind
 from litelog.verify.wal import MarkChecks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from litelog.objects.chain import ChainState, Violation
     from litelog.objects.claim import Claim
     from litelog.objects.position import Generation
     from litelog.objects.snapshot_entries import SnapshotEntry
@@ -28,30 +27,60 @@ if TYPE_CHECKING:
     from litelog.verify.wal import WalRead, WalReader
 
 
+KINDS = {
+    Rule.ENDED: AnomalyKind.ORDER,
+    Rule.BEFORE_FIRST: AnomalyKind.ORDER,
+    Rule.OVERLAP: AnomalyKind.OVERLAP,
+    Rule.GAP: AnomalyKind.GAP,
+    Rule.IDENTITY: AnomalyKind.FOREIGN,
+    Rule.OWNER: AnomalyKind.FOREIGN,
+    Rule.DIGEST: AnomalyKind.CHAIN,
+    Rule.CHECKSUM: AnomalyKind.CHECKSUM,
+    Rule.TIME: AnomalyKind.ORDER,
+    Rule.TERMINAL: AnomalyKind.CONFLICT,
+    Rule.FILE: AnomalyKind.CONFLICT,
+    Rule.FILE_NAME: AnomalyKind.FOREIGN,
+    Rule.FILE_ORDER: AnomalyKind.ORDER,
+    Rule.SEQUENCE: AnomalyKind.ORDER,
+    Rule.UNNUMBERED: AnomalyKind.CONFLICT,
+    Rule.SEALED: AnomalyKind.CONFLICT,
+}
+"""The kind of anomaly for each broken rule of the chain."""
+
+
 @dataclass(slots=True)
 class ChainPosition:
-    """The state of the chain. None means unknown: what came before is damaged, was pruned, or was not read."""
+    """Where the verification of a generation stands."""
 
-    slot: Position | None
-    """The position at which the next WAL segment must lie."""
-    digest: str | None = None
-    """SHA-256 of the object before it."""
+    state: ChainState
+    is_lost: bool = False
+    """Whether the next slot is unknown, because an object is damaged or was not read."""
     key: str = ""
-    """That object's."""
-    crc_total: int | None = 0
-    """CRC-32C of the index's bytes so far."""
-    next: int | None = None
-    """The sequence that follows; None before the first record."""
-    exact: bool = True
-    """Whether that is the exact next sequence, and not only a lower bound."""
-    file: str = ""
-    """The file name of the index's log segment; empty at its start, or if unknown."""
-    file_before: str = ""
-    shipped: int = 0
+    """The key of the object that has ``state.digest``."""
     epoch: int = 0
+    """The epoch of the last commit that was read."""
     last: WalHeader | None = None
     """The last WAL segment that carries bytes or ends an index."""
-    ended: bool = False
+
+    @property
+    def slot(self) -> Position | None:
+        """The position at which the next WAL segment must lie; None if it is unknown."""
+        return None if self.is_lost else self.state.slot
+
+    def lose(self, slot: Position | None) -> None:
+        """Trust the statements of the next WAL segment, at ``slot`` if that is known."""
+        self.state = self.state.after_loss(slot or self.state.slot)
+        self.is_lost, self.key = slot is None, ""
+
+    def name_before(self, digest: str, key: str) -> None:
+        """Note the object that the next WAL segment must name as the one before it."""
+        self.state, self.key = replace(self.state, digest=digest), key
+
+    def advance(self, header: WalHeader, key: str, digest: str) -> None:
+        """Step past a WAL segment. ``digest``: its SHA-256; empty if it is damaged."""
+        self.state, self.is_lost = self.state.after(header, digest), False
+        if header.successor is None:
+            self.key, self.last = key, header
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +135,7 @@ class GenerationUnderTest:
 
 
 class WalChecks:
-    """Judges the WAL segments of one generation, one at a time. ``state`` is the state of the chain before it."""
+    """Judges the WAL segments of one generation, one at a time."""
 
     def __init__(self, subject: GenerationUnderTest, tools: VerifyContext) -> None:
         self._subject = subject
@@ -115,72 +144,65 @@ class WalChecks:
         self._tools = tools
         self._anomalies = tools.findings.anomalies
         self._marks = MarkChecks(subject.name, subject.known, tools.sealed, self._against)
-        claim = subject.claim
-        self._identity = None if claim is None else (claim.log, claim.format, claim.owner)
         facts = subject.base.facts.items()
         self.unproved = {at: it for at, it in facts if it.chain is not None and at > subject.first}
         """The snapshots whose ``chain`` is still to be compared, by their index."""
         self.sealed_digests: set[str] = set()
         """The digests of sealed segments that a ``final`` names."""
 
-    def check(self, state: ChainPosition, read: WalRead, header: WalHeader) -> None:
+    def check(self, before: ChainPosition, read: WalRead, header: WalHeader) -> None:
         """Judge a WAL segment that lies at a valid position."""
-        self._check_identity(read.key, header)
-        self._check_chain(state, read, header)
-        self.prove_snapshots(state, header)
-        self._check_sums(state, read.key, header)
-        if header.shipped < state.shipped:
-            self._order(read.key, "time shipped", state.shipped, header.shipped)
-        if header.successor is not None:
-            self._check_terminal(state, read.key, header)
+        if before.state.identity is None:
+            before.state = replace(before.state, identity=Identity.of(header))
+        self._find_late_snapshot(before, read, header)
+        is_terminal = header.successor is not None
+        log_format = None if is_terminal else self._tools.formats(header.format)
+        for violation in violations(before.state, header, log_format):
+            self.report(violation, read.key, before.key)
+        self.prove_snapshots(before, header)
+        if is_terminal:
+            self._check_successor(read.key, header)
             return
-        self._check_file(state, read.key, header)
         self._marks.check(read.key, header)
-        self._check_sequences(state, read, header)
+        self._check_skipped(before.state, read, header)
         if read.epoch is not None:
-            if read.epoch < state.epoch:
-                self._order(read.key, "epoch of its commits", state.epoch, read.epoch)
-            state.epoch = max(state.epoch, read.epoch)
+            if read.epoch < before.epoch:
+                what = f"epoch of its commits is {read.epoch}, expected {before.epoch} or above"
+                self._anomalies.add(AnomalyKind.ORDER, read.key, what)
+            before.epoch = max(before.epoch, read.epoch)
         if header.final:
-            self._check_sealed(read.key, header)
+            self._check_sealed(before.state, read.key, header)
 
-    def _check_identity(self, key: str, header: WalHeader) -> None:
-        if self._identity is None:
-            self._identity = (header.log, header.format, header.owner)
-        log, format_name, owner = self._identity
-        for what, expected, actual in (("log", log, header.log), ("format", format_name, header.format)):
-            if expected != actual:
-                self._anomalies.add(AnomalyKind.FOREIGN, key, f"{what} is {actual}, and its generation's is {expected}")
-        if header.successor is None and header.owner != owner:
-            self._anomalies.add(AnomalyKind.FOREIGN, key, f"was written by owner {header.owner}, not {owner}")
+    def report(self, violation: Violation, key: str, before: str = "") -> None:
+        """Report a broken rule of the chain. ``before``: the key of the object before."""
+        self._anomalies.add(KINDS[violation.rule], key, _render(violation, before))
 
-    def _check_chain(self, state: ChainPosition, read: WalRead, header: WalHeader) -> None:
-        at_start = header.position == Position(self._name, self._subject.first, 0)
-        if never_began(self._subject.first, header):
-            return  # its owner may have been late with the snapshot
-        if at_start and state.digest is None and self._subject.first not in self._base.listed:
-            self._subject.refresh()
-            facts = self._base.facts.get(self._subject.first)
-            if facts is not None:  # it was written since the snapshots were listed
-                state.digest, state.key = facts.digest, facts.key
-            elif self._subject.covered == self._subject.first and self._subject.first not in self._base.listed:
-                what = f"is missing; {read.key} was written after it"
-                if self._subject.pruned:
-                    what += ", as retention leaves it"
-                key = snapshot_key(self._name, self._subject.first)
-                self._anomalies.add(AnomalyKind.MISSING, key, what, harmful=not self._subject.pruned)
-        if state.digest is not None and header.previous != state.digest:
-            what = f"names {header.previous or 'nothing'} as the object before it, and {state.key} is {state.digest}"
-            self._anomalies.add(AnomalyKind.CHAIN, read.key, what)
+    def _find_late_snapshot(self, before: ChainPosition, read: WalRead, header: WalHeader) -> None:
+        """Look again for the first snapshot if the listing lacked it; report it if it is missing."""
+        first = self._subject.first
+        at_start = header.position == Position(self._name, first, 0)
+        if not at_start or before.state.digest or first in self._base.listed or never_began(first, header):
+            return
+        self._subject.refresh()
+        facts = self._base.facts.get(first)
+        if facts is not None:  # it was written since the snapshots were listed
+            before.name_before(facts.digest, facts.key)
+        elif self._subject.covered == first and first not in self._base.listed:
+            what = f"is missing; {read.key} was written after it"
+            if self._subject.pruned:
+                what += ", as retention leaves it"
+            key = snapshot_key(self._name, first)
+            self._anomalies.add(AnomalyKind.MISSING, key, what, harmful=not self._subject.pruned)
 
-    def prove_snapshots(self, state: ChainPosition, header: WalHeader | None) -> None:
+    def prove_snapshots(self, before: ChainPosition, header: WalHeader | None) -> None:
         """Check that snapshots up to this index name the last WAL segment before it. None: at the generation's end."""
         reached = [at for at in self.unproved if header is None or at <= header.index]
         for at in reached:
             facts = self.unproved.pop(at)
             is_next = header is not None and header.position == Position(self._name, at, 0)
-            digest = state.digest if state.digest is not None or header is None or not is_next else header.previous
-            passed = state.last is not None and state.last.index >= at
+            digest = header.previous if header is not None and is_next and not before.state.digest else None
+            digest = before.state.digest or digest
+            passed = before.last is not None and before.last.index >= at
             if digest is not None and digest != facts.chain and not passed:
                 what = f"names {facts.chain} as the last WAL segment before index {at}, which is {digest}"
                 self._anomalies.add(AnomalyKind.CHAIN, facts.key, what)
@@ -190,67 +212,23 @@ class WalChecks:
         for at in [at for at in self.unproved if at <= index]:
             del self.unproved[at]
 
-    def _check_sums(self, state: ChainPosition, key: str, header: WalHeader) -> None:
-        before = 0 if header.offset == 0 else state.crc_total
-        if before is None or header.sealed is not None:
-            return
-        total = combine(before, header.crc, header.length)
-        if total != header.crc_total:
-            what = f"CRC-32C up to its end is {header.crc_total:#010x}, expected {total:#010x}"
-            self._anomalies.add(AnomalyKind.CHECKSUM, key, what)
-
-    def _check_terminal(self, state: ChainPosition, key: str, header: WalHeader) -> None:
+    def _check_successor(self, key: str, header: WalHeader) -> None:
+        """Check that a terminal names a claim of a higher epoch, which exists."""
         successor = parse_claim(header.successor or "")
-        if header.length or header.final:
-            self._anomalies.add(AnomalyKind.CONFLICT, key, "is a terminal, and not an empty one")
-        if state.file and header.file not in ("", state.file):
-            what = f"is a terminal in {header.file!r}, and the log segment before it is {state.file!r}"
-            self._anomalies.add(AnomalyKind.CONFLICT, key, what)
         if successor is None or successor[0] <= epoch_of(self._name):
             what = f"names {header.successor!r} as its successor, which is not a claim of a higher epoch"
             self._anomalies.add(AnomalyKind.CONFLICT, key, what)
         elif header.successor is not None:
             self._tools.claims.require(header.successor, f"is missing; the terminal {key} names it")
 
-    def _check_file(self, state: ChainPosition, key: str, header: WalHeader) -> None:
-        file = header.file
-        if state.file:
-            if file != state.file:
-                self._anomalies.add(
-                    AnomalyKind.CONFLICT, key, f"file is {file!r}, and {state.file!r} before it in its index"
-                )
-            return
-        log_format = self._tools.formats(header.format)
-        if log_format is None:
-            return
-        order = log_format.segment_order(file)
-        plain = file not in ("", ".", "..") and not any(mark in file for mark in "/\\\0")
-        if order is None or not plain or len(file.encode(errors="replace")) > MAX_FILE_NAME_BYTES:
-            what = f"file {file!r} is not the name of a log segment of format {log_format.name}"
-            self._anomalies.add(AnomalyKind.FOREIGN, key, what)
-            return
-        before = log_format.segment_order(state.file_before) if state.file_before else None
-        if before is not None and order <= before:
-            self._order(key, "file", f"one that sorts after {state.file_before!r}", repr(file))
-
-    def _check_sequences(self, state: ChainPosition, read: WalRead, header: WalHeader) -> None:
-        expected = state.next
-        if header.sealed is not None and not header.records:
-            if header.next is not None and expected is not None and header.next < expected:
-                self._order(read.key, "next sequence", expected, header.next)
-        elif header.first is None:
-            is_other = None not in (header.next, expected) and header.next != expected
-            if header.records or (is_other and state.exact):
-                what = f"holds {header.records} records without a first sequence, and {header.next} follows"
-                self._anomalies.add(AnomalyKind.CONFLICT, read.key, what)
-        elif expected is not None and header.first < expected:
-            self._order(read.key, "first sequence", expected, header.first)
-        elif expected is not None and header.first > expected and state.exact:
-            problem = self._tools.reader.follows(read, expected)
+    def _check_skipped(self, state: ChainState, read: WalRead, header: WalHeader) -> None:
+        """Let the format judge sequences that are skipped between the object before and this one."""
+        if state.next is not None and header.first is not None and header.first > state.next and state.is_exact:
+            problem = self._tools.reader.follows(read, state.next)
             if problem is not None:
                 self._anomalies.take(problem)
 
-    def _check_sealed(self, key: str, header: WalHeader) -> None:
+    def _check_sealed(self, state: ChainState, key: str, header: WalHeader) -> None:
         """Check a log segment's last WAL segment against its sealed segment, if it has one."""
         if header.sealed is not None:
             self.sealed_digests.add(header.sealed)
@@ -262,17 +240,9 @@ class WalChecks:
                 what = f"is not there; {key} names it"
                 self._anomalies.add(AnomalyKind.MISSING, sealed_key(self._name, header.index), what)
             return
-        facts: list[tuple[str, object, object]] = [("file", header.file, entry.file)]
-        if header.sealed is not None:
-            facts.append(("SHA-256", header.sealed, entry.digest))
-        else:
-            facts.append(("length", header.end, entry.length))
-            facts.append(("CRC-32C", f"{header.crc_total:#010x}", f"{entry.crc:#010x}"))
-        if header.next is not None and entry.next is not None:
-            facts.append(("next sequence", header.next, entry.next))
-        for what, mine, theirs in facts:
-            if mine != theirs:
-                self._against(entry, f"{what} is {theirs}, and {mine} in {key}", is_named=header.sealed is not None)
+        for violation in sealed_violations(state, header, entry):
+            what = f"{violation.what} is {violation.actual}, and {violation.expected} in {key}"
+            self._against(entry, what, is_named=header.sealed is not None)
 
     def _is_missing(self, index: int) -> bool:
         """Whether a sealed segment that was not found should exist."""
@@ -290,6 +260,19 @@ class WalChecks:
         if is_named or not self._subject.mark_contradicted(entry, what):
             self._anomalies.add(AnomalyKind.CONFLICT, entry.key, what)
 
-    def _order(self, key: str, what: str, bound: object, actual: object) -> None:
-        more = bound if isinstance(bound, str) else f"{bound} or above"
-        self._anomalies.add(AnomalyKind.ORDER, key, f"{what} is {actual}, expected {more}")
+
+def _render(violation: Violation, before: str) -> str:
+    """The text of an anomaly. ``before``: the key of the object before."""
+    expected, actual = violation.expected, violation.actual
+    match violation.rule:
+        case Rule.IDENTITY:
+            return f"{violation.what} is {actual}, and its generation's is {expected}"
+        case Rule.OWNER:
+            return f"was written by owner {actual}, not {expected}"
+        case Rule.DIGEST:
+            return f"names {actual or 'nothing'} as the object before it, and {before} is {expected}"
+        case Rule.OVERLAP:
+            return f"lies before the generation's next slot, {expected}"
+        case Rule.FILE:
+            return f"file is {actual!r}, and {expected!r} before it in its index"
+    return str(violation)

@@ -71,7 +71,7 @@ ONE_WRITER = (
         "a generation whose first slot has a terminal without a predecessor never began",
         "late first snapshot",
         Cut(
-            "reading/beginning",
+            "objects/chain",
             "return header.successor is not None and in_first_slot and not header.previous",
             "return False",
         ),

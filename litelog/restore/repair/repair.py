@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from litelog.errors import ReplicaGapError
+from litelog.objects.chain import ChainState, Identity
 from litelog.objects.layout import snapshot_key
-from litelog.reading.wal_chain import ChainState
 from litelog.restore.repair.fallbacks import FallbackBytes
 from litelog.restore.repair.header_reconstruction import UNKNOWN, HeaderReconstruction
 from litelog.restore.repair.lost_snapshots import find_contents
@@ -70,7 +70,7 @@ class Repair:
         key = snapshot_key(base.start.generation, base.start.index)
         known = any(error.key == key for error in plan.lost)
         # The snapshot holds nothing of the log. Only the digest that the first WAL segment names is missing.
-        link = ChainState(base.claim, base.start, UNKNOWN)
+        link = ChainState(Identity.of(base.claim), base.claim.first, base.start, UNKNOWN)
         return link, () if known else (RepairedRange(key, str(ReplicaGapError(key))),)
 
     def repairing_wal(

@@ -13,10 +13,10 @@ from litelog.codec.checksum import combine, crc32c
 from litelog.errors import CorruptionError, CorruptObjectError, ReplicaGapError, StoreError
 from litelog.events import fields
 from litelog.formats import Expectation, FinishedTail
+from litelog.objects.chain import check_run, expectation, next_state
 from litelog.objects.layout import wal_key
 from litelog.objects.wal_segment import WalSegment
 from litelog.reading.search import read_header, read_segment
-from litelog.reading.wal_chain import check_run, expectation, next_state
 from litelog.restore.repair.fallbacks import NoFallbackError
 from litelog.restore.repair.header_reconstruction import UNKNOWN, reconstruct_header
 from litelog.restore.restored_object import RepairedRange, RestoredObject
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from litelog.formats import LogFormat, Scan
+    from litelog.objects.chain import ChainState
     from litelog.objects.position import Position
     from litelog.objects.wal_segment import WalHeader
-    from litelog.reading.wal_chain import ChainState
     from litelog.restore.commit_writer import CommitWriterPool, SegmentFiles, WrittenRun
     from litelog.restore.generation_bytes import ByteRun
     from litelog.restore.plan import PlannedFile, RestorePlan
@@ -256,7 +256,7 @@ class WalRepair:
         done: Replacement,
     ) -> ChainState:
         key = wal_key(link.slot)
-        nothing = reconstruct_header(link.claim, link.slot, name, 0, None, final=True)
+        nothing = reconstruct_header(self._plan.claim, link.slot, name, 0, None, final=True)
         self._chain(link, nothing)  # refuses an invalid name before a file gets it
         start = link.slot.offset
         with self._opened(link.slot.index, name, own) as file:
@@ -275,7 +275,7 @@ class WalRepair:
         key = wal_key(link.slot)
         self._check_totals(link, [chunk])
         header = reconstruct_header(
-            link.claim, link.slot, name, len(chunk.data), None, crc=crc32c(chunk.data), final=final
+            self._plan.claim, link.slot, name, len(chunk.data), None, crc=crc32c(chunk.data), final=final
         )
         part = self._runs.write(header, key, file, [chunk.data], Expectation(link.next))
         may_have_tail = final and self._format.finished_tail is FinishedTail.SHIP
@@ -289,13 +289,16 @@ class WalRepair:
 
     def _chain(self, link: ChainState, header: WalHeader) -> ChainState:
         """The link after bytes that continue it, although no object of the replica holds them."""
-        total = combine(link.crc_total, header.crc, header.length)
-        fitting = replace(header, previous=link.digest, shipped=link.shipped, crc_total=total)
+        total = link.total_after(header)
+        crc_total = header.crc_total if total is None else total
+        fitting = replace(header, previous=link.digest, shipped=link.shipped, crc_total=crc_total)
         return next_state(link, WalSegment(fitting, UNKNOWN, memoryview(b"")), self._format)
 
     def _check_totals(self, link: ChainState, chunks: list[ByteRun]) -> None:
         """Check the other replica's checksum of the log segment's front against our bytes before the hole."""
         total = link.crc_total
+        if total is None:
+            return
         for chunk in chunks:
             total = combine(total, crc32c(chunk.data), len(chunk.data))
             if chunk.crc_total is not None and chunk.crc_total != total:

@@ -12,8 +12,8 @@ from litelog.spark.scan.partitions import LocalPiece, LogPart, Partition, Sealed
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from litelog.objects.chain import ChainState
     from litelog.objects.position import Position
-    from litelog.reading.wal_chain import ChainState
     from litelog.spark.scan.partitions import Piece, PlannedLog
     from litelog.stores.replica_client import WalSegmentInfo
 

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from array import array
     from collections.abc import Iterator, Mapping
 
+    from litelog.objects.chain import ChainState
     from litelog.objects.claim import Claim
-    from litelog.reading.wal_chain import ChainState
     from litelog.spark.options import Mode, Range
 
 

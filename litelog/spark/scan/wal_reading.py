@@ -18,13 +18,13 @@ from litelog.errors import (
 )
 from litelog.formats import Expectation
 from litelog.objects import wal_segment
+from litelog.objects.chain import check_run, expectation, next_state, next_state_sealed, state_after
 from litelog.objects.layout import wal_key
 from litelog.objects.position import MAX_OFFSET
 from litelog.reading.contents import list_pieces
 from litelog.reading.fetch import ordered_prefetch, read_verified
 from litelog.reading.sealed_reader import open_sealed
 from litelog.reading.search import find_segment
-from litelog.reading.wal_chain import check_run, expectation, link_after, link_after_sealed, next_state
 from litelog.reading.wal_cursor import describe_sealed
 from litelog.spark.scan.damaged import salvage
 from litelog.spark.scan.partitions import SealedPiece
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
 
     from litelog.formats.columns import Columns
+    from litelog.objects.chain import ChainState
     from litelog.objects.position import Position
     from litelog.objects.wal_segment import WalSegment
     from litelog.reading.contents import BaseSnapshot
-    from litelog.reading.wal_chain import ChainState
     from litelog.spark.scan.partitions import WalPiece
     from litelog.spark.scan.task import Task
     from litelog.stores.replica_client import WalSegmentInfo
@@ -128,7 +128,7 @@ class _WalReader:
             yield from self._take_sealed(segment)
             return
         if link is None:
-            after = link_after(task.log.claim, segment)
+            after = state_after(task.log.claim, segment)
         else:
             after = next_state(link, segment, task.format)
             if header.length and link.next is not None and link.next != header.first and header.first is not None:
@@ -165,9 +165,9 @@ class _WalReader:
         assert claim is not None
         entry = describe_sealed(task.client, header)
         link = self._link
-        after = link_after(claim, segment)
+        after = state_after(claim, segment)
         if link is not None:
-            after = link_after_sealed(link, segment, entry, task.format)
+            after = next_state_sealed(link, segment, entry, task.format)
         elif entry.digest != header.sealed:
             raise CorruptObjectError(entry.key, "SHA-256 of its log segment", header.sealed, entry.digest)
         self._check_start(entry.first)
@@ -188,7 +188,7 @@ class _WalReader:
                 raise
             return None
         # A missing one was deleted meanwhile, or is a gap, which that segment's task reports.
-        return None if segment is None else link_after(claim, segment)
+        return None if segment is None else state_after(claim, segment)
 
     def _check_start(self, first: int | None) -> None:
         asked = self._task.log.range.start

@@ -11,8 +11,8 @@ from litelog.objects.position import MAX_INDEX, MAX_OFFSET, Position, generation
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from litelog.objects.chain import ChainState
     from litelog.objects.snapshot_entries import SnapshotEntry
-    from litelog.reading.wal_chain import ChainState
 
 
 @dataclass(frozen=True, slots=True)

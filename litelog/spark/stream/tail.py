@@ -36,12 +36,12 @@ from litelog.spark.stream.steps import StreamStep, behind
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from litelog.objects.chain import ChainState
     from litelog.objects.claim import Claim
     from litelog.objects.position import Generation
     from litelog.objects.wal_segment import WalHeader
     from litelog.reading.contents import BaseSnapshot, GenerationContents
     from litelog.reading.follower import Event
-    from litelog.reading.wal_chain import ChainState
     from litelog.spark.stream.steps import LogOffset
     from litelog.stores.replica_client import ReplicaClient, WalSegmentInfo
 
