@@ -43,6 +43,9 @@ _logger = logging.getLogger(__name__)
 PAGE = 1000
 """The names that S3 lists per request. After this many names it pays to start a new listing nearer to the end."""
 
+MOST_TRIED = 16
+"""How many snapshots an owner tries until one is not damaged."""
+
 LISTINGS = 2
 """How often a generation is listed before a missing object is reported: a store's listing may lag for a moment."""
 
@@ -143,11 +146,24 @@ def list_index(client: ReplicaClient, name: Generation, index: int) -> list[Posi
     return list(takewhile(lambda position: position.index == index, listed))
 
 
-def read_base(client: ReplicaClient, claim: Claim, indexes: Sequence[int]) -> BaseSnapshot:
+def find_snapshot(client: ReplicaClient, claim: Claim) -> Snapshot | None:
+    """Find the newest readable snapshot of a generation, for its owner: as ``read_base`` does, but without an error if
+    a snapshot is missing, and with None if no one of the newest ones can be read. A listing and a GET."""
+    newest = client.newest_snapshots(claim.generation, MOST_TRIED)
+    try:
+        return read_base(client, claim, [info.index for info in reversed(newest)], skip_missing=True).snapshot
+    except CorruptObjectError:
+        return None
+
+
+def read_base(
+    client: ReplicaClient, claim: Claim, indexes: Sequence[int], *, skip_missing: bool = False
+) -> BaseSnapshot:
     """Read the base of a generation whose snapshots stand at ``indexes``, ascending. One GET if the newest is intact.
 
-    A damaged snapshot is logged, and the next older one replaces it. Raises CorruptObjectError if all are damaged,
-    UnknownVersionError if one is newer than this reader, and ReplicaGapError if a listed one is missing.
+    A snapshot that is damaged, or not the claim's, is logged, and the next older one replaces it. Raises
+    CorruptObjectError if there is no other, UnknownVersionError if one is newer than this reader, and ReplicaGapError
+    if a listed one is missing, unless ``skip_missing``.
     """
     damage: CorruptObjectError | None = None
     for index in reversed(indexes):
@@ -158,7 +174,8 @@ def read_base(client: ReplicaClient, claim: Claim, indexes: Sequence[int]) -> Ba
             _logger.warning("%s: %s; taking the snapshot before it", client.url, error, extra=extra)
             damage = damage or error
         except NotFoundError as error:
-            raise ReplicaGapError(error.key) from error
+            if not skip_missing:
+                raise ReplicaGapError(error.key) from error
         else:
             return BaseSnapshot(claim, snapshot, digest, damage)
     if damage is not None:

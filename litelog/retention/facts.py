@@ -10,6 +10,8 @@ from litelog.errors import CorruptObjectError, NothingToRestoreError
 from litelog.objects import snapshot as snapshots
 from litelog.objects.claim import Relation
 from litelog.objects.layout import sealed_key, snapshot_key, wal_key
+from litelog.objects.position import Position
+from litelog.reading.contents import read_snapshot
 from litelog.reading.fetch import read_verified
 from litelog.reading.latest import find_latest, read_claims
 from litelog.reading.search import read_header
@@ -169,31 +171,33 @@ class Gathering:
         foreign = {name for name in names if mine.is_isolated and _owner(claims.get(name)) != mine.owner}
         own = [name for name in names if name not in foreign]
         # Read the claims before the snapshots: a later owner names only what is named now, or newer.
-        others = tuple(facts for name in sorted(foreign) for facts in self._gather_other(name))
+        others = tuple(facts for name in sorted(foreign) for facts in self._gather_other(name, claims.get(name)))
         gathered = tuple(self._gather(name, claims.get(name), is_newest=name == own[-1]) for name in own)
         there = {_place(one) for one in (*others, *(one for held in gathered for one in held.snapshots))}
         self._described = {place: facts for place, facts in self._described.items() if place in there}
         return ReplicaFacts(gathered, latest.generation, tuple(drops), upto, others)
 
-    def _gather_other(self, name: Generation) -> tuple[SnapshotFacts, ...]:
+    def _gather_other(self, name: Generation, claim: Claim | None) -> tuple[SnapshotFacts, ...]:
         """Return the snapshots of another owner's generation."""
-        described = tuple(self._describe(info) for info in self._client.snapshots(name))
+        described = tuple(self._describe(info, claim) for info in self._client.snapshots(name))
         return described or (SnapshotFacts(name, 0, 0, names=None),)
 
     def _gather(self, name: Generation, claim: Claim | None, *, is_newest: bool) -> GenerationFacts:
         # In this order: objects that are sealed and named between two listings only add reasons to stay.
         wal = tuple(self._client.wal_segments(name))
         sealed = tuple(self._client.sealed_segments(name))
-        described = tuple(self._describe(info) for info in self._client.snapshots(name))
+        described = tuple(self._describe(info, claim) for info in self._client.snapshots(name))
         ended = 0 if is_newest else max(self._last_shipped(wal), 0 if claim is None else claim.time)
         first = 0 if claim is None else claim.first
         return GenerationFacts(name, described, sealed, wal, ended, self._caught_up(name, claim), first)
 
-    def _describe(self, info: IndexedInfo) -> SnapshotFacts:
+    def _describe(self, info: IndexedInfo, claim: Claim | None) -> SnapshotFacts:
+        """Return the facts of a snapshot, which must be the claim's. Nothing is known of one that is not, so that
+        whatever it may name stays. A snapshot of a generation that nobody claimed counts as it is."""
         place = (info.generation, info.index, info.size)
         if place not in self._described:
             try:
-                read = self._read(info)
+                read = self._read(info, claim)
             except CorruptObjectError:
                 return SnapshotFacts(info.generation, info.index, info.size, names=None)  # try again next time
             if read.predecessor_end is not None:
@@ -201,7 +205,9 @@ class Gathering:
             self._described[place] = describe_snapshot(read, info.generation, info.size)
         return self._described[place]
 
-    def _read(self, info: IndexedInfo) -> Snapshot:
+    def _read(self, info: IndexedInfo, claim: Claim | None) -> Snapshot:
+        if claim is not None:
+            return read_snapshot(self._client, claim, info.index)[0]
         key = snapshot_key(info.generation, info.index)
         return read_verified(
             lambda: self._client.read_snapshot(info.generation, info.index), lambda body: snapshots.decode(key, body)

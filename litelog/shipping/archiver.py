@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from litelog.errors import FencedError, LitelogError, SourceError, StoreError, release
 from litelog.events import fields
 from litelog.objects.layout import snapshot_key
+from litelog.reading.contents import find_snapshot
 from litelog.retention.facts import SourceTrim
 from litelog.retention.policy import note_drop
 from litelog.shipping.archive_state import ArchiveState, Covered, Opening, ShippedSegment, ShipTimeLog, finished_by
@@ -26,7 +27,7 @@ from litelog.shipping.cleanup import WalCleanup
 from litelog.shipping.events import SegmentSealed, SnapshotWritten
 from litelog.shipping.proof import describe_lost
 from litelog.shipping.sealer import SealedConflictError, Sealer, find_finished
-from litelog.shipping.snapshots import LostSnapshotError, Snapshots, find_snapshot
+from litelog.shipping.snapshots import LostSnapshotError, Snapshots
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -306,7 +307,7 @@ class Archiver:
 
     def _find_newest(self) -> None:
         """Find the newest snapshot. The state was lost, or an older version wrote it without sealed segments."""
-        found = find_snapshot(self._context.client, self._name)
+        found = find_snapshot(self._context.client, self._claim)
         with self._changed:
             self._state = self._state.with_snapshot(self._claim.first if found is None else found.next)
 
@@ -337,7 +338,7 @@ class Archiver:
             require_newest(self._context.client, self._claim)
         newest = self._newest
         if newest is None or newest.next != self._state.snapshot:
-            newest = find_snapshot(self._context.client, self._name)
+            newest = find_snapshot(self._context.client, self._claim)
         if newest is not None and newest.next == self._state.snapshot:
             drops = self._state.drops
             made = self._snapshots.write_next(newest, ready, lambda made: self._cleanup.first_kept(made, drops))

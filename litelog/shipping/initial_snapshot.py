@@ -20,12 +20,12 @@ from litelog.objects.position import Position
 from litelog.objects.sealed_segment import read_footer
 from litelog.objects.snapshot import Snapshot
 from litelog.objects.snapshot_entries import make_entry
+from litelog.reading.contents import find_snapshot
 from litelog.reading.fetch import read_verified
 from litelog.reading.search import read_header
 from litelog.reading.wal_cursor import describe
 from litelog.shipping.finished_segments import NotSealableError
 from litelog.shipping.proof import find_lost_indexes
-from litelog.shipping.snapshots import find_snapshot
 from litelog.shipping.stages import BacklogSealed
 
 if TYPE_CHECKING:
@@ -50,16 +50,17 @@ class Known:
     """Those that it does not hold."""
 
 
-def find_known(client: ReplicaClient, name: Generation, damaged: Collection[str] = ()) -> Known:
-    """Return what the newest snapshot of a generation names, and which of it the replica holds. If its snapshots are
-    lost, returns what its own sealed segments state. A listing and a GET, and a listing of each generation that holds
-    sealed segments.
+def find_known(client: ReplicaClient, claim: Claim, damaged: Collection[str] = ()) -> Known:
+    """Return what the newest snapshot of the claim's generation names, and which of it the replica holds. If its
+    snapshots are lost, returns what its own sealed segments state. A listing and a GET, and a listing of each
+    generation that holds sealed segments.
 
     ``damaged``: the keys of sealed segments that exist but cannot be read.
     """
-    found = find_snapshot(client, name)
+    found = find_snapshot(client, claim)
     if found is None:
-        return Known([entry for entry in _read_entries(client, name) if entry.key not in damaged])
+        own = _read_entries(client, claim.generation)
+        return Known([entry for entry in own if entry.key not in damaged])
     holders = dict.fromkeys(entry.generation for entry in found.segments)
     sizes = {(holder, info.index): info.size for holder in holders for info in client.sealed_segments(holder)}
     kept: list[SnapshotEntry] = []

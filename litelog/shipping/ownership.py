@@ -17,7 +17,7 @@ from litelog.objects import claim as claims
 from litelog.objects.claim import Claim, Relation
 from litelog.objects.layout import CLAIMS, Fencing, claim_key, snapshot_key
 from litelog.objects.position import new_generation
-from litelog.reading.generations import read_claim
+from litelog.reading.generations import read_claim, read_claim_of
 from litelog.shipping.archive_state import ArchiveState, read_state, write_state
 from litelog.shipping.claiming import (
     LostRaceError,
@@ -240,7 +240,8 @@ class Owner:
             raise StoreError("list", CLAIMS, f"does not show the claim of epoch {latest[0].epoch}, which is there")
         found = self._predecessors.relate(self._make_claim(owner, log, epoch), latest, cause)
         seals = self.backlog_sealer is not None
-        found = self._predecessors.go_round_holes(found, state, self.damaged, seals=seals)
+        predecessor = latest[0] if latest is not None else None
+        found = self._predecessors.go_round_holes(found, predecessor, state, self.damaged, seals=seals)
         finished = self.backlog_sealer.files.find(cause.start_file, self._unfit) if self.backlog_sealer else []
         claim = replace(found.claim, first=found.base + len(finished))
         start_file = finished[0] if finished else cause.start_file
@@ -293,7 +294,8 @@ class Owner:
         known: Sequence[SnapshotEntry] = ()
         number = None
         if self.backlog_sealer is not None and claim.first > 0 and claim.predecessor is not None:
-            known = find_known(self._client, claim.predecessor, self.damaged).entries
+            predecessor = read_claim_of(self._client, claim.predecessor, claim)
+            known = find_known(self._client, predecessor, self.damaged).entries
         if self.backlog_sealer is not None and not self._source.format.self_numbered and state.place.sequence is None:
             number = find_number(self._client, claim, state.base)
         return ClosedBelow(state, claim, self._predecessors.find_tip(claim, tips, state.ended), known, number)

@@ -108,25 +108,31 @@ class Predecessors:
         return Succession(replace(claim, relation=Relation.DIVERGED, reason=cause.reason or NOT_HELD), 0)
 
     def go_round_holes(
-        self, found: Succession, state: ReplicaState | None, damaged: Collection[str], *, seals: bool
+        self,
+        found: Succession,
+        predecessor: Claim | None,
+        state: ReplicaState | None,
+        damaged: Collection[str],
+        *,
+        seals: bool,
     ) -> Succession:
         """Adapt a succession to what the replica lost before the log's first log segment.
 
         The log does not hold the lost log segments any more. A generation that continued them could not be restored, so
         this one diverges, and begins with what is whole after the last hole. If nothing is lost, returns ``found``.
 
-        ``damaged``: the keys of sealed segments that exist but cannot be read. ``seals``: the first snapshot can name
-        what is whole.
+        ``predecessor``: its claim. ``damaged``: the keys of sealed segments that exist but cannot be read. ``seals``:
+        the first snapshot can name what is whole.
         """
         claim, base = found.claim, found.base
         found = replace(found, lost=state.lost if state is not None else "")
-        if claim.relation is not Relation.CONTINUES or claim.predecessor is None or base == 0:
+        if claim.relation is not Relation.CONTINUES or predecessor is None or base == 0:
             return found
-        name = claim.predecessor
+        name = predecessor.generation
         first_here = base - claim.shift  # by the predecessor's indexes
         is_own = state is not None and state.claim is not None and claims.parse(state.claim).generation == name
         for _ in range(LISTINGS):
-            known = find_known(self._client, name, damaged)
+            known = find_known(self._client, predecessor, damaged)
             hole = find_hole(self._client, known, state if is_own else None, first_here)
             if hole is None:
                 return found

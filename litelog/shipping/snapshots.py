@@ -1,57 +1,25 @@
-"""A generation's snapshots: finds the newest readable one, and writes the next one.
+"""Writes the snapshots of a generation after its first one.
 
 Specified in litelog/shipping/README.md#snapshots.
 """
 
 from __future__ import annotations
 
-import logging
-from functools import partial
 from typing import TYPE_CHECKING
 
-from litelog.errors import CorruptObjectError, DivergedError, ExistsError, NotFoundError
-from litelog.events import fields
+from litelog.errors import CorruptObjectError, DivergedError, ExistsError
 from litelog.log.source import SegmentFolder
 from litelog.objects import snapshot as snapshots
-from litelog.objects.layout import snapshot_key
-from litelog.reading.fetch import read_verified
+from litelog.reading.contents import read_snapshot
 from litelog.shipping.context import SnapshotPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from litelog.objects.claim import Claim
-    from litelog.objects.position import Generation
     from litelog.objects.snapshot import Snapshot
     from litelog.shipping.archive_state import ShippedSegment
     from litelog.shipping.context import ReplicaContext
-    from litelog.stores.replica_client import ReplicaClient
-
-_logger = logging.getLogger(__name__)
-
-NEWEST = 16
-"""How many snapshots are tried until one is not damaged."""
-
-
-def find_snapshot(client: ReplicaClient, name: Generation) -> Snapshot | None:
-    """Return the newest readable snapshot of a generation; None if there is none. A listing and a GET.
-
-    Damaged ones are logged and skipped. UnknownVersionError for a snapshot of a newer litelog.
-    """
-    for info in client.newest_snapshots(name, NEWEST):
-        try:
-            return read_snapshot(client, name, info.index)
-        except (CorruptObjectError, NotFoundError) as error:
-            extra = fields("snapshot-damaged", replica=client.url, generation=name, index=info.index)
-            _logger.warning("%s: %s; an older snapshot is taken", client.url, error, extra=extra)
-    return None
-
-
-def read_snapshot(client: ReplicaClient, name: Generation, index: int) -> Snapshot:
-    """Return the snapshot at ``index``. NotFoundError, CorruptObjectError."""
-    return read_verified(
-        lambda: client.read_snapshot(name, index), partial(snapshots.decode, snapshot_key(name, index))
-    )
 
 
 class LostSnapshotError(DivergedError):
@@ -104,7 +72,7 @@ class Snapshots:
         return all(entry == entries.get(entry.index, entry) for entry in there.segments)
 
     def _adopt(self, made: Snapshot) -> Snapshot:
-        there = read_snapshot(self._client, self._name, made.next)
+        there, _ = read_snapshot(self._client, self._claim, made.next)
         first = max(there.first, made.first)
         same = there.segments[first - there.first :] == made.segments[first - made.first :]
         if (there.owner, there.chain) != (made.owner, made.chain) or not same:

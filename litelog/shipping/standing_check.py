@@ -15,9 +15,9 @@ from litelog.errors import CorruptionError, NotFoundError, UnknownVersionError
 from litelog.objects import claim as claims
 from litelog.objects import layout
 from litelog.objects import snapshot as snapshots
+from litelog.reading.contents import find_snapshot
 from litelog.reading.fetch import read_verified
 from litelog.shipping.claiming import require_claim
-from litelog.shipping.snapshots import find_snapshot
 from litelog.shipping.tally import IndexTally
 from litelog.verify.findings import Anomalies, AnomalyKind, Formats, Scope, VerifyStoppedError, anomaly_of
 from litelog.verify.inventory import ordered, read_whole
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
     from litelog.formats import LogFormat
     from litelog.objects.claim import Claim
-    from litelog.objects.position import Generation
     from litelog.shipping.state import ReplicaState
     from litelog.stores.object_store import ObjectInfo, ObjectStore
     from litelog.stores.replica_client import ReplicaClient
@@ -92,7 +91,7 @@ def find_needed(client: ReplicaClient, known: Expected, keys: Sequence[str]) -> 
     """Return those of ``keys`` that a restore to the end of a generation reads: its newest snapshot, sealed segments
     that this or the next one names, and the WAL segments since. A listing and a GET."""
     name = known.claim.generation
-    named = {**known.sealed, **_named(client, name)}
+    named = {**known.sealed, **_named(client, known.claim)}
     first = known.snapshot or 0
     since = (layout.wal_prefix(name, first), layout.generation_prefix(name) + "wal0")
     newest = layout.snapshot_key(name, first)
@@ -117,7 +116,7 @@ class _Check:
         self._sealed = SealedVerifier(store, Scope(), known_formats)
         self._wal = WalReader(store, Scope(), known_formats)
         self._name = known.claim.generation
-        self._named = {**known.sealed, **_named(client, self._name)}
+        self._named = {**known.sealed, **_named(client, known.claim)}
         self._tallies: dict[int, IndexTally] = {}
         self._snapshots: set[int] = set()
         self._anomalies = Anomalies()
@@ -178,7 +177,7 @@ class _Check:
         """Return the findings. Reports an object as missing only if retention did not delete it meanwhile."""
         after = expected()
         if self._named:
-            now = {**(after.sealed if after is not None else {}), **_named(self._client, self._name)}
+            now = {**(after.sealed if after is not None else {}), **_named(self._client, self._known.claim)}
             for key in list(self._named)[:MAX_LOST]:
                 if key in now and not self._is_there(key):
                     self._anomalies.add(
@@ -210,7 +209,7 @@ class _Check:
         return True
 
 
-def _named(client: ReplicaClient, name: Generation) -> dict[str, int]:
+def _named(client: ReplicaClient, claim: Claim) -> dict[str, int]:
     """Return the keys and sizes of the sealed segments that a generation's newest snapshot names."""
-    found = find_snapshot(client, name)
+    found = find_snapshot(client, claim)
     return {} if found is None else {entry.key: entry.size for entry in found.segments}

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 from litelog.formats.litelog import LitelogFormat
 from litelog.objects.layout import Fencing
 from litelog.objects.position import generation
+from litelog.reading.contents import find_snapshot
+from litelog.reading.latest import read_claims
 from litelog.restore.execution import restore
 from litelog.restore.history_plan import Target, find_plan
 from litelog.shipping.backlog import BacklogSealer
 from litelog.shipping.context import Executors, LogSource, ReplicaContext, Settings
 from litelog.shipping.ownership import Owner
 from litelog.shipping.replica import Replica
-from litelog.shipping.snapshots import find_snapshot
 from litelog.shipping.state import StateFolder
 from litelog.shipping.takeover import Takeover
 from litelog.stores.checking_store import CheckingStore
@@ -215,7 +216,8 @@ def start_sealing(log: LogBuilder, store: ObjectStore, state: str, clock: Manual
 
 def newest_snapshot(daemon: Daemon) -> Snapshot:
     """Of the daemon's generation."""
-    found = find_snapshot(ObjectReplicaClient(daemon.store), daemon.generation)
+    client = ObjectReplicaClient(daemon.store)
+    found = find_snapshot(client, read_claims(client)[daemon.generation])
     assert found is not None
     return found
 

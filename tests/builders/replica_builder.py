@@ -313,6 +313,11 @@ class ReplicaBuilder:
         return {info.key: self.store.open(info.key).read() for info in self.store.list("")}
 
 
+def of_other_owner(key: str, body: bytes) -> bytes:
+    """A snapshot's object with another owner, and otherwise intact."""
+    return snapshots.encode(replace(snapshots.decode(key, body), owner="f" * 32))
+
+
 def client_of(objects: dict[str, bytes]) -> ObjectReplicaClient:
     """A replica of those objects."""
     store = MemoryStore("copy")

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from litelog.log.writer import LogWriter
-from litelog.shipping.snapshots import find_snapshot
+from litelog.reading.contents import find_snapshot
+from litelog.reading.latest import find_latest
 from litelog.stores.object_store import ObjectReplicaClient
 from replica_clients.file import FileStore
 from tests.waiting import WAIT_SECONDS
@@ -33,7 +34,7 @@ def run(place: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 def newest_key(place: Path) -> str:
     client = ObjectReplicaClient(FileStore(str(place / "replica")))
-    found = find_snapshot(client, client.generations()[-1])
+    found = find_snapshot(client, find_latest(client))
     assert found is not None
     return found.key
 

@@ -19,12 +19,11 @@ from litelog.reading.replica_reader import ReplicaReader
 from litelog.restore.execution import restore
 from litelog.restore.history_plan import Target, find_plan
 from litelog.shipping.context import LogSource, Settings
-from litelog.shipping.snapshots import find_snapshot
 from litelog.shipping.source_truncation import LogTruncator
 from litelog.stores.object_store import ObjectReplicaClient
 from litelog.system.clock import SystemClock
 from replica_clients.memory import MemoryStore
-from tests.builders.daemon_builder import Daemon
+from tests.builders.daemon_builder import Daemon, newest_snapshot
 from tests.builders.independent_reader import read_replica
 from tests.builders.log_builder import LogBuilder, make_log
 from tests.builders.manual_clock import ManualClock
@@ -332,8 +331,7 @@ def test_the_tombstone_lies_with_the_state_and_names_what_remains(place):
     tombstone = read_tombstone(place.replicas.folder)
     assert tombstone is not None
     assert tombstone.file == min(place.log.files())
-    snapshot = find_snapshot(ObjectReplicaClient(daemon.store), daemon.generation)
-    assert snapshot is not None
+    snapshot = newest_snapshot(daemon)
     assert [tombstone.first] == [entry.first for entry in snapshot.segments if entry.file == tombstone.file]
     assert read_tombstone(place.log.folder) is None
 

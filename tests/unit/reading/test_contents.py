@@ -10,7 +10,7 @@ from litelog.errors import CorruptObjectError, NothingToRestoreError, ReplicaGap
 from litelog.objects.claim import Relation
 from litelog.objects.layout import snapshot_key, wal_key
 from litelog.objects.position import Position
-from litelog.reading.contents import PAGE, list_generation, list_pieces, read_base
+from litelog.reading.contents import PAGE, find_snapshot, list_generation, list_pieces, read_base
 from litelog.reading.generations import find_tip
 from litelog.reading.latest import find_extent, find_latest, open_latest
 from litelog.stores.object_store import ObjectReplicaClient
@@ -23,6 +23,7 @@ from tests.builders.replica_builder import (
     make_log,
     make_segment,
     make_unfinished,
+    of_other_owner,
 )
 from tests.builders.stores import CountingStore
 from tests.sampling import examples
@@ -229,6 +230,20 @@ def test_a_snapshot_of_somebody_else_is_corrupt(builder, field):
     built = builder.generations[0]
     with pytest.raises(CorruptObjectError, match=field):
         read_base(builder.client, replace(built.claim, **{field: "other"}), [0, 1, 2])
+
+
+def test_an_owner_takes_the_newest_snapshot_that_is_its_own(builder):
+    """One that is missing, damaged or not the claim's is skipped: the next older one is found; None without any."""
+    built = builder.generations[0]
+    objects = builder.objects()
+    keys = [snapshot_key(built.name, index) for index in range(3)]
+    assert find_snapshot(client_of(objects), built.claim).next == 2
+    objects[keys[2]] = of_other_owner(keys[2], objects[keys[2]])
+    assert find_snapshot(client_of(objects), built.claim).next == 1
+    objects[keys[1]] = b"damaged"
+    assert find_snapshot(client_of(objects), built.claim).next == 0
+    del objects[keys[0]]
+    assert find_snapshot(client_of(objects), built.claim) is None
 
 
 def test_a_missing_first_snapshot_is_a_gap_with_its_key(builder):

@@ -27,7 +27,7 @@ from replica_clients.memory import MemoryStore
 from tests.builders.daemon_builder import INLINE, Silent
 from tests.builders.independent_reader import read_replica
 from tests.builders.manual_clock import ManualClock
-from tests.builders.replica_builder import SECOND, ReplicaBuilder, make_log
+from tests.builders.replica_builder import SECOND, ReplicaBuilder, make_log, of_other_owner
 from tests.builders.stores import CountingStore
 from tests.builders.verify_helper import everything, found, verified
 
@@ -232,6 +232,14 @@ def test_while_a_snapshot_is_damaged_nothing_that_it_may_name_is_deleted():
     assert [one.names is None for one in facts.generations[0].snapshots] == [False, False, True, False]
     damage(builder, key, whole)
     assert gathering.gather() == gather(builder)
+
+
+def test_a_snapshot_that_is_not_its_claims_is_one_that_nobody_knows_the_names_of():
+    builder = mirrored()
+    key = snapshot_key(builder.generations[0].name, 4)
+    damage(builder, key, of_other_owner(key, builder.objects()[key]))
+    facts = gather(builder)
+    assert [one.names is None for one in facts.generations[0].snapshots] == [False, False, True, False]
 
 
 def test_a_snapshot_is_read_once():

@@ -11,10 +11,11 @@ import pytest
 
 from litelog.errors import FencedError, StoreError
 from litelog.objects.layout import parse_sealed, parse_snapshot, parse_wal, sealed_key, snapshot_key
+from litelog.reading.contents import read_snapshot
+from litelog.reading.latest import read_claims
 from litelog.retention.policy import RetentionPolicy
 from litelog.shipping.context import Settings, SnapshotPolicy
 from litelog.shipping.sealer import read_sealed_footer
-from litelog.shipping.snapshots import read_snapshot
 from litelog.stores.object_store import ObjectReplicaClient
 from replica_clients.memory import MemoryStore
 from tests.builders.daemon_builder import Daemon, newest_snapshot, restored
@@ -253,9 +254,10 @@ def test_a_snapshot_names_the_chain_that_goes_on_behind_it(
     daemon.sync()
     grow(daemon, clock, 3)
     first_of = {event.header.index: event.header for event in daemon.acknowledged if event.header.offset == 0}
-    client, name = ObjectReplicaClient(store), daemon.generation
+    client = ObjectReplicaClient(store)
+    claim = read_claims(client)[daemon.generation]
     for index in (1, 2, 3):
-        assert read_snapshot(client, name, index).chain == first_of[index].previous
+        assert read_snapshot(client, claim, index)[0].chain == first_of[index].previous
 
 
 def test_before_a_snapshot_after_a_long_silence_ownership_is_proved(

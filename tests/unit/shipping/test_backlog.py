@@ -17,11 +17,10 @@ from litelog.reading.replica_reader import ReplicaReader
 from litelog.restore.execution import restore
 from litelog.restore.history_plan import Target, find_plan
 from litelog.shipping.context import Settings
-from litelog.shipping.snapshots import find_snapshot
 from litelog.stores.object_store import ObjectReplicaClient
 from litelog_cli.segment_listing import replica_segments
 from replica_clients.memory import MemoryStore
-from tests.builders.daemon_builder import Daemon, held, start_sealing
+from tests.builders.daemon_builder import Daemon, held, newest_snapshot, start_sealing
 from tests.builders.independent_reader import objects, read_replica
 from tests.builders.log_builder import LogBuilder, make_log
 from tests.builders.stores import CountingStore, Fault, FaultyStore, KilledError, KillingStore
@@ -166,8 +165,7 @@ def test_the_next_snapshot_names_them_and_their_finals_are_deleted_in_time(
     assert archive is not None
     assert archive.status.unsealed == 0
     archive.request_snapshot()
-    snapshot = find_snapshot(ObjectReplicaClient(store), daemon.generation)
-    assert snapshot is not None
+    snapshot = newest_snapshot(daemon)
     assert (snapshot.next, [entry.file for entry in snapshot.segments]) == (4, sorted(log.files())[:4])
     clock.advance(3601)
     log.append(1)
@@ -198,8 +196,7 @@ def test_what_the_state_does_not_tell_of_finals_is_read_from_the_replica(
     assert again.replica.archive is not None
     again.replica.archive.request_snapshot()
     assert again.replica.archive.status.error is None
-    snapshot = find_snapshot(ObjectReplicaClient(store), again.generation)
-    assert snapshot is not None
+    snapshot = newest_snapshot(again)
     assert snapshot.next == 4
     assert sealed(store) == before
     check_readers(store, log, tmp_path / "out")

@@ -10,11 +10,10 @@ import pytest
 from litelog.objects.layout import parse_sealed, parse_snapshot, snapshot_key
 from litelog.retention.policy import RetentionPolicy
 from litelog.shipping.context import Settings, SnapshotPolicy
-from litelog.shipping.snapshots import find_snapshot
 from litelog.stores.object_store import ObjectReplicaClient
 from litelog.verify.execution import verify
 from replica_clients.memory import MemoryStore
-from tests.builders.daemon_builder import Daemon
+from tests.builders.daemon_builder import Daemon, newest_snapshot
 from tests.builders.independent_reader import read_replica
 from tests.builders.log_builder import LogBuilder, make_log
 from tests.builders.manual_clock import ManualClock
@@ -159,8 +158,7 @@ def test_a_clock_that_jumps_takes_nothing_away(log, store, tmp_path, jump):
     daemon.clock.jump(-jump)
     live(daemon, 2, keep=3)
     assert before[0] - {0, 1, 2, 3, 4} <= set(indexes(store, parse_snapshot))
-    name = daemon.generation
-    assert find_snapshot(ObjectReplicaClient(store), name) is not None
+    assert newest_snapshot(daemon).next
 
 
 def test_while_it_is_idle_nothing_is_asked_and_nothing_goes(log, tmp_path):

@@ -12,10 +12,10 @@ from litelog.retention.policy import RetentionPolicy
 from litelog.shipping.context import Settings
 from litelog.shipping.ownership_guard import LOOK_SECONDS
 from litelog.shipping.pruner import PruningSession
-from litelog.shipping.snapshots import find_snapshot
+from litelog.shipping.wal_shipper import LOOK_SECONDS
 from litelog.stores.object_store import ObjectReplicaClient
 from replica_clients.memory import MemoryStore
-from tests.builders.daemon_builder import Daemon, restored
+from tests.builders.daemon_builder import Daemon, newest_snapshot, restored
 from tests.builders.log_builder import LogBuilder, make_log
 from tests.builders.manual_clock import ManualClock
 from tests.builders.stores import CarelessStore
@@ -195,8 +195,7 @@ def test_objects_that_a_new_owner_names_stay_even_if_the_old_owner_prunes_meanwh
     new.sync()
     assert len(owners.stores[0].deleted) > deleted
     assert owners.is_whole(new)
-    begun = find_snapshot(ObjectReplicaClient(owners.store), new.generation)
-    assert begun is not None
+    begun = newest_snapshot(new)
     assert begun.segments[0].generation == old.generation
 
 
