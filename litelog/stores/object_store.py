@@ -153,20 +153,6 @@ class ObjectStore(Protocol):
 
 
 @runtime_checkable
-class DeletesUnchanged(Protocol):
-    """An optional capability of a store: to delete an object only while it is unchanged.
-
-    Nothing in litelog needs it, as no key is written twice. The probe reports whether it exists.
-    """
-
-    def tag(self, key: str) -> str:
-        """The tag of the object's content; other content has another tag. Raises NotFoundError."""
-
-    def delete_unchanged(self, key: str, tag: str) -> bool:
-        """Delete the object if it has that tag, and return whether it had. Raises NotSupportedError."""
-
-
-@runtime_checkable
 class PartsAndPages(Protocol):
     """An optional capability of a store that puts large objects in parts and lists in pages: to do both in small, so
     that they can be tried with a few bytes."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from litelog.errors import ExistsError, LitelogError, NotFoundError, StoreError
+from litelog.errors import ExistsError, LitelogError, NotFoundError
 from litelog.objects.layout import Fencing, trial_prefix
-from litelog.stores.object_store import ByteRange, DeletesUnchanged, NotSupportedError, PartsAndPages
+from litelog.stores.object_store import ByteRange, NotSupportedError, PartsAndPages
 from litelog.stores.trial import CANNOT_LIST, LISTED, RACERS, TrialError, in_parts, race_keys, try_listing, try_race
 
 if TYPE_CHECKING:
@@ -38,7 +37,6 @@ _ISOLATED_ONLY = (
 )
 _NO_PARTS = "no matter: each object goes up in one request"
 _NOT_LISTED = "whether the store lists them is not known"
-_NO_CONDITIONAL_DELETE = "no matter: nothing in litelog needs it, as no key is written twice"
 
 
 class StepOutcome(StrEnum):
@@ -136,7 +134,6 @@ class _Probe:
             (CREATE_ONLY, put, fencing, _ISOLATED_ONLY, self._put_again),
             (RACE, {CREATE_ONLY}, fencing, _ISOLATED_ONLY, self._race),
             (RACE_IN_PARTS, {RACE}, fencing, _ISOLATED_ONLY, self._race_in_parts),
-            ("conditional delete", put, False, _NO_CONDITIONAL_DELETE, self._delete_unchanged),
             ("ranged read", put, True, "plans and searches cannot read headers", self._get_range),
             ("delete", put, False, "retention cannot free anything; what was put for this stays", self._delete),
             (LONG_LISTING, put, True, CANNOT_LIST, self._list_long),
@@ -189,26 +186,6 @@ class _Probe:
         if not self._deletes:
             raise _NotThereError(f"not tried, as {self._listed:,} objects would stay", _NOT_LISTED)
         try_listing(self._store, f"{self._prefix}listed-", self._listed)
-
-    def _delete_unchanged(self) -> None:
-        """An object is not deleted under another object's tag, and is deleted under its own."""
-        store, key = self._store, f"{self._key}-unchanged"
-        if not isinstance(store, DeletesUnchanged):
-            raise _NotThereError("this client has no conditional delete", _NO_CONDITIONAL_DELETE)
-        store.put(key, [b"another object's"], create_only=self._lacks is None)
-        try:
-            if store.delete_unchanged(key, store.tag(self._key)):
-                raise _NotThereError(
-                    "the store accepts the condition (If-Match) and ignores it", _NO_CONDITIONAL_DELETE
-                )
-            store.open(key).close()
-            _require(store.delete_unchanged(key, store.tag(key)), "the object is what it was, and was not deleted")
-            self._require_gone(key)
-        except NotSupportedError as error:
-            raise _NotThereError(error.reason, _NO_CONDITIONAL_DELETE) from error
-        finally:
-            with suppress(StoreError):
-                store.delete([key])
 
     def _delete(self) -> None:
         self._store.delete([self._key])

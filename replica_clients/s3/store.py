@@ -43,7 +43,6 @@ MAX_BATCH_KEYS = 1000
 """Keys that S3 deletes in one request, and objects that it lists in one."""
 
 RANGE_BEHIND_THE_END = 416
-PRECONDITION_FAILED = 412
 NOT_IMPLEMENTED = 501
 """How stores answer a header that asks for an unsupported feature. Others ignore the header."""
 
@@ -119,23 +118,6 @@ class S3Store:
             if not (self._batches and len(some) > 1 and self._delete_batch(some)):
                 for key in some:
                     self._request("delete", key, "delete_object")
-
-    def tag(self, key: str) -> str:
-        require_key(key)
-        answer = self._request("open", key, "head_object", **self._reading)
-        with self._connection.failures.reading("open", key):
-            return str(answer["ETag"])
-
-    def delete_unchanged(self, key: str, tag: str) -> bool:
-        require_key(key)
-        try:
-            with _conditional("delete", key, "no conditional delete (If-Match)"):
-                self._request("delete", key, "delete_object", IfMatch=tag)
-        except S3Error as error:
-            if error.status != PRECONDITION_FAILED:
-                raise
-            return False
-        return True
 
     def close(self) -> None:
         self._upload.close()

@@ -21,11 +21,10 @@ STEPS = [
     "create-only put refused",
     "one of 8 puts at once wins",
     "the same, in parts",
-    "conditional delete",
     "ranged read",
     "delete",
 ]
-NOT_OFFERED = {"the same, in parts": "no uploads in parts", "conditional delete": "nothing in litelog needs it"}
+NOT_OFFERED = {"the same, in parts": "no uploads in parts"}
 """By a folder."""
 
 

@@ -37,9 +37,8 @@ if TYPE_CHECKING:
 
 STEPS = [
     *("put", "get and compare", "list", CREATE_ONLY, RACE, RACE_IN_PARTS),
-    *("conditional delete", "ranged read", "delete", LONG_LISTING),
+    *("ranged read", "delete", LONG_LISTING),
 ]
-NOT_BY_A_FOLDER = {RACE_IN_PARTS, "conditional delete"}
 
 
 class Lacking:
@@ -78,26 +77,6 @@ class Lacking:
             raise StoreError(step, key, "not permitted")
 
 
-class Tagging(Lacking):
-    """A store with conditional deletes, which lacks one thing."""
-
-    def tag(self, key: str) -> str:
-        with self.inner.open(key) as stream:
-            return repr(stream.read())
-
-    def delete_unchanged(self, key: str, tag: str) -> bool:
-        if self.lacks == "condition":
-            raise NotSupportedError("delete", key, "no such condition here")
-        if self.lacks == "right to delete on a condition":
-            raise StoreError("delete", key, "not permitted")
-        if self.lacks == "any sense of tags":
-            return False
-        same = tag == self.tag(key)
-        if same or self.lacks == "regard for conditions":
-            self.inner.delete([key])
-        return same or self.lacks == "regard for conditions"
-
-
 def probe(store: ObjectStore, fencing: Fencing = Fencing.REQUIRED, listed: int = 20) -> dict[str, ProbeStep]:
     return {step.name: step for step in run_probe(store, SystemClock(), random.Random(1), fencing, listed)}
 
@@ -121,19 +100,14 @@ def left(tmp_path: Path) -> list[Path]:
 def test_a_good_store_passes_every_step_that_it_offers_and_nothing_is_left(tmp_path: Path) -> None:
     found = outcomes(folder(tmp_path))
     assert list(found) == STEPS
-    assert {name for name, outcome in found.items() if outcome is not StepOutcome.PASSED} == NOT_BY_A_FOLDER
-    assert {found[name] for name in NOT_BY_A_FOLDER} == {StepOutcome.NOT_OFFERED}
+    assert {name for name, outcome in found.items() if outcome is not StepOutcome.PASSED} == {RACE_IN_PARTS}
+    assert found[RACE_IN_PARTS] is StepOutcome.NOT_OFFERED
     assert left(tmp_path) == []
 
 
 def test_a_step_that_a_good_store_does_not_offer_is_no_matter(tmp_path: Path) -> None:
     """The report does not say what a failure of this step would have meant."""
-    steps = probe(folder(tmp_path))
-    meanings = {name: steps[name].meaning for name in NOT_BY_A_FOLDER}
-    assert meanings == {
-        RACE_IN_PARTS: "no matter: each object goes up in one request",
-        "conditional delete": "no matter: nothing in litelog needs it, as no key is written twice",
-    }
+    assert probe(folder(tmp_path))[RACE_IN_PARTS].meaning == "no matter: each object goes up in one request"
 
 
 @pytest.mark.parametrize(
@@ -146,7 +120,7 @@ def test_a_step_that_a_good_store_does_not_offer_is_no_matter(tmp_path: Path) ->
     ],
 )
 def test_what_a_store_lacks_is_named_and_the_rest_still_tried(tmp_path: Path, lacks: str, also: set[str]) -> None:
-    assert failed(probe(Tagging(folder(tmp_path), lacks))) == {lacks} | also
+    assert failed(probe(Lacking(folder(tmp_path), lacks))) == {lacks} | also
 
 
 def test_without_a_put_nothing_else_is_tried(tmp_path: Path) -> None:
@@ -160,7 +134,7 @@ def test_without_a_put_nothing_else_is_tried(tmp_path: Path) -> None:
 
 
 def test_a_store_that_accepts_a_second_put_is_good_for_isolated_fencing_alone(tmp_path: Path) -> None:
-    store = Tagging(folder(tmp_path), CREATE_ONLY)
+    store = Lacking(folder(tmp_path), CREATE_ONLY)
     for fencing in Fencing:
         steps = probe(store, fencing)
         assert steps[CREATE_ONLY].outcome is StepOutcome.FAILED
@@ -171,7 +145,7 @@ def test_a_store_that_accepts_a_second_put_is_good_for_isolated_fencing_alone(tm
 
 
 def test_a_store_that_has_no_create_only_put_is_tried_without(tmp_path: Path) -> None:
-    steps = probe(Tagging(folder(tmp_path), "create-only put"))
+    steps = probe(Lacking(folder(tmp_path), "create-only put"))
     assert steps[CREATE_ONLY].outcome is StepOutcome.FAILED
     assert "no such header here" in steps[CREATE_ONLY].reason
     assert failed(steps) == FENCING_STEPS
@@ -179,7 +153,7 @@ def test_a_store_that_has_no_create_only_put_is_tried_without(tmp_path: Path) ->
 
 
 def test_a_client_that_looks_and_then_writes_refuses_nobody(tmp_path: Path) -> None:
-    store = Tagging(folder(tmp_path), "")
+    store = Lacking(folder(tmp_path), "")
     assert probe(store)[CREATE_ONLY].outcome is StepOutcome.PASSED
     store.enforces_create_only = False
     step = probe(store)[CREATE_ONLY]
@@ -237,34 +211,3 @@ def test_no_thousand_objects_are_left_where_nothing_can_be_deleted() -> None:
     assert "1,001 objects would stay" in step.reason
     assert step.meaning == "whether the store lists them is not known"
     assert len(list(inner.list(""))) < 10
-
-
-# --- conditional delete
-
-
-def test_a_conditional_delete_is_tried_where_it_is_offered(tmp_path: Path) -> None:
-    step = probe(Tagging(folder(tmp_path), ""))["conditional delete"]
-    assert (step.outcome, step.required, step.reason) == (StepOutcome.PASSED, False, "")
-    assert step.seconds > 0
-    assert left(tmp_path) == []
-
-
-@pytest.mark.parametrize(
-    ("lacks", "outcome", "reason"),
-    [
-        ("condition", StepOutcome.NOT_OFFERED, "no such condition here"),
-        ("regard for conditions", StepOutcome.NOT_OFFERED, "ignores it"),
-        ("any sense of tags", StepOutcome.FAILED, "was not deleted"),
-        ("right to delete on a condition", StepOutcome.FAILED, "not permitted"),
-    ],
-)
-def test_a_conditional_delete_that_is_missing_is_said_and_is_no_matter(
-    tmp_path: Path, lacks: str, outcome: StepOutcome, reason: str
-) -> None:
-    steps = probe(Tagging(folder(tmp_path), lacks))
-    step = steps.pop("conditional delete")
-    assert (step.outcome, step.required) == (outcome, False)
-    assert reason in step.reason
-    assert "nothing in litelog needs it" in step.meaning
-    assert not failed(steps)
-    assert left(tmp_path) == []

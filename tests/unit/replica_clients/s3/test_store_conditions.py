@@ -9,8 +9,8 @@ import pytest
 
 pytest.importorskip("boto3")
 
-from litelog.errors import NotFoundError, StoreError
-from litelog.stores.object_store import DeletesUnchanged, NotSupportedError
+from litelog.errors import StoreError
+from litelog.stores.object_store import NotSupportedError
 from replica_clients.s3 import open_store
 from tests.builders.servers import CREDENTIALS, REGION, Answer, Request, ScriptedServer, error_answer
 
@@ -56,36 +56,3 @@ def test_a_server_that_does_not_implement_a_plain_put_is_another_matter() -> Non
     ):
         store.put("key", [b"x"], create_only=False)
     assert not isinstance(caught.value, NotSupportedError)
-
-
-def test_a_conditional_delete_names_the_tag_that_was_seen() -> None:
-    with store_at(lambda request: Answer(204 if request.method == "DELETE" else 200, b"", {"ETag": '"seen"'})) as (
-        store,
-        requests,
-    ):
-        assert isinstance(store, DeletesUnchanged)
-        tag = store.tag("key")
-        assert store.delete_unchanged("key", tag)
-    assert [(request.method, request.path) for request in requests] == [
-        ("HEAD", "/bucket/logs/key"),
-        ("DELETE", "/bucket/logs/key"),
-    ]
-    assert requests[1].headers["if-match"] == '"seen"'
-
-
-@pytest.mark.parametrize(
-    ("status", "code", "error"),
-    [(412, "PreconditionFailed", None), (501, "NotImplemented", NotSupportedError), (403, "AccessDenied", StoreError)],
-)
-def test_a_conditional_delete_that_is_refused(status: int, code: str, error: type[Exception] | None) -> None:
-    with store_at(lambda _: error_answer(status, code)) as (store, _):
-        if error is None:
-            assert not store.delete_unchanged("key", '"tag"')
-        else:
-            with pytest.raises(error):
-                store.delete_unchanged("key", '"tag"')
-
-
-def test_an_object_that_is_not_there_has_no_tag() -> None:
-    with store_at(lambda _: Answer(404)) as (store, _), pytest.raises(NotFoundError):
-        store.tag("key")
