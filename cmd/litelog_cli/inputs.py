@@ -85,7 +85,7 @@ def replica_batches(
     if start.kind in (StartKind.LAST, StartKind.END):
         # A follower waits for a replica that is still empty.
         with suppress(NothingToRestoreError) if follow else nullcontext():
-            if (last := _last_commit(client, name)) is not None:
+            if (last := _last_commit(client, name, pattern)) is not None:
                 sequence = last[0] if start.kind is StartKind.LAST else last[1]
     reader = ReplicaReader(
         client,
@@ -100,12 +100,12 @@ def replica_batches(
     return _until(batches, end.value) if end is not None and end.kind is StartKind.TIME else batches
 
 
-def _last_commit(client: ReplicaClient, name: Generation | None) -> tuple[int, int] | None:
+def _last_commit(client: ReplicaClient, name: Generation | None, pattern: str | None) -> tuple[int, int] | None:
     """The last record's sequence and the next one; None if there is no record. Reads at most a few headers at the end.
 
     If sequences count bytes, the last record is the one that a reader of the log returns last.
     """
-    from litelog.formats.raw import RawFormat
+    from litelog.formats.capabilities import is_divisible
     from litelog.log.cursor import PIECE_BYTES
     from litelog.reading.contents import list_pieces
     from litelog.reading.latest import find_claim, open_latest
@@ -119,7 +119,7 @@ def _last_commit(client: ReplicaClient, name: Generation | None) -> tuple[int, i
     index, first, offset, reached = next((run for run in runs if run[3] is not None), (0, None, 0, None))
     if reached is None:
         return None
-    if pieces.base.claim.format != RawFormat.name:
+    if not is_divisible(open_stored_format(pieces.base.claim.format, pattern)):
         return max(0, reached - 1), reached
     begin = None if first is None else first - offset  # of its file: readers begin there, piece by piece
     while begin is None:

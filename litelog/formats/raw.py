@@ -16,6 +16,7 @@ class RawFormat(PatternFormat):
     """Bytes appended to files that match ``pattern``, a glob. More than MAX_COMMIT_BYTES are several commits."""
 
     name = "raw"
+    divisible = True
 
     def scan(
         self,

@@ -11,14 +11,12 @@ from typing import TYPE_CHECKING
 
 from litelog.errors import CorruptCommitError, DivergedError, SequenceGapError, TruncatedError
 from litelog.formats import MAX_COMMIT_BYTES, Damage, Expectation, FinishedTail, Tail
-from litelog.formats.columns import Columns
-from litelog.formats.litelog import LitelogFormat
-from litelog.formats.litelog.commit_columns import Bodies
-from litelog.formats.litelog.commit_walk import walk
+from litelog.formats.capabilities import scan_columns
 from litelog.log.source_position import LEAST_CHECKED_BYTES
 
 if TYPE_CHECKING:
     from litelog.formats import LogFormat
+    from litelog.formats.columns import Columns
     from litelog.log.sequence_base import SequenceBase
     from litelog.log.source import OpenSegment, SegmentFolder
 
@@ -51,18 +49,8 @@ def decode_piece(
     log_format: LogFormat, path: str, data: memoryview, offset: int, expect: Expectation
 ) -> DecodedCommits:
     """Decode the records in ``data``. Returns and raises what ``LogFormat.scan`` and ``LogFormat.decode`` do."""
-    if offset == 0 or not isinstance(log_format, LitelogFormat):
-        scan = log_format.scan(path, data, offset, expect)
-        columns = log_format.decode(path, data, offset, expect)
-        return DecodedCommits(columns, scan.end, scan.expectation, scan.tail, scan.damage, scan.wanted, len(data))
-    # Two calls of our own format would check every byte twice, which costs a quarter of all reading.
-    found = walk(path, data, offset, 0, expect)
-    columns = Columns.empty(data, has_timestamps=True)
-    if found.positions:
-        first = int.from_bytes(data[found.positions[0] : found.positions[0] + 8], "little")
-        columns = Bodies.check(path, data, offset, found.positions).columns(first)
-    follows = Expectation(found.next, found.epoch)
-    return DecodedCommits(columns, offset + found.end, follows, found.tail, found.damage, found.wanted, len(data))
+    scan, columns = scan_columns(log_format, path, data, offset, expect)
+    return DecodedCommits(columns, scan.end, scan.expectation, scan.tail, scan.damage, scan.wanted, len(data))
 
 
 def read_piece(

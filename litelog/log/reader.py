@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal, Self, SupportsIndex
 import numpy as np
 
 from litelog.errors import ConfigError, NotYetAvailableError, SourceMissingError
+from litelog.formats.capabilities import is_divisible
 from litelog.formats.litelog import LitelogFormat
-from litelog.formats.raw import RawFormat
 from litelog.log.cursor import LARGE_PIECE_BYTES, PIECE_BYTES, LogCursor
 from litelog.log.replica_registry import default_state_dir, log_state_folder
 from litelog.log.seek import Seeker, StartPlace
@@ -232,8 +232,8 @@ class LogReader:
         return None
 
     def _limit(self) -> int:
-        """How many bytes to read: more from call to call. In raw logs a byte is a sequence, so ``end`` limits it."""
-        if not isinstance(self._format, RawFormat):
+        """How many bytes to read: more from call to call. If sequences count bytes, ``end`` limits it."""
+        if not is_divisible(self._format):
             limit, self._piece_bytes = self._piece_bytes, min(2 * self._piece_bytes, LARGE_PIECE_BYTES)
             return limit
         left = PIECE_BYTES if self._end is None else self._end - (self._cursor.expect.sequence or 0)

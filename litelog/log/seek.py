@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from litelog.errors import CorruptCommitError, SequenceGapError, TruncatedError
 from litelog.formats import Expectation
-from litelog.formats.litelog import LitelogFormat, sequence_of
-from litelog.formats.raw import RawFormat
+from litelog.formats.capabilities import first_sequence, is_divisible
 from litelog.log.cursor import read_piece
 from litelog.log.sparse_index import IndexReader
 
@@ -132,7 +131,7 @@ class Seeker:
 
     def _hinted(self, name: str, look_up: Callable[[IndexReader], IndexEntry | None]) -> StartPlace | None:
         """Return the position that the log segment's index gives, if a commit with that sequence is there."""
-        if not isinstance(self._format, LitelogFormat):
+        if not self._format.has_log_id:
             return None
         path = self._path(name)
         try:
@@ -145,7 +144,7 @@ class Seeker:
                 return None
             with IndexReader(path, log_id) as index:
                 entry = look_up(index)
-            if entry is None or entry.offset <= 0 or entry.sequence < (sequence_of(name) or 0):
+            if entry is None or entry.offset <= 0 or entry.sequence < (first_sequence(self._format, name) or 0):
                 return None
             expect = Expectation(entry.sequence)
             try:
@@ -174,7 +173,7 @@ class Seeker:
         expect = Expectation(first)
         for name in names:
             with self._names.open(name) as segment:
-                if isinstance(self._format, RawFormat):
+                if is_divisible(self._format):
                     end = segment.size() + (expect.sequence or 0)
                     found = StartPlace(name, 0, expect)
                     if sequence is not None and sequence < end:

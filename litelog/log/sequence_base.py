@@ -17,7 +17,7 @@ from litelog.codec.checksum import crc32c
 from litelog.codec.decoding import JsonLimits
 from litelog.codec.typed_fields import build
 from litelog.formats import MAX_COMMIT_BYTES, Expectation
-from litelog.formats.raw import RawFormat
+from litelog.formats.capabilities import is_divisible
 from litelog.system.private_files import read_json
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class SequenceBase:
     def count(self, name: str) -> int:
         """Return how many numbers a log segment's records take. FileNotFoundError."""
         with self._names.open(name) as segment:
-            if isinstance(self._format, RawFormat):
+            if is_divisible(self._format):
                 return segment.size()
             return self._count(name, segment)
 

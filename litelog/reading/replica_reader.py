@@ -19,8 +19,8 @@ from litelog.errors import (
     PrunedError,
     ReplicaGapError,
 )
+from litelog.formats.capabilities import is_divisible
 from litelog.formats.columns import Columns
-from litelog.formats.raw import RawFormat
 from litelog.objects.claim import open_claimed_format
 from litelog.objects.position import Position
 from litelog.reading.contents import list_pieces
@@ -184,15 +184,15 @@ class ReplicaReader:
 
     def _cut(self, batch: ShippedBatch) -> Columns:
         """The records between start and end."""
-        columns, is_raw = batch.columns, isinstance(self._format, RawFormat)
-        if is_raw:
+        columns, divisible = batch.columns, self._format is not None and is_divisible(self._format)
+        if divisible:
             for sequence in (self._filter.sequence, self._end):
                 columns = columns if sequence is None else _split_bytes(columns, sequence)
         columns = self._filter.cut(columns, batch.shipped)
         if self._end is None or not len(columns):
             return columns
         stop = columns.find(self._end)
-        reached = int(columns.sequences[-1]) + (int(columns.value_lengths[-1]) if is_raw else 1)
+        reached = int(columns.sequences[-1]) + (int(columns.value_lengths[-1]) if divisible else 1)
         self._ended = stop < len(columns) or reached >= self._end
         return columns.slice(0, stop)
 

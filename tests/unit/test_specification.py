@@ -16,6 +16,7 @@ from urllib.parse import unquote
 import pytest
 
 from litelog.codec.checksum import crc32c
+from litelog.formats.capabilities import Capabilities
 from litelog.formats.log_format import LogFormat
 from litelog.objects import wal_segment
 from litelog.objects.claim import Claim
@@ -153,6 +154,7 @@ OBJECTS = "litelog/objects/README.md"
         (OBJECTS, "## Snapshot", {"version", *Snapshot.__slots__}),
         (OBJECTS, "### Snapshot entries", set(write_entries([]))),
         ("litelog/formats/README.md", "## The contract", members(LogFormat)),
+        ("litelog/formats/README.md", "### What a format may offer", members(Capabilities)),
         ("litelog/stores/README.md", "## ObjectStore", members(ObjectStore) - {"url", "enforces_create_only"}),
     ],
 )

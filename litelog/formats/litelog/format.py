@@ -9,7 +9,7 @@ from litelog.errors import SequenceGapError, WrongFormatError
 from litelog.formats.columns import Columns
 from litelog.formats.litelog.commit_batch import Commits
 from litelog.formats.litelog.commit_columns import Bodies
-from litelog.formats.litelog.commit_walk import Walk, walk
+from litelog.formats.litelog.commit_walk import Walk, find_commit, walk
 from litelog.formats.litelog.encoding import MAX_SEQUENCE
 from litelog.formats.litelog.segment_header import SEGMENT_HEADER_BYTES, SegmentHeader, check_header
 from litelog.formats.log_format import Commit, Expectation, FinishedTail, Scan
@@ -39,6 +39,7 @@ class LitelogFormat:
     has_timestamps = True
     self_numbered = True
     has_log_id = True
+    divisible = False
 
     def segment_order(self, name: str) -> tuple[object, ...] | None:
         sequence = sequence_of(name)
@@ -57,6 +58,12 @@ class LitelogFormat:
         found = _walk_segment(name, data, offset, expect)
         bodies = Bodies.check(name, data, offset, found.positions) if found.positions and not known else None
         return _describe(data, offset, found, bodies)
+
+    def first_sequence(self, name: str) -> int | None:
+        return sequence_of(name)
+
+    def find_commit(self, data: memoryview, offset: int, start: int) -> int | None:
+        return find_commit(data, start or (0 if offset else SEGMENT_HEADER_BYTES), Expectation())
 
     def scan_columns(self, name: str, data: memoryview, offset: int, expect: Expectation) -> tuple[Scan, Columns]:
         """The results of ``scan`` and ``decode``, from one pass over the bytes."""

@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from litelog.errors import ReplicaGapError
+from litelog.formats.capabilities import is_divisible
 from litelog.reading.wal_cursor import describe_sealed
 from litelog.spark.jobs.options import require_records
 from litelog.spark.jobs.progress import watching
@@ -15,6 +16,7 @@ from litelog.spark.jobs.ranges import find_held
 from litelog.spark.options import parse_options
 from litelog.spark.scan.packing import SealedItem, WalItem, pack
 from litelog.spark.scan.schema import log_columns
+from litelog.spark.scan.task import open_log_format
 from litelog.spark.session import count_slots
 from litelog.spark.spelling import format_options
 
@@ -112,7 +114,7 @@ def stats(
     require_records(reading.mode)
     held, log_bytes, stored_bytes = _measure(reading)
     partitions = pack(held.items, reading.max_partition_bytes, reading.num_partitions, count_slots(spark))
-    spans = held.claim.format == "raw"
+    spans = is_divisible(open_log_format(held.claim.format, reading.pattern))
     columns = log_columns(reading, has_timestamps=False, names=["sequence", "timestamp", "key", "value"])
 
     def work(batches: Iterable[Any]) -> Iterator[Any]:

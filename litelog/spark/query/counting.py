@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from litelog.formats.raw import RawFormat
 from litelog.reading.search import HeaderReader
 from litelog.reading.wal_cursor import describe
 from litelog.spark.options import Mode
@@ -30,13 +29,13 @@ def count_records(options: ReadOptions) -> int | None:
 
     The log must be read if records are selected by time. The same holds if they are selected by sequence, and an object
     that holds some unwanted records is not dense. It also holds if malformed data counts, for the folder of a log, and
-    for the format ``raw``: its records follow from what was shipped at a time, not from what was sealed. Raises the
-    errors of ``planning.plan``.
+    for a format whose sequences count bytes: its records follow from what was shipped at a time, not from what was
+    sealed. Raises the errors of ``planning.plan``.
     """
     if options.mode is not Mode.FAILFAST or options.range.has_times:
         return None
     parts = [part for partition in plan(options).partitions for part in partition.parts]
-    if any(part.log.claim is None or part.log.format == RawFormat.name for part in parts):
+    if any(part.log.claim is None or part.log.divisible for part in parts):
         return None
     headers = sum(len(piece) for part in parts for piece in part.pieces if isinstance(piece, WalPiece))
     if headers > MOST_HEADERS:

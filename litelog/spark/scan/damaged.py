@@ -14,8 +14,7 @@ from litelog.errors import (
 )
 from litelog.events import fields
 from litelog.formats import Expectation
-from litelog.formats.litelog import SEGMENT_HEADER_BYTES, LitelogFormat
-from litelog.formats.litelog.commit_walk import find_commit
+from litelog.formats.capabilities import find_commit
 from litelog.reading.sealed_reader import BrokenEntryError, SealedStart, read_sealed
 from litelog.reading.wal_fallback import find_base_now, read_unsealed
 from litelog.spark.scan.record_runs import Malformed, RecordRun, cut_offsets
@@ -81,7 +80,7 @@ def salvage(
 ) -> Iterator[RecordRun | Malformed]:
     """Yield the good commits in ``data``, which begins at byte ``offset`` of log segment ``index``, and the gaps.
 
-    Only commits of litelog's own format can be found again after a bad one. In other formats the rest is lost.
+    Some formats can find a commit again after a bad one (``find_commit``). In others the rest is lost.
     """
     at, end = 0, len(data)
     while at < end:
@@ -92,9 +91,7 @@ def salvage(
             at += good
         if at >= end:
             return
-        behind = None
-        if isinstance(task.format, LitelogFormat):
-            behind = find_commit(data, max(at, SEGMENT_HEADER_BYTES if offset + at == 0 else 0), Expectation())
+        behind = find_commit(task.format, data, offset, at)
         stop = end if behind is None else behind
         yield Malformed(index, offset + at, offset + stop, None, reason)
         at = stop

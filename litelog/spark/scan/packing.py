@@ -97,7 +97,7 @@ def _whole_waves(total: int, max_bytes: int, slots: int) -> int:
 
 def _divide(item: Item, at: int, cost: int, target: int) -> Iterator[tuple[int, Item]]:
     """(partition, its share of the item). The item begins after ``at`` bytes of earlier ones."""
-    if not isinstance(item, SealedItem) or cost <= target or (item.piece.exact and item.log.format == "raw"):
+    if not isinstance(item, SealedItem) or cost <= target or (item.piece.exact and item.log.divisible):
         yield (at + cost // 2) // target, item
         return
     piece, length = item.piece, item.raw

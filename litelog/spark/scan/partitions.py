@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from litelog.objects.claim import Claim
     from litelog.spark.options import Mode, Range
 
+COMPRESSION_RATIO = 3
+"""Assumed ratio of a WAL segment's content to its object's size, where names do not show the content's size."""
+
 
 @dataclass(frozen=True, slots=True)
 class PlannedLog:
@@ -29,6 +32,8 @@ class PlannedLog:
     store: Mapping[str, str] = field(repr=False)
     format: str
     pattern: str | None
+    divisible: bool
+    """Whether sequences count bytes, so that records may be cut anywhere."""
     folder: str | None
     """The folder of a local log; None for a replica."""
     claim: Claim | None

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from litelog.errors import ConfigError, LitelogError, NothingToRestoreError, ReplicaGapError, TruncatedError
 from litelog.events import fields
-from litelog.formats.litelog import LitelogFormat, sequence_of
+from litelog.formats.capabilities import first_sequence, is_divisible
 from litelog.log.reader import LogReader
 from litelog.log.source import SegmentFolder
 from litelog.objects.claim import open_claimed_format
@@ -24,7 +24,7 @@ from litelog.reading.generations import read_claim
 from litelog.reading.latest import find_claim, open_latest
 from litelog.spark.scan.inputs import find_places, log_format_of
 from litelog.spark.scan.packing import Item, LocalItem, SealedItem, WalItem, pack
-from litelog.spark.scan.partitions import LocalPiece, Plan, PlannedLog, SealedPiece
+from litelog.spark.scan.partitions import COMPRESSION_RATIO, LocalPiece, Plan, PlannedLog, SealedPiece
 from litelog.spark.scan.record_runs import RecordRun
 from litelog.spark.scan.task import open_client, open_log_format
 from litelog.stores.registry import redact
@@ -37,15 +37,12 @@ if TYPE_CHECKING:
     from litelog.objects.claim import Claim
     from litelog.objects.snapshot_entries import SnapshotEntry
     from litelog.reading.contents import GenerationContents
-    from litelog.spark.options import ReadOptions
+    from litelog.spark.options import Range, ReadOptions
     from litelog.spark.scan.inputs import ScanInput
     from litelog.spark.scan.task import Task
     from litelog.stores.replica_client import WalSegmentInfo
 
 _logger = logging.getLogger(__name__)
-
-COMPRESSION_RATIO = 3
-"""Assumed ratio of a WAL segment's content to its object's size, where names do not show the content's size."""
 
 
 def plan(options: ReadOptions, slots: int | None = None) -> Plan:
@@ -103,7 +100,7 @@ def plan_place(place: ScanInput, options: ReadOptions) -> list[Item]:
     """The items to read from one log, in order."""
     if place.folder is not None:
         log_format = log_format_of(options)
-        return local_items(_planned(place, options, log_format, None), place.folder, log_format)
+        return local_items(plan_log(place, options, log_format, None), place.folder, log_format)
     pieces = find_pieces(place, options)
     return replica_items(place, options, pieces)
 
@@ -125,7 +122,7 @@ def replica_items(place: ScanInput, options: ReadOptions, pieces: GenerationCont
     """The items to read from a generation, in order, without those known to hold nothing that is wanted."""
     base = pieces.base
     log_format = _held_format(place, base.claim, options)
-    log = _planned(place, options, log_format, pieces)
+    log = plan_log(place, options, log_format, base.claim)
     if pieces.gap is not None:
         _lose(log, pieces.gap)
     _check_start(log, base.entries)
@@ -145,18 +142,20 @@ def replica_items(place: ScanInput, options: ReadOptions, pieces: GenerationCont
     return items
 
 
-def _planned(
-    place: ScanInput, options: ReadOptions, log_format: LogFormat, pieces: GenerationContents | None
+def plan_log(
+    place: ScanInput, options: ReadOptions, log_format: LogFormat, claim: Claim | None, wanted: Range | None = None
 ) -> PlannedLog:
+    """A log to read: the generation of ``claim``, or the folder of a log. ``wanted``: by default the options' range."""
     return PlannedLog(
         name=place.name,
         url=place.url,
         store=options.store,
         format=log_format.name,
         pattern=options.pattern,
+        divisible=is_divisible(log_format),
         folder=place.folder,
-        claim=None if pieces is None else pieces.base.claim,
-        range=options.range,
+        claim=claim,
+        range=options.range if wanted is None else wanted,
         mode=options.mode,
         fail_on_data_loss=options.fail_on_data_loss,
     )
@@ -232,12 +231,12 @@ def local_items(log: PlannedLog, folder: str, log_format: LogFormat) -> list[Ite
     names = SegmentFolder(folder, log_format, SystemClock(), reports=False).all()
     sizes = {name: _size(os.path.join(folder, name)) for name in names}
     wanted = log.range
-    if not isinstance(log_format, LitelogFormat):
-        return [LocalItem(log, LocalPiece(wanted.first, wanted.stop), sum(sizes.values()))] if names else []
+    if names and first_sequence(log_format, names[0]) is None:
+        return [LocalItem(log, LocalPiece(wanted.first, wanted.stop), sum(sizes.values()))]
     end = _find_end(folder, log_format)
     if end is None:
         return []
-    firsts = [sequence_of(name) or 0 for name in names]
+    firsts = [first_sequence(log_format, name) or 0 for name in names]
     items: list[Item] = []
     if wanted.start is not None and wanted.start < firsts[0] and log.fail_on_data_loss:
         raise TruncatedError(wanted.start, firsts[0])

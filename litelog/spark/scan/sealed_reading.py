@@ -21,7 +21,7 @@ from litelog.errors import (
     SequenceGapError,
 )
 from litelog.formats import Expectation
-from litelog.formats.litelog import LitelogFormat
+from litelog.formats.capabilities import scan_columns, scan_commits
 from litelog.objects.frame_table import frames_of
 from litelog.objects.sealed_decoding import check_scan, decode_frames
 from litelog.reading.fetch import ordered_prefetch
@@ -36,7 +36,7 @@ from litelog.spark.scan.record_runs import (
     row_starts,
     shipped_parts,
 )
-from litelog.spark.scan.task import AHEAD_BYTES, JOBS, scan_columns
+from litelog.spark.scan.task import AHEAD_BYTES, JOBS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -234,8 +234,11 @@ def _decode(
     data = decode_frames(key, footer, run, body)
     follows = piece.follows if start == 0 else None
     expect = Expectation(frames.firsts[run.start] if follows is None else follows)
-    if isinstance(task.format, LitelogFormat) and _is_all_wanted(task, piece, footer, run):
-        scan, commits = task.format.scan_commits(footer.path, data, start, expect)
+    whole_run = None
+    if _is_all_wanted(task, piece, footer, run):
+        whole_run = scan_commits(task.format, footer.path, data, start, expect)
+    if whole_run is not None:
+        scan, commits = whole_run
         scan = replace(scan, lowest=frames.lowests[run.start], highest=frames.highests[run.start])
         check_scan(key, footer, run, data, scan, task.format)
         if commits is not None:

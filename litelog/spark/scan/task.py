@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 from litelog.errors import PrunedError, ReplicaGapError, TruncatedError
 from litelog.events import fields
-from litelog.formats.litelog import LitelogFormat
-from litelog.formats.raw import RawFormat
+from litelog.formats.capabilities import is_divisible
 from litelog.spark.options import Mode
 from litelog.stores.object_store import ObjectReplicaClient
 from litelog.stores.registry import open_store, open_stored_format, scheme_of
@@ -25,8 +24,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from litelog.errors import LitelogError
-    from litelog.formats import Expectation, LogFormat, Scan
-    from litelog.formats.columns import Columns
+    from litelog.formats import LogFormat
     from litelog.spark.scan.partitions import PlannedLog
     from litelog.stores.object_store import ObjectStore
     from litelog.stores.replica_client import ReplicaClient
@@ -63,7 +61,7 @@ class Task:
 
         Then the content of a log segment does not show how it was shipped.
         """
-        return isinstance(self.format, RawFormat)
+        return is_divisible(self.format)
 
     def lose(self, error: LitelogError) -> None:
         """Raise an error that reports data loss; only log it if ``fail_on_data_loss`` is off."""
@@ -107,12 +105,3 @@ def kept_store(url: str, options: Mapping[str, str]) -> ObjectStore:
 def open_log_format(name: str, pattern: str | None) -> LogFormat:
     """As ``open_stored_format``, cached: a worker looks up the installed formats only once."""
     return open_stored_format(name, pattern)
-
-
-def scan_columns(
-    log_format: LogFormat, name: str, data: memoryview, offset: int, expect: Expectation
-) -> tuple[Scan, Columns]:
-    """The scan of a run of commits, and its records. litelog's own format produces both in one pass."""
-    if isinstance(log_format, LitelogFormat):
-        return log_format.scan_columns(name, data, offset, expect)
-    return log_format.scan(name, data, offset, expect), log_format.decode(name, data, offset, expect)

@@ -17,6 +17,7 @@ from litelog.errors import (
     TruncatedError,
 )
 from litelog.formats import Expectation
+from litelog.formats.capabilities import scan_columns
 from litelog.objects import wal_segment
 from litelog.objects.chain import check_run, expectation, next_state, next_state_sealed, state_after
 from litelog.objects.layout import wal_key
@@ -27,10 +28,10 @@ from litelog.reading.sealed_reader import open_sealed
 from litelog.reading.search import find_segment
 from litelog.reading.wal_cursor import describe_sealed
 from litelog.spark.scan.damaged import salvage
-from litelog.spark.scan.partitions import SealedPiece
+from litelog.spark.scan.partitions import COMPRESSION_RATIO, SealedPiece
 from litelog.spark.scan.record_runs import Malformed, RecordRun, SegmentCommits, cut_offsets
 from litelog.spark.scan.sealed_reading import read_sealed_pieces
-from litelog.spark.scan.task import AHEAD_BYTES, JOBS, scan_columns
+from litelog.spark.scan.task import AHEAD_BYTES, JOBS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
@@ -113,7 +114,7 @@ class _WalReader:
         for info, after in zip(self._infos[number:], behind, strict=True):
             at = info.position
             known = after is not None and after.position.index == at.index
-            yield after.position.offset - at.offset if known and after is not None else 4 * info.size
+            yield after.position.offset - at.offset if known and after is not None else COMPRESSION_RATIO * info.size
 
     # --- along the chain
 

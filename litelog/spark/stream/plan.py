@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from litelog.objects.claim import open_claimed_format
 from litelog.spark.options import Range
 from litelog.spark.scan.packing import Item, SealedItem, WalItem
-from litelog.spark.scan.partitions import PlannedLog, SealedPiece
+from litelog.spark.scan.partitions import COMPRESSION_RATIO, SealedPiece
+from litelog.spark.scan.planning import plan_log
 from litelog.spark.scan.task import open_log_format
 from litelog.stores.replica_client import WalSegmentInfo
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from litelog.objects.position import Generation, Position
     from litelog.spark.options import ReadOptions
     from litelog.spark.scan.inputs import ScanInput
+    from litelog.spark.scan.partitions import PlannedLog
     from litelog.spark.stream.steps import LogOffset, StreamStep
 
 
@@ -37,7 +39,9 @@ def step_items(
             log, first = None, None if step.renumbers else first
             continue
         if log is None:
-            log = _planned(place, options, claims[step.start.generation], first)
+            claim = claims[step.start.generation]
+            log_format = open_claimed_format(claim, lambda name: open_log_format(name, options.pattern))
+            log = plan_log(place, options, log_format, claim, Range(first=first))
         if step.entry is not None:
             items += _sealed_item(log, step)
         else:
@@ -69,26 +73,11 @@ def _wal_item(log: PlannedLog, step: StreamStep) -> WalItem:
     assert segment is not None
     return WalItem(
         log,
-        WalSegmentInfo(segment, max(1, step.raw // 4)),
+        WalSegmentInfo(segment, max(1, step.raw // COMPRESSION_RATIO)),
         step.raw,
         step.link,
         step.before,
         step.stop,
         starts_log=False,
         start=step.start if step.start != segment else None,
-    )
-
-
-def _planned(place: ScanInput, options: ReadOptions, claim: Claim, first: int | None) -> PlannedLog:
-    return PlannedLog(
-        name=place.name,
-        url=place.url,
-        store=options.store,
-        format=open_claimed_format(claim, lambda name: open_log_format(name, options.pattern)).name,
-        pattern=options.pattern,
-        folder=None,
-        claim=claim,
-        range=Range(first=first),
-        mode=options.mode,
-        fail_on_data_loss=options.fail_on_data_loss,
     )

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from litelog.errors import ConfigError, DivergedError, LitelogError, NotFoundError, PrunedError, ReplicaGapError
 from litelog.events import fields
+from litelog.objects.claim import open_claimed_format
 from litelog.objects.position import ClaimName, Position, epoch_of
 from litelog.reading.follower import (
     LOOK_SECONDS,
@@ -30,6 +31,8 @@ from litelog.reading.generations import read_claim
 from litelog.reading.search import find_header, read_header
 from litelog.reading.successors import find_shift
 from litelog.reading.wal_cursor import describe_sealed
+from litelog.spark.scan.partitions import COMPRESSION_RATIO
+from litelog.spark.scan.task import open_log_format
 from litelog.spark.stream.start import find_sequence
 from litelog.spark.stream.steps import StreamStep, behind
 
@@ -54,9 +57,6 @@ HEADERS_IN_A_ROW = 8
 
 LISTED_AT_ONCE = 20_000
 """Names listed at a time, which bounds what is known ahead."""
-
-COMPRESSION_RATIO = 3
-"""Assumed ratio of a WAL segment's content to its object's size, where names do not show the content's size."""
 
 
 class StreamTail:
@@ -306,7 +306,8 @@ class StreamTail:
             if at.index + shift < 0:
                 self._lose(PrunedError(str(at)))
             stop = Position(successor.generation, max(0, at.index + shift), at.offset)
-        renumbers = claim.format != "litelog"  # other formats count records from the first one they read
+        log_format = open_claimed_format(claim, lambda name: open_log_format(name, None))
+        renumbers = not log_format.self_numbered  # it counts records from the first one it reads
         self._add(StreamStep(at, stop, 0, is_fork=is_fork, renumbers=renumbers))
         follower.enter(successor, stop)
 

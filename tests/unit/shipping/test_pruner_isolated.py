@@ -12,7 +12,6 @@ from litelog.retention.policy import RetentionPolicy
 from litelog.shipping.context import Settings
 from litelog.shipping.ownership_guard import LOOK_SECONDS
 from litelog.shipping.pruner import PruningSession
-from litelog.shipping.wal_shipper import LOOK_SECONDS
 from litelog.stores.object_store import ObjectReplicaClient
 from replica_clients.memory import MemoryStore
 from tests.builders.daemon_builder import Daemon, newest_snapshot, restored

@@ -130,7 +130,7 @@ def test_an_endpoint_without_a_scheme_is_https_as_hadoop_has_it() -> None:
 def test_no_repr_shows_a_secret() -> None:
     url = f"abfs://user:{SECRET}@host/log?sig={SECRET}"
     options = parse_options({"path": url, "s3.secret-access-key": SECRET})
-    log = PlannedLog("log", url, options.store, "litelog", None, None, None, options.range, options.mode, True)
+    log = PlannedLog("log", url, options.store, "litelog", None, False, None, None, options.range, options.mode, True)
     assert SECRET not in repr(options)
     assert SECRET not in repr(log)
 
