@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from traceback import clear_frames
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -28,15 +27,6 @@ class LitelogError(Exception):
     exit_code: ExitCode = ExitCode.FAILURE
     lines: Sequence[str] = ()
     """The lines of a message that has several: one for each problem."""
-
-
-def release(error: BaseException) -> None:
-    """Free the local variables of the calls that raised ``error``, before it is kept. They often refer to the error, as
-    it does to them: bodies of many megabytes would stay until the cycle collector runs."""
-    each: BaseException | None = error
-    while each is not None:
-        clear_frames(each.__traceback__)
-        each = each.__cause__ or each.__context__
 
 
 # --- the caller's request

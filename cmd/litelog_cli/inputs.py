@@ -85,7 +85,7 @@ def replica_batches(
     if start.kind in (StartKind.LAST, StartKind.END):
         # A follower waits for a replica that is still empty.
         with suppress(NothingToRestoreError) if follow else nullcontext():
-            if (last := _last_commit(client, name, pattern)) is not None:
+            if (last := _last_commit(client, name, source.pattern)) is not None:
                 sequence = last[0] if start.kind is StartKind.LAST else last[1]
     reader = ReplicaReader(
         client,

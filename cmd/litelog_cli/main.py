@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import io
 import logging
 import os
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from litelog.errors import ExitCode, LitelogError
+from litelog.system.memory import collect_seldom, exempt_existing_objects
 from litelog_cli.logging_setup import LEVELS, LogLineFormat, logs_json, say, set_up_logging
 from litelog_cli.output import echo, echo_lines
 from litelog_cli.signals import HeldSignals
@@ -55,9 +55,6 @@ INTERRUPTED = 130
 
 BROKEN_PIPE = 141
 """128 + SIGPIPE: the reader of the output is gone."""
-
-COLLECTION_THRESHOLD = 50_000
-"""Objects created between two collections of cycles. With Python's 700, they would take a quarter of the start."""
 
 EXIT_CODES = """\b
 Exit codes: 0 done, 1 failure, 2 usage or configuration, 3 nothing to restore,
@@ -142,11 +139,11 @@ def litelog(ctx: click.Context, verbose: bool, log_format: str, log_level: str |
 
 def main(held: HeldSignals | None = None) -> None:
     """Run the command, and exit with its code. ``held``: signals on which a daemon acts later."""
-    gc.set_threshold(COLLECTION_THRESHOLD)
+    collect_seldom()
     _prepare_streams()
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy would start one for each processor; they are not needed
     code = run(sys.argv[1:], held=held)
-    gc.freeze()  # skips loaded modules in the last collection
+    exempt_existing_objects()
     if any(thread is not threading.current_thread() and not thread.daemon for thread in threading.enumerate()):
         # The verb left threads that wait for a disk or a network, possibly forever.
         sys.stderr.flush()

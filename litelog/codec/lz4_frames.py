@@ -48,9 +48,6 @@ MiB instead of 1.7, 1.45 and 1.25. Sealing a MiB takes about 4.5 ms in all, so l
 MAX_FRAME_BYTES = 4 << 20
 """The largest frame that a reader accepts, uncompressed: the format's largest block."""
 
-ARENAS = 4
-"""The number of arenas that threads allocate from: as many as compress at a time on a small machine."""
-
 _MAGIC = 0x184D2204
 _SKIPPABLE = 0x184D2A50
 _FLAGS = 0b0110_1100  # version 1, independent blocks, content size, content checksum
@@ -215,22 +212,6 @@ class BlockDecompressor:
 
 def _header_checksum(descriptor: Buffer) -> int:
     return (xxhash.xxh32_intdigest(descriptor) >> 8) & 0xFF
-
-
-def keep_freed_memory() -> None:
-    """Tell glibc to keep freed buffers of up to 32 MiB: page faults for new ones cost more than LZ4 itself.
-
-    Also limits the number of arenas: with the default of eight per core, each keeps memory that others could use. For a
-    process's main function. Does nothing with another C library.
-    """
-    if sys.platform != "linux":
-        return
-    library = ctypes.CDLL(None)
-    if hasattr(library, "mallopt"):
-        trim_threshold, mmap_threshold, arena_max = -1, -3, -8
-        library.mallopt(mmap_threshold, 32 << 20)
-        library.mallopt(trim_threshold, 64 << 20)
-        library.mallopt(arena_max, ARENAS)
 
 
 def _frame_at(view: memoryview, start: int) -> Frame:

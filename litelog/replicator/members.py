@@ -5,7 +5,6 @@ One thread opens and closes, because that takes disks and locks. It does not hol
 
 from __future__ import annotations
 
-import gc
 import logging
 import math
 import os
@@ -25,6 +24,7 @@ from litelog.replicator.task import FINISHED, Phase
 from litelog.replicator.thread_pools import DescriptorWatch
 from litelog.replicator.wiring import ProcessContext, open_log
 from litelog.stores.registry import redact
+from litelog.system.memory import collect_cycles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -315,7 +315,7 @@ class Members(Duty):
     def _collect(self) -> None:
         """Free what was closed: clients refer to themselves, so each keeps megabytes until cycles are collected."""
         began = self._clock.monotonic()
-        gc.collect()
+        collect_cycles()
         now = self._clock.monotonic()
         self._collect_at = now + (now - began) / COLLECTION_SHARE
 

@@ -7,11 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING
 
-from litelog.errors import LitelogError, SourceError, SourceMissingError, release
+from litelog.errors import LitelogError, SourceError, SourceMissingError
 from litelog.replicator.duty import TaskDuty
 from litelog.replicator.run_state import DueTimes
 from litelog.replicator.task import BUSY, FINISHED, Phase, ReplicaTask
 from litelog.shipping.backoff import describe_wait, is_worth_logging, needs_help
+from litelog.system.memory import clear_error_frames
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -294,7 +295,7 @@ class SyncScheduler(TaskDuty):
 
     def _failed(self, task: ReplicaTask, error: LitelogError) -> None:
         run_state = self._run_state
-        release(error)
+        clear_error_frames(error)
         with run_state.changed:
             now = self._clock.monotonic()
             task.fail(error, now, self._random)

@@ -14,7 +14,7 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
-from litelog.errors import FencedError, LitelogError, SourceError, StoreError, release
+from litelog.errors import FencedError, LitelogError, SourceError, StoreError
 from litelog.events import fields
 from litelog.objects.layout import snapshot_key
 from litelog.reading.contents import find_snapshot
@@ -28,6 +28,7 @@ from litelog.shipping.events import SegmentSealed, SnapshotWritten
 from litelog.shipping.proof import describe_lost
 from litelog.shipping.sealer import SealedConflictError, Sealer, find_finished
 from litelog.shipping.snapshots import LostSnapshotError, Snapshots
+from litelog.system.memory import clear_error_frames
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -244,7 +245,7 @@ class Archiver:
             self._context.events.on_archive_changed()
 
     def _failed(self, error: LitelogError) -> None:
-        release(error)
+        clear_error_frames(error)
         if isinstance(error, StoreError):
             self._doubt()
         with self._changed:

@@ -10,7 +10,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from litelog.errors import release
+from litelog.system.memory import clear_error_frames
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -141,7 +141,7 @@ class SealingJob(Generic[Task, Made]):
         try:
             made = self._make(self._tasks[at], before)
         except BaseException as error:  # noqa: BLE001 - ``outcome`` reports it
-            release(error)
+            clear_error_frames(error)
             with self._changed:
                 self._errors[at] = error
         else:

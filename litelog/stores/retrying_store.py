@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 from tenacity import RetryCallState, Retrying
 
-from litelog.errors import StoreError, release
+from litelog.errors import StoreError
 from litelog.events import fields
 from litelog.stores.object_store import ByteRange, ByteStream, ObjectInfo
 from litelog.system.clock import SystemClock
+from litelog.system.memory import clear_error_frames
 
 if TYPE_CHECKING:
     import threading
@@ -155,7 +156,7 @@ class RetryingStore:
             nonlocal last_error
             last_error = state.outcome.exception() if state.outcome else None
             if last_error is not None:
-                release(last_error)
+                clear_error_frames(last_error)
                 self._log_wait(last_error, state.upcoming_sleep)
 
         def is_worth_another(state: RetryCallState) -> bool:
@@ -184,7 +185,7 @@ class RetryingStore:
             return retrying(call)
         except BaseException as error:
             last_error = None
-            release(error)
+            clear_error_frames(error)
             raise
 
     def _log_wait(self, error: BaseException, seconds: float) -> None:

@@ -53,7 +53,7 @@ logs: [{{path: {log}, replicas: [{{url: "file://{work}/replica"}}]}}]
 SCRIPT = """
 import os, sys, threading, time
 from pathlib import Path
-from litelog.codec.lz4_frames import keep_freed_memory
+from litelog.system.memory import keep_freed_memory
 from litelog.config import load_config
 from litelog.replicator import Replicator
 from litelog.server.service import Service, ServiceSettings

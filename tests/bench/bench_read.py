@@ -18,11 +18,11 @@ import click
 from measuring import Finding, Report, bench_folder, measure, ratios
 
 from litelog.codec.checksum import crc32c
-from litelog.codec.lz4_frames import keep_freed_memory
 from litelog.formats import Expectation
 from litelog.formats.litelog import LitelogFormat, SegmentHeader, encode_commit, segment_name
 from litelog.log.cursor import LARGE_PIECE_BYTES
 from litelog.log.reader import LogReader
+from litelog.system.memory import keep_freed_memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,7 +18,7 @@ import click
 from logs import make_log
 from measuring import Finding, Report, bench_folder, interleave, measure, peak_memory, rate, ratios, run
 
-from litelog.codec.lz4_frames import decompress_frame, keep_freed_memory, walk_frames
+from litelog.codec.lz4_frames import decompress_frame, walk_frames
 from litelog.formats import Expectation
 from litelog.formats.litelog import LitelogFormat
 from litelog.objects.layout import parse_sealed, parse_wal
@@ -26,6 +26,7 @@ from litelog.objects.sealed_decoding import decode_run
 from litelog.objects.sealed_segment import read_footer
 from litelog.objects.wal_segment import decode
 from litelog.stores.registry import open_store
+from litelog.system.memory import keep_freed_memory
 from litelog.verify.execution import verify
 
 VERIFY, DIGEST, DECODE, DECOMPRESS = "verify", "decode and SHA-256", "decode", "decompress"

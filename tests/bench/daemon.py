@@ -127,9 +127,9 @@ class _Teller:
 def main(work: Path, logs: tuple[str, ...], sync_interval: str) -> None:
     import counted_store
 
-    from litelog.codec.lz4_frames import keep_freed_memory
     from litelog.config import make_config
     from litelog.replicator import Replicator
+    from litelog.system.memory import keep_freed_memory
 
     keep_freed_memory()
     counted_store.register(work / "registered")

@@ -10,7 +10,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from litelog.codec.lz4_frames import keep_freed_memory
 from litelog.formats.litelog import LitelogFormat
 from litelog.objects.claim import Claim, Relation
 from litelog.objects.position import Generation
@@ -18,6 +17,7 @@ from litelog.objects.sealed_decoding import decode_run
 from litelog.objects.sealed_encoding import FinishedSegment, Sealing
 from litelog.objects.sealed_segment import read_footer
 from litelog.stores.object_store import ObjectReplicaClient
+from litelog.system.memory import keep_freed_memory
 from replica_clients.file import FileStore
 
 if TYPE_CHECKING:

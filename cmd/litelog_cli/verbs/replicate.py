@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 import os
 import signal
@@ -31,9 +30,6 @@ if TYPE_CHECKING:
     from litelog.config import Config
     from litelog.replicator import Replicator
     from litelog.server.service import Service
-
-DAEMON_COLLECTION_THRESHOLD = 2_000
-"""Objects created between two collections of cycles, once the daemon runs."""
 
 STOP_GRACE_SECONDS = 10.0
 """Extra seconds that the service manager grants besides the final sync: for opening, closing and reporting."""
@@ -180,9 +176,9 @@ def _config_of_file(config_file: str | None) -> Config:
 
 def _replicate(config: Config, state_dir: str, options: ReplicateOptions, read: Callable[[], Config] | None) -> int:
     """``read``: reads the configuration again; None if it is not from a file."""
-    from litelog.codec.lz4_frames import keep_freed_memory
     from litelog.replicator import Replicator
     from litelog.replicator.wiring import find_refused
+    from litelog.system.memory import collect_new_objects_often, keep_freed_memory
 
     held = click.get_current_context().find_object(HeldSignals)
     keep_freed_memory()
@@ -202,7 +198,7 @@ def _replicate(config: Config, state_dir: str, options: ReplicateOptions, read: 
         )
         with nullcontext() if once else _make_service(replicator, config):
             if not once:
-                _collect_early()
+                collect_new_objects_often()
             reloader = None if read is None or once else Reloader(replicator, read)
             quiet = options.quiet or options.as_json or not once
             shown = watching_progress("replicate", quiet=quiet, look=ShippingProgress(replicator).look)
@@ -229,17 +225,6 @@ def _make_service(replicator: Replicator, config: Config) -> Service:
         heartbeat_interval=config.heartbeat_interval,
     )
     return Service(replicator, settings)
-
-
-def _collect_early() -> None:
-    """Collect cycles often, but only among new objects.
-
-    Failed requests leave many cycles, and uncollected ones look like a memory leak.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.collect()  # nearly empty: the size of the last one delays the next full collection
-    gc.set_threshold(DAEMON_COLLECTION_THRESHOLD)
 
 
 class _Session:

@@ -136,10 +136,10 @@ def restore(**arguments: Any) -> None:
 
 
 def _restore(replicas: Sequence[ConfiguredReplica], target: Target, options: RestoreOptions) -> None:
-    from litelog.codec.lz4_frames import keep_freed_memory
     from litelog.restore.choose_replica import choose
     from litelog.restore.execution import restore as restore_log
     from litelog.restore.history_plan import find_plan
+    from litelog.system.memory import keep_freed_memory
 
     keep_freed_memory()
     output, as_json, quiet = options.output, options.as_json, options.quiet or options.as_json

@@ -124,7 +124,7 @@ def verify(**arguments: Any) -> int:
     options = VerifyOptions(**arguments)
     from random import SystemRandom
 
-    from litelog.codec.lz4_frames import keep_freed_memory
+    from litelog.system.memory import keep_freed_memory
     from litelog.verify.execution import verify as verify_replica
     from litelog.verify.findings import Scope, Watch
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from litelog.codec.lz4_frames import keep_freed_memory
 from litelog.errors import LitelogError
 from litelog.events import fields
 from litelog.spark.options import Mode
@@ -20,6 +18,7 @@ from litelog.spark.scan.record_runs import Malformed, RecordRun, SegmentCommits,
 from litelog.spark.scan.sealed_reading import read_sealed_pieces
 from litelog.spark.scan.task import JOBS, Task, open_client, open_log_format
 from litelog.spark.scan.wal_reading import read_wal_piece
+from litelog.system.memory import collect_cycles, exempt_existing_objects, keep_freed_memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -57,8 +56,8 @@ def freeze_loaded() -> None:
     if next(_TASKS) > LOADING_TASKS:
         return
     keep_freed_memory()
-    gc.collect()
-    gc.freeze()
+    collect_cycles()
+    exempt_existing_objects()
 
 
 def read_runs(part: LogPart) -> Iterator[RecordRun | Malformed]:

@@ -6,11 +6,9 @@ a local folder is split between its log segments if their names show which recor
 
 from __future__ import annotations
 
-import gc
 import logging
 import os
 import threading
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from litelog.errors import ConfigError, LitelogError, NothingToRestoreError, ReplicaGapError, TruncatedError
@@ -29,6 +27,7 @@ from litelog.spark.scan.record_runs import RecordRun
 from litelog.spark.scan.task import open_client, open_log_format
 from litelog.stores.registry import redact
 from litelog.system.clock import SystemClock
+from litelog.system.memory import without_collections
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -64,21 +63,9 @@ def plan(options: ReadOptions, slots: int | None = None) -> Plan:
         StoreError: a request to the store failed.
         ConfigError: an option does not fit.
     """
-    with _uncollected():
+    with without_collections():
         items = _plan_places(find_places(options), options)
         return Plan(pack(items, options.max_partition_bytes, options.num_partitions, slots))
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Turn off garbage collection: a plan creates a great many objects, and no garbage."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _plan_places(places: Sequence[ScanInput], options: ReadOptions) -> list[Item]:

@@ -1,0 +1,94 @@
+"""How a process uses its memory: glibc's allocator, Python's collector of cycles, and what errors keep alive.
+
+Each function is for one kind of process, and says what it gains. The library calls none of them by itself, except for
+garbage that it made.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from contextlib import contextmanager
+from traceback import clear_frames
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+COMMAND_THRESHOLD = 50_000
+"""Objects created between two collections of cycles in a command. With Python's 700, they would take a quarter of the
+start."""
+
+DAEMON_THRESHOLD = 2_000
+"""Objects created between two collections of cycles, once the daemon runs."""
+
+ARENAS = 4
+"""The number of arenas that threads allocate from: as many as compress at a time on a small machine."""
+
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
+
+
+def keep_freed_memory() -> None:
+    """Tell glibc to keep freed buffers of up to 32 MiB: page faults for new ones cost more than LZ4 itself.
+
+    Also limits the number of arenas: with the default of eight per core, each keeps memory that others could use. For
+    a process that compresses or decompresses much. Does nothing with another C library.
+    """
+    if sys.platform != "linux":
+        return
+    import ctypes  # noqa: PLC0415 - only the verbs that need it pay for it
+
+    library = ctypes.CDLL(None)
+    if hasattr(library, "mallopt"):
+        library.mallopt(_M_MMAP_THRESHOLD, 32 << 20)
+        library.mallopt(_M_TRIM_THRESHOLD, 64 << 20)
+        library.mallopt(_M_ARENA_MAX, ARENAS)
+
+
+def collect_seldom() -> None:
+    """Collect cycles seldom, for a command: it ends before they matter, and its imports create many objects."""
+    gc.set_threshold(COMMAND_THRESHOLD)
+
+
+def collect_new_objects_often() -> None:
+    """Collect cycles often, but only among objects that are created from now on, for a daemon that has started.
+
+    Failed requests leave many cycles, and uncollected ones look like a memory leak.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.collect()  # nearly empty: the size of the last one delays the next full collection
+    gc.set_threshold(DAEMON_THRESHOLD)
+
+
+def exempt_existing_objects() -> None:
+    """Leave what exists now, such as loaded modules, out of all later collections: of those after each task of a Spark
+    worker, and of the last one of a process that ends."""
+    gc.freeze()
+
+
+def collect_cycles() -> None:
+    """Free objects that refer to themselves, after much was closed or loaded. Takes time for each object that exists:
+    clients of stores keep megabytes each until then."""
+    gc.collect()
+
+
+@contextmanager
+def without_collections() -> Iterator[None]:
+    """Collect no cycles for a while, for work that creates a great many objects and no garbage."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def clear_error_frames(error: BaseException) -> None:
+    """Free the local variables of the calls that raised ``error``, before it is kept. They often refer to the error, as
+    it does to them: bodies of many megabytes would stay until the cycle collector runs."""
+    each: BaseException | None = error
+    while each is not None:
+        clear_frames(each.__traceback__)
+        each = each.__cause__ or each.__context__
