@@ -6,14 +6,15 @@ Bytes may change on their way, so one failed check proves nothing about the stor
 from __future__ import annotations
 
 from collections import deque
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from litelog.errors import CorruptObjectError, LitelogError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-    from concurrent.futures import Executor
+    from concurrent.futures import Executor, Future
     from types import TracebackType
     from typing import Self
 
@@ -100,18 +101,9 @@ class OrderedPool:
         """Yield ``work`` of each item, in their order. At most AHEAD_PER_WORKER items per worker are held."""
         if self._executor is None:
             yield from map(work, items)
-            return
-        waiting: deque[Future[_Result]] = deque()
-        try:
-            for item in items:
-                waiting.append(self._executor.submit(work, item))
-                if len(waiting) >= self._ahead:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            for future in waiting:
-                future.cancel()
+        else:
+            jobs = ((0, partial(work, item)) for item in items)
+            yield from ordered_prefetch(self._executor, jobs, most_jobs=self._ahead)
 
     def __enter__(self) -> Self:
         return self
