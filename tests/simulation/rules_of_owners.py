@@ -260,7 +260,7 @@ REPLICAS_THAT_GO_AWAY = (
         Cut(
             "shipping/archiver",
             '            raise LostSnapshotError(self._context.source.folder, describe_lost([f"{key} is missing or damaged"]))\n',  # noqa: E501 - as the library has it
-            "            self._change(snapshot=None, finished=())\n            return\n",
+            "            self._state = replace(self._state, snapshot=None, finished=())\n            return\n",
         ),
     ),
     found(
