@@ -8,7 +8,6 @@ alone resolves their futures, in order and without the pen, so a callback may ap
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
@@ -18,6 +17,8 @@ from litelog.errors import ClosedError, PoisonedError
 if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import Future
+
+    from litelog.system.clock import Clock
 
 QUEUE_BYTES = 32 << 20
 """How many bytes of commits may wait; one more append may exceed it. Room for a second of a slow disk."""
@@ -59,8 +60,9 @@ class Pending:
 class GroupCommit:
     """The queue and the pen. ``write`` gets groups of appends in order, with the pen held."""
 
-    def __init__(self, write: Callable[[list[Pending]], None], name: str) -> None:
+    def __init__(self, write: Callable[[list[Pending]], None], name: str, clock: Clock) -> None:
         self._write = write
+        self._clock = clock
         self._name = name
         lock = threading.Lock()
         self.changed = threading.Condition(lock)
@@ -256,10 +258,12 @@ class GroupCommit:
             self._thread.start()
 
     def _run(self) -> None:
-        due = time.monotonic() + (self._tick_seconds or 0.0)
+        due = self._clock.monotonic() + (self._tick_seconds or 0.0)
         while True:
             with self.changed:
-                self._work.wait_for(self._has_work, None if self._tick is None else max(0.0, due - time.monotonic()))
+                self._work.wait_for(
+                    self._has_work, None if self._tick is None else max(0.0, due - self._clock.monotonic())
+                )
                 if self._closing and not self._queue and not self._resolvable:
                     return
                 idle = not self._queue
@@ -269,9 +273,9 @@ class GroupCommit:
                         self._write_group()
             finally:
                 self._resolve()
-            if self._tick is not None and self._tick_seconds is not None and time.monotonic() >= due:
+            if self._tick is not None and self._tick_seconds is not None and self._clock.monotonic() >= due:
                 self._do_tick(self._tick)
-                due = time.monotonic() + self._tick_seconds
+                due = self._clock.monotonic() + self._tick_seconds
 
     def _has_work(self) -> bool:
         return bool(self._queue or self._resolvable or self._closing)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 import threading
-import time
 from typing import TYPE_CHECKING, Any, Literal, Self, SupportsIndex
 
 import numpy as np
@@ -98,7 +97,8 @@ class LogReader:
         self._follow, self._timeout = follow, timeout if block else 0.0
         self._poll_seconds = poll_interval
         self._watcher, self._own_watcher = watcher, watcher is None
-        self._names = SegmentFolder(folder, self._format, SystemClock())
+        self._clock = SystemClock()
+        self._names = SegmentFolder(folder, self._format, self._clock)
         state_folder = log_state_folder(state_dir or default_state_dir(), folder)
         self._numbering = SequenceBase(folder, self._format, self._names, state_folder)
         self._cursor = LogCursor(folder, self._format, self._names, self._numbering)
@@ -126,7 +126,7 @@ class LogReader:
             NotYetAvailableError: no record arrived within ``timeout``. Only when following; call again later.
         """
         with self._busy:
-            deadline = None if self._timeout is None else time.monotonic() + self._timeout
+            deadline = None if self._timeout is None else self._clock.monotonic() + self._timeout
             while not self._closed and not self._ended:
                 columns = self._read_now() or self._read_armed(deadline)
                 if columns is not None:
@@ -198,7 +198,7 @@ class LogReader:
         if not self._follow:
             self._ended = True
             return None
-        left = None if deadline is None else deadline - time.monotonic()
+        left = None if deadline is None else deadline - self._clock.monotonic()
         if left is not None and left <= 0:
             raise NotYetAvailableError(f"{self.folder}: no record follows yet")
         self._wake.clear()

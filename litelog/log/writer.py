@@ -106,7 +106,7 @@ class LogWriter:
         except BaseException:
             self._unlock()
             raise
-        self._group = GroupCommit(self._write, self.folder)
+        self._group = GroupCommit(self._write, self.folder, self._clock)
         if fsync == "interval":
             self._group.tick_every(fsync_interval, self._sync_tail)
 

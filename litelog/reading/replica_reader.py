@@ -6,7 +6,6 @@ Specified in litelog/reading/README.md#following.
 from __future__ import annotations
 
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Self
 
@@ -40,6 +39,7 @@ from litelog.reading.successors import find_shift
 from litelog.reading.wal_cursor import ShippedBatch, WalCursor
 from litelog.reading.wal_fallback import read_history
 from litelog.stores.registry import open_format
+from litelog.system.clock import SystemClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from litelog.reading.contents import BaseSnapshot, GenerationContents
     from litelog.reading.sealed_reader import SealedStart
     from litelog.stores.replica_client import ReplicaClient
+    from litelog.system.clock import Clock
 
 STOP_SECONDS = 0.1
 """How soon, in seconds, a waiting follower notices the caller's own stop event."""
@@ -79,6 +80,7 @@ class ReplicaReader:
         look_seconds: float = LOOK_SECONDS,
         stop: threading.Event | None = None,
         formats: Callable[[str], LogFormat] = open_format,
+        clock: Clock | None = None,
     ) -> None:
         """Make a reader. It makes no request yet.
 
@@ -97,6 +99,7 @@ class ReplicaReader:
                 the end, and not at a hole.
             stop: Ends a follower, as ``close`` does.
             formats: Returns the log format of a name.
+            clock: The source of times; None: the system's clock.
 
         Raises:
             ConfigError: Both ``start`` and ``start_time`` are given.
@@ -108,6 +111,7 @@ class ReplicaReader:
         self._filter = StartFilter(start, start_time)
         self._end, self._ended = end, False
         self._follow, self._poll_interval, self._look_seconds = follow, poll_interval, look_seconds
+        self._clock = clock or SystemClock()
         self._stop, self._closed = stop, threading.Event()
         self._formats = formats
         self._follower: ReplicaFollower[WalSegment] | None = None
@@ -216,6 +220,7 @@ class ReplicaReader:
             contents=contents,
             leaves_isolated=self._named is None,
             look_seconds=self._look_seconds,
+            monotonic=self._clock.monotonic,
         )
 
     def _read_slot(self, _: Position) -> WalSegment | None:
@@ -276,8 +281,8 @@ class ReplicaReader:
         if self._stop is None:
             self._closed.wait(self._poll_interval)
             return
-        until = time.monotonic() + self._poll_interval
-        while not self._is_stopped() and (left := until - time.monotonic()) > 0:
+        until = self._clock.monotonic() + self._poll_interval
+        while not self._is_stopped() and (left := until - self._clock.monotonic()) > 0:
             self._closed.wait(min(left, STOP_SECONDS))
 
     def _is_stopped(self) -> bool:

@@ -165,7 +165,7 @@ def _open_replica(
         folder = StateFolder(path, f"{log.path} to {client.url}")
     except LitelogError as error:
         return OpenedReplica(log.path, replica.url, client, task, error)
-    patient = RetryingStore(store, tools.stop_requested, BEGINNING)
+    patient = RetryingStore(store, tools.stop_requested, BEGINNING, tools.random, clock=tools.clock)
     events = tools.make_events(task, place.truncator)
     context = _make_context(source, client, replica, counters, events, tools)
     beginning = replace(context, client=ObjectReplicaClient(patient))
@@ -239,7 +239,7 @@ def _make_scrub(
     interval = config.scrub_interval
     settings = ScrubSettings(INTERVAL_SECONDS, config.scrub_rate, FIRST_SECONDS)
     return Scrub(
-        RetryingStore(store, tools.stop_requested),
+        RetryingStore(store, tools.stop_requested, random=tools.random, clock=tools.clock),
         settings if interval is None else ScrubSettings(interval, config.scrub_rate),
         folder,
         formats=formats,

@@ -111,7 +111,7 @@ class ReplicaCounters:
         self._generations: deque[GenerationStart] = deque(maxlen=MAX_GENERATIONS)
         self._changes: Counter[str] = Counter()
         self._latency = Histogram()
-        self.requests = RequestMeter()
+        self.requests = RequestMeter(clock)
 
     # --- read by any thread
 

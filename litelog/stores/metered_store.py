@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import Counter
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from litelog.stores.object_store import ByteRange, ObjectInfo, ObjectStore
+    from litelog.system.clock import Clock
     from litelog.system.histogram import Durations
 
 KINDS = ("put", "get", "list", "delete")
@@ -28,7 +28,8 @@ RESULTS = ("ok", "exists", "not_found", "not_offered", "error")
 class RequestMeter:
     """The requests to one replica's store. Safe from any thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
         self._requests: Counter[tuple[str, str]] = Counter()
         self._durations = {kind: Histogram() for kind in KINDS}
         self._lock = threading.Lock()
@@ -47,7 +48,7 @@ class RequestMeter:
     @contextmanager
     def request(self, kind: str) -> Iterator[None]:
         """Count one request, which lasts as long as the context."""
-        started = time.monotonic()
+        started = self._clock.monotonic()
         result = "error"
         try:
             yield
@@ -56,7 +57,7 @@ class RequestMeter:
             result = _result_of(error)
             raise
         finally:
-            self._durations[kind].observe(time.monotonic() - started)
+            self._durations[kind].observe(self._clock.monotonic() - started)
             with self._lock:
                 self._requests[kind, result] += 1
 

@@ -48,6 +48,8 @@ def main() -> int:
     failed: list[int] = []
     hours = 0.0
     began = time.perf_counter()
+    ended: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _frame: ended.append(number))  # after the seed at hand
     for name, drawn in _plans(arguments):
         seed, plan = drawn.seed, _leave_out(drawn, arguments)
         if arguments.steps:
@@ -70,7 +72,7 @@ def main() -> int:
             )
             if not arguments.go_on:
                 break
-        if hours >= arguments.hours or time.perf_counter() - began > arguments.seconds:
+        if ended or hours >= arguments.hours or time.perf_counter() - began > arguments.seconds:
             break
     wall = time.perf_counter() - began
     print(f"{hours:.1f} simulated hours in {wall:.1f} s; failed: {failed or 'none'}")

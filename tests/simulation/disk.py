@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections import defaultdict
 from dataclasses import dataclass, field
 from stat import S_ISDIR
 from typing import TYPE_CHECKING, Any
@@ -38,8 +39,19 @@ class Disk:
     contents: dict[int, bytes] = field(default_factory=dict)
     """By file, the bytes that are durable."""
     full: bool = False
-    broken: bool = False
-    """Whether syncing fails."""
+    dropped: defaultdict[int, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
+    """By file, the ranges of bytes whose write-back failed: they can be read until the power is lost, and no sync
+    writes them."""
+    errors: defaultdict[int, int] = field(default_factory=lambda: defaultdict(int))
+    """By file, how often its write-back failed."""
+    reported: dict[int, int] = field(default_factory=dict)
+    """By descriptor, how many of these failures it has reported, or came after."""
+
+    def keep_written(self, inode: int, body: bytes) -> bytes:
+        """Return what the disk itself has of a file that holds ``body``: zeros in place of what was dropped."""
+        for start, end in self.dropped.get(inode, ()):
+            body = body[:start] + bytes(end - start) + body[end:]
+        return body
 
 
 class Disks:
@@ -83,6 +95,14 @@ class Disks:
             with open(os.path.join(folder, name), "rb") as file:
                 disk.contents[inode] = file.read()
 
+    @staticmethod
+    def drop_pages(disk: Disk, path: str) -> None:
+        """Fail to write back what a file holds and what is not durable. As Linux does: each descriptor that is open
+        reports that once, and a later sync succeeds."""
+        status = os.stat(path)
+        disk.dropped[status.st_ino].append((len(disk.contents.get(status.st_ino, b"")), status.st_size))
+        disk.errors[status.st_ino] += 1
+
     def lose_power(self, disk: Disk, random: Random) -> None:
         """Leave what a power cut may leave. Nobody has anything open there."""
         for folder, _, _ in list(os.walk(disk.root)):
@@ -91,7 +111,8 @@ class Disks:
             for name in sorted({*durable, *found}):
                 self._settle(disk, os.path.join(folder, name), found.get(name), durable.get(name), random)
             disk.names[folder] = _files(folder)
-        disk.full = disk.broken = False
+        disk.full = False
+        disk.dropped.clear()
 
     def _settle(self, disk: Disk, path: str, found: int | None, durable: int | None, random: Random) -> None:
         kept = found if found == durable or random.random() < 0.5 else durable
@@ -101,8 +122,9 @@ class Disks:
         before = disk.contents.get(kept, b"")
         if kept == found:
             with open(path, "rb") as file:
-                now = file.read()
-            if now == before:
+                held = file.read()
+            now = disk.keep_written(kept, held)
+            if held == before:
                 return
             body = _tear(before, now, random)
             with open(path, "r+b") as file:
@@ -175,6 +197,8 @@ class Disks:
         if disk.full and not there:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         descriptor: int = _REAL["open"](path, flags, mode)
+        if disk.errors:
+            disk.reported[descriptor] = disk.errors.get(os.fstat(descriptor).st_ino, 0)
         self.on_open(descriptor)
         if not there:
             self._touch(path)
@@ -182,17 +206,20 @@ class Disks:
         return descriptor
 
     def _sync(self, disk: Disk, descriptor: int, path: str) -> None:
-        if disk.broken or disk.full:
-            code = errno.EIO if disk.broken else errno.ENOSPC
-            raise OSError(code, os.strerror(code))
+        if disk.full:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         if not disk.may_lose_power:
             return
         status = os.fstat(descriptor)
+        failures = disk.errors.get(status.st_ino, 0)
+        if failures > disk.reported.get(descriptor, 0):
+            disk.reported[descriptor] = failures
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
         if S_ISDIR(status.st_mode):
             disk.names[path] = _files(path)
         else:
             with open(f"/proc/self/fd/{descriptor}", "rb") as file:
-                disk.contents[status.st_ino] = file.read()
+                disk.contents[status.st_ino] = disk.keep_written(status.st_ino, file.read())
 
     def _touch(self, file: str | int) -> None:
         now = round((EPOCH + self._scheduler.now) * 1e9)

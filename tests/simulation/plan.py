@@ -11,6 +11,12 @@ if TYPE_CHECKING:
 
 DAEMONS = ("A", "B", "C")
 
+SECOND_REPLICA = 0.25
+"""How many of the seeds have a second replica."""
+
+OF_ONE_REPLICA = frozenset(("set_weather", "outage", "root_away", "lose_objects", "fail_requests", "verify"))
+"""Steps that happen to one of several replicas."""
+
 LAST_SECONDS = 200.0
 """What follows the last step before all is mended: what it set off has come to pass by then."""
 
@@ -78,8 +84,21 @@ def draw(seed: int) -> Plan:
         now += random.uniform(0.0, 30.0) if soon else random.choice((60.0, 600.0, 1900.0, 4000.0)) * random.random()
         steps += random.choices(kinds, weights)[0](now, random)
     steps.sort(key=lambda step: step.at)
+    steps = _spread(steps, settings, Random(f"replicas {seed}"))
     end = max(now, *(step.at for step in steps)) + LAST_SECONDS if steps else now
     return Plan(seed, settings, tuple(steps), tuple(range(len(steps))), end)
+
+
+def _spread(steps: list[Step], settings: dict[str, Any], random: Random) -> list[Step]:
+    """Have some logs shipped to two replicas, each with its own store and its own faults."""
+    if settings["fencing"] == "isolated" or random.random() >= SECOND_REPLICA:
+        return steps
+    settings["more_stores"] = (random.choice(("objects", "folder")),)
+    spread: list[Step] = []
+    for step in steps:
+        more = {"replica": random.randrange(2)} if step.do in OF_ONE_REPLICA else {}
+        spread.append(replace(step, arguments={**step.arguments, **more}))
+    return spread
 
 
 def _draw_settings(random: Random) -> dict[str, Any]:

@@ -1,9 +1,10 @@
-"""Readers of the replica: one follows its records, one keeps a restored copy up to date."""
+"""Readers of the first replica: one follows its records, one keeps a restored copy up to date."""
 
 from __future__ import annotations
 
 import os
 import shutil
+from functools import partial
 from typing import TYPE_CHECKING
 
 from litelog.errors import LitelogError, NothingToRestoreError, PrunedError, StoreError, TruncatedError
@@ -36,6 +37,7 @@ class Readers:
         self._world = world
         self.process = Process("reader", "elsewhere")
         self.copy = os.path.join(world.desk.root, "copy")
+        self._patience = world.settings.get("patience", 1)
         self.is_following = False
         """Whether the copy is whole, and kept up to date."""
         self.next: int | None = None
@@ -45,7 +47,7 @@ class Readers:
 
     def _repeat(self, what: str, work: object) -> None:
         while True:
-            client = ObjectReplicaClient(self._world.open_store())
+            client = ObjectReplicaClient(self._world.open_store(self._world.replicas[0].bucket.url))
             try:
                 work(client)  # type: ignore[operator]
             except (NothingToRestoreError, PrunedError, TruncatedError, StoreError) as error:
@@ -60,9 +62,10 @@ class Readers:
             client,
             start=self.next,
             follow=True,
-            poll_interval=POLL_SECONDS,
+            poll_interval=POLL_SECONDS * self._patience,
             look_seconds=LOOK_SECONDS,
             formats=lambda _: FORMAT,
+            clock=self._world.clock,
         )
         try:
             for batch in reader.batches():
@@ -83,10 +86,12 @@ class Readers:
         self.is_following = False
         shutil.rmtree(self.copy, ignore_errors=True)
         plan = find_plan(client, Target(), FORMAT)
-        restore(client, plan, self.copy, log_format=FORMAT, replan=lambda: find_plan(client, Target(), FORMAT))
-        with CopyFollower(client, self.copy, plan, FORMAT, look_seconds=LOOK_SECONDS) as follower:
+        clock = self._world.clock
+        replan = partial(find_plan, client, Target(), FORMAT)
+        restore(client, plan, self.copy, log_format=FORMAT, replan=replan, clock=clock)
+        with CopyFollower(client, self.copy, plan, FORMAT, look_seconds=LOOK_SECONDS, clock=clock) as follower:
             self.is_following = True
             try:
-                follower.run(Event(self._world.scheduler), POLL_SECONDS)  # type: ignore[arg-type]
+                follower.run(Event(self._world.scheduler), POLL_SECONDS * self._patience)  # type: ignore[arg-type]
             finally:
                 self.is_following = False

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from litelog.objects import layout
-from tests.simulation.store import Mishap, Weather
+from tests.simulation.store import Folder, Mishap, Weather
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -18,48 +18,55 @@ class StoreFaults:
     def __init__(self, world: World) -> None:
         self._world = world
 
-    def set_weather(self, **weather: float) -> None:
+    def set_weather(self, replica: int = 0, **weather: float) -> None:
         """Have requests meet that from now on."""
-        self._world.bucket.weather = Weather(**weather)  # type: ignore[arg-type]
+        self._world.replicas[replica].bucket.weather = Weather(**weather)  # type: ignore[arg-type]
 
     def clear_weather(self) -> None:
         """Have all go well again."""
-        self._world.bucket.weather = Weather()
+        for replica in self._world.replicas:
+            replica.bucket.weather = Weather()
 
-    def outage(self, seconds: float) -> None:
+    def outage(self, seconds: float, replica: int = 0) -> None:
         """Nothing is answered for so long."""
-        weather = self._world.bucket.weather
+        weather = self._world.replicas[replica].bucket.weather
         weather.down = True
         self._world.scheduler.after(seconds, lambda: setattr(weather, "down", False))
         self._world.counts["fault: outage"] += 1
 
-    def root_away(self, seconds: float) -> None:
+    def root_away(self, seconds: float, replica: int = 0) -> None:
         """The disk of a folder replica is unmounted for so long. A daemon that never saw the replica would begin one in
         the folder that is left: only whoever mounts the disk can tell that this is wrong."""
         world = self._world
-        strangers = [slot for slot in world.slots.values() if slot.is_running and not slot.has_claimed]
-        if world.settings["store"] == "folder" and not (world.bucket.is_away or strangers):
-            world.bucket.leave()
-            world.scheduler.after(seconds, world.bucket.come_back)
+        bucket = world.replicas[replica].bucket
+        running = (slot for slot in world.slots.values() if slot.is_running)
+        strangers = [slot for slot in running if bucket.url not in slot.has_claimed]
+        if isinstance(bucket, Folder) and not (bucket.is_away or strangers):
+            bucket.leave()
+            world.scheduler.after(seconds, bucket.come_back)
             world.scheduler.after(seconds, world.oracle.look_soon)
 
-    def lose_objects(self, choice: int, count: int) -> None:
+    def lose_objects(self, choice: int, count: int, replica: int = 0) -> None:
         """The store loses some objects."""
-        keys = self._world.bucket.keys() if not self._world.bucket.is_away else []
+        there = self._world.replicas[replica]
+        keys = there.bucket.keys() if not there.bucket.is_away else []
         keys = [key for key in keys if layout.parse_claim(key) is None and layout.parse_generation(key) is not None]
         for number in range(min(count, len(keys))):
             key = keys.pop((choice * 7919 + number * 104729) % len(keys))
-            self._world.bucket.lose(key)
-            self._world.oracle.lose(key)
+            there.bucket.lose(key)
+            there.lose(key)
 
-    def lose_object(self, request: str, which: int) -> None:
+    def lose_object(self, request: str, which: int, replica: int = 0) -> None:
         """The store loses one of those whose keys match: 0 the first, -1 the last. Somebody has a reason to look: the
         plan sees to it that the owner fails, restarts, or checks."""
-        keys = list(filter(re.compile(request).match, self._world.bucket.keys()))
+        there = self._world.replicas[replica]
+        keys = list(filter(re.compile(request).match, there.bucket.keys()))
         if keys:
-            self._world.bucket.lose(keys[which])
-            self._world.oracle.lose(keys[which], is_looked_for=True)
+            there.bucket.lose(keys[which])
+            there.lose(keys[which], is_looked_for=True)
 
-    def fail_requests(self, who: str, request: str, kind: str, count: int, retry_after: float | None = None) -> None:
+    def fail_requests(
+        self, who: str, request: str, kind: str, count: int, retry_after: float | None = None, replica: int = 0
+    ) -> None:
         """The next of these requests meet that."""
-        self._world.bucket.mishaps.append(Mishap(who, request, kind, count, retry_after))
+        self._world.replicas[replica].bucket.mishaps.append(Mishap(who, request, kind, count, retry_after))

@@ -1,8 +1,13 @@
-"""Puts the simulation's threads, clock, randomness and stores in the place of the machine's, in this process only.
+"""Puts the simulation's threads, randomness and stores in the place of the machine's, in this process only.
 
-The library asks four modules for all that waits or that is left to chance: ``threading``, ``time``, ``random`` and
-``concurrent.futures``. In every module of the library that has one of these names it is exchanged. So all of the
-library runs as it is, in any number of processes that are not ones, and not one of its lines knows.
+Clocks are arguments of the library, so they are not exchanged. These are, in each module that names them:
+
+- ``threading`` and ``ThreadPoolExecutor``: locks, conditions, events and pools are made in some thirty places, by the
+  class that uses each. As arguments they would be a parameter of each of these classes, for this one purpose.
+- ``Random``: a back-off draws from one of its own, and gets another where its maker does not care.
+- ``open_store`` and ``read_boot_id``: where a daemon finds its stores, and which run of the machine it belongs to.
+
+So all of the library runs as it is, in any number of processes that are not ones, and not one of its lines knows.
 """
 
 from __future__ import annotations
@@ -12,13 +17,12 @@ import importlib
 import pkgutil
 import sys
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
-from random import Random, SystemRandom
+from random import Random
 from typing import TYPE_CHECKING
 
 import litelog
-from tests.simulation.threads import make_pool, make_threading, make_time
+from tests.simulation.threads import make_pool, make_threading
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,15 +65,13 @@ class Substitution:
 
         stand_ins: dict[object, object] = {
             threading: make_threading(scheduler),
-            time: make_time(scheduler),
             ThreadPoolExecutor: make_pool(scheduler),
             Random: make_random,
-            SystemRandom: make_random,
         }
         for name, module in list(sys.modules.items()):
             if module is None or not name.startswith("litelog.") or name.startswith(LEFT_OUT):
                 continue
-            for attribute in ("threading", "time", "ThreadPoolExecutor", "Random", "SystemRandom"):
+            for attribute in ("threading", "ThreadPoolExecutor", "Random"):
                 self._exchange(name, attribute, stand_ins)
         futures.threading = stand_ins[threading]  # type: ignore[assignment]
         sys.modules["litelog.replicator.wiring"].open_store = open_store  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""What stands for ``threading``, ``time`` and thread pools in a simulation: all of it waits in virtual time.
+"""What stands for ``threading``, the clock and thread pools in a simulation: all of it waits in virtual time.
 
 Outside of all tasks (where the oracle restores and verifies at one moment) nothing waits: pools do work at once.
 """
@@ -6,7 +6,6 @@ Outside of all tasks (where the oracle restores and verifies at one moment) noth
 from __future__ import annotations
 
 import threading
-import time as real_time
 from collections import deque
 from concurrent.futures import Executor, Future
 from types import SimpleNamespace
@@ -22,6 +21,19 @@ EPOCH = 1_780_000_000.0
 
 STEADY = 1000.0
 """What the steady clock says then."""
+
+
+class VirtualClock:
+    """Stands for ``litelog.system.clock.SystemClock``."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+
+    def now(self) -> int:
+        return round((EPOCH + self._scheduler.now) * 1e6)
+
+    def monotonic(self) -> float:
+        return STEADY + self._scheduler.now
 
 
 class _Lock:
@@ -277,27 +289,6 @@ def make_threading(scheduler: Scheduler) -> SimpleNamespace:
         Thread=make_thread,
         current_thread=lambda: scheduler.current.thread if scheduler.current is not None else outside,
         get_ident=lambda: id(scheduler.current or outside),
-    )
-
-
-def make_time(scheduler: Scheduler) -> SimpleNamespace:
-    """What stands for the module ``time``."""
-
-    def sleep(seconds: float) -> None:
-        scheduler.sleep(seconds)
-
-    return SimpleNamespace(
-        monotonic=lambda: STEADY + scheduler.now,
-        perf_counter=lambda: STEADY + scheduler.now,
-        time=lambda: EPOCH + scheduler.now,
-        time_ns=lambda: round((EPOCH + scheduler.now) * 1e9),
-        clock_gettime=lambda _: STEADY + scheduler.now,
-        sleep=sleep,
-        CLOCK_MONOTONIC=real_time.CLOCK_MONOTONIC,
-        CLOCK_BOOTTIME=getattr(real_time, "CLOCK_BOOTTIME", real_time.CLOCK_MONOTONIC),
-        strftime=real_time.strftime,
-        gmtime=real_time.gmtime,
-        process_time=real_time.process_time,
     )
 
 

@@ -27,10 +27,10 @@ class Truth:
         self.folder = folder
         self.files: dict[str, bytes] = {}
         """All that the log held, by log segment: those that were truncated as they were."""
-        self.promised: dict[str, int] = {}
-        """By log segment, where what was acknowledged ends."""
         self.gone: list[dict[str, bytes]] = []
         """What it held before it was rewound, or before something came back to it."""
+        self.shipped: list[Shipped] = []
+        """What was acknowledged of it, for each replica."""
 
     def read(self, name: str) -> None:
         """Look at one log segment."""
@@ -39,53 +39,70 @@ class Truth:
 
     def read_all(self) -> None:
         """Look at the log's folder."""
-        for name in self._names():
+        for name in self.names():
             self.read(name)
 
     def here(self) -> dict[str, bytes]:
         """What the log holds now."""
-        names = self._names()
+        names = self.names()
         return {name: body for name, body in self.files.items() if name in names}
 
     def change_history(self) -> None:
         """The log was rewound, or something came back to it. What was truncated before is a part of both histories."""
         before = dict(self.files)
         self.gone.append(before)
-        names = self._names()
+        names = self.names()
         oldest = min(names, default="")
         for name in [name for name in self.files if name >= oldest and name not in names]:
             del self.files[name]
         self.read_all()
-        for name in list(self.promised):
-            if name in self.files:
-                self.promised[name] = min(self.promised[name], _common(before.get(name, b""), self.files[name]))
-            else:
-                del self.promised[name]
+        for shipped in self.shipped:
+            shipped.change_history(before)
+
+    def names(self) -> set[str]:
+        """The log segments that are there."""
+        there = os.listdir(self.folder) if os.path.isdir(self.folder) else []
+        return {name for name in there if FORMAT.segment_order(name) is not None}
+
+
+class Shipped:
+    """What one replica has acknowledged of a log."""
+
+    def __init__(self, truth: Truth) -> None:
+        self._truth = truth
+        truth.shipped.append(self)
+        self.promised: dict[str, int] = {}
+        """By log segment, where what was acknowledged ends."""
 
     def acknowledge(self, header: WalHeader) -> str:
         """Take note that a WAL segment is durable; what is wrong with that, if anything."""
         name = header.file
-        self.read(name)
-        body = self.files.get(name, b"")
+        self._truth.read(name)
+        body = self._truth.files.get(name, b"")
         if not _holds(body, header):
-            if any(_holds(history.get(name, b""), header) for history in self.gone):
+            if any(_holds(history.get(name, b""), header) for history in self._truth.gone):
                 return ""  # it was under way when the log was rewound
             return f"{name} up to {header.end}, which are not the bytes that were written ({len(body)})"
         end = len(body) if header.sealed is not None else header.end
         self.promised[name] = max(end, self.promised.get(name, 0))
         return ""
 
-    def next_shipped(self) -> int:
+    def next(self) -> int:
         """The record after the last one that was acknowledged."""
         newest = max(self.promised, default=None)
         if newest is None:
             return 0
-        held = memoryview(self.files[newest])[: self.promised[newest]]
+        held = memoryview(self._truth.files[newest])[: self.promised[newest]]
         return FORMAT.scan(newest, held, 0, Expectation()).next or 0
 
-    def _names(self) -> set[str]:
-        there = os.listdir(self.folder) if os.path.isdir(self.folder) else []
-        return {name for name in there if FORMAT.segment_order(name) is not None}
+    def change_history(self, before: Mapping[str, bytes]) -> None:
+        """Nothing is promised of what the log held before alone."""
+        for name in list(self.promised):
+            if name in self._truth.files:
+                same = count_common(before.get(name, b""), self._truth.files[name])
+                self.promised[name] = min(self.promised[name], same)
+            else:
+                del self.promised[name]
 
 
 def find_flaw(copy: Mapping[str, bytes], history: Mapping[str, bytes], what: str) -> str:
@@ -118,10 +135,12 @@ def end_of_commits(name: str, body: bytes) -> int:
     return FORMAT.scan(name, memoryview(body), 0, Expectation()).end
 
 
-def _common(one: bytes, other: bytes) -> int:
+def count_common(one: bytes, other: bytes) -> int:
     """How many bytes both begin with."""
     shorter = min(len(one), len(other))
-    return next((at for at in range(shorter) if one[at] != other[at]), shorter)
+    if one[:shorter] == other[:shorter]:
+        return shorter
+    return next(at for at in range(shorter) if one[at] != other[at])
 
 
 def _holds(body: bytes, header: WalHeader) -> bool:

@@ -9,7 +9,7 @@ import re
 import shutil
 from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
@@ -21,16 +21,18 @@ from litelog.config.limits import RetentionConfig, TruncateConfig
 from litelog.errors import FencedError, LitelogError
 from litelog.log.writer import LogWriter
 from litelog.replicator import Replicator
+from litelog.replicator.task import FINISHED, Phase
 from tests.simulation.disk import Disk, Disks
 from tests.simulation.log_changes import LogChanges
 from tests.simulation.oracle import Oracle
 from tests.simulation.plan import DAEMONS, Plan, Step
 from tests.simulation.readers import Readers
 from tests.simulation.records import record
+from tests.simulation.replica_oracle import LISTING_OF_CLAIMS
 from tests.simulation.scheduler import Process, Scheduler
 from tests.simulation.store import Bucket, Creation, Folder, RootedStore, SimulatedStore
 from tests.simulation.store_faults import StoreFaults
-from tests.simulation.threads import EPOCH
+from tests.simulation.threads import EPOCH, VirtualClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from litelog.objects.claim import Claim
     from litelog.shipping.events import ScrubFinished, SegmentSealed, SnapshotWritten, WalSegmentShipped
     from litelog.stores.object_store import ObjectStore
+    from tests.simulation.replica_oracle import ReplicaOracle
     from tests.simulation.substitution import Substitution
 
 LOG_ID = UUID(int=0x5EED)
@@ -61,8 +64,6 @@ QUIET_SECONDS = 300.0
 FULL_SECONDS = 30.0
 """How long after a disk was full its processes may still end with that."""
 
-LISTING_OF_CLAIMS = "list epochs/"
-
 REST_SECONDS = (5.0, 100.0, 1200.0)
 
 
@@ -74,10 +75,11 @@ class Run:
     """Microseconds since 1970."""
     takeover: bool
     """Whether it was told to take over."""
-    looked: float | None = None
-    """When it was first given a listing of claims, virtual seconds."""
-    foreign_claims: int = 0
-    """How often it decided to claim above another owner's claim. A later run may be the one that puts the claim."""
+    looked: dict[str, float] = field(default_factory=dict)
+    """By replica, when it was first given a listing of claims, virtual seconds."""
+    foreign_claims: Counter[str] = field(default_factory=Counter)
+    """By replica, how often it decided to claim above another owner's claim. A later run may be the one that puts the
+    claim."""
 
 
 class _Awaited:
@@ -98,14 +100,19 @@ class Slot:
         self.exit: LitelogError | None = None
         """What the last run ended with."""
         self.runs: list[Run] = []
-        self.has_claimed = False
-        """Whether it has ever claimed the replica."""
+        self.has_claimed: set[str] = set()
+        """The replicas that it has ever claimed."""
         self.owed: dict[str, int] = {}
         """What the log held when it was last asked to end."""
 
     @property
     def is_running(self) -> bool:
         return self.process is not None and not self.process.dead
+
+    def has_given_up(self, url: str) -> bool:
+        """Whether it runs, and no longer ships to that replica."""
+        there = self.replicator.status() if self.replicator is not None else ()
+        return any(each.replica == url and Phase(each.phase) in FINISHED for each in there)
 
 
 class World:
@@ -119,18 +126,12 @@ class World:
         self.random = Random(f"world {plan.seed}")
         self.counts: Counter[str] = Counter()
         self.scheduler = Scheduler(Random(f"scheduler {plan.seed}"))
+        self.clock = VirtualClock(self.scheduler)
         self.disks = Disks(folder, self.scheduler)
         self.room: Disk = self.disks.make(ROOM)
         self.desk = self.disks.make("desk", may_lose_power=False)
         """The disk that restores write to, which is always well."""
         self.log = os.path.join(self.room.root, "log")
-        self.bucket: Bucket | Folder
-        if self.settings["store"] == "folder":
-            remote = self.disks.make("remote", may_lose_power=False)
-            self.bucket = Folder(os.path.join(remote.root, "replica"), self.counts)
-        else:
-            url = f"{self.settings['scheme']}://replica"
-            self.bucket = Bucket(url, self.counts, Creation(self.settings["creation"]))
         self.slots = {name: Slot(name) for name in DAEMONS}
         self.writer: Process | None = None
         self.verifier: Process | None = None
@@ -139,6 +140,7 @@ class World:
         """Records that the writer was told are durable."""
         self.written_at = 0.0
         """When it last wrote."""
+        self._resting_until = 0.0
         self.boots = 0
         self._full_until = -FULL_SECONDS
         self.awaited: list[_Awaited] = []
@@ -150,12 +152,33 @@ class World:
         self._numbers = Random(f"daemons {plan.seed}")
         substitution.install(self.scheduler, plan.seed, self.open_store, lambda: f"boot {self.boots}")
         self.oracle = Oracle(self)
+        self.replicas = [
+            self.oracle.make(self._make_bucket(number, kind))
+            for number, kind in enumerate((self.settings["store"], *self.settings.get("more_stores", ())))
+        ]
         self.log_changes = LogChanges(self, CATCHING_UP_SECONDS)
         self.store_faults = StoreFaults(self)
-        self.bucket.on_put = self.oracle.put
-        self.bucket.on_request = self._notice
+        for replica in self.replicas:
+            replica.bucket.on_request = partial(self._notice, replica)
         self.disks.on_open = self._note_opened
         self.disks.on_unlink = self.oracle.unlinked
+
+    def _make_bucket(self, number: int, kind: str) -> Bucket | Folder:
+        name = f"replica-{number}" if number else "replica"
+        if kind == "folder":
+            remote = self.disks.make(f"remote-{number}" if number else "remote", may_lose_power=False)
+            return Folder(os.path.join(remote.root, name), self.counts)
+        return Bucket(f"{self.settings['scheme']}://{name}", self.counts, Creation(self.settings["creation"]))
+
+    @property
+    def keeps_writers_apart(self) -> bool:
+        """Whether every store does, if several put one key at the same moment."""
+        return all(replica.bucket.keeps_writers_apart for replica in self.replicas)
+
+    def find_live(self, url: str) -> list[Slot]:
+        """The daemons that have not given up a replica. One that has one replica ends once it gives up."""
+        running = [slot for slot in self.slots.values() if slot.is_running]
+        return running if len(self.replicas) == 1 else [slot for slot in running if not slot.has_given_up(url)]
 
     def run(self) -> None:
         """The whole plan, the settling, and the judgement. ViolationError."""
@@ -194,12 +217,13 @@ class World:
         else:
             self._carry_out(step)
 
-    def _notice(self, who: str, moment: str, request: str) -> None:
+    def _notice(self, replica: ReplicaOracle, who: str, moment: str, request: str) -> None:
         """A request is about to be sent, or was carried out: do what waited for that."""
-        self.requests += moment == "before" and who in self.slots
-        if moment == "answered" and request == LISTING_OF_CLAIMS and who in self.slots:
-            run = self.slots[who].runs[-1]
-            run.looked = self.scheduler.now if run.looked is None else run.looked
+        if who in self.slots:
+            self.requests += moment == "before"
+            replica.requested(who, moment, request)
+            if moment == "answered" and request == LISTING_OF_CLAIMS:
+                self.slots[who].runs[-1].looked.setdefault(replica.bucket.url, self.scheduler.now)
         for awaited in list(self.awaited):
             when = awaited.step.when
             assert when is not None
@@ -218,9 +242,10 @@ class World:
     def _settle(self) -> None:
         self.store_faults.clear_weather()
         self.awaited.clear()
-        self.bucket.mishaps.clear()
-        self.bucket.come_back()
-        self.room.full = self.room.broken = False
+        for replica in self.replicas:
+            replica.bucket.mishaps.clear()
+            replica.bucket.come_back()
+        self.room.full = False
         self.log_changes.bring_segments_back()
         for slot in self.slots.values():
             if slot.process is not None:
@@ -234,7 +259,10 @@ class World:
         self.oracle.begin_catching_up()
         self.scheduler.run(self.scheduler.now + CATCHING_UP_SECONDS)
         self.oracle.check_caught_up()
-        if not any(slot.is_running for slot in self.slots.values()):
+        if not all(self.find_live(replica.bucket.url) for replica in self.replicas):
+            for slot in self.slots.values():
+                if slot.process is not None:
+                    self._end(slot.process)
             self.start("A", takeover=True)
             self.counts["nobody was left: an operator takes over"] += 1
         self.scheduler.run(self.scheduler.now + 60.0)
@@ -250,7 +278,8 @@ class World:
     def start(self, who: str, takeover: bool = False) -> None:
         """Start a daemon, if it does not run."""
         slot = self.slots[who]
-        if slot.is_running or (self.bucket.is_away and not slot.has_claimed):
+        away = (replica.bucket.url for replica in self.replicas if replica.bucket.is_away)
+        if slot.is_running or any(url not in slot.has_claimed for url in away):
             return
         slot.process = process = Process(who, ROOM)
         slot.exit, slot.owed = None, {}
@@ -320,10 +349,15 @@ class World:
             shutil.copytree(backup, folder)
             self.counts["fault: older state"] += 1
 
-    def verify(self) -> None:
-        """Somebody verifies the replica beside its owner at work, from elsewhere."""
+    def verify(self, replica: int = 0) -> None:
+        """Somebody verifies a replica beside its owner at work, from elsewhere."""
         process = self.verifier = Process("verifier", "elsewhere")
-        self.scheduler.spawn(process, "verify", lambda: self.oracle.verify(self.open_store()))
+        verified = self.replicas[replica]
+        self.scheduler.spawn(process, "verify", lambda: verified.verify(self.open_store(verified.bucket.url)))
+
+    def rest(self, seconds: float) -> None:
+        """Nobody has anything to write for so long."""
+        self._resting_until = self.scheduler.now + seconds
 
     def kill_writer(self, calls: int) -> None:
         """SIGKILL of the log's writer; it is started again."""
@@ -356,6 +390,11 @@ class World:
         for name in running:
             self.scheduler.after(2.0 + self.random.random(), partial(self.start, name))
 
+    def drop_pages(self) -> None:
+        """The room's disk fails while it writes back the log's newest log segment."""
+        self.disks.drop_pages(self.room, os.path.join(self.log, max(self.oracle.truth.names())))
+        self.counts["fault: pages dropped"] += 1
+
     def disk_full(self, seconds: float) -> None:
         """Nothing can be written to the room's disk for so long."""
         self.room.full = True
@@ -376,6 +415,7 @@ class World:
             self._configure(takeover),
             state_dir=os.path.join(self.room.root, f"state-{slot.name}"),
             host=slot.name,
+            clock=self.clock,
             random=Random(self._numbers.getrandbits(64)),
             listener=_Ears(self, slot),
             watcher=_Watcher(self, process),  # type: ignore[arg-type]
@@ -403,15 +443,18 @@ class World:
 
     def _configure(self, takeover: bool) -> Config:
         settings = self.settings
-        replica = ReplicaConfig(
-            url=self.bucket.url,
-            sync_interval=settings["sync_interval"],
-            snapshot_interval=settings["snapshot_interval"],
-            snapshot_segments=settings["snapshot_segments"],
-            snapshot_policy=settings["snapshot_policy"],
-            fencing=settings["fencing"],
-            scrub_interval=settings["scrub_interval"],
-            retention=RetentionConfig(max_age=settings["retention"]),
+        replicas = tuple(
+            ReplicaConfig(
+                url=replica.bucket.url,
+                sync_interval=settings["sync_interval"],
+                snapshot_interval=settings["snapshot_interval"],
+                snapshot_segments=settings["snapshot_segments"],
+                snapshot_policy=settings["snapshot_policy"],
+                fencing=settings["fencing"],
+                scrub_interval=settings["scrub_interval"],
+                retention=self._configure_retention(),
+            )
+            for replica in self.replicas
         )
         truncate = TruncateConfig(max_bytes=settings["truncate"]) if settings["truncate"] is not None else None
         log = LogConfig(
@@ -419,9 +462,13 @@ class World:
             takeover=takeover,
             poll_interval=settings["poll_interval"],
             truncate=truncate,
-            replicas=(replica,),
+            replicas=replicas,
         )
         return Config(logs=(log,))
+
+    def _configure_retention(self) -> RetentionConfig:
+        count = self.settings.get("snapshots")
+        return RetentionConfig(max_age=self.settings["retention"], max_snapshots=count, min_snapshots=count or 1)
 
     def begin_writer(self) -> None:
         """Start the log's writer, unless it runs."""
@@ -449,7 +496,7 @@ class World:
 
     def _open_writer(self) -> LogWriter:
         size, fsync = self.settings["segment_bytes"], self.settings["fsync"]
-        return LogWriter(self.log, segment_bytes=size, fsync=fsync, log_id=LOG_ID)
+        return LogWriter(self.log, segment_bytes=size, fsync=fsync, log_id=LOG_ID, clock=self.clock)
 
     def _append(self, writer: LogWriter) -> None:
         random = Random(f"writer {self.plan.seed} {writer.next_sequence}")
@@ -464,9 +511,14 @@ class World:
                 self.changed(self.log)
                 slower = LATER_FACTOR if "rest" in self.settings and self.scheduler.now > self.plan.end else 1
                 self.scheduler.sleep(self.settings["write_pause"] * random.random() * 2 * slower)
-            until = self.scheduler.now + random.choice(self.settings.get("rest", REST_SECONDS)) * random.random()
-            while self.writing and self.scheduler.now < until:
-                self.scheduler.sleep(min(10.0, until - self.scheduler.now + 0.001))
+                self._rest_until(self._resting_until)
+            self._rest_until(
+                self.scheduler.now + random.choice(self.settings.get("rest", REST_SECONDS)) * random.random()
+            )
+
+    def _rest_until(self, until: float) -> None:
+        while self.writing and self.scheduler.now < until:
+            self.scheduler.sleep(min(10.0, until - self.scheduler.now + 0.001))
 
     def _end(self, process: Process) -> None:
         """Let go of what the operating system takes from a process that has ended."""
@@ -488,10 +540,11 @@ class World:
         if self.scheduler.current is not None:
             self.opened[descriptor] = self.scheduler.current.process
 
-    def open_store(self, _url: str = "", _options: Mapping[str, object] | None = None) -> ObjectStore:
-        """The store, for the process that asks."""
-        kind = RootedStore if isinstance(self.bucket, Folder) else SimulatedStore
-        return kind(self.bucket, self.scheduler, self._network, self._say_request)
+    def open_store(self, url: str, _options: Mapping[str, object] | None = None) -> ObjectStore:
+        """The store of that URL, for the process that asks."""
+        bucket = next(replica.bucket for replica in self.replicas if replica.bucket.url == url)
+        kind = RootedStore if isinstance(bucket, Folder) else SimulatedStore
+        return kind(bucket, self.scheduler, self._network, self._say_request)
 
     def changed(self, folder: str) -> None:
         """Something happened in a folder: who watches it is woken, once."""
@@ -532,16 +585,17 @@ class _Ears:
 
     def __init__(self, world: World, slot: Slot) -> None:
         self._oracle, self._counts, self._slot = world.oracle, world.counts, slot
+        self._replicas = {replica.bucket.url: replica for replica in world.replicas}
 
     def on_wal_segment_shipped(self, event: WalSegmentShipped) -> None:
-        self._oracle.acknowledged(self._slot, event)
+        self._replicas[event.replica].acknowledged(self._slot, event)
 
     def on_generation_started(self, log: str, replica: str, claim: Claim) -> None:
         self._counts[f"began: {claim.relation}{f' ({claim.reason})' if claim.reason else ''}"] += 1
         self._oracle.look_soon()
 
     def on_segment_sealed(self, event: SegmentSealed) -> None:
-        self._oracle.sealed(event.entry.file)
+        self._replicas[event.replica].sealed.add(event.entry.file)
 
     def on_snapshot_written(self, event: SnapshotWritten) -> None: ...
 
@@ -556,6 +610,10 @@ class _EventCounter(logging.Handler):
         self._world = world
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._world.counts[f"event: {getattr(record, 'event', 'none')}"] += 1
+        event = getattr(record, "event", "none")
+        self._world.counts[f"event: {event}"] += 1
+        for replica in self._world.replicas:
+            if replica.bucket.url == getattr(record, "replica", ""):
+                replica.heard(event, record.getMessage())
         task = self._world.scheduler.current
         self._world.say(f"{task.process.name if task is not None else '-'}: {record.getMessage()}")

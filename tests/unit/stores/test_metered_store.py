@@ -9,11 +9,12 @@ from litelog.stores.metered_store import MeteredStore, RequestMeter
 from litelog.stores.object_store import ByteRange
 from litelog.system.histogram import BOUNDS, Durations, Histogram
 from replica_clients.memory import MemoryStore
+from tests.builders.manual_clock import ManualClock
 from tests.builders.stores import Fault, FaultyStore
 
 
 def test_each_request_is_counted_by_kind_and_result() -> None:
-    meter = RequestMeter()
+    meter = RequestMeter(ManualClock())
     faulty = FaultyStore(MemoryStore("memory://metered"), {"put": [Fault.NONE, Fault.NONE, Fault.AFTER]})
     store = MeteredStore(faulty, meter)
     store.put("a/b", [b"one"])

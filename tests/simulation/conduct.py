@@ -1,0 +1,89 @@
+"""What an owner may ask of the store, judged by what it has asked before (P6)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from litelog.objects import layout
+from litelog.shipping.cleanup import DELETE_SECONDS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from litelog.objects.claim import Claim
+    from tests.simulation.scheduler import Scheduler
+
+WAL = re.compile(r"(put|open) (?P<key>.*/wal/.*)")
+OF_GENERATION = re.compile(r"delete .*/(wal|segments|snapshots)/")
+SLACK_SECONDS = 1.0
+
+
+@dataclass(slots=True)
+class _Sender:
+    """One process of a daemon."""
+
+    proved: float | None = None
+    """When it last knew that a WAL segment of its own is in its slot."""
+    refused: set[str] = field(default_factory=set)
+    """The WAL segments that it was not allowed to put: it may find that they are its own."""
+    sent: dict[object, float] = field(default_factory=dict)
+    """By task, when it last sent a request, except for the put of a first snapshot."""
+
+
+class Conduct:
+    """The requests of all daemons to one store."""
+
+    def __init__(self, scheduler: Scheduler, fail: Callable[[str], None]) -> None:
+        self._scheduler = scheduler
+        self._fail = fail
+        self._senders: dict[object, _Sender] = {}
+        self._blind: dict[str, str] = {}
+        """First snapshots on their way whose sender should have known better, and why."""
+
+    def notice(self, who: str, moment: str, request: str, claims: Iterable[tuple[Claim, float]]) -> None:
+        """A daemon's request has come to a moment (``plan.When``). ``claims``: all that there are, each with the time
+        when it was put."""
+        task = self._scheduler.current
+        if task is None:
+            return
+        sender = self._senders.setdefault(task.process, _Sender())
+        if moment == "before":
+            if OF_GENERATION.match(request):
+                self._judge_deletion(who, sender, request)
+            self._judge_snapshot(who, sender, request, claims)
+        elif (found := WAL.match(request)) is not None:
+            if moment == "refused":
+                sender.refused.add(found["key"])
+            elif moment == "answered" and (request.startswith("put ") or found["key"] in sender.refused):
+                sender.proved = self._scheduler.now
+
+    def arrived(self, key: str) -> None:
+        """The store has taken an object."""
+        if key in self._blind:
+            self._fail(self._blind[key])
+
+    def _judge_deletion(self, who: str, sender: _Sender, request: str) -> None:
+        """Nothing is deleted unless a put has proved whose the generation is, within the last minute."""
+        if sender.proved is None or self._scheduler.now - sender.proved > DELETE_SECONDS + SLACK_SECONDS:
+            since = "since it began" if sender.proved is None else f"for {self._scheduler.now - sender.proved:.0f} s"
+            self._fail(f"P6: {who} sends '{request}', and no put has proved {since} that the generation is its own")
+
+    def _judge_snapshot(self, who: str, sender: _Sender, request: str, claims: Iterable[tuple[Claim, float]]) -> None:
+        """An owner looks for a newer claim right before it puts its first snapshot."""
+        key = request.removeprefix("put ")
+        parsed = layout.parse_snapshot(key) if key != request else None
+        known = dict(claims)
+        claim = next((each for each in known if parsed == (each.generation, each.first)), None)
+        task = self._scheduler.current
+        if claim is None:
+            sender.sent[task] = self._scheduler.now
+            return
+        newer = [at for each, at in known.items() if each.epoch > claim.epoch and each.owner != claim.owner]
+        looked = sender.sent.get(task, 0.0)
+        if newer and min(newer) < looked:
+            self._blind[key] = (
+                f"P6: {who} puts {key}; a newer claim was put at {min(newer):.1f} s, and its last request before was "
+                f"sent at {looked:.1f} s"
+            )

@@ -1,0 +1,416 @@
+"""The promises of one replica, checked after every step and at the end."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from litelog.errors import LitelogError, NothingToRestoreError
+from litelog.formats import Expectation
+from litelog.formats.litelog import LitelogFormat
+from litelog.objects import claim as claims
+from litelog.objects import layout, wal_segment
+from litelog.objects.claim import Relation
+from litelog.objects.position import Position
+from litelog.restore.execution import restore
+from litelog.restore.history_plan import Target, find_plan
+from litelog.retention.policy import GRACE_SECONDS
+from litelog.stores.object_store import ObjectReplicaClient
+from litelog.verify.execution import verify
+from tests.simulation.conduct import Conduct
+from tests.simulation.store import SimulatedStore
+from tests.simulation.threads import EPOCH
+from tests.simulation.truth import Shipped, end_of_commits, find_flaw, read_log
+
+if TYPE_CHECKING:
+    from litelog.objects.claim import Claim
+    from litelog.shipping.events import WalSegmentShipped
+    from litelog.stores.object_store import ObjectStore
+    from litelog.verify.findings import Anomaly
+    from tests.simulation.store import Bucket, Folder
+    from tests.simulation.truth import Truth
+    from tests.simulation.world import Run, Slot, World
+
+FORMAT = LitelogFormat()
+
+POINTS = 40
+"""How many points are remembered, to be restored to later."""
+
+DELETED_SNAPSHOT = re.compile("delete .*/snapshots/")
+
+LISTING_OF_CLAIMS = "list epochs/"
+
+LOUD = frozenset(("anomaly", "objects-lost", "objects-unrecoverable"))
+"""The events of log lines that say that something was lost. Others say so if they name the object."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A state that the replica was in."""
+
+    at: float
+    next: int
+    """The sequence of the record after the last one."""
+
+
+class ReplicaOracle:
+    """Knows what was acknowledged in one replica, and what happened to it."""
+
+    def __init__(self, world: World, truth: Truth, bucket: Bucket | Folder) -> None:
+        self._world = world
+        self._truth = truth
+        self.bucket = bucket
+        self.shipped = Shipped(truth)
+        self.sealed: set[str] = set()
+        """The log segments that are in the replica, sealed."""
+        self.lost: set[str] = set()
+        """What the store has lost."""
+        self._lost_at = 0.0
+        """When it last did."""
+        self._must_notice = False
+        self._was_said = False
+        """Whether the log has said that something was lost."""
+        self._proving = self._proved = 0.0
+        """When the newest claim's owner last listed claims, and when it sent the last such request that was
+        answered."""
+        self._owed: dict[str, int] = {}
+        self._catching_up: list[object] = []
+        self._conduct = Conduct(world.scheduler, self.fail)
+        self._foreign_claims = 0
+        self._claims: dict[str, Claim] = {}
+        self._claimed_at: dict[str, float] = {}
+        """When each of them was put."""
+        self._begun: set[str] = set()
+        """The generations whose first snapshot was put while there was no newer claim."""
+        self._snapshots: list[tuple[str, str]] = []
+        """The snapshots that were put by the newest claim's owner at the time: generation and key."""
+        self._points: list[Point] = []
+        bucket.on_put = self.put
+
+    @property
+    def newest(self) -> Claim | None:
+        """The newest claim."""
+        return max(self._claims.values(), key=lambda claim: claim.epoch, default=None)
+
+    # --- what happens
+
+    def acknowledged(self, slot: Slot, event: WalSegmentShipped) -> None:
+        """A daemon says that a WAL segment is durable."""
+        self._world.counts["acknowledged"] += 1
+        wrong = self.shipped.acknowledge(event.header)
+        if wrong:
+            self.fail(f"P1: {slot.name} acknowledged {wrong}")
+
+    def put(self, key: str, body: bytes) -> None:
+        """The store has taken an object."""
+        if (snapshot := layout.parse_snapshot(key)) is not None:
+            newest = self.newest
+            if newest is not None and newest.generation == str(snapshot[0]):
+                self._begun.add(newest.generation)
+                self._snapshots.append((newest.generation, key))
+        if layout.parse_claim(key) is not None:
+            self._judge_claim(key, claims.parse(body.decode()))
+        self._conduct.arrived(key)
+
+    def requested(self, who: str, moment: str, request: str) -> None:
+        """A daemon's request has come to a moment (``plan.When``)."""
+        claimed = [(claim, self._claimed_at[key]) for key, claim in self._claims.items()]
+        self._conduct.notice(who, moment, request, claimed)
+        newest = self.newest
+        if request == LISTING_OF_CLAIMS and newest is not None and newest.host == who:
+            self._proving = self._world.scheduler.now if moment == "before" else self._proving
+            self._proved = self._proving if moment == "answered" else self._proved
+        if moment == "done" and DELETED_SNAPSHOT.match(request) and not self.bucket.is_away:
+            self._check_snapshots()
+
+    def _judge_claim(self, key: str, claim: Claim) -> None:
+        slot = self._world.slots[claim.host]
+        if self.bucket.is_away:
+            self.fail(f"P2: {slot.name} claimed {key} in the empty folder in the replica's place")
+        slot.has_claimed.add(self.bucket.url)
+        below = [each for each in self._claims.values() if each.epoch < claim.epoch]
+        newest = max(below, key=lambda each: each.epoch, default=None)
+        if key not in self._claims and newest is not None and newest.owner != claim.owner:
+            run = next(run for run in reversed(slot.runs) if run.began <= claim.time)
+            self._judge_takeover(slot, run, key, newest.key)
+        self._claims[key] = claim
+        self._claimed_at.setdefault(key, self._world.scheduler.now)
+
+    def _judge_takeover(self, slot: Slot, run: Run, key: str, below: str) -> None:
+        url = self.bucket.url
+        run.foreign_claims[url] += 1
+        self._foreign_claims += 1
+        self._world.counts["claim above another owner's"] += 1
+        if not run.takeover:
+            self.fail(f"P6: {slot.name} claimed {key} above another owner's, and was not told to take over")
+        if run.foreign_claims[url] > 1:
+            self.fail(f"takeover: {slot.name} claimed {key} above another owner's a second time by one flag")
+        if url in run.looked and self._claimed_at[below] > run.looked[url]:
+            self.fail(f"takeover: {slot.name} claimed {key} above {below}, which came after its first look")
+
+    def lose(self, key: str, *, is_looked_for: bool = False) -> None:
+        """The store has lost an object. ``is_looked_for``: somebody has a reason to notice before the end."""
+        self._must_notice = self._must_notice or is_looked_for
+        self._lost_at = self._world.scheduler.now
+        self.lost.add(key)
+
+    def heard(self, event: str, message: str) -> None:
+        """The log says something of this replica."""
+        if self.lost and (event in LOUD or any(key in message for key in self.lost)):
+            self._was_said = True
+
+    def rewound(self) -> None:
+        """The log holds something else now."""
+        self._points.clear()
+        self.sealed.clear()
+
+    def has_diverged(self) -> bool:
+        """Whether a generation that diverges has begun, so that readers may come to it."""
+        return any(map(self._has_begun, (each for each in self._claims.values() if each.relation is Relation.DIVERGED)))
+
+    def _has_begun(self, claim: Claim) -> bool:
+        if claim.generation in self._begun:
+            return True
+        key = layout.wal_key(Position(claim.generation, claim.first, 0))
+        there = () if self.bucket.is_away else self.bucket.keys()
+        if key not in there:
+            return False
+        header = wal_segment.decode(key, self.bucket.connect().get(key, None)).header
+        return header.successor is None or bool(header.previous)
+
+    def find_owed(self, owed: dict[str, int]) -> str:
+        """What is not shipped of that, if anything."""
+        for name, end in owed.items():
+            if self.shipped.promised.get(name, 0) < end and name not in self.sealed:
+                return f"{name} up to {self.shipped.promised.get(name, 0)} of {end}"
+        return ""
+
+    # --- what is looked at
+
+    def look(self) -> None:
+        """Restore it, if that can be."""
+        if not (self.bucket.is_away or self.lost):
+            self.check_restore()
+
+    def check_restore(self, *, whole: bool = False) -> None:
+        """A default restore gives a run of the log that holds all that was acknowledged (P1, P2, P3)."""
+        self._truth.read_all()
+        if not self._restore(Target()):
+            if self.shipped.promised or whole:
+                self.fail("P2: there is nothing to restore")
+            return
+        try:
+            self._compare(whole=whole)
+        finally:
+            shutil.rmtree(self._output)
+        self._remember()
+
+    @property
+    def _output(self) -> str:
+        return os.path.join(self._world.desk.root, "restored")
+
+    def client(self) -> ObjectReplicaClient:
+        """The replica as it is at this moment."""
+        return ObjectReplicaClient(SimulatedStore(self.bucket, self._world.scheduler, self._world.random))
+
+    def _restore(self, target: Target, what: str = "a default restore") -> bool:
+        client = self.client()
+        self._world.counts["restores"] += 1
+        try:
+            plan = find_plan(client, target, FORMAT)
+            restore(client, plan, self._output, log_format=FORMAT, parallelism=1, clock=self._world.clock)
+        except NothingToRestoreError as error:
+            self._world.say(f"{what}: {error}")
+            return False
+        except LitelogError as error:
+            self.fail(f"P2: {what} ends with {type(error).__name__}: {error}")
+        return True
+
+    def _compare(self, *, whole: bool) -> None:
+        restored = read_log(self._output)
+        truth, promised = self._truth, self.shipped.promised
+        self.check_bytes(restored, "restored", now=whole)
+        if truth.gone and find_flaw(restored, truth.files, "restored"):
+            return  # the owner has not come to begin another generation yet
+        names, known = sorted(restored), sorted(truth.files)
+        for name in names:
+            if len(restored[name]) < promised.get(name, 0) and self._keeps_promises:
+                self.fail(f"P2: {name} was restored up to {len(restored[name])}; {promised[name]} were acknowledged")
+        for name in known[known.index(names[-1]) + 1 :]:
+            if promised.get(name, 0) and self._keeps_promises:
+                self.fail(f"P2: {name} was acknowledged, and a default restore ends with {names[-1]}")
+        self._check_beginning(names[0], known)
+        if whole and names[-1] != known[-1]:
+            self.fail(f"P10: {known[-1]} was not shipped; the replica ends with {names[-1]}")
+
+    def check_bytes(self, copy: dict[str, bytes], what: str, *, now: bool = False) -> None:
+        """It is a run of the log: no byte is another one, and there is no hole. ``now``: of what the log holds now, and
+        not of what it was rewound from."""
+        flaw = find_flaw(copy, self._truth.files, what)
+        before = () if now else self._truth.gone
+        if flaw and all(find_flaw(copy, history, what) for history in before):
+            self.fail(f"P1: {flaw}")
+
+    @property
+    def _keeps_promises(self) -> bool:
+        """Isolated owners that write side by side give up P2."""
+        return not (self._world.settings["fencing"] == "isolated" and self._foreign_claims)
+
+    def _check_beginning(self, first: str, known: list[str]) -> None:
+        """What a replica no longer holds is what its retention, or the policy ``mirror``, lets go."""
+        settings = self._world.settings
+        gone = known[: known.index(first)]
+        if not (gone and self._keeps_promises) or self._truth.gone:
+            return
+        still = [name for name in gone if os.path.exists(os.path.join(self._world.log, name))]
+        if self._world.scheduler.now < self._world.oracle.replaced_until:
+            return
+        if still and settings["retention"] is None:
+            self.fail(f"P8: {still[0]} is still in the log, and not in a default restore")
+        if settings["snapshot_policy"] == "keep" and settings["retention"] is None:
+            self.fail(f"P8: {gone[0]} was truncated, and is not in the replica, which keeps all")
+
+    # --- what is retained (P8)
+
+    def _check_snapshots(self) -> None:
+        """The newest snapshots stay, as many as the policy says."""
+        there = set(self.bucket.keys())
+        for _, key in sorted(self._snapshots)[-self._world.settings.get("snapshots", 1) :]:
+            if key not in there and key not in self.lost:
+                self.fail(f"P8: {key} was deleted, and is one of the newest snapshots")
+
+    def _remember(self) -> None:
+        """The state that the replica is in now is one that can be restored later."""
+        following = self.shipped.next()
+        if following and (not self._points or self._points[-1].next < following):
+            self._points.append(Point(self._world.scheduler.now, following))
+            del self._points[:-POINTS]
+
+    def _check_points(self) -> None:
+        settings = self._world.settings
+        if not self._keeps_promises or self._truth.gone:
+            return
+        whole = GRACE_SECONDS if settings.get("snapshots") else self._world.scheduler.now
+        since = self._world.scheduler.now - (settings["retention"] or whole)
+        for point in [point for point in self._points if point.at >= since][::7]:
+            what = f"a restore up to record {point.next - 1}, shipped at {point.at:.1f} s,"
+            if not self._restore(Target(sequence=point.next - 1), what):
+                self.fail(f"P8: {what} finds nothing")
+            copy = read_log(self._output)
+            shutil.rmtree(self._output)
+            self.check_bytes(copy, "restored")
+            newest = max(copy)
+            ends = FORMAT.scan(newest, memoryview(copy[newest]), 0, Expectation()).next
+            if ends != point.next and copy[newest]:
+                self.fail(f"P8: {what} ends before record {ends}")
+            self._world.counts["points restored"] += 1
+
+    # --- the end
+
+    def begin_catching_up(self, owed: dict[str, int]) -> None:
+        """The last fault is over: that is owed by whoever has it."""
+        self._owed = owed
+        self._catching_up = [slot.process for slot in self._world.slots.values() if slot.is_running]
+
+    def check_caught_up(self) -> None:
+        """One that has had it since has shipped what was owed (P10)."""
+        same = [slot for slot in self._world.find_live(self.bucket.url) if slot.process in self._catching_up]
+        short = self.find_owed(self._owed)
+        if same and short and not self.lost:
+            self.fail(f"P10: {same[0].name} has shipped {short}")
+
+    def check_end(self) -> None:
+        """Everything is shipped, and nothing is wrong with the replica (P5, P6, P10)."""
+        if self._world.settings["fencing"] == "required" and not self.bucket.keeps_writers_apart:
+            if self.shipped.promised:
+                self.fail("P6: something was acknowledged by a store that does not keep writers apart")
+            return
+        self._check_owner()
+        if self.lost and not self._is_looked_for():
+            self._world.counts["nobody had to look for what was lost"] += 1
+            return
+        if self.lost and not self._may_be_whole():
+            if self._must_notice:
+                self._restore(Target())  # what is whole after what was lost
+            return
+        promised = self.shipped.promised
+        for name, body in self._truth.here().items():
+            promised[name] = max(promised.get(name, 0), end_of_commits(name, body))
+        self.check_restore(whole=True)
+        if self._world.settings["scrub_interval"] or not self.lost:  # nobody else looks at what only older points need
+            self._check_points()
+        harmful = self._find_harm()
+        if harmful and not self.lost:
+            self.fail(f"P5: verify finds {harmful[0]}")
+
+    def _check_owner(self) -> None:
+        """One daemon has it, and of those that were started after the newest claim only its owner: the others have
+        looked."""
+        world = self._world
+        live = world.find_live(self.bucket.url)
+        if not live:
+            self.fail(f"P10: no daemon is left: {[str(slot.exit) for slot in world.slots.values()]}")
+        claimed = max(self._claimed_at.values(), default=0.0)
+        if len(live) > 1 and world.written_at > claimed and not self.lost:
+            self.fail(f"P6: {[slot.name for slot in live]} all believe that the replica is theirs")
+        newest = self.newest
+        for slot in live:
+            began = slot.runs[-1].began / 1e6 - EPOCH
+            epoch = max((claim.epoch for claim in self._claims.values() if claim.host == slot.name), default=0)
+            if newest is not None and began > claimed and epoch < newest.epoch:
+                self.fail(f"P6: {slot.name} was started at {began:.1f} s, and believes that the replica is its own")
+
+    def _find_harm(self) -> list[Anomaly]:
+        """What a restore may lack, by verify. WAL segments that a snapshot covers may be lost without harm."""
+        report = verify(self.client().store, formats=lambda _: FORMAT, parallelism=1, clock=self._world.clock)
+        return [anomaly for anomaly in report.anomalies if anomaly.harmful]
+
+    def verify(self, store: ObjectStore) -> None:
+        """Beside an owner at work, whose doings explain what changes meanwhile (P5). In a task."""
+        try:
+            report = verify(store, formats=lambda _: FORMAT, parallelism=1, clock=self._world.clock)
+        except LitelogError as error:
+            self._world.counts[f"verify: {type(error).__name__}"] += 1
+            return
+        self._world.counts["verified beside an owner at work"] += 1
+        harmful = [anomaly for anomaly in report.anomalies if anomaly.harmful]
+        if harmful and not self.lost:
+            self.fail(f"P5: verify finds {harmful[0]}, of a replica that is being written")
+
+    def _may_be_whole(self) -> bool:
+        """Whether what the store lost can be shipped again; where it cannot, that was said."""
+        if set(self._truth.here()) == set(self._truth.files):
+            return True
+        if self._was_said:
+            return False
+        if self._world.settings["scrub_interval"] and self._find_harm():
+            self.fail(f"P2: nobody has noticed that {', '.join(sorted(self.lost))} was lost")
+        return True
+
+    def _is_looked_for(self) -> bool:
+        """Whether somebody had to find what the store lost: the standing check, a generation that began since (which
+        relies on no lost object), or a proof of ownership since, for what a proof looks at
+        (litelog/shipping/README.md#objects-that-a-store-loses)."""
+        newest = self.newest
+        if self._must_notice or self._world.settings["scrub_interval"] or newest is None:
+            return True
+        if newest.generation in self._begun and self._claimed_at[newest.key] > self._lost_at:
+            return True
+        is_proved = self._proved > self._lost_at and not newest.is_isolated
+        return is_proved and any(self._is_proved(newest, key) for key in self.lost)
+
+    def _is_proved(self, claim: Claim, key: str) -> bool:
+        """Whether a proof looks at an object that was lost: the newest snapshot, and the WAL segments since."""
+        snapshot, wal = layout.parse_snapshot(key), layout.parse_wal(key)
+        there = filter(None, map(layout.parse_snapshot, self.bucket.keys()))
+        covered = max((index for name, index in there if name == claim.generation), default=-1)
+        if snapshot is not None:
+            return snapshot[0] == claim.generation and snapshot[1] > covered
+        return wal is not None and wal.generation == claim.generation and wal.index >= covered
+
+    def fail(self, what: str) -> None:
+        """A promise is broken."""
+        self._world.oracle.fail(f"{what} [{self.bucket.url}]" if len(self._world.replicas) > 1 else what)
