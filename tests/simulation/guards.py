@@ -60,6 +60,10 @@ def _fail(at: float, who: str, request: str, kind: str, count: int = 1, retry_af
     return Step(at, "fail_requests", arguments)
 
 
+def _rest(at: float, seconds: float) -> Step:
+    return Step(at, "rest", {"seconds": seconds})
+
+
 def _stop(at: float, who: str) -> Step:
     return Step(at, "stop", {"who": who})
 
@@ -252,5 +256,54 @@ GUARDS: dict[str, Plan] = {
         [_take_over(40, "B"), *_verify(40, 30, "open ", When("B", CLAIM, "done"))]
     ),
     "verify while an owner seals what it missed": _plan([_kill(60, "A", 60), *_verify(115, 40, "list .*/wal/")]),
+    "restart after a takeover, log at rest": _plan(
+        [_rest(30, 3000), _kill(40, "A", 20), _take_over(45, "B")],
+    ),
+    "owner that stands still before it looks": _plan(
+        [
+            _take_over(40, "B"),
+            _pause(40, "B", 60, When("B", CLAIM, "done", 2)),
+            _take_over(50, "C"),
+        ],
+        segment_bytes=1_000_000,
+    ),
+    "claim that is long not begun": _plan(
+        [
+            _kill(40, "A", 3000),
+            _take_over(45, "B"),
+            _pause(45, "B", 150, When("B", CLAIM, "done")),
+            _rest(45, 3000),
+        ],
+        end=200.0,
+    ),
+    "reader that stands still for longer than the grace": _plan(
+        [
+            _take_over(40, "B"),
+            _pause(40, "reader", 3720, When("reader", "open .*/snapshots/", "before", 2)),
+            _rest(100, 3600),
+        ],
+        end=3800.0,
+        write_pause=0.4,
+        retention=3600.0,
+    ),
+    "dropped pages, power loss": _plan(
+        [Step(60, "drop_pages"), Step(64, "lose_power")],
+        fsync="never",
+        write_pause=0.4,
+        segment_bytes=1_000_000,
+        sync_interval=5.0,
+    ),
+    "owner that stands still while it deletes": _plan(
+        [_rest(100, 3600), _pause(3600, "A", 100, When("A", "delete ", "done"))],
+        end=3850.0,
+        write_pause=0.4,
+        patience=20,
+    ),
+    "one snapshot is retained": _plan(
+        [_take_over(60, "B"), _rest(100, 3600)], end=3760.0, write_pause=0.4, truncate=9000, snapshots=1, patience=20
+    ),
+    "three snapshots are retained": _plan(
+        [_rest(100, 3600), _rest(3702, 9000)], end=3710.0, write_pause=0.4, snapshots=3, patience=20
+    ),
 }
 """By name, for a rule's ``plan``."""

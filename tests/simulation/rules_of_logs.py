@@ -12,6 +12,12 @@ NAMES_OF_WRITER = Cut(
     "        self._write_header(first)\n        self._disk.sync_folder(self._folder)\n",
     "        self._write_header(first)\n",
 )
+SYNC_FAILURE_KEPT = Cut("log/source", "        if self._sync_failure is None:\n", "        if True:\n")
+FROZEN_BY_SYNC = Cut(
+    "replicator/task",
+    "(CorruptionError, UnknownVersionError, SourceSyncError)",
+    "(CorruptionError, UnknownVersionError)",
+)
 PLAN_OF_TRUNCATION = Cut("log/truncation", "        if segment.shipped is None:\n            break\n")
 
 DURABILITY = (
@@ -44,9 +50,16 @@ DURABILITY = (
         Cut("system/private_files", "            os.fdatasync(opened.fileno())\n", "            pass\n"),
     ),
     missed(
-        "a failed sync is for good",
-        "the simulated disk forgets no page whose sync has failed",
-        Cut("log/source", "        if self._sync_failure is None:\n", "        if True:\n"),
+        "a log segment whose sync has failed is never synced again",
+        "doubly guarded: see the rule with both removed",
+        SYNC_FAILURE_KEPT,
+    ),
+    missed("a log whose sync has failed is frozen", "doubly guarded: see the rule with both removed", FROZEN_BY_SYNC),
+    found(
+        "a log whose sync has failed is frozen, and its log segment is never synced again",
+        "dropped pages, power loss",
+        SYNC_FAILURE_KEPT,
+        FROZEN_BY_SYNC,
     ),
     found(
         "only what was put is acknowledged",
@@ -96,27 +109,27 @@ DELETION = (
             "due = bool(covered)",
         ),
     ),
-    missed(
-        "nothing is deleted but after a put",
-        "no plan has an owner delete after it was succeeded",
+    found(
+        "nothing is deleted except after a put",
+        "owner that stands still while it deletes",
         Cut(
             "shipping/cleanup",
             "return not self._stopped and self._was_put_within(DELETE_SECONDS)",
             "return True",
         ),
     ),
-    missed(
+    found(
         "a new generation names what the source has dropped",
-        "restores read what was dropped from the generation before",
+        "one snapshot is retained",
         Cut(
             "shipping/initial_snapshot",
             "    older = _find_older(closed) if backlog_sealer is not None else []\n",
             "    older: list[SnapshotEntry] = []\n",
         ),
     ),
-    missed(
-        "what is retained is what the window needs",
-        "retention windows begin at an hour: too long for a plan of minutes",
+    found(
+        "what is retained is what the oldest point of the window needs",
+        "three snapshots are retained",
         Cut("retention/plan", "        if needed_upto < cut:\n", "        if needed_upto < cut + 1:\n"),
     ),
 )
@@ -161,6 +174,11 @@ READING = (
             "        return None if successor is None else GenerationFollows(successor)\n",
             "        return None\n",
         ),
+    ),
+    found(
+        "a gap is listed a second time",
+        "reader that stands still for longer than the grace",
+        Cut("reading/contents", "LISTINGS = 2\n", "LISTINGS = 1\n"),
     ),
     found(
         "verify looks again for what a running writer explains",

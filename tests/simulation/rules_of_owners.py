@@ -90,9 +90,9 @@ ONE_WRITER = (
             "return False",
         ),
     ),
-    missed(
+    found(
         "a follower asks whether a newer claim has begun",
-        "the claim that it is given too early leads on to the right one",
+        "claim that is long not begun",
         Cut(
             "reading/successors",
             "    while newer is not None and next(iter(client.snapshots(newer.generation)), None) is None:\n",
@@ -147,9 +147,9 @@ ONE_WRITER = (
             "if False:",
         ),
     ),
-    missed(
+    found(
         "a restarted owner proves that no newer claim is there",
-        "its next put is refused by the terminal",
+        "restart after a takeover, log at rest",
         NEWER_IN_PROOF,
     ),
     found("an isolated owner looks for a newer claim", "isolated takeover", LOOKS_OF_ISOLATED),
@@ -159,7 +159,11 @@ ONE_WRITER = (
         NEWER_IN_PROOF,
         LOOKS_OF_ISOLATED,
     ),
-    missed("an owner looks for a newer claim before its first snapshot", "the look after it suffices", FIRST_LOOK),
+    found(
+        "an owner looks for a newer claim before its first snapshot",
+        "owner that stands still before it looks",
+        FIRST_LOOK,
+    ),
     found("an owner looks for a newer claim after its first snapshot", "late first snapshot, truncation", SECOND_LOOK),
     found(
         "an owner looks for a newer claim before its first snapshot and after it",
