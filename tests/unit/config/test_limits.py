@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import pytest
 
-from litelog.config import load_config, make_config
+from litelog.config import Config, load_config, make_config
 from litelog.errors import InvalidConfigError
 from litelog.log.truncation import TruncationPolicy
 from litelog.replicator.wiring import check_openable
 from litelog.retention.policy import RetentionPolicy
 
 
-def load(retention: str = "{}", truncate: str = "") -> object:
+def load(retention: str = "{}", truncate: str = "") -> Config:
     text = f"logs:\n- path: /a\n{truncate}  replicas:\n  - url: /b\n    retention: {retention}\n"
     return load_config(text, {})
 
 
-def test_without_a_word_all_is_kept():
+def test_without_a_word_all_is_kept() -> None:
     config = load_config("logs: [{path: /a, replicas: [{url: /b}]}]", {})
     assert config.logs[0].replicas[0].retention.policy() == RetentionPolicy()
     assert not RetentionPolicy().limits
     assert config.logs[0].truncate is None
 
 
-def test_what_is_said_is_what_counts():
+def test_what_is_said_is_what_counts() -> None:
     text = "{max-age: 30d, max-bytes: 1GiB, max-snapshots: 9, min-snapshots: 2}"
     config = load(text, "  truncate: {max-bytes: 5MiB, max-age: 36h}\n")
     assert config.logs[0].replicas[0].retention.policy() == RetentionPolicy(30 * 86400.0, 1 << 30, 9, 2)
@@ -50,7 +50,7 @@ def test_what_is_said_is_what_counts():
         ("30d", "must be a mapping"),
     ],
 )
-def test_a_retention_that_does_not_fit_is_refused_with_its_line(text, said):
+def test_a_retention_that_does_not_fit_is_refused_with_its_line(text: str, said: str) -> None:
     with pytest.raises(InvalidConfigError) as caught:
         load(text)
     (problem,) = caught.value.problems
@@ -67,14 +67,14 @@ def test_a_retention_that_does_not_fit_is_refused_with_its_line(text, said):
         ("true", "must be a mapping"),
     ],
 )
-def test_a_truncation_that_does_not_fit_is_refused_with_its_line(text, said):
+def test_a_truncation_that_does_not_fit_is_refused_with_its_line(text: str, said: str) -> None:
     with pytest.raises(InvalidConfigError) as caught:
         load(truncate=f"  truncate: {text}\n")
     assert all(problem.startswith("line 3, ") for problem in caught.value.problems)
     assert said in " ".join(caught.value.problems)
 
 
-def test_a_log_whose_records_are_counted_from_its_beginning_can_be_truncated_too():
+def test_a_log_whose_records_are_counted_from_its_beginning_can_be_truncated_too() -> None:
     log = {
         "path": "/a",
         "format": "lines",

@@ -49,12 +49,14 @@ def segments(sizes: list[int], shipped: list[int | None]) -> list[LocalSegment]:
     ("size", "replicated", "gone"),
     [(500, 0, 0), (5, 0, 0), (25, 1, 1), (5, 3, 1), (0, 3, 1), (30, 3, 0), (29, 3, 1)],
 )
-def test_by_size_the_oldest_go_as_far_as_they_are_replicated_and_two_stay(size, replicated, gone):
+def test_by_size_the_oldest_go_as_far_as_they_are_replicated_and_two_stay(
+    size: int, replicated: int, gone: int
+) -> None:
     log = segments([10, 10, 10], [NOW if number < replicated else None for number in range(3)])
     assert plan_truncation(log, TruncationPolicy(max_bytes=size), NOW) == gone
 
 
-def test_by_age_what_the_last_replica_got_long_ago_goes():
+def test_by_age_what_the_last_replica_got_long_ago_goes() -> None:
     ages = [NOW - int(hours * HOUR) * 1_000_000 for hours in (9, 5, 7, 1, 0)]
     log = segments([1] * 5, ages)
     assert plan_truncation(log, TruncationPolicy(max_age=6 * HOUR), NOW) == 1  # the younger one stops it
@@ -63,7 +65,7 @@ def test_by_age_what_the_last_replica_got_long_ago_goes():
     assert plan_truncation(log, TruncationPolicy(max_age=10 * HOUR), NOW) == 0
 
 
-def test_a_policy_without_a_limit_is_none():
+def test_a_policy_without_a_limit_is_none() -> None:
     with pytest.raises(ValueError, match="max-bytes, max-age or both"):
         TruncationPolicy()
 
@@ -86,7 +88,9 @@ def firsts(log: str) -> list[int]:
     ("before", "left"),
     [(0, 5), (9, 5), (10, 4), (19, 4), (25, 3), (30, 2), (50, 2), (10**9, 2)],
 )
-def test_what_lies_before_a_sequence_goes_by_whole_log_segments_and_two_stay(log, state, before, left):
+def test_what_lies_before_a_sequence_goes_by_whole_log_segments_and_two_stay(
+    log: str, state: str, before: int, left: int
+) -> None:
     note_replica(log, state)
     with LogWriter(log) as writer:
         done = writer.truncate(before, state_dir=state)
@@ -98,7 +102,7 @@ def test_what_lies_before_a_sequence_goes_by_whole_log_segments_and_two_stay(log
         assert writer.next_sequence == 51
 
 
-def test_readers_get_an_error_that_names_the_new_beginning(log, state):
+def test_readers_get_an_error_that_names_the_new_beginning(log: str, state: str) -> None:
     note_replica(log, state)
     with LogWriter(log) as writer:
         writer.truncate(25, state_dir=state)
@@ -112,7 +116,7 @@ def test_readers_get_an_error_that_names_the_new_beginning(log, state):
     assert (tombstone.first, tombstone.file) == (20, list_segments(log)[0])
 
 
-def test_a_reader_that_stands_in_what_goes_reads_it_to_its_end_and_is_told_then(log, state):
+def test_a_reader_that_stands_in_what_goes_reads_it_to_its_end_and_is_told_then(log: str, state: str) -> None:
     note_replica(log, state)
     with LogReader(log) as reader:
         assert next(reader).sequence == 0
@@ -122,7 +126,7 @@ def test_a_reader_that_stands_in_what_goes_reads_it_to_its_end_and_is_told_then(
             list(reader)
 
 
-def test_indexes_go_with_their_log_segments(log, state):
+def test_indexes_go_with_their_log_segments(log: str, state: str) -> None:
     note_replica(log, state)
     with LogWriter(log) as writer:
         writer.truncate(20, state_dir=state)
@@ -140,7 +144,9 @@ def test_indexes_go_with_their_log_segments(log, state):
         {"s10": {"file": "00000000000000000011.log"}},
     ],
 )
-def test_what_one_replica_holds_otherwise_stays_with_all_behind_it(log, state, changes):
+def test_what_one_replica_holds_otherwise_stays_with_all_behind_it(
+    log: str, state: str, changes: dict[str, dict[str, int | str]]
+) -> None:
     note_replica(log, state, "good")
     note_replica(log, state, "other", **changes)
     with LogWriter(log) as writer:
@@ -150,7 +156,7 @@ def test_what_one_replica_holds_otherwise_stays_with_all_behind_it(log, state, c
     assert "00000000000000000010.log" in done.kept
 
 
-def test_a_rewritten_log_segment_of_the_same_size_stays(log, state):
+def test_a_rewritten_log_segment_of_the_same_size_stays(log: str, state: str) -> None:
     note_replica(log, state)
     with open(os.path.join(log, list_segments(log)[0]), "r+b") as file:
         file.seek(-16, os.SEEK_END)
@@ -161,7 +167,7 @@ def test_a_rewritten_log_segment_of_the_same_size_stays(log, state):
 
 
 @pytest.mark.parametrize("damage", ["none", "flipped", "cut", "foreign"])
-def test_notes_that_cannot_be_read_are_notes_of_nothing(log, state, damage):
+def test_notes_that_cannot_be_read_are_notes_of_nothing(log: str, state: str, damage: str) -> None:
     note_replica(log, state, "good")
     note_replica(log, state, "other")
     path = os.path.join(log_state_folder(state, log), "other", "replicated.json")
@@ -178,7 +184,7 @@ def test_notes_that_cannot_be_read_are_notes_of_nothing(log, state, damage):
     assert len(firsts(log)) == 5
 
 
-def test_a_log_without_replicas_or_with_an_unreadable_set_loses_nothing(log, state):
+def test_a_log_without_replicas_or_with_an_unreadable_set_loses_nothing(log: str, state: str) -> None:
     with LogWriter(log) as writer:
         assert writer.truncate(50, state_dir=state).kept is not None
         note_replica(log, state)
@@ -188,7 +194,7 @@ def test_a_log_without_replicas_or_with_an_unreadable_set_loses_nothing(log, sta
     assert len(firsts(log)) == 5
 
 
-def test_a_replica_that_was_forgotten_does_not_count(log, state):
+def test_a_replica_that_was_forgotten_does_not_count(log: str, state: str) -> None:
     note_replica(log, state, "good")
     ReplicaSet(log_state_folder(state, log)).add("gone", "memory://gone")
     with LogWriter(log) as writer:
@@ -198,7 +204,9 @@ def test_a_replica_that_was_forgotten_does_not_count(log, state):
 
 
 @pytest.mark.parametrize("damage", ["flipped", "empty", "foreign", "missing"])
-def test_an_unreadable_set_loses_no_replica_when_another_one_is_added(log, state, damage, caplog):
+def test_an_unreadable_set_loses_no_replica_when_another_one_is_added(
+    log: str, state: str, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
     note_replica(log, state, "a")
     note_replica(log, state, "b", s0={"crc": 1})
     folder = log_state_folder(state, log)
@@ -221,7 +229,7 @@ def test_an_unreadable_set_loses_no_replica_when_another_one_is_added(log, state
         assert len(writer.truncate(50, state_dir=state).removed) == 3
 
 
-def test_an_unreadable_set_is_made_again_with_the_log_id_that_its_replicas_ship(tmp_path):
+def test_an_unreadable_set_is_made_again_with_the_log_id_that_its_replicas_ship(tmp_path: Path) -> None:
     place = log_state_folder(str(tmp_path / "state"), str(tmp_path / "log"))
     log = make_log(tmp_path / "log", "lines")
     log.roll(2)
@@ -241,7 +249,7 @@ def test_an_unreadable_set_is_made_again_with_the_log_id_that_its_replicas_ship(
     assert replicas.agree_on_log_id("b" * 32) == agreed
 
 
-def test_the_agreed_id_of_a_log_stays_whatever_replicas_come_and_go(log, state):
+def test_the_agreed_id_of_a_log_stays_whatever_replicas_come_and_go(log: str, state: str) -> None:
     replicas = ReplicaSet(log_state_folder(state, log))
     assert replicas.agree_on_log_id("a" * 32) == "a" * 32
     assert replicas.names() == {}
@@ -251,14 +259,14 @@ def test_the_agreed_id_of_a_log_stays_whatever_replicas_come_and_go(log, state):
     assert ReplicaSet(log_state_folder(state, log)).agree_on_log_id("c" * 32) == "a" * 32
 
 
-def test_a_closed_writer_truncates_nothing(log, state):
+def test_a_closed_writer_truncates_nothing(log: str, state: str) -> None:
     writer = LogWriter(log)
     writer.close()
     with pytest.raises(ClosedError):
         writer.truncate(50, state_dir=state)
 
 
-def test_two_truncations_at_once_are_refused(log, state):
+def test_two_truncations_at_once_are_refused(log: str, state: str) -> None:
     import fcntl
 
     note_replica(log, state)
@@ -271,7 +279,7 @@ def test_two_truncations_at_once_are_refused(log, state):
         assert writer.truncate(50, state_dir=state).removed
 
 
-def test_a_truncation_that_dies_anywhere_leaves_a_suffix_and_the_next_one_finishes_it(log, state):
+def test_a_truncation_that_dies_anywhere_leaves_a_suffix_and_the_next_one_finishes_it(log: str, state: str) -> None:
     import shutil
 
     note_replica(log, state)
@@ -339,7 +347,7 @@ def grow(log: LogBuilder, daemons: list[Daemon], count: int) -> None:
             daemon.clock.advance(10)
 
 
-def test_a_daemon_truncates_what_all_its_replicas_hold_and_ships_on_in_the_same_generations(tmp_path):
+def test_a_daemon_truncates_what_all_its_replicas_hold_and_ships_on_in_the_same_generations(tmp_path: Path) -> None:
     from tests.builders.independent_reader import read_replica
 
     clock = ManualClock()
@@ -359,7 +367,7 @@ def test_a_daemon_truncates_what_all_its_replicas_hold_and_ships_on_in_the_same_
         assert generation.files() == log.texts
 
 
-def test_a_replica_that_lags_keeps_the_log(tmp_path):
+def test_a_replica_that_lags_keeps_the_log(tmp_path: Path) -> None:
     log, pair, _ = daemons(tmp_path, ManualClock(), SMALL)
     for daemon in pair:
         daemon.sync()
@@ -369,7 +377,7 @@ def test_a_replica_that_lags_keeps_the_log(tmp_path):
     assert len(log.files()) <= 3
 
 
-def test_without_a_policy_nothing_is_ever_written_at_the_source(tmp_path):
+def test_without_a_policy_nothing_is_ever_written_at_the_source(tmp_path: Path) -> None:
     log, pair, _ = daemons(tmp_path, ManualClock(), None)
     for daemon in pair:
         daemon.sync()
@@ -378,7 +386,7 @@ def test_without_a_policy_nothing_is_ever_written_at_the_source(tmp_path):
     assert sorted(os.listdir(log.folder)) == sorted(log.texts)
 
 
-def test_a_rewind_lowers_what_is_noted_first(tmp_path):
+def test_a_rewind_lowers_what_is_noted_first(tmp_path: Path) -> None:
     log, (daemon,), _ = daemons(tmp_path, ManualClock(), None, count=1)
     daemon.sync()
     grow(log, [daemon], 4)
@@ -403,7 +411,7 @@ def test_a_rewind_lowers_what_is_noted_first(tmp_path):
     assert noted == [0]
 
 
-def test_a_lost_state_begins_with_nothing_noted(tmp_path):
+def test_a_lost_state_begins_with_nothing_noted(tmp_path: Path) -> None:
     log, (daemon,), _ = daemons(tmp_path, ManualClock(), None, count=1)
     daemon.sync()
     grow(log, [daemon], 4)
@@ -415,7 +423,7 @@ def test_a_lost_state_begins_with_nothing_noted(tmp_path):
 
 
 @pytest.mark.parametrize("jump", [-400 * 24 * HOUR, 400 * 24 * HOUR])
-def test_a_clock_that_jumps_truncates_nothing_earlier(tmp_path, jump):
+def test_a_clock_that_jumps_truncates_nothing_earlier(tmp_path: Path, jump: int) -> None:
     clock = ManualClock()
     log, pair, _ = daemons(tmp_path, clock, TruncationPolicy(max_age=100 * 24 * HOUR))
     for daemon in pair:
@@ -426,7 +434,9 @@ def test_a_clock_that_jumps_truncates_nothing_earlier(tmp_path, jump):
     assert len(log.files()) == 7
 
 
-def test_what_keeps_a_log_from_being_truncated_is_told_once(log, state, caplog):
+def test_what_keeps_a_log_from_being_truncated_is_told_once(
+    log: str, state: str, caplog: pytest.LogCaptureFixture
+) -> None:
     from litelog.formats.litelog import LitelogFormat
 
     note_replica(log, state, s10={"crc": 1})
@@ -454,7 +464,9 @@ class Blocked:
         self.truncator.attend("there")
 
 
-def test_a_log_that_waits_for_a_replica_that_is_gone_says_so_and_not_each_time(log, state, caplog):
+def test_a_log_that_waits_for_a_replica_that_is_gone_says_so_and_not_each_time(
+    log: str, state: str, caplog: pytest.LogCaptureFixture
+) -> None:
     blocked = Blocked(log, state)
     for _ in range(9):
         blocked.truncator.run()
@@ -470,7 +482,9 @@ def test_a_log_that_waits_for_a_replica_that_is_gone_says_so_and_not_each_time(l
     assert (firsts(log), [record for record in caplog.records if record.levelno >= logging.WARNING]) == ([30, 40], [])
 
 
-def test_what_is_on_its_way_to_a_replica_is_told_of_only_when_it_takes_long(log, state, caplog):
+def test_what_is_on_its_way_to_a_replica_is_told_of_only_when_it_takes_long(
+    log: str, state: str, caplog: pytest.LogCaptureFixture
+) -> None:
     blocked = Blocked(log, state)
     blocked.truncator.attend("gone")
     blocked.truncator.run()
@@ -490,19 +504,23 @@ def test_what_is_on_its_way_to_a_replica_is_told_of_only_when_it_takes_long(log,
         (TruncationPolicy(max_age=0), True),
     ],
 )
-def test_what_the_policy_lets_stay_waits_for_nobody(log, state, caplog, policy, said):
+def test_what_the_policy_lets_stay_waits_for_nobody(
+    log: str, state: str, caplog: pytest.LogCaptureFixture, policy: TruncationPolicy, said: bool
+) -> None:
     Blocked(log, state, policy).truncator.run()
     assert bool(caplog.records) == said
 
 
-def test_what_no_replica_holds_yet_is_not_told_of(log, state, caplog):
+def test_what_no_replica_holds_yet_is_not_told_of(log: str, state: str, caplog: pytest.LogCaptureFixture) -> None:
     blocked = Blocked(log, state)
     blocked.replicas.remove("there")
     blocked.truncator.run()
     assert not caplog.records
 
 
-def test_a_set_that_cannot_be_read_any_more_is_told_once(log, state, caplog):
+def test_a_set_that_cannot_be_read_any_more_is_told_once(
+    log: str, state: str, caplog: pytest.LogCaptureFixture
+) -> None:
     blocked = Blocked(log, state)
     blocked.replicas.remove("gone")
     with open(os.path.join(blocked.replicas.folder, "replicas.json"), "w") as file:
@@ -513,7 +531,7 @@ def test_a_set_that_cannot_be_read_any_more_is_told_once(log, state, caplog):
     assert [record.event for record in caplog.records] == ["not-truncated"]
 
 
-def test_only_what_is_noted_of_the_generation_at_hand_counts(log, tmp_path):
+def test_only_what_is_noted_of_the_generation_at_hand_counts(log: str, tmp_path: Path) -> None:
     from tests.builders.replica_builder import LOG, SECOND
 
     state = str(tmp_path / "notes")

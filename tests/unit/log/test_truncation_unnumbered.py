@@ -116,7 +116,9 @@ def place(tmp_path: Path, request: pytest.FixtureRequest) -> Place:
 
 
 @pytest.mark.parametrize("backlog_sealer", [False, True])
-def test_after_each_truncation_the_log_and_its_replicas_number_records_alike(place, backlog_sealer):
+def test_after_each_truncation_the_log_and_its_replicas_number_records_alike(
+    place: Place, backlog_sealer: bool
+) -> None:
     daemons = [place.start(backlog_sealer=backlog_sealer), place.start(backlog_sealer=backlog_sealer)]
     for _ in range(6):
         place.grow(2)
@@ -134,7 +136,7 @@ def test_after_each_truncation_the_log_and_its_replicas_number_records_alike(pla
     assert place.local(start=caught.value.first_available) == place.local()
 
 
-def test_empty_files_amid_the_log_go_with_what_lies_before_them(place):
+def test_empty_files_amid_the_log_go_with_what_lies_before_them(place: Place) -> None:
     daemon = place.start(policy=None)
     empty = [place.log.path("app.")]
     open(empty[0], "x").close()
@@ -152,7 +154,7 @@ def test_empty_files_amid_the_log_go_with_what_lies_before_them(place):
     place.expect()
 
 
-def test_a_file_that_is_not_empty_any_more_stays(place):
+def test_a_file_that_is_not_empty_any_more_stays(place: Place) -> None:
     place.start(policy=None)
     place.grow(1)
     late = place.log.path(f"{place.log.name}.late")
@@ -167,7 +169,7 @@ def test_a_file_that_is_not_empty_any_more_stays(place):
     assert os.path.exists(late)
 
 
-def test_an_empty_file_counts_as_replicated_only_once_the_log_has_passed_it():
+def test_an_empty_file_counts_as_replicated_only_once_the_log_has_passed_it() -> None:
     def segment(name: str, size: int, shipped: int | None) -> LocalSegment:
         return LocalSegment(name, size, shipped)
 
@@ -179,7 +181,7 @@ def test_an_empty_file_counts_as_replicated_only_once_the_log_has_passed_it():
     assert [each.shipped for each in note_empty(segments)] == [0, 7, 7, 7, None, None, 8]
 
 
-def test_the_folder_holds_log_segments_alone_and_what_else_was_there(place, tmp_path):
+def test_the_folder_holds_log_segments_alone_and_what_else_was_there(place: Place, tmp_path: Path) -> None:
     for name in ("app.000000.index", "app.index", "other.ofs"):
         (tmp_path / "log" / name).write_bytes(b"of another program")
     place.start()
@@ -189,7 +191,7 @@ def test_the_folder_holds_log_segments_alone_and_what_else_was_there(place, tmp_
     assert set(os.listdir(place.log.folder)) == set(place.log.files()) | others
 
 
-def test_a_restore_holds_what_was_truncated_too(place, tmp_path):
+def test_a_restore_holds_what_was_truncated_too(place: Place, tmp_path: Path) -> None:
     daemon = place.start()
     place.grow(6)
     client = ObjectReplicaClient(daemon.store)
@@ -199,7 +201,7 @@ def test_a_restore_holds_what_was_truncated_too(place, tmp_path):
 
 
 @pytest.mark.parametrize("backlog_sealer", [False, True])
-def test_a_generation_that_begins_after_a_truncation_counts_on(place, backlog_sealer):
+def test_a_generation_that_begins_after_a_truncation_counts_on(place: Place, backlog_sealer: bool) -> None:
     """For a new replica, and for a replica whose state was lost."""
     first = place.start(backlog_sealer=backlog_sealer)
     place.grow(5)
@@ -225,7 +227,7 @@ def test_a_generation_that_begins_after_a_truncation_counts_on(place, backlog_se
     assert again == whole[0 if backlog_sealer else start :]  # if sealed, the dropped log segments are referred to
 
 
-def test_a_rewind_after_a_truncation_keeps_the_numbers_of_what_stays(place):
+def test_a_rewind_after_a_truncation_keeps_the_numbers_of_what_stays(place: Place) -> None:
     daemon = place.start()
     place.grow(5)
     start = place.local()[0][0]
@@ -238,7 +240,7 @@ def test_a_rewind_after_a_truncation_keeps_the_numbers_of_what_stays(place):
     assert place.local()[0][0] == start
 
 
-def test_a_reader_that_stands_in_what_goes_is_told_where_the_log_begins(place):
+def test_a_reader_that_stands_in_what_goes_is_told_where_the_log_begins(place: Place) -> None:
     daemon = place.start(policy=None)
     place.grow(5)
     with LogReader(place.log.folder, place.log.format, state_dir=place.state_dir) as reader:
@@ -252,7 +254,7 @@ def test_a_reader_that_stands_in_what_goes_is_told_where_the_log_begins(place):
     place.expect()
 
 
-def test_a_reader_in_what_is_the_oldest_now_reads_on(place):
+def test_a_reader_in_what_is_the_oldest_now_reads_on(place: Place) -> None:
     place.start(policy=None)
     place.grow(5)
     truncation = Truncation(place.log.folder, place.log.format, place.clock, LocalDisk(), place.replicas.folder)
@@ -267,7 +269,7 @@ def test_a_reader_in_what_is_the_oldest_now_reads_on(place):
     assert rest[-1] == place.local()[-1][0]
 
 
-def test_a_truncation_that_dies_anywhere_leaves_every_number_as_it_was(place):
+def test_a_truncation_that_dies_anywhere_leaves_every_number_as_it_was(place: Place) -> None:
     place.start(policy=None)
     place.grow(5)
     whole = place.flat(place.local())
@@ -298,7 +300,7 @@ def test_a_truncation_that_dies_anywhere_leaves_every_number_as_it_was(place):
     assert crashes == 2 + 4
 
 
-def test_a_replica_that_counts_from_elsewhere_keeps_the_log(place):
+def test_a_replica_that_counts_from_elsewhere_keeps_the_log(place: Place) -> None:
     """Log segments were removed before the replica existed, so no count can be shown to be right."""
     place.start(policy=None)
     place.grow(3)
@@ -314,7 +316,7 @@ def test_a_replica_that_counts_from_elsewhere_keeps_the_log(place):
     assert "counts its records from" in done.kept
 
 
-def test_a_tombstone_of_files_that_are_others_now_says_nothing(place):
+def test_a_tombstone_of_files_that_are_others_now_says_nothing(place: Place) -> None:
     place.start()
     place.grow(5)
     assert place.numbering.first() > 0
@@ -325,7 +327,7 @@ def test_a_tombstone_of_files_that_are_others_now_says_nothing(place):
     assert place.numbering.first() == 0
 
 
-def test_the_tombstone_lies_with_the_state_and_names_what_remains(place):
+def test_the_tombstone_lies_with_the_state_and_names_what_remains(place: Place) -> None:
     daemon = place.start()
     place.grow(5)
     tombstone = read_tombstone(place.replicas.folder)
@@ -336,7 +338,7 @@ def test_the_tombstone_lies_with_the_state_and_names_what_remains(place):
     assert read_tombstone(place.log.folder) is None
 
 
-def test_a_last_line_without_an_end_takes_no_number(tmp_path):
+def test_a_last_line_without_an_end_takes_no_number(tmp_path: Path) -> None:
     place = Place(tmp_path, "lines")
     place.log.write(b"cut off")
     daemon = place.start()
@@ -346,7 +348,7 @@ def test_a_last_line_without_an_end_takes_no_number(tmp_path):
     assert place.local() == place.replicated(daemon)[-len(place.local()) :]
 
 
-def test_lines_are_counted_across_reads(tmp_path):
+def test_lines_are_counted_across_reads(tmp_path: Path) -> None:
     from litelog.log import sequence_base
 
     place = Place(tmp_path, "lines")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -28,6 +30,9 @@ from tests.builders.replica_builder import (
 from tests.builders.stores import CountingStore
 from tests.sampling import examples
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 LOG = make_log([[2, 3, 1], [4, 2], [1], [2, 2, 2]])
 
 
@@ -42,7 +47,7 @@ def counted(builder: ReplicaBuilder) -> tuple[CountingStore, ObjectReplicaClient
     return store, ObjectReplicaClient(store)
 
 
-def test_what_is_built_is_what_an_independent_reader_reads(builder):
+def test_what_is_built_is_what_an_independent_reader_reads(builder: ReplicaBuilder) -> None:
     (generation,) = read_replica(builder.store).values()
     assert generation.files() == {segment.name: segment.data for segment in LOG}
     builder.generations[0].prune(2)
@@ -51,7 +56,7 @@ def test_what_is_built_is_what_an_independent_reader_reads(builder):
 
 
 @pytest.mark.parametrize("pruned", [0, 1, 2])
-def test_the_newest_snapshot_is_the_base_and_its_wal_follows(builder, pruned):
+def test_the_newest_snapshot_is_the_base_and_its_wal_follows(builder: ReplicaBuilder, pruned: int) -> None:
     built = builder.generations[0]
     built.prune(pruned)
     store, client = counted(builder)
@@ -67,7 +72,7 @@ def test_the_newest_snapshot_is_the_base_and_its_wal_follows(builder, pruned):
     assert link.file_before == LOG[1].name
 
 
-def test_the_last_wal_segment_before_the_base_is_known_while_it_is_there(builder):
+def test_the_last_wal_segment_before_the_base_is_known_while_it_is_there(builder: ReplicaBuilder) -> None:
     built = builder.generations[0]
     before = list_pieces(builder.client, built.claim).before
     assert before is not None
@@ -76,7 +81,7 @@ def test_the_last_wal_segment_before_the_base_is_known_while_it_is_there(builder
     assert list_pieces(builder.client, built.claim).before is None
 
 
-def test_the_tip_and_the_extent_need_nothing_that_may_be_pruned():
+def test_the_tip_and_the_extent_need_nothing_that_may_be_pruned() -> None:
     builder = ReplicaBuilder()
     built = builder.add()
     for segment in LOG[:3]:
@@ -90,7 +95,7 @@ def test_the_tip_and_the_extent_need_nothing_that_may_be_pruned():
 
 
 @pytest.mark.parametrize("ended", [False, True])
-def test_a_generation_that_went_up_sealed_holds_data_before_its_first_wal_segment(ended):
+def test_a_generation_that_went_up_sealed_holds_data_before_its_first_wal_segment(ended: bool) -> None:
     builder = ReplicaBuilder()
     built = builder.add(builder.claim(first=2), start=False)
     entries = [built.seal_unshipped(index, segment) for index, segment in enumerate(LOG[:2])]
@@ -110,7 +115,7 @@ def test_a_generation_that_went_up_sealed_holds_data_before_its_first_wal_segmen
 
 
 @pytest.mark.slow
-def test_opening_ten_thousand_sealed_segments_costs_four_requests():
+def test_opening_ten_thousand_sealed_segments_costs_four_requests() -> None:
     """And a fifth where the only WAL segment may be the terminal of a generation that never began."""
     for shipped in (0, 1, 3):
         builder = ReplicaBuilder()
@@ -125,7 +130,7 @@ def test_opening_ten_thousand_sealed_segments_costs_four_requests():
         assert (len(pieces.base.entries), len(pieces.wal), pieces.gap) == (10_000, shipped, None)
 
 
-def _many(entry, count):
+def _many(entry: Any, count: Any) -> Any:
     from dataclasses import replace
 
     return [
@@ -135,7 +140,7 @@ def _many(entry, count):
 
 
 @pytest.mark.slow
-def test_a_wal_that_is_covered_and_long_is_not_listed_to_its_end():
+def test_a_wal_that_is_covered_and_long_is_not_listed_to_its_end() -> None:
     builder = ReplicaBuilder()
     built = builder.add()
     built.ship_segment(make_segment(0, [1] * (2 * PAGE)), cuts=range(2 * PAGE))
@@ -154,7 +159,7 @@ def test_a_wal_that_is_covered_and_long_is_not_listed_to_its_end():
 
 
 @pytest.mark.slow
-def test_the_last_wal_segment_is_found_behind_a_long_wal_that_is_all_covered():
+def test_the_last_wal_segment_is_found_behind_a_long_wal_that_is_all_covered() -> None:
     builder = ReplicaBuilder()
     built = builder.add()
     count = PAGE + PAGE // 2
@@ -180,7 +185,9 @@ def damaged(builder: ReplicaBuilder, *keys: str) -> dict[str, bytes]:
     }
 
 
-def test_an_older_snapshot_stands_in_for_a_damaged_one(builder, caplog):
+def test_an_older_snapshot_stands_in_for_a_damaged_one(
+    builder: ReplicaBuilder, caplog: pytest.LogCaptureFixture
+) -> None:
     built = builder.generations[0]
     key = snapshot_key(built.name, 2)
     client = client_of(damaged(builder, key))
@@ -192,7 +199,7 @@ def test_an_older_snapshot_stands_in_for_a_damaged_one(builder, caplog):
     assert list_pieces(client, built.claim).base.start.index == 0
 
 
-def test_a_damaged_snapshot_is_named_where_what_it_covered_is_gone(builder):
+def test_a_damaged_snapshot_is_named_where_what_it_covered_is_gone(builder: ReplicaBuilder) -> None:
     built = builder.generations[0]
     built.prune(2)
     key = snapshot_key(built.name, 2)
@@ -201,7 +208,7 @@ def test_a_damaged_snapshot_is_named_where_what_it_covered_is_gone(builder):
     assert gap.key == key
 
 
-def test_snapshots_that_are_all_damaged_are_an_error_by_the_newest_ones_name(builder):
+def test_snapshots_that_are_all_damaged_are_an_error_by_the_newest_ones_name(builder: ReplicaBuilder) -> None:
     built = builder.generations[0]
     keys = [snapshot_key(built.name, index) for index in range(3)]
     with pytest.raises(CorruptObjectError) as caught:
@@ -209,7 +216,7 @@ def test_snapshots_that_are_all_damaged_are_an_error_by_the_newest_ones_name(bui
     assert caught.value.key == keys[2]
 
 
-def test_a_snapshot_of_an_unknown_version_is_refused_and_not_passed_over(builder):
+def test_a_snapshot_of_an_unknown_version_is_refused_and_not_passed_over(builder: ReplicaBuilder) -> None:
     import json
 
     from litelog.codec.lz4_frames import compress_frames, decompress_frames
@@ -224,7 +231,7 @@ def test_a_snapshot_of_an_unknown_version_is_refused_and_not_passed_over(builder
 
 
 @pytest.mark.parametrize("field", ["log", "owner", "format"])
-def test_a_snapshot_of_somebody_else_is_corrupt(builder, field):
+def test_a_snapshot_of_somebody_else_is_corrupt(builder: ReplicaBuilder, field: str) -> None:
     from dataclasses import replace
 
     built = builder.generations[0]
@@ -232,7 +239,7 @@ def test_a_snapshot_of_somebody_else_is_corrupt(builder, field):
         read_base(builder.client, replace(built.claim, **{field: "other"}), [0, 1, 2])
 
 
-def test_an_owner_takes_the_newest_snapshot_that_is_its_own(builder):
+def test_an_owner_takes_the_newest_snapshot_that_is_its_own(builder: ReplicaBuilder) -> None:
     """One that is missing, damaged or not the claim's is skipped: the next older one is found; None without any."""
     built = builder.generations[0]
     objects = builder.objects()
@@ -246,7 +253,7 @@ def test_an_owner_takes_the_newest_snapshot_that_is_its_own(builder):
     assert find_snapshot(client_of(objects), built.claim) is None
 
 
-def test_a_missing_first_snapshot_is_a_gap_with_its_key(builder):
+def test_a_missing_first_snapshot_is_a_gap_with_its_key(builder: ReplicaBuilder) -> None:
     built = builder.generations[0]
     objects = {key: body for key, body in builder.objects().items() if "/snapshots/" not in key}
     gap = list_pieces(client_of(objects), built.claim).gap
@@ -255,7 +262,7 @@ def test_a_missing_first_snapshot_is_a_gap_with_its_key(builder):
 
 
 @pytest.mark.parametrize("gone", ["first of the base", "middle"])
-def test_a_missing_piece_behind_the_base_is_a_gap_after_two_listings(builder, gone):
+def test_a_missing_piece_behind_the_base_is_a_gap_after_two_listings(builder: ReplicaBuilder, gone: str) -> None:
     built = builder.generations[0]
     built.prune(2)
     position = Position(built.name, 2, 0) if gone == "first of the base" else Position(built.name, 3, 0)
@@ -276,7 +283,7 @@ class Behind:
     def __getattr__(self, name: str) -> object:
         return getattr(self._client, name)
 
-    def snapshots_and_wal_segments(self, name, since=0):
+    def snapshots_and_wal_segments(self, name: str, since: int = 0) -> Iterator[Any]:
         self.listings += 1
         for info in self._client.snapshots_and_wal_segments(name, since):
             key = wal_key(info.position) if hasattr(info, "position") else snapshot_key(info.generation, info.index)
@@ -285,7 +292,7 @@ class Behind:
 
 
 @pytest.mark.parametrize("lacks", ["snapshot", "wal"])
-def test_a_listing_that_is_a_moment_behind_is_made_again(builder, lacks):
+def test_a_listing_that_is_a_moment_behind_is_made_again(builder: ReplicaBuilder, lacks: str) -> None:
     built = builder.generations[0]
     built.prune(2)
     key = snapshot_key(built.name, 2) if lacks == "snapshot" else wal_key(Position(built.name, 2, 0))
@@ -302,7 +309,9 @@ def test_a_listing_that_is_a_moment_behind_is_made_again(builder, lacks):
     data=st.data(),
 )
 @settings(max_examples=examples(80))
-def test_whatever_is_sealed_and_pruned_the_tip_is_where_the_owner_stands(shape, data):
+def test_whatever_is_sealed_and_pruned_the_tip_is_where_the_owner_stands(
+    shape: list[list[int]], data: st.DataObject
+) -> None:
     builder = ReplicaBuilder()
     log = make_log(shape)
     first = data.draw(st.integers(0, len(log)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -39,7 +40,7 @@ from tests.sampling import examples, sampled
 from tests.waiting import WAIT_SECONDS, wait_until
 
 
-def sequences(client, **options) -> list[int]:
+def sequences(client: ObjectReplicaClient, **options: Any) -> list[int]:
     return [sequence for batch in reader_of(client, **options).batches() for sequence in batch.sequences.tolist()]
 
 
@@ -52,25 +53,27 @@ def simple() -> ReplicaBuilder:
     return builder
 
 
-def test_all_records_come_in_order(simple):
+def test_all_records_come_in_order(simple: ReplicaBuilder) -> None:
     assert sequences(simple.client) == list(range(12))
     values = [record.value for batch in reader_of(simple.client).batches() for record in batch.records()]
     assert values == [b"r%d" % number for number in range(12)]
 
 
 @pytest.mark.parametrize("start", range(13))
-def test_a_start_sequence_is_exact(simple, start):
+def test_a_start_sequence_is_exact(simple: ReplicaBuilder, start: int) -> None:
     assert sequences(simple.client, start=start) == list(range(start, 12))
 
 
 @pytest.mark.parametrize(("second", "first"), [(0, 0), (0.5, 2), (2, 2), (2.1, 5), (5, 5), (6, 6), (9, 10), (11, 12)])
-def test_a_start_time_begins_with_the_first_record_of_then_or_later(simple, second, first):
+def test_a_start_time_begins_with_the_first_record_of_then_or_later(
+    simple: ReplicaBuilder, second: float, first: int
+) -> None:
     assert sequences(simple.client, start_time=int(second * SECOND)) == list(range(first, 12))
 
 
 @given(shape=st.lists(st.lists(st.integers(1, 4), min_size=1, max_size=4), min_size=1, max_size=3), data=st.data())
 @settings(max_examples=examples(50))
-def test_any_start_in_any_pieces_gives_the_rest(shape, data):
+def test_any_start_in_any_pieces_gives_the_rest(shape: list[list[int]], data: st.DataObject) -> None:
     builder = ReplicaBuilder()
     built = builder.add()
     log = make_log(shape)
@@ -83,7 +86,7 @@ def test_any_start_in_any_pieces_gives_the_rest(shape, data):
 
 
 @pytest.mark.parametrize("sealed", [True, False])
-def test_raw_bytes_begin_and_end_anywhere(sealed):
+def test_raw_bytes_begin_and_end_anywhere(sealed: bool) -> None:
     builder = ReplicaBuilder(RawFormat())
     built = builder.add()
     for data, name, final in ((b"one", "a", False), (b"fifteen", "a", True), (b"two", "b", False)):
@@ -98,7 +101,7 @@ def test_raw_bytes_begin_and_end_anywhere(sealed):
             assert found == whole[start : len(whole) if end is None else end], (start, end)
 
 
-def test_a_start_costs_headers_and_not_the_whole_log():
+def test_a_start_costs_headers_and_not_the_whole_log() -> None:
     builder = ReplicaBuilder()
     built = builder.add()
     built.ship_segment(make_segment(0, [1] * 200), cuts=range(200))
@@ -108,7 +111,7 @@ def test_a_start_costs_headers_and_not_the_whole_log():
     assert store.requests["open"] <= 25
 
 
-def test_an_empty_replica_says_so():
+def test_an_empty_replica_says_so() -> None:
     with pytest.raises(NothingToRestoreError):
         sequences(ReplicaBuilder().client)
 
@@ -119,7 +122,7 @@ def test_an_empty_replica_says_so():
 class Following:
     """A follower in a thread, and the sequences that it has given."""
 
-    def __init__(self, client, **options) -> None:
+    def __init__(self, client: ObjectReplicaClient, **options: Any) -> None:
         self.reader = reader_of(client, follow=True, **options)
         self.seen: list[int] = []
         self.error: LitelogError | None = None
@@ -154,7 +157,7 @@ class Following:
         assert not self._thread.is_alive()
 
 
-def test_a_follower_sees_what_is_shipped_later():
+def test_a_follower_sees_what_is_shipped_later() -> None:
     builder = ReplicaBuilder()
     built = builder.add()
     log = make_log([[1, 1], [2, 2]])
@@ -169,7 +172,7 @@ def test_a_follower_sees_what_is_shipped_later():
 
 
 @pytest.mark.parametrize("start", [11, 12, 13])
-def test_a_follower_whose_end_is_there_already_does_not_wait(simple, start):
+def test_a_follower_whose_end_is_there_already_does_not_wait(simple: ReplicaBuilder, start: int) -> None:
     following = Following(simple.client, start=start, end=12)
     try:
         assert following.failure() is None
@@ -178,7 +181,7 @@ def test_a_follower_whose_end_is_there_already_does_not_wait(simple, start):
     assert following.seen == list(range(start, 12))
 
 
-def test_a_follower_polls_one_name_and_lists_nothing(simple):
+def test_a_follower_polls_one_name_and_lists_nothing(simple: ReplicaBuilder) -> None:
     store = CountingStore(simple.store)
     reader = reader_of(ObjectReplicaClient(store), follow=True)
     batches = reader.batches()
@@ -188,7 +191,7 @@ def test_a_follower_polls_one_name_and_lists_nothing(simple):
     polls = 0
     original = store.open
 
-    def counted(key, byte_range=None):
+    def counted(key: Any, byte_range: Any = None) -> Any:
         nonlocal polls
         polls += 1
         if polls == POLLS_PER_LOOK - 1:
@@ -202,7 +205,7 @@ def test_a_follower_polls_one_name_and_lists_nothing(simple):
 
 
 @pytest.mark.parametrize("way", ["close", "stop"])
-def test_a_waiting_follower_is_woken(simple, way):
+def test_a_waiting_follower_is_woken(simple: ReplicaBuilder, way: str) -> None:
     stop = threading.Event()
     following = Following(simple.client, stop=stop if way == "stop" else None, poll_interval=3600.0)
     following.wait_for(12)
@@ -210,7 +213,7 @@ def test_a_waiting_follower_is_woken(simple, way):
     assert following.failure() is None
 
 
-def test_a_follower_goes_on_in_the_next_generation_at_the_same_place():
+def test_a_follower_goes_on_in_the_next_generation_at_the_same_place() -> None:
     builder = ReplicaBuilder()
     log = make_log([[1, 2], [2, 1, 1]])
     first = builder.add()
@@ -231,7 +234,7 @@ def test_a_follower_goes_on_in_the_next_generation_at_the_same_place():
 
 
 @pytest.mark.parametrize("stands", [True, False])
-def test_what_retention_took_of_a_generation_that_ended_is_read_in_the_next_one(stands):
+def test_what_retention_took_of_a_generation_that_ended_is_read_in_the_next_one(stands: bool) -> None:
     """It keeps its last WAL segment and its terminal. The reader ``stands`` in it, or comes to it."""
     builder = ReplicaBuilder()
     log = make_log([[1], [1, 1, 1], [1, 1]])
@@ -269,7 +272,7 @@ def test_what_retention_took_of_a_generation_that_ended_is_read_in_the_next_one(
     data=st.data(),
 )
 @settings(max_examples=examples(60))
-def test_through_any_generations_every_record_comes_once(shape, data):
+def test_through_any_generations_every_record_comes_once(shape: Any, data: st.DataObject) -> None:
     """Each owner ships from the log's start up to a random point. The last one ships everything."""
     builder = ReplicaBuilder()
     log = make_log(shape)
@@ -292,7 +295,7 @@ def test_through_any_generations_every_record_comes_once(shape, data):
     assert sequences(builder.client) == list(range(log[-1].next))
 
 
-def test_a_diverged_generation_ends_a_reader_with_its_reason():
+def test_a_diverged_generation_ends_a_reader_with_its_reason() -> None:
     builder = ReplicaBuilder()
     builder.add().ship_segment(make_log([[1, 1]])[0], final=None)
     first = builder.generations[0].name
@@ -302,7 +305,7 @@ def test_a_diverged_generation_ends_a_reader_with_its_reason():
     assert sequences(builder.client) == [0]
 
 
-def test_the_predecessor_is_read_until_the_successor_has_reached_its_end():
+def test_the_predecessor_is_read_until_the_successor_has_reached_its_end() -> None:
     builder = ReplicaBuilder()
     segment = make_segment(0, [1, 1, 1])
     builder.add().ship_segment(segment, final=None)
@@ -315,7 +318,9 @@ def test_the_predecessor_is_read_until_the_successor_has_reached_its_end():
     ("log_format", "expected"),
     [(LinesFormat("*.log"), [b"one", b"two", b"three", b"four"]), (RawFormat("*.log"), None)],
 )
-def test_lines_and_raw_bytes_cross_generations_too(log_format, expected):
+def test_lines_and_raw_bytes_cross_generations_too(
+    log_format: LinesFormat | RawFormat, expected: list[bytes] | None
+) -> None:
     builder = ReplicaBuilder(log_format)
     builder.add().ship(b"one\ntwo\n", "a.log")
     builder.add().ship(b"one\ntwo\nthree\nfour\n", "a.log")
@@ -331,7 +336,7 @@ def test_lines_and_raw_bytes_cross_generations_too(log_format, expected):
 
 
 @pytest.mark.parametrize("gone", range(5))
-def test_a_missing_object_is_a_gap_with_its_position(simple, gone):
+def test_a_missing_object_is_a_gap_with_its_position(simple: ReplicaBuilder, gone: int) -> None:
     objects = simple.objects()
     positions = simple.generations[0].positions
     del objects[wal_key(positions[gone])]
@@ -343,7 +348,7 @@ def test_a_missing_object_is_a_gap_with_its_position(simple, gone):
     assert caught.value.position == str(positions[gone])
 
 
-def test_a_follower_that_retention_overtook_is_told():
+def test_a_follower_that_retention_overtook_is_told() -> None:
     builder = ReplicaBuilder()
     built = builder.add()
     built.ship_segment(make_segment(0, [1, 1, 1]), cuts=[0, 1], final=None)
@@ -353,7 +358,7 @@ def test_a_follower_that_retention_overtook_is_told():
     assert isinstance(following.failure(), PrunedError)
 
 
-def test_a_follower_misses_a_deleted_terminal():
+def test_a_follower_misses_a_deleted_terminal() -> None:
     builder = ReplicaBuilder()
     segment = make_segment(0, [1, 1])
     builder.add().ship_segment(segment, final=None)
@@ -364,7 +369,7 @@ def test_a_follower_misses_a_deleted_terminal():
 
 
 @pytest.mark.slow
-def test_every_damaged_byte_is_found_or_harmless():
+def test_every_damaged_byte_is_found_or_harmless() -> None:
     builder = ReplicaBuilder()
     builder.add().ship_segment(make_segment(0, [1, 2, 1]), cuts=[0, 1], final=None)
     objects = builder.objects()
@@ -380,7 +385,7 @@ def test_every_damaged_byte_is_found_or_harmless():
     assert found > flipped // 2
 
 
-def test_a_batch_before_the_damage_is_given():
+def test_a_batch_before_the_damage_is_given() -> None:
     builder = ReplicaBuilder()
     built = builder.add()
     built.ship_segment(make_segment(0, [1, 1]), cuts=[0], final=None)
@@ -395,13 +400,13 @@ def test_a_batch_before_the_damage_is_given():
 # --- isolated owners, who end only their own generations
 
 
-def isolated(builder: ReplicaBuilder, name: str | None = None, **options) -> GenerationBuilder:
+def isolated(builder: ReplicaBuilder, name: str | None = None, **options: Any) -> GenerationBuilder:
     """The next generation of an isolated owner, or one of that name that began at the same time as the first one."""
     claim = builder.claim(**options) if name is None else replace(builder.generations[0].claim, generation=name)
     return builder.add(replace(claim, owner=f"isolated{name}", fencing=Fencing.ISOLATED), close=False)
 
 
-def test_a_follower_leaves_an_isolated_generation_once_a_newer_one_holds_all_of_it():
+def test_a_follower_leaves_an_isolated_generation_once_a_newer_one_holds_all_of_it() -> None:
     builder = ReplicaBuilder()
     segment = make_segment(0, [1, 1, 1])
     old = isolated(builder)
@@ -422,7 +427,7 @@ def test_a_follower_leaves_an_isolated_generation_once_a_newer_one_holds_all_of_
         following.end()
 
 
-def test_a_follower_of_the_only_isolated_generation_lists_the_claims_and_nothing_else():
+def test_a_follower_of_the_only_isolated_generation_lists_the_claims_and_nothing_else() -> None:
     builder = ReplicaBuilder()
     isolated(builder).ship_segment(make_segment(0, [1]), final=None)
     store = CountingStore(builder.store)
@@ -438,7 +443,7 @@ def test_a_follower_of_the_only_isolated_generation_lists_the_claims_and_nothing
 
 
 @pytest.mark.parametrize("name", ["0000000100000000", "00000001ffffffff"])
-def test_of_two_that_began_at_once_a_follower_of_the_lower_one_is_told(name):
+def test_of_two_that_began_at_once_a_follower_of_the_lower_one_is_told(name: str) -> None:
     builder = ReplicaBuilder()
     segment = make_segment(0, [1, 1])
     first = isolated(builder)
@@ -455,7 +460,7 @@ def test_of_two_that_began_at_once_a_follower_of_the_lower_one_is_told(name):
         following.end()
 
 
-def test_a_reader_of_a_named_isolated_generation_stays_in_it():
+def test_a_reader_of_a_named_isolated_generation_stays_in_it() -> None:
     builder = ReplicaBuilder()
     segment = make_segment(0, [1, 1, 1])
     old = isolated(builder)
@@ -473,7 +478,7 @@ def test_a_reader_of_a_named_isolated_generation_stays_in_it():
         following.end()
 
 
-def test_a_diverged_isolated_successor_ends_a_follower():
+def test_a_diverged_isolated_successor_ends_a_follower() -> None:
     builder = ReplicaBuilder()
     isolated(builder).ship_segment(make_segment(0, [1]), final=None)
     following = Following(builder.client)
@@ -483,7 +488,7 @@ def test_a_diverged_isolated_successor_ends_a_follower():
     assert "rewound" in str(error)
 
 
-def test_a_terminal_may_name_the_continuation_of_another_generation():
+def test_a_terminal_may_name_the_continuation_of_another_generation() -> None:
     builder = ReplicaBuilder()
     segment = make_segment(0, [1, 1])
     one = isolated(builder)

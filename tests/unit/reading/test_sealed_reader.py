@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -25,6 +26,7 @@ from tests.builders.random_replicas import SHAPES, draw_replica
 from tests.builders.replica_builder import (
     FORMAT,
     SECOND,
+    LogSegment,
     ReplicaBuilder,
     client_of,
     make_log,
@@ -40,12 +42,12 @@ LOG = make_log([[2, 3, 1], [4, 2], [1], [2, 2, 2]])
 TOTAL = LOG[-1].next
 
 
-def records(client, **options) -> list[tuple[int, int | None, bytes]]:
+def records(client: ObjectReplicaClient, **options: Any) -> list[tuple[int, int | None, bytes]]:
     batches = reader_of(client, **options).batches()
     return [(record.sequence, record.timestamp, record.value) for batch in batches for record in batch.records()]
 
 
-def sequences(client, **options) -> list[int]:
+def sequences(client: ObjectReplicaClient, **options: Any) -> list[int]:
     return [sequence for sequence, _, _ in records(client, **options)]
 
 
@@ -61,7 +63,7 @@ def builder() -> ReplicaBuilder:
 @pytest.mark.slow
 @given(shape=SHAPES, data=st.data())
 @settings(max_examples=examples(25))
-def test_any_start_in_any_replica_gives_what_an_independent_reader_finds(shape, data):
+def test_any_start_in_any_replica_gives_what_an_independent_reader_finds(shape: Any, data: st.DataObject) -> None:
     builder, log = draw_replica(data, shape)
     last = builder.generations[-1]
     files = read_replica(builder.store)[last.name].files()
@@ -85,7 +87,7 @@ def test_any_start_in_any_replica_gives_what_an_independent_reader_finds(shape, 
 @pytest.mark.slow
 @given(data=st.data(), lines=st.lists(st.integers(1, 3), min_size=1, max_size=6))
 @settings(max_examples=examples(40))
-def test_without_timestamps_a_start_time_is_the_time_shipped(data, lines):
+def test_without_timestamps_a_start_time_is_the_time_shipped(data: st.DataObject, lines: Any) -> None:
     log_format = LinesFormat("*.log")
     builder = ReplicaBuilder(log_format)
     built = builder.add()
@@ -111,7 +113,7 @@ def test_without_timestamps_a_start_time_is_the_time_shipped(data, lines):
 # --- how much is asked for
 
 
-def test_a_record_in_a_large_sealed_segment_costs_a_footer_and_its_frames():
+def test_a_record_in_a_large_sealed_segment_costs_a_footer_and_its_frames() -> None:
     from litelog.reading.sealed_reader import FETCH_BYTES, WHOLE_BYTES
 
     builder = ReplicaBuilder()
@@ -133,11 +135,11 @@ def test_a_record_in_a_large_sealed_segment_costs_a_footer_and_its_frames():
     assert sequences(builder.client, start=3) == list(range(3, 60))
 
 
-def _large_segment(commits: int, size: int):
+def _large_segment(commits: int, size: int) -> LogSegment:
     from random import Random
 
     from litelog.formats.litelog import SegmentHeader, encode_commit, segment_name
-    from tests.builders.replica_builder import LogSegment, log_id
+    from tests.builders.replica_builder import log_id
 
     random = Random(1)
     data = SegmentHeader(log_id(), 0, 0).encode()
@@ -148,7 +150,7 @@ def _large_segment(commits: int, size: int):
     return LogSegment(segment_name(0), bytes(data), tuple(ends), commits)
 
 
-def test_a_small_sealed_segment_costs_one_request(builder):
+def test_a_small_sealed_segment_costs_one_request(builder: ReplicaBuilder) -> None:
     built = builder.generations[0]
     built.prune(2)
     store = CountingStore(builder.store)
@@ -158,7 +160,7 @@ def test_a_small_sealed_segment_costs_one_request(builder):
     assert store.requests["open"] <= 2 + 2, "claim and snapshot; the sealed segments, the second one ahead"
 
 
-def test_a_start_before_what_is_there_says_what_is():
+def test_a_start_before_what_is_there_says_what_is() -> None:
     builder = ReplicaBuilder()
     built = builder.add()
     for segment in LOG:
@@ -183,7 +185,7 @@ def broken(builder: ReplicaBuilder, key: str, at: int) -> dict[str, bytes]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("index", [0, 1])
-def test_wal_segments_stand_in_for_every_damage_of_a_sealed_segment(builder, index):
+def test_wal_segments_stand_in_for_every_damage_of_a_sealed_segment(builder: ReplicaBuilder, index: int) -> None:
     key = sealed_key(builder.generations[0].name, index)
     for at in sampled(range(0, len(builder.objects()[key]), 7), 12, f"read {key}"):
         client = client_of(broken(builder, key, at))
@@ -192,7 +194,7 @@ def test_wal_segments_stand_in_for_every_damage_of_a_sealed_segment(builder, ind
 
 
 @pytest.mark.slow
-def test_every_flipped_byte_of_a_sealed_replica_is_found_or_harmless(builder):
+def test_every_flipped_byte_of_a_sealed_replica_is_found_or_harmless(builder: ReplicaBuilder) -> None:
     built = builder.generations[0]
     built.prune(2)
     objects = builder.objects()
@@ -208,7 +210,7 @@ def test_every_flipped_byte_of_a_sealed_replica_is_found_or_harmless(builder):
     assert found > flipped // 2
 
 
-def test_a_damaged_sealed_segment_is_named_where_nothing_else_has_its_bytes(builder):
+def test_a_damaged_sealed_segment_is_named_where_nothing_else_has_its_bytes(builder: ReplicaBuilder) -> None:
     built = builder.generations[0]
     built.prune(2)
     key = sealed_key(built.name, 1)
@@ -220,7 +222,7 @@ def test_a_damaged_sealed_segment_is_named_where_nothing_else_has_its_bytes(buil
 
 
 @pytest.mark.parametrize("lost", [0, 1, 2])
-def test_wal_segments_stand_in_only_where_all_of_them_are_there(builder, lost):
+def test_wal_segments_stand_in_only_where_all_of_them_are_there(builder: ReplicaBuilder, lost: int) -> None:
     built = builder.generations[0]
     key = sealed_key(built.name, 0)
     objects = broken(builder, key, 40)
@@ -236,7 +238,7 @@ def test_wal_segments_stand_in_only_where_all_of_them_are_there(builder, lost):
     assert caught.value.key == key
 
 
-def test_a_sealed_segment_that_is_another_one_is_refused(builder):
+def test_a_sealed_segment_that_is_another_one_is_refused(builder: ReplicaBuilder) -> None:
     built = builder.generations[0]
     built.prune(2)
     other = ReplicaBuilder()
@@ -252,7 +254,9 @@ def test_a_sealed_segment_that_is_another_one_is_refused(builder):
 
 
 @pytest.mark.parametrize(("column", "said"), [("checksums", "content checksum"), ("stored", "CRC-32C of the bytes")])
-def test_frames_that_differ_from_the_sealed_ones_only_in_their_checksum_are_refused(builder, column, said):
+def test_frames_that_differ_from_the_sealed_ones_only_in_their_checksum_are_refused(
+    builder: ReplicaBuilder, column: str, said: str
+) -> None:
     """The CRC-32C of commits that end with their own CRC-32C tells nothing."""
     from dataclasses import replace
 
@@ -279,7 +283,7 @@ def test_frames_that_differ_from_the_sealed_ones_only_in_their_checksum_are_refu
     assert caught.value.key == entry.key
 
 
-def test_a_missing_sealed_segment_is_a_gap_or_read_from_its_wal(builder):
+def test_a_missing_sealed_segment_is_a_gap_or_read_from_its_wal(builder: ReplicaBuilder) -> None:
     built = builder.generations[0]
     objects = builder.objects()
     key = sealed_key(built.name, 1)
@@ -297,7 +301,7 @@ def test_a_missing_sealed_segment_is_a_gap_or_read_from_its_wal(builder):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("behind", [0, 1, 5])
-def test_a_follower_reads_everything_once_while_it_is_shipped_sealed_pruned_and_continued(behind):
+def test_a_follower_reads_everything_once_while_it_is_shipped_sealed_pruned_and_continued(behind: int) -> None:
     """Far behind or close: its WAL goes away under it again and again, and two owners take over."""
     builder = ReplicaBuilder()
     log = make_log([[1, 2, 1]] * 60)
@@ -314,7 +318,7 @@ def test_a_follower_reads_everything_once_while_it_is_shipped_sealed_pruned_and_
                 taken.release()
                 if seen[-1] == log[-1].next - 1:
                     return
-        except BaseException as error:  # noqa: BLE001 - told by the test
+        except BaseException as error:  # noqa: BLE001 - the test reports it
             failures.append(error)
 
     thread = threading.Thread(target=follow)
@@ -345,7 +349,7 @@ def test_a_follower_reads_everything_once_while_it_is_shipped_sealed_pruned_and_
     assert seen == list(range(log[-1].next))
 
 
-def test_a_reader_goes_on_in_sealed_segments_when_its_wal_went_away():
+def test_a_reader_goes_on_in_sealed_segments_when_its_wal_went_away() -> None:
     for stopped in range(1, 7):
         builder = ReplicaBuilder()
         built = builder.add()
@@ -361,7 +365,7 @@ def test_a_reader_goes_on_in_sealed_segments_when_its_wal_went_away():
         assert seen == list(range(TOTAL)), stopped
 
 
-def test_a_reader_whose_place_left_the_replica_is_told():
+def test_a_reader_whose_place_left_the_replica_is_told() -> None:
     builder = ReplicaBuilder()
     built = builder.add()
     for number in range(40):
@@ -376,7 +380,7 @@ def test_a_reader_whose_place_left_the_replica_is_told():
         list(batches)
 
 
-def test_a_sealed_segment_that_retention_removes_while_it_is_read_is_told():
+def test_a_sealed_segment_that_retention_removes_while_it_is_read_is_told() -> None:
     builder = ReplicaBuilder()
     built = builder.add()
     for number in range(40):
@@ -391,7 +395,7 @@ def test_a_sealed_segment_that_retention_removes_while_it_is_read_is_told():
         list(batches)
 
 
-def test_a_sealed_segment_that_moved_is_found_where_the_newest_snapshot_names_it():
+def test_a_sealed_segment_that_moved_is_found_where_the_newest_snapshot_names_it() -> None:
     """An owner sealed it again, and what its predecessor had sealed was removed."""
     from dataclasses import replace
 
@@ -413,7 +417,7 @@ def test_a_sealed_segment_that_moved_is_found_where_the_newest_snapshot_names_it
     assert [sequence for batch in batches for sequence in batch.sequences.tolist()] == list(range(1, 41))
 
 
-def test_a_final_that_stands_for_a_sealed_segment_is_read_for_it():
+def test_a_final_that_stands_for_a_sealed_segment_is_read_for_it() -> None:
     builder = ReplicaBuilder()
     built = builder.add()
     built.ship_segment(LOG[0], cuts=[0])

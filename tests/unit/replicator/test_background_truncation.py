@@ -63,7 +63,7 @@ class Idle:
 AGE = TruncationPolicy(max_age=5 * HOUR)
 
 
-def test_it_is_due_when_the_oldest_is_old_enough_and_then_when_the_next_is(tmp_path):
+def test_it_is_due_when_the_oldest_is_old_enough_and_then_when_the_next_is(tmp_path: Path) -> None:
     idle = Idle(tmp_path, AGE)
     assert idle.gone() == 0
     requests = idle.store.total()
@@ -86,7 +86,7 @@ def test_it_is_due_when_the_oldest_is_old_enough_and_then_when_the_next_is(tmp_p
     assert list(read_replica(idle.store.inner).values())[-1].files() == idle.log.texts
 
 
-def test_old_log_segments_are_truncated_with_the_next_one_and_wait_for_no_snapshot(tmp_path):
+def test_old_log_segments_are_truncated_with_the_next_one_and_wait_for_no_snapshot(tmp_path: Path) -> None:
     idle = Idle(tmp_path, AGE)
     idle.daemon.when_replicated = lambda: None
     idle.daemon.when_finished = idle.truncator.note_newer
@@ -104,13 +104,13 @@ def test_old_log_segments_are_truncated_with_the_next_one_and_wait_for_no_snapsh
     assert len(idle.log.files()) == left - 1
 
 
-def test_a_log_truncated_by_size_only_is_never_due_by_age(tmp_path):
+def test_a_log_truncated_by_size_only_is_never_due_by_age(tmp_path: Path) -> None:
     idle = Idle(tmp_path, TruncationPolicy(max_bytes=1 << 30))
     idle.truncator.note_newer()
     assert idle.truncator.due is None
 
 
-def test_what_no_replica_holds_is_not_waited_for(tmp_path):
+def test_what_no_replica_holds_is_not_waited_for(tmp_path: Path) -> None:
     policy = TruncationPolicy(max_age=HOUR)
     shipped = [LocalSegment(str(n), 1, n * SECOND) for n in range(4)]
     assert when_older(shipped, policy) == int(HOUR) * SECOND
@@ -120,7 +120,7 @@ def test_what_no_replica_holds_is_not_waited_for(tmp_path):
     assert when_older(shipped, TruncationPolicy(max_bytes=1)) is None
 
 
-def test_a_log_that_is_locked_or_unreadable_is_checked_again_soon(tmp_path):
+def test_a_log_that_is_locked_or_unreadable_is_checked_again_soon(tmp_path: Path) -> None:
     import fcntl
 
     idle = Idle(tmp_path, AGE)
@@ -141,7 +141,7 @@ def test_a_log_that_is_locked_or_unreadable_is_checked_again_soon(tmp_path):
 
 
 @pytest.mark.parametrize("jump", [-1000 * HOUR, 1000 * HOUR])
-def test_a_clock_that_is_set_makes_nothing_due_earlier(tmp_path, jump):
+def test_a_clock_that_is_set_makes_nothing_due_earlier(tmp_path: Path, jump: int) -> None:
     idle = Idle(tmp_path, AGE)
     idle.clock.jump(jump)
     idle.truncator.run()
@@ -150,7 +150,7 @@ def test_a_clock_that_is_set_makes_nothing_due_earlier(tmp_path, jump):
     assert idle.truncator.due >= idle.clock.monotonic() + 3 * HOUR
 
 
-def test_the_main_loop_is_told_when_and_looks_then_only(tmp_path):
+def test_the_main_loop_is_told_when_and_looks_then_only(tmp_path: Path) -> None:
     idle = Idle(tmp_path, AGE)
     run_state = RunState(idle.clock)
     truncations = Truncations(run_state)
@@ -178,7 +178,9 @@ def test_the_main_loop_is_told_when_and_looks_then_only(tmp_path):
     assert idle.gone() == 1
 
 
-def test_a_daemon_reports_an_unforgotten_replica_even_if_the_set_is_damaged(tmp_path, caplog):
+def test_a_daemon_reports_an_unforgotten_replica_even_if_the_set_is_damaged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     log = make_log(tmp_path / "log", "lines")
     for _ in range(2):
         log.roll(2)
@@ -217,7 +219,7 @@ def test_a_daemon_reports_an_unforgotten_replica_even_if_the_set_is_damaged(tmp_
     run(urls, lambda: len(os.listdir(log.folder)) == 2)
 
 
-def test_a_running_daemon_truncates_an_idle_log(tmp_path):
+def test_a_running_daemon_truncates_an_idle_log(tmp_path: Path) -> None:
     log = make_log(tmp_path / "log", "lines")
     for _ in range(6):
         log.roll(2)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import pytest
 from hypothesis import given, settings
@@ -28,6 +29,14 @@ from tests.builders.replica_builder import FORMAT, SECOND, ReplicaBuilder, make_
 from tests.builders.restoring import files_in
 from tests.sampling import examples, sampled
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from litelog.restore.choose_replica import ReplicaChoice
+    from litelog.restore.execution import RestoreResult
+    from litelog.stores.object_store import ByteRange
+    from tests.builders.replica_builder import GenerationBuilder, LogSegment
+
 LINES, RAW = LinesFormat("*.log"), RawFormat("*.log")
 FORMATS = {"litelog": FORMAT, "lines": LINES, "raw": RAW}
 SHAPE = [[2, 1, 3], [1, 2], [3, 1, 1]]
@@ -40,31 +49,39 @@ class DownStore:
 
     enforces_create_only = True
 
-    def __init__(self, url, inner=None, whole=0):
+    def __init__(self, url: str, inner: MemoryStore | None = None, whole: int = 0) -> None:
         self.url, self.inner, self.whole = url, inner, whole
 
-    def _check(self):
+    def _check(self) -> None:
         if self.inner is None or self.whole <= 0:
             raise StoreError("open", "x", "no route to host", retryable=False)
 
-    def open(self, key, byte_range=None):
+    def open(self, key: str, byte_range: ByteRange | None = None) -> BinaryIO:
         self._check()
         self.whole -= parse_wal(key) is not None and byte_range is None
         return self.inner.open(key, byte_range)
 
-    def list(self, prefix, start_after=None):
+    def list(self, prefix: str, start_after: str | None = None) -> Iterator[Any]:
         self._check()
         return self.inner.list(prefix, start_after)
 
 
-def client(objects, name):
+def client(objects: dict[str, bytes], name: str) -> ObjectReplicaClient:
     store = MemoryStore(name)
     for key, body in objects.items():
         store.put(key, [body])
     return ObjectReplicaClient(store)
 
 
-def ship(built, log, cuts, *, upto=None, digests=True, final="last"):
+def ship(
+    built: GenerationBuilder,
+    log: list[LogSegment],
+    cuts: tuple[list[int] | tuple[Any, ...], ...],
+    *,
+    upto: int | None = None,
+    digests: bool = True,
+    final: str = "last",
+) -> None:
     """Ship a log: ``cuts`` has the commits after which each log segment is cut, ``upto`` the number of commits."""
     for number, segment in enumerate(log):
         ends = segment.ends if upto is None else segment.ends[: max(0, upto)]
@@ -86,7 +103,17 @@ def ship(built, log, cuts, *, upto=None, digests=True, final="last"):
             built.ship(b"", segment.name, final=True)
 
 
-def replica(cuts=((), (), ()), *, upto=None, digests=True, final="last", first=0, log=LOG, owners=1, **changes):
+def replica(
+    cuts: tuple[list[int], list[int], list[int]] = ((), (), ()),
+    *,
+    upto: int | None = None,
+    digests: bool = True,
+    final: str = "last",
+    first: int = 0,
+    log: list[LogSegment] = LOG,
+    owners: int = 1,
+    **changes: Any,
+) -> dict[str, bytes]:
     """The objects of a replica of the log. ``owners``: the number of generations, each of which holds all of it."""
     builder = ReplicaBuilder()
     for _ in range(owners):
@@ -99,7 +126,9 @@ ONE = replica(([0, 1], [0], [1]))
 TWO = replica(([1], [], [0, 1]), first=5, owners=2)
 
 
-def restore_from(clients, output, target=None, **options):
+def restore_from(
+    clients: list[ObjectReplicaClient], output: Path, target: Target | None = None, **options: Any
+) -> tuple[ReplicaChoice, RestoreResult]:
     choice = choose(clients, target or Target(), FORMATS.__getitem__)
     result = restore(
         choice.client, choice.plan, str(output), log_format=choice.log_format, fallbacks=choice.fallbacks, **options
@@ -107,7 +136,7 @@ def restore_from(clients, output, target=None, **options):
     return choice, result
 
 
-def outcome(replicas, folder, **options):
+def outcome(replicas: list[dict[str, bytes]], folder: Path, **options: Any) -> Any:
     """(what was restored, the choice, the result), or the error: then nothing is left behind."""
     clients = [client(objects, f"r{number}") for number, objects in enumerate(replicas)]
     try:
@@ -129,7 +158,7 @@ WHOLE = prefix(LOG, 99)
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-def test_the_one_that_reaches_furthest_is_restored(tmp_path, order):
+def test_the_one_that_reaches_furthest_is_restored(tmp_path: Path, order: tuple[int, int]) -> None:
     held = [replica(([0], [0], [0]), upto=6), replica(first=7)]
     clients = [client(held[number], f"r{number}") for number in order]
     choice, result = restore_from(clients, tmp_path / "out")
@@ -138,30 +167,30 @@ def test_the_one_that_reaches_furthest_is_restored(tmp_path, order):
     assert (result.repaired, choice.skipped) == ((), ())
 
 
-def test_a_later_log_segment_is_further_than_a_larger_offset(tmp_path):
+def test_a_later_log_segment_is_further_than_a_larger_offset(tmp_path: Path) -> None:
     behind, ahead = replica(upto=3), replica(upto=4)
     assert outcome([behind, ahead], tmp_path)[0] == prefix(LOG, 4)
 
 
-def test_of_two_that_reach_as_far_the_one_that_begins_earlier_is_restored(tmp_path):
+def test_of_two_that_reach_as_far_the_one_that_begins_earlier_is_restored(tmp_path: Path) -> None:
     late = replica(log=LOG[1:])
     assert outcome([late, ONE], tmp_path)[0] == WHOLE
 
 
 @pytest.mark.parametrize("sequence", range(1, TOTAL))
-def test_a_sequence_is_restored_from_one_that_reaches_it(tmp_path, sequence):
+def test_a_sequence_is_restored_from_one_that_reaches_it(tmp_path: Path, sequence: int) -> None:
     commits = [count for counts in SHAPE for count in counts]
     kept = max(n for n in range(len(commits) + 1) if sum(commits[:n]) <= sequence + 1)
     found = outcome([replica(upto=2), TWO], tmp_path, target=Target(sequence=sequence))
     assert found[0] == prefix(LOG, kept)
 
 
-def test_a_time_is_restored_from_the_one_that_has_most_up_to_it(tmp_path):
+def test_a_time_is_restored_from_the_one_that_has_most_up_to_it(tmp_path: Path) -> None:
     found = outcome([replica(upto=3), ONE], tmp_path, target=Target(timestamp=7 * SECOND))
     assert found[0] == prefix(LOG, 5)
 
 
-def test_a_generation_is_restored_from_the_replica_that_has_it(tmp_path):
+def test_a_generation_is_restored_from_the_replica_that_has_it(tmp_path: Path) -> None:
     names = sorted({parse_wal(key).generation for key in TWO if parse_wal(key)})
     other = ReplicaBuilder()
     ship(other.add(replace(other.claim(), generation="00000001deadbeef")), LOG, ([], [], []))
@@ -170,7 +199,7 @@ def test_a_generation_is_restored_from_the_replica_that_has_it(tmp_path):
     assert found[1].plan.claim.generation == names[1]
 
 
-def let_go(name="one"):
+def let_go(name: Any = "one") -> tuple[ObjectReplicaClient, GenerationBuilder]:
     """Two generations, of the first of which retention left what always stays; and that one."""
     builder = ReplicaBuilder()
     old = builder.add()
@@ -181,14 +210,14 @@ def let_go(name="one"):
     return client(builder.objects(), name), old
 
 
-def test_of_a_generation_that_retention_took_there_is_nothing_to_restore():
+def test_of_a_generation_that_retention_took_there_is_nothing_to_restore() -> None:
     replica, old = let_go()
     with pytest.raises(GenerationPrunedError, match=rf"{old.name}: nothing can be .* retention deleted") as caught:
         choose([replica], Target(generation=old.name), FORMATS.__getitem__)
     assert caught.value.exit_code == ExitCode.NOTHING_TO_RESTORE
 
 
-def test_a_generation_that_one_replica_has_let_go_is_restored_from_the_other(tmp_path):
+def test_a_generation_that_one_replica_has_let_go_is_restored_from_the_other(tmp_path: Path) -> None:
     gone, old = let_go()
     other = ReplicaBuilder()
     ship(other.add(old.claim), LOG, ([0], [0], [0]))
@@ -197,7 +226,7 @@ def test_a_generation_that_one_replica_has_let_go_is_restored_from_the_other(tmp
 
 
 @pytest.mark.parametrize("lost", ["snapshot", "wal"])
-def test_a_generation_that_lost_one_object_is_damaged_and_was_not_let_go(lost):
+def test_a_generation_that_lost_one_object_is_damaged_and_was_not_let_go(lost: str) -> None:
     builder = ReplicaBuilder()
     old = builder.add()
     ship(old, LOG, ([0], [0], [0]))
@@ -207,7 +236,7 @@ def test_a_generation_that_lost_one_object_is_damaged_and_was_not_let_go(lost):
         choose([client(builder.objects(), "one")], Target(generation=old.name), FORMATS.__getitem__)
 
 
-def test_an_index_is_refused_where_it_means_two_log_segments(tmp_path):
+def test_an_index_is_refused_where_it_means_two_log_segments(tmp_path: Path) -> None:
     clients = [client(ONE, "one"), client(replica(log=LOG[1:]), "two")]
     with pytest.raises(ConfigError, match=r"index 1 is .*memory://one.*memory://two"):
         choose(clients, Target(index=1), FORMATS.__getitem__)
@@ -220,7 +249,7 @@ def test_an_index_is_refused_where_it_means_two_log_segments(tmp_path):
 
 
 @pytest.mark.parametrize("place", [0, 1])
-def test_one_that_is_down_or_empty_is_passed_over_by_name(tmp_path, place):
+def test_one_that_is_down_or_empty_is_passed_over_by_name(tmp_path: Path, place: int) -> None:
     for bad in (ObjectReplicaClient(DownStore("s3://down")), ObjectReplicaClient(MemoryStore("empty"))):
         clients = [client(ONE, "good")]
         clients.insert(place, bad)
@@ -229,7 +258,7 @@ def test_one_that_is_down_or_empty_is_passed_over_by_name(tmp_path, place):
         assert files_in(tmp_path / bad.url.rpartition("/")[2]) == WHOLE
 
 
-def test_where_none_can_be_restored_all_are_named():
+def test_where_none_can_be_restored_all_are_named() -> None:
     clients = [ObjectReplicaClient(DownStore("s3://down")), ObjectReplicaClient(MemoryStore("empty"))]
     with pytest.raises(LitelogError, match=r"(?s)s3://down: .*no route.*memory://empty: holds no claim") as caught:
         choose(clients, Target(), FORMATS.__getitem__)
@@ -238,7 +267,7 @@ def test_where_none_can_be_restored_all_are_named():
         choose([ObjectReplicaClient(MemoryStore(name)) for name in "ab"], Target(), FORMATS.__getitem__)
 
 
-def test_another_logs_replica_is_refused_by_name(tmp_path):
+def test_another_logs_replica_is_refused_by_name(tmp_path: Path) -> None:
     found, choice, _ = outcome([ONE, _other_log()], tmp_path)
     assert found == WHOLE
     ((url, reason),) = choice.skipped
@@ -246,20 +275,20 @@ def test_another_logs_replica_is_refused_by_name(tmp_path):
     assert "f" * 32 in reason
 
 
-def _other_log():
+def _other_log() -> dict[str, bytes]:
     builder = ReplicaBuilder()
     ship(builder.add(replace(builder.claim(), log="f" * 32)), [*LOG, make_segment(TOTAL, [5])], ([],) * 4)
     return builder.objects()
 
 
-def test_another_logs_bytes_never_help_out(tmp_path):
+def test_another_logs_bytes_never_help_out(tmp_path: Path) -> None:
     damaged = dict(ONE)
     del damaged[wal_keys(ONE)[1]]
     error = outcome([damaged, _other_log()], tmp_path)
     assert isinstance(error, CorruptionError)
 
 
-def fork(commits):
+def fork(commits: int) -> list[LogSegment]:
     """The log up to a number of commits, then other commits of the same sizes, and one more."""
     log, left = [], commits
     for counts, segment in zip(SHAPE, LOG, strict=True):
@@ -273,7 +302,7 @@ def fork(commits):
 
 @pytest.mark.parametrize("digests", [True, False])
 @pytest.mark.parametrize("commits", [0, 2, 3, 5, 7])
-def test_diverged_histories_are_neither_mixed_nor_chosen_between(tmp_path, commits, digests):
+def test_diverged_histories_are_neither_mixed_nor_chosen_between(tmp_path: Path, commits: int, digests: bool) -> None:
     """The forked commits have the lengths, so CRC-32Cs, of the others: only their bytes differ."""
     builder = ReplicaBuilder()
     ship(builder.add(), fork(commits), ([0], [], [], []), digests=digests)
@@ -285,7 +314,9 @@ def test_diverged_histories_are_neither_mixed_nor_chosen_between(tmp_path, commi
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 @pytest.mark.parametrize("known", [4, 8])
-def test_a_history_that_another_replica_has_left_is_stale_no_matter_how_far_it_reaches(tmp_path, order, known):
+def test_a_history_that_another_replica_has_left_is_stale_no_matter_how_far_it_reaches(
+    tmp_path: Path, order: tuple[int, int], known: int
+) -> None:
     later = ReplicaBuilder()
     ship(later.add(), LOG, ([0], [0], []), upto=known)
     shorter = fork(2)[:1]
@@ -296,7 +327,7 @@ def test_a_history_that_another_replica_has_left_is_stale_no_matter_how_far_it_r
     assert [url for url, _ in choice.skipped] == [f"memory://r{order.index(0)}"]
 
 
-def test_a_diverged_replica_never_helps_out(tmp_path):
+def test_a_diverged_replica_never_helps_out(tmp_path: Path) -> None:
     builder = ReplicaBuilder()
     ship(builder.add(), fork(3), ([], [], [], []))
     forked = builder.objects()
@@ -311,7 +342,7 @@ def test_a_diverged_replica_never_helps_out(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-def test_bytes_of_a_history_that_forks_in_the_lost_object_are_not_taken(tmp_path):
+def test_bytes_of_a_history_that_forks_in_the_lost_object_are_not_taken(tmp_path: Path) -> None:
     """All that was whole is alike: only the SHA-256 in the lost object's header tells."""
     one = replica(([], [0], []))
     other = ReplicaBuilder()
@@ -326,12 +357,12 @@ def test_bytes_of_a_history_that_forks_in_the_lost_object_are_not_taken(tmp_path
 # --- what was lost
 
 
-def wal_keys(objects):
+def wal_keys(objects: dict[str, bytes]) -> list[str]:
     newest = max((parse_wal(key).generation for key in objects if parse_wal(key)), default=None)
     return sorted(key for key in objects if (at := parse_wal(key)) and at.generation == newest)
 
 
-def flip(body, at):
+def flip(body: bytes, at: int) -> bytes:
     return body[:at] + bytes([body[at] ^ 1]) + body[at + 1 :]
 
 
@@ -352,7 +383,9 @@ DAMAGES = {
 @pytest.mark.parametrize("digests", [True, False])
 @pytest.mark.parametrize("final", ["last", "empty"])
 @pytest.mark.parametrize("further", [False, True])
-def test_each_object_of_the_chosen_one_may_be_lost(tmp_path, damage, digests, final, further):
+def test_each_object_of_the_chosen_one_may_be_lost(
+    tmp_path: Path, damage: str, digests: bool, final: str, further: bool
+) -> None:
     """``further``: the other replica lacks the last commit, so it cannot be restored instead of the first."""
     one = replica(([0, 1], [0], [0]), digests=digests, final=final)
     two = replica(([1], [], [0, 1]), upto=7 if further else None, digests=digests, first=5, owners=2)
@@ -376,7 +409,7 @@ def test_each_object_of_the_chosen_one_may_be_lost(tmp_path, damage, digests, fi
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_every_object_of_the_chosen_one_but_the_last_may_be_lost_at_once(tmp_path, damage):
+def test_every_object_of_the_chosen_one_but_the_last_may_be_lost_at_once(tmp_path: Path, damage: str) -> None:
     one = replica(([0, 1], [0], [0]))
     damaged = one
     for key in wal_keys(one)[:-1]:
@@ -390,7 +423,7 @@ def test_every_object_of_the_chosen_one_but_the_last_may_be_lost_at_once(tmp_pat
 @pytest.mark.slow
 @pytest.mark.parametrize("damage", ["deleted", "header", "data"])
 @pytest.mark.parametrize("kept", [1, 2, 3, 4, 5, 7])
-def test_a_bound_is_kept_though_the_object_that_it_lies_in_is_lost(tmp_path, damage, kept):
+def test_a_bound_is_kept_though_the_object_that_it_lies_in_is_lost(tmp_path: Path, damage: str, kept: int) -> None:
     commits = [count for counts in SHAPE for count in counts]
     target = Target(sequence=sum(commits[:kept]) - 1)
     for key in wal_keys(ONE):
@@ -399,7 +432,7 @@ def test_a_bound_is_kept_though_the_object_that_it_lies_in_is_lost(tmp_path, dam
 
 
 @pytest.mark.parametrize("kept", [1, 2, 3, 4, 5])
-def test_a_single_replica_never_ends_short_of_a_bound_that_lies_in_what_is_lost(tmp_path, kept):
+def test_a_single_replica_never_ends_short_of_a_bound_that_lies_in_what_is_lost(tmp_path: Path, kept: int) -> None:
     commits = [count for counts in SHAPE for count in counts]
     target = Target(sequence=sum(commits[:kept]) - 1)
     for key in wal_keys(ONE)[:-1]:
@@ -407,7 +440,7 @@ def test_a_single_replica_never_ends_short_of_a_bound_that_lies_in_what_is_lost(
         assert isinstance(found, CorruptionError) or found[0] == prefix(LOG, kept), key
 
 
-def test_a_third_replica_helps_where_the_second_is_damaged_too(tmp_path):
+def test_a_third_replica_helps_where_the_second_is_damaged_too(tmp_path: Path) -> None:
     one, two, three = ONE, replica(([0, 1], [0], [1]), owners=1, first=2), replica(upto=6)
     keys = wal_keys(one), wal_keys(two)
     found = outcome([DAMAGES["data"](one, keys[0][2]), DAMAGES["data"](two, keys[1][2]), three], tmp_path)
@@ -417,7 +450,7 @@ def test_a_third_replica_helps_where_the_second_is_damaged_too(tmp_path):
 
 @pytest.mark.parametrize("damage", ["deleted", "header", "data", "cut"])
 @pytest.mark.parametrize("number", range(5))
-def test_what_all_have_lost_is_an_error_by_name_and_nothing_is_left(tmp_path, damage, number):
+def test_what_all_have_lost_is_an_error_by_name_and_nothing_is_left(tmp_path: Path, damage: str, number: int) -> None:
     one, two = ONE, replica(([0, 1], [0], [1]), first=2)
     error = outcome([DAMAGES[damage](held, wal_keys(held)[number]) for held in (one, two)], tmp_path)
     assert isinstance(error, LitelogError)
@@ -425,7 +458,7 @@ def test_what_all_have_lost_is_an_error_by_name_and_nothing_is_left(tmp_path, da
     assert str(parse_wal(wal_keys(one)[number])) in str(error) or wal_keys(one)[number] in str(error)
 
 
-def test_another_replicas_earlier_generation_helps_where_its_latest_cannot(tmp_path):
+def test_another_replicas_earlier_generation_helps_where_its_latest_cannot(tmp_path: Path) -> None:
     damaged = DAMAGES["data"](ONE, wal_keys(ONE)[1])
     two = TWO
     for key in wal_keys(two):
@@ -436,7 +469,7 @@ def test_another_replicas_earlier_generation_helps_where_its_latest_cannot(tmp_p
     assert repaired.generation != max(parse_wal(key).generation for key in TWO if parse_wal(key))
 
 
-def test_a_lost_snapshot_is_said_and_costs_nothing(tmp_path):
+def test_a_lost_snapshot_is_said_and_costs_nothing(tmp_path: Path) -> None:
     builder = ReplicaBuilder()
     ship(builder.add(), LOG, ([0], [], []))
     key = snapshot_key(builder.generations[0].name, 0)
@@ -448,7 +481,9 @@ def test_a_lost_snapshot_is_said_and_costs_nothing(tmp_path):
 
 @pytest.mark.parametrize("damage", ["cut", "deleted"])
 @pytest.mark.parametrize("refers", [False, True])
-def test_a_replica_is_skipped_if_its_snapshot_with_the_logs_beginning_is_lost(tmp_path, damage, refers):
+def test_a_replica_is_skipped_if_its_snapshot_with_the_logs_beginning_is_lost(
+    tmp_path: Path, damage: str, refers: bool
+) -> None:
     builder = ReplicaBuilder()
     old = builder.add()
     for segment in LOG[:2]:
@@ -469,7 +504,7 @@ def test_a_replica_is_skipped_if_its_snapshot_with_the_logs_beginning_is_lost(tm
     assert [key in reason for _, reason in choice.skipped] == [True]
 
 
-def test_a_replica_is_skipped_if_its_predecessors_snapshot_with_the_logs_beginning_is_lost(tmp_path):
+def test_a_replica_is_skipped_if_its_predecessors_snapshot_with_the_logs_beginning_is_lost(tmp_path: Path) -> None:
     builder = ReplicaBuilder()
     old = builder.add()
     old.ship_segment(LOG[0])
@@ -490,7 +525,7 @@ def test_a_replica_is_skipped_if_its_predecessors_snapshot_with_the_logs_beginni
     assert [key in reason for _, reason in choice.skipped] == [True]
 
 
-def lines_replica(*firsts):
+def lines_replica(*firsts: int) -> dict[str, bytes]:
     """A log of three log segments with two lines each, and a snapshot after each, which begins at that index."""
     builder = ReplicaBuilder(LINES)
     built = builder.add()
@@ -501,7 +536,7 @@ def lines_replica(*firsts):
     return builder.objects()
 
 
-def test_what_one_replica_has_dropped_is_restored_from_the_other_that_names_it(tmp_path):
+def test_what_one_replica_has_dropped_is_restored_from_the_other_that_names_it(tmp_path: Path) -> None:
     keeps, mirrors = lines_replica(0, 0, 0), lines_replica(0, 1, 2)
     bound = Target(sequence=3)
     for replicas in ([mirrors, keeps], [keeps, mirrors]):
@@ -514,7 +549,7 @@ def test_what_one_replica_has_dropped_is_restored_from_the_other_that_names_it(t
 
 @pytest.mark.parametrize("whole", range(1, 6))
 @pytest.mark.parametrize("parallelism", [1, 3])
-def test_one_that_goes_down_in_mid_restore_is_replaced(tmp_path, whole, parallelism):
+def test_one_that_goes_down_in_mid_restore_is_replaced(tmp_path: Path, whole: int, parallelism: int) -> None:
     down = ObjectReplicaClient(DownStore("s3://down", client(ONE, "inner").store, whole))
     choice, result = restore_from([down, client(TWO, "two")], tmp_path / "out", parallelism=parallelism)
     assert choice.client is down
@@ -525,7 +560,7 @@ def test_one_that_goes_down_in_mid_restore_is_replaced(tmp_path, whole, parallel
 # --- other formats, at random
 
 
-def text_log(lines):
+def text_log(lines: Any) -> Any:
     """(name, bytes, ends of lines) of log segments with the given numbers of lines."""
     log, number = [], 0
     for at, count in enumerate(lines):
@@ -538,7 +573,7 @@ def text_log(lines):
     return log
 
 
-def text_replica(log_format, log, cuts, first, log_id):
+def text_replica(log_format: Any, log: Any, cuts: Any, first: Any, log_id: Any) -> Any:
     builder = ReplicaBuilder(log_format)
     built = builder.add(replace(builder.claim(first=first), log=log_id))
     for (name, data, ends), cut in zip(log, cuts, strict=True):
@@ -557,7 +592,9 @@ CUTS = st.sets(st.integers(0, 5))
     data=st.data(), log_format=st.sampled_from([LINES, RAW]), lines=st.lists(st.integers(1, 6), min_size=1, max_size=3)
 )
 @settings(max_examples=examples(60))
-def test_logs_without_sequences_or_ids_are_told_by_their_bytes(data, log_format, lines):
+def test_logs_without_sequences_or_ids_are_told_by_their_bytes(
+    data: st.DataObject, log_format: Any, lines: Any
+) -> None:
     log = text_log(lines)
     held = [text_replica(log_format, log, [data.draw(CUTS) for _ in log], first, str(first) * 32) for first in (0, 3)]
     damaged = dict(held[0])
@@ -572,7 +609,7 @@ def test_logs_without_sequences_or_ids_are_told_by_their_bytes(data, log_format,
 @pytest.mark.slow
 @given(data=st.data())
 @settings(max_examples=examples(150))
-def test_two_replicas_that_are_cut_and_damaged_give_the_log_or_an_error(data):
+def test_two_replicas_that_are_cut_and_damaged_give_the_log_or_an_error(data: st.DataObject) -> None:
     """The whole log if each commit is intact in one of them and both show their ends. Otherwise an error, or a true
     prefix with a message that a replica was skipped."""
     shape = data.draw(st.lists(st.lists(st.integers(1, 3), min_size=1, max_size=4), min_size=1, max_size=3))

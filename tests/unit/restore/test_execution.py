@@ -8,6 +8,7 @@ import threading
 from dataclasses import replace
 from itertools import permutations
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, settings
@@ -34,11 +35,22 @@ from tests.builders.replica_builder import FORMAT, ReplicaBuilder, client_of, ma
 from tests.builders.restoring import files_in, restore_to, try_restore
 from tests.sampling import examples, sampled
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.builders.replica_builder import GenerationBuilder, LogSegment
+
 SHAPES = st.lists(st.lists(st.integers(1, 4), min_size=1, max_size=5), min_size=1, max_size=4)
 FINALS = st.sampled_from(["last", "empty"])
 
 
-def ship_log(built, log, draw=None, last_final=None) -> None:
+def ship_log(
+    built: GenerationBuilder,
+    log: list[LogSegment],
+    draw: Callable[..., Any] | None = None,
+    last_final: str | None = None,
+) -> None:
     for number, segment in enumerate(log):
         cuts = draw(st.sets(st.integers(0, 4))) if draw else ()
         final = last_final if number == len(log) - 1 else (draw(FINALS) if draw else "last")
@@ -57,7 +69,7 @@ def simple() -> ReplicaBuilder:
 # --- what is restored
 
 
-def test_the_log_comes_back_byte_for_byte(simple, tmp_path):
+def test_the_log_comes_back_byte_for_byte(simple: ReplicaBuilder, tmp_path: Path) -> None:
     result = restore_to(simple.client, tmp_path / "out")
     log = make_log([[2, 1], [1, 3]])
     assert files_in(tmp_path / "out") == {segment.name: segment.data for segment in log}
@@ -68,7 +80,9 @@ def test_the_log_comes_back_byte_for_byte(simple, tmp_path):
 
 @given(shape=SHAPES, data=st.data(), parallelism=st.sampled_from([1, 2, 8]))
 @settings(max_examples=examples(40))
-def test_every_sequence_restores_exactly_its_commits(shape, data, parallelism):
+def test_every_sequence_restores_exactly_its_commits(
+    shape: list[list[int]], data: st.DataObject, parallelism: int
+) -> None:
     builder = ReplicaBuilder()
     log = make_log(shape)
     ship_log(builder.add(), log, data.draw, data.draw(st.sampled_from([None, "last", "empty"])))
@@ -88,7 +102,7 @@ def test_every_sequence_restores_exactly_its_commits(shape, data, parallelism):
         assert result.next == sum(commits[:held])
 
 
-def test_each_commit_of_a_log_can_be_restored_to(tmp_path):
+def test_each_commit_of_a_log_can_be_restored_to(tmp_path: Path) -> None:
     shape = [[1, 2, 3], [2, 2], [4]]
     builder = ReplicaBuilder()
     log = make_log(shape)
@@ -102,7 +116,7 @@ def test_each_commit_of_a_log_can_be_restored_to(tmp_path):
 
 @given(shape=SHAPES, data=st.data())
 @settings(max_examples=examples(30))
-def test_random_histories_of_owners_restore_whole(shape, data):
+def test_random_histories_of_owners_restore_whole(shape: list[list[int]], data: st.DataObject) -> None:
     """Owners follow each other. Each ships the log from its start up to a random point. Some never begin."""
     builder = ReplicaBuilder()
     log = make_log(shape)
@@ -123,7 +137,7 @@ def test_random_histories_of_owners_restore_whole(shape, data):
         assert files_in(f"{folder}/out") == acknowledged
 
 
-def test_a_chosen_generation_is_restored_though_a_later_one_is_there(tmp_path):
+def test_a_chosen_generation_is_restored_though_a_later_one_is_there(tmp_path: Path) -> None:
     builder = ReplicaBuilder()
     first, second = make_segment(0, [1, 1], tag=b"first"), make_segment(0, [1, 1, 1], tag=b"second")
     older = builder.add()
@@ -136,7 +150,7 @@ def test_a_chosen_generation_is_restored_though_a_later_one_is_there(tmp_path):
 
 
 @pytest.mark.parametrize("parallelism", [1, 2, 8])
-def test_parallelism_changes_no_byte(tmp_path, parallelism):
+def test_parallelism_changes_no_byte(tmp_path: Path, parallelism: int) -> None:
     builder = ReplicaBuilder()
     log = make_log([[3] * 12 for _ in range(5)])
     built = builder.add()
@@ -146,7 +160,7 @@ def test_parallelism_changes_no_byte(tmp_path, parallelism):
     assert files_in(tmp_path / "out") == {segment.name: segment.data for segment in log}
 
 
-def test_commits_that_cross_frames_come_back(tmp_path):
+def test_commits_that_cross_frames_come_back(tmp_path: Path) -> None:
     segment = make_segment(0, [1])
     data = segment.data + b"".join(bytes(encode_commit(1 + n, 1, n, [os.urandom(700_000)])) for n in range(6))
     builder = ReplicaBuilder()
@@ -156,7 +170,7 @@ def test_commits_that_cross_frames_come_back(tmp_path):
 
 
 @pytest.mark.slow
-def test_few_files_are_open_however_many_pieces_there_are(tmp_path):
+def test_few_files_are_open_however_many_pieces_there_are(tmp_path: Path) -> None:
     builder = ReplicaBuilder()
     built = builder.add()
     log = make_log([[1] * 3 for _ in range(60)])
@@ -173,7 +187,7 @@ def test_few_files_are_open_however_many_pieces_there_are(tmp_path):
     assert max(seen) - min(seen) <= 2 * 4 + 2
 
 
-def test_progress_goes_up_to_the_plan(simple, tmp_path):
+def test_progress_goes_up_to_the_plan(simple: ReplicaBuilder, tmp_path: Path) -> None:
     plan = find_plan(simple.client, Target(), FORMAT)
     seen = []
     restore(simple.client, plan, str(tmp_path / "out"), log_format=FORMAT, progress=seen.append)
@@ -181,7 +195,7 @@ def test_progress_goes_up_to_the_plan(simple, tmp_path):
     assert seen[-1].restored == plan.size
 
 
-def test_an_unfinished_last_line_of_a_finished_log_segment_is_restored(tmp_path):
+def test_an_unfinished_last_line_of_a_finished_log_segment_is_restored(tmp_path: Path) -> None:
     lines = LinesFormat("*.log")
     builder = ReplicaBuilder(lines)
     built = builder.add()
@@ -195,7 +209,9 @@ def test_an_unfinished_last_line_of_a_finished_log_segment_is_restored(tmp_path)
 
 @pytest.mark.parametrize("sealed", [False, True])
 @pytest.mark.parametrize("log_format", [LinesFormat("*.log"), RawFormat("*.log")])
-def test_a_generation_that_counts_anew_is_restored_behind_the_one_it_continues(tmp_path, log_format, sealed):
+def test_a_generation_that_counts_anew_is_restored_behind_the_one_it_continues(
+    tmp_path: Path, log_format: LinesFormat | RawFormat, sealed: bool
+) -> None:
     """The source dropped its first log segment before the second owner met the log."""
     builder = ReplicaBuilder(log_format)
     first = builder.add()
@@ -213,7 +229,9 @@ def test_a_generation_that_counts_anew_is_restored_behind_the_one_it_continues(t
 
 
 @pytest.mark.parametrize("log_format", [LinesFormat("*.log"), RawFormat("*.log")])
-def test_large_pieces_of_formats_without_sequences_come_back(tmp_path, log_format):
+def test_large_pieces_of_formats_without_sequences_come_back(
+    tmp_path: Path, log_format: LinesFormat | RawFormat
+) -> None:
     data = b"".join(os.urandom(50_000).hex().encode() + b"\n" for _ in range(60))
     builder = ReplicaBuilder(log_format)
     built = builder.add()
@@ -227,7 +245,7 @@ def test_large_pieces_of_formats_without_sequences_come_back(tmp_path, log_forma
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kept", [1, 2, 40, 79, 80])
-def test_a_cut_anywhere_in_a_large_piece_is_exact(tmp_path, kept):
+def test_a_cut_anywhere_in_a_large_piece_is_exact(tmp_path: Path, kept: int) -> None:
     segment = make_segment(0, [1])
     data, ends = segment.data, [len(segment.data)]
     for number in range(1, 80):
@@ -242,7 +260,7 @@ def test_a_cut_anywhere_in_a_large_piece_is_exact(tmp_path, kept):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [3 << 20, 9 << 20, 20 << 20])
-def test_commits_larger_than_a_window_come_back(tmp_path, size):
+def test_commits_larger_than_a_window_come_back(tmp_path: Path, size: int) -> None:
     segment = make_segment(0, [1])
     values = [os.urandom(size), b"small", os.urandom(size), b"last"]
     data = segment.data + b"".join(bytes(encode_commit(1 + n, 1, n, [value])) for n, value in enumerate(values[:2]))
@@ -275,14 +293,16 @@ def outcome(objects: dict[str, bytes], folder: str) -> dict[str, bytes] | Litelo
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, bytes], dict[str, bytes]]:
     objects = small_replica().objects()
     return objects, outcome(objects, str(tmp_path_factory.mktemp("whole")))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("bit", range(8))
-def test_a_flipped_bit_in_any_byte_is_found_or_harmless(whole, tmp_path, bit):
+def test_a_flipped_bit_in_any_byte_is_found_or_harmless(
+    whole: tuple[dict[str, bytes], dict[str, bytes]], tmp_path: Path, bit: int
+) -> None:
     objects, expected = whole
     read = harmless = 0
     for key, body in objects.items():
@@ -298,7 +318,7 @@ def test_a_flipped_bit_in_any_byte_is_found_or_harmless(whole, tmp_path, bit):
     assert read > harmless
 
 
-def test_every_flipped_bit_of_a_claim_is_found_or_harmless():
+def test_every_flipped_bit_of_a_claim_is_found_or_harmless() -> None:
     body = claims.encode(claim := ReplicaBuilder().claim())
     found = 0
     for at in range(8 * len(body)):
@@ -311,7 +331,9 @@ def test_every_flipped_bit_of_a_claim_is_found_or_harmless():
     assert found > 6 * len(body)
 
 
-def test_every_truncated_object_is_found_or_harmless(whole, tmp_path):
+def test_every_truncated_object_is_found_or_harmless(
+    whole: tuple[dict[str, bytes], dict[str, bytes]], tmp_path: Path
+) -> None:
     objects, expected = whole
     for key, body in objects.items():
         for length in {0, 1, 7, len(body) // 2, len(body) - 1}:
@@ -319,7 +341,9 @@ def test_every_truncated_object_is_found_or_harmless(whole, tmp_path):
             assert isinstance(found, CorruptionError) or found == expected, (key, length)
 
 
-def test_every_deleted_object_is_missed_or_harmless(whole, tmp_path):
+def test_every_deleted_object_is_missed_or_harmless(
+    whole: tuple[dict[str, bytes], dict[str, bytes]], tmp_path: Path
+) -> None:
     objects, expected = whole
     newest = max(key for key in objects if parse_wal(key))
     for gone in objects:
@@ -332,7 +356,9 @@ def test_every_deleted_object_is_missed_or_harmless(whole, tmp_path):
 
 
 @pytest.mark.slow
-def test_every_swap_duplicate_and_replay_of_objects_is_found_or_harmless(whole, tmp_path):
+def test_every_swap_duplicate_and_replay_of_objects_is_found_or_harmless(
+    whole: tuple[dict[str, bytes], dict[str, bytes]], tmp_path: Path
+) -> None:
     objects, expected = whole
     for one, other in permutations(objects, 2):
         for damaged in ({**objects, one: objects[other]}, {**objects, one: objects[other], other: objects[one]}):
@@ -341,7 +367,9 @@ def test_every_swap_duplicate_and_replay_of_objects_is_found_or_harmless(whole, 
 
 
 @pytest.mark.slow
-def test_an_object_copied_to_any_free_place_is_found_or_harmless(whole, tmp_path):
+def test_an_object_copied_to_any_free_place_is_found_or_harmless(
+    whole: tuple[dict[str, bytes], dict[str, bytes]], tmp_path: Path
+) -> None:
     objects, expected = whole
     positions = [position for position in map(parse_wal, objects) if position]
     for body in list(objects.values()):
@@ -377,7 +405,7 @@ def test_an_object_copied_to_any_free_place_is_found_or_harmless(whole, tmp_path
     ],
 )
 @pytest.mark.parametrize("number", [0, 1])
-def test_a_header_that_lies_is_found(tmp_path, changes, number):
+def test_a_header_that_lies_is_found(tmp_path: Path, changes: dict[str, int | str], number: int) -> None:
     builder = ReplicaBuilder()
     built = builder.add()
     segment = make_segment(0, [2, 2])
@@ -391,7 +419,7 @@ def test_a_header_that_lies_is_found(tmp_path, changes, number):
     assert os.listdir(tmp_path) == []
 
 
-def test_a_time_shipped_that_goes_back_is_found(tmp_path):
+def test_a_time_shipped_that_goes_back_is_found(tmp_path: Path) -> None:
     builder = ReplicaBuilder()
     built = builder.add()
     segment = make_segment(0, [2, 2])
@@ -401,7 +429,7 @@ def test_a_time_shipped_that_goes_back_is_found(tmp_path):
         restore_to(builder.client, tmp_path / "out")
 
 
-def test_the_error_is_the_first_piece_s_whatever_order_workers_fail_in(tmp_path):
+def test_the_error_is_the_first_piece_s_whatever_order_workers_fail_in(tmp_path: Path) -> None:
     builder = ReplicaBuilder()
     built = builder.add()
     segment = make_segment(0, [1] * 30)
@@ -415,7 +443,7 @@ def test_the_error_is_the_first_piece_s_whatever_order_workers_fail_in(tmp_path)
     assert caught.value.key == keys[11]
 
 
-def test_commits_that_fail_their_checksum_are_found_under_a_true_chain(tmp_path):
+def test_commits_that_fail_their_checksum_are_found_under_a_true_chain(tmp_path: Path) -> None:
     builder = ReplicaBuilder()
     built = builder.add()
     segment = make_segment(0, [1, 1, 1])
@@ -426,7 +454,7 @@ def test_commits_that_fail_their_checksum_are_found_under_a_true_chain(tmp_path)
         restore_to(builder.client, tmp_path / "out")
 
 
-def test_a_log_segment_s_name_may_not_come_twice(tmp_path):
+def test_a_log_segment_s_name_may_not_come_twice(tmp_path: Path) -> None:
     builder = ReplicaBuilder(lines := LinesFormat("*.log"))
     built = builder.add()
     built.ship(b"one\n", "a-2.log", final=True)
@@ -435,7 +463,7 @@ def test_a_log_segment_s_name_may_not_come_twice(tmp_path):
         restore(builder.client, find_plan(builder.client, Target(), lines), str(tmp_path / "out"), log_format=lines)
 
 
-def test_a_piece_that_the_listing_lacked_is_looked_for_again(simple, tmp_path):
+def test_a_piece_that_the_listing_lacked_is_looked_for_again(simple: ReplicaBuilder, tmp_path: Path) -> None:
     plan = find_plan(simple.client, Target(), FORMAT)
     behind = replace(plan, pieces=(plan.pieces[0], *plan.pieces[2:]))
     restore(simple.client, behind, str(tmp_path / "out"), log_format=FORMAT)
@@ -443,7 +471,7 @@ def test_a_piece_that_the_listing_lacked_is_looked_for_again(simple, tmp_path):
     assert files_in(tmp_path / "out") == {segment.name: segment.data for segment in log}
 
 
-def test_a_plan_that_cuts_inside_a_commit_is_refused(simple, tmp_path):
+def test_a_plan_that_cuts_inside_a_commit_is_refused(simple: ReplicaBuilder, tmp_path: Path) -> None:
     plan = find_plan(simple.client, Target(), FORMAT)
     cut = plan.end.offset - 8
     files = (plan.files[0], replace(plan.files[1], size=cut))
@@ -453,7 +481,7 @@ def test_a_plan_that_cuts_inside_a_commit_is_refused(simple, tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-def test_a_piece_that_vanished_since_the_plan_is_a_gap(simple, tmp_path):
+def test_a_piece_that_vanished_since_the_plan_is_a_gap(simple: ReplicaBuilder, tmp_path: Path) -> None:
     plan = find_plan(simple.client, Target(), FORMAT)
     simple.client.delete_wal_segments([plan.pieces[1].position])
     with pytest.raises(ReplicaGapError) as caught:
@@ -466,7 +494,7 @@ def test_a_piece_that_vanished_since_the_plan_is_a_gap(simple, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["file", "folder", "link", "dangling"])
-def test_what_is_there_is_not_touched(simple, tmp_path, kind):
+def test_what_is_there_is_not_touched(simple: ReplicaBuilder, tmp_path: Path, kind: str) -> None:
     output = tmp_path / "out"
     if kind == "file":
         output.write_text("mine")
@@ -484,14 +512,14 @@ def test_what_is_there_is_not_touched(simple, tmp_path, kind):
     assert sorted(path.name for path in tmp_path.rglob("*")) == before
 
 
-def test_an_empty_folder_is_replaced(simple, tmp_path):
+def test_an_empty_folder_is_replaced(simple: ReplicaBuilder, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     assert restore_to(simple.client, tmp_path / "out").files == 2
     assert len(files_in(tmp_path / "out")) == 2
 
 
-def test_what_appears_at_the_output_meanwhile_is_not_touched(simple, tmp_path):
-    def appear(_):
+def test_what_appears_at_the_output_meanwhile_is_not_touched(simple: ReplicaBuilder, tmp_path: Path) -> None:
+    def appear(_: Any) -> None:
         (tmp_path / "out").mkdir(exist_ok=True)
         (tmp_path / "out" / "mine").write_text("mine")
 
@@ -501,19 +529,19 @@ def test_what_appears_at_the_output_meanwhile_is_not_touched(simple, tmp_path):
     assert os.listdir(tmp_path) == ["out"]
 
 
-def test_a_missing_parent_is_named(simple, tmp_path):
+def test_a_missing_parent_is_named(simple: ReplicaBuilder, tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="no such folder"):
         restore_to(simple.client, tmp_path / "missing" / "out")
 
 
-def test_a_mount_point_is_refused(simple):
+def test_a_mount_point_is_refused(simple: ReplicaBuilder) -> None:
     with pytest.raises(OutputError, match=r"mount point|root folder"):
         restore_to(simple.client, "/proc")
     with pytest.raises(OutputError, match="root folder"):
         restore_to(simple.client, "/")
 
 
-def test_what_a_killed_restore_left_is_removed(simple, tmp_path):
+def test_what_a_killed_restore_left_is_removed(simple: ReplicaBuilder, tmp_path: Path) -> None:
     left = tmp_path / ".out.litelog-restoring"
     left.mkdir()
     (left / "00000000000000000000.log").write_text("half")
@@ -522,7 +550,7 @@ def test_what_a_killed_restore_left_is_removed(simple, tmp_path):
     assert set(files_in(tmp_path / "out")) == {segment.name for segment in make_log([[2, 1], [1, 3]])}
 
 
-def test_two_restores_do_not_share_a_folder(simple, tmp_path):
+def test_two_restores_do_not_share_a_folder(simple: ReplicaBuilder, tmp_path: Path) -> None:
     left = tmp_path / ".out.litelog-restoring"
     left.mkdir()
     held = os.open(left, os.O_RDONLY)
@@ -535,7 +563,7 @@ def test_two_restores_do_not_share_a_folder(simple, tmp_path):
         os.close(held)
 
 
-def test_a_planted_link_is_not_followed(simple, tmp_path):
+def test_a_planted_link_is_not_followed(simple: ReplicaBuilder, tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.mkdir()
     (victim / "mine").write_text("mine")
@@ -545,10 +573,10 @@ def test_a_planted_link_is_not_followed(simple, tmp_path):
     assert files_in(victim) == {"mine": b"mine"}
 
 
-def test_of_many_restores_at_once_one_wins_and_its_output_is_whole(simple, tmp_path):
+def test_of_many_restores_at_once_one_wins_and_its_output_is_whole(simple: ReplicaBuilder, tmp_path: Path) -> None:
     outcomes: list[str] = []
 
-    def run():
+    def run() -> None:
         try:
             restore_to(simple.client, tmp_path / "out")
             outcomes.append("done")
@@ -565,8 +593,8 @@ def test_of_many_restores_at_once_one_wins_and_its_output_is_whole(simple, tmp_p
     assert len(files_in(tmp_path / "out")) == 2
 
 
-def test_an_interrupted_restore_leaves_nothing(simple, tmp_path):
-    def interrupt(_):
+def test_an_interrupted_restore_leaves_nothing(simple: ReplicaBuilder, tmp_path: Path) -> None:
+    def interrupt(_: Any) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from io import BytesIO
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import pytest
 
@@ -17,7 +17,11 @@ from litelog.stores.object_store import ObjectReplicaClient
 from tests.builders.replica_builder import FORMAT, ReplicaBuilder, client_of, make_log, make_segment
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
+
+    from litelog.stores.object_store import ByteRange
+    from replica_clients.memory import MemoryStore
 
 LOG = make_log([[1, 1, 1], [2, 1]])
 OTHER = make_segment(0, [1, 1, 1], tag=b"q")
@@ -38,7 +42,7 @@ def newest() -> tuple[str, dict[str, bytes]]:
     return wal_key(built.positions[-1]), builder.objects()
 
 
-def test_other_bytes_under_a_wal_segments_header_are_found(tmp_path):
+def test_other_bytes_under_a_wal_segments_header_are_found(tmp_path: Path) -> None:
     """Of lines: commits that end with their own CRC-32C have one CRC-32C, whatever they hold."""
     builder = ReplicaBuilder(LinesFormat("*"))
     built = builder.add()
@@ -51,7 +55,7 @@ def test_other_bytes_under_a_wal_segments_header_are_found(tmp_path):
         restore(client, plan, str(tmp_path / "out"), log_format=builder.format)
 
 
-def test_a_frame_whose_own_checksum_is_another_is_found(newest, tmp_path):
+def test_a_frame_whose_own_checksum_is_another_is_found(newest: tuple[str, dict[str, bytes]], tmp_path: Path) -> None:
     key, objects = newest
     body = bytearray(objects[key])
     body[-1] ^= 1
@@ -59,7 +63,7 @@ def test_a_frame_whose_own_checksum_is_another_is_found(newest, tmp_path):
         restored({**objects, key: bytes(body)}, tmp_path / "out")
 
 
-def test_a_frame_with_other_commits_is_found_in_a_partial_read_of_a_sealed_segment(tmp_path):
+def test_a_frame_with_other_commits_is_found_in_a_partial_read_of_a_sealed_segment(tmp_path: Path) -> None:
     builder = ReplicaBuilder()
     built = builder.add(builder.claim(first=1), start=False)
     built.start([built.seal_unshipped(0, LOG[0])])
@@ -73,7 +77,7 @@ def test_a_frame_with_other_commits_is_found_in_a_partial_read_of_a_sealed_segme
 
 
 @pytest.mark.parametrize("sealed", [False, True])
-def test_any_byte_of_a_commit_that_its_checksum_speaks_of_is_found(tmp_path, sealed):
+def test_any_byte_of_a_commit_that_its_checksum_speaks_of_is_found(tmp_path: Path, sealed: bool) -> None:
     """Its writer shipped the damage under sums that are true."""
     segment = LOG[0]
     for at in range(segment.ends[0], segment.ends[1]):
@@ -94,7 +98,7 @@ def test_any_byte_of_a_commit_that_its_checksum_speaks_of_is_found(tmp_path, sea
         assert not (tmp_path / f"{at}").exists()
 
 
-def test_part_of_a_commit_at_the_end_of_a_wal_segment_is_found(tmp_path):
+def test_part_of_a_commit_at_the_end_of_a_wal_segment_is_found(tmp_path: Path) -> None:
     builder = ReplicaBuilder()
     built = builder.add()
     torn = LOG[0].data[: LOG[0].ends[1] + 20]
@@ -103,7 +107,7 @@ def test_part_of_a_commit_at_the_end_of_a_wal_segment_is_found(tmp_path):
         restored(builder.objects(), tmp_path / "out")
 
 
-def test_a_wal_segment_may_not_begin_with_another_sequence_than_follows(tmp_path):
+def test_a_wal_segment_may_not_begin_with_another_sequence_than_follows(tmp_path: Path) -> None:
     builder = ReplicaBuilder()
     built = builder.add()
     built.ship(LOG[0].data, LOG[0].name, final=True)
@@ -115,7 +119,9 @@ def test_a_wal_segment_may_not_begin_with_another_sequence_than_follows(tmp_path
     assert not (tmp_path / "out").exists()
 
 
-def test_content_that_is_shorter_or_longer_than_a_header_says_is_found(newest, tmp_path):
+def test_content_that_is_shorter_or_longer_than_a_header_says_is_found(
+    newest: tuple[str, dict[str, bytes]], tmp_path: Path
+) -> None:
     key, objects = newest
     body = objects[key]
     head = next(walk_frames(body))
@@ -125,14 +131,14 @@ def test_content_that_is_shorter_or_longer_than_a_header_says_is_found(newest, t
             restored(objects, tmp_path / f"{number}")
 
 
-def test_a_second_header_in_a_wal_segment_is_found(newest, tmp_path):
+def test_a_second_header_in_a_wal_segment_is_found(newest: tuple[str, dict[str, bytes]], tmp_path: Path) -> None:
     key, objects = newest
     objects[key] += skippable_frame(b"{}")
     with pytest.raises(CorruptObjectError, match="one header"):
         restored(objects, tmp_path / "out")
 
 
-def test_part_of_a_commit_at_the_end_of_a_sealed_segment_is_found(tmp_path):
+def test_part_of_a_commit_at_the_end_of_a_sealed_segment_is_found(tmp_path: Path) -> None:
     builder = ReplicaBuilder()
     built = builder.add(builder.claim(first=1), start=False)
     torn = LOG[0].data[: LOG[0].ends[1] + 20]
@@ -147,10 +153,10 @@ class FlippedOnce:
 
     enforces_create_only = True
 
-    def __init__(self, inner):
+    def __init__(self, inner: MemoryStore) -> None:
         self.url, self.inner, self.flipped = inner.url, inner, set()
 
-    def open(self, key, byte_range=None):
+    def open(self, key: str, byte_range: ByteRange | None = None) -> BinaryIO:
         if parse_wal(key) is None or byte_range is not None or key in self.flipped:
             return self.inner.open(key, byte_range)
         self.flipped.add(key)
@@ -159,12 +165,12 @@ class FlippedOnce:
         body[-10] ^= 1
         return BytesIO(bytes(body))
 
-    def list(self, prefix, start_after=None):
+    def list(self, prefix: str, start_after: str | None = None) -> Iterator[Any]:
         return self.inner.list(prefix, start_after)
 
 
 @pytest.mark.parametrize("parallelism", [1, 4])
-def test_bytes_that_change_in_transit_are_read_again(tmp_path, parallelism):
+def test_bytes_that_change_in_transit_are_read_again(tmp_path: Path, parallelism: int) -> None:
     """The next object names a digest that the bytes that were read first do not have."""
     builder = ReplicaBuilder()
     built = builder.add()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import pytest
 
@@ -21,11 +22,21 @@ from tests.builders.replica_builder import FORMAT, ReplicaBuilder, client_of, ma
 from tests.builders.restoring import files_in, whole
 from tests.waiting import WAIT_SECONDS, wait_until
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from litelog.stores.object_store import ByteRange
+    from replica_clients.memory import MemoryStore
+    from tests.builders.replica_builder import GenerationBuilder
+
+    Grown = tuple[ReplicaBuilder, GenerationBuilder, CopyFollower, Path]
+
 LOG = make_log([[2, 1, 3], [1, 2], [3, 1, 1], [2, 2]])
 
 
 @pytest.fixture
-def grown(tmp_path):
+def grown(tmp_path: Path) -> Iterator[Grown]:
     """A replica with two commits, and a follower of the copy of them."""
     builder = ReplicaBuilder()
     built = builder.add()
@@ -36,16 +47,16 @@ def grown(tmp_path):
         yield builder, built, follower, tmp_path / "out"
 
 
-def drain(follower) -> None:
+def drain(follower: CopyFollower) -> None:
     while follower.step():
         pass
 
 
-def finish_first(built) -> None:
+def finish_first(built: GenerationBuilder) -> None:
     built.ship(LOG[0].data[LOG[0].ends[1] :], LOG[0].name, final=True)
 
 
-def test_what_is_shipped_is_appended(grown):
+def test_what_is_shipped_is_appended(grown: Grown) -> None:
     _, built, follower, out = grown
     drain(follower)
     assert follower.appended == 0
@@ -60,7 +71,9 @@ def test_what_is_shipped_is_appended(grown):
     assert follower.position == built.slot
 
 
-def test_what_was_sealed_and_pruned_meanwhile_is_appended_from_there(grown):
+def test_what_was_sealed_and_pruned_meanwhile_is_appended_from_there(
+    grown: Grown,
+) -> None:
     _, built, follower, out = grown
     drain(follower)
     finish_first(built)
@@ -74,7 +87,7 @@ def test_what_was_sealed_and_pruned_meanwhile_is_appended_from_there(grown):
     assert files_in(out) == whole(LOG)
 
 
-def drop_behind(built, first) -> None:
+def drop_behind(built: GenerationBuilder, first: int) -> None:
     """The replica holds the log from ``first`` on, and nothing of what lies before."""
     for segment in LOG[1:3]:
         built.ship_segment(segment)
@@ -84,7 +97,7 @@ def drop_behind(built, first) -> None:
 
 
 @pytest.mark.parametrize(("is_finished", "first"), [(False, 1), (False, 2), (True, 2), (True, 3)])
-def test_a_copy_that_retention_overtook_gets_no_hole(grown, is_finished, first):
+def test_a_copy_that_retention_overtook_gets_no_hole(grown: Grown, is_finished: bool, first: int) -> None:
     _, built, follower, out = grown
     drain(follower)
     if is_finished:
@@ -100,7 +113,9 @@ def test_a_copy_that_retention_overtook_gets_no_hole(grown, is_finished, first):
     assert files_in(out) == before
 
 
-def test_a_copy_of_all_that_retention_took_goes_on_behind_it(grown):
+def test_a_copy_of_all_that_retention_took_goes_on_behind_it(
+    grown: Grown,
+) -> None:
     _, built, follower, out = grown
     drain(follower)
     finish_first(built)
@@ -110,7 +125,7 @@ def test_a_copy_of_all_that_retention_took_goes_on_behind_it(grown):
     assert files_in(out) == whole(LOG)
 
 
-def test_a_sealed_stand_in_is_appended(grown):
+def test_a_sealed_stand_in_is_appended(grown: Grown) -> None:
     _, built, follower, out = grown
     drain(follower)
     finish_first(built)
@@ -120,7 +135,9 @@ def test_a_sealed_stand_in_is_appended(grown):
     assert files_in(out) == whole(LOG[:3])
 
 
-def test_a_generation_that_continues_is_followed(grown):
+def test_a_generation_that_continues_is_followed(
+    grown: Grown,
+) -> None:
     builder, built, follower, out = grown
     drain(follower)
     finish_first(built)
@@ -131,7 +148,9 @@ def test_a_generation_that_continues_is_followed(grown):
     assert files_in(out) == whole(LOG[:2])
 
 
-def test_a_generation_that_diverged_ends_it_by_name_and_leaves_the_copy(grown):
+def test_a_generation_that_diverged_ends_it_by_name_and_leaves_the_copy(
+    grown: Grown,
+) -> None:
     builder, _, follower, out = grown
     drain(follower)
     before = files_in(out)
@@ -141,7 +160,7 @@ def test_a_generation_that_diverged_ends_it_by_name_and_leaves_the_copy(grown):
     assert files_in(out) == before
 
 
-def test_a_damaged_object_is_not_appended(grown):
+def test_a_damaged_object_is_not_appended(grown: Grown) -> None:
     builder, built, _, out = grown
     before, copy = files_in(out), out.parent / "other"
     plan = find_plan(builder.client, Target(), FORMAT)
@@ -155,7 +174,9 @@ def test_a_damaged_object_is_not_appended(grown):
     assert files_in(copy) == before
 
 
-def test_a_copy_that_somebody_changes_is_not_appended_to(grown):
+def test_a_copy_that_somebody_changes_is_not_appended_to(
+    grown: Grown,
+) -> None:
     _, built, follower, out = grown
     drain(follower)
     with (out / LOG[0].name).open("ab") as file:
@@ -165,7 +186,7 @@ def test_a_copy_that_somebody_changes_is_not_appended_to(grown):
         drain(follower)
 
 
-def test_a_copy_has_one_follower(grown):
+def test_a_copy_has_one_follower(grown: Grown) -> None:
     builder, _, _, out = grown
     with pytest.raises(LockedError):
         CopyFollower(builder.client, str(out), find_plan(builder.client, Target(), FORMAT), FORMAT)
@@ -175,20 +196,20 @@ class Watched:
     """A store that counts its listings, and WAL segments that were asked for and are not there; ``behind`` is called
     after each read of one that is. Nothing is read while ``held``."""
 
-    def __init__(self, store):
+    def __init__(self, store: MemoryStore) -> None:
         self._store = store
         self.held = threading.RLock()
         self.listings = self.absent = 0
         self.behind = lambda: None
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    def list(self, *place):
+    def list(self, *place: str | None) -> Iterator[Any]:
         self.listings += 1
         return self._store.list(*place)
 
-    def open(self, key, *part):
+    def open(self, key: str, *part: ByteRange | None) -> BinaryIO:
         if "/wal/" not in key:
             return self._store.open(key, *part)
         with self.held:
@@ -204,7 +225,12 @@ class Watched:
 class Running:
     """A copy of a replica's two commits, followed by ``run`` in a thread."""
 
-    def __init__(self, grown, clock, look_seconds=LOOK_SECONDS):
+    def __init__(
+        self,
+        grown: Grown,
+        clock: SystemClock | ManualClock,
+        look_seconds: float = LOOK_SECONDS,
+    ) -> None:
         builder, self.built, _, out = grown
         self.copy, self.clock = out.parent / "followed", clock
         plan = find_plan(builder.client, Target(), FORMAT)
@@ -215,18 +241,18 @@ class Running:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self.follower.run, args=(self._stop, 0.001))
 
-    def __enter__(self):
+    def __enter__(self) -> Running:
         self._thread.start()
         self.wait_for(lambda: self.store.absent > 0)
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: None) -> None:
         self._stop.set()
         self._thread.join(WAIT_SECONDS)
         self.follower.__exit__(None, None, None)
         assert not self._thread.is_alive()
 
-    def wait_for(self, condition) -> None:
+    def wait_for(self, condition: Callable[..., Any]) -> None:
         wait_until(condition, pause=0.005)
 
     def prune_ahead(self) -> None:
@@ -241,7 +267,9 @@ class Running:
         return files_in(self.copy) == whole(LOG)
 
 
-def test_run_looks_behind_what_was_pruned_after_so_long_without_news(grown):
+def test_run_looks_behind_what_was_pruned_after_so_long_without_news(
+    grown: Grown,
+) -> None:
     with Running(grown, SystemClock(), look_seconds=0.05) as running:
         with running.store.held:
             finish_first(running.built)
@@ -249,7 +277,9 @@ def test_run_looks_behind_what_was_pruned_after_so_long_without_news(grown):
         running.wait_for(running.is_whole)
 
 
-def test_run_lists_at_the_end_once_in_half_the_grace_and_no_sooner(grown):
+def test_run_lists_at_the_end_once_in_half_the_grace_and_no_sooner(
+    grown: Grown,
+) -> None:
     with Running(grown, ManualClock()) as running:
         before = running.store.listings
         running.clock.advance(LOOK_SECONDS - 1)
@@ -263,10 +293,12 @@ def test_run_lists_at_the_end_once_in_half_the_grace_and_no_sooner(grown):
         assert running.store.listings == before
 
 
-def test_run_looks_at_once_where_it_finds_nothing_after_it_was_behind_for_long(grown):
+def test_run_looks_at_once_where_it_finds_nothing_after_it_was_behind_for_long(
+    grown: Grown,
+) -> None:
     with Running(grown, ManualClock()) as running:
 
-        def take_long():
+        def take_long() -> None:
             if running.follower.position == last:
                 running.store.behind = lambda: None
                 running.clock.advance(LOOK_SECONDS)
@@ -279,15 +311,17 @@ def test_run_looks_at_once_where_it_finds_nothing_after_it_was_behind_for_long(g
         running.wait_for(running.is_whole)
 
 
-def test_a_store_that_fails_for_a_while_is_waited_for(grown):
+def test_a_store_that_fails_for_a_while_is_waited_for(
+    grown: Grown,
+) -> None:
     builder, built, _, out = grown
     failing, waited, stop = [3], threading.Event(), threading.Event()
 
     class Failing:
-        def __getattr__(self, name):
+        def __getattr__(self, name: Any) -> Any:
             return getattr(builder.client, name)
 
-        def read_wal_segment(self, *place):
+        def read_wal_segment(self, *place: Any) -> Any:
             if failing[0]:
                 failing[0] -= 1
                 raise StoreError("open", "x", "503", retryable=True)

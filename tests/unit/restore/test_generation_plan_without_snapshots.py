@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import permutations
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -17,6 +17,7 @@ from tests.builders.replica_builder import FORMAT, ReplicaBuilder, client_of, ma
 from tests.sampling import sampled
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 LOG = make_log([[2, 1], [1, 2], [3, 1], [2, 2]])
@@ -64,7 +65,7 @@ def outcome(objects: dict[str, bytes], folder: Path) -> tuple[dict[str, bytes], 
     return {path.name: path.read_bytes() for path in folder.iterdir()}, [repaired.key for repaired in result.repaired]
 
 
-def test_an_unnamed_sealed_segment_does_not_count_next_to_its_wal_segments(tmp_path):
+def test_an_unnamed_sealed_segment_does_not_count_next_to_its_wal_segments(tmp_path: Path) -> None:
     """A crash left it behind; the log was rewritten, and other bytes went up."""
     objects = without_snapshots(only_wal())
     other = ReplicaBuilder()
@@ -79,7 +80,7 @@ def test_an_unnamed_sealed_segment_does_not_count_next_to_its_wal_segments(tmp_p
 
 
 @pytest.mark.parametrize("make", [pruned, only_wal, first_contact, nothing_behind])
-def test_all_of_it_comes_back_and_the_damage_is_named(make, tmp_path):
+def test_all_of_it_comes_back_and_the_damage_is_named(make: Callable[..., Any], tmp_path: Path) -> None:
     objects = without_snapshots(make())
     found, repaired = outcome(objects, tmp_path / "out")
     assert found == EXPECTED
@@ -87,14 +88,16 @@ def test_all_of_it_comes_back_and_the_damage_is_named(make, tmp_path):
 
 
 @pytest.mark.parametrize("make", [pruned, first_contact, nothing_behind])
-def test_snapshots_that_were_deleted_are_made_up_for_as_damaged_ones_are(make, tmp_path):
+def test_snapshots_that_were_deleted_are_made_up_for_as_damaged_ones_are(
+    make: Callable[..., Any], tmp_path: Path
+) -> None:
     builder = make()
     found, repaired = outcome(deleted_snapshots(builder), tmp_path / "out")
     assert found == EXPECTED
     assert repaired == [snapshot_key(builder.generations[0].name, builder.generations[0].claim.first)]
 
 
-def test_sealed_segments_without_a_snapshot_or_a_wal_segment_are_not_nothing(tmp_path):
+def test_sealed_segments_without_a_snapshot_or_a_wal_segment_are_not_nothing(tmp_path: Path) -> None:
     builder = nothing_behind()
     objects = {key: body for key, body in deleted_snapshots(builder).items() if not parse_wal(key)}
     target = Target(generation=builder.generations[0].name)
@@ -103,7 +106,7 @@ def test_sealed_segments_without_a_snapshot_or_a_wal_segment_are_not_nothing(tmp
 
 
 @pytest.mark.parametrize("make", [nothing_behind, first_contact])
-def test_a_generation_that_is_lost_but_for_sealed_segments_is_not_nothing(make):
+def test_a_generation_that_is_lost_but_for_sealed_segments_is_not_nothing(make: Callable[..., Any]) -> None:
     builder = make()
     if make is first_contact:
         builder.generations[0].seal(3)
@@ -113,7 +116,7 @@ def test_a_generation_that_is_lost_but_for_sealed_segments_is_not_nothing(make):
 
 
 @pytest.mark.parametrize("by_spark", [False, True])
-def test_a_restore_does_not_replace_a_lost_generation_by_an_earlier_one_unasked(by_spark):
+def test_a_restore_does_not_replace_a_lost_generation_by_an_earlier_one_unasked(by_spark: bool) -> None:
     """The leftovers of a failed Spark write are an exception: no reader may read them."""
     builder = ReplicaBuilder()
     before = builder.add()
@@ -134,7 +137,7 @@ def test_a_restore_does_not_replace_a_lost_generation_by_an_earlier_one_unasked(
     assert find_plan(client, Target(generation=before.name), FORMAT).claim == before.claim
 
 
-def test_a_first_contact_that_was_broken_off_before_its_snapshot_is_nothing_yet():
+def test_a_first_contact_that_was_broken_off_before_its_snapshot_is_nothing_yet() -> None:
     builder = ReplicaBuilder()
     built = builder.add(builder.claim(first=3), start=False)
     built.seal_unshipped(0, LOG[0])
@@ -143,7 +146,7 @@ def test_a_first_contact_that_was_broken_off_before_its_snapshot_is_nothing_yet(
 
 
 @pytest.mark.parametrize("lost", [0, 1])
-def test_a_sealed_segment_that_is_gone_with_the_snapshots_is_told(tmp_path, lost):
+def test_a_sealed_segment_that_is_gone_with_the_snapshots_is_told(tmp_path: Path, lost: int) -> None:
     builder = pruned()
     objects = deleted_snapshots(builder)
     del objects[sealed_key(builder.generations[0].name, lost)]
@@ -151,7 +154,7 @@ def test_a_sealed_segment_that_is_gone_with_the_snapshots_is_told(tmp_path, lost
         outcome(objects, tmp_path / "out")
 
 
-def test_each_commit_can_be_restored_to(tmp_path):
+def test_each_commit_can_be_restored_to(tmp_path: Path) -> None:
     client = client_of(without_snapshots(pruned()))
     for sequence in (1, 2, 3, 5, 8, 9, 11, 13):
         target, out = Target(sequence=sequence), tmp_path / str(sequence)
@@ -164,7 +167,7 @@ def test_each_commit_can_be_restored_to(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("make", [pruned, only_wal, first_contact, nothing_behind])
-def test_whatever_else_is_lost_or_flipped_is_named_or_harmless(make, tmp_path):
+def test_whatever_else_is_lost_or_flipped_is_named_or_harmless(make: Any, tmp_path: Path) -> None:
     objects = without_snapshots(make())
     data = [key for key in objects if parse_sealed(key) or parse_wal(key)]
     newest = max(key for key in data if parse_wal(key))
@@ -182,7 +185,7 @@ def test_whatever_else_is_lost_or_flipped_is_named_or_harmless(make, tmp_path):
             assert found == EXPECTED or (key == newest and attempt == 0)
 
 
-def test_sealed_segments_in_the_place_of_each_other_are_named(tmp_path):
+def test_sealed_segments_in_the_place_of_each_other_are_named(tmp_path: Path) -> None:
     objects, name = without_snapshots(pruned()), pruned().generations[0].name
     for one, two in permutations(range(3), 2):
         swapped = {**objects, sealed_key(name, one): objects[sealed_key(name, two)]}
@@ -190,7 +193,7 @@ def test_sealed_segments_in_the_place_of_each_other_are_named(tmp_path):
             outcome(swapped, tmp_path / f"{one}-{two}")
 
 
-def test_another_logs_sealed_segment_is_named(tmp_path):
+def test_another_logs_sealed_segment_is_named(tmp_path: Path) -> None:
     builder = ReplicaBuilder()
     built = builder.add(replace(builder.claim(first=1), log="f" * 32), start=False)
     built.start([built.seal_unshipped(0, LOG[0])])
@@ -200,7 +203,7 @@ def test_another_logs_sealed_segment_is_named(tmp_path):
         outcome({**objects, key: builder.objects()[key]}, tmp_path / "out")
 
 
-def test_a_sealed_segment_that_leaves_records_out_is_named(tmp_path):
+def test_a_sealed_segment_that_leaves_records_out_is_named(tmp_path: Path) -> None:
     builder = ReplicaBuilder()
     built = builder.add()
     built.ship_segment(LOG[0])
@@ -214,7 +217,7 @@ def test_a_sealed_segment_that_leaves_records_out_is_named(tmp_path):
 
 
 @pytest.mark.parametrize("lost", [0, 1, 2])
-def test_what_is_not_known_is_said_with_what_is_there_and_what_to_do(tmp_path, lost):
+def test_what_is_not_known_is_said_with_what_is_there_and_what_to_do(tmp_path: Path, lost: int) -> None:
     builder = pruned()
     objects, name = without_snapshots(builder), builder.generations[0].name
     del objects[sealed_key(name, lost)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -20,10 +21,15 @@ from litelog.restore.history_plan import Target, find_plan, plan_generation
 from litelog.stores.replica_client import WalSegmentInfo
 from tests.builders.replica_builder import FORMAT, SECOND, ReplicaBuilder, client_of, make_log
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from litelog.restore.plan import RestorePlan
+
 GENERATION = generation("0000000100000001")
 
 
-def plan_of(builder: ReplicaBuilder, **bounds: object):
+def plan_of(builder: ReplicaBuilder, **bounds: object) -> RestorePlan:
     return find_plan(builder.client, Target(**bounds), FORMAT)
 
 
@@ -37,7 +43,7 @@ def simple() -> ReplicaBuilder:
     return builder
 
 
-def test_without_bounds_everything_is_planned(simple):
+def test_without_bounds_everything_is_planned(simple: ReplicaBuilder) -> None:
     plan = plan_of(simple)
     log = make_log([[2, 2, 2], [2, 2, 2]])
     assert [file.name for file in plan.files] == [segment.name for segment in log]
@@ -47,24 +53,24 @@ def test_without_bounds_everything_is_planned(simple):
     assert len(plan.pieces) == 6
 
 
-def test_a_plan_prints_for_people_and_programs(simple):
+def test_a_plan_prints_for_people_and_programs(simple: ReplicaBuilder) -> None:
     plan = plan_of(simple)
     assert plan.claim.generation in str(plan)
     assert plan.files[0].name in str(plan)
     assert json.loads(json.dumps(plan.as_json()))["end"] == str(plan.end)
 
 
-def test_planning_writes_nothing_and_asks_for_no_whole_object(simple):
+def test_planning_writes_nothing_and_asks_for_no_whole_object(simple: ReplicaBuilder) -> None:
     before = simple.objects()
 
     class Watched:
-        def __init__(self, client):
+        def __init__(self, client: Any) -> None:
             self.client, self.whole = client, []
 
-        def __getattr__(self, name):
+        def __getattr__(self, name: Any) -> Any:
             return getattr(self.client, name)
 
-        def read_wal_segment(self, position, start=0, length=None):
+        def read_wal_segment(self, position: Any, start: Any = 0, length: Any = None) -> Any:
             if length is None:
                 self.whole.append(position)
             return self.client.read_wal_segment(position, start, length)
@@ -77,20 +83,20 @@ def test_planning_writes_nothing_and_asks_for_no_whole_object(simple):
     assert simple.objects() == before
 
 
-def test_index_includes_that_log_segment(simple):
+def test_index_includes_that_log_segment(simple: ReplicaBuilder) -> None:
     plan = plan_of(simple, index=0)
     assert [file.index for file in plan.files] == [0]
     assert {piece.position.index for piece in plan.pieces} == {0}
 
 
 @pytest.mark.parametrize("index", [2, 99])
-def test_an_index_that_is_not_there_names_those_that_are(simple, index):
+def test_an_index_that_is_not_there_names_those_that_are(simple: ReplicaBuilder, index: int) -> None:
     with pytest.raises(NothingToRestoreError, match="indexes 0 to 1") as caught:
         plan_of(simple, index=index)
     assert caught.value.exit_code is ExitCode.NOTHING_TO_RESTORE
 
 
-def test_an_index_before_the_first_is_not_there():
+def test_an_index_before_the_first_is_not_there() -> None:
     builder = ReplicaBuilder()
     builder.add(builder.claim(first=5)).ship_segment(make_log([[1]])[0])
     with pytest.raises(NothingToRestoreError, match="indexes 5 to 5"):
@@ -98,37 +104,39 @@ def test_an_index_before_the_first_is_not_there():
 
 
 @pytest.mark.parametrize(("sequence", "commits"), [(1, 1), (2, 1), (3, 2), (5, 3), (6, 3), (7, 4), (11, 6)])
-def test_sequence_cuts_before_the_first_commit_that_passes_it(simple, sequence, commits):
+def test_sequence_cuts_before_the_first_commit_that_passes_it(
+    simple: ReplicaBuilder, sequence: int, commits: int
+) -> None:
     log = make_log([[2, 2, 2], [2, 2, 2]])
     expected = [(index, end) for index, segment in enumerate(log) for end in segment.ends][commits - 1]
     plan = plan_of(simple, sequence=sequence)
     assert (plan.end.index, plan.end.offset) == expected
 
 
-def test_a_sequence_that_is_not_reached_says_how_far_it_goes(simple):
+def test_a_sequence_that_is_not_reached_says_how_far_it_goes(simple: ReplicaBuilder) -> None:
     with pytest.raises(NothingToRestoreError, match="up to sequence 11"):
         plan_of(simple, sequence=12)
 
 
-def test_a_sequence_within_the_first_commit_leaves_nothing(simple):
+def test_a_sequence_within_the_first_commit_leaves_nothing(simple: ReplicaBuilder) -> None:
     with pytest.raises(NothingToRestoreError, match="begins with sequence 0"):
         plan_of(simple, sequence=0)
 
 
 @pytest.mark.parametrize(("second", "commits"), [(0, 1), (1.9, 1), (2, 2), (5.5, 3), (6, 4), (10, 6), (10_000, 6)])
-def test_timestamp_cuts_before_the_first_later_commit(simple, second, commits):
+def test_timestamp_cuts_before_the_first_later_commit(simple: ReplicaBuilder, second: float, commits: int) -> None:
     log = make_log([[2, 2, 2], [2, 2, 2]])
     expected = [(index, end) for index, segment in enumerate(log) for end in segment.ends][commits - 1]
     plan = plan_of(simple, timestamp=int(second * SECOND))
     assert (plan.end.index, plan.end.offset) == expected
 
 
-def test_a_time_before_all_records_leaves_nothing(simple):
+def test_a_time_before_all_records_leaves_nothing(simple: ReplicaBuilder) -> None:
     with pytest.raises(NothingToRestoreError, match="nothing that early"):
         plan_of(simple, timestamp=-1)
 
 
-def test_a_time_is_found_though_timestamps_jump_back():
+def test_a_time_is_found_though_timestamps_jump_back() -> None:
     from tests.builders.replica_builder import make_segment
 
     builder = ReplicaBuilder()
@@ -137,30 +145,30 @@ def test_a_time_is_found_though_timestamps_jump_back():
     assert plan_of(builder, timestamp=100).end.offset == segment.ends[0]
 
 
-def test_two_bounds_are_refused():
+def test_two_bounds_are_refused() -> None:
     with pytest.raises(ConfigError, match="sequence and timestamp"):
         Target(sequence=1, timestamp=1)
 
 
-def test_an_empty_replica_has_nothing_to_restore():
+def test_an_empty_replica_has_nothing_to_restore() -> None:
     with pytest.raises(NothingToRestoreError, match="no claim"):
         plan_of(ReplicaBuilder())
 
 
-def test_a_claim_alone_has_nothing_to_restore():
+def test_a_claim_alone_has_nothing_to_restore() -> None:
     builder = ReplicaBuilder()
     builder.add(start=False)
     with pytest.raises(NothingToRestoreError, match="nothing of the log yet"):
         plan_of(builder)
 
 
-def test_an_unknown_generation_names_those_there_are(simple):
+def test_an_unknown_generation_names_those_there_are(simple: ReplicaBuilder) -> None:
     with pytest.raises(NothingToRestoreError, match=simple.generations[0].name):
         plan_of(simple, generation=generation("ffffffffffffffff"))
 
 
 @pytest.mark.parametrize("removed", [0, 1, 2, 3])
-def test_a_missing_piece_that_names_show_is_a_gap(simple, removed):
+def test_a_missing_piece_that_names_show_is_a_gap(simple: ReplicaBuilder, removed: int) -> None:
     objects = simple.objects()
     gone = simple.generations[0].positions
     index = {0: 0, 1: 0, 2: 0, 3: 3}[removed]
@@ -170,15 +178,15 @@ def test_a_missing_piece_that_names_show_is_a_gap(simple, removed):
     assert caught.value.position == str(gone[index])
 
 
-def test_a_listing_that_is_a_moment_behind_is_made_again(simple):
+def test_a_listing_that_is_a_moment_behind_is_made_again(simple: ReplicaBuilder) -> None:
     class Behind:
-        def __init__(self, client):
+        def __init__(self, client: Any) -> None:
             self.client, self.listings = client, 0
 
-        def __getattr__(self, name):
+        def __getattr__(self, name: Any) -> Any:
             return getattr(self.client, name)
 
-        def snapshots_and_wal_segments(self, name, since=0):
+        def snapshots_and_wal_segments(self, name: Any, since: Any = 0) -> Any:
             self.listings += 1
             snapshot, *wal = self.client.snapshots_and_wal_segments(name, since)
             return iter([snapshot, *(wal[1:] if self.listings == 1 else wal)])
@@ -189,7 +197,7 @@ def test_a_listing_that_is_a_moment_behind_is_made_again(simple):
 
 
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=5), st.data())
-def test_any_missing_index_or_first_piece_is_named(counts, data):
+def test_any_missing_index_or_first_piece_is_named(counts: list[int], data: st.DataObject) -> None:
     start = Position(GENERATION, 3, 0)
     positions = [Position(GENERATION, 3 + index, 10 * at) for index, count in enumerate(counts) for at in range(count)]
     pieces = [WalSegmentInfo(position, 1) for position in positions]
@@ -205,7 +213,7 @@ def test_any_missing_index_or_first_piece_is_named(counts, data):
 
 
 @given(st.lists(st.one_of(st.none(), st.integers(1, 3)), max_size=12), st.integers(0, 30))
-def test_bisection_finds_what_a_walk_finds(steps, sequence):
+def test_bisection_finds_what_a_walk_finds(steps: list[int | None], sequence: int) -> None:
     builder = ReplicaBuilder()
     built = builder.add()
     reached, headers = 0, []
@@ -239,32 +247,32 @@ def _chosen(*histories: tuple[Claim, tuple[int, int]]) -> int | None:
     return None if found is None else found.epoch
 
 
-def test_a_generation_that_has_not_reached_its_predecessors_end_waits():
+def test_a_generation_that_has_not_reached_its_predecessors_end_waits() -> None:
     two = _claim(2, Relation.CONTINUES)
     assert _chosen((_claim(1), (3, 100)), (two, (3, 99))) == 1
     assert _chosen((_claim(1), (3, 100)), (two, (3, 100))) == 2
     assert _chosen((_claim(1), (3, 100)), (two, (4, 0))) == 2
 
 
-def test_the_claims_mapping_of_indexes_counts():
+def test_the_claims_mapping_of_indexes_counts() -> None:
     two = _claim(2, Relation.CONTINUES, shift=-2)
     assert _chosen((_claim(1), (3, 100)), (two, (1, 99))) == 1
     assert _chosen((_claim(1), (3, 100)), (two, (1, 100))) == 2
 
 
-def test_a_diverged_generation_is_the_latest_as_soon_as_it_holds_anything():
+def test_a_diverged_generation_is_the_latest_as_soon_as_it_holds_anything() -> None:
     two = _claim(2, Relation.DIVERGED)
     assert _chosen((_claim(1), (3, 100)), (two, (0, 1))) == 2
     assert _chosen((_claim(1), (3, 100)), (two, (0, 0))) == 1
 
 
-def test_reaching_a_predecessor_that_was_itself_behind_is_not_enough():
+def test_reaching_a_predecessor_that_was_itself_behind_is_not_enough() -> None:
     two, three = _claim(2, Relation.CONTINUES), _claim(3, Relation.CONTINUES)
     assert _chosen((_claim(1), (3, 100)), (two, (1, 0)), (three, (2, 0))) == 1
     assert _chosen((_claim(1), (3, 100)), (two, (1, 0)), (three, (3, 100))) == 3
 
 
-def test_empty_generations_do_not_abort_the_look_up():
+def test_empty_generations_do_not_abort_the_look_up() -> None:
     builder = ReplicaBuilder()
     builder.add().ship_segment(make_log([[1, 1]])[0])
     builder.add(start=False)
@@ -272,13 +280,13 @@ def test_empty_generations_do_not_abort_the_look_up():
     assert find_latest(builder.client).epoch == 1
 
 
-def test_a_predecessor_of_a_later_epoch_is_corrupt():
+def test_a_predecessor_of_a_later_epoch_is_corrupt() -> None:
     two = replace(_claim(2, Relation.CONTINUES), predecessor=f"{9:08x}00000001")
     with pytest.raises(CorruptObjectError, match="predecessor"):
         _chosen((_claim(1), (0, 1)), (two, (0, 1)))
 
 
-def test_a_continuing_replica_is_read_from_the_generation_that_holds_all():
+def test_a_continuing_replica_is_read_from_the_generation_that_holds_all() -> None:
     builder = ReplicaBuilder()
     segment = make_log([[1, 1, 1]])[0]
     builder.add().ship_segment(segment, upto=2, final=None)
@@ -290,7 +298,7 @@ def test_a_continuing_replica_is_read_from_the_generation_that_holds_all():
 
 
 @pytest.mark.parametrize("epoch", [1, 2, 3])
-def test_a_deleted_claim_is_missed(epoch):
+def test_a_deleted_claim_is_missed(epoch: int) -> None:
     builder = ReplicaBuilder()
     for _ in range(3):
         builder.add().ship_segment(make_log([[1, 1]])[0])
@@ -301,7 +309,7 @@ def test_a_deleted_claim_is_missed(epoch):
     assert caught.value.position == claim_key(epoch)
 
 
-def test_a_claim_that_only_a_terminal_remembers_is_missed():
+def test_a_claim_that_only_a_terminal_remembers_is_missed() -> None:
     builder = ReplicaBuilder()
     builder.add().ship_segment(make_log([[1, 1]])[0])
     builder.add(start=False)
@@ -311,7 +319,7 @@ def test_a_claim_that_only_a_terminal_remembers_is_missed():
         find_latest(client_of(objects))
 
 
-def test_a_missing_snapshot_is_named(simple, tmp_path):
+def test_a_missing_snapshot_is_named(simple: ReplicaBuilder, tmp_path: Path) -> None:
     from litelog.restore.execution import restore
 
     objects = simple.objects()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -20,6 +20,9 @@ from tests.builders.restoring import files_in, restore_to
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from litelog.objects.position import Position
+    from litelog.stores.object_store import ObjectReplicaClient
+
 SHAPE = [[1] * 12, [2] * 12]
 LOG = make_log(SHAPE)
 EXPECTED = {segment.name: segment.data for segment in LOG}
@@ -31,13 +34,13 @@ WHOLE, KILLED_AT = 24, 18
 class Counted:
     """A client that counts the WAL segments it gives, and ends the process at the read after a number of them."""
 
-    def __init__(self, client, reads_left=1 << 30):
+    def __init__(self, client: ObjectReplicaClient, reads_left: Any = 1 << 30) -> None:
         self.client, self.reads_left, self.read, self.lock = client, reads_left, [], threading.Lock()
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Any:
         return getattr(self.client, name)
 
-    def read_wal_segment(self, position, *part):
+    def read_wal_segment(self, position: Position, *part: int) -> bytes:
         if not part:  # a plan reads headers alone
             with self.lock:
                 self.reads_left -= 1
@@ -58,7 +61,7 @@ def builder() -> ReplicaBuilder:
 
 
 @pytest.fixture
-def killed(builder, tmp_path) -> Path:
+def killed(builder: ReplicaBuilder, tmp_path: Path) -> Path:
     """A folder in which a restore was killed after it had read ``KILLED_AT`` WAL segments."""
     child = os.fork()
     if child == 0:
@@ -69,7 +72,7 @@ def killed(builder, tmp_path) -> Path:
     return tmp_path
 
 
-def test_only_what_was_not_verified_is_read_again(builder, killed):
+def test_only_what_was_not_verified_is_read_again(builder: ReplicaBuilder, killed: Path) -> None:
     anew, resumed = Counted(builder.client), Counted(builder.client)
     first = restore_to(anew, killed / "anew")
     again = restore_to(resumed, killed / "out")
@@ -80,7 +83,7 @@ def test_only_what_was_not_verified_is_read_again(builder, killed):
 
 
 @pytest.mark.parametrize("byte", [60, -20])
-def test_bytes_that_were_damaged_since_are_read_again(builder, killed, byte):
+def test_bytes_that_were_damaged_since_are_read_again(builder: ReplicaBuilder, killed: Path, byte: int) -> None:
     path = killed / TEMPORARY / LOG[0].name
     data = bytearray(path.read_bytes())
     data[byte] ^= 4
@@ -92,7 +95,7 @@ def test_bytes_that_were_damaged_since_are_read_again(builder, killed, byte):
 
 
 @pytest.mark.parametrize("damage", ["cut", "gone", "link"])
-def test_a_file_that_was_changed_since_is_read_again(builder, killed, damage):
+def test_a_file_that_was_changed_since_is_read_again(builder: ReplicaBuilder, killed: Path, damage: str) -> None:
     path = killed / TEMPORARY / LOG[0].name
     if damage == "cut":
         os.truncate(path, 70)
@@ -105,7 +108,7 @@ def test_a_file_that_was_changed_since_is_read_again(builder, killed, damage):
     assert damage != "link" or (killed / "other").read_bytes() == LOG[0].data
 
 
-def test_a_journal_that_says_other_things_is_not_believed(builder, killed):
+def test_a_journal_that_says_other_things_is_not_believed(builder: ReplicaBuilder, killed: Path) -> None:
     journal = killed / TEMPORARY / JOURNAL_NAME
     lines = journal.read_bytes().splitlines(keepends=True)
     assert sum(b'"wal"' in line for line in lines) == KILLED_AT
@@ -117,7 +120,7 @@ def test_a_journal_that_says_other_things_is_not_believed(builder, killed):
     assert len(resumed.read) == WHOLE
 
 
-def test_the_chain_holds_over_what_was_kept(builder, killed):
+def test_the_chain_holds_over_what_was_kept(builder: ReplicaBuilder, killed: Path) -> None:
     """The object after those that were kept must name the last of them."""
     built = builder.generations[0]
     objects = builder.objects()
@@ -133,13 +136,13 @@ def test_the_chain_holds_over_what_was_kept(builder, killed):
     assert not (killed / "out").exists()
 
 
-def test_it_may_go_on_to_an_earlier_point(builder, killed):
+def test_it_may_go_on_to_an_earlier_point(builder: ReplicaBuilder, killed: Path) -> None:
     resumed = Counted(builder.client)
     restore_to(resumed, killed / "out", Target(sequence=5))
     assert files_in(killed / "out") == {LOG[0].name: LOG[0].data[: LOG[0].ends[5]]}
 
 
-def test_what_was_sealed_and_pruned_since_is_read_as_such(builder, killed):
+def test_what_was_sealed_and_pruned_since_is_read_as_such(builder: ReplicaBuilder, killed: Path) -> None:
     built = builder.generations[0]
     built.snapshot(2)
     built.prune(2)
@@ -148,7 +151,7 @@ def test_what_was_sealed_and_pruned_since_is_read_as_such(builder, killed):
 
 
 @pytest.mark.slow
-def test_a_journal_is_bounded(builder, killed):
+def test_a_journal_is_bounded(builder: ReplicaBuilder, killed: Path) -> None:
     journal = killed / TEMPORARY / JOURNAL_NAME
     with journal.open("ab") as file:
         file.write(b"x" * (MAX_JOURNAL_BYTES - journal.stat().st_size - 100))
@@ -164,7 +167,7 @@ def test_a_journal_is_bounded(builder, killed):
     assert len(resumed.read) == WHOLE - KILLED_AT
 
 
-def test_lines_that_were_changed_since_are_read_again(tmp_path):
+def test_lines_that_were_changed_since_are_read_again(tmp_path: Path) -> None:
     """Lines have no checksum of their own: the header's must tell."""
     builder = ReplicaBuilder(LinesFormat("*"))
     built = builder.add()

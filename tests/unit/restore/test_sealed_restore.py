@@ -9,7 +9,7 @@ import threading
 from dataclasses import replace
 from itertools import permutations
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import pytest
@@ -57,7 +57,11 @@ from tests.builders.restoring import files_in, restore_to, try_restore, whole
 from tests.sampling import examples, sampled, times
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
+
+    from litelog.restore.execution import RestoreResult
+    from litelog.stores.object_store import ObjectReplicaClient
 
 SHAPE = [[2, 1, 3], [1, 2], [3, 1, 1], [2, 2]]
 LOG = make_log(SHAPE)
@@ -78,7 +82,7 @@ def mixed() -> ReplicaBuilder:
     return builder
 
 
-def test_all_kinds_of_objects_make_one_log(mixed, tmp_path):
+def test_all_kinds_of_objects_make_one_log(mixed: ReplicaBuilder, tmp_path: Path) -> None:
     result = restore_to(mixed.client, tmp_path / "out")
     assert files_in(tmp_path / "out") == whole(LOG)
     assert (result.next, result.commits, result.records) == (18, len(COMMITS), 18)
@@ -87,7 +91,7 @@ def test_all_kinds_of_objects_make_one_log(mixed, tmp_path):
 
 
 @pytest.mark.parametrize("held", range(1, len(COMMITS) + 1))
-def test_each_commit_can_be_restored_to_whatever_holds_it(mixed, tmp_path, held):
+def test_each_commit_can_be_restored_to_whatever_holds_it(mixed: ReplicaBuilder, tmp_path: Path, held: int) -> None:
     target = Target(sequence=sum(COMMITS[:held]) - 1)
     result = restore_to(mixed.client, tmp_path / "out", target)
     assert files_in(tmp_path / "out") == prefix(LOG, held)
@@ -95,19 +99,19 @@ def test_each_commit_can_be_restored_to_whatever_holds_it(mixed, tmp_path, held)
 
 
 @pytest.mark.parametrize("held", range(1, len(COMMITS) + 1))
-def test_each_commits_time_can_be_restored_to(mixed, tmp_path, held):
+def test_each_commits_time_can_be_restored_to(mixed: ReplicaBuilder, tmp_path: Path, held: int) -> None:
     last = sum(COMMITS[: held - 1])
     restore_to(mixed.client, tmp_path / "out", Target(timestamp=last * SECOND))
     assert files_in(tmp_path / "out") == prefix(LOG, held)
 
 
 @pytest.mark.parametrize("index", range(4))
-def test_an_index_is_the_last_one_restored(mixed, tmp_path, index):
+def test_an_index_is_the_last_one_restored(mixed: ReplicaBuilder, tmp_path: Path, index: int) -> None:
     restore_to(mixed.client, tmp_path / "out", Target(index=index))
     assert files_in(tmp_path / "out") == whole(LOG[: index + 1])
 
 
-def test_indexes_that_are_there_are_named(mixed):
+def test_indexes_that_are_there_are_named(mixed: ReplicaBuilder) -> None:
     with pytest.raises(NothingToRestoreError, match="indexes 0 to 3"):
         find_plan(mixed.client, Target(index=4), FORMAT)
 
@@ -115,7 +119,7 @@ def test_indexes_that_are_there_are_named(mixed):
 @pytest.mark.slow
 @given(shape=SHAPES, data=st.data(), parallelism=st.sampled_from([1, 2, 8]))
 @settings(max_examples=examples(30))
-def test_random_replicas_restore_to_every_commit(shape, data, parallelism):
+def test_random_replicas_restore_to_every_commit(shape: Any, data: st.DataObject, parallelism: Any) -> None:
     builder, log = draw_replica(data, shape)
     commits = [count for counts in shape for count in counts]
     with TemporaryDirectory() as folder:
@@ -138,7 +142,7 @@ def test_random_replicas_restore_to_every_commit(shape, data, parallelism):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 3 << 20])
-def test_large_sealed_segments_come_back_in_groups_of_frames(tmp_path, size):
+def test_large_sealed_segments_come_back_in_groups_of_frames(tmp_path: Path, size: int) -> None:
 
     segment = make_segment(0, [1])
     data, ends = segment.data, [*segment.ends]
@@ -160,7 +164,9 @@ def test_large_sealed_segments_come_back_in_groups_of_frames(tmp_path, size):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("bit", range(8))
-def test_a_flipped_bit_in_any_byte_is_found_by_name_or_harmless(mixed, tmp_path, bit):
+def test_a_flipped_bit_in_any_byte_is_found_by_name_or_harmless(
+    mixed: ReplicaBuilder, tmp_path: Path, bit: int
+) -> None:
     objects = mixed.objects()
     named = 0
     for key, body in objects.items():
@@ -176,7 +182,7 @@ def test_a_flipped_bit_in_any_byte_is_found_by_name_or_harmless(mixed, tmp_path,
     assert named > times(20, at_night=100)
 
 
-def test_every_truncated_or_deleted_object_is_missed_by_name_or_harmless(mixed, tmp_path):
+def test_every_truncated_or_deleted_object_is_missed_by_name_or_harmless(mixed: ReplicaBuilder, tmp_path: Path) -> None:
     objects = mixed.objects()
     newest = max(key for key in objects if parse_wal(key))
     for key, body in objects.items():
@@ -189,7 +195,7 @@ def test_every_truncated_or_deleted_object_is_missed_by_name_or_harmless(mixed, 
                 assert isinstance(found, CorruptionError) or found[0] == whole(LOG), (key, length)
 
 
-def test_every_swap_and_replay_of_objects_is_found_or_harmless(mixed, tmp_path):
+def test_every_swap_and_replay_of_objects_is_found_or_harmless(mixed: ReplicaBuilder, tmp_path: Path) -> None:
     objects = mixed.objects()
     for one, other in permutations(objects, 2):
         for damaged in ({**objects, one: objects[other]}, {**objects, one: objects[other], other: objects[one]}):
@@ -205,7 +211,9 @@ def kept() -> ReplicaBuilder:
 
 @pytest.mark.parametrize("damage", ["deleted", "empty", "cut", "flipped"])
 @pytest.mark.parametrize("index", range(3))
-def test_what_a_sealed_segment_lost_is_taken_from_its_wal_segments_by_name(kept, tmp_path, index, damage):
+def test_what_a_sealed_segment_lost_is_taken_from_its_wal_segments_by_name(
+    kept: ReplicaBuilder, tmp_path: Path, index: int, damage: str
+) -> None:
     objects = kept.objects()
     key = sealed_key(kept.generations[0].name, index)
     body = objects.pop(key)
@@ -221,14 +229,16 @@ def test_what_a_sealed_segment_lost_is_taken_from_its_wal_segments_by_name(kept,
 
 
 @pytest.mark.parametrize("held", range(1, len(COMMITS) + 1))
-def test_a_bound_is_found_in_the_wal_where_the_sealed_segments_are_damaged(kept, tmp_path, held):
+def test_a_bound_is_found_in_the_wal_where_the_sealed_segments_are_damaged(
+    kept: ReplicaBuilder, tmp_path: Path, held: int
+) -> None:
     objects = {key: body if "/segments/" not in key else b"x" for key, body in kept.objects().items()}
     found, result = try_restore(objects, str(tmp_path), Target(sequence=sum(COMMITS[:held]) - 1))
     assert found == prefix(LOG, held)
     assert (result.commits, result.next) == (held, sum(COMMITS[:held]))
 
 
-def test_a_damaged_newest_snapshot_is_named_and_an_older_one_taken(kept, tmp_path):
+def test_a_damaged_newest_snapshot_is_named_and_an_older_one_taken(kept: ReplicaBuilder, tmp_path: Path) -> None:
     objects = kept.objects()
     key = snapshot_key(kept.generations[0].name, 3)
     found, result = try_restore({**objects, key: b"x"}, str(tmp_path))
@@ -236,7 +246,7 @@ def test_a_damaged_newest_snapshot_is_named_and_an_older_one_taken(kept, tmp_pat
     assert [(repaired.key, repaired.file) for repaired in result.repaired] == [(key, None)]
 
 
-def test_what_no_snapshot_covers_any_more_is_named(mixed, tmp_path):
+def test_what_no_snapshot_covers_any_more_is_named(mixed: ReplicaBuilder, tmp_path: Path) -> None:
     objects = mixed.objects()
     key = snapshot_key(mixed.generations[0].name, 2)
     found = try_restore({**objects, key: b"x"}, str(tmp_path))
@@ -245,7 +255,7 @@ def test_what_no_snapshot_covers_any_more_is_named(mixed, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["snapshot", "footer"])
-def test_what_a_newer_litelog_wrote_is_refused_by_its_version(kept, tmp_path, kind):
+def test_what_a_newer_litelog_wrote_is_refused_by_its_version(kept: ReplicaBuilder, tmp_path: Path, kind: str) -> None:
     from litelog.codec.lz4_frames import compress_frames, decompress_frames
 
     objects, name = kept.objects(), kept.generations[0].name
@@ -289,14 +299,16 @@ def all_wal() -> ReplicaBuilder:
     return builder
 
 
-def restore_several(replicas, output, target=None):
+def restore_several(replicas: list[dict[str, bytes]], output: Path, target: Target | None = None) -> RestoreResult:
     choice = choose([client_of(objects) for objects in replicas], target or Target(), lambda _: FORMAT)
     return restore(choice.client, choice.plan, str(output), log_format=FORMAT, fallbacks=choice.fallbacks)
 
 
 @pytest.mark.parametrize("other", [pruned, all_wal], ids=["sealed", "wal"])
 @pytest.mark.parametrize("index", range(3))
-def test_what_a_sealed_segment_lost_is_taken_from_another_replica(tmp_path, index, other):
+def test_what_a_sealed_segment_lost_is_taken_from_another_replica(
+    tmp_path: Path, index: int, other: Callable[..., Any]
+) -> None:
     chosen = pruned()
     key = sealed_key(chosen.generations[0].name, index)
     objects = {**chosen.objects(), key: b"x"}
@@ -307,7 +319,7 @@ def test_what_a_sealed_segment_lost_is_taken_from_another_replica(tmp_path, inde
     assert files_in(tmp_path / "cut") == prefix(LOG, 4)
 
 
-def test_another_log_of_the_same_shape_is_no_help(tmp_path):
+def test_another_log_of_the_same_shape_is_no_help(tmp_path: Path) -> None:
     chosen = pruned()
     objects = {**chosen.objects(), sealed_key(chosen.generations[0].name, 1): b"x"}
     foreign, first = ReplicaBuilder(), 0
@@ -342,7 +354,7 @@ def continued(*, dropped: int = 2, shift: int = 0) -> tuple[ReplicaBuilder, list
 
 @pytest.mark.parametrize("shift", [0, 1])
 @pytest.mark.parametrize("dropped", [1, 2])
-def test_a_chain_of_generations_is_one_history(tmp_path, dropped, shift):
+def test_a_chain_of_generations_is_one_history(tmp_path: Path, dropped: int, shift: int) -> None:
     builder, _ = continued(dropped=dropped, shift=shift)
     plan = find_plan(builder.client, Target(), FORMAT)
     assert [part.claim.epoch for part in plan.parts] == [1, 2]
@@ -371,7 +383,9 @@ def mirrored() -> ReplicaBuilder:
 
 
 @pytest.mark.parametrize("held", range(1, len(COMMITS) + 1))
-def test_log_segments_that_the_newest_snapshot_dropped_are_restored_from_an_older_one(tmp_path, held):
+def test_log_segments_that_the_newest_snapshot_dropped_are_restored_from_an_older_one(
+    tmp_path: Path, held: int
+) -> None:
     builder = mirrored()
     index = next(index for index in range(len(SHAPE)) if held <= sum(map(len, SHAPE[: index + 1])))
     begins = LOG[min(index, 2)].name  # an older one is read only for what comes before the newest
@@ -385,12 +399,12 @@ def test_log_segments_that_the_newest_snapshot_dropped_are_restored_from_an_olde
         assert files_in(tmp_path / f"{number}") == expected
 
 
-def test_a_target_in_the_first_commit_that_is_named_restores_the_dropped_part_before_it(tmp_path):
+def test_a_target_in_the_first_commit_that_is_named_restores_the_dropped_part_before_it(tmp_path: Path) -> None:
     restore_to(mirrored().client, tmp_path / "out", Target(sequence=LOG[1].next))
     assert files_in(tmp_path / "out") == whole(LOG[1:2])
 
 
-def test_what_no_snapshot_names_any_more_comes_too_early(tmp_path):
+def test_what_no_snapshot_names_any_more_comes_too_early(tmp_path: Path) -> None:
     builder = mirrored()
     name = builder.generations[0].name
     builder.client.delete_snapshots([(name, 0), (name, 1)])
@@ -401,7 +415,7 @@ def test_what_no_snapshot_names_any_more_comes_too_early(tmp_path):
         assert caught.value.index == 1
 
 
-def test_a_damaged_older_snapshot_is_named_where_a_point_may_need_it(tmp_path):
+def test_a_damaged_older_snapshot_is_named_where_a_point_may_need_it(tmp_path: Path) -> None:
     objects = mirrored().objects()
     key = next(key for key in objects if key.endswith("/snapshots/0000000000000001.snapshot.lz4"))
     objects[key] = objects[key][:-1]
@@ -412,7 +426,7 @@ def test_a_damaged_older_snapshot_is_named_where_a_point_may_need_it(tmp_path):
 
 
 @pytest.mark.parametrize("damaged", [False, True])
-def test_a_point_between_what_two_snapshots_name_is_refused(tmp_path, damaged):
+def test_a_point_between_what_two_snapshots_name_is_refused(tmp_path: Path, damaged: bool) -> None:
     """Log segment 1 was dropped before a snapshot named it, or the one that did is damaged."""
     builder = ReplicaBuilder()
     built = builder.add()
@@ -436,7 +450,7 @@ def test_a_point_between_what_two_snapshots_name_is_refused(tmp_path, damaged):
             find_plan(client, target, FORMAT)
 
 
-def test_what_a_predecessor_had_dropped_comes_before_no_later_generation(tmp_path):
+def test_what_a_predecessor_had_dropped_comes_before_no_later_generation(tmp_path: Path) -> None:
     builder = mirrored()
     old = builder.generations[0]
     entry = replace(old.entries[2], index=2)
@@ -449,13 +463,13 @@ def test_what_a_predecessor_had_dropped_comes_before_no_later_generation(tmp_pat
     assert files_in(tmp_path / "then") == whole(LOG[:1])
 
 
-def test_a_named_generation_is_restored_by_itself(tmp_path):
+def test_a_named_generation_is_restored_by_itself(tmp_path: Path) -> None:
     builder, _ = continued()
     restore_to(builder.client, tmp_path / "out", Target(generation=builder.generations[1].name))
     assert files_in(tmp_path / "out") == whole(LOG[2:])
 
 
-def test_a_predecessor_that_retention_took_is_not_missed(tmp_path):
+def test_a_predecessor_that_retention_took_is_not_missed(tmp_path: Path) -> None:
     builder, _ = continued()
     older = builder.generations[0].name
     objects = {key: body for key, body in builder.objects().items() if f"{older}/snapshots" not in key}
@@ -464,7 +478,7 @@ def test_a_predecessor_that_retention_took_is_not_missed(tmp_path):
 
 
 @pytest.mark.parametrize("lost", [0, 1])
-def test_a_predecessor_that_lost_its_snapshot_is_missed(tmp_path, lost):
+def test_a_predecessor_that_lost_its_snapshot_is_missed(tmp_path: Path, lost: int) -> None:
     """Retention takes the oldest generation first, and its first WAL segment before its last snapshot."""
     builder = ReplicaBuilder()
     for number in range(2):
@@ -483,7 +497,7 @@ def test_a_predecessor_that_lost_its_snapshot_is_missed(tmp_path, lost):
         restore_to(builder.client, tmp_path / "out")
 
 
-def test_a_sequence_that_is_missing_between_generations_is_a_gap(tmp_path):
+def test_a_sequence_that_is_missing_between_generations_is_a_gap(tmp_path: Path) -> None:
     builder = ReplicaBuilder()
     built = builder.add()
     built.ship_segment(LOG[0])
@@ -496,7 +510,7 @@ def test_a_sequence_that_is_missing_between_generations_is_a_gap(tmp_path):
 
 
 @pytest.mark.parametrize("upto", [1, None])
-def test_missing_parts_of_a_dropped_log_segment_do_not_end_a_restore(tmp_path, upto):
+def test_missing_parts_of_a_dropped_log_segment_do_not_end_a_restore(tmp_path: Path, upto: int | None) -> None:
     """Its end lies within a log segment that the later generation held to its end, and no longer names."""
     builder = ReplicaBuilder()
     built = builder.add()
@@ -513,7 +527,7 @@ def test_missing_parts_of_a_dropped_log_segment_do_not_end_a_restore(tmp_path, u
 
 
 @pytest.mark.parametrize("commits", range(1, 5))
-def test_a_time_before_a_generation_is_found_in_the_one_that_it_continues(tmp_path, commits):
+def test_a_time_before_a_generation_is_found_in_the_one_that_it_continues(tmp_path: Path, commits: int) -> None:
     lines = LinesFormat("*.log")
     texts = [b"%d\n" % number for number in range(6)]
     builder = ReplicaBuilder(lines)
@@ -529,7 +543,9 @@ def test_a_time_before_a_generation_is_found_in_the_one_that_it_continues(tmp_pa
 
 
 @pytest.mark.parametrize(("second", "commits"), [(9, None), (10, 1), (35, 1), (499, 1), (500, 7)])
-def test_a_later_record_ends_a_restore_to_a_time_even_if_it_is_in_a_predecessor(tmp_path, second, commits):
+def test_a_later_record_ends_a_restore_to_a_time_even_if_it_is_in_a_predecessor(
+    tmp_path: Path, second: int, commits: int | None
+) -> None:
     log = [
         make_segment(0, [1, 1, 1], [10 * SECOND, 500 * SECOND, 20 * SECOND]),
         make_segment(3, [1, 1], [30 * SECOND, 40 * SECOND]),
@@ -552,7 +568,9 @@ def test_a_later_record_ends_a_restore_to_a_time_even_if_it_is_in_a_predecessor(
 
 
 @pytest.mark.parametrize(("sequence", "commits"), [(5, 2), (6, 2), (7, 2), (8, 3)])
-def test_a_target_in_the_first_commit_of_a_generation_restores_its_predecessor(tmp_path, sequence, commits):
+def test_a_target_in_the_first_commit_of_a_generation_restores_its_predecessor(
+    tmp_path: Path, sequence: int, commits: int
+) -> None:
     log = make_log([[3, 3], [3, 2]])
     builder = ReplicaBuilder()
     builder.add().ship_segment(log[0])
@@ -562,7 +580,7 @@ def test_a_target_in_the_first_commit_of_a_generation_restores_its_predecessor(t
     assert files_in(tmp_path / "out") == prefix(log, commits)
 
 
-def test_the_error_for_an_early_target_names_the_first_record_that_was_sealed():
+def test_the_error_for_an_early_target_names_the_first_record_that_was_sealed() -> None:
     builder = ReplicaBuilder()
     builder.add().stand_for_sealed(make_segment(7, [2, 2]))
     with pytest.raises(NothingToRestoreError, match="begins with sequence 7, stamped 1970-01-01T00:00:07"):
@@ -570,7 +588,7 @@ def test_the_error_for_an_early_target_names_the_first_record_that_was_sealed():
 
 
 @pytest.mark.parametrize("commits", range(1, 6))
-def test_marks_keep_the_grain_of_time_in_formats_without_timestamps(tmp_path, commits):
+def test_marks_keep_the_grain_of_time_in_formats_without_timestamps(tmp_path: Path, commits: int) -> None:
     lines = LinesFormat("*.log")
     builder = ReplicaBuilder(lines)
     built = builder.add()
@@ -589,13 +607,13 @@ def test_marks_keep_the_grain_of_time_in_formats_without_timestamps(tmp_path, co
 class Counted:
     """A client that counts the bytes of sealed segments it gives, and ends the process after a number of reads."""
 
-    def __init__(self, client, reads_left=1 << 30):
+    def __init__(self, client: ObjectReplicaClient, reads_left: Any = 1 << 30) -> None:
         self.client, self.reads_left, self.given, self.lock = client, reads_left, 0, threading.Lock()
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Any:
         return getattr(self.client, name)
 
-    def read_sealed_segment(self, *place):
+    def read_sealed_segment(self, *place: int | str) -> bytes:
         with self.lock:
             self.reads_left -= 1
             if self.reads_left < 0:
@@ -623,7 +641,7 @@ def large() -> tuple[ReplicaBuilder, dict[str, bytes]]:
     return builder, whole(log)
 
 
-def kill_restore(builder, output, reads):
+def kill_restore(builder: ReplicaBuilder, output: Path, reads: int) -> int:
     """Restore in a process that ends, as by kill -9, at one of its reads."""
     child = os.fork()
     if child == 0:
@@ -636,7 +654,9 @@ TEMPORARY = ".out.litelog-restoring"
 
 
 @pytest.mark.slow
-def test_a_killed_restore_goes_on_with_what_it_had_verified(large, tmp_path):
+def test_a_killed_restore_goes_on_with_what_it_had_verified(
+    large: tuple[ReplicaBuilder, dict[str, bytes]], tmp_path: Path
+) -> None:
     builder, expected = large
     assert kill_restore(builder, tmp_path / "out", reads=10) == 9
     assert not (tmp_path / "out").exists()
@@ -650,7 +670,9 @@ def test_a_killed_restore_goes_on_with_what_it_had_verified(large, tmp_path):
 
 
 @pytest.mark.parametrize("damage", ["flipped", "cut", "gone", "journal", "other"])
-def test_a_restore_reuses_what_a_killed_one_left_only_if_its_checksums_hold(large, tmp_path, damage):
+def test_a_restore_reuses_what_a_killed_one_left_only_if_its_checksums_hold(
+    large: tuple[ReplicaBuilder, dict[str, bytes]], tmp_path: Path, damage: str
+) -> None:
     builder, expected = large
     assert kill_restore(builder, tmp_path / "out", reads=10) == 9
     left = tmp_path / TEMPORARY
@@ -674,7 +696,9 @@ def test_a_restore_reuses_what_a_killed_one_left_only_if_its_checksums_hold(larg
     assert files_in(tmp_path / "out") == expected
 
 
-def test_a_killed_restore_may_be_followed_by_one_to_another_point(large, tmp_path):
+def test_a_killed_restore_may_be_followed_by_one_to_another_point(
+    large: tuple[ReplicaBuilder, dict[str, bytes]], tmp_path: Path
+) -> None:
     builder, expected = large
     assert kill_restore(builder, tmp_path / "out", reads=10) == 9
     restore_to(builder.client, tmp_path / "out", Target(sequence=10))
@@ -690,13 +714,13 @@ def test_a_killed_restore_may_be_followed_by_one_to_another_point(large, tmp_pat
 class Vanishing:
     """A client that runs ``act`` before the first read of a sealed segment."""
 
-    def __init__(self, client, act):
+    def __init__(self, client: ObjectReplicaClient, act: Callable[..., Any]) -> None:
         self.client, self.act, self.lock = client, act, threading.Lock()
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Any:
         return getattr(self.client, name)
 
-    def read_sealed_segment(self, *place):
+    def read_sealed_segment(self, *place: int | str) -> bytes:
         with self.lock:
             act, self.act = self.act, None
             if act is not None:
@@ -704,17 +728,19 @@ class Vanishing:
         return self.client.read_sealed_segment(*place)
 
 
-def restore_vanishing(builder, output, act, *, replan=True):
+def restore_vanishing(
+    builder: ReplicaBuilder, output: Path, act: Callable[..., Any], *, replan: bool = True
+) -> RestoreResult:
     client = Vanishing(builder.client, act)
     plan = find_plan(client, Target(), FORMAT)
     again = (lambda: find_plan(client, Target(), FORMAT)) if replan else None
     return restore(client, plan, str(output), log_format=FORMAT, replan=again)
 
 
-def test_what_retention_removes_meanwhile_is_planned_around(kept, tmp_path):
+def test_what_retention_removes_meanwhile_is_planned_around(kept: ReplicaBuilder, tmp_path: Path) -> None:
     built = kept.generations[0]
 
-    def retain():
+    def retain() -> None:
         built.ship(b"", LOG[3].name, final=True)
         built.snapshot(4, first=1)
         kept.client.delete_sealed_segments([(built.name, 0)])
@@ -725,10 +751,10 @@ def test_what_retention_removes_meanwhile_is_planned_around(kept, tmp_path):
     assert os.listdir(tmp_path) == ["out"]
 
 
-def test_wal_segments_that_were_sealed_meanwhile_are_read_as_such(kept, tmp_path):
+def test_wal_segments_that_were_sealed_meanwhile_are_read_as_such(kept: ReplicaBuilder, tmp_path: Path) -> None:
     built = kept.generations[0]
 
-    def cover():
+    def cover() -> None:
         built.ship(b"", LOG[3].name, final=True)
         built.snapshot(4)
         built.prune(4)
@@ -738,11 +764,11 @@ def test_wal_segments_that_were_sealed_meanwhile_are_read_as_such(kept, tmp_path
 
 
 @pytest.mark.parametrize("replan", [True, False])
-def test_what_nothing_else_has_is_missing_by_name(tmp_path, replan):
+def test_what_nothing_else_has_is_missing_by_name(tmp_path: Path, replan: bool) -> None:
     builder = pruned()
     name = builder.generations[0].name
 
-    def lose():
+    def lose() -> None:
         builder.client.delete_sealed_segments([(name, 1)])
 
     with pytest.raises(ReplicaGapError) as caught:
@@ -754,11 +780,11 @@ def test_what_nothing_else_has_is_missing_by_name(tmp_path, replan):
 # --- large plans
 
 
-def calls_of(function) -> int:
+def calls_of(function: Callable[..., Any]) -> int:
     """How many functions Python calls in it."""
     calls = 0
 
-    def count(_frame, event, _argument):
+    def count(_frame: Any, event: Any, _argument: Any) -> None:
         nonlocal calls
         calls += event == "call"
 
@@ -773,17 +799,17 @@ def calls_of(function) -> int:
 class NoLookup:
     """A plan that needs nothing but the snapshot asks for nothing."""
 
-    def headers(self, positions):
+    def headers(self, positions: list[Any]) -> list[Any]:
         assert not positions
         return []
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("target", [Target(), Target(index=7), Target(index=50)])
-def test_a_plan_is_linear_in_its_objects_and_asks_for_none(mixed, target):
+def test_a_plan_is_linear_in_its_objects_and_asks_for_none(mixed: ReplicaBuilder, target: Target) -> None:
     template = mixed.generations[0].entries[0]
 
-    def plan_of(count):
+    def plan_of(count: Any) -> Any:
         entries = tuple(
             replace(template, index=number, sealed_index=number, first=number, next=number + 1, records=1,
                     file=segment_name(number))
@@ -803,7 +829,7 @@ def test_a_plan_is_linear_in_its_objects_and_asks_for_none(mixed, target):
 
 
 @pytest.fixture
-def copy(kept, tmp_path) -> Path:
+def copy(kept: ReplicaBuilder, tmp_path: Path) -> Path:
     """What a restore left some time ago, with a file of the owner's beside."""
     restore_to(kept.client, tmp_path / "out", Target(index=1))
     (tmp_path / "out" / "notes.txt").write_text("mine")
@@ -811,7 +837,7 @@ def copy(kept, tmp_path) -> Path:
     return tmp_path / "out"
 
 
-def test_a_delta_reads_only_what_is_not_there(kept, copy):
+def test_a_delta_reads_only_what_is_not_there(kept: ReplicaBuilder, copy: Path) -> None:
     inodes = {path.name: path.stat().st_ino for path in copy.iterdir()}
     counted = Counted(kept.client)
     result = restore_to(counted, copy, delta=True)
@@ -821,7 +847,9 @@ def test_a_delta_reads_only_what_is_not_there(kept, copy):
     assert os.listdir(copy.parent) == ["out"]
 
 
-def test_a_delta_replaces_what_differs_and_drops_what_the_replica_does_not_hold(kept, copy):
+def test_a_delta_replaces_what_differs_and_drops_what_the_replica_does_not_hold(
+    kept: ReplicaBuilder, copy: Path
+) -> None:
     (copy / LOG[0].name).write_bytes(LOG[0].data[:-1] + b"?")
     (copy / LOG[1].name).write_bytes(LOG[1].data + b"more")
     (copy / segment_name(999)).write_bytes(b"diverged")
@@ -829,7 +857,7 @@ def test_a_delta_replaces_what_differs_and_drops_what_the_replica_does_not_hold(
     assert files_in(copy) == {**whole(LOG), "notes.txt": b"mine", ".lock": b""}
 
 
-def test_a_delta_keeps_no_index_and_no_tombstone_of_what_it_replaces(kept, copy):
+def test_a_delta_keeps_no_index_and_no_tombstone_of_what_it_replaces(kept: ReplicaBuilder, copy: Path) -> None:
     """They show where the records and times of another history lie. Readers would skip records of this one."""
     damaged, gone = LOG[0].name, segment_name(999)
     (copy / damaged).write_bytes(LOG[0].data[:-1] + b"?")
@@ -842,7 +870,7 @@ def test_a_delta_keeps_no_index_and_no_tombstone_of_what_it_replaces(kept, copy)
     assert files_in(copy) == {**whole(LOG), "notes.txt": b"mine", ".lock": b"", kept_index: b"entries"}
 
 
-def test_a_start_time_is_found_in_a_log_that_a_delta_put_in_anothers_place(tmp_path):
+def test_a_start_time_is_found_in_a_log_that_a_delta_put_in_anothers_place(tmp_path: Path) -> None:
     """Both histories have the same shape, and the one before was stamped earlier."""
     builder = ReplicaBuilder()
     built = builder.add()
@@ -858,7 +886,7 @@ def test_a_start_time_is_found_in_a_log_that_a_delta_put_in_anothers_place(tmp_p
         assert [record.timestamp for record in reader] == stamps[50:]
 
 
-def test_a_delta_that_fails_leaves_the_older_copy_as_it_was(kept, copy):
+def test_a_delta_that_fails_leaves_the_older_copy_as_it_was(kept: ReplicaBuilder, copy: Path) -> None:
     before = files_in(copy)
     objects = {key: body for key, body in kept.objects().items() if "/segments/0000000000000002" not in key}
     objects = {key: body for key, body in objects.items() if "/wal/0000000000000002" not in key}
@@ -868,19 +896,19 @@ def test_a_delta_that_fails_leaves_the_older_copy_as_it_was(kept, copy):
     assert os.listdir(copy.parent) == ["out"]
 
 
-def test_a_delta_leaves_a_log_alone_that_a_writer_has_open(kept, copy):
+def test_a_delta_leaves_a_log_alone_that_a_writer_has_open(kept: ReplicaBuilder, copy: Path) -> None:
     with (copy / ".lock").open("r+") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with pytest.raises(LockedError):
             restore_to(kept.client, copy, delta=True)
 
 
-def test_a_delta_to_nothing_is_a_restore(kept, tmp_path):
+def test_a_delta_to_nothing_is_a_restore(kept: ReplicaBuilder, tmp_path: Path) -> None:
     restore_to(kept.client, tmp_path / "new", delta=True)
     assert files_in(tmp_path / "new") == whole(LOG)
 
 
-def test_a_delta_refuses_what_it_cannot_keep(kept, copy):
+def test_a_delta_refuses_what_it_cannot_keep(kept: ReplicaBuilder, copy: Path) -> None:
     (copy / "folder").mkdir()
     with pytest.raises(OutputError, match="folder"):
         restore_to(kept.client, copy, delta=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -32,9 +32,10 @@ from tests.builders.stores import CountingStore
 from tests.builders.verify_helper import everything, found, verified
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from litelog.objects.claim import Claim
+    from litelog.retention.facts import ReplicaFacts
     from litelog.stores.replica_client import ReplicaClient
 
 LOG = make_log([[2, 3, 1], [4, 2], [1], [2, 2, 2], [3], [1, 1]])
@@ -89,7 +90,7 @@ def unfinished(snapshots: Iterable[int] = (1, 2)) -> ReplicaBuilder:
     return builder
 
 
-def gather(builder: ReplicaBuilder):
+def gather(builder: ReplicaBuilder) -> ReplicaFacts:
     facts = Gathering(builder.client).gather()
     assert facts is not None
     return facts
@@ -111,7 +112,7 @@ def files(first: int) -> dict[str, bytes]:
     return {segment.name: segment.data for segment in LOG[first:]}
 
 
-def test_what_is_gathered_is_what_is_there():
+def test_what_is_gathered_is_what_is_there() -> None:
     builder = succeeded()
     old, new = gather(builder).generations
     first, second = (built.name for built in builder.generations)
@@ -128,7 +129,7 @@ def test_what_is_gathered_is_what_is_there():
 
 
 @pytest.mark.parametrize(("make", "first"), [(mirrored, 2), (succeeded, 1)])
-def test_readers_read_all_that_the_newest_snapshot_names_after_each_step(make, first):
+def test_readers_read_all_that_the_newest_snapshot_names_after_each_step(make: Callable[..., Any], first: int) -> None:
     builder = make()
     plan = plan_retention(gather(builder), NEWEST, NOW)
     assert plan.removals
@@ -148,7 +149,7 @@ def test_readers_read_all_that_the_newest_snapshot_names_after_each_step(make, f
 
 
 @pytest.mark.parametrize("make", [mirrored, succeeded, unfinished, everything])
-def test_a_verification_finds_no_harm_after_any_step(make):
+def test_a_verification_finds_no_harm_after_any_step(make: Callable[..., Any]) -> None:
     builder = make()
     steps = delete_planned(builder.client, plan_retention(gather(builder), NEWEST, NOW).removals)
     harm = [found(verified(builder.store)) for _ in steps]
@@ -156,7 +157,7 @@ def test_a_verification_finds_no_harm_after_any_step(make):
     assert not any(harm)
 
 
-def test_the_first_deletion_in_a_generation_without_a_later_snapshot_looks_like_a_loss():
+def test_the_first_deletion_in_a_generation_without_a_later_snapshot_looks_like_a_loss() -> None:
     builder = unfinished(snapshots=())
     steps = delete_planned(builder.client, plan_retention(gather(builder), NEWEST, NOW).removals)
     harm = [found(verified(builder.store)) for _ in steps]
@@ -166,7 +167,9 @@ def test_the_first_deletion_in_a_generation_without_a_later_snapshot_looks_like_
 
 
 @pytest.mark.parametrize(("snapshots", "covered"), [((1, 2), 2), ((), 0)])
-def test_a_wal_segment_that_was_lost_is_told_from_an_interrupted_deletion(snapshots, covered):
+def test_a_wal_segment_that_was_lost_is_told_from_an_interrupted_deletion(
+    snapshots: tuple[int, ...], covered: int
+) -> None:
     builder = unfinished(snapshots)
     objects = builder.objects()
     for position in builder.generations[0].positions:
@@ -174,14 +177,14 @@ def test_a_wal_segment_that_was_lost_is_told_from_an_interrupted_deletion(snapsh
         assert bool(found(verified(left))) is (position.index >= covered)
 
 
-def test_the_only_snapshot_of_a_generation_is_missed_while_nothing_else_is_gone():
+def test_the_only_snapshot_of_a_generation_is_missed_while_nothing_else_is_gone() -> None:
     builder = unfinished(snapshots=())
     lost = snapshot_key(builder.generations[0].name, 0)
     builder.store.delete([lost])
     assert found(verified(builder.store)) == [("missing", lost)]
 
 
-def test_what_goes_of_an_ended_generation_and_what_stays():
+def test_what_goes_of_an_ended_generation_and_what_stays() -> None:
     builder = succeeded()
     old = builder.generations[0]
     for _ in delete_planned(builder.client, plan_retention(gather(builder), NEWEST, NOW).removals):
@@ -192,7 +195,7 @@ def test_what_goes_of_an_ended_generation_and_what_stays():
     assert find_tip(builder.client, old.claim).terminal is not None
 
 
-def test_a_generation_that_is_not_caught_up_is_not_read_and_replaces_nothing():
+def test_a_generation_that_is_not_caught_up_is_not_read_and_replaces_nothing() -> None:
     builder = ReplicaBuilder()
     old = builder.add()
     for segment in LOG[:3]:
@@ -205,7 +208,7 @@ def test_a_generation_that_is_not_caught_up_is_not_read_and_replaces_nothing():
     assert {removal.key for removal in plan_retention(facts, NEWEST, NOW).removals} == {snapshot_key(old.name, 0)}
 
 
-def test_a_generation_that_diverged_replaces_the_one_before():
+def test_a_generation_that_diverged_replaces_the_one_before() -> None:
     builder = ReplicaBuilder()
     old = builder.add()
     old.ship_segment(LOG[0])
@@ -221,7 +224,7 @@ def damage(builder: ReplicaBuilder, key: str, body: bytes) -> None:
     builder.store.put(key, [body])
 
 
-def test_while_a_snapshot_is_damaged_nothing_that_it_may_name_is_deleted():
+def test_while_a_snapshot_is_damaged_nothing_that_it_may_name_is_deleted() -> None:
     builder = mirrored()
     key = snapshot_key(builder.generations[0].name, 4)
     whole = builder.objects()[key]
@@ -234,7 +237,7 @@ def test_while_a_snapshot_is_damaged_nothing_that_it_may_name_is_deleted():
     assert gathering.gather() == gather(builder)
 
 
-def test_a_snapshot_that_is_not_its_claims_is_one_that_nobody_knows_the_names_of():
+def test_a_snapshot_that_is_not_its_claims_is_one_that_nobody_knows_the_names_of() -> None:
     builder = mirrored()
     key = snapshot_key(builder.generations[0].name, 4)
     damage(builder, key, of_other_owner(key, builder.objects()[key]))
@@ -242,7 +245,7 @@ def test_a_snapshot_that_is_not_its_claims_is_one_that_nobody_knows_the_names_of
     assert [one.names is None for one in facts.generations[0].snapshots] == [False, False, True, False]
 
 
-def test_a_snapshot_is_read_once():
+def test_a_snapshot_is_read_once() -> None:
     builder = succeeded()
     store = CountingStore(builder.store)
     gathering = Gathering(ObjectReplicaClient(store))
@@ -252,7 +255,7 @@ def test_a_snapshot_is_read_once():
     assert store.requests["open"] - read < read
 
 
-def test_a_snapshot_of_a_newer_litelog_stops_retention():
+def test_a_snapshot_of_a_newer_litelog_stops_retention() -> None:
     builder = mirrored()
     key = snapshot_key(builder.generations[0].name, 4)
     document = json.loads(decompress_frames(builder.objects()[key], 1 << 20))
@@ -262,11 +265,11 @@ def test_a_snapshot_of_a_newer_litelog_stops_retention():
         gather(builder)
 
 
-def test_an_empty_replica_has_nothing_to_plan():
+def test_an_empty_replica_has_nothing_to_plan() -> None:
     assert Gathering(ReplicaBuilder().client).gather() is None
 
 
-def test_deleting_stops_where_it_may_not_go_on():
+def test_deleting_stops_where_it_may_not_go_on() -> None:
     builder = succeeded()
     plan = plan_retention(gather(builder), NEWEST, NOW)
     asked = iter([True, False])
@@ -301,7 +304,7 @@ def make_pruner(client: ReplicaClient, policy: RetentionPolicy, clock: ManualClo
     return Pruner(ReplicaContext(source, client, INLINE, clock, Silent(), Settings(retention=policy)), claim)
 
 
-def test_a_permission_that_lacks_is_reported_once_and_retried_hourly(caplog):
+def test_a_permission_that_lacks_is_reported_once_and_retried_hourly(caplog: pytest.LogCaptureFixture) -> None:
     builder, clock = mirrored(), ManualClock()
     store = RefusingStore(builder.store)
     pruner = pruner_of(builder, store, clock)
@@ -320,7 +323,7 @@ def test_a_permission_that_lacks_is_reported_once_and_retried_hourly(caplog):
     assert plan_retention(gather(builder), NEWEST, NOW).removals == ()
 
 
-def test_a_failure_that_may_pass_is_raised_and_the_next_run_goes_on():
+def test_a_failure_that_may_pass_is_raised_and_the_next_run_goes_on() -> None:
     builder, clock = mirrored(), ManualClock()
     store = RefusingStore(builder.store)
     store.retryable, store.times = True, 1
@@ -331,7 +334,7 @@ def test_a_failure_that_may_pass_is_raised_and_the_next_run_goes_on():
     assert plan_retention(gather(builder), NEWEST, NOW).removals == ()
 
 
-def test_what_was_not_done_when_ownership_was_in_doubt_is_done_later():
+def test_what_was_not_done_when_ownership_was_in_doubt_is_done_later() -> None:
     builder, clock = succeeded(), ManualClock()
     pruner = pruner_of(builder, CountingStore(builder.store), clock)
     steps = iter([True, False])
@@ -342,7 +345,7 @@ def test_what_was_not_done_when_ownership_was_in_doubt_is_done_later():
     assert held(builder) == files(1)
 
 
-def test_snapshots_behind_the_last_proof_of_ownership_take_nothing_away():
+def test_snapshots_behind_the_last_proof_of_ownership_take_nothing_away() -> None:
     builder = mirrored()
     name = builder.generations[0].name
     assert pruner_of(builder, CountingStore(builder.store), ManualClock()).run(4, (), lambda: True)
@@ -351,14 +354,14 @@ def test_snapshots_behind_the_last_proof_of_ownership_take_nothing_away():
     assert not {snapshot_key(name, 0), snapshot_key(name, 2)} & left
 
 
-def test_without_limits_nothing_is_ever_due():
+def test_without_limits_nothing_is_ever_due() -> None:
     builder = mirrored()
     pruner = make_pruner(builder.client, RetentionPolicy(), ManualClock(), builder.generations[-1].claim)
     pruner.schedule_now()
     assert pruner.due is None
 
 
-def test_a_snapshot_makes_it_due():
+def test_a_snapshot_makes_it_due() -> None:
     clock = ManualClock()
     pruner = pruner_of(builder := mirrored(), CountingStore(builder.store), clock)
     assert pruner.due == clock.monotonic() + PRUNE_SECONDS
@@ -366,7 +369,7 @@ def test_a_snapshot_makes_it_due():
     assert pruner.due == clock.monotonic()
 
 
-def test_a_clock_that_is_set_forward_makes_nothing_older_and_one_set_back_makes_all_younger():
+def test_a_clock_that_is_set_forward_makes_nothing_older_and_one_set_back_makes_all_younger() -> None:
     clock = ManualClock()
     started = clock.now()
     time = CautiousTime(clock)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -88,7 +89,7 @@ def kept_points(model: Model, start: int) -> list[Point]:
 @pytest.mark.slow
 @settings(max_examples=examples(500))
 @given(EVENTS, POLICIES, st.booleans(), st.integers(0, 12))
-def test_every_kept_point_is_restorable_after_each_deletion(events, policy, mirror, later):
+def test_every_kept_point_is_restorable_after_each_deletion(events: Any, policy: Any, mirror: Any, later: Any) -> None:
     model = run(events, mirror=mirror, policy=policy)
     now = model.now + later * HOUR // 2
     plan = plan_retention(model.facts(), policy, now)
@@ -108,7 +109,9 @@ def test_every_kept_point_is_restorable_after_each_deletion(events, policy, mirr
 @pytest.mark.slow
 @settings(max_examples=examples(300))
 @given(EVENTS, POLICIES, st.booleans(), st.integers(0, 40))
-def test_what_is_named_is_there_after_each_deletion_and_what_never_goes_stays(events, policy, mirror, later):
+def test_what_is_named_is_there_after_each_deletion_and_what_never_goes_stays(
+    events: Any, policy: Any, mirror: Any, later: Any
+) -> None:
     model = run(events, mirror=mirror, policy=policy)
     plan = plan_retention(model.facts(), policy, model.now + later * HOUR)
     gone = set(model.deleted)
@@ -131,7 +134,9 @@ def test_what_is_named_is_there_after_each_deletion_and_what_never_goes_stays(ev
 @pytest.mark.slow
 @settings(max_examples=examples(200))
 @given(EVENTS, POLICIES, st.booleans(), st.data())
-def test_an_interrupted_deletion_is_finished_by_the_next_plan(events, policy, mirror, data):
+def test_an_interrupted_deletion_is_finished_by_the_next_plan(
+    events: Any, policy: Any, mirror: Any, data: st.DataObject
+) -> None:
     model = run(events, mirror=mirror, policy=policy)
     plan = plan_retention(model.facts(), policy, model.now)
     done = data.draw(st.integers(0, len(plan.removals)))
@@ -145,7 +150,7 @@ def test_an_interrupted_deletion_is_finished_by_the_next_plan(events, policy, mi
 @pytest.mark.slow
 @settings(max_examples=examples(200))
 @given(EVENTS, POLICIES, st.booleans())
-def test_the_plan_accounts_for_every_object_once(events, policy, mirror):
+def test_the_plan_accounts_for_every_object_once(events: Any, policy: Any, mirror: Any) -> None:
     model = run(events, mirror=mirror, policy=policy)
     facts = model.facts()
     plan = plan_retention(facts, policy, model.now)
@@ -189,24 +194,24 @@ def gone(facts: ReplicaFacts, policy: RetentionPolicy) -> list[str]:
 DAY = RetentionPolicy(max_age=24 * HOURS)
 
 
-def test_without_limits_nothing_goes():
+def test_without_limits_nothing_goes() -> None:
     facts = one(snapshot(FIRST, 4, 900, 2), snapshot(FIRST, 10, 100, 5))
     assert plan_retention(facts, RetentionPolicy(), NOW).removals == ()
 
 
-def test_a_snapshot_is_deleted_by_age_once_the_window_begins_after_a_later_one():
+def test_a_snapshot_is_deleted_by_age_once_the_window_begins_after_a_later_one() -> None:
     facts = one(snapshot(FIRST, 4, 90), snapshot(FIRST, 6, 30), snapshot(FIRST, 10, 20))
     assert gone(facts, DAY) == ["snapshot 4"]
 
 
-def test_what_the_source_dropped_goes_with_the_last_snapshot_that_names_it():
+def test_what_the_source_dropped_goes_with_the_last_snapshot_that_names_it() -> None:
     mirrored = one(snapshot(FIRST, 4, 90), snapshot(FIRST, 6, 30, 3), snapshot(FIRST, 10, 20, 5))
     assert gone(mirrored, DAY) == ["snapshot 4", *(f"sealed segment {index}" for index in range(3))]
     shorter = RetentionPolicy(max_age=10 * HOURS)
     assert gone(mirrored, shorter) == ["snapshot 4", "snapshot 6", *(f"sealed segment {n}" for n in range(5))]
 
 
-def test_sealed_segments_that_the_source_dropped_before_the_window_are_pruned():
+def test_sealed_segments_that_the_source_dropped_before_the_window_are_pruned() -> None:
     snapshots = snapshot(FIRST, 8, 2), snapshot(FIRST, 10, 1, 3)
     assert gone(one(*snapshots, drops=(SourceTrim(NOW - 23 * HOUR, 3),)), DAY) == []
     let_go = ["snapshot 8", *(f"sealed segment {index}" for index in range(3))]
@@ -218,7 +223,7 @@ def test_sealed_segments_that_the_source_dropped_before_the_window_are_pruned():
     assert gone(known, DAY) == ["snapshot 2", *let_go]
 
 
-def test_by_count_and_by_bytes_the_oldest_go():
+def test_by_count_and_by_bytes_the_oldest_go() -> None:
     facts = one(snapshot(FIRST, 4, 90), snapshot(FIRST, 6, 30, 3), snapshot(FIRST, 10, 20, 5))
     assert gone(facts, RetentionPolicy(max_snapshots=2)) == ["snapshot 4", *(f"sealed segment {n}" for n in range(3))]
     assert gone(facts, RetentionPolicy(max_bytes=722)) == gone(facts, RetentionPolicy(max_snapshots=2))
@@ -226,7 +231,7 @@ def test_by_count_and_by_bytes_the_oldest_go():
     assert gone(facts, RetentionPolicy(max_bytes=1032)) == []
 
 
-def test_what_is_beyond_the_bytes_and_stays_is_said():
+def test_what_is_beyond_the_bytes_and_stays_is_said() -> None:
     facts = one(snapshot(FIRST, 4, 90), snapshot(FIRST, 10, 20, 5))
     plan = plan_retention(facts, RetentionPolicy(max_bytes=100), NOW)
     assert (plan.left, plan.beyond, plan.cause) == (512, 412, PruneLimit.BYTES)
@@ -236,14 +241,14 @@ def test_what_is_beyond_the_bytes_and_stays_is_said():
     }
 
 
-def test_so_many_snapshots_stay_whatever_the_limits_say():
+def test_so_many_snapshots_stay_whatever_the_limits_say() -> None:
     facts = one(snapshot(FIRST, 4, 90), snapshot(FIRST, 6, 80, 3), snapshot(FIRST, 10, 70, 5))
     tight = RetentionPolicy(max_age=HOURS, max_bytes=1, min_snapshots=2)
     assert gone(facts, tight) == ["snapshot 4", *(f"sealed segment {index}" for index in range(3))]
     assert gone(facts, RetentionPolicy(max_age=HOURS, max_bytes=1, min_snapshots=9)) == []
 
 
-def test_nothing_of_the_last_hour_goes_by_any_limit():
+def test_nothing_of_the_last_hour_goes_by_any_limit() -> None:
     facts = one(snapshot(FIRST, 4, 90), snapshot(FIRST, 6, 0.9, 3), snapshot(FIRST, 10, 0.1, 5))
     assert gone(facts, RetentionPolicy(max_bytes=1)) == []
     assert gone(facts, RetentionPolicy(max_snapshots=1)) == []
@@ -273,31 +278,31 @@ OLD_ONES = [
 ]
 
 
-def test_of_an_ended_generation_only_its_end_and_what_later_ones_name_stay():
+def test_of_an_ended_generation_only_its_end_and_what_later_ones_name_stay() -> None:
     assert gone(two(), DAY) == OLD_ONES
 
 
-def test_an_ended_generation_stays_while_a_point_of_it_is_in_the_window():
+def test_an_ended_generation_stays_while_a_point_of_it_is_in_the_window() -> None:
     assert gone(two(ended=23), DAY) == ["snapshot 4"]
 
 
-def test_an_ended_generation_stays_until_the_next_one_held_all_that_it_continues():
+def test_an_ended_generation_stays_until_the_next_one_held_all_that_it_continues() -> None:
     assert gone(two(caught_up=6), DAY) == OLD_ONES
     assert gone(two(caught_up=7), DAY) == ["snapshot 4"]
 
 
-def test_a_generation_that_readers_do_not_take_yet_replaces_nothing():
+def test_a_generation_that_readers_do_not_take_yet_replaces_nothing() -> None:
     assert gone(two(latest=FIRST), RetentionPolicy(max_age=HOURS, max_bytes=1, max_snapshots=1)) == ["snapshot 4"]
 
 
-def test_the_deletion_of_a_generation_continues_after_an_interruption_took_its_snapshots():
+def test_the_deletion_of_a_generation_continues_after_an_interruption_took_its_snapshots() -> None:
     old, new = two().generations
     interrupted = ReplicaFacts((GenerationFacts(FIRST, (), old.sealed, old.wal, old.ended), new), SECOND_ONE)
     assert gone(interrupted, DAY) == [one for one in OLD_ONES if not one.startswith("snapshot")]
     assert gone(interrupted, RetentionPolicy()) == []
 
 
-def test_a_snapshot_stays_as_long_as_the_wal_segments_that_are_chained_to_it():
+def test_a_snapshot_stays_as_long_as_the_wal_segments_that_are_chained_to_it() -> None:
     lingers = GenerationFacts(
         FIRST,
         (snapshot(FIRST, 4, 90), snapshot(FIRST, 6, 80, 3), snapshot(FIRST, 10, 70, 5)),
@@ -313,19 +318,19 @@ def test_a_snapshot_stays_as_long_as_the_wal_segments_that_are_chained_to_it():
     assert gone(ReplicaFacts((lingers,), FIRST), RetentionPolicy(max_snapshots=1)) == []
 
 
-def test_a_generation_that_has_just_begun_and_has_no_snapshot_keeps_all():
+def test_a_generation_that_has_just_begun_and_has_no_snapshot_keeps_all() -> None:
     begun = GenerationFacts(new_generation(3, 3), (), sealed(new_generation(3, 3), 0, 2))
     facts = ReplicaFacts((*two().generations, begun), SECOND_ONE)
     assert gone(facts, DAY) == OLD_ONES
     assert gone(ReplicaFacts((begun,), begun.name), DAY) == []
 
 
-def test_snapshots_that_ownership_was_not_proved_after_take_nothing_away():
+def test_snapshots_that_ownership_was_not_proved_after_take_nothing_away() -> None:
     facts = one(snapshot(FIRST, 4, 90), snapshot(FIRST, 6, 60, 3), snapshot(FIRST, 10, 50, 5), upto=6)
     assert gone(facts, DAY) == ["snapshot 4", *(f"sealed segment {index}" for index in range(3))]
 
 
-def test_while_a_snapshot_that_stays_cannot_be_read_no_sealed_segment_goes():
+def test_while_a_snapshot_that_stays_cannot_be_read_no_sealed_segment_goes() -> None:
     unread = SnapshotFacts(FIRST, 6, 10, names=None)
     facts = one(snapshot(FIRST, 4, 90), snapshot(FIRST, 5, 30, 3), unread, snapshot(FIRST, 10, 20, 5))
     assert gone(facts, DAY) == ["snapshot 4"]
@@ -340,7 +345,7 @@ def test_while_a_snapshot_that_stays_cannot_be_read_no_sealed_segment_goes():
     assert gone(last, RetentionPolicy(max_snapshots=1)) == []
 
 
-def test_retention_keeps_what_other_isolated_owners_may_name_and_nothing_more():
+def test_retention_keeps_what_other_isolated_owners_may_name_and_nothing_more() -> None:
     facts = one(snapshot(FIRST, 4, 90), snapshot(FIRST, 6, 60, 3), snapshot(FIRST, 10, 50, 5))
     names = replace(snapshot(SECOND_ONE, 9, 80), names=(SealedRange(FIRST, 1, 3), SealedRange(SECOND_ONE, 3, 9)))
     expected = [one for one in gone(facts, DAY) if one not in ("sealed segment 1", "sealed segment 2")]
@@ -354,7 +359,7 @@ def test_retention_keeps_what_other_isolated_owners_may_name_and_nothing_more():
     assert least.beyond == least.left - 1
 
 
-def test_a_clock_that_went_back_within_the_replica_makes_no_point_older():
+def test_a_clock_that_went_back_within_the_replica_makes_no_point_older() -> None:
     facts = one(snapshot(FIRST, 4, 20), snapshot(FIRST, 6, 5000, 3), snapshot(FIRST, 10, 4000, 5))
     assert gone(facts, DAY) == []
     old, new = two(ended=2, began=5000).generations
@@ -362,7 +367,7 @@ def test_a_clock_that_went_back_within_the_replica_makes_no_point_older():
 
 
 @pytest.mark.slow
-def test_drops_are_remembered_in_few_words_and_never_too_early():
+def test_drops_are_remembered_in_few_words_and_never_too_early() -> None:
     policy = RetentionPolicy(max_age=200 * HOURS)
     drops: tuple[SourceTrim, ...] = ()
     every = [SourceTrim(NOW + minute * 60 * SECOND, 1 + minute) for minute in range(30_000)]
@@ -379,7 +384,7 @@ def test_drops_are_remembered_in_few_words_and_never_too_early():
 
 
 @pytest.mark.slow
-def test_ten_times_the_objects_take_ten_times_the_steps():
+def test_ten_times_the_objects_take_ten_times_the_steps() -> None:
     def steps(count: int) -> int:
         name = generation(FIRST)
         snapshots = tuple(

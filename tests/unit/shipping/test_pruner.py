@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -20,6 +20,7 @@ from tests.builders.manual_clock import ManualClock
 from tests.builders.stores import CountingStore
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from litelog.stores.object_store import ObjectStore
@@ -57,7 +58,7 @@ def live(daemon: Daemon, hours: int, keep: int | None = None) -> None:
             os.unlink(daemon.log.path(name))
 
 
-def indexes(store: MemoryStore, parse) -> list[int]:
+def indexes(store: MemoryStore, parse: Callable[..., Any]) -> list[int]:
     found = [parse(info.key) for info in store.list("")]
     return sorted(place[1] for place in found if place is not None)
 
@@ -70,7 +71,7 @@ def archived(daemon: Daemon, store: MemoryStore) -> int:
     return len(held)
 
 
-def test_without_a_policy_all_stays(log, store, tmp_path):
+def test_without_a_policy_all_stays(log: LogBuilder, store: MemoryStore, tmp_path: Path) -> None:
     daemon = start(log, store, tmp_path, RetentionPolicy())
     live(daemon, 40, keep=3)
     assert archived(daemon, store) == 40
@@ -78,7 +79,9 @@ def test_without_a_policy_all_stays(log, store, tmp_path):
 
 
 @pytest.mark.slow
-def test_old_snapshots_go_and_what_the_source_holds_never_does(log, store, tmp_path):
+def test_old_snapshots_go_and_what_the_source_holds_never_does(
+    log: LogBuilder, store: MemoryStore, tmp_path: Path
+) -> None:
     daemon = start(log, store, tmp_path, RetentionPolicy(max_age=6 * HOUR))
     live(daemon, 40)
     assert archived(daemon, store) == 40
@@ -86,7 +89,7 @@ def test_old_snapshots_go_and_what_the_source_holds_never_does(log, store, tmp_p
 
 
 @pytest.mark.slow
-def test_what_is_archived_beyond_the_source_goes_with_age(log, store, tmp_path):
+def test_what_is_archived_beyond_the_source_goes_with_age(log: LogBuilder, store: MemoryStore, tmp_path: Path) -> None:
     daemon = start(log, store, tmp_path, RetentionPolicy(max_age=10 * HOUR))
     live(daemon, 60, keep=3)
     assert 10 <= archived(daemon, store) <= 16
@@ -94,14 +97,16 @@ def test_what_is_archived_beyond_the_source_goes_with_age(log, store, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_mirror_keeps_what_a_state_in_the_window_held(log, store, tmp_path):
+def test_a_mirror_keeps_what_a_state_in_the_window_held(log: LogBuilder, store: MemoryStore, tmp_path: Path) -> None:
     daemon = start(log, store, tmp_path, RetentionPolicy(max_age=10 * HOUR), SnapshotPolicy.MIRROR)
     live(daemon, 60, keep=3)
     assert 3 <= archived(daemon, store) <= 5
     assert 10 <= len(indexes(store, parse_sealed)) <= 17
 
 
-def test_a_source_that_loses_all_its_past_at_once_leaves_it_in_the_window(log, store, tmp_path):
+def test_a_source_that_loses_all_its_past_at_once_leaves_it_in_the_window(
+    log: LogBuilder, store: MemoryStore, tmp_path: Path
+) -> None:
     daemon = start(log, store, tmp_path, RetentionPolicy(max_age=10 * HOUR))
     live(daemon, 30)
     live(daemon, 8, keep=2)
@@ -110,7 +115,9 @@ def test_a_source_that_loses_all_its_past_at_once_leaves_it_in_the_window(log, s
     assert archived(daemon, store) <= 16
 
 
-def test_by_size_the_archive_goes_and_what_the_source_holds_stays(log, store, tmp_path):
+def test_by_size_the_archive_goes_and_what_the_source_holds_stays(
+    log: LogBuilder, store: MemoryStore, tmp_path: Path
+) -> None:
     daemon = start(log, store, tmp_path, RetentionPolicy(max_bytes=6000))
     live(daemon, 20)
     assert archived(daemon, store) == 20
@@ -118,7 +125,7 @@ def test_by_size_the_archive_goes_and_what_the_source_holds_stays(log, store, tm
     assert 3 <= archived(daemon, store) <= 9
 
 
-def test_by_count_so_many_snapshots_stay(log, store, tmp_path):
+def test_by_count_so_many_snapshots_stay(log: LogBuilder, store: MemoryStore, tmp_path: Path) -> None:
     daemon = start(log, store, tmp_path, RetentionPolicy(max_snapshots=4))
     live(daemon, 20, keep=3)
     assert 4 <= len(indexes(store, parse_snapshot)) <= 6
@@ -126,7 +133,9 @@ def test_by_count_so_many_snapshots_stay(log, store, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_restart_forgets_nothing_of_what_the_source_dropped(log, store, tmp_path):
+def test_a_restart_forgets_nothing_of_what_the_source_dropped(
+    log: LogBuilder, store: MemoryStore, tmp_path: Path
+) -> None:
     daemon = start(log, store, tmp_path, RetentionPolicy(max_age=10 * HOUR))
     for _ in range(20):
         live(daemon, 3, keep=3)
@@ -137,7 +146,7 @@ def test_a_restart_forgets_nothing_of_what_the_source_dropped(log, store, tmp_pa
 
 
 @pytest.mark.slow
-def test_a_lost_state_keeps_more_and_loses_nothing(log, store, tmp_path):
+def test_a_lost_state_keeps_more_and_loses_nothing(log: LogBuilder, store: MemoryStore, tmp_path: Path) -> None:
     daemon = start(log, store, tmp_path, RetentionPolicy(max_age=10 * HOUR))
     live(daemon, 30)
     daemon.lose_state()
@@ -147,7 +156,7 @@ def test_a_lost_state_keeps_more_and_loses_nothing(log, store, tmp_path):
 
 
 @pytest.mark.parametrize("jump", [-1000 * DAY, 1000 * DAY])
-def test_a_clock_that_jumps_takes_nothing_away(log, store, tmp_path, jump):
+def test_a_clock_that_jumps_takes_nothing_away(log: LogBuilder, store: MemoryStore, tmp_path: Path, jump: int) -> None:
     daemon = start(log, store, tmp_path, RetentionPolicy(max_age=20 * HOUR))
     live(daemon, 15, keep=3)
     before = set(indexes(store, parse_snapshot)), archived(daemon, store)
@@ -161,7 +170,7 @@ def test_a_clock_that_jumps_takes_nothing_away(log, store, tmp_path, jump):
     assert newest_snapshot(daemon).next
 
 
-def test_while_it_is_idle_nothing_is_asked_and_nothing_goes(log, tmp_path):
+def test_while_it_is_idle_nothing_is_asked_and_nothing_goes(log: LogBuilder, tmp_path: Path) -> None:
     inner = MemoryStore("test")
     store = CountingStore(inner)
     daemon = start(log, store, tmp_path, RetentionPolicy(max_age=6 * HOUR))
@@ -187,7 +196,9 @@ def rewind(log: LogBuilder) -> None:
 
 
 @pytest.mark.parametrize("appended", [0, 3])
-def test_a_generation_that_retention_took_is_no_anomaly(log, store, tmp_path, appended):
+def test_a_generation_that_retention_took_is_no_anomaly(
+    log: LogBuilder, store: MemoryStore, tmp_path: Path, appended: int
+) -> None:
     daemon = start(log, store, tmp_path, RetentionPolicy(max_snapshots=1))
     log.roll(2)
     daemon.sync()
@@ -206,7 +217,7 @@ def test_a_generation_that_retention_took_is_no_anomaly(log, store, tmp_path, ap
     assert named == ([] if appended else [("missing", snapshot_key(first, 0))])
 
 
-def test_a_snapshot_that_retention_did_not_take_is_missed(log, store, tmp_path):
+def test_a_snapshot_that_retention_did_not_take_is_missed(log: LogBuilder, store: MemoryStore, tmp_path: Path) -> None:
     daemon = start(log, store, tmp_path, RetentionPolicy())
     log.roll(2)
     daemon.sync()

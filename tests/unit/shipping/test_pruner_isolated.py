@@ -119,7 +119,9 @@ def generation_of(key: str) -> str:
 @pytest.mark.slow
 @pytest.mark.parametrize("keep", [None, 4])
 @pytest.mark.parametrize("tight", [0, 1])
-def test_two_live_owners_prune_only_their_own_generations_by_their_own_policies(owners, keep, tight):
+def test_two_live_owners_prune_only_their_own_generations_by_their_own_policies(
+    owners: Owners, keep: int | None, tight: int
+) -> None:
     policies = [RetentionPolicy(max_snapshots=2), RetentionPolicy(max_age=12 * HOUR)]
     daemons = two_at_once(owners, policies[tight], policies[1 - tight])
     for _ in range(10):
@@ -137,7 +139,7 @@ def test_two_live_owners_prune_only_their_own_generations_by_their_own_policies(
 
 
 @pytest.mark.slow
-def test_an_owner_that_fell_silent_keeps_all_that_it_has(owners):
+def test_an_owner_that_fell_silent_keeps_all_that_it_has(owners: Owners) -> None:
     """An owner without a put for an hour may be alive: its disk is slow, its log quiet, its machine suspended."""
     daemons = two_at_once(owners, RetentionPolicy(), RetentionPolicy(max_snapshots=1))
     owners.live(daemons, 6)
@@ -149,7 +151,7 @@ def test_an_owner_that_fell_silent_keeps_all_that_it_has(owners):
     assert owners.is_whole(silent)
 
 
-def test_after_a_takeover_the_new_owner_prunes_only_its_own_objects(owners):
+def test_after_a_takeover_the_new_owner_prunes_only_its_own_objects(owners: Owners) -> None:
     old = owners.start(RetentionPolicy())
     old.sync()
     owners.live([old], 12, keep=4)
@@ -163,7 +165,7 @@ def test_after_a_takeover_the_new_owner_prunes_only_its_own_objects(owners):
     assert owners.is_whole(old)
 
 
-def test_objects_that_a_new_owner_names_stay_even_if_the_old_owner_prunes_meanwhile(owners):
+def test_objects_that_a_new_owner_names_stay_even_if_the_old_owner_prunes_meanwhile(owners: Owners) -> None:
     """It refers to sealed segments of its predecessor, who does not know yet that there is a successor."""
     policy = RetentionPolicy(max_age=2 * HOUR)
     old = owners.start(policy, snapshot_segments=1)
@@ -198,7 +200,7 @@ def test_objects_that_a_new_owner_names_stay_even_if_the_old_owner_prunes_meanwh
     assert begun.segments[0].generation == old.generation
 
 
-def test_pruning_by_hand_is_as_careful(owners):
+def test_pruning_by_hand_is_as_careful(owners: Owners) -> None:
     daemons = two_at_once(owners, RetentionPolicy(), RetentionPolicy())
     owners.live(daemons, 12)
     tight = RetentionPolicy(max_snapshots=1)
@@ -219,7 +221,7 @@ def daemon_generation(owners: Owners, daemon: Daemon) -> str:
     return next(claim.generation for claim in reversed(daemon.claims))
 
 
-def test_a_snapshot_of_another_owner_that_cannot_be_read_keeps_what_it_may_name(owners):
+def test_a_snapshot_of_another_owner_that_cannot_be_read_keeps_what_it_may_name(owners: Owners) -> None:
     old = owners.start(RetentionPolicy())
     old.sync()
     owners.live([old], 8, keep=4)

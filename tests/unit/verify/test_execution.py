@@ -9,6 +9,7 @@ from collections import Counter
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import pytest
 from hypothesis import given, settings
@@ -45,6 +46,14 @@ from tests.builders.sealed_builder import make_sealed
 from tests.builders.verify_helper import LOG, everything, found, store_of, verified
 from tests.sampling import examples
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from litelog.objects.snapshot_entries import SnapshotEntry
+    from litelog.stores.object_store import ByteRange
+    from replica_clients.memory import MemoryStore
+    from tests.builders.replica_builder import GenerationBuilder, LogSegment
+
 SHAPES = st.lists(st.lists(st.integers(1, 3), min_size=1, max_size=4), min_size=1, max_size=5)
 
 
@@ -57,14 +66,14 @@ def simple() -> ReplicaBuilder:
     return builder
 
 
-def kinds(store, **options) -> set[str]:
+def kinds(store: dict[str, bytes] | MemoryStore, **options: Any) -> set[str]:
     return {kind for kind, _ in found(verified(store, **options))}
 
 
 # --- what is well
 
 
-def test_all_that_owners_write_is_well():
+def test_all_that_owners_write_is_well() -> None:
     report = verified(everything().store)
     assert report.anomalies == ()
     assert (report.failed, report.unknown_formats) == (0, ())
@@ -76,7 +85,7 @@ def test_all_that_owners_write_is_well():
 
 @given(shape=SHAPES, data=st.data())
 @settings(max_examples=examples(60))
-def test_any_history_of_owners_is_well(shape, data):
+def test_any_history_of_owners_is_well(shape: list[list[int]], data: st.DataObject) -> None:
     builder = ReplicaBuilder()
     log = make_log(shape)
     for _ in range(data.draw(st.integers(1, 4))):
@@ -106,7 +115,7 @@ def test_any_history_of_owners_is_well(shape, data):
 
 
 @pytest.mark.parametrize("log_format", [LinesFormat("*.log"), RawFormat("*.log")])
-def test_formats_without_sequences_are_well(log_format):
+def test_formats_without_sequences_are_well(log_format: LinesFormat | RawFormat) -> None:
     builder = ReplicaBuilder(log_format)
     built = builder.add()
     built.ship(b"one\ntwo\n", "a-1.log")
@@ -117,7 +126,7 @@ def test_formats_without_sequences_are_well(log_format):
     assert verified(builder.store, log_format).anomalies == ()
 
 
-def test_commits_that_cross_frames_are_well():
+def test_commits_that_cross_frames_are_well() -> None:
     segment = make_segment(0, [1])
     values = [random.Random(n).randbytes(size) for n, size in enumerate((900_000, 900_000, 5 << 20, 10, 700_000))]
     data = segment.data + b"".join(bytes(encode_commit(1 + n, 1, n, [value])) for n, value in enumerate(values))
@@ -128,7 +137,7 @@ def test_commits_that_cross_frames_are_well():
     assert report.content_bytes == len(data)
 
 
-def test_isolated_owners_leave_each_others_generations_open():
+def test_isolated_owners_leave_each_others_generations_open() -> None:
     builder = ReplicaBuilder()
     for number in range(2):
         claim = replace(builder.claim(Relation.DIVERGED if number else None), fencing=Fencing.ISOLATED)
@@ -139,7 +148,7 @@ def test_isolated_owners_leave_each_others_generations_open():
     assert found(verified(builder.store))[0][0] == "missing"
 
 
-def test_an_empty_store_holds_no_replica():
+def test_an_empty_store_holds_no_replica() -> None:
     assert verified({}).is_empty
     assert not verified({"epochs/00000001.json": b"{}"}).is_empty
 
@@ -147,7 +156,7 @@ def test_an_empty_store_holds_no_replica():
 # --- each kind
 
 
-def test_a_wal_segment_inside_another_overlaps(simple):
+def test_a_wal_segment_inside_another_overlaps(simple: ReplicaBuilder) -> None:
     built = simple.generations[0]
     where = Position(built.name, 0, 1)
     header = replace(built.header(b"", LOG[0].name), index=0, offset=1, length=1, crc=crc32c(b"x"))
@@ -155,7 +164,7 @@ def test_a_wal_segment_inside_another_overlaps(simple):
     assert ("overlap", wal_key(where)) in found(verified(simple.store))
 
 
-def test_a_gap_is_named_by_what_is_missing_and_judged_on_behind_it(simple):
+def test_a_gap_is_named_by_what_is_missing_and_judged_on_behind_it(simple: ReplicaBuilder) -> None:
     built = simple.generations[0]
     objects = simple.objects()
     second, last = wal_key(built.positions[1]), wal_key(built.positions[-1])
@@ -166,7 +175,7 @@ def test_a_gap_is_named_by_what_is_missing_and_judged_on_behind_it(simple):
     assert last in {key for _, key in found(report)}
 
 
-def test_a_left_out_record_is_a_gap():
+def test_a_left_out_record_is_a_gap() -> None:
     builder = ReplicaBuilder()
     built = builder.add()
     built.ship_segment(LOG[0])
@@ -176,7 +185,7 @@ def test_a_left_out_record_is_a_gap():
     assert found(verified(builder.store)) == [("gap", wal_key(built.positions[-1]))]
 
 
-def test_a_left_out_record_between_sealed_segments_is_a_gap():
+def test_a_left_out_record_between_sealed_segments_is_a_gap() -> None:
     builder = ReplicaBuilder()
     built = builder.add(builder.claim(first=2), start=False)
     entries = [built.seal_unshipped(0, LOG[0]), built.seal_unshipped(1, LOG[2])]
@@ -184,7 +193,7 @@ def test_a_left_out_record_between_sealed_segments_is_a_gap():
     assert found(verified(builder.store)) == [("gap", entries[1].key)]
 
 
-def test_things_that_go_back_are_out_of_order(simple):
+def test_things_that_go_back_are_out_of_order(simple: ReplicaBuilder) -> None:
     built = simple.generations[0]
     built.clock = built.claim.time
     built.ship_segment(LOG[3])
@@ -198,7 +207,7 @@ def test_things_that_go_back_are_out_of_order(simple):
     assert kinds(builder.store) == {"order"}
 
 
-def test_epochs_of_commits_that_go_back_are_out_of_order():
+def test_epochs_of_commits_that_go_back_are_out_of_order() -> None:
     builder = ReplicaBuilder()
     built = builder.add()
     built.ship_segment(make_segment(0, [1], epoch=5))
@@ -206,7 +215,7 @@ def test_epochs_of_commits_that_go_back_are_out_of_order():
     assert found(verified(builder.store)) == [("order", wal_key(built.positions[-1]))]
 
 
-def test_what_lies_behind_a_terminal_is_out_of_order():
+def test_what_lies_behind_a_terminal_is_out_of_order() -> None:
     builder = ReplicaBuilder()
     first = builder.add()
     first.ship_segment(LOG[0])
@@ -216,19 +225,19 @@ def test_what_lies_behind_a_terminal_is_out_of_order():
     assert ("order", wal_key(first.positions[-1])) in found(verified(builder.store))
 
 
-def test_another_owners_wal_segment_is_foreign(simple):
+def test_another_owners_wal_segment_is_foreign(simple: ReplicaBuilder) -> None:
     built = simple.generations[0]
     built.ship(LOG[3].data, LOG[3].name, owner="somebody")
     assert found(verified(simple.store)) == [("foreign", wal_key(built.positions[-1]))]
 
 
-def test_another_logs_objects_are_foreign(simple):
+def test_another_logs_objects_are_foreign(simple: ReplicaBuilder) -> None:
     built = simple.generations[0]
     built.ship(LOG[3].data, LOG[3].name, log="f" * 32)
     assert found(verified(simple.store)) == [("foreign", wal_key(built.positions[-1]))]
 
 
-def test_names_of_nobody_are_foreign_and_harm_nobody(simple):
+def test_names_of_nobody_are_foreign_and_harm_nobody(simple: ReplicaBuilder) -> None:
     for name in ("README", "epochs/1.json", "generations/x/wal/0", "zzz"):
         simple.store.put(name, [b"x"])
     report = verified(simple.store)
@@ -237,19 +246,19 @@ def test_names_of_nobody_are_foreign_and_harm_nobody(simple):
     assert len(report.anomalies) == 4
 
 
-def test_what_a_trial_of_the_store_has_left_is_no_anomaly(simple):
+def test_what_a_trial_of_the_store_has_left_is_no_anomaly(simple: ReplicaBuilder) -> None:
     simple.store.put(f"{trial_prefix(7)}race-0", [b"writer 1"])
     assert found(verified(simple.store)) == found(verified(simple.store), harmful=False) == []
 
 
-def test_foreign_names_without_end_are_counted_and_not_kept():
+def test_foreign_names_without_end_are_counted_and_not_kept() -> None:
     store = store_of({f"photos/{number:06d}.jpg": b"" for number in range(MAX_KEPT + 5)})
     report = verified(store)
     assert len(report.anomalies) == MAX_KEPT
     assert report.counts == {"foreign": MAX_KEPT + 5}
 
 
-def test_commits_that_were_damaged_before_they_were_shipped_are_named_as_such(simple):
+def test_commits_that_were_damaged_before_they_were_shipped_are_named_as_such(simple: ReplicaBuilder) -> None:
     built = simple.generations[0]
     data = bytearray(LOG[3].data)
     data[-1] ^= 1
@@ -257,14 +266,14 @@ def test_commits_that_were_damaged_before_they_were_shipped_are_named_as_such(si
     assert found(verified(simple.store)) == [("commit", wal_key(built.positions[-1]))]
 
 
-def seal_other(built, index: int = 0):
+def seal_other(built: GenerationBuilder, index: int = 0) -> SnapshotEntry:
     """Seal a log segment whose bytes are not those that were shipped."""
     other = make_segment(0 if index == 0 else LOG[index - 1].next, [1] * 3, tag=b"other")
     marks = [(len(other.data), built.clock)]
     return built._put_sealed(index, other.name, other.data, 1, marks=marks, expect=None)
 
 
-def test_a_sealed_segment_of_other_bytes_that_a_snapshot_names_conflicts():
+def test_a_sealed_segment_of_other_bytes_that_a_snapshot_names_conflicts() -> None:
     builder = ReplicaBuilder()
     built = builder.add()
     built.ship_segment(LOG[0])
@@ -274,7 +283,7 @@ def test_a_sealed_segment_of_other_bytes_that_a_snapshot_names_conflicts():
     assert set(found(verified(builder.store))) == {("conflict", entry.key)}
 
 
-def test_a_sealed_segment_of_other_bytes_that_a_final_names_conflicts():
+def test_a_sealed_segment_of_other_bytes_that_a_final_names_conflicts() -> None:
     builder = ReplicaBuilder()
     built = builder.add()
     built.stand_for_sealed(LOG[0])
@@ -286,7 +295,7 @@ def test_a_sealed_segment_of_other_bytes_that_a_final_names_conflicts():
 
 @pytest.mark.parametrize("ends", [False, True])
 @pytest.mark.parametrize("shipped", ["grows", "finished", "the next one, too"])
-def test_an_unnamed_sealed_segment_next_to_other_wal_bytes_is_an_orphan(ends, shipped):
+def test_an_unnamed_sealed_segment_next_to_other_wal_bytes_is_an_orphan(ends: bool, shipped: str) -> None:
     builder = ReplicaBuilder()
     built = builder.add()
     built.ship_segment(LOG[0])
@@ -301,7 +310,7 @@ def test_an_unnamed_sealed_segment_next_to_other_wal_bytes_is_an_orphan(ends, sh
     assert (report.harmful, report.pending) == (0, 0)
 
 
-def test_a_sealed_segment_of_a_growing_log_segment_is_an_orphan_even_if_its_marks_fit():
+def test_a_sealed_segment_of_a_growing_log_segment_is_an_orphan_even_if_its_marks_fit() -> None:
     builder = ReplicaBuilder()
     built = builder.add()
     built.ship_segment(LOG[0], upto=1, final=None)
@@ -311,7 +320,7 @@ def test_a_sealed_segment_of_a_growing_log_segment_is_an_orphan_even_if_its_mark
     assert (report.harmful, report.pending) == (0, 0)
 
 
-def test_a_snapshot_that_says_other_things_than_a_footer_conflicts(simple):
+def test_a_snapshot_that_says_other_things_than_a_footer_conflicts(simple: ReplicaBuilder) -> None:
     built = simple.generations[0]
     entry = built.seal(0)
     built.entries[0] = replace(entry, highest=entry.highest + 1)
@@ -319,7 +328,7 @@ def test_a_snapshot_that_says_other_things_than_a_footer_conflicts(simple):
     assert found(verified(simple.store)) == [("conflict", entry.key)]
 
 
-def test_snapshots_that_disagree_conflict(simple):
+def test_snapshots_that_disagree_conflict(simple: ReplicaBuilder) -> None:
     built = simple.generations[0]
     first = built.snapshot(1)
     built.seal(1)
@@ -328,14 +337,14 @@ def test_snapshots_that_disagree_conflict(simple):
     assert ("conflict", first.key) in found(verified(simple.store))
 
 
-def test_a_snapshot_that_names_another_chain_breaks_it(simple):
+def test_a_snapshot_that_names_another_chain_breaks_it(simple: ReplicaBuilder) -> None:
     built = simple.generations[0]
     built.shipped[0].chain = "0" * 64
     snapshot = built.snapshot(1)
     assert found(verified(simple.store)) == [("chain", snapshot.key)]
 
 
-def test_a_sealed_segment_that_nothing_names_is_new_or_an_orphan(simple):
+def test_a_sealed_segment_that_nothing_names_is_new_or_an_orphan(simple: ReplicaBuilder) -> None:
     built = simple.generations[0]
     built.seal(2)
     report = verified(simple.store)
@@ -349,7 +358,7 @@ def test_a_sealed_segment_that_nothing_names_is_new_or_an_orphan(simple):
     assert (report.harmful, report.pending) == (0, 2)
 
 
-def test_a_generation_that_nobody_claims_is_missed_or_an_orphan(simple):
+def test_a_generation_that_nobody_claims_is_missed_or_an_orphan(simple: ReplicaBuilder) -> None:
     stray = simple.generations[0].name[:-1] + "f"
     simple.store.put(f"generations/{stray}/wal/{0:016x}/{0:016x}.wal.lz4", [b"x"])
     assert ("orphan", f"generations/{stray}/") in found(verified(simple.store), harmful=False)
@@ -357,7 +366,7 @@ def test_a_generation_that_nobody_claims_is_missed_or_an_orphan(simple):
     assert ("missing", claim_key(1)) in found(verified(simple.store))
 
 
-def test_objects_of_a_newer_version_are_not_judged(simple):
+def test_objects_of_a_newer_version_are_not_judged(simple: ReplicaBuilder) -> None:
     built = simple.generations[0]
     key = snapshot_key(built.name, 2)
     text = json.dumps({"version": 2, "anything": 1}).encode()
@@ -366,7 +375,7 @@ def test_objects_of_a_newer_version_are_not_judged(simple):
     assert found(report) == [("version", key)]
 
 
-def test_claims_that_do_not_fit_each_other():
+def test_claims_that_do_not_fit_each_other() -> None:
     builder = ReplicaBuilder()
     builder.add().ship_segment(LOG[0])
     builder.add(replace(builder.claim(), log="f" * 32))
@@ -377,7 +386,7 @@ def test_claims_that_do_not_fit_each_other():
     assert found(verified(builder.store)) == [("checksum", claim_key(1))]
 
 
-def test_a_terminal_of_nobody_is_named():
+def test_a_terminal_of_nobody_is_named() -> None:
     builder = ReplicaBuilder()
     first = builder.add()
     first.ship_segment(LOG[0])
@@ -390,7 +399,7 @@ def test_a_terminal_of_nobody_is_named():
     assert kinds(builder.store) == {"conflict"}
 
 
-def test_a_predecessor_that_ends_before_its_successor_saw_it_end_is_cut():
+def test_a_predecessor_that_ends_before_its_successor_saw_it_end_is_cut() -> None:
     builder = ReplicaBuilder()
     first = builder.add()
     first.ship_segment(LOG[0], final=None, cuts=[0])
@@ -401,20 +410,20 @@ def test_a_predecessor_that_ends_before_its_successor_saw_it_end_is_cut():
     assert found(verified(builder.store)) == [("missing", wal_key(first.slot))]
 
 
-def test_a_wal_segment_that_names_another_before_it_breaks_the_chain(simple):
+def test_a_wal_segment_that_names_another_before_it_breaks_the_chain(simple: ReplicaBuilder) -> None:
     built = simple.generations[0]
     built.ship(LOG[3].data, LOG[3].name, previous="0" * 64)
     assert found(verified(simple.store)) == [("chain", wal_key(built.positions[-1]))]
 
 
-def test_a_sum_that_the_parts_do_not_make_is_named(simple):
+def test_a_sum_that_the_parts_do_not_make_is_named(simple: ReplicaBuilder) -> None:
     built = simple.generations[0]
     built.ship(LOG[3].data, LOG[3].name, crc_total=1)
     assert found(verified(simple.store)) == [("checksum", wal_key(built.positions[-1]))]
 
 
 @pytest.mark.parametrize("changes", [{"digest": "0" * 64}, {"crc": 1}])
-def test_a_footer_that_says_other_sums_of_its_frames_is_named(changes):
+def test_a_footer_that_says_other_sums_of_its_frames_is_named(changes: dict[str, int | str]) -> None:
     builder = ReplicaBuilder()
     built = builder.add(builder.claim(first=1), start=False)
     footer, body = make_sealed(built.claim, 0, LOG[0].name, LOG[0].data, FORMAT, marks=[(len(LOG[0].data), 1)])
@@ -426,7 +435,7 @@ def test_a_footer_that_says_other_sums_of_its_frames_is_named(changes):
     assert found(verified(builder.store)) == [("checksum", entry.key)]
 
 
-def test_snapshots_that_were_created_in_another_order_are_out_of_order(simple):
+def test_snapshots_that_were_created_in_another_order_are_out_of_order(simple: ReplicaBuilder) -> None:
     built = simple.generations[0]
     built.snapshot(1)
     built.clock = built.claim.time
@@ -434,7 +443,7 @@ def test_snapshots_that_were_created_in_another_order_are_out_of_order(simple):
     assert found(verified(simple.store)) == [("order", snapshot.key)]
 
 
-def test_a_snapshot_that_says_another_end_of_its_predecessor_conflicts():
+def test_a_snapshot_that_says_another_end_of_its_predecessor_conflicts() -> None:
     builder = ReplicaBuilder()
     first = builder.add()
     first.ship_segment(LOG[0])
@@ -444,7 +453,7 @@ def test_a_snapshot_that_says_another_end_of_its_predecessor_conflicts():
     assert found(verified(builder.store)) == [("conflict", snapshot_key(second.name, 0))]
 
 
-def test_a_claim_of_which_nothing_else_is_left_is_missed_by_its_epoch():
+def test_a_claim_of_which_nothing_else_is_left_is_missed_by_its_epoch() -> None:
     builder = ReplicaBuilder()
     first = builder.add()
     builder.add(close=False, start=False)
@@ -455,7 +464,7 @@ def test_a_claim_of_which_nothing_else_is_left_is_missed_by_its_epoch():
     assert found(verified(builder.store)) == [("missing", claim_key(2))]
 
 
-def test_damaged_bytes_and_other_lengths_are_named_by_their_frames():
+def test_damaged_bytes_and_other_lengths_are_named_by_their_frames() -> None:
     builder = ReplicaBuilder()
     built = builder.add()
     built.ship_segment(LOG[0])
@@ -476,16 +485,16 @@ class Lying:
 
     enforces_create_only = True
 
-    def __init__(self, inner, key: str):
+    def __init__(self, inner: MemoryStore, key: str) -> None:
         self.inner, self.url, self.key = inner, inner.url, key
         self.open = inner.open
 
-    def list(self, prefix, start_after=None):
+    def list(self, prefix: str, start_after: str | None = None) -> Iterator[Any]:
         for info in self.inner.list(prefix, start_after):
             yield replace(info, size=info.size + (info.key == self.key))
 
 
-def test_every_kind_is_provoked_here():
+def test_every_kind_is_provoked_here() -> None:
     text = Path(__file__).read_text()
     for kind in AnomalyKind:
         assert f'"{kind}"' in text, kind
@@ -494,7 +503,7 @@ def test_every_kind_is_provoked_here():
 # --- order and sampling
 
 
-def test_the_order_of_results_does_not_depend_on_parallelism():
+def test_the_order_of_results_does_not_depend_on_parallelism() -> None:
     objects = everything().objects()
     for number, key in enumerate(sorted(objects)):
         if number % 3 == 0:
@@ -504,7 +513,7 @@ def test_the_order_of_results_does_not_depend_on_parallelism():
     assert {report.anomalies for report in reports} == {reports[0].anomalies}
 
 
-def test_a_sample_reads_all_structure_and_a_share_of_the_contents():
+def test_a_sample_reads_all_structure_and_a_share_of_the_contents() -> None:
     builder = ReplicaBuilder()
     built = builder.add()
     log = make_log([[1] * 8 for _ in range(30)])
@@ -524,7 +533,7 @@ def test_a_sample_reads_all_structure_and_a_share_of_the_contents():
 
 
 @pytest.mark.parametrize("part", ["wal", "segments", "snapshots", "epochs"])
-def test_a_sample_of_nothing_still_misses_what_is_missing(part):
+def test_a_sample_of_nothing_still_misses_what_is_missing(part: str) -> None:
     builder = everything()
     objects = builder.objects()
     last = sorted(key for key in objects if f"{part}/" in key)[{"epochs": 0, "wal": -2}.get(part, -1)]
@@ -540,16 +549,16 @@ class Wrapped:
 
     enforces_create_only = True
 
-    def __init__(self, inner):
+    def __init__(self, inner: MemoryStore | Retaining) -> None:
         self.inner = inner
         self.url = inner.url
         self.requests = Counter()
 
-    def open(self, key, byte_range=None):
+    def open(self, key: str, byte_range: ByteRange | None = None) -> BinaryIO:
         self.requests["open"] += 1
         return self.inner.open(key, byte_range)
 
-    def list(self, prefix, start_after=None):
+    def list(self, prefix: str, start_after: str | None = None) -> Iterator[Any]:
         self.requests["list"] += 1
         return self.inner.list(prefix, start_after)
 
@@ -557,18 +566,18 @@ class Wrapped:
 class Lagging(Wrapped):
     """Its first listings lack an object that can be read."""
 
-    def __init__(self, inner, key: str, listings: int):
+    def __init__(self, inner: MemoryStore, key: str, listings: int) -> None:
         super().__init__(inner)
         self.key, self.listings = key, listings
 
-    def list(self, prefix, start_after=None):
+    def list(self, prefix: str, start_after: str | None = None) -> Iterator[Any]:
         for info in super().list(prefix, start_after):
             if info.key != self.key or self.requests["list"] > self.listings:
                 yield info
 
 
 @pytest.mark.parametrize("number", range(6))
-def test_a_wal_segment_that_is_listed_late_is_not_missing(simple, number):
+def test_a_wal_segment_that_is_listed_late_is_not_missing(simple: ReplicaBuilder, number: int) -> None:
     """The first listing is of all names, the second of the generation's WAL segments, the third is made again."""
     built = simple.generations[0]
     builder_claim = replace(simple.claim(), predecessor_end=built.slot)
@@ -579,7 +588,7 @@ def test_a_wal_segment_that_is_listed_late_is_not_missing(simple, number):
 
 
 @pytest.mark.parametrize("part", ["epochs/", "segments/"])
-def test_what_is_named_and_never_listed_is_read_by_its_name(part):
+def test_what_is_named_and_never_listed_is_read_by_its_name(part: str) -> None:
     builder = everything()
     for key in builder.objects():
         if part in key and key != claim_key(3):
@@ -587,11 +596,11 @@ def test_what_is_named_and_never_listed_is_read_by_its_name(part):
 
 
 class Failing(Wrapped):
-    def __init__(self, inner, key: str):
+    def __init__(self, inner: Any, key: str) -> None:
         super().__init__(inner)
         self.key = key
 
-    def open(self, key, byte_range=None):
+    def open(self, key: Any, byte_range: Any = None) -> Any:
         if key == self.key:
             raise StoreError("open", key, "503")
         return super().open(key, byte_range)
@@ -617,7 +626,9 @@ def standing() -> ReplicaBuilder:
 @pytest.mark.slow
 @pytest.mark.parametrize("make", [pending, standing])
 @pytest.mark.parametrize("compared", [False, True])
-def test_an_object_that_cannot_be_read_stops_nothing_and_is_no_anomaly(make, compared, tmp_path):
+def test_an_object_that_cannot_be_read_stops_nothing_and_is_no_anomaly(
+    make: Any, compared: bool, tmp_path: Path
+) -> None:
     """Nor in comparison with the log: one that is all there is not told to lack, or to hold, what was not read."""
     builder = make()
     write(tmp_path / "log", LOG if make is pending else LOG[:3])
@@ -635,17 +646,17 @@ def test_an_object_that_cannot_be_read_stops_nothing_and_is_no_anomaly(make, com
 
 
 class FailingList(Wrapped):
-    def __init__(self, inner, prefix: str):
+    def __init__(self, inner: MemoryStore, prefix: str) -> None:
         super().__init__(inner)
         self.prefix = prefix
 
-    def list(self, prefix, start_after=None):
+    def list(self, prefix: str, start_after: str | None = None) -> Iterator[Any]:
         if prefix == self.prefix:
             raise StoreError("list", prefix, "503")
         return super().list(prefix, start_after)
 
 
-def test_wal_segments_that_cannot_be_listed_are_no_anomaly(tmp_path):
+def test_wal_segments_that_cannot_be_listed_are_no_anomaly(tmp_path: Path) -> None:
     builder = pending()
     write(tmp_path / "log", LOG)
     for built in builder.generations:
@@ -653,7 +664,7 @@ def test_wal_segments_that_cannot_be_listed_are_no_anomaly(tmp_path):
         assert (report.failed, report.against, found(report, harmful=False)) == (1, None, []), built.name
 
 
-def test_a_gap_that_cannot_be_confirmed_is_not_reported_and_what_follows_is_verified():
+def test_a_gap_that_cannot_be_confirmed_is_not_reported_and_what_follows_is_verified() -> None:
     builder = ReplicaBuilder()
     built = builder.add()
     built.ship_segment(LOG[0], cuts=[0, 1, 2])
@@ -665,7 +676,7 @@ def test_a_gap_that_cannot_be_confirmed_is_not_reported_and_what_follows_is_veri
     class FailingLater(FailingList):
         listed = 0
 
-        def list(self, prefix, start_after=None):
+        def list(self, prefix: Any, start_after: Any = None) -> Any:
             self.listed += prefix == self.prefix
             return super().list(prefix, start_after) if self.listed > 1 else self.inner.list(prefix, start_after)
 
@@ -675,7 +686,7 @@ def test_a_gap_that_cannot_be_confirmed_is_not_reported_and_what_follows_is_veri
 
 
 @pytest.mark.parametrize("prefix", ["", sealed_prefix(pending().generations[1].name)])
-def test_nothing_is_verified_where_what_is_there_cannot_be_listed(prefix):
+def test_nothing_is_verified_where_what_is_there_cannot_be_listed(prefix: str) -> None:
     with pytest.raises(StoreError, match="503"):
         verified(FailingList(pending().store, prefix))
 
@@ -683,11 +694,11 @@ def test_nothing_is_verified_where_what_is_there_cannot_be_listed(prefix):
 class Noisy(Wrapped):
     """A bit is wrong in one of three answers of each object: in the first, second or third of them."""
 
-    def __init__(self, inner, number: int):
+    def __init__(self, inner: MemoryStore | Retaining, number: int) -> None:
         super().__init__(inner)
         self.number = number
 
-    def open(self, key, byte_range=None):
+    def open(self, key: str, byte_range: ByteRange | None = None) -> BinaryIO:
         self.requests[key] += 1
         stream = self.inner.open(key, byte_range)
         if self.requests[key] % 3 == self.number:
@@ -698,7 +709,7 @@ class Noisy(Wrapped):
 
 
 @pytest.mark.parametrize("number", range(3))
-def test_bytes_that_change_on_their_way_are_read_again(number):
+def test_bytes_that_change_on_their_way_are_read_again(number: int) -> None:
     builder = everything()
     position = builder.generations[-1].positions[-1]
     known = Acknowledged(position, wal_segment.digest([builder.objects()[wal_key(position)]]))
@@ -709,27 +720,27 @@ def test_bytes_that_change_on_their_way_are_read_again(number):
 class Retaining(Wrapped):
     """Calls a function after a number of requests."""
 
-    def __init__(self, inner, act, after: int):
+    def __init__(self, inner: MemoryStore, act: Callable[..., Any], after: int) -> None:
         super().__init__(inner)
         self.act, self.left = act, after
 
-    def _count(self):
+    def _count(self) -> None:
         self.left -= 1
         if self.left == 0:
             self.act()
 
-    def open(self, key, byte_range=None):
+    def open(self, key: str, byte_range: ByteRange | None = None) -> BinaryIO:
         self._count()
         return super().open(key, byte_range)
 
-    def list(self, prefix, start_after=None):
+    def list(self, prefix: str, start_after: str | None = None) -> Iterator[Any]:
         self._count()
         return super().list(prefix, start_after)
 
 
 @pytest.mark.parametrize("way", [lambda store: store, *(partial(Noisy, number=number) for number in range(3))])
 @pytest.mark.parametrize("after", range(1, 40))
-def test_what_retention_removes_meanwhile_is_no_anomaly(after, way):
+def test_what_retention_removes_meanwhile_is_no_anomaly(after: int, way: Callable[..., Any]) -> None:
     builder = ReplicaBuilder()
     built = builder.add()
     for segment in LOG[:3]:
@@ -737,7 +748,7 @@ def test_what_retention_removes_meanwhile_is_no_anomaly(after, way):
     built.snapshot(1)
     acted = []
 
-    def act():
+    def act() -> None:
         built.snapshot(3, first=1)
         built.prune(3)
         builder.client.delete_snapshots([(built.name, 0), (built.name, 1)])
@@ -750,13 +761,13 @@ def test_what_retention_removes_meanwhile_is_no_anomaly(after, way):
         assert after > 10
 
 
-def test_what_is_shipped_meanwhile_is_no_anomaly():
+def test_what_is_shipped_meanwhile_is_no_anomaly() -> None:
     for after in range(1, 30):
         builder = ReplicaBuilder()
         built = builder.add()
         built.ship_segment(LOG[0], cuts=[0])
 
-        def act(builder=builder, built=built):
+        def act(builder: Any = builder, built: Any = built) -> None:
             built.ship_segment(LOG[1])
             successor = builder.add()
             successor.ship_segment(LOG[0])
@@ -764,17 +775,17 @@ def test_what_is_shipped_meanwhile_is_no_anomaly():
         assert found(verified(Retaining(builder.store, act, after), parallelism=1)) == []
 
 
-def test_a_store_that_cannot_be_listed_is_an_error():
+def test_a_store_that_cannot_be_listed_is_an_error() -> None:
     class Down(Wrapped):
-        def list(self, prefix, start_after=None):
+        def list(self, prefix: Any, start_after: Any = None) -> None:
             raise StoreError("list", prefix, "down")
 
     with pytest.raises(StoreError):
         verified(Down(everything().store))
 
 
-def test_a_format_that_is_not_installed_is_said():
-    def unknown(name):
+def test_a_format_that_is_not_installed_is_said() -> None:
+    def unknown(name: Any) -> None:
         raise ConfigError(f"no format {name}")
 
     from litelog.verify.execution import verify
@@ -785,10 +796,10 @@ def test_a_format_that_is_not_installed_is_said():
     assert report.content_bytes > 0
 
 
-def test_it_can_be_stopped():
+def test_it_can_be_stopped() -> None:
     left = 5
 
-    def should_continue():
+    def should_continue() -> Any:
         nonlocal left
         left -= 1
         return left > 0
@@ -798,7 +809,7 @@ def test_it_can_be_stopped():
     assert left == 0
 
 
-def test_progress_goes_up_to_the_total():
+def test_progress_goes_up_to_the_total() -> None:
     seen = []
     report = verified(everything().store, watch=Watch(progress=seen.append))
     assert [step.objects for step in seen] == sorted(step.objects for step in seen)
@@ -809,20 +820,20 @@ def test_progress_goes_up_to_the_total():
 # --- against the local log
 
 
-def write(folder, log):
+def write(folder: Path, log: list[LogSegment]) -> None:
     folder.mkdir(exist_ok=True)
     for segment in log:
         (folder / segment.name).write_bytes(segment.data)
 
 
 @pytest.fixture
-def sealed_and_wal(tmp_path):
+def sealed_and_wal(tmp_path: Path) -> tuple[ReplicaBuilder, Path]:
     """A replica of four log segments, two of them sealed, and the log."""
     write(tmp_path / "log", LOG)
     return make_unfinished(LOG, snapshots=[2], prune=2, last_cuts=[0, 1]), tmp_path / "log"
 
 
-def test_a_log_that_is_its_replica(sealed_and_wal):
+def test_a_log_that_is_its_replica(sealed_and_wal: tuple[ReplicaBuilder, Path]) -> None:
     builder, log = sealed_and_wal
     report = verified(builder.store, against=str(log))
     assert report.anomalies == ()
@@ -834,7 +845,7 @@ def test_a_log_that_is_its_replica(sealed_and_wal):
 
 
 @pytest.mark.parametrize("number", range(4))
-def test_any_other_byte_of_the_log_differs(sealed_and_wal, number):
+def test_any_other_byte_of_the_log_differs(sealed_and_wal: tuple[ReplicaBuilder, Path], number: int) -> None:
     builder, log = sealed_and_wal
     segment = LOG[number]
     for at in range(0, len(segment.data), 7):
@@ -850,7 +861,7 @@ def test_any_other_byte_of_the_log_differs(sealed_and_wal, number):
         assert stop - start < len(segment.data) or len(segment.ends) == 1
 
 
-def test_a_log_that_is_behind_its_replica(sealed_and_wal):
+def test_a_log_that_is_behind_its_replica(sealed_and_wal: tuple[ReplicaBuilder, Path]) -> None:
     builder, log = sealed_and_wal
     (log / LOG[3].name).write_bytes(LOG[3].data[:-1])
     assert kinds(builder.store, against=str(log)) == {"ahead"}
@@ -858,7 +869,7 @@ def test_a_log_that_is_behind_its_replica(sealed_and_wal):
     assert kinds(builder.store, against=str(log)) == {"ahead"}
 
 
-def test_log_segments_that_one_of_both_does_not_hold(sealed_and_wal):
+def test_log_segments_that_one_of_both_does_not_hold(sealed_and_wal: tuple[ReplicaBuilder, Path]) -> None:
     builder, log = sealed_and_wal
     (log / LOG[0].name).unlink()
     report = verified(builder.store, against=str(log))
@@ -874,7 +885,9 @@ def test_log_segments_that_one_of_both_does_not_hold(sealed_and_wal):
     assert verified(builder.store, against=str(log)).against.behind == 3
 
 
-def test_every_log_segment_that_is_not_compared_is_named_with_its_reason(sealed_and_wal):
+def test_every_log_segment_that_is_not_compared_is_named_with_its_reason(
+    sealed_and_wal: tuple[ReplicaBuilder, Path],
+) -> None:
     builder, log = sealed_and_wal
     (log / f"{99:020d}.log").write_bytes(b"new")
     (log / f"{1:020d}.log").write_bytes(b"")
@@ -888,7 +901,9 @@ def test_every_log_segment_that_is_not_compared_is_named_with_its_reason(sealed_
     assert {each.reason for each in sampled.not_compared} == {"empty", "newer", "sampled"}
 
 
-def test_log_segments_that_are_older_than_all_that_the_replica_holds_are_missed(sealed_and_wal):
+def test_log_segments_that_are_older_than_all_that_the_replica_holds_are_missed(
+    sealed_and_wal: tuple[ReplicaBuilder, Path],
+) -> None:
     """As in a log's folder that was replaced by a copy, which its daemon has not noticed."""
     builder, log = sealed_and_wal
     built = builder.generations[0]
@@ -900,7 +915,9 @@ def test_log_segments_that_are_older_than_all_that_the_replica_holds_are_missed(
 
 
 @pytest.mark.parametrize(("relation", "missed"), [(Relation.DIVERGED, 0), (Relation.CONTINUES, 2)])
-def test_log_segments_that_only_a_diverged_predecessor_holds_are_not_missed(tmp_path, relation, missed):
+def test_log_segments_that_only_a_diverged_predecessor_holds_are_not_missed(
+    tmp_path: Path, relation: Relation, missed: int
+) -> None:
     builder = ReplicaBuilder()
     first = builder.add()
     for segment in LOG[:2]:
@@ -915,11 +932,13 @@ def test_log_segments_that_only_a_diverged_predecessor_holds_are_not_missed(tmp_
 
 
 @pytest.mark.parametrize("after", range(12))
-def test_log_segments_that_are_removed_while_they_are_compared_are_older_ones(sealed_and_wal, after):
+def test_log_segments_that_are_removed_while_they_are_compared_are_older_ones(
+    sealed_and_wal: tuple[ReplicaBuilder, Path], after: int
+) -> None:
     builder, log = sealed_and_wal
     left = after
 
-    def truncate():
+    def truncate() -> Any:
         nonlocal left
         left -= 1
         if left == 0:
@@ -933,7 +952,7 @@ def test_log_segments_that_are_removed_while_they_are_compared_are_older_ones(se
     assert report.against.files + report.against.gone == len(LOG)
 
 
-def test_another_log_is_not_compared(sealed_and_wal, tmp_path):
+def test_another_log_is_not_compared(sealed_and_wal: tuple[ReplicaBuilder, Path], tmp_path: Path) -> None:
     other = tmp_path / "other"
     with LogWriter(str(other)) as writer:
         writer.append(b"a record")
@@ -942,12 +961,12 @@ def test_another_log_is_not_compared(sealed_and_wal, tmp_path):
     assert writer.log_id.hex in report.anomalies[0].what
 
 
-def test_no_folder_to_compare_with(sealed_and_wal, tmp_path):
+def test_no_folder_to_compare_with(sealed_and_wal: tuple[ReplicaBuilder, Path], tmp_path: Path) -> None:
     with pytest.raises(SourceMissingError):
         verified(sealed_and_wal[0].store, against=str(tmp_path / "nothing"))
 
 
-def test_the_generation_that_readers_read_is_compared(tmp_path):
+def test_the_generation_that_readers_read_is_compared(tmp_path: Path) -> None:
     builder = ReplicaBuilder()
     builder.add().ship_segment(LOG[0])
     other = make_segment(0, [2, 3, 1], tag=b"other")
@@ -959,7 +978,7 @@ def test_the_generation_that_readers_read_is_compared(tmp_path):
     assert report.against.generation == builder.generations[1].name
 
 
-def test_a_local_log_is_checked_by_its_format(tmp_path):
+def test_a_local_log_is_checked_by_its_format(tmp_path: Path) -> None:
     write(tmp_path / "log", LOG)
     assert check_log(str(tmp_path / "log"), FORMAT) == LOG[-1].next
     assert compare_logs(str(tmp_path / "log"), str(tmp_path / "log"), FORMAT) == sum(len(s.data) for s in LOG)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import combinations, permutations
+from typing import Any
 
 import pytest
 
@@ -35,7 +36,7 @@ def is_loud_or_harmless(objects: dict[str, bytes], whole: dict[str, bytes]) -> b
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", REPLICAS)
-def test_a_flipped_bit_in_any_byte_is_named_or_harmless(name):
+def test_a_flipped_bit_in_any_byte_is_named_or_harmless(name: Any) -> None:
     """One bit of each byte, a sample of them; every bit of it in ``tests/faults``."""
     bits = [(key, at, bit) for key, at, bit in flips_of(name) if bit == at % 8]
     loud, harmless = judge_flips(name, sampled(bits, ONE_IN, f"a bit of each byte of {name}"))
@@ -45,7 +46,7 @@ def test_a_flipped_bit_in_any_byte_is_named_or_harmless(name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", REPLICAS)
-def test_every_truncation_is_named(name):
+def test_every_truncation_is_named(name: Any) -> None:
     whole = REPLICAS[name]().objects()
     sizes = [(key, size) for key, body in whole.items() for size in range(len(body))]
     for key, size in sampled(sizes, ONE_IN, f"truncations of {name}"):
@@ -57,7 +58,7 @@ def test_every_truncation_is_named(name):
 
 
 @pytest.mark.parametrize("name", REPLICAS)
-def test_bytes_behind_the_end_are_named(name):
+def test_bytes_behind_the_end_are_named(name: str) -> None:
     whole = REPLICAS[name]().objects()
     for key, body in whole.items():
         for extra in (b"\0", b" ", body[-1:], body):
@@ -74,7 +75,7 @@ KEYS = sorted(EVERYTHING)
 
 
 @pytest.mark.parametrize("key", KEYS)
-def test_every_dropped_object_is_missed_or_was_not_needed(key):
+def test_every_dropped_object_is_missed_or_was_not_needed(key: str) -> None:
     left = {other: body for other, body in EVERYTHING.items() if other != key}
     report = verified(left)
     if not report.harmful:
@@ -121,7 +122,7 @@ def all_points(objects: dict[str, bytes]) -> set[tuple[str, str]]:
     return points
 
 
-def test_the_owner_knows_its_newest_object():
+def test_the_owner_knows_its_newest_object() -> None:
     builder = everything()
     last = builder.generations[-1].positions[-1]
     key = f"{G3}/wal/{last.index:016x}/{last.offset:016x}.wal.lz4"
@@ -135,7 +136,7 @@ def test_the_owner_knows_its_newest_object():
 
 
 @pytest.mark.slow
-def test_every_swap_of_two_objects_is_named():
+def test_every_swap_of_two_objects_is_named() -> None:
     for one, two in sampled(list(combinations(KEYS, 2)), ONE_IN, "swaps"):
         if EVERYTHING[one] != EVERYTHING[two]:
             report = verified({**EVERYTHING, one: EVERYTHING[two], two: EVERYTHING[one]}, parallelism=1)
@@ -143,7 +144,7 @@ def test_every_swap_of_two_objects_is_named():
 
 
 @pytest.mark.slow
-def test_every_object_in_the_place_of_another_is_named():
+def test_every_object_in_the_place_of_another_is_named() -> None:
     for one, two in sampled(list(permutations(KEYS, 2)), ONE_IN, "places"):
         if EVERYTHING[one] != EVERYTHING[two]:
             report = verified({**EVERYTHING, two: EVERYTHING[one]}, parallelism=1)
@@ -151,7 +152,7 @@ def test_every_object_in_the_place_of_another_is_named():
 
 
 @pytest.mark.parametrize("key", KEYS)
-def test_a_second_copy_of_an_object_under_a_free_name_is_named(key):
+def test_a_second_copy_of_an_object_under_a_free_name_is_named(key: str) -> None:
     for free in free_names():
         report = verified({**EVERYTHING, free: EVERYTHING[key]}, parallelism=1)
         assert free in {name for _, name in found(report)}, free
@@ -173,7 +174,7 @@ def free_names() -> list[str]:
     ]
 
 
-def test_every_replay_of_what_was_deleted_is_named_or_harmless():
+def test_every_replay_of_what_was_deleted_is_named_or_harmless() -> None:
     """An object that retention removed comes back. No reader reads it, as it lies below the newest snapshot."""
     builder = everything()
     before = {**builder.objects()}
@@ -190,7 +191,7 @@ def test_every_replay_of_what_was_deleted_is_named_or_harmless():
     assert replayed
 
 
-def test_every_replay_of_another_owners_history_is_named():
+def test_every_replay_of_another_owners_history_is_named() -> None:
     """The same log, shipped by another owner under the same names: no object of it passes for this one's."""
     other = ReplicaBuilder()
     claim = other.claim()

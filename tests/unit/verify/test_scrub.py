@@ -7,6 +7,7 @@ import os
 import threading
 from pathlib import Path
 from random import Random
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -22,10 +23,20 @@ from tests.builders.stores import CountingStore
 from tests.builders.verify_helper import everything, store_of
 from tests.waiting import WAIT_SECONDS
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from litelog.config.models import Config
+    from litelog.objects.claim import Claim
+    from litelog.shipping.events import ScrubFinished, SnapshotWritten, WalSegmentShipped
+    from tests.builders.log_builder import LogBuilder
+
 DAY = 86400.0
 
 
-def make_scrub(store, folder, clock, *, interval=DAY, rate=1 << 40, acknowledged=None) -> Scrub:
+def make_scrub(
+    store: Any, folder: Path, clock: ManualClock, *, interval: Any = DAY, rate: Any = 1 << 40, acknowledged: Any = None
+) -> Scrub:
     return Scrub(
         store,
         ScrubSettings(interval, rate),
@@ -37,7 +48,7 @@ def make_scrub(store, folder, clock, *, interval=DAY, rate=1 << 40, acknowledged
     )
 
 
-def test_the_first_one_is_soon_and_the_next_an_interval_after_the_last(tmp_path):
+def test_the_first_one_is_soon_and_the_next_an_interval_after_the_last(tmp_path: Path) -> None:
     clock = ManualClock()
     scrub = make_scrub(everything().store, tmp_path, clock)
     assert 0 <= scrub.due - clock.monotonic() <= FIRST_SHARE * DAY
@@ -47,7 +58,7 @@ def test_the_first_one_is_soon_and_the_next_an_interval_after_the_last(tmp_path)
     assert scrub.due == clock.monotonic() + DAY
 
 
-def test_a_restart_goes_on_counting(tmp_path):
+def test_a_restart_goes_on_counting(tmp_path: Path) -> None:
     clock = ManualClock()
     make_scrub(everything().store, tmp_path, clock).run(threading.Event())
     clock.advance(DAY / 4)
@@ -62,7 +73,7 @@ def test_a_restart_goes_on_counting(tmp_path):
     assert make_scrub(everything().store, tmp_path, clock).last is None
 
 
-def test_an_anomaly_is_logged_once_even_after_a_restart_and_again_if_it_comes_back(tmp_path):
+def test_an_anomaly_is_logged_once_even_after_a_restart_and_again_if_it_comes_back(tmp_path: Path) -> None:
     objects = everything().objects()
     key = max(key for key in objects if "wal" in key)
     damaged = {**objects, key: objects[key][:-1] + b"?"}
@@ -81,11 +92,11 @@ def test_an_anomaly_is_logged_once_even_after_a_restart_and_again_if_it_comes_ba
     assert (verified.anomalies, len(new)) == (1, 1)
 
 
-def test_a_store_that_fails_is_told_and_tried_again_within_the_hour(tmp_path):
+def test_a_store_that_fails_is_told_and_tried_again_within_the_hour(tmp_path: Path) -> None:
     class Down:
         enforces_create_only, url = True, "down://"
 
-        def list(self, prefix, start_after=None):
+        def list(self, prefix: Any, start_after: Any = None) -> None:
             raise StoreError("list", prefix, "down")
 
     clock = ManualClock()
@@ -99,11 +110,11 @@ def test_a_store_that_fails_is_told_and_tried_again_within_the_hour(tmp_path):
     assert scrub.due == clock.monotonic() + 3600
 
 
-def test_it_stops_when_it_is_told_to(tmp_path):
+def test_it_stops_when_it_is_told_to(tmp_path: Path) -> None:
     stop = threading.Event()
 
     class Stopping(CountingStore):
-        def open(self, key, byte_range=None):
+        def open(self, key: Any, byte_range: Any = None) -> Any:
             stop.set()
             return super().open(key, byte_range)
 
@@ -113,10 +124,10 @@ def test_it_stops_when_it_is_told_to(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-def test_it_reads_no_faster_than_it_may():
+def test_it_reads_no_faster_than_it_may() -> None:
     clock, waited = ManualClock(), []
 
-    def wait(seconds):
+    def wait(seconds: Any) -> None:
         waited.append(seconds)
         clock.advance(seconds)
 
@@ -131,7 +142,7 @@ def test_it_reads_no_faster_than_it_may():
     assert max(waited) < 2.5
 
 
-def test_streams_give_what_they_hold():
+def test_streams_give_what_they_hold() -> None:
     store = store_of({"a": bytes(range(256)) * 20_000})
     throttled = ThrottledStore(store, 1 << 40, ManualClock(), lambda _: None)
     whole = store.open("a").read()
@@ -152,39 +163,39 @@ class Told:
         self.verified, self.shipped_bytes = [], 0
         self._changed = threading.Condition()
 
-    def on_scrub_finished(self, event):
+    def on_scrub_finished(self, event: ScrubFinished) -> None:
         with self._changed:
             self.verified.append(event)
             self._changed.notify_all()
 
-    def on_wal_segment_shipped(self, event):
+    def on_wal_segment_shipped(self, event: WalSegmentShipped) -> None:
         with self._changed:
             self.shipped_bytes += event.header.length
             self._changed.notify_all()
 
-    def on_generation_started(self, log, replica, claim): ...
+    def on_generation_started(self, log: str, replica: str, claim: Claim) -> None: ...
 
-    def on_segment_sealed(self, event): ...
+    def on_segment_sealed(self, event: Any) -> None: ...
 
-    def on_snapshot_written(self, event): ...
+    def on_snapshot_written(self, event: SnapshotWritten) -> None: ...
 
-    def wait(self, holds):
+    def wait(self, holds: Callable[..., Any]) -> None:
         with self._changed:
             assert self._changed.wait_for(holds, WAIT_SECONDS)
 
 
 class Soonest(Random):
-    def uniform(self, a, b):
+    def uniform(self, a: float, b: float) -> float:
         return a
 
 
-def configure(log, tmp_path, **settings):
+def configure(log: LogBuilder, tmp_path: Path, **settings: Any) -> Config:
     return make_config(
         "test", {"logs": [{"path": log.folder, "replicas": [{"url": str(tmp_path / "replica"), **settings}]}]}
     )
 
 
-def test_the_daemon_verifies_says_what_it_finds_and_ships_on(tmp_path, caplog):
+def test_the_daemon_verifies_says_what_it_finds_and_ships_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     log = make_log(tmp_path / "log")
     log.roll(5)
     told = Told()
@@ -222,7 +233,7 @@ def test_the_daemon_verifies_says_what_it_finds_and_ships_on(tmp_path, caplog):
     assert len([record for record in loud if "checksum" in record.getMessage()]) == 1
 
 
-def test_the_newest_object_is_missed_by_the_daemon_that_put_it(tmp_path):
+def test_the_newest_object_is_missed_by_the_daemon_that_put_it(tmp_path: Path) -> None:
     log = make_log(tmp_path / "log")
     log.roll(5)
     told = Told()
@@ -242,7 +253,7 @@ def test_the_newest_object_is_missed_by_the_daemon_that_put_it(tmp_path):
     assert (anomaly.kind, anomaly.key) == ("missing", str(wal.relative_to(tmp_path / "replica")))
 
 
-def test_nothing_is_verified_unasked(tmp_path):
+def test_nothing_is_verified_unasked(tmp_path: Path) -> None:
     log = make_log(tmp_path / "log")
     log.roll(5)
     told = Told()
@@ -256,7 +267,7 @@ def test_nothing_is_verified_unasked(tmp_path):
 
 
 @pytest.mark.parametrize(("interval", "good"), [(0, True), (1, True), (31_000_000, True), (0.5, False), (4e7, False)])
-def test_intervals_have_limits(tmp_path, interval, good):
+def test_intervals_have_limits(tmp_path: Path, interval: float, good: bool) -> None:
     log = make_log(tmp_path / "log")
     if good:
         (found,) = configure(log, tmp_path, scrub_interval=interval).logs
@@ -266,7 +277,7 @@ def test_intervals_have_limits(tmp_path, interval, good):
             configure(log, tmp_path, scrub_interval=interval)
 
 
-def test_what_is_said_once_holds_for_all_replicas_that_say_nothing(tmp_path):
+def test_what_is_said_once_holds_for_all_replicas_that_say_nothing(tmp_path: Path) -> None:
     replicas = [{"url": "/one"}, {"url": "/two", "scrub_interval": 0, "scrub_rate": "1MiB"}]
     config = make_config(
         "test", {"scrub_interval": "1d", "scrub_rate": "4MiB", "logs": [{"path": "/l", "replicas": replicas}]}
