@@ -16,8 +16,11 @@ from tests.builders.stores import CarelessStore, CountingStore
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import BinaryIO
 
     from typing_extensions import Buffer
+
+    from litelog.stores.object_store import ByteRange
 
 
 class PlainStore(CountingStore):
@@ -85,7 +88,7 @@ def test_a_condition_that_the_store_has_is_asked_for_all_the_same() -> None:
     """Another writer comes between the look and the put."""
 
     class Racing(CountingStore):
-        def open(self, key, byte_range=None):
+        def open(self, key: str, byte_range: ByteRange | None = None) -> BinaryIO:
             try:
                 return super().open(key, byte_range)
             finally:

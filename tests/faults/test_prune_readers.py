@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from litelog.formats.columns import Record
+    from litelog.restore.plan import RestorePlan
     from litelog.stores.object_store import ByteRange, ObjectInfo, ObjectStore
     from tests.builders.servers import S3Server
 
@@ -192,7 +193,7 @@ class Readers:
             client = ObjectReplicaClient(SlowStore(past.store, past, reads, steps))
             output = past.folder / f"restored-{reads}-{number}"
 
-            def replan(client: ObjectReplicaClient = client):
+            def replan(client: ObjectReplicaClient = client) -> RestorePlan:
                 self.seen["restore planned again"] += 1
                 return find_plan(client, Target(), past.log.format)
 

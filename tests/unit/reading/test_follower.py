@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -23,16 +24,13 @@ from litelog.reading.follower import (
 )
 from litelog.reading.search import find_header
 from litelog.stores.object_store import ObjectReplicaClient
-from tests.builders.manual_clock import ManualClock
 from tests.builders.replica_builder import GenerationBuilder, ReplicaBuilder, make_log
 from tests.builders.stores import CountingStore
 
+if TYPE_CHECKING:
+    from tests.builders.manual_clock import ManualClock
+
 LOG = make_log([[1, 1, 1], [2], [1]])
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
 
 
 @pytest.fixture
@@ -66,7 +64,7 @@ def stand(builder: ReplicaBuilder, clock: ManualClock) -> ReplicaFollower:
 # --- when it looks further
 
 
-def test_a_follower_looks_at_epochs_after_so_many_polls_without_news(clock):
+def test_a_follower_looks_at_epochs_after_so_many_polls_without_news(clock: ManualClock) -> None:
     looks = LookClock(clock.monotonic, LOOK_SECONDS)
     for _ in range(2):
         assert [looks.note_nothing() for _ in range(POLLS_PER_LOOK)] == [Look.SLOT] * 29 + [Look.EPOCH]
@@ -75,7 +73,7 @@ def test_a_follower_looks_at_epochs_after_so_many_polls_without_news(clock):
     assert [looks.note_nothing() for _ in range(POLLS_PER_LOOK)] == [Look.SLOT] * 29 + [Look.EPOCH]
 
 
-def test_a_follower_looks_at_its_place_after_so_long_without_news(clock):
+def test_a_follower_looks_at_its_place_after_so_long_without_news(clock: ManualClock) -> None:
     looks = LookClock(clock.monotonic, LOOK_SECONDS)
     clock.advance(LOOK_SECONDS - 1)
     looks.note_news()
@@ -87,7 +85,7 @@ def test_a_follower_looks_at_its_place_after_so_long_without_news(clock):
     assert looks.note_nothing() is Look.SLOT
 
 
-def test_a_follower_that_lagged_for_so_long_looks_at_its_place_at_the_first_empty_slot(clock):
+def test_a_follower_that_lagged_for_so_long_looks_at_its_place_at_the_first_empty_slot(clock: ManualClock) -> None:
     looks = LookClock(clock.monotonic, LOOK_SECONDS)
     assert looks.note_nothing() is Look.SLOT
     for _ in range(2):
@@ -99,7 +97,9 @@ def test_a_follower_that_lagged_for_so_long_looks_at_its_place_at_the_first_empt
 # --- what it finds
 
 
-def test_a_generation_is_entered_by_its_contents_and_again_until_the_caller_stands(builder, built, clock):
+def test_a_generation_is_entered_by_its_contents_and_again_until_the_caller_stands(
+    builder: ReplicaBuilder, built: GenerationBuilder, clock: ManualClock
+) -> None:
     follower = follow(builder, clock)
     for _ in range(2):
         event = follower.poll()
@@ -115,13 +115,15 @@ def test_a_generation_is_entered_by_its_contents_and_again_until_the_caller_stan
     assert (follower.slot, follower.last) == (built.slot, built.positions[-1])
 
 
-def test_a_segment_that_the_caller_does_not_pass_is_found_again(builder, built, clock):
+def test_a_segment_that_the_caller_does_not_pass_is_found_again(
+    builder: ReplicaBuilder, built: GenerationBuilder, clock: ManualClock
+) -> None:
     follower = follow(builder, clock)
     follower.stand_at(built.positions[0])
     assert follower.poll() == follower.poll() != None  # noqa: E711 - the same event
 
 
-def test_a_generation_that_has_not_begun_costs_a_get_for_each_poll(builder, clock):
+def test_a_generation_that_has_not_begun_costs_a_get_for_each_poll(builder: ReplicaBuilder, clock: ManualClock) -> None:
     made = builder.add(start=False)
     store = CountingStore(builder.store)
     client = ObjectReplicaClient(store)
@@ -135,7 +137,9 @@ def test_a_generation_that_has_not_begun_costs_a_get_for_each_poll(builder, cloc
     assert isinstance(follower.poll(), ContentsFound)
 
 
-def test_a_generation_that_ended_before_it_began_leads_to_the_next_one(builder, clock):
+def test_a_generation_that_ended_before_it_began_leads_to_the_next_one(
+    builder: ReplicaBuilder, clock: ManualClock
+) -> None:
     builder.add(start=False)
     follower = follow(builder, clock)
     assert follower.poll() is None
@@ -145,7 +149,9 @@ def test_a_generation_that_ended_before_it_began_leads_to_the_next_one(builder, 
     assert follower.slot is None
 
 
-def test_a_terminal_leads_to_the_generation_that_follows_once_that_has_begun(builder, built, clock):
+def test_a_terminal_leads_to_the_generation_that_follows_once_that_has_begun(
+    builder: ReplicaBuilder, built: GenerationBuilder, clock: ManualClock
+) -> None:
     follower = stand(builder, clock)
     second = builder.add(start=False)
     event = follower.poll()
@@ -159,7 +165,9 @@ def test_a_terminal_leads_to_the_generation_that_follows_once_that_has_begun(bui
     assert isinstance(follower.poll(), ContentsFound)
 
 
-def test_what_was_sealed_and_deleted_at_the_slot_is_found_in_the_contents(builder, built, clock):
+def test_what_was_sealed_and_deleted_at_the_slot_is_found_in_the_contents(
+    builder: ReplicaBuilder, built: GenerationBuilder, clock: ManualClock
+) -> None:
     follower = stand(builder, clock)
     slot = built.slot
     for segment in LOG[1:]:
@@ -173,7 +181,9 @@ def test_what_was_sealed_and_deleted_at_the_slot_is_found_in_the_contents(builde
     assert follower.slot == slot
 
 
-def test_a_place_that_retention_took_is_lost_up_to_the_first_log_segment_that_is_left(builder, built, clock):
+def test_a_place_that_retention_took_is_lost_up_to_the_first_log_segment_that_is_left(
+    builder: ReplicaBuilder, built: GenerationBuilder, clock: ManualClock
+) -> None:
     follower = stand(builder, clock)
     slot = built.slot
     for segment in LOG[1:]:
@@ -187,7 +197,9 @@ def test_a_place_that_retention_took_is_lost_up_to_the_first_log_segment_that_is
     assert event.left == Position(built.name, 2, 0)
 
 
-def test_a_hole_is_lost_up_to_the_next_wal_segment(builder, built, clock):
+def test_a_hole_is_lost_up_to_the_next_wal_segment(
+    builder: ReplicaBuilder, built: GenerationBuilder, clock: ManualClock
+) -> None:
     follower = follow(builder, clock)
     follower.stand_at(built.positions[1], built.positions[0])
     builder.store.delete([wal_key(built.positions[1])])
@@ -198,7 +210,9 @@ def test_a_hole_is_lost_up_to_the_next_wal_segment(builder, built, clock):
     assert (event.error.position, event.left) == (str(built.positions[1]), built.positions[2])
 
 
-def test_an_end_whose_last_wal_segment_is_gone_was_pruned(builder, built, clock):
+def test_an_end_whose_last_wal_segment_is_gone_was_pruned(
+    builder: ReplicaBuilder, built: GenerationBuilder, clock: ManualClock
+) -> None:
     follower = stand(builder, clock)
     assert follower.poll(Look.PLACE) is None
     builder.store.delete([wal_key(position) for position in built.positions])
@@ -209,7 +223,9 @@ def test_an_end_whose_last_wal_segment_is_gone_was_pruned(builder, built, clock)
     assert (event.left, event.successor) == (None, None)
 
 
-def test_a_terminal_that_is_missing_is_a_gap_with_the_claim_that_shows_it(builder, built, clock):
+def test_a_terminal_that_is_missing_is_a_gap_with_the_claim_that_shows_it(
+    builder: ReplicaBuilder, built: GenerationBuilder, clock: ManualClock
+) -> None:
     follower = stand(builder, clock)
     second = builder.add(close=False)
     assert follower.poll() is None
@@ -219,7 +235,9 @@ def test_a_terminal_that_is_missing_is_a_gap_with_the_claim_that_shows_it(builde
     assert (event.left, event.successor) == (None, second.claim)
 
 
-def test_a_generation_that_ended_and_was_pruned_at_the_slot_leads_to_the_next_one(builder, built, clock):
+def test_a_generation_that_ended_and_was_pruned_at_the_slot_leads_to_the_next_one(
+    builder: ReplicaBuilder, built: GenerationBuilder, clock: ManualClock
+) -> None:
     follower = follow(builder, clock)
     follower.stand_at(built.positions[1], built.positions[0])
     second = builder.add(builder.claim(first=1), start=False)
@@ -231,7 +249,9 @@ def test_a_generation_that_ended_and_was_pruned_at_the_slot_leads_to_the_next_on
 
 
 @pytest.mark.parametrize("leaves", [True, False])
-def test_an_isolated_generation_is_left_once_another_one_is_the_latest(builder, clock, leaves):
+def test_an_isolated_generation_is_left_once_another_one_is_the_latest(
+    builder: ReplicaBuilder, clock: ManualClock, leaves: bool
+) -> None:
     first, second = (builder.add(replace(builder.claim(), fencing=Fencing.ISOLATED), close=False) for _ in range(2))
     first.ship_segment(LOG[0], upto=1, final=None)
     client = builder.client
