@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import click
 from logs import make_log
+from lz4_yardsticks import ONE, TWO, yardsticks
 from measuring import (
     Finding,
     Report,
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 MAX_MEMORY_MIB = 150
-SEAL, ONE, TWO = "seal", "cat | lz4 -1", "lz4 -1, two processes"
+SEAL = "seal"
 DECODE, LIBRARY = "decode and verify", "lz4 -b1, one core"
 WORKER = Path(__file__).with_name("seal_worker.py")
 SAMPLE_BYTES = 64 << 20
@@ -50,17 +51,6 @@ def worker(verb: str, log: Path, place: Path) -> list[str | Path]:
 def time_seal(log: Path, place: Path) -> float:
     empty(place)
     return measure(lambda: run(worker("seal", log, place)))
-
-
-def time_one(log: Path, place: Path) -> float:
-    target = empty(place) / "all.lz4"
-    return measure(lambda: run(["sh", "-c", f"cat {log}/*.log | lz4 -1 > {target} && sync {target}"]))
-
-
-def time_two(log: Path, place: Path) -> float:
-    empty(place)
-    script = f"ls {log}/*.log | xargs -P2 -I FILE sh -c 'lz4 -1 -q FILE {place}/$(basename FILE).lz4' && sync {place}/*"
-    return measure(lambda: run(["sh", "-c", script]))
 
 
 def decode_rate(log: Path, sealed: Path) -> float:
@@ -80,7 +70,7 @@ def library_rate(sample: Path) -> float:
 def compare_sealing(report: Report, log: Path, place: Path, log_bytes: int, rounds: int, patience: float) -> None:
     calls: dict[str, Callable[[], float]] = {SEAL: partial(time_seal, log, place)}
     if (reason := missing("lz4", "xargs")) is None:
-        calls |= {ONE: partial(time_one, log, place), TWO: partial(time_two, log, place)}
+        calls |= yardsticks(log, place)
     else:
         report.skipped["lz4"] = reason
     times = interleave(calls, rounds, patience)

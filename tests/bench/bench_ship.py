@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import click
 from logs import make_log
+from lz4_yardsticks import ONE, TWO, yardsticks
 from measuring import (
     Finding,
     Report,
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 MAX_MEMORY_MIB = 150
-SHIP, ONE, TWO = "litelog replicate --once", "cat | lz4 -1", "lz4 -1, two processes"
+SHIP = "litelog replicate --once"
 
 
 def ship_command(log: Path, place: Path) -> list[str | Path]:
@@ -48,17 +49,6 @@ def ship_command(log: Path, place: Path) -> list[str | Path]:
 def time_ship(log: Path, place: Path) -> float:
     command = ship_command(log, place)
     return measure(lambda: run(command))
-
-
-def time_one(log: Path, place: Path) -> float:
-    target = empty(place) / "all.lz4"
-    return measure(lambda: run(["sh", "-c", f"cat {log}/*.log | lz4 -1 > {target} && sync {target}"]))
-
-
-def time_two(log: Path, place: Path) -> float:
-    empty(place)
-    script = f"ls {log}/*.log | xargs -P2 -I FILE sh -c 'lz4 -1 -q FILE {place}/$(basename FILE).lz4' && sync {place}/*"
-    return measure(lambda: run(["sh", "-c", script]))
 
 
 def count_processor(call: Callable[[], float], spent: list[float]) -> float:
@@ -85,7 +75,7 @@ def main(folder: str | None, size: int, small: int, segment: int, rounds: int, p
         sync_tree(log)
         calls = {SHIP: partial(time_ship, log, place)}
         if (reason := missing("lz4", "xargs")) is None:
-            calls |= {ONE: partial(time_one, log, place), TWO: partial(time_two, log, place)}
+            calls |= yardsticks(log, place)
         else:
             report.skipped["lz4"] = reason
         spent: dict[str, list[float]] = {name: [] for name in calls}
