@@ -1,49 +1,24 @@
-"""The S3 store behaves as every store does, over HTTP, in one request and in parts."""
+"""The S3 store behaves as every store does, over HTTP, in one request and in parts. The server is moto."""
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 import pytest
 
 pytest.importorskip("boto3")
 pytest.importorskip("moto.server")
 
-from litelog.stores.object_store import ObjectReplicaClient
-from replica_clients.conformance import ObjectStoreConformance, ReplicaClientConformance
-from replica_clients.s3 import S3Store, open_store
-from replica_clients.s3.settings import read_settings
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.builders.servers import S3Server
+from tests.builders.s3_suites import S3ClientSuite, S3StoreInPartsSuite, S3StoreSuite
 
 
-class TestS3Store(ObjectStoreConformance):
-    @pytest.fixture
-    def store(self, server: S3Server) -> Iterator[S3Store]:
-        store = open_store(f"s3://{server.make_bucket()}/a/prefix", server.options())
-        yield store
-        store.close()
+class TestS3Store(S3StoreSuite):
+    """Over moto, in one request."""
 
 
-class TestS3StoreInParts(ObjectStoreConformance):
-    """Every object above 100 bytes goes up in parts. Like S3, moto requires 5 MiB for all parts except the last one."""
+class TestS3StoreInParts(S3StoreInPartsSuite):
+    """Over moto, in parts."""
 
     many = 50  # pages and batches are the same above
 
-    @pytest.fixture
-    def store(self, server: S3Server) -> Iterator[S3Store]:
-        settings = read_settings(f"s3://{server.make_bucket()}", server.options(checksum="md5"))
-        store = S3Store(settings, single_bytes=100, part_bytes=5 << 20)
-        yield store
-        store.close()
 
-
-class TestS3Client(ReplicaClientConformance):
-    @pytest.fixture
-    def client(self, server: S3Server) -> Iterator[ObjectReplicaClient]:
-        client = ObjectReplicaClient(open_store(f"s3://{server.make_bucket()}", server.options(checksum="sha256")))
-        yield client
-        client.close()
+class TestS3Client(S3ClientSuite):
+    """Over moto."""

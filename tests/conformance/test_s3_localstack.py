@@ -10,13 +10,12 @@ import pytest
 pytest.importorskip("boto3")
 
 from litelog.errors import NotFoundError, StoreError
-from litelog.stores.object_store import ObjectReplicaClient
 from litelog.stores.probe import StepOutcome, run_probe
 from litelog.system.clock import SystemClock
-from replica_clients.conformance import ObjectStoreConformance, ReplicaClientConformance
 from replica_clients.s3 import S3Store, open_store
 from replica_clients.s3.settings import CHECKSUMS, read_settings
 from tests.builders.localstack import VARIABLE, find_python, localstack_server
+from tests.builders.s3_suites import S3ClientSuite, S3StoreInPartsSuite, S3StoreSuite
 from tests.builders.servers import Answer, Request, ScriptedServer, forwarded
 
 if find_python() is None:
@@ -40,34 +39,19 @@ def checksum(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-class TestLocalStackStore(ObjectStoreConformance):
-    @pytest.fixture
-    def store(self, server: S3Server) -> Iterator[S3Store]:
-        store = open_store(f"s3://{server.make_bucket()}/a/prefix", server.options())
-        yield store
-        store.close()
+class TestLocalStackStore(S3StoreSuite):
+    """Over LocalStack, in one request."""
 
 
-class TestLocalStackStoreInParts(ObjectStoreConformance):
-    """Every object above 100 bytes goes up in parts."""
-
-    @pytest.fixture
-    def store(self, server: S3Server) -> Iterator[S3Store]:
-        settings = read_settings(f"s3://{server.make_bucket()}", server.options(checksum="md5"))
-        store = S3Store(settings, single_bytes=100, part_bytes=5 << 20)
-        yield store
-        store.close()
+class TestLocalStackStoreInParts(S3StoreInPartsSuite):
+    """Over LocalStack, in parts."""
 
     def test_of_many_writers_exactly_one_wins(self, store: ObjectStore) -> None:
         pytest.skip("LocalStack looks whether a key is taken and then completes the upload, with time in between")
 
 
-class TestLocalStackClient(ReplicaClientConformance):
-    @pytest.fixture
-    def client(self, server: S3Server) -> Iterator[ObjectReplicaClient]:
-        client = ObjectReplicaClient(open_store(f"s3://{server.make_bucket()}", server.options(checksum="sha256")))
-        yield client
-        client.close()
+class TestLocalStackClient(S3ClientSuite):
+    """Over LocalStack."""
 
 
 def test_every_digest_passes_the_probe(server: S3Server, checksum: str) -> None:
