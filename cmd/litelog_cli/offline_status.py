@@ -8,18 +8,17 @@ from typing import TYPE_CHECKING
 
 from litelog.errors import LitelogError
 from litelog.log.replica_registry import ReplicaSet, log_state_folder
-from litelog.objects import claim as claims
 from litelog.objects.position import Position
 from litelog.server.make_report import format_time, installed_version
 from litelog.server.report import LogReport, ReplicaReport, StatusReport
-from litelog.shipping.state import read_state
+from litelog.shipping.state import Running, Unclaimed, read_state
 from litelog.system.clock import SystemClock
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from litelog.config import ReplicaConfig
-    from litelog.shipping.state import ReplicaState
+    from litelog.log.source_position import SourcePosition
     from litelog_cli.configured import ConfiguredReplica
 
 UNKNOWN = "unknown"
@@ -72,9 +71,9 @@ def _folders(state_dir: str) -> list[str]:
 
 def _of_folder(folder: str, url: str, log: str | None) -> ReplicaReport:
     state = read_state(folder)
-    if state is None or state.claim is None:
+    if state is None or isinstance(state, Unclaimed):
         return ReplicaReport(replica=url, phase=UNKNOWN, fencing=UNKNOWN, error="no state is kept, or it is damaged")
-    claim = claims.parse(state.claim)
+    claim, shipped = state.claim, state.shipped if isinstance(state, Running) else 0
     position = Position(claim.generation, state.place.index, state.place.offset)
     return ReplicaReport(
         replica=url,
@@ -83,12 +82,12 @@ def _of_folder(folder: str, url: str, log: str | None) -> ReplicaReport:
         generation=claim.generation,
         position=str(position),
         sequence=state.place.sequence,
-        lag_bytes=None if log is None else _measure(log, claim.format, state),
-        last_shipped=format_time(state.shipped) if state.shipped else None,
+        lag_bytes=None if log is None else _measure(log, claim.format, state.place),
+        last_shipped=format_time(shipped) if shipped else None,
     )
 
 
-def _measure(log: str, format_name: str, state: ReplicaState) -> int | None:
+def _measure(log: str, format_name: str, place: SourcePosition) -> int | None:
     """The bytes in the log's folder after the recorded position; None if they cannot be determined."""
     from litelog.shipping.lag import SourceEnd, find_place
     from litelog.stores.registry import open_stored_format
@@ -97,7 +96,7 @@ def _measure(log: str, format_name: str, state: ReplicaState) -> int | None:
         source = SourceEnd(log, open_stored_format(format_name, None), SystemClock())
         source.look()
         if source.error is None:
-            return source.view.bytes_behind(find_place(state.place, source.format))
+            return source.view.bytes_behind(find_place(place, source.format))
     return None
 
 

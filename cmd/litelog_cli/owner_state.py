@@ -39,9 +39,8 @@ def find_acknowledged(state_dir: str, log: str, url: str, place: str) -> Acknowl
     place. If several daemons wrote there, returns the state that is furthest ahead. Raises StateError.
     """
     from litelog.log.replica_registry import ReplicaSet, log_state_folder
-    from litelog.objects.position import Position
     from litelog.replicator.wiring import state_folder_of
-    from litelog.shipping.state import read_state
+    from litelog.shipping.state import Running, read_state
     from litelog.verify.execution import Acknowledged
 
     require_readable(state_dir, log)
@@ -50,8 +49,12 @@ def find_acknowledged(state_dir: str, log: str, url: str, place: str) -> Acknowl
     for name, other in (ReplicaSet(folder).names() or {}).items():
         if mine is not None and normal_place(other) == mine:
             folders.add(os.path.join(folder, name))
-    states = [state for state in map(read_state, sorted(folders)) if state is not None]
-    known = [Acknowledged(Position.parse(state.last), state.digest) for state in states if state.last is not None]
+    states = map(read_state, sorted(folders))
+    known = [
+        Acknowledged(state.last, state.digest)
+        for state in states
+        if isinstance(state, Running) and state.last is not None
+    ]
     return max(known, key=lambda acknowledged: acknowledged.position, default=None)
 
 

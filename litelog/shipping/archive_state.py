@@ -122,30 +122,35 @@ def finished_by(opening: Opening, final: WalHeader, digest: str, sealed: Snapsho
     )
 
 
-def write_state(state: ArchiveState) -> str:
+def write_archive(state: ArchiveState) -> str:
     """Return the state as text."""
     return json.dumps(asdict(state), separators=(",", ":"))
 
 
-def read_state(text: str | None, generation: Generation, boot: str, now: float, path: str = "") -> ArchiveState:
-    """Return the state that ``write_state`` wrote, if it is of ``generation``; else an empty one.
-
-    ``now``: seconds of the steady clock. If the machine was restarted since (``boot`` differs), every wait starts
-    again. ``path``: the file of ``text``, for the log line about text that is not a valid state.
-    """
+def read_archive(text: str | None, path: str) -> ArchiveState | None:
+    """Return the state that ``write_archive`` wrote; None, with a log line that names the file ``path``, for text that
+    is not a valid state."""
     try:
-        state = _parse(parse_json(text.encode(), LIMITS)) if text else None
+        return _parse(parse_json(text.encode(), LIMITS)) if text else None
     except ValueError as error:
         message = (
             "%s: its part about sealed segments cannot be used: %s; it is treated as lost, and read from the replica"
         )
         _logger.warning(message, path, error, extra=event_fields("state-lost", path=path))
-        state = None
-    if state is None or state.generation != generation:
+        return None
+
+
+def resume_archive(kept: ArchiveState | None, generation: Generation, boot: str, now: float) -> ArchiveState:
+    """Return the state that was kept, if it is of ``generation``; else an empty one.
+
+    ``now``: seconds of the steady clock. If the machine was restarted since (``boot`` differs), every wait starts
+    again.
+    """
+    if kept is None or kept.generation != generation:
         return ArchiveState(generation, boot=boot)
-    if boot and state.boot == boot:
-        return replace(state, covered=tuple(replace(one, since=min(one.since, now)) for one in state.covered))
-    return replace(state, boot=boot, covered=tuple(replace(one, since=now) for one in state.covered))
+    if boot and kept.boot == boot:
+        return replace(kept, covered=tuple(replace(one, since=min(one.since, now)) for one in kept.covered))
+    return replace(kept, boot=boot, covered=tuple(replace(one, since=now) for one in kept.covered))
 
 
 def _parse(fields: object) -> ArchiveState:

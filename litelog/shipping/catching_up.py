@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from litelog.objects.snapshot_entries import SnapshotEntry
     from litelog.objects.wal_segment import WalSegment
     from litelog.shipping.context import ReplicaContext
-    from litelog.shipping.state import ReplicaState
+    from litelog.shipping.state import Running
     from litelog.shipping.tally import IndexTally
     from litelog.stores.replica_client import WalSegmentInfo
 
@@ -48,13 +48,13 @@ class CatchingUp:
         self._files = FinishedSegments(source.folder, source.format, context.clock)
         self._client = context.client
 
-    def find_ahead(self, claim: Claim, state: ReplicaState) -> ReplicaState | None:
+    def find_ahead(self, state: Running) -> Running | None:
         """Return ``state`` as its owner would have saved it after the last object that is there.
 
         None if the replica holds nothing after the position of ``state``; that takes one listing. Otherwise reads and
         checks the newest snapshot and each WAL segment since. StoreError.
         """
-        name = claim.generation
+        claim, name = state.claim, state.claim.generation
         listing = list_generation(self._client, name, since=state.place.index)
         ahead = state
         try:
@@ -73,9 +73,7 @@ class CatchingUp:
             ahead = replace(ahead, promised=None)
         return replace(ahead, archive=None, tallies=_count(state, ahead, listing.newest, listing.wal))
 
-    def _pass_snapshot(
-        self, claim: Claim, state: ReplicaState, index: int, wal: Sequence[WalSegmentInfo]
-    ) -> ReplicaState:
+    def _pass_snapshot(self, claim: Claim, state: Running, index: int, wal: Sequence[WalSegmentInfo]) -> Running:
         """Return the state after the log segments that a snapshot names. Their WAL segments may have been deleted."""
         snapshot, _ = read_snapshot(self._client, claim, index)
         entry = snapshot.entry(index - 1)
@@ -86,10 +84,10 @@ class CatchingUp:
         if before:
             last = self._read(before[-1])
             if last.digest == snapshot.chain:
-                ahead = replace(ahead, last=str(before[-1]), shipped=max(state.shipped, last.header.shipped))
+                ahead = replace(ahead, last=before[-1], shipped=max(state.shipped, last.header.shipped))
         return ahead
 
-    def _pass_wal_segment(self, claim: Claim, state: ReplicaState, slot: Position) -> ReplicaState:
+    def _pass_wal_segment(self, claim: Claim, state: Running, slot: Position) -> Running:
         there = self._read(slot)
         header = there.header
         if header.successor is not None or header.owner != claim.owner or header.previous != state.digest:
@@ -99,7 +97,7 @@ class CatchingUp:
         else:
             after = self._place_in_wal(state.place, there)
         shipped = max(state.shipped, header.shipped)
-        return replace(state, place=after, digest=there.digest, last=str(slot), shipped=shipped)
+        return replace(state, place=after, digest=there.digest, last=slot, shipped=shipped)
 
     def _read(self, position: Position) -> WalSegment:
         key = wal_key(position)
@@ -133,16 +131,14 @@ class CatchingUp:
         )
 
 
-def _count(
-    state: ReplicaState, ahead: ReplicaState, newest: int | None, wal: Sequence[WalSegmentInfo]
-) -> tuple[IndexTally, ...]:
+def _count(state: Running, ahead: Running, newest: int | None, wal: Sequence[WalSegmentInfo]) -> tuple[IndexTally, ...]:
     """Return the tallies of ``ahead``: those of ``state``, and the WAL segments after its position, which were read.
 
     Objects listed before that position are not counted again, because the tally must show what the replica lost.
     """
     slot = (state.place.index, state.place.offset)
     tallies = tuple(tally for tally in state.tallies if tally.index >= (newest or 0))
-    last = Position.parse(ahead.last) if ahead.last else None
+    last = ahead.last
     for info in wal:
         position = info.position
         if (position.index, position.offset) >= slot and last is not None and position <= last:

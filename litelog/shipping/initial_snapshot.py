@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from litelog.errors import CorruptionError, CorruptObjectError, ExistsError, NotFoundError, UnknownVersionError
 from litelog.log.source_position import SourcePosition
-from litelog.objects import claim as claims
 from litelog.objects import snapshot
 from litelog.objects.claim import Relation
 from litelog.objects.layout import sealed_key
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from litelog.objects.snapshot_entries import SnapshotEntry
     from litelog.shipping.backlog import BacklogSealer
     from litelog.shipping.stages import ClosedBelow
-    from litelog.shipping.state import ReplicaState
+    from litelog.shipping.state import Running
     from litelog.stores.replica_client import IndexedInfo, ReplicaClient
 
 
@@ -71,7 +70,7 @@ def find_known(client: ReplicaClient, claim: Claim, damaged: Collection[str] = (
     return Known(kept, lost)
 
 
-def find_hole(client: ReplicaClient, known: Known, state: ReplicaState | None, upto: int) -> int | None:
+def find_hole(client: ReplicaClient, known: Known, state: Running | None, upto: int) -> int | None:
     """Return the highest index below ``upto`` of which the replica is known to have lost something; None if nothing is
     lost.
 
@@ -79,10 +78,10 @@ def find_hole(client: ReplicaClient, known: Known, state: ReplicaState | None, u
     only WAL segments hold are compared with the owner's tallies.
     """
     holes = [entry.index for entry in known.lost if entry.index < upto]
-    if state is not None and state.claim is not None:
+    if state is not None:
         sealed = known.entries[-1].index + 1 if known.entries else 0
         tallies = [tally for tally in state.tallies if sealed <= tally.index < upto]
-        holes += find_lost_indexes(client, claims.parse(state.claim).generation, tallies)
+        holes += find_lost_indexes(client, state.claim.generation, tallies)
     return max(holes, default=None)
 
 

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 from litelog.errors import CorruptObjectError, UnknownVersionError
 from litelog.log.identity import ShippedEnd, find_checksum
-from litelog.objects import claim as claims
 from litelog.objects import wal_segment
 from litelog.objects.position import Position
 from litelog.objects.wal_segment import WalHeader
@@ -27,46 +26,42 @@ if TYPE_CHECKING:
     from litelog.log.source_position import SourcePosition
     from litelog.objects.claim import Claim
     from litelog.shipping.context import ReplicaContext
-    from litelog.shipping.state import ReplicaState
+    from litelog.shipping.state import Running
     from litelog.stores.replica_client import ReplicaClient
 
 
-def find_own_end(context: ReplicaContext, state: ReplicaState) -> OwnEnd | None:
+def find_own_end(context: ReplicaContext, state: Running) -> OwnEnd | None:
     """Return where the generation of ``state`` ended, if its newest WAL segment cannot be read; else None.
 
-    Also None if the state does not hold the end, because this owner had not begun the generation. StoreError,
-    SourceError.
+    StoreError, SourceError.
     """
-    if state.ended is not None or not state.closed or state.claim is None:
-        return state.ended
-    client, claim = context.client, claims.parse(state.claim)
+    client = context.client
     try:
-        find_tip(client, claim)
+        find_tip(client, state.claim)
     except (CorruptObjectError, UnknownVersionError):
         end = _find_shipped(context, state.place)
     else:
         return None
     if end is None and state.base:  # nothing shows which log segment has which index
         return None
-    name = claim.generation
+    name = state.claim.generation
     slot, digest = Position(name, state.place.index, state.place.offset), state.digest
     later = deque(client.wal_segments(name, slot), maxlen=1)  # this owner put it after it saved the state
     if later:
         at = later[0].position
         slot = Position(name, at.index, at.offset + 1)  # its length is unknown, and no longer matters
         digest = wal_segment.digest([client.read_wal_segment(at)])
-    return OwnEnd(str(slot), digest, state.shipped, state.place.sequence, end)
+    return OwnEnd(slot, digest, state.shipped, state.place.sequence, end)
 
 
 def is_end_of(ended: OwnEnd | None, claim: Claim) -> bool:
     """Whether ``ended`` describes the generation of that claim."""
-    return ended is not None and Position.parse(ended.slot).generation == claim.generation
+    return ended is not None and ended.slot.generation == claim.generation
 
 
 def read_own_tip(client: ReplicaClient, claim: Claim, ended: OwnEnd) -> GenerationEnd:
     """Return how far the generation that ``ended`` describes has come: to its slot, or past the terminal in it."""
-    slot = Position.parse(ended.slot)
-    return read_forward(client, GenerationEnd(slot, _reconstruct(claim, ended), ended.digest))
+    return read_forward(client, GenerationEnd(ended.slot, _reconstruct(claim, ended), ended.digest))
 
 
 def extent_of(claim: Claim, tip: GenerationEnd) -> GenerationRange:

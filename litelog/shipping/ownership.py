@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING
 from litelog.errors import ForeignClaimError, SourceMissingError, StoreError
 from litelog.events import fields
 from litelog.log.source_position import SourcePosition
-from litelog.objects import claim as claims
 from litelog.objects.claim import Claim, Relation
 from litelog.objects.layout import CLAIMS, Fencing, claim_key, snapshot_key
 from litelog.objects.position import new_generation
 from litelog.reading.generations import read_claim, read_claim_of
-from litelog.shipping.archive_state import ArchiveState, read_state, write_state
+from litelog.shipping.archive_state import ArchiveState, resume_archive
 from litelog.shipping.claiming import (
     LostRaceError,
     SucceededError,
@@ -46,7 +45,7 @@ from litelog.shipping.stages import (
     GenerationBegun,
     Stage,
 )
-from litelog.shipping.state import ReplicaState
+from litelog.shipping.state import Claimed, Running, Unclaimed
 from litelog.shipping.takeover import Takeover
 from litelog.stores.object_store import Rootless
 
@@ -58,7 +57,7 @@ if TYPE_CHECKING:
     from litelog.objects.snapshot_entries import SnapshotEntry
     from litelog.shipping.backlog import BacklogSealer
     from litelog.shipping.context import ReplicaContext
-    from litelog.shipping.state import StateFolder
+    from litelog.shipping.state import ReplicaState, StateFolder
     from litelog.stores.object_store import Rooted
 
 _logger = logging.getLogger(__name__)
@@ -145,19 +144,19 @@ class Owner:
 
     def _find_stage(self, state: ReplicaState | None) -> Stage:
         """Return the stage that the saved state names, if the replica confirms it."""
-        if state is None or state.claim is None or claims.parse(state.claim).fencing is not self._fencing:
+        if state is None or isinstance(state, Unclaimed) or state.claim.fencing is not self._fencing:
             return ClaimDue(state)
-        claim = claims.parse(state.claim)
+        claim = state.claim
         self._identity.require_format(claim)
         file = state.place.file or state.place.behind
         if file and self._source.format.segment_order(file) is None:
             return ClaimDue(state, Cause(f"{file} is no longer a log segment by the configuration's pattern"))
         inode = _folder_inode(self._source.folder)
         try:
-            if not state.closed:
+            if isinstance(state, Claimed):
                 require_newest(self._client, claim, put=False)
-                return ClaimChosen(replace(state, folder_inode=inode), claim, is_loaded=True)
-            state, stale = self._confirm(state, claim)
+                return ClaimChosen(replace(state, folder_inode=inode), is_loaded=True)
+            state, stale = self._confirm(state)
         except SucceededError as error:
             rolled_back = error.owner == state.owner
             if not (rolled_back or self._takeover.is_open):
@@ -168,10 +167,10 @@ class Owner:
             stale = "the log's folder was restored or replaced"
         return GenerationBegun(state) if stale is None else ClaimDue(state, Cause(stale))
 
-    def _confirm(self, state: ReplicaState, claim: Claim) -> tuple[ReplicaState, str | None]:
+    def _confirm(self, state: Running) -> tuple[Running, str | None]:
         """Prove ownership of a generation that was begun. Return the state from which it continues, and why it cannot,
         if the replica lost acknowledged objects."""
-        kept = read_state(state.archive, claim.generation, self._folder.boot, self._clock.monotonic())
+        kept = resume_archive(state.archive, state.claim.generation, self._folder.boot, self._clock.monotonic())
         lost = self.proof.find_lost(state, kept.snapshot)
         if lost and (ahead := self.proof.find_ahead(state)) is not None:  # the newest snapshot may cover what is gone
             state, lost = ahead, self.proof.find_lost(ahead, kept.snapshot)
@@ -230,8 +229,8 @@ class Owner:
         latest, ended = self._predecessors.find_latest(state)
         log = self._identity.choose_log(newest[-1] if newest else None, latest, state.log if state is not None else "")
         self._takeover.look(names)
-        if state is not None and state.closed and state.claim is not None:
-            require_claim(self._client, claims.parse(state.claim))  # claims stay: without it, this is another replica
+        if isinstance(state, Running):
+            require_claim(self._client, state.claim)  # claims stay: without it, this is another replica
         self._require_authority(owner, newest)
         if state is None or state.tried != self._fencing:
             self._try_store()
@@ -245,10 +244,8 @@ class Owner:
         finished = self.backlog_sealer.files.find(cause.start_file, self._unfit) if self.backlog_sealer else []
         claim = replace(found.claim, first=found.base + len(finished))
         start_file = finished[0] if finished else cause.start_file
-        state = ReplicaState(
-            owner=owner,
-            log=log,
-            claim=claims.encode(claim).decode(),
+        claimed = Claimed(
+            claim=claim,
             folder_inode=_folder_inode(self._source.folder),
             base=found.base,
             tried=self._fencing.value,
@@ -258,8 +255,8 @@ class Owner:
             ended=ended,
             place=SourcePosition(found.base, start_file, sequence=self._source.first_sequence()),
         )
-        self._folder.save(state)
-        return ClaimChosen(state, claim, cause)
+        self._folder.save(claimed)
+        return ClaimChosen(claimed, cause)
 
     def _create_claim(self, stage: ClaimChosen) -> ClaimCreated | ClaimDue:
         """Create the claim. If an earlier claim of this owner stands there, which no listing showed, choose again."""
@@ -270,17 +267,17 @@ class Owner:
         try:
             create_claim(self._client, claim)
         except LostRaceError:
-            self._chosen, state = None, replace(state, claim=None)
-            self._folder.save(state)
+            self._chosen, unclaimed = None, state.unclaimed()
+            self._folder.save(unclaimed)
             if read_claim(self._client, claim.name).owner == claim.owner:
                 self._epoch_met = claim.epoch
-                return ClaimDue(state, stage.cause)
+                return ClaimDue(unclaimed, stage.cause)
             if stage.is_loaded and self._takeover.is_open:  # the run that chose it did not come to put it in time
-                return ClaimDue(state)
+                return ClaimDue(unclaimed)
             raise
         self._takeover.spend()
         self._root.keep_to_root(self._root.look_at_root(), claim.key)
-        return ClaimCreated(state, claim, stage.cause)
+        return ClaimCreated(state, stage.cause)
 
     def _close_below(self, stage: ClaimCreated) -> ClosedBelow | ClaimDue:
         """Close all generations below. If readers take another one by now than the claim names, choose again."""
@@ -298,7 +295,7 @@ class Owner:
             known = find_known(self._client, predecessor, self.damaged).entries
         if self.backlog_sealer is not None and not self._source.format.self_numbered and state.place.sequence is None:
             number = find_number(self._client, claim, state.base)
-        return ClosedBelow(state, claim, self._predecessors.find_tip(claim, tips, state.ended), known, number)
+        return ClosedBelow(state, self._predecessors.find_tip(claim, tips, state.ended), known, number)
 
     def _seal_backlog(self, stage: ClosedBelow) -> BacklogSealed | ClosedBelow | ClaimDue:
         """Seal the finished log segments; ``stage`` itself while that runs. If the log does not fit the claim any more,
@@ -331,16 +328,25 @@ class Owner:
         require_newest(self._client, claim)  # a newer claim may have come before the snapshot
         self.notes.begin(claim.generation)
         replicated = bool(stage.entries) and self.notes.note_segments(claim.generation, stage.entries)
-        archive = write_state(ArchiveState(claim.generation, snapshot=claim.first, boot=self._folder.boot))
-        state = replace(state, closed=True, digest=digest, last=None, archive=archive, epoch=claim.epoch)
-        promised = self._predecessors.find_promised(closed)
-        state = replace(state, place=stage.place, promised=promised, ended=None)
-        self._folder.save(state)
+        running = Running(
+            claim=claim,
+            place=stage.place,
+            digest=digest,
+            base=state.base,
+            folder_inode=state.folder_inode,
+            promised=self._predecessors.find_promised(closed),
+            archive=ArchiveState(claim.generation, snapshot=claim.first, boot=self._folder.boot),
+            epoch=claim.epoch,
+            tried=state.tried,
+            lost=state.lost,
+            salvaged=state.salvaged,
+        )
+        self._folder.save(running)
         self._report(claim)
         first = stage.entries[0].index if stage.entries else claim.first
         key = snapshot_key(claim.generation, claim.first)
         written = SnapshotWritten(self._source.folder, self._client.url, key, first, claim.first)
-        return GenerationBegun(state, written, replicated)
+        return GenerationBegun(running, written, replicated)
 
     # --- parts of steps
 

@@ -15,7 +15,6 @@ from litelog.shipping.proof import describe_lost
 
 if TYPE_CHECKING:
     from litelog.errors import CorruptObjectError
-    from litelog.objects.claim import Claim
     from litelog.shipping.context import ReplicaContext
     from litelog.shipping.proof import OwnershipProof
     from litelog.shipping.state_keeper import StateKeeper
@@ -37,10 +36,10 @@ class LostObjectsError(LostSegmentError):
 class OwnershipGuard:
     """The checks before each put in one generation. Used by one thread at a time."""
 
-    def __init__(self, context: ReplicaContext, claim: Claim, proof: OwnershipProof, keeper: StateKeeper) -> None:
+    def __init__(self, context: ReplicaContext, proof: OwnershipProof, keeper: StateKeeper) -> None:
         """The generation was just begun, or proved to be ours."""
         self._folder = context.source.folder
-        self._claim = claim
+        self._claim = keeper.state.claim
         self._proof = proof
         self._keeper = keeper
         self._clock = context.clock
@@ -71,20 +70,16 @@ class OwnershipGuard:
     def leave_slot(self, damage: CorruptObjectError) -> NoReturn:
         """The next slot holds an object that cannot be read. This owner put it before its state was saved, or a
         successor did. FencedError for a newer claim, else LostObjectsError: no owner can continue this generation."""
-        state = self._keeper.state
-        assert state is not None
-        self._proof.look_for_newer(state)
+        self._proof.look_for_newer(self._claim)
         reason = f"the replica holds an object that cannot be read where the next WAL segment goes: {damage}"
         raise LostObjectsError(self._folder, reason)
 
     def _check_if_due(self) -> None:
         if not self._in_doubt and self._clock.monotonic() - self._proved_at <= GRACE_SECONDS / 2:
             return
-        state = self._keeper.state
-        assert state is not None
         self._in_doubt = False  # a failure meanwhile sets it again
         try:
-            lost = self._proof.find_lost(state, self._keeper.newest_snapshot, self._client)
+            lost = self._proof.find_lost(self._keeper.state, self._keeper.newest_snapshot, self._client)
         except LitelogError:
             self._in_doubt = True
             raise
@@ -94,9 +89,7 @@ class OwnershipGuard:
 
     def _look_if_due(self) -> None:
         if self._claim.is_isolated and self._clock.monotonic() - self._looked_at >= LOOK_SECONDS:
-            state = self._keeper.state
-            assert state is not None
-            self._proof.look_for_newer(state)
+            self._proof.look_for_newer(self._claim)
             self._looked_at = self._clock.monotonic()
 
     def _check_predecessor_end(self, prepared: EncodedWalSegment) -> None:
@@ -105,7 +98,6 @@ class OwnershipGuard:
         The log may have been rewound since the claim. Until then readers stay with the predecessor.
         """
         state = self._keeper.state
-        assert state is not None
         promised, header = state.promised, prepared.header
         if promised is None:
             return
@@ -113,7 +105,7 @@ class OwnershipGuard:
         missed = header.file == promised.file and header.index != index
         if (header.index, prepared.end) < (index, promised.end) and not missed:
             return
-        if missed or not self._proof.keeps(state):
+        if missed or not self._proof.keeps(state, promised):
             path = os.path.join(self._folder, promised.file)
             raise DivergedError(path, "was rewound before the end of the predecessor was reached")
         self._keeper.state = replace(state, promised=None)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from litelog.errors import CorruptObjectError, NothingToRestoreError, UnknownVersionError
 from litelog.events import fields
-from litelog.objects import claim as claims
 from litelog.objects.claim import Claim, Relation
 from litelog.reading.contents import LISTINGS
 from litelog.reading.generations import find_tip, newest_claims, read_claim_of
@@ -20,6 +19,7 @@ from litelog.reading.latest import find_latest
 from litelog.shipping.claiming import close_below
 from litelog.shipping.initial_snapshot import count_kept, find_hole, find_known
 from litelog.shipping.own_end import extent_of, find_own_end, is_end_of, read_own_tip
+from litelog.shipping.state import Claimed, Running, Unclaimed
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -68,11 +68,11 @@ class Predecessors:
     def find_latest(self, state: ReplicaState | None) -> tuple[tuple[Claim, GenerationEnd] | None, OwnEnd | None]:
         """Return the generation that a reader would read now: a new one continues it, or diverges from it. Also return
         where the owner's own generation ended, if the replica no longer shows that."""
-        ended = state.ended if state is not None else None
+        ended = state.ended if isinstance(state, Unclaimed | Claimed) else None
         try:
             return self._look_up_latest(ended), ended
         except (CorruptObjectError, UnknownVersionError):
-            if state is None or ended is not None:
+            if ended is not None or not isinstance(state, Running):
                 raise
             ended = find_own_end(self._context, state)
             if ended is None:
@@ -130,10 +130,10 @@ class Predecessors:
             return found
         name = predecessor.generation
         first_here = base - claim.shift  # by the predecessor's indexes
-        is_own = state is not None and state.claim is not None and claims.parse(state.claim).generation == name
+        own = state if isinstance(state, Running) and state.claim.generation == name else None
         for _ in range(LISTINGS):
             known = find_known(self._client, predecessor, damaged)
-            hole = find_hole(self._client, known, state if is_own else None, first_here)
+            hole = find_hole(self._client, known, own, first_here)
             if hole is None:
                 return found
             read_claim_of(self._client, name, claim)  # a replica that is away for a moment shows a hole, too

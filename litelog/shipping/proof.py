@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from litelog.errors import NotFoundError
 from litelog.events import fields
-from litelog.objects import claim as claims
 from litelog.objects import snapshot as snapshots
 from litelog.objects import wal_segment
 from litelog.objects.layout import snapshot_key, wal_key, wal_prefix
@@ -26,11 +25,12 @@ from litelog.shipping.tally import IndexTally
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from litelog.log.identity import ShippedEnd
     from litelog.objects.claim import Claim
     from litelog.objects.position import Generation
     from litelog.shipping.context import ReplicaContext
     from litelog.shipping.log_identity import LogIdentity
-    from litelog.shipping.state import ReplicaState
+    from litelog.shipping.state import Running
     from litelog.stores.object_store import Rooted
     from litelog.stores.replica_client import ReplicaClient, WalSegmentInfo
 
@@ -50,25 +50,22 @@ class OwnershipProof:
         self._identity = identity
         self._root = root
 
-    def find_lost(self, state: ReplicaState, snapshot: int | None, first: ReplicaClient | None = None) -> Sequence[str]:
+    def find_lost(self, state: Running, snapshot: int | None, first: ReplicaClient | None = None) -> Sequence[str]:
         """Return which acknowledged objects of ``state`` the replica lost; empty if the generation can continue. For
         use after a start, a failure, a pause, or a long time without a successful put.
 
         ``snapshot``: the newest one's index. ``first``: a client that does not retry, so that a store that is down gets
         one request. Raises SucceededError, ReplicaUnavailableError, StoreError.
         """
-        assert state.claim is not None
-        claim = claims.parse(state.claim)
         root = self._root.look_at_root()
-        lost = _find_lost(self._client, claim, state, snapshot, first)
-        self._root.keep_to_root(root, claim.key)
+        lost = _find_lost(self._client, state, snapshot, first)
+        self._root.keep_to_root(root, state.claim.key)
         return lost
 
-    def find_ahead(self, state: ReplicaState) -> ReplicaState | None:
+    def find_ahead(self, state: Running) -> Running | None:
         """Return ``state`` as it would have been saved after this owner's last object in the replica; None if the
         replica holds nothing after its position."""
-        assert state.claim is not None
-        ahead = CatchingUp(self._context).find_ahead(claims.parse(state.claim), state)
+        ahead = CatchingUp(self._context).find_ahead(state)
         if ahead is not None:
             log, replica = self._context.source.folder, self._client.url
             message = "%s: the saved state is older than %s: continues after %s, which this daemon put"
@@ -76,24 +73,21 @@ class OwnershipProof:
             _logger.warning(message, log, replica, ahead.last, extra=extra)
         return ahead
 
-    def look_for_newer(self, state: ReplicaState) -> None:
-        """Raise SucceededError if a newer claim exists."""
-        assert state.claim is not None
-        require_newest(self._client, claims.parse(state.claim))
+    def look_for_newer(self, claim: Claim) -> None:
+        """Raise SucceededError if a newer claim than ``claim`` exists."""
+        require_newest(self._client, claim)
 
-    def keeps(self, state: ReplicaState) -> bool:
+    def keeps(self, state: Running, promised: ShippedEnd) -> bool:
         """Whether the log still holds the predecessor's end, which a generation that continues it has promised.
 
         Its first log segments may have been truncated since the claim, which makes the shift smaller.
         """
-        assert state.claim is not None
-        assert state.promised is not None
-        there = self._identity.find_shift_to(state.promised)
-        return there is not None and there <= claims.parse(state.claim).shift - state.base
+        there = self._identity.find_shift_to(promised)
+        return there is not None and there <= state.claim.shift - state.base
 
 
 def _find_lost(
-    client: ReplicaClient, claim: Claim, state: ReplicaState, snapshot: int | None, first: ReplicaClient | None = None
+    client: ReplicaClient, state: Running, snapshot: int | None, first: ReplicaClient | None = None
 ) -> Sequence[str]:
     """Return which acknowledged objects of ``state`` the replica lacks, as text with keys; empty if it lacks none.
 
@@ -102,10 +96,11 @@ def _find_lost(
 
     Raises SucceededError if a newer claim exists, ReplicaUnavailableError if ours does not.
     """
+    claim = state.claim
     check_claim_stands(first or client, claim)
     lost: list[str] = []
     for _ in range(LISTINGS):
-        lost = [*_find_lost_last(client, claim, state), *_find_lost_before(client, claim, state, snapshot)]
+        lost = [*_find_lost_last(client, state), *_find_lost_before(client, state, snapshot)]
         if not lost:
             return ()
     require_claim(client, claim)  # another replica may be mounted instead
@@ -130,10 +125,10 @@ def check_claim_stands(client: ReplicaClient, claim: Claim) -> None:
         require_claim(client, claim)
 
 
-def _find_lost_last(client: ReplicaClient, claim: Claim, state: ReplicaState) -> Iterable[str]:
+def _find_lost_last(client: ReplicaClient, state: Running) -> Iterable[str]:
     """Check the object that ends at the owner's position, by its digest."""
+    claim, last = state.claim, state.last
     name = claim.generation
-    last = Position.parse(state.last) if state.last else None
     key = snapshot_key(name, claim.first) if last is None else wal_key(last)
     try:
         for _ in range(READ_ATTEMPTS):
@@ -149,14 +144,14 @@ def _find_lost_last(client: ReplicaClient, claim: Claim, state: ReplicaState) ->
     yield f"{key} holds other bytes than were put"
 
 
-def _find_lost_before(client: ReplicaClient, claim: Claim, state: ReplicaState, snapshot: int | None) -> Iterable[str]:
+def _find_lost_before(client: ReplicaClient, state: Running, snapshot: int | None) -> Iterable[str]:
     """Check the newest snapshot, and the WAL segments since, by names and sizes."""
+    claim, last = state.claim, state.last
     name = claim.generation
     listing = list_generation(client, name, since=snapshot or 0)
     if listing.newest is None:  # a generation begins with a snapshot, and keeps the newest one
         yield f"{snapshot_key(name, claim.first if snapshot is None else snapshot)} is missing"
     first = max(snapshot or 0, listing.newest or 0)  # covered WAL segments may have been deleted
-    last = Position.parse(state.last) if state.last else None
     if last is None:
         if listing.wal and listing.wal[0].position != Position(name, claim.first, 0):
             yield f"{wal_key(Position(name, claim.first, 0))} is missing"

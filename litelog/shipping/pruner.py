@@ -14,15 +14,13 @@ from typing import TYPE_CHECKING
 
 from litelog.errors import FencedError, LitelogError, StoreError
 from litelog.events import fields
-from litelog.objects import claim as claims
-from litelog.objects.position import Position
 from litelog.retention.deletion import delete_planned
 from litelog.retention.facts import Gathering
 from litelog.retention.plan import RetentionPlan, plan_retention
-from litelog.shipping.archive_state import read_state as read_archive
+from litelog.shipping.archive_state import resume_archive
 from litelog.shipping.backoff import needs_help
 from litelog.shipping.claiming import check_ownership
-from litelog.shipping.state import StateFolder, read_state
+from litelog.shipping.state import Running, StateFolder, Unclaimed, read_state
 from litelog.units import format_size
 
 if TYPE_CHECKING:
@@ -31,7 +29,6 @@ if TYPE_CHECKING:
     from litelog.objects.claim import Claim
     from litelog.retention.facts import Removal, SourceTrim
     from litelog.retention.policy import RetentionPolicy
-    from litelog.shipping.archive_state import ArchiveState
     from litelog.shipping.context import ReplicaContext
     from litelog.shipping.state import ReplicaState
     from litelog.stores.replica_client import ReplicaClient
@@ -197,23 +194,25 @@ class PruningSession:
             return Pruned(plan, deleted, freed)
 
     def _plan(self, state: ReplicaState | None) -> RetentionPlan | None:
-        archive = _archive_of(state)
-        facts = Gathering(self._client).gather(() if archive is None else archive.drops, mine=_claim_of(state))
+        drops: Sequence[SourceTrim] = ()
+        if isinstance(state, Running):
+            drops = resume_archive(state.archive, state.claim.generation, "", 0.0).drops
+        mine = None if state is None or isinstance(state, Unclaimed) else state.claim
+        facts = Gathering(self._client).gather(drops, mine=mine)
         return None if facts is None else plan_retention(facts, self._policy, self._clock.now())
 
     def _prove(self, state: ReplicaState | None) -> Callable[[], bool]:
         """Prove ownership now. Return a function that proves it again when the proof has become too old."""
-        claim = _claim_of(state)
-        if state is None or claim is None or not state.closed:
+        if not isinstance(state, Running):
             raise NotOwnerError(self._client.url, "the state kept here is of no generation that was begun")
-        last = Position.parse(state.last) if state.last else None
+        claim, last, digest = state.claim, state.last, state.digest
         proved_at: float | None = None
 
         def proof() -> bool:
             nonlocal proved_at
             now = self._clock.monotonic()
             if proved_at is None or now - proved_at > PROOF_SECONDS:
-                if not check_ownership(self._client, claim, last, state.digest):
+                if not check_ownership(self._client, claim, last, digest):
                     raise NotOwnerError(
                         self._client.url, "it does not hold the last WAL segment that is remembered here"
                     )
@@ -222,12 +221,3 @@ class PruningSession:
 
         proof()
         return proof
-
-
-def _claim_of(state: ReplicaState | None) -> Claim | None:
-    return claims.parse(state.claim) if state is not None and state.claim is not None else None
-
-
-def _archive_of(state: ReplicaState | None) -> ArchiveState | None:
-    claim = _claim_of(state)
-    return None if state is None or claim is None else read_archive(state.archive, claim.generation, "", 0.0)

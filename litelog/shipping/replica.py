@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from litelog.errors import (
@@ -15,9 +16,8 @@ from litelog.errors import (
 )
 from litelog.events import fields
 from litelog.log.follower import FolderReplacedError, GapError
-from litelog.objects import claim as claims
 from litelog.objects.position import Position
-from litelog.shipping.archive_state import read_state
+from litelog.shipping.archive_state import resume_archive
 from litelog.shipping.archiver import Archiver
 from litelog.shipping.ownership_guard import LostObjectsError, LostSegmentError, OwnershipGuard
 from litelog.shipping.proof import describe_lost
@@ -31,14 +31,22 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from litelog.log.source_position import SourcePosition
-    from litelog.objects.claim import Claim
-    from litelog.reading.segment_feed import SegmentFeed
     from litelog.reading.segment_iterator import SegmentIterator
     from litelog.shipping.context import ReplicaContext
     from litelog.shipping.ownership import Owner
-    from litelog.shipping.state import ReplicaState, StateFolder
+    from litelog.shipping.state import Running, StateFolder
 
 _logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Shipping:
+    """What ships one generation."""
+
+    keeper: StateKeeper
+    archive: Archiver
+    guard: OwnershipGuard
+    writer: WalShipper
 
 
 class Replica:
@@ -60,12 +68,8 @@ class Replica:
         self._owner = owner
         self._clock = context.clock
         self._listener = context.listener
-        self._keeper = StateKeeper(folder, context.clock)
-        self._archive: Archiver | None = None
-        self._claim: Claim | None = None
-        self._writer: WalShipper | None = None
-        self._checks: OwnershipGuard | None = None
-        self._feed: SegmentFeed | None = None
+        self._shipping: _Shipping | None = None
+        self._closed = False
         self._fork: DivergedError | None = None
         self._fenced: FencedError | None = None
         self._damage: tuple[str, Sequence[str]] | None = None
@@ -80,7 +84,7 @@ class Replica:
     @property
     def archive(self) -> Archiver | None:
         """The archive of its sealed segments and snapshots; None before the first sync."""
-        return self._archive
+        return self._shipping.archive if self._shipping is not None else None
 
     @property
     def started(self) -> bool:
@@ -91,15 +95,13 @@ class Replica:
     def acknowledged(self) -> tuple[Position, str] | None:
         """The last durable WAL segment, and its SHA-256; None if this generation has none."""
         state = self._state
-        return None if state is None or state.last is None else (Position.parse(state.last), state.digest)
+        return None if state is None or state.last is None else (state.last, state.digest)
 
     @property
     def position(self) -> Position | None:
         """Every byte before it is acknowledged; None before the first sync."""
-        if self._state is None or self._claim is None:
-            return None
-        place = self._state.place
-        return Position(self._claim.generation, place.index, place.offset)
+        state = self._state
+        return None if state is None else Position(state.claim.generation, state.place.index, state.place.offset)
 
     @property
     def sequence(self) -> int | None:
@@ -120,10 +122,10 @@ class Replica:
             NotYetAvailableError: there was no sync yet.
             PrunedError: a snapshot covers ``start``, and it was deleted (``SegmentFeed.subscribe``).
         """
-        feed = self._feed
-        if feed is None:
+        shipping = self._shipping
+        if shipping is None:
             raise NotYetAvailableError(f"{self._client.url}: no generation yet; the first sync has not been")
-        return feed.subscribe(self._client.wal_segments, start)
+        return shipping.writer.feed.subscribe(self._client.wal_segments, start)
 
     @property
     def place(self) -> SourcePosition | None:
@@ -161,7 +163,7 @@ class Replica:
         if self.waiting and self.sealing:
             return False
         blocked = self._fork is not None or self._damage is not None or self._suspected
-        blocked = blocked or (self._archive is not None and self._archive.blocked is not None)
+        blocked = blocked or (self.archive is not None and self.archive.blocked is not None)
         return self._writer is None or blocked or self._writer.changed()
 
     def pending_bytes(self) -> int:
@@ -175,8 +177,8 @@ class Replica:
         ``changed`` reports them. If log segments must be sealed first, it ends with ``waiting`` set: call it again once
         they are sealed. Once it has raised FencedError, it always does.
         """
-        if self._fenced is None and self._archive is not None:
-            self._fenced = self._archive.fenced
+        if self._fenced is None and self.archive is not None:
+            self._fenced = self.archive.fenced
         if self._fenced is not None:
             raise self._fenced
         self._began_sealing = False
@@ -184,8 +186,8 @@ class Replica:
             shipped = self._ship_or_fork(should_continue)
         except FencedError as error:
             self._fenced = error
-            if self._archive is not None:
-                self._archive.stop()
+            if self.archive is not None:
+                self.archive.stop()
             raise
         except ReplicaGapError as error:
             self._believe(error)
@@ -194,8 +196,8 @@ class Replica:
             self.doubt()
             raise
         finally:
-            if self._archive is not None:
-                self._archive.wake()
+            if self.archive is not None:
+                self.archive.wake()
         self._gap = ""
         return shipped
 
@@ -209,8 +211,8 @@ class Replica:
 
     def doubt(self) -> None:
         """Before the next put, prove that the replica holds all acknowledged objects. Any thread may call it."""
-        if self._checks is not None:
-            self._checks.doubt()
+        if self._shipping is not None:
+            self._shipping.guard.doubt()
 
     def suspect(self) -> None:
         """Make the next sync prove ownership even if there is nothing to ship. A check did not find our claim, so the
@@ -220,14 +222,13 @@ class Replica:
     @property
     def known(self) -> Expected | None:
         """What the owner knows to be in the replica; None before the first sync. Any thread may read it."""
-        state, claim, archive = self._state, self._claim, self._archive
-        if state is None or claim is None or archive is None or state.claim is None:
+        shipping = self._shipping
+        if shipping is None:
             return None
-        if claims.parse(state.claim) != claim:
-            return None
-        kept = archive.state
+        state = shipping.keeper.state  # read first: an archive may know more than the position, but never less
+        kept = shipping.archive.state
         sealed = {segment.sealed.key: segment.sealed.size for segment in kept.finished if segment.sealed is not None}
-        return Expected(claim, state, kept.snapshot, sealed)
+        return Expected(state, kept.snapshot, sealed)
 
     @property
     def lost(self) -> str:
@@ -245,48 +246,44 @@ class Replica:
 
     def stop(self) -> None:
         """Start nothing more in the background."""
-        if self._archive is not None:
-            self._archive.stop()
+        if self.archive is not None:
+            self.archive.stop()
         if self._owner.backlog_sealer is not None:
             self._owner.backlog_sealer.stop()
 
     def wait(self, seconds: float) -> bool:
         """Wait at most about ``seconds`` until no background work runs; whether that is so."""
         sealed = self._owner.backlog_sealer is None or self._owner.backlog_sealer.wait(seconds)
-        return (self._archive is None or self._archive.wait(seconds)) and sealed
+        return (self.archive is None or self.archive.wait(seconds)) and sealed
 
     def close(self) -> None:
         """Save the position and release everything except the client."""
         self.stop()
         try:
-            self._keeper.save()
+            if self._shipping is not None:
+                self._shipping.keeper.save()
         finally:
-            self._keeper.release()
-            if self._writer is not None:
-                self._writer.close()
-                self._writer = None
-            if self._feed is not None:
-                self._feed.close()
+            if self._shipping is not None:
+                self._shipping.keeper.release()
+                self._shipping.writer.close()
+                self._shipping.writer.feed.close()
+            self._closed = True
             self._folder.close()
 
     # --- generations
 
-    def _start(self) -> bool:
-        """Continue the generation, or begin one. Return False while log segments must be sealed for that."""
+    def _start(self) -> _Shipping | None:
+        """Continue the generation, or begin one. Return None while log segments must be sealed for that."""
         begun = self._owner.resume()
         self._began_sealing = begun is None
-        if begun is not None:
-            self._take(begun)
-        return begun is not None
+        return None if begun is None else self._take(begun)
 
     def _begin_again(self, fork: DivergedError) -> bool:
         """Begin a generation because of ``fork``. The fork is kept until then: the old one may be closed before.
         Return False while log segments must be sealed for that."""
         start_file = fork.file if isinstance(fork, GapError) else ""
         forked = not isinstance(fork, LostSegmentError | FolderReplacedError)
-        if self._archive is not None:
-            self._archive.stop()
-        self._keeper.release()
+        self._release()
         self._owner.notes.lower()
         begun = self._owner.begin(self._state, fork.reason, start_file, forked=forked)
         self._began_sealing = begun is None
@@ -295,37 +292,38 @@ class Replica:
             self._fork = None
         return begun is not None
 
-    def _take(self, begun: GenerationBegun) -> None:
+    def _release(self) -> None:
+        """Stop the archive, and leave the state's file to the owner until ``_take``."""
+        if self._shipping is not None:
+            self._shipping.archive.stop()
+            self._shipping.keeper.release()
+
+    def _take(self, begun: GenerationBegun) -> _Shipping:
         """Ship what ``begun`` describes. A generation that continues may have a backlog; a new one has sealed it."""
-        state = begun.state
-        assert state.claim is not None
-        if self._writer is not None:
-            self._writer.close()
-        self._state = state
-        claim = claims.parse(state.claim)
-        is_other = claim != self._claim
-        self._claim = claim
-        if self._feed is not None:
-            self._feed.fail(GenerationMismatchError(self._feed.generation, claim.generation))
-        self._checks = OwnershipGuard(self._context, claim, self._owner.proof, self._keeper)
-        self._archive = self._open_archive(state, claim, self._checks)
+        claim, before = begun.state.claim, self._shipping
+        if before is not None:
+            before.writer.close()
+            before.writer.feed.fail(GenerationMismatchError(before.writer.feed.generation, claim.generation))
+        keeper = StateKeeper(self._folder, self._clock, begun.state)
+        guard = OwnershipGuard(self._context, self._owner.proof, keeper)
+        archive = self._open_archive(keeper, guard)
         if begun.replicated:
             self._context.workers.background(self._context.events.on_replicated)
         backlog_sealer = self._owner.backlog_sealer if begun.snapshot is None else None
-        self._writer = WalShipper(self._context, claim, self._keeper, self._archive, self._checks, backlog_sealer)
-        self._feed = self._writer.feed
-        if is_other:
+        writer = WalShipper(self._context, keeper, archive, guard, backlog_sealer)
+        shipping = self._shipping = _Shipping(keeper, archive, guard, writer)
+        if before is None or claim != before.keeper.state.claim:
             self._listener.on_generation_started(self._source.folder, self._client.url, claim)
         if begun.snapshot is not None:
             self._listener.on_snapshot_written(begun.snapshot)
+        return shipping
 
-    def _open_archive(self, state: ReplicaState, claim: Claim, guard: OwnershipGuard) -> Archiver:
-        now = self._clock.monotonic()
-        kept = read_state(state.archive, claim.generation, self._folder.boot, now, self._folder.file)
-        notes = self._owner.notes
-        archive = Archiver(self._context, claim, kept, state.place.index, self._keeper.save, guard.doubt, notes)
+    def _open_archive(self, keeper: StateKeeper, guard: OwnershipGuard) -> Archiver:
+        state, claim, notes = keeper.state, keeper.state.claim, self._owner.notes
+        kept = resume_archive(state.archive, claim.generation, self._folder.boot, self._clock.monotonic())
+        archive = Archiver(self._context, claim, kept, state.place.index, keeper.save, guard.doubt, notes)
         notes.begin(claim.generation)
-        self._keeper.take(archive)
+        keeper.take(archive)
         return archive
 
     # --- shipping
@@ -356,9 +354,7 @@ class Replica:
         ahead = self._owner.proof.find_ahead(state)
         if ahead is None:
             return False
-        if self._archive is not None:
-            self._archive.stop()
-        self._keeper.release()
+        self._release()
         self._take(GenerationBegun(ahead))
         return True
 
@@ -376,36 +372,36 @@ class Replica:
         _logger.log(level, "%s: %s; a new generation begins in %s", log, reason, replica, extra=extra)
 
     def _ship(self, should_continue: Callable[[], bool]) -> bool:
-        if self._writer is None and not self._start():
+        shipping = self._shipping or self._start()
+        if shipping is None:
             return False
-        assert self._writer is not None
-        assert self._archive is not None
         damage, self._damage = self._damage, None
-        if damage is not None and self._claim is not None and damage[0] == self._claim.generation:
+        if damage is not None and damage[0] == shipping.keeper.state.claim.generation:
             raise LostObjectsError(self._source.folder, describe_lost(damage[1]))
-        blocked = self._archive.blocked
+        blocked = shipping.archive.blocked
         if isinstance(blocked, LostSnapshotError):
             raise LostObjectsError(self._source.folder, blocked.reason)
         if blocked is not None:
             raise LostSegmentError(self._source.folder, str(blocked))
-        if self._suspected and self._checks is not None:
-            self._checks.check_ownership()
+        if self._suspected:
+            shipping.guard.check_ownership()
             self._suspected = False
-        before = self._writer.index
+        before = shipping.writer.index
         try:
-            shipped = self._writer.ship(should_continue)
+            shipped = shipping.writer.ship(should_continue)
         finally:
-            if self._writer.index > before:
+            if shipping.writer.index > before:
                 self._context.events.on_segment_finished()
-        self._keeper.save_if_due()
+        shipping.keeper.save_if_due()
         return shipped
 
     # --- state
 
     @property
-    def _state(self) -> ReplicaState | None:
-        return self._keeper.state
+    def _state(self) -> Running | None:
+        return self._shipping.keeper.state if self._shipping is not None else None
 
-    @_state.setter
-    def _state(self, state: ReplicaState) -> None:
-        self._keeper.state = state
+    @property
+    def _writer(self) -> WalShipper | None:
+        """The writer of the current generation; None before the first sync, and after ``close``."""
+        return self._shipping.writer if self._shipping is not None and not self._closed else None

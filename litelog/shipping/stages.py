@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from litelog.objects.snapshot_entries import SnapshotEntry
     from litelog.reading.generations import GenerationEnd
     from litelog.shipping.events import SnapshotWritten
-    from litelog.shipping.state import ReplicaState
+    from litelog.shipping.state import Claimed, ReplicaState, Running
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,33 +45,42 @@ class ClaimDue:
 class ClaimChosen:
     """The saved state names the claim. It may exist already: an answer was lost, or an earlier run put it."""
 
-    state: ReplicaState
-    claim: Claim
+    state: Claimed
     cause: Cause = Cause()
     is_loaded: bool = False
     """Whether the claim comes from the state folder: an earlier try chose it."""
+
+    @property
+    def claim(self) -> Claim:
+        return self.state.claim
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimCreated:
     """The claim is in the replica, once."""
 
-    state: ReplicaState
-    claim: Claim
+    state: Claimed
     cause: Cause
+
+    @property
+    def claim(self) -> Claim:
+        return self.state.claim
 
 
 @dataclass(frozen=True, slots=True)
 class ClosedBelow:
     """All generations below are closed, and the claim names the generation that readers take."""
 
-    state: ReplicaState
-    claim: Claim
+    state: Claimed
     predecessor: GenerationEnd | None
     known: Sequence[SnapshotEntry]
     """The predecessor's sealed segments that the replica still holds."""
     number: int | None = None
     """The number of the log's first record, if the predecessor's WAL segments state it and the source does not."""
+
+    @property
+    def claim(self) -> Claim:
+        return self.state.claim
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +97,7 @@ class BacklogSealed:
 class GenerationBegun:
     """The first snapshot is durable, and no newer claim came before it: the owner ships."""
 
-    state: ReplicaState
+    state: Running
     snapshot: SnapshotWritten | None = None
     """The first snapshot, if it was written just now; None if an existing generation continues."""
     replicated: bool = False

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from litelog.formats import LogFormat
     from litelog.objects.claim import Claim
-    from litelog.shipping.state import ReplicaState
+    from litelog.shipping.state import Running
     from litelog.stores.object_store import ObjectInfo, ObjectStore
     from litelog.stores.replica_client import ReplicaClient
     from litelog.verify.findings import Anomaly
@@ -52,12 +52,15 @@ FIRST_SECONDS = 600.0
 class Expected:
     """An owner's knowledge of its replica."""
 
-    claim: Claim
-    state: ReplicaState
+    state: Running
     snapshot: int | None
     """The index of the newest snapshot; None if it is not known."""
     sealed: Mapping[str, int]
     """Keys and sizes of the sealed segments that the next snapshot will name."""
+
+    @property
+    def claim(self) -> Claim:
+        return self.state.claim
 
 
 def check_replica(
@@ -139,7 +142,7 @@ class _Check:
         if snapshot is not None and snapshot[0] == self._name:
             self._snapshots.add(snapshot[1])
         last = self._known.state.last
-        if position is None or position.generation != self._name or last is None or str(position) > last:
+        if position is None or position.generation != self._name or last is None or position > last:
             return
         tally = self._tallies.get(position.index, IndexTally(position.index, 0, 0))
         self._tallies[position.index] = tally.add(position.offset, info.size)

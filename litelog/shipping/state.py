@@ -9,11 +9,11 @@ import fcntl
 import json
 import logging
 import os
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import MISSING, asdict, dataclass, fields
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from litelog.codec.checksum import crc32c
-from litelog.codec.typed_fields import build
+from litelog.codec.typed_fields import Readers, build
 from litelog.errors import LitelogError, ReplicaLockedError
 from litelog.events import fields as event_fields
 from litelog.log.identity import ShippedEnd  # noqa: TC001 - ``build`` looks for it
@@ -21,12 +21,15 @@ from litelog.log.replica_registry import STATE_FILE as FILE
 from litelog.log.replica_registry import read_checked
 from litelog.log.source_position import CHECKED_BYTES, SourcePosition
 from litelog.objects import claim as claims
+from litelog.objects.claim import Claim
 from litelog.objects.position import Position
+from litelog.shipping.archive_state import ArchiveState, read_archive, write_archive
 from litelog.shipping.tally import IndexTally  # noqa: TC001 - ``build`` looks for it
 from litelog.system.clock import read_boot_id
 from litelog.system.private_files import make_private, open_lock, write_private
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
     from types import TracebackType
 
 VERSION = 1
@@ -50,8 +53,8 @@ class LostStateError(StateError):
 class OwnEnd:
     """The end of an owner's generation whose newest WAL segment cannot be read (``own_end``)."""
 
-    slot: str
-    """Its next slot, a position. The terminal is put there."""
+    slot: Position
+    """Its next slot. The terminal is put there."""
     digest: str
     """SHA-256, hex, of the object before the slot."""
     shipped: int
@@ -63,52 +66,100 @@ class OwnEnd:
 
 
 @dataclass(frozen=True, slots=True)
-class ReplicaState:
-    """One owner's state. It may be older than the replica: the owner adopts what is missing from there."""
+class Unclaimed:
+    """The state of an owner that has no generation: another owner took its claim's name, or the replica was
+    forgotten."""
 
     owner: str
     """The owner's random id, hex."""
     log: str
     """The log's id, 32 hex digits; empty while unknown."""
-    claim: str | None = None
-    """The claim that was or will be put, byte for byte."""
-    closed: bool = False
-    """Whether all generations below are closed, and the generation's first snapshot exists."""
-    digest: str = ""
+    epoch: int = 0
+    """The newest epoch of which the replica is known to have a claim. Claims are never deleted."""
+    tried: str = ""
+    """The fencing with which the store was tried before a claim; empty if it was not."""
+    lost: str = ""
+    """What the replica lost for good since this owner began."""
+    ended: OwnEnd | None = None
+    """Where the owner's last generation ended, if its newest WAL segment cannot be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """The state of an owner whose generation begins: not all generations below it are closed, or it has no snapshot."""
+
+    claim: Claim
+    """The claim that was or will be put."""
+    place: SourcePosition
+    """The position at which reading of the log begins."""
+    base: int = 0
+    """The index that the log's first log segment had at the claim."""
+    folder_inode: int = 0
+    """The inode of the log's folder. A folder that was restored or replaced has another one."""
+    epoch: int = 0
+    """As in ``Unclaimed``."""
+    tried: str = ""
+    lost: str = ""
+    ended: OwnEnd | None = None
+    salvaged: int | None = None
+    """In a generation that diverged because the replica had lost something that the log does not hold: the index, in
+    the predecessor, of the first log segment that is still whole there."""
+
+    @property
+    def owner(self) -> str:
+        return self.claim.owner
+
+    @property
+    def log(self) -> str:
+        return self.claim.log
+
+    def unclaimed(self) -> Unclaimed:
+        """The state after another owner took the claim's name."""
+        return Unclaimed(self.owner, self.log, self.epoch, self.tried, self.lost, self.ended)
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """The state of an owner that ships: all generations below its own are closed, and the first snapshot exists."""
+
+    claim: Claim
+    place: SourcePosition
+    """The position at which reading of the log continues."""
+    digest: str
     """SHA-256 of the generation's last object."""
-    last: str | None = None
+    last: Position | None = None
     """The last WAL segment's position; None if the snapshot is the last object."""
     shipped: int = 0
     """When it was shipped, in microseconds since 1970."""
+    base: int = 0
+    """As in ``Claimed``."""
     folder_inode: int = 0
-    """The inode of the log's folder. A folder that was restored or replaced has another one."""
     oldest: str = ""
     """The log's oldest log segment when bytes were last shipped. An older one in the same folder came back since."""
     promised: ShippedEnd | None = None
     """In a generation that continues another, until it has come that far: where the other one ended."""
-    place: SourcePosition = SourcePosition(0, "")  # noqa: RUF009 - frozen
-    """The position at which reading of the log continues."""
-    base: int = 0
-    """The index that the log's first log segment had at the claim."""
-    tried: str = ""
-    """The fencing with which the store was tried before the claim; empty if it was not."""
-    archive: str | None = None
-    """What is sealed and what is not (``archive_state``), as text; None while it is not known."""
-    epoch: int = 0
-    """The newest epoch of which the replica is known to have a claim. Claims are never deleted."""
+    archive: ArchiveState | None = None
+    """What is sealed and what is not; None while it is not known."""
     tallies: tuple[IndexTally, ...] = ()
     """Counts of the WAL segments that were acknowledged since the newest snapshot."""
-    ended: OwnEnd | None = None
-    """While a generation begins: where the one before ended, if its newest WAL segment cannot be read."""
-    salvaged: int | None = None
-    """In a generation that diverged because the replica had lost something that the log does not hold: the index, in
-    the predecessor, of the first log segment that is still whole there."""
+    epoch: int = 0
+    """As in ``Unclaimed``."""
+    tried: str = ""
     lost: str = ""
-    """What the replica lost for good since this owner began."""
+    salvaged: int | None = None
+    """As in ``Claimed``."""
 
-    def forgotten(self) -> ReplicaState:
-        """Return the state of the same owner and log with nothing shipped: its replica may be empty."""
-        return ReplicaState(self.owner, self.log)
+    @property
+    def owner(self) -> str:
+        return self.claim.owner
+
+    @property
+    def log(self) -> str:
+        return self.claim.log
+
+
+ReplicaState: TypeAlias = Unclaimed | Claimed | Running
+"""One owner's state. It may be older than the replica: the owner adopts what is missing from there."""
 
 
 class StateFolder:
@@ -117,6 +168,8 @@ class StateFolder:
     def __init__(self, path: str, what: str) -> None:
         self._path = self.path = path
         self.file = os.path.join(path, FILE)
+        self._archive: tuple[ArchiveState, str] | None = None
+        """The archive's state that was saved last, and its text: it changes more rarely than positions do."""
         self.boot = read_boot_id()
         """The boot id of the machine's steady clock. Times of that clock may be kept here."""
         try:
@@ -143,7 +196,7 @@ class StateFolder:
 
     def save(self, state: ReplicaState) -> None:
         """Save ``state``, durably and atomically. StateError."""
-        text = _text(_fields_of(state))
+        text = json.dumps(_fields_of(state, self._spell_archive), sort_keys=True)
         body = f'{{"version": {VERSION}, "checksum": {crc32c(text.encode())}, {text[1:]}'
         try:
             write_private(self.file, body.encode())
@@ -152,6 +205,11 @@ class StateFolder:
             raise StateError(f"{self._path}: {message}") from error
         except OSError as error:
             raise StateError(f"{self._path}: cannot save state: {error.strerror}") from error
+
+    def _spell_archive(self, archive: ArchiveState) -> str:
+        if self._archive is None or self._archive[0] is not archive:
+            self._archive = (archive, write_archive(archive))
+        return self._archive[1]
 
     def close(self) -> None:
         """Release the lock. Idempotent."""
@@ -176,50 +234,107 @@ def read_state(path: str) -> ReplicaState | None:
         return None
 
 
+@dataclass(frozen=True, slots=True)
+class _Document:
+    """The fields of a state file. It has all of them in every stage; those of other stages have their defaults."""
+
+    owner: str
+    log: str
+    claim: Claim | None = None
+    closed: bool = False
+    """Whether the state is ``Running``."""
+    digest: str = ""
+    last: Position | None = None
+    shipped: int = 0
+    folder_inode: int = 0
+    oldest: str = ""
+    promised: ShippedEnd | None = None
+    place: SourcePosition = SourcePosition(0, "")  # noqa: RUF009 - frozen
+    base: int = 0
+    tried: str = ""
+    archive: str | None = None
+    """The text of an ``ArchiveState``. If it cannot be read, only that part is lost."""
+    epoch: int = 0
+    tallies: tuple[IndexTally, ...] = ()
+    ended: OwnEnd | None = None
+    salvaged: int | None = None
+    lost: str = ""
+
+
+_READERS: Readers = {Claim: claims.parse, Position: Position.parse}
+_DEFAULTS = {each.name: each.default for each in fields(_Document) if each.default is not MISSING}
+
+_Stage = TypeVar("_Stage", Unclaimed, Claimed, Running)
+
+
 def _read(folder: str) -> ReplicaState | None:
     """Return the state in a state folder; None if there is none. LostStateError."""
     path = os.path.join(folder, FILE)
     try:
-        fields = read_checked(path)
-        state = build(ReplicaState, fields)
-        _check(state)
+        document = build(_Document, read_checked(path), _READERS)
+        _check(document)
     except FileNotFoundError:
         return None
     except OSError as error:
         raise LostStateError(path, error.strerror or str(error)) from error
     except ValueError as error:
         raise LostStateError(path, str(error)) from error
-    return state
+    if document.claim is None:
+        return _pick(Unclaimed, document)
+    if not document.closed:
+        return _pick(Claimed, document)
+    return _pick(Running, document, archive=read_archive(document.archive, path))
 
 
-def _check(state: ReplicaState) -> None:
-    """Check that all values saved as text can be parsed, and that positions are possible. ValueError."""
-    if state.claim is not None:
-        claims.parse(state.claim)
-    if state.last is not None:
-        Position.parse(state.last)
-    if state.ended is not None:
-        Position.parse(state.ended.slot)
-    place = state.place
-    if min(place.index, state.base) < 0:
+def _check(document: _Document) -> None:
+    """Check that positions are possible, and that the claim is the owner's. ValueError."""
+    claim, place = document.claim, document.place
+    if claim is not None and (claim.owner, claim.log) != (document.owner, document.log):
+        raise ValueError("its claim is of another owner or log")
+    if min(place.index, document.base) < 0:
         raise ValueError("an index is negative")
     behind_end = place.behind_start if place.behind_end is None else place.behind_end
     for start, end in ((place.check_start, place.offset), (place.behind_start, behind_end)):
         if not 0 <= start <= end <= start + CHECKED_BYTES:
             raise ValueError(f"bytes {start} to {end} are not what is compared with the source")
-    if any("/" in name for name in (place.file, place.behind, state.oldest)):
+    if any("/" in name for name in (place.file, place.behind, document.oldest)):
         raise ValueError("a log segment's name is a path")
 
 
-def _fields_of(state: ReplicaState) -> dict[str, Any]:
-    """Return all fields, without a copy of their values: they are written at once, once a second."""
-    promised = None if state.promised is None else asdict(state.promised)
-    ended = None if state.ended is None else asdict(state.ended)
-    place = {name: getattr(state.place, name) for name in SourcePosition.__slots__}
-    tallies = [{"index": tally.index, "count": tally.count, "crc": tally.crc} for tally in state.tallies]
-    fields = {name: getattr(state, name) for name in ReplicaState.__slots__}
-    return {**fields, "place": place, "promised": promised, "ended": ended, "tallies": tallies}
+def _pick(stage: type[_Stage], document: _Document, **values: object) -> _Stage:
+    """Return the state of that stage that ``document`` holds. ``values``: fields that the document spells otherwise."""
+    held = {each.name: getattr(document, each.name) for each in fields(stage)}
+    return stage(**{**held, **values})
 
 
-def _text(fields: dict[str, Any]) -> str:
-    return json.dumps(fields, sort_keys=True)
+def _fields_of(state: ReplicaState, spell_archive: Callable[[ArchiveState], str]) -> dict[str, Any]:
+    """Return all fields of the file, without a copy of their values: they are written at once, once a second."""
+    stated = {**_DEFAULTS, "owner": state.owner, "log": state.log, "closed": isinstance(state, Running)}
+    stated |= {each.name: getattr(state, each.name) for each in fields(state)}
+    for name, spell in {**_SPELLED, "archive": spell_archive}.items():
+        if stated[name] is not None:
+            stated[name] = spell(stated[name])
+    return stated
+
+
+def _spell_end(ended: OwnEnd) -> dict[str, Any]:
+    return {**asdict(ended), "slot": str(ended.slot)}
+
+
+def _spell_place(place: SourcePosition) -> dict[str, Any]:
+    return {name: getattr(place, name) for name in SourcePosition.__slots__}
+
+
+def _spell_tallies(tallies: Sequence[IndexTally]) -> list[dict[str, int]]:
+    return [{"index": tally.index, "count": tally.count, "crc": tally.crc} for tally in tallies]
+
+
+_SPELLED: dict[str, Callable[[Any], object]] = {
+    "claim": lambda claim: claims.encode(claim).decode(),
+    "last": str,
+    "promised": asdict,
+    "place": _spell_place,
+    "ended": _spell_end,
+    "tallies": _spell_tallies,
+}
+"""Functions that turn the values of fields into JSON."""

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from litelog.log.source_position import SourcePosition
-    from litelog.objects.claim import Claim
     from litelog.objects.snapshot_entries import SnapshotEntry
     from litelog.objects.wal_segment import WalHeader, WalSegment
     from litelog.shipping.archiver import Archiver
@@ -55,7 +54,6 @@ class WalShipper:
     def __init__(
         self,
         context: ReplicaContext,
-        claim: Claim,
         keeper: StateKeeper,
         archive: Archiver,
         checks: OwnershipGuard,
@@ -63,13 +61,11 @@ class WalShipper:
     ) -> None:
         """``away`` seals what was finished while the daemon was down; None: it was not down."""
         state = keeper.state
-        assert state is not None
         self._context = context
-        self._claim = claim
         self._keeper = keeper
         self._archive = archive
         self._checks = checks
-        source, clock = context.source, context.clock
+        source, clock, claim = context.source, context.clock, state.claim
         self.follower = Follower(source.folder, source.format, state.place, clock, state.folder_inode, state.oldest)
         name = claim.generation
         self.feed = SegmentFeed(name, Position(name, claim.first, 0))
@@ -103,7 +99,7 @@ class WalShipper:
     @property
     def index(self) -> int:
         """The index of the log segment that is shipped next."""
-        return self._keeper.state.place.index if self._keeper.state is not None else 0
+        return self._keeper.state.place.index
 
     def changed(self) -> bool:
         """Whether there may be something to ship. Cheap; makes no request."""
@@ -136,7 +132,6 @@ class WalShipper:
     def _prepare(self) -> bool:
         """Add the next WAL segment to the queue; whether there was one."""
         state = self._keeper.state
-        assert state is not None
         if not self._queue:
             noticed, self._noticed = self._noticed, None
             self._waiting_since = self._context.clock.monotonic() if noticed is None else noticed
@@ -229,14 +224,13 @@ class WalShipper:
         size: int,
     ) -> None:
         state = self._keeper.state
-        assert state is not None
         # before the state: the archive may know more than the state, but never less
         self._archive.shipped(start, header, digest, sealed)
         self._checks.succeeded()
         self._keeper.state = replace(
             state,
             digest=digest,
-            last=str(header.position),
+            last=header.position,
             shipped=header.shipped,
             place=place,
             oldest=self.follower.oldest,

@@ -224,7 +224,7 @@ REPLICAS_THAT_GO_AWAY = (
         NEWEST_EPOCH,
         Cut(
             "shipping/ownership",
-            "            require_claim(self._client, claims.parse(state.claim))",
+            "            require_claim(self._client, state.claim)",
             "            pass",
         ),
         ROOT_OF_CLAIM,
@@ -249,8 +249,8 @@ REPLICAS_THAT_GO_AWAY = (
         "lost, failure, not the newest",
         Cut(
             "shipping/proof",
-            "[*_find_lost_last(client, claim, state), *_find_lost_before(client, claim, state, snapshot)]",
-            "[*_find_lost_last(client, claim, state)]",
+            "[*_find_lost_last(client, state), *_find_lost_before(client, state, snapshot)]",
+            "[*_find_lost_last(client, state)]",
         ),
     ),
     found(
@@ -291,7 +291,7 @@ REPLICAS_THAT_GO_AWAY = (
         "older state",
         Cut(
             "shipping/proof",
-            "        ahead = CatchingUp(self._context).find_ahead(claims.parse(state.claim), state)\n",
+            "        ahead = CatchingUp(self._context).find_ahead(state)\n",
             "        ahead = None\n",
         ),
     ),

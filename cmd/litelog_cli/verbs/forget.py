@@ -37,7 +37,7 @@ def forget(log_dir: str, replica_url: str, state_dir: str | None, as_json: bool)
     This command ends that. It also deletes what the daemon knows about the replica.
     """
     from litelog.log.replica_registry import ReplicaSet, log_state_folder
-    from litelog.shipping.state import StateFolder
+    from litelog.shipping.state import StateFolder, Unclaimed
     from litelog.stores.registry import redact
 
     kept_in = choose_state_dir(state_dir, read_config(None) if state_dir is None else None)
@@ -54,7 +54,7 @@ def forget(log_dir: str, replica_url: str, state_dir: str | None, as_json: bool)
         replicas.remove(name)
         state = kept.load()
         if state is not None:
-            kept.save(state.forgotten())
+            kept.save(Unclaimed(state.owner, state.log))
     left = sorted(url for other, url in names.items() if other != name)
     if as_json:
         print_json({"log": log_dir, "forgotten": names[name], "left": left})

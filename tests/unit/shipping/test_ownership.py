@@ -34,7 +34,7 @@ from litelog.shipping.claiming import (
     require_newest,
 )
 from litelog.shipping.context import LogSource
-from litelog.shipping.state import ReplicaState, StateError, StateFolder
+from litelog.shipping.state import StateError, StateFolder, Unclaimed
 from litelog.stores.object_store import ObjectReplicaClient
 from replica_clients.memory import MemoryStore
 from tests.builders.daemon_builder import Daemon
@@ -417,7 +417,7 @@ def late(log: LogBuilder, store: MemoryStore, state: str, *, forgotten: bool = F
     if forgotten:
         kept = daemon.folder.load()
         assert kept is not None
-        daemon.folder.save(kept.forgotten())
+        daemon.folder.save(Unclaimed(kept.owner, kept.log))
     return daemon, mount
 
 
@@ -532,8 +532,10 @@ def test_another_owner_that_claimed_while_the_mount_was_away_still_fences(
         with pytest.raises(SucceededError):
             daemon.sync()
         daemon.restart()
+    kept = daemon.folder.load()
+    assert kept is not None
     with pytest.raises(ForeignClaimError):
-        daemon.owner.begin(replace(daemon.folder.load(), claim=None), None)  # type: ignore[type-var]
+        daemon.owner.begin(Unclaimed(kept.owner, kept.log, kept.epoch, kept.tried), None)
     assert objects(store) == before
     daemon.restart(takeover=True)
     daemon.sync()
@@ -630,7 +632,7 @@ def test_a_log_without_a_header_yet_is_waited_for(tmp_path: Path, store: MemoryS
 def test_state_is_kept_whole(state: str) -> None:
     with StateFolder(state, "test") as folder:
         assert folder.load() is None
-        kept = ReplicaState(owner="a" * 32, log="b" * 32, claim=None, closed=True, last=None, shipped=1 << 60)
+        kept = Unclaimed("a" * 32, "b" * 32, epoch=1 << 31, tried="required", lost="a log segment")
         folder.save(kept)
         assert folder.load() == kept
         folder.save(replace(kept, owner="c" * 32))
@@ -670,4 +672,4 @@ def test_a_state_folder_that_is_removed_meanwhile_says_what_to_do(state: str) ->
     with StateFolder(state, "test") as folder:
         shutil.rmtree(state)
         with pytest.raises(StateError, match=r"is gone.* start it once with --takeover"):
-            folder.save(ReplicaState(owner="a" * 32, log="b" * 32, claim="{}"))
+            folder.save(Unclaimed("a" * 32, "b" * 32))

@@ -213,9 +213,9 @@ def test_a_main_loop_that_stood_still_doubts_every_replica(tmp_path: Path, log: 
     def turn() -> None:
         replica = next(iter(replicator._scheduler.tasks)).replica
         assert replica is not None
-        if replica._checks is None:
+        if replica._shipping is None:
             return  # its first sync is under way
-        doubted.append(replica._checks._in_doubt)
+        doubted.append(replica._shipping.guard._in_doubt)
         if len(doubted) == 1:
             clock.advance(TURN_SECONDS + PAUSE_SECONDS + (1 if paused else -1))
         else:
@@ -266,7 +266,7 @@ def test_an_acknowledged_object_that_a_store_lost_is_shipped_again(
         daemon.close()
         daemon.start()
     else:
-        daemon.replica._keeper.save()
+        daemon.replica._shipping.keeper.save()
         daemon.restart()
     for _ in range(3):
         log.append(1)
@@ -411,7 +411,7 @@ def test_a_damaged_header_of_the_newest_wal_segment_is_no_end(
     for number in range(6):
         log.append(1) if number % 3 else log.roll(1)
         daemon.sync()
-    daemon.replica._keeper.save()
+    daemon.replica._shipping.keeper.save()
     log.append(1) if last == "open" else log.roll(1)
     if last == "final":
         store._script["put"] = [Fault.NONE, Fault.BEFORE]
@@ -435,7 +435,7 @@ def test_a_damaged_header_of_the_newest_wal_segment_is_no_end(
         daemon.replica.repair([newest_wal(store)])
     else:
         if how == "crash":
-            daemon.replica._keeper.save()
+            daemon.replica._shipping.keeper.save()
         daemon.restart()
     for _ in range(3):
         log.append(1)

@@ -13,6 +13,7 @@ from litelog.objects import claim as claims
 from litelog.objects.layout import parse_snapshot
 from litelog.shipping import stages
 from litelog.shipping.stages import Stage
+from litelog.shipping.state import Claimed, Running
 from replica_clients.memory import MemoryStore
 from tests.builders.daemon_builder import start_sealing
 from tests.builders.stores import CountingStore, Fault, FaultyStore
@@ -56,7 +57,7 @@ def test_an_owner_that_waited_for_sealing_continues_there(log: LogBuilder, state
     store.put_keys.clear()
     begun = daemon.owner.begin(None, None)
     assert begun is not None
-    assert begun.state.closed
+    assert isinstance(begun.state, Running)
     assert [parse_snapshot(key) is not None for key in store.put_keys] == [True]
     daemon.close()
 
@@ -73,7 +74,7 @@ def test_an_owner_that_waits_is_resumed_where_it_waits(log: LogBuilder, state: s
     finish(waiting)
     begun = daemon.owner.resume()
     assert begun is not None
-    assert begun.state.closed
+    assert isinstance(begun.state, Running)
     daemon.close()
 
 
@@ -89,13 +90,12 @@ def test_a_failed_step_is_repeated_with_the_claim_that_was_chosen(
         daemon.owner.begin(None, None)
     saved = daemon.folder.load()
     assert saved is not None
-    assert saved.claim is not None
-    assert not saved.closed
+    assert isinstance(saved, Claimed)
     begun = daemon.owner.begin(None, None)
     assert begun is not None
     assert begun.state.claim == saved.claim
     assert [claims.decode(info.key, store.open(info.key).read()).generation for info in store.list("epochs/")] == [
-        claims.parse(saved.claim).generation
+        saved.claim.generation
     ]
     daemon.close()
 

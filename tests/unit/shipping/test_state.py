@@ -21,9 +21,18 @@ from litelog.log.replica_registry import (
     read_replicated,
     save_replicated,
 )
+from litelog.objects.position import Generation, Position
 from litelog.replicator.snapshot_requests import Answer, Request, Requests
 from litelog.shipping import archive_state
-from litelog.shipping.state import StateError, StateFolder, read_state
+from litelog.shipping.state import (
+    Claimed,
+    ReplicaState,
+    Running,
+    StateError,
+    StateFolder,
+    Unclaimed,
+    read_state,
+)
 from litelog.system.private_files import make_private, make_private_root, open_lock, write_private
 from litelog.verify import scrub as scrubbing
 from litelog.verify.scrub import Scrub, ScrubSettings
@@ -49,6 +58,9 @@ NESTED = (
 NOT_STATE = (b"", b"\0" * 100, b"\xff\xfe\xff", b"null", b"3", b"[]", b'"x"', b"NaN", b"{}", b'{"version": true}',
              b'{"version": 1, "checksum": null}', b'{"version": 1e400}', b"9" * 5000)  # fmt: skip
 
+
+EARLIER = Path(__file__).parent / "earlier_states"
+"""State files that a release wrote which kept claim, position and archive as text in memory, too: one of each stage."""
 
 SHARE = 40
 """A daemon is started with each 40th of the well-formed states."""
@@ -118,6 +130,8 @@ def test_state_of_any_shape_under_a_good_checksum_is_state_or_lost(daemon: Daemo
     [
         {"claim": "{}"},
         {"claim": "[" * 1000},
+        {"owner": "f" * 32},
+        {"log": "f" * 32},
         {"last": "here"},
         {"base": -1},
         {"place": {"index": -1}},
@@ -183,13 +197,41 @@ def test_an_archive_of_any_shape_is_a_state_or_lost(daemon: Daemon, caplog: pyte
     archive["drops"] = [{"time": 5, "first": 2}]
     name, kept = archive["generation"], 0
     for changed in variants(archive):
-        state = archive_state.read_state(json.dumps(changed), name, "boot", 3.0, "/state.json")
+        read = archive_state.read_archive(json.dumps(changed), "/state.json")
+        state = archive_state.resume_archive(read, name, "boot", 3.0)
         assert state.generation == name
         kept += state.snapshot == archive["snapshot"] is not None
     assert kept > 0
     for text in (*NESTED, "", "[]", "null", "x"):
-        assert archive_state.read_state(text, name, "boot", 3.0, "/f") == archive_state.ArchiveState(name, boot="boot")
+        read = archive_state.read_archive(text, "/f")
+        assert archive_state.resume_archive(read, name, "boot", 3.0) == archive_state.ArchiveState(name, boot="boot")
     assert "/f: its part about sealed segments cannot be used: " in caplog.text
+
+
+@pytest.mark.parametrize(("name", "stage"), [("unclaimed", Unclaimed), ("claimed", Claimed), ("running", Running)])
+def test_state_that_an_earlier_release_saved_is_read_and_saved_as_it_was(
+    tmp_path: Path, name: str, stage: type[ReplicaState]
+) -> None:
+    earlier = (EARLIER / f"{name}.json").read_bytes()
+    path = tmp_path / "state.json"
+    path.write_bytes(earlier)
+    with StateFolder(str(tmp_path), "test") as folder:
+        kept = folder.load()
+        assert isinstance(kept, stage)
+        path.unlink()
+        folder.save(kept)
+        assert path.read_bytes() == earlier
+        assert folder.load() == kept
+
+
+def test_what_an_earlier_release_saved_as_text_is_parsed(tmp_path: Path) -> None:
+    (tmp_path / "state.json").write_bytes((EARLIER / "running.json").read_bytes())
+    kept = read_state(str(tmp_path))
+    assert isinstance(kept, Running)
+    assert kept.claim.predecessor_end == Position(Generation("0000000100000def"), 2, 77)
+    assert kept.last == Position(kept.claim.generation, 3, 0)
+    assert kept.archive is not None
+    assert (kept.archive.generation, kept.archive.snapshot) == (kept.claim.generation, 3)
 
 
 def test_a_daemon_with_a_junk_archive_reads_it_from_the_replica(daemon: Daemon) -> None:
