@@ -8,8 +8,6 @@ from itertools import islice
 from random import Random
 from typing import TYPE_CHECKING, TypeVar, cast
 
-from tenacity import RetryCallState, Retrying
-
 from litelog.errors import StoreError
 from litelog.events import fields
 from litelog.stores.object_store import ByteRange, ByteStream, ObjectInfo
@@ -19,7 +17,7 @@ from litelog.system.memory import clear_error_frames
 if TYPE_CHECKING:
     import threading
     from collections.abc import Callable, Iterable, Iterator
-    from typing import BinaryIO
+    from typing import BinaryIO, TypeGuard
 
     from typing_extensions import Buffer
 
@@ -141,55 +139,38 @@ class RetryingStore:
         return self._try(advance), listing
 
     def _try(self, call: Callable[[], _Result]) -> _Result:
-        policy, steady = self._policy, self._clock.monotonic
-        end = self._began(steady()) + policy.total_seconds
-        last_error: BaseException | None = None
-        last_wait = policy.first_seconds
+        policy, now = self._policy, self._clock.monotonic
+        end = self._began(now()) + policy.total_seconds
+        attempts, wait = 0, policy.first_seconds
+        while True:
+            try:
+                result = call()
+            except BaseException as error:
+                clear_error_frames(error)
+                attempts += 1
+                if not self._is_outage(error) or self._stop.is_set() or attempts >= policy.attempts or now() >= end:
+                    raise
+                wait = min(policy.longest_seconds, self._random.uniform(policy.first_seconds, wait * 3))
+                seconds = max(0.0, min(max(wait, error.retry_after or 0.0), end - now()))
+                self._log_wait(error, seconds)
+                if self._wait(seconds):
+                    raise
+            else:
+                self._outage, self._is_wait_logged = None, False
+                return result
 
-        def pick_wait(state: RetryCallState) -> float:
-            nonlocal last_wait
-            last_wait = min(policy.longest_seconds, self._random.uniform(policy.first_seconds, last_wait * 3))
-            asked = getattr(state.outcome.exception() if state.outcome else None, "retry_after", None) or 0.0
-            return max(0.0, min(max(last_wait, asked), end - steady()))
+    def _is_outage(self, error: BaseException) -> TypeGuard[StoreError]:
+        """Whether a request that failed with ``error`` may be retried. Any other error is an answer, and ends an
+        outage."""
+        if isinstance(error, StoreError) and error.retryable:
+            now = self._clock.monotonic()
+            self._outage = self._began(now), now
+            return True
+        self._outage, self._is_wait_logged = None, False
+        return False
 
-        def keep_error(state: RetryCallState) -> None:
-            nonlocal last_error
-            last_error = state.outcome.exception() if state.outcome else None
-            if last_error is not None:
-                clear_error_frames(last_error)
-                self._log_wait(last_error, state.upcoming_sleep)
-
-        def is_worth_another(state: RetryCallState) -> bool:
-            error = state.outcome.exception() if state.outcome else None
-            failed = isinstance(error, StoreError) and error.retryable
-            self._outage = (self._began(steady()), steady()) if failed else None
-            self._is_wait_logged &= failed
-            return failed
-
-        def sleep(seconds: float) -> None:
-            if self._wait(seconds) and last_error is not None:
-                raise last_error
-
-        def is_over(state: RetryCallState) -> bool:
-            return self._stop.is_set() or state.attempt_number >= policy.attempts or steady() >= end
-
-        retrying = Retrying(
-            sleep=sleep,
-            stop=is_over,
-            wait=pick_wait,
-            retry=is_worth_another,
-            before_sleep=keep_error,
-            reraise=True,
-        )
-        try:
-            return retrying(call)
-        except BaseException as error:
-            last_error = None
-            clear_error_frames(error)
-            raise
-
-    def _log_wait(self, error: BaseException, seconds: float) -> None:
-        asked = getattr(error, "retry_after", None)
+    def _log_wait(self, error: StoreError, seconds: float) -> None:
+        asked = error.retry_after
         if asked and not self._is_wait_logged:
             self._is_wait_logged = True
             message = "%s: the store asks to be left alone for %g s; tried again in %.1f s: %s"
