@@ -39,7 +39,7 @@ def test_lines_are_the_same_whatever_pieces_they_come_in(pieces: list[bytes], ba
 
 
 @given(texts, st.integers(1, 5))
-def test_a_batch_has_its_number_of_records_but_for_the_last(pieces: list[bytes], batch: int) -> None:
+def test_a_batch_has_its_number_of_records_except_for_the_last(pieces: list[bytes], batch: int) -> None:
     sizes = [len(lines) for lines in line_batches(reading(pieces), batch)]
     assert all(size == batch for size in sizes[:-1])
 

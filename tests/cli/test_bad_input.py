@@ -95,7 +95,7 @@ def test_a_file_with_the_right_name_and_the_wrong_bytes_is_named(litelog: Comman
     assert f"{0:020}.log: not a log segment of format litelog" in done.err
 
 
-def test_foreign_files_are_passed_over_and_said_once(litelog: Command) -> None:
+def test_foreign_files_are_skipped_and_said_once(litelog: Command) -> None:
     litelog.lines(10)
     (litelog.folder / "log" / "notes.txt").write_text("mine")
     done = litelog("replicate", "--once", "log", "replica")
@@ -105,7 +105,7 @@ def test_foreign_files_are_passed_over_and_said_once(litelog: Command) -> None:
     assert "notes.txt" not in files(litelog.folder / "again")
 
 
-def test_a_corrupt_commit_freezes_its_log_by_name_and_others_go_on(litelog: Command) -> None:
+def test_a_corrupt_commit_freezes_its_log_by_name_and_others_continue(litelog: Command) -> None:
     for _ in range(3):
         litelog.lines(10, "bad")
     litelog.lines(10, "good")
@@ -197,7 +197,7 @@ def test_state_that_cannot_be_looked_at_is_not_taken_for_none(litelog: Command, 
     assert (done.code, "cannot be read (Not a directory)" in done.err) == (ExitCode.FAILURE, True)
 
 
-def test_an_output_below_a_file_is_no_output_that_exists(litelog: Command) -> None:
+def test_an_output_below_a_file_does_not_count_as_existing(litelog: Command) -> None:
     litelog.lines(10)
     assert litelog("replicate", "--once", "log", "replica").code == ExitCode.DONE
     (litelog.folder / "file").write_text("mine")

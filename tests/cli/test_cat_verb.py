@@ -55,7 +55,7 @@ def test_json_holds_everything_of_a_record(litelog: Command) -> None:
     assert first["timestamp"].endswith("Z")
 
 
-def test_bytes_that_are_no_text_are_base64_in_json_and_themselves_otherwise(litelog: Command) -> None:
+def test_bytes_that_are_not_text_are_base64_in_json_and_unchanged_otherwise(litelog: Command) -> None:
     value = bytes(range(10, 256)).replace(b"\n", b"")
     command = [sys.executable, "-m", "litelog_cli"]
 

@@ -183,7 +183,7 @@ def test_a_file_never_takes_the_place_of_a_closed_stream(litelog: Command) -> No
     ("redirection", "reason"), [(">&-", "Bad file descriptor"), (">/dev/full", "No space left on device")]
 )
 @pytest.mark.parametrize("arguments", [("cat", "log"), ("cat", "--json", "log"), ("append", "log"), ("version",)])
-def test_output_that_is_not_taken_is_told_from_a_full_disk_of_the_log(
+def test_output_that_is_not_taken_is_distinguished_from_a_full_disk_of_the_log(
     litelog: Command, redirection: str, reason: str, arguments: tuple[str, ...]
 ) -> None:
     litelog.lines(3)
@@ -194,7 +194,9 @@ def test_output_that_is_not_taken_is_told_from_a_full_disk_of_the_log(
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("options", [(), ("--json",)])
-def test_output_of_which_a_part_fits_is_no_success(litelog: Command, options: tuple[str, ...], unbuffered: str) -> None:
+def test_output_of_which_only_a_part_fits_is_a_failure(
+    litelog: Command, options: tuple[str, ...], unbuffered: str
+) -> None:
     """Where Python does not buffer, a write takes as much as fits, and raises nothing."""
     assert litelog("append", "log", text="x" * 10_000 + "\n").code == ExitCode.DONE
     line = 'ulimit -f 1; exec "$@" > out'

@@ -110,7 +110,7 @@ def test_as_pid_1_a_program_that_a_signal_ends_gives_128_and_its_number(litelog:
     assert done.returncode == 128 + signal.SIGKILL
 
 
-def test_no_zombie_is_left_while_the_final_sync_goes_on(litelog: Command) -> None:
+def test_no_zombie_is_left_while_the_final_sync_continues(litelog: Command) -> None:
     litelog.lines(3)
     (litelog.folder / "replica").write_text("a file where a folder has to be")  # the final sync waits for it
     program = f"sh -c 'echo $$ > {litelog.folder}/pid'"

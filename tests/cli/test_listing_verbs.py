@@ -46,7 +46,7 @@ def columns(table: str) -> list[dict[str, str]]:
     return [dict(zip(title, row, strict=False)) for row in rows]
 
 
-def test_segments_tells_each_log_segment_of_a_replica(litelog: Command, built: ReplicaBuilder) -> None:
+def test_segments_shows_each_log_segment_of_a_replica(litelog: Command, built: ReplicaBuilder) -> None:
     done = litelog("segments", "--json", "replica")
     assert done.code == ExitCode.DONE, done.err
     lines = done.lines
@@ -92,7 +92,7 @@ def test_segments_shows_what_is_there_before_it_says_what_is_missing(litelog: Co
     assert [line["file"] for line in done.lines][:2] == [segment.name for segment in LOG[:2]]
 
 
-def test_snapshots_tells_what_each_one_names(litelog: Command, built: ReplicaBuilder) -> None:
+def test_snapshots_shows_what_each_one_names(litelog: Command, built: ReplicaBuilder) -> None:
     done = litelog("snapshots", "--json", "replica")
     assert done.code == ExitCode.DONE, done.err
     first, second = done.lines
@@ -223,7 +223,7 @@ def test_a_generation_is_listed_of_the_replica_that_has_it(litelog: Command) -> 
 
 
 @pytest.mark.parametrize("verb", ["generations", "snapshots", "wal"])
-def test_a_log_without_its_configuration_is_told_of_it(litelog: Command, verb: str) -> None:
+def test_a_log_without_its_configuration_is_an_error_that_says_so(litelog: Command, verb: str) -> None:
     litelog.lines(1)
     done = litelog(verb, "log")
     assert done.code == ExitCode.NOTHING_TO_RESTORE

@@ -55,7 +55,7 @@ def test_a_collector_gets_json_lines_with_log_replica_and_position(litelog: Comm
     assert (end["level"], end["event"], end["exit_code"]) == ("ERROR", "failed", ExitCode.FENCED)
 
 
-def test_whatever_a_verb_says_beside_its_result_is_json_if_that_is_asked_for(litelog: Command) -> None:
+def test_whatever_a_verb_prints_in_addition_to_its_result_is_json_on_request(litelog: Command) -> None:
     litelog.lines(3)
     assert litelog("replicate", "--once", "log", "replica").code == 0
     done = litelog("--log-format", "json", "restore", "missing", "replica", "-o", "out")

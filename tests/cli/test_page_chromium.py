@@ -146,7 +146,7 @@ def rows(page: Page) -> list[tuple[str, str, str]]:
     ]
 
 
-def test_one_look_tells_what_is_safe_and_what_is_not_the_worst_first(world: World, browser: Browser) -> None:
+def test_one_look_shows_what_is_safe_and_what_is_not_the_worst_first(world: World, browser: Browser) -> None:
     with open_page(browser, world.url) as page:
         assert page.locator("h1").inner_text() == "✗ Not safe: 1 of 5 replicas frozen, 1 late"
         assert page.title() == "✗ Not safe: 1 of 5 replicas frozen, 1 late · litelog"

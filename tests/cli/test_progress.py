@@ -114,7 +114,7 @@ SLOW_SECONDS = WORTH_SECONDS + 0.5
 
 
 @pytest.mark.parametrize("how", [[], ["--quiet"], ["--json"]])
-def test_a_slow_store_is_told_of_unless_it_is_to_be_quiet(litelog: Command, server: S3Server, how: list[str]) -> None:
+def test_a_slow_store_is_reported_unless_quiet_is_set(litelog: Command, server: S3Server, how: list[str]) -> None:
     from tests.builders.servers import REGION, Request, ScriptedServer, forwarded
 
     bucket = server.make_bucket()

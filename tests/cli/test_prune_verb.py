@@ -132,7 +132,7 @@ def test_an_empty_replica_has_nothing_to_prune(litelog: Command) -> None:
     assert litelog("prune", "empty", "--max-age", "1d").code == ExitCode.NOTHING_TO_RESTORE
 
 
-def test_beside_a_daemon_nothing_is_deleted(litelog: Command, replica: str) -> None:
+def test_while_a_daemon_runs_nothing_is_deleted(litelog: Command, replica: str) -> None:
     before = files(litelog.folder / "replica")
     state_dir = str(litelog.folder / "state" / "litelog")
     folder = state_folder_of(state_dir, str(litelog.folder / "log"), replica, FileStore(replica).url)
@@ -221,7 +221,7 @@ def test_a_damaged_set_of_replicas_is_said_to_be_and_what_mends_it_does(litelog:
 
 
 @pytest.mark.parametrize("arguments", [("nowhere", "file:///nothing"), ("log", "unheard://of"), ("log", "")])
-def test_what_is_no_replica_of_the_log_is_a_usage_error(
+def test_what_is_not_a_replica_of_the_log_is_a_usage_error(
     litelog: Command, replica: str, arguments: tuple[str, ...]
 ) -> None:
     before = files(litelog.folder / "state")

@@ -56,7 +56,7 @@ def test_a_found_log_is_restored_by_its_folder_or_its_replicas_url(tree: Command
         assert "one of logs/kafka/or ders" in tree("cat", f"out-{number}").out
 
 
-def test_a_place_that_no_entry_means_is_told_with_what_there_is(tree: Command) -> None:
+def test_a_place_that_no_entry_means_is_reported_with_what_there_is(tree: Command) -> None:
     done = tree("restore", "--config", "c.yml", "logs/kafka", "-o", "out")
     assert done.code == ExitCode.USAGE
     assert "known: logs/*/*" in done.err
@@ -83,7 +83,7 @@ def test_what_a_reload_says_of_the_end_is_in_force(tree: Command) -> None:
     assert process.wait(240) == ExitCode.DONE
 
 
-def test_what_waits_for_the_next_start_is_told_by_what_this_one_began_with(tree: Command) -> None:
+def test_what_waits_for_the_next_start_is_reported_by_what_this_one_began_with(tree: Command) -> None:
     append(tree, "extra", "an extra\n")
     process = start(tree)
     for text, waits in ((f"max-lag: 99s\n{TREE}", True), (f"max-lag: 99s\n{TREE}{MORE}", True), (TREE, False)):
@@ -119,7 +119,7 @@ def test_events_that_nobody_reads_do_not_hold_up_the_end(tree: Command) -> None:
         (TREE.replace("state-dir: state", "state-dir: other"), "state-dir"),
     ],
 )
-def test_a_configuration_that_is_wrong_is_told_and_changes_nothing(tree: Command, text: str, reason: str) -> None:
+def test_a_configuration_that_is_wrong_is_reported_and_changes_nothing(tree: Command, text: str, reason: str) -> None:
     process = start(tree)
     (tree.folder / "c.yml").write_text(text)
     process.send_signal(signal.SIGHUP)

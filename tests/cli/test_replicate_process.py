@@ -46,7 +46,7 @@ def test_a_signal_begins_the_final_sync(litelog: Command, number: signal.Signals
     assert sequences(litelog, "replica") == 20
 
 
-def test_replication_goes_on_when_nobody_reads_its_events(litelog: Command) -> None:
+def test_replication_continues_when_nobody_reads_its_events(litelog: Command) -> None:
     litelog.lines(10)
     process = litelog.start("replicate", "--json", "--sync-interval", "1ms", "log", "replica")
     assert process.stdout
@@ -209,7 +209,7 @@ def test_lines_that_cannot_be_printed_are_an_error_at_the_end(litelog: Command) 
     assert litelog("cat", "replica").out.count("\n") == 10
 
 
-def test_the_command_lines_own_mistakes_are_told_without_a_line(litelog: Command) -> None:
+def test_the_command_lines_own_mistakes_are_reported_without_a_line(litelog: Command) -> None:
     done = litelog("replicate", "--sync-interval", "soon", "--pattern", "*.log", "log", "a", "./a")
     assert done.code == ExitCode.USAGE
     assert "--sync-interval: must be a duration such as 10s" in done.err
@@ -227,7 +227,7 @@ def test_no_file_gives_a_trace(tmp_path: Path, body: bytes, capsys: pytest.Captu
     assert "unexpected error" not in message
 
 
-def test_a_replica_is_the_same_however_its_folder_is_spelled(litelog: Command) -> None:
+def test_a_replica_is_the_same_no_matter_how_its_folder_is_spelled(litelog: Command) -> None:
     text = ""
     for spelled in ("./backup", "backup", "backup/", f"{litelog.folder}/backup", f"file://{litelog.folder}/backup"):
         text += litelog.lines(1)

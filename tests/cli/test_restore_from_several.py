@@ -86,7 +86,7 @@ def test_each_object_of_the_furthest_replica_may_be_lost(litelog: Command, furth
         shutil.copy(litelog.folder / "kept" / path.relative_to(litelog.folder / "one"), path)
 
 
-def test_what_was_taken_from_where_is_told_to_people(litelog: Command, further: tuple[str, str]) -> None:
+def test_what_was_taken_from_where_is_reported_to_people(litelog: Command, further: tuple[str, str]) -> None:
     lost = objects(litelog.folder / "one")[-2]
     damage(lost, "data")
     done = litelog("restore", *further, "-o", "out")
@@ -107,7 +107,7 @@ def test_what_both_have_lost_is_corruption_and_nothing_is_left(litelog: Command,
         assert not list(litelog.folder.glob("*out*"))
 
 
-def test_one_that_is_empty_damaged_or_another_logs_is_named_and_passed_over(
+def test_a_replica_that_is_empty_damaged_or_another_logs_is_named_and_skipped(
     litelog: Command, replicas: tuple[str, str]
 ) -> None:
     litelog.lines(9, "other")
@@ -121,7 +121,7 @@ def test_one_that_is_empty_damaged_or_another_logs_is_named_and_passed_over(
         assert any("skipped" in line and f"/{name}: " in line for line in done.err.splitlines()), done.err
 
 
-def test_one_whose_driver_is_missing_is_passed_over(litelog: Command, replicas: tuple[str, str]) -> None:
+def test_a_replica_whose_driver_is_missing_is_skipped(litelog: Command, replicas: tuple[str, str]) -> None:
     done = litelog("restore", "nosuch://bucket/x", "one", "-o", "out", "--json")
     assert done.code == ExitCode.DONE
     assert [entry["replica"] for entry in done.lines[0]["skipped"]] == ["nosuch://bucket/x"]
@@ -180,7 +180,7 @@ def test_a_configured_logs_folder_stands_for_its_replicas(litelog: Command, repl
     assert segments(log) == segments(litelog.folder / "out")
 
 
-def test_a_folder_that_is_no_configured_log_is_a_usage_error(litelog: Command, replicas: tuple[str, str]) -> None:
+def test_a_folder_that_is_not_a_configured_log_is_a_usage_error(litelog: Command, replicas: tuple[str, str]) -> None:
     config = configure(litelog, f"logs:\n- path: {litelog.folder}/log\n  replicas: [{{url: one}}]\n")
     done = litelog("restore", "--config", config, "elsewhere", "-o", "out")
     assert done.code == ExitCode.USAGE
@@ -232,7 +232,7 @@ def test_an_s3_replica_and_a_folder_help_each_other(
     assert SECRET_ACCESS_KEY not in done.out + done.err
 
 
-def test_an_s3_replica_that_is_down_is_passed_over(
+def test_an_s3_replica_that_is_down_is_skipped(
     litelog: Command, replicas: tuple[str, str], s3: str, server: S3Server
 ) -> None:
     missing = s3.replace("s3://bucket-", "s3://no-such-bucket-")

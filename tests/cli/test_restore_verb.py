@@ -61,7 +61,7 @@ def test_a_restore_up_to_a_time_before_everything_has_nothing_to_restore(litelog
 
 
 @pytest.mark.parametrize("text", ["soon", "latest", "5", "2026-13-01", "9999999y"])
-def test_what_is_no_time_is_told_what_a_time_is(litelog: Command, replica: str, text: str) -> None:
+def test_the_error_for_a_malformed_time_shows_a_valid_one(litelog: Command, replica: str, text: str) -> None:
     done = litelog("restore", replica, "-o", "out", "--timestamp", text)
     assert done.code == ExitCode.USAGE
     assert f"--timestamp: '{text}' is not a time: write 2026-11-21T10:00:00Z, or 1h" in done.err
@@ -88,7 +88,7 @@ def test_an_output_that_exists_is_left_alone(litelog: Command, replica: str) -> 
     assert [path.name for path in (litelog.folder / "out").iterdir()] == ["mine"]
 
 
-def test_what_is_not_restored_is_told_in_json_too(litelog: Command, replica: str) -> None:
+def test_what_is_not_restored_is_reported_in_json_too(litelog: Command, replica: str) -> None:
     (litelog.folder / "out").mkdir()
     (litelog.folder / "out" / "mine").write_text("precious")
     (told,) = litelog("restore", replica, "-o", "out", "--if-not-exists", "--json").lines
@@ -97,14 +97,14 @@ def test_what_is_not_restored_is_told_in_json_too(litelog: Command, replica: str
     assert "holds no claim" in told["nothing_to_do"]
 
 
-def test_nothing_to_restore_is_told_by_the_exit_code(litelog: Command) -> None:
+def test_nothing_to_restore_is_reported_by_the_exit_code(litelog: Command) -> None:
     assert litelog("restore", "nowhere", "-o", "out").code == ExitCode.NOTHING_TO_RESTORE
     assert litelog("restore", "nowhere", "-o", "out", "--if-replica-exists").code == ExitCode.DONE
     assert litelog("generations", "nowhere").code == ExitCode.NOTHING_TO_RESTORE
     assert litelog("wal", "nowhere").code == ExitCode.NOTHING_TO_RESTORE
 
 
-def test_corruption_is_told_by_the_exit_code_and_the_objects_name(litelog: Command, replica: str) -> None:
+def test_corruption_is_reported_by_the_exit_code_and_the_objects_name(litelog: Command, replica: str) -> None:
     first, _ = sorted((litelog.folder / replica).glob("generations/*/wal/*/*"))
     body = bytearray(first.read_bytes())
     body[-20] ^= 1

@@ -126,7 +126,7 @@ def test_check_names_the_permission_that_lacks(litelog: Command, server: S3Serve
     assert all(f"grant {lacks} on {place}" in step["reason"] for step in failed)
 
 
-def test_a_wrong_secret_is_told_from_a_permission_that_lacks(litelog: Command, server: S3Server) -> None:
+def test_a_wrong_secret_is_distinguished_from_a_missing_permission(litelog: Command, server: S3Server) -> None:
     litelog.lines(1)
     bucket = server.make_bucket()
     user = server.make_user(ACTIONS, bucket)

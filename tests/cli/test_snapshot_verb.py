@@ -81,7 +81,7 @@ def test_a_daemon_is_asked_and_answers(tmp_path: Path) -> None:
     assert rest[-1]["unsealed"] == 0
 
 
-def test_a_daemon_that_does_not_answer_is_told_and_the_request_withdrawn(tmp_path: Path) -> None:
+def test_a_daemon_that_does_not_answer_is_reported_and_the_request_withdrawn(tmp_path: Path) -> None:
     append(tmp_path / "log", 0, 30)
     command = [LITELOG, "replicate", str(tmp_path / "log"), str(tmp_path / "replica"), "--json"]
     command += ["--state-dir", str(tmp_path / "state")]

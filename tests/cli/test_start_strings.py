@@ -66,7 +66,7 @@ def test_an_iso_time_without_a_zone_is_in_utc(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "soon", "-1", "1.5", "5 parsecs", "s10", "9999999years", "1" * 21, "٣"])
-def test_what_is_no_place_is_refused_with_what_is_one(text: str) -> None:
+def test_the_error_for_a_malformed_place_shows_valid_ones(text: str) -> None:
     with pytest.raises(ConfigError):
         parse_start(text, NOW)
 

@@ -49,7 +49,7 @@ def start(litelog: Command) -> Running:
     return process
 
 
-def test_a_log_folder_that_is_missing_is_told_once(litelog: Command) -> None:
+def test_a_log_folder_that_is_missing_is_reported_once(litelog: Command) -> None:
     configure(litelog)
     process = litelog.start("replicate", "--config", "c.yml")
     litelog.wait_for_line(process, "failure 1 in a row")
@@ -71,7 +71,7 @@ def test_status_asks_the_daemon(litelog: Command) -> None:
         assert f"file://{litelog.folder}/replica" in table.out
 
 
-def test_a_daemon_that_is_not_healthy_is_told_with_exit_code_1_and_why(litelog: Command) -> None:
+def test_a_daemon_that_is_not_healthy_is_reported_with_exit_code_1_and_why(litelog: Command) -> None:
     litelog.lines(3)
     litelog.lines(1, log="other")
     other = {"path": str(litelog.folder / "other"), "replicas": [{"url": str(litelog.folder / "second")}]}
@@ -91,7 +91,7 @@ def test_a_daemon_that_is_not_healthy_is_told_with_exit_code_1_and_why(litelog: 
     assert [(each["log"], each["replicas"][0]["lag_bytes"]) for each in well] == [(str(litelog.folder / "other"), 0)]
 
 
-def test_without_a_daemon_the_state_folder_tells(litelog: Command) -> None:
+def test_without_a_daemon_the_state_folder_shows(litelog: Command) -> None:
     litelog.lines(3)
     configure(litelog)
     assert litelog("replicate", "--once", "--config", "c.yml").code == 0
@@ -143,7 +143,7 @@ def test_without_a_replica_to_read_it_is_asked_for(litelog: Command) -> None:
     assert "which replica? give a REPLICA_URL, or the LOG_DIR of a configured log" in done.err
 
 
-def test_a_log_that_is_not_replicated_is_told_wherever_one_looks(litelog: Command) -> None:
+def test_a_log_that_is_not_replicated_is_reported_wherever_one_looks(litelog: Command) -> None:
     litelog.lines(1, "logs/fine")
     configure_folder(litelog)
     assert litelog("replicate", "--once", "--config", "c.yml").code == ExitCode.DONE
@@ -182,7 +182,7 @@ def test_a_folder_without_logs_is_ready_for_them(litelog: Command) -> None:
     assert (report["healthy"], report["logs"], report["reasons"]) == (True, [], [])
 
 
-def test_the_replicas_of_a_folders_logs_are_read_and_isolated_ones_are_told(litelog: Command) -> None:
+def test_the_replicas_of_a_folders_logs_are_read_and_isolated_ones_are_reported(litelog: Command) -> None:
     for name in ("a", "b"):
         litelog.lines(1, f"logs/{name}")
     configure_folder(litelog, fencing="isolated")
@@ -254,7 +254,7 @@ def test_an_address_for_others_needs_a_token_to_start(litelog: Command) -> None:
     assert (done.code, "needs a token-file" in done.err) == (ExitCode.USAGE, True)
 
 
-def test_no_secret_is_in_what_the_daemon_tells(litelog: Command) -> None:
+def test_no_secret_is_in_what_the_daemon_shows(litelog: Command) -> None:
     litelog.lines(3)
     token_file = litelog.folder / "token"
     token_file.write_text(TOKEN)

@@ -44,7 +44,7 @@ def lose_newest(replica: Path) -> str:
         ("./backup", "x/../backup"),
     ],
 )
-def test_a_folder_is_one_place_however_it_is_spelled(litelog: Command, shipped: str, named: str) -> None:
+def test_a_folder_is_one_place_no_matter_how_it_is_spelled(litelog: Command, shipped: str, named: str) -> None:
     ship_twice(litelog, shipped.format(folder=litelog.folder))
     os.symlink(litelog.folder / "backup", litelog.folder / "link")
     key = lose_newest(litelog.folder / "backup")
@@ -130,7 +130,7 @@ def test_what_is_masked_is_not_guessed() -> None:
 # --- S3
 
 
-def test_a_bucket_is_one_place_however_it_is_spelled(litelog: Command, server: S3Server) -> None:
+def test_a_bucket_is_one_place_no_matter_how_it_is_spelled(litelog: Command, server: S3Server) -> None:
     litelog.environment |= {"AWS_ACCESS_KEY_ID": ACCESS_KEY_ID, "AWS_SECRET_ACCESS_KEY": SECRET_ACCESS_KEY}
     place = f"s3://{server.make_bucket()}/{uuid4().hex}"
     ship_twice(litelog, f"{place}?endpoint={server.endpoint}&region={REGION}")

@@ -141,7 +141,7 @@ def test_a_restore_drill_restores_compares_and_leaves_nothing(litelog: Command, 
     assert "600 records" in litelog("verify", "backup", "--restore-drill").out
 
 
-def test_a_restore_drill_tells_of_the_bytes_that_are_restored(litelog: Command, replica: Path) -> None:
+def test_a_restore_drill_reports_the_bytes_that_are_restored(litelog: Command, replica: Path) -> None:
     from litelog.stores.object_store import ObjectReplicaClient
     from litelog.stores.registry import open_stored_format
     from litelog_cli.drill import run_drill
@@ -162,7 +162,7 @@ def test_a_restore_drill_that_fails_ends_with_6(litelog: Command, replica: Path)
     assert done.lines[0]["drill"]["error"]
 
 
-def test_foreign_names_are_told_and_count_only_if_asked(litelog: Command, replica: Path) -> None:
+def test_foreign_names_are_reported_and_count_only_if_asked(litelog: Command, replica: Path) -> None:
     (replica / "README").write_text("hello")
     done = litelog("verify", "backup")
     assert done.code == ExitCode.DONE

@@ -179,7 +179,9 @@ def log_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("calls", CALLS)
-def test_a_truncation_killed_at_any_call_leaves_a_log_that_goes_on(log_template: Path, warm: Warm, calls: str) -> None:
+def test_a_truncation_killed_at_any_call_leaves_a_log_that_continues(
+    log_template: Path, warm: Warm, calls: str
+) -> None:
     place = log_template.with_name("place")  # state is kept by the log's path
     log, state = str(place / "log"), str(place / "state")
     killed = 0

@@ -217,7 +217,7 @@ def test_an_epoch_that_another_took_meanwhile_is_a_lost_race(bench: Bench, fault
     assert_whole(bench, winner.acknowledged[-1].header.next or 0)
 
 
-def test_a_flipped_answer_about_ones_own_slot_or_claim_fences_nobody(bench: Bench) -> None:
+def test_a_flipped_answer_about_ones_own_slot_or_claim_fences_no_owner(bench: Bench) -> None:
     bench.append()
     plan = bench.proxy.plan
     plan.next("GET", Fault.FLIP, times=2, key_part="epochs/")

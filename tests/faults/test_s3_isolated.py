@@ -149,7 +149,7 @@ def test_a_taken_over_daemon_that_starts_again_is_fenced(warm: Warm, bench: Benc
     assert "was succeeded by" in done.stderr
 
 
-def test_check_tells_which_fencing_it_is_good_for(bench: Bench, run: Run) -> None:
+def test_check_shows_which_fencing_it_is_good_for(bench: Bench, run: Run) -> None:
     done = run("check", "--json", url(bench))
     *steps, result = lines(done.stdout)
     assert done.returncode == ExitCode.FAILURE

@@ -162,7 +162,7 @@ SITUATIONS = {
 
 @pytest.mark.parametrize("situation", SITUATIONS)
 @pytest.mark.parametrize("calls", CALLS)
-def test_a_daemon_killed_at_any_call_goes_on_where_it_was(
+def test_a_daemon_killed_at_any_call_continues_where_it_was(
     tmp_path: Path, warm: Warm, situation: str, calls: str
 ) -> None:
     make, seals = SITUATIONS[situation]

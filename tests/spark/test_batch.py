@@ -122,7 +122,7 @@ def test_a_schema_prunes_and_orders_columns(spark: Any, replica: Replica) -> Non
     assert spark.read.format("litelog").schema("log string").load(replica.url).count() == 800
 
 
-def test_sql_finds_it_without_being_told(spark: Any, replica: Replica) -> None:
+def test_sql_finds_the_source_by_itself(spark: Any, replica: Replica) -> None:
     spark.sql(f"CREATE OR REPLACE TEMP VIEW batch USING litelog OPTIONS (path '{replica.url}', endingSequence 10)")
     assert spark.sql("SELECT count(*) AS n, max(sequence) AS last FROM batch").first() == (10, 9)
     # A filter of one query does not affect another query of the same view.
@@ -138,7 +138,7 @@ def test_sql_finds_it_without_being_told(spark: Any, replica: Replica) -> None:
         ["CREATE TABLE kept (value binary) USING litelog OPTIONS (path '{url}')", "INSERT INTO kept VALUES (X'00')"],
     ],
 )
-def test_a_table_of_a_catalog_is_told_to_have_no_options(spark: Any, replica: Replica, statements: list[str]) -> None:
+def test_options_for_the_table_of_a_catalog_are_refused(spark: Any, replica: Replica, statements: list[str]) -> None:
     *before, last = statements
     try:
         for statement in before:
@@ -200,7 +200,7 @@ def test_other_formats(spark: Any, tmp_path: Path, name: str) -> None:
         assert {(row.timestamp, row.key) for row in rows} == {(None, None)}
 
 
-def test_the_command_tells_of_corruption_in_a_task_and_of_nothing_else(
+def test_the_command_reports_corruption_in_a_task_and_nothing_else(
     spark: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """By message and exit code; no trace, of Python or of Java."""
@@ -347,7 +347,7 @@ def test_errors_say_what_to_do(spark: Any, replica: Replica, options: dict[str, 
         read(spark, replica.url, **options)
 
 
-def test_a_schema_that_does_not_fit_is_told(spark: Any, replica: Replica) -> None:
+def test_a_schema_that_does_not_fit_is_reported(spark: Any, replica: Replica) -> None:
     from pyspark.sql.types import StructType
 
     with pytest.raises(Exception, match="has no column 'values'"):

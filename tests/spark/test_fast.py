@@ -167,7 +167,7 @@ def test_what_is_malformed_is_asked_for_as_every_column(spark: Any, url: str, tm
     assert [row.said for row in told] == [everything[0]["what is wrong"]]
 
 
-def test_what_makes_no_sense_is_told(spark: Any, url: str) -> None:
+def test_what_makes_no_sense_is_reported(spark: Any, url: str) -> None:
     from pyarrow import compute
 
     with pytest.raises(ConfigError, match="median"):

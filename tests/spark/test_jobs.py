@@ -40,7 +40,7 @@ def records(frame: Any) -> list[tuple[int, bytes | None, bytes]]:
     return sorted((row.sequence, row.key and bytes(row.key), bytes(row.value)) for row in frame.collect())
 
 
-def test_export_goes_on_where_it_was(spark: Any, tmp_path: Path) -> None:
+def test_export_continues_where_it_was(spark: Any, tmp_path: Path) -> None:
     url, target = str(tmp_path / "replica"), tmp_path / "table"
     write(rows(spark, 2000, 2), url, options={"segmentBytes": "8KiB"})
     first = export(spark, url, str(target), partition_by="date", task_bytes=TASK_BYTES)
@@ -72,7 +72,7 @@ def test_export_of_another_history_is_refused(spark: Any, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("job", [export, hybrid])
-def test_a_generation_before_that_of_the_table_is_told(spark: Any, tmp_path: Path, job: Any) -> None:
+def test_a_generation_before_that_of_the_table_is_reported(spark: Any, tmp_path: Path, job: Any) -> None:
     url, target = str(tmp_path / "replica"), str(tmp_path / "table")
     write(rows(spark, 20, 1), url)
     older = spark.read.format("litelog").option("includeMetadata", True).load(url).first().generation
@@ -325,7 +325,7 @@ def test_the_commands_run_jobs(spark: Any, tmp_path: Path, capsys: pytest.Captur
     assert spark.range(3).count() == 3
 
 
-def test_a_query_tells_of_the_bytes_of_the_table(spark: Any, tmp_path: Path) -> None:
+def test_a_query_reports_the_bytes_of_the_table(spark: Any, tmp_path: Path) -> None:
     """Its tasks wait until it has told."""
     url, target, gate, told = str(tmp_path / "replica"), str(tmp_path / "table"), tmp_path / "gate", []
     write(rows(spark, 10, 1), url)
@@ -348,7 +348,7 @@ def test_a_query_tells_of_the_bytes_of_the_table(spark: Any, tmp_path: Path) -> 
     assert told[0] == (0, size)
 
 
-def test_progress_is_told_of_bytes_by_the_tasks_that_are_over(spark: Any, tmp_path: Path) -> None:
+def test_progress_is_reported_of_bytes_by_the_tasks_that_are_over(spark: Any, tmp_path: Path) -> None:
     """Two of four tasks wait until the other two have been told of."""
     from litelog.spark.jobs.progress import watching
 

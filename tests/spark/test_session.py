@@ -49,7 +49,7 @@ def test_a_session_that_is_there_keeps_its_settings(spark: Any) -> None:
         spark.conf.set("spark.sql.session.timeZone", zone)
 
 
-def test_what_spark_submit_was_told_is_kept(spark: Any, tmp_path: Path) -> None:
+def test_settings_of_spark_submit_are_kept(spark: Any, tmp_path: Path) -> None:
     submit = shutil.which("spark-submit", path=os.path.dirname(sys.executable))
     if submit is None:
         pytest.skip("pyspark has no spark-submit here")
@@ -100,7 +100,7 @@ def test_missing_extra_is_named(tmp_path: Path, missing: str) -> None:
     assert (done.returncode, "pip install 'litelog[spark]'" in done.stdout) == (2, True), done.stdout + done.stderr
 
 
-def test_missing_java_is_told_with_what_to_install(tmp_path: Path) -> None:
+def test_missing_java_is_reported_with_what_to_install(tmp_path: Path) -> None:
     pytest.importorskip("pyspark")
     empty = tmp_path / "empty"
     empty.mkdir()
@@ -115,13 +115,13 @@ def test_missing_java_is_told_with_what_to_install(tmp_path: Path) -> None:
     assert "pip install 'litelog[java]'" in done.stdout
 
 
-def test_java_home_without_java_is_told(tmp_path: Path) -> None:
+def test_java_home_without_java_is_reported(tmp_path: Path) -> None:
     pytest.importorskip("pyspark")
     done = run_session({"JAVA_HOME": str(tmp_path)})
     assert (done.returncode, f"JAVA_HOME is {tmp_path}" in done.stdout) == (2, True), done.stdout + done.stderr
 
 
-def test_another_python_without_litelog_is_told() -> None:
+def test_another_python_without_litelog_is_reported() -> None:
     pytest.importorskip("pyspark")
     python = "/usr/bin/python3"
     bare = subprocess.run([python, "-c", "import litelog, pyarrow"], capture_output=True, check=False).returncode != 0

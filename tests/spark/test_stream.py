@@ -130,7 +130,7 @@ def test_it_gives_what_the_log_holds(
     assert _commits(tmp_path) >= batches
 
 
-def test_available_now_ends_and_goes_on_from_its_checkpoint(spark: Any, tmp_path: Path) -> None:
+def test_available_now_ends_and_continues_from_its_checkpoint(spark: Any, tmp_path: Path) -> None:
     written = Written(tmp_path, 30)
     frame = stream(spark, written.url, maxFilesPerTrigger="4").select("sequence", "value")
     for count in (30, 30, 64):

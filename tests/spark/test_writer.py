@@ -75,7 +75,7 @@ def test_a_log_that_a_daemon_shipped_is_continued(spark: Any, tmp_path: Path) ->
     assert run(["replicate", "--once", folder, url, *state]) == 5  # fenced: it is not the owner any more
 
 
-def test_overwriting_begins_anew(spark: Any, tmp_path: Path) -> None:
+def test_overwriting_begins_again(spark: Any, tmp_path: Path) -> None:
     url = str(tmp_path / "replica")
     write(rows(spark, 100, 2), url)
     write(rows(spark, 10, 1, first=500), url, overwrite=True)
@@ -176,7 +176,7 @@ def test_an_empty_frame_overwrites_nothing_and_says_so(spark: Any, tmp_path: Pat
     require_well(url)
 
 
-def test_the_folder_of_a_log_is_no_place_for_a_replica(spark: Any, tmp_path: Path) -> None:
+def test_a_replica_cannot_be_in_the_folder_of_a_log(spark: Any, tmp_path: Path) -> None:
     """The log there could not be read any more."""
     log = make_log(tmp_path / "log")
     log.roll(3)
@@ -194,7 +194,7 @@ def test_the_folder_of_a_log_is_no_place_for_a_replica(spark: Any, tmp_path: Pat
         ("value, value", "column value appears twice"),
     ],
 )
-def test_columns_that_are_no_record_are_told(spark: Any, tmp_path: Path, columns: str, said: str) -> None:
+def test_columns_that_are_not_a_record_are_reported(spark: Any, tmp_path: Path, columns: str, said: str) -> None:
     frame = spark.range(3).selectExpr("concat('v', id) AS value", "id").selectExpr(*columns.split(", "))
     with pytest.raises(Exception, match=said):
         frame.write.format("litelog").mode("append").save(str(tmp_path / "replica"))
@@ -211,7 +211,9 @@ def test_columns_that_are_no_record_are_told(spark: Any, tmp_path: Path, columns
         *(("timestamp", kind()) for kind in (types.StringType, types.LongType, types.DateType, types.NullType)),
     ],
 )
-def test_a_type_that_is_no_record_is_told_before_anything_is_claimed(tmp_path: Path, column: str, kind: Any) -> None:
+def test_a_type_that_is_not_a_record_is_reported_before_anything_is_claimed(
+    tmp_path: Path, column: str, kind: Any
+) -> None:
     fit = {"value": types.BinaryType(), "key": types.BinaryType(), "timestamp": types.TimestampType()}
     schema = types.StructType([types.StructField(name, a_type) for name, a_type in {**fit, column: kind}.items()])
     with pytest.raises(ConfigError, match=rf"column {column} is .*, not \w+ or \w+: cast it"):

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_a_folder_in_use_is_no_fence_and_a_service_may_start_again(tmp_path: Path) -> None:
+def test_a_folder_in_use_is_not_a_fence_and_a_service_may_start_again(tmp_path: Path) -> None:
     with LogWriter(str(tmp_path / "log")), pytest.raises(LockedError) as caught:
         LogWriter(str(tmp_path / "log"))
     assert not isinstance(caught.value, FencedError)

@@ -33,7 +33,7 @@ def test_a_size_is_read_with_its_unit(text: str, size: int) -> None:
 @pytest.mark.parametrize(
     "text", ["", "16", "MiB", "-1MiB", "1.5B", "1e3B", "1 2MiB", "16MiBs", "16 iB", "٣MiB", "inf B"]
 )
-def test_what_is_no_size_is_refused(text: str) -> None:
+def test_what_is_not_a_size_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="must be"):
         parse_size(text)
 
@@ -47,7 +47,7 @@ def test_a_duration_is_the_sum_of_its_parts(text: str, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "10", "s", "-1s", "10 s x", "1e3s", "10sec", "1s,2s", "nan"])
-def test_what_is_no_duration_is_refused(text: str) -> None:
+def test_what_is_not_a_duration_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="must be a duration"):
         parse_duration(text)
 

@@ -37,7 +37,7 @@ def problems_of(text: str) -> list[str]:
 # --- what is read
 
 
-def test_every_key_of_a_folder_is_read_beside_logs() -> None:
+def test_every_key_of_a_folder_is_read_next_to_logs() -> None:
     config = load_config(
         """
         sync-interval: 5s
@@ -91,7 +91,7 @@ def test_a_folder_has_defaults() -> None:
         ("path: /x", "logs[0].path: unknown key"),
     ],
 )
-def test_what_does_not_fit_a_folder_is_told_with_its_line(entry: str, problem: str) -> None:
+def test_what_does_not_fit_a_folder_is_reported_with_its_line(entry: str, problem: str) -> None:
     (found,) = problems_of(f"logs:\n  - dir: /logs\n    {entry}\n    replicas: [{{url: /b}}]\n")
     assert found.startswith("line 3, column")
     assert problem in found
@@ -149,7 +149,7 @@ def test_a_name_that_cannot_be_spelled_is_refused(name: str) -> None:
 
 
 @given(first=NAMES, second=NAMES, shape=st.sampled_from(SHAPES))
-def test_two_names_never_have_one_url_and_a_url_tells_its_name(first: str, second: str, shape: str) -> None:
+def test_two_names_never_have_one_url_and_a_url_shows_its_name(first: str, second: str, shape: str) -> None:
     one, two = name_url(shape, first), name_url(shape, second)
     assert (one == two) == (first == second)
     assert find_name(shape, one) == first
@@ -175,7 +175,7 @@ def test_no_name_leads_out_of_the_place_of_its_url(name: str, shape: str) -> Non
 @pytest.mark.parametrize(
     "url", ["/backup", "/backup/", "/backupx/a", "/backup/a=2", "/backup/=61", "/backup/../a", "/backup/epochs", "/b/a"]
 )
-def test_a_url_that_no_name_has_tells_none(url: str) -> None:
+def test_a_url_that_no_name_has_shows_none(url: str) -> None:
     assert find_name("/backup", url) is None
 
 

@@ -87,7 +87,7 @@ def test_a_variable_may_hold_a_count() -> None:
 
 
 @pytest.mark.parametrize("value", ["~", "[1]", "{b: 5}"])
-def test_an_option_that_is_none_is_told_once_at_its_place(value: str) -> None:
+def test_an_option_that_is_none_is_reported_once_at_its_place(value: str) -> None:
     text = f"""
     logs:
       - path: /a
@@ -100,7 +100,7 @@ def test_an_option_that_is_none_is_told_once_at_its_place(value: str) -> None:
     assert problem.startswith("line 7, column 14: logs[0].replicas[0].options.a: must be text, a number, ")
 
 
-def test_a_path_that_is_no_utf_8_is_told_as_that() -> None:
+def test_a_path_that_is_not_utf_8_is_reported_as_that() -> None:
     """As an argument of a command has it."""
     with pytest.raises(InvalidConfigError) as caught:
         make_config("command line", {"logs": [{"path": "/a\udcff", "replicas": [{"url": "/b"}]}]})
@@ -199,7 +199,7 @@ def test_fencing_may_come_from_the_environment() -> None:
     assert config_of(text).logs[0].replicas[0].fencing is Fencing.REQUIRED
 
 
-def test_all_that_is_wrong_is_told_at_once_in_the_order_of_lines() -> None:
+def test_all_that_is_wrong_is_reported_at_once_in_the_order_of_lines() -> None:
     text = """\
     shutdown-timeout: soon
     logs:
@@ -283,7 +283,7 @@ def test_repetition_is_found_in_python_too() -> None:
         ("--- 1\n--- 2", "line 2, column 1: not YAML: expected a single document in the stream"),
     ],
 )
-def test_what_is_no_configuration_at_all_is_told_with_its_line(text: str, problem: str) -> None:
+def test_what_is_not_a_configuration_at_all_is_reported_with_its_line(text: str, problem: str) -> None:
     assert problems_of(text)[0].startswith(problem)
 
 
@@ -362,7 +362,7 @@ def test_what_a_variable_holds_is_read_as_its_keys_type() -> None:
     assert log.replicas[0].max_segment_bytes == 1 << 20
 
 
-def test_text_in_quotes_is_no_switch() -> None:
+def test_text_in_quotes_is_not_a_switch() -> None:
     (problem,) = problems_of("logs: [{path: /a, takeover: 'true', replicas: [{url: /b}]}]")
     assert "takeover: must be true or false" in problem
 
@@ -435,7 +435,7 @@ def test_a_replicas_options_are_its_clients_own_and_their_values_are_not_shown()
     assert "canary" not in repr(config)
 
 
-def test_options_that_are_no_mapping_are_named() -> None:
+def test_options_that_are_not_a_mapping_are_named() -> None:
     text = "logs: [{path: log, replicas: [{url: s3://bucket/log, options: [region]}]}]"
     assert any("logs[0].replicas[0].options" in problem for problem in problems_of(text))
     nested = "logs: [{path: log, replicas: [{url: s3://bucket/log, options: {region: [eu]}}]}]"

@@ -99,7 +99,7 @@ def test_one_batch_has_memory_of_its_own() -> None:
     assert batch.column("timestamp").null_count == 3
 
 
-def test_a_sequence_is_found_or_the_one_behind_it() -> None:
+def test_a_sequence_is_found_or_the_one_after_it() -> None:
     columns = columns_of([[(None, b"a")], [(None, b"b"), (None, b"c")]])
     assert [columns.find(sequence) for sequence in (-1, 0, 1, 2, 3, 99)] == [0, 0, 1, 2, 3, 3]
 

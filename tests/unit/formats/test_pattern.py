@@ -48,7 +48,7 @@ def test_every_prefix_of_lines_decodes_to_the_lines_that_are_finished() -> None:
         assert [record.value for record in records] == data[:cut].split(b"\n")[:-1]
 
 
-def test_zeros_behind_the_last_line_are_preallocation() -> None:
+def test_zeros_after_the_last_line_are_preallocation() -> None:
     assert LINES.scan("x", memoryview(b"a\n" + bytes(90)), 0, Expectation()).tail is Tail.ZEROS
     assert LINES.scan("x", memoryview(b"a\nb"), 0, Expectation()).tail is Tail.INCOMPLETE
 

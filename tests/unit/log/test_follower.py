@@ -171,7 +171,9 @@ def test_what_the_older_one_gets_before_the_newer_one_begins_is_never_skipped(
     assert found == log.files()
 
 
-def test_a_commit_written_into_preallocated_zeros_before_a_roll_is_no_gap(log: LogBuilder, clock: ManualClock) -> None:
+def test_a_commit_written_into_preallocated_zeros_before_a_roll_is_not_a_gap(
+    log: LogBuilder, clock: ManualClock
+) -> None:
     older = log.roll(2)
     end = len(log.texts[older])
     log.preallocate(4096)
@@ -237,7 +239,7 @@ def test_an_unfinished_line_ships_as_it_is_once_its_file_is_finished(log: LogBui
     assert runs[0].final or runs[0].start.index == 1 or log.format.name == "raw"
 
 
-def test_a_torn_commit_with_a_newer_log_segment_behind_it_is_corrupt(log: LogBuilder, clock: ManualClock) -> None:
+def test_a_torn_commit_with_a_newer_log_segment_after_it_is_corrupt(log: LogBuilder, clock: ManualClock) -> None:
     older = log.roll(2)
     whole = len(log.texts[older])
     log.write(log.commit()[:-5])
@@ -356,7 +358,9 @@ def test_commits_written_through_memory_are_seen_where_files_keep_their_times(cl
 # --- corruption
 
 
-def test_the_commits_before_a_corrupt_one_are_shipped_and_then_it_is_told(log: LogBuilder, clock: ManualClock) -> None:
+def test_the_commits_before_a_corrupt_one_are_shipped_and_then_it_is_reported(
+    log: LogBuilder, clock: ManualClock
+) -> None:
     log.roll(3)
     bad = len(log.texts[log.name])
     log.append(3)
@@ -403,7 +407,7 @@ def test_a_newer_file_that_is_not_a_log_segment_is_reported_after_the_older_one_
         follower.next_run(LIMIT)
 
 
-def test_a_gap_between_log_segments_is_told_with_the_one_behind_it(log: LogBuilder, clock: ManualClock) -> None:
+def test_a_gap_between_log_segments_is_reported_with_the_one_after_it(log: LogBuilder, clock: ManualClock) -> None:
     older = log.roll(2)
     log.next += 5
     behind = log.roll(2)
@@ -421,7 +425,7 @@ def test_a_gap_between_log_segments_is_told_with_the_one_behind_it(log: LogBuild
 
 
 @ALL_FORMATS
-def test_growth_after_the_end_is_told_again_and_again(log: LogBuilder, clock: ManualClock) -> None:
+def test_growth_after_the_end_is_reported_again_and_again(log: LogBuilder, clock: ManualClock) -> None:
     older = log.roll(2)
     log.roll(2)
     follower = follow(log, clock)
@@ -433,7 +437,7 @@ def test_growth_after_the_end_is_told_again_and_again(log: LogBuilder, clock: Ma
 
 
 @ALL_FORMATS
-def test_growth_after_the_end_is_told_when_it_happened_while_nobody_followed(
+def test_growth_after_the_end_is_reported_when_it_happened_while_nobody_followed(
     log: LogBuilder, clock: ManualClock
 ) -> None:
     older = log.roll(2)
@@ -484,7 +488,7 @@ def test_a_finished_log_segment_may_be_replaced_by_its_copy_and_deleted(log: Log
     assert len(drain(follower)) == 1
 
 
-def test_zeros_behind_a_finished_end_are_no_growth(log: LogBuilder, clock: ManualClock) -> None:
+def test_zeros_after_a_finished_end_are_not_growth(log: LogBuilder, clock: ManualClock) -> None:
     log.roll(2)
     log.preallocate(1 << 16)
     log.roll(2)
@@ -559,7 +563,7 @@ def test_whole_commits_of_the_same_size_are_another_history(log: LogBuilder, clo
 
 
 @ALL_FORMATS
-def test_a_log_segment_rewound_and_written_anew_is_another_history(log: LogBuilder, clock: ManualClock) -> None:
+def test_a_log_segment_rewound_and_written_again_is_another_history(log: LogBuilder, clock: ManualClock) -> None:
     log.roll(3)
     follower = follow(log, clock)
     drain(follower)
@@ -707,7 +711,7 @@ def test_a_folder_that_goes_while_its_log_segments_are_looked_at_is_missing(
         os.rename(log.folder + ".away", log.folder)
 
 
-def test_an_empty_folder_is_told_even_before_anything_was_shipped(log: LogBuilder, clock: ManualClock) -> None:
+def test_an_empty_folder_is_reported_even_before_anything_was_shipped(log: LogBuilder, clock: ManualClock) -> None:
     with pytest.raises(SourceMissingError):
         follow(log, clock).next_run(LIMIT)
 
@@ -737,7 +741,7 @@ def test_nothing_of_the_source_is_changed_not_even_an_access_time(log: LogBuilde
     assert after == before
 
 
-def test_foreign_files_are_reported_once_and_passed_over(
+def test_foreign_files_are_reported_once_and_skipped(
     log: LogBuilder, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     log.roll(1)
@@ -755,7 +759,7 @@ def test_foreign_files_are_reported_once_and_passed_over(
 
 
 @pytest.mark.parametrize("log_format", [LinesFormat("app-*.log"), RawFormat("app-*.log")])
-def test_a_log_segment_that_sorts_before_what_was_shipped_is_told_once(
+def test_a_log_segment_that_sorts_before_what_was_shipped_is_reported_once(
     tmp_path: Path, clock: ManualClock, caplog: pytest.LogCaptureFixture, log_format: LogFormat
 ) -> None:
     (tmp_path / "app-0004.log").write_bytes(b"a\n")
@@ -921,7 +925,7 @@ def test_a_replaced_log_segment_is_compared_even_after_a_failed_sync_of_its_fold
     follower.close()
 
 
-def test_a_failed_sync_is_told_for_good(log: LogBuilder, clock: ManualClock) -> None:
+def test_a_failed_sync_is_reported_for_good(log: LogBuilder, clock: ManualClock) -> None:
     """The kernel reports lost bytes only once. A second sync succeeds."""
     log.roll(1)
     with SegmentFolder(log.folder, log.format, clock).open(log.name) as segment:

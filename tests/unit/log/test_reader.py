@@ -130,7 +130,7 @@ def test_pieces_are_bounded_and_large_commits_come_whole(tmp_path: Path) -> None
     assert all(size <= LARGE_PIECE_BYTES for size, _ in sizes[4:])
 
 
-def test_a_reader_goes_on_where_it_stopped(log: Path) -> None:
+def test_a_reader_continues_where_it_stopped(log: Path) -> None:
     with LogReader(str(log)) as reader:
         first = reader.read()
         assert first is not None
@@ -204,7 +204,7 @@ def test_what_is_left_of_a_log_that_is_truncated_meanwhile_is_read(
 
 
 @pytest.mark.parametrize("opens", [0, 1, 2])
-def test_a_start_that_is_truncated_meanwhile_is_told(log: Path, tmp_path: Path, opens: int) -> None:
+def test_a_start_that_is_truncated_meanwhile_is_reported(log: Path, tmp_path: Path, opens: int) -> None:
     shutil.copytree(log, tmp_path, dirs_exist_ok=True)
     first = int(list_segments(str(tmp_path))[1].removesuffix(".log"))
     with LogReader(str(tmp_path), start=2) as reader:
@@ -219,13 +219,13 @@ def test_numpys_integers_are_sequences(log: Path) -> None:
 
 
 @pytest.mark.parametrize("bounds", [{"start": True}, {"start": 1.0}, {"start": "2"}, {"end": False}, {"end": "3"}])
-def test_what_is_no_integer_is_no_sequence(log: Path, bounds: dict[str, Any]) -> None:
+def test_only_an_integer_is_a_sequence(log: Path, bounds: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="is a sequence"):
         LogReader(str(log), **bounds)
 
 
 @pytest.mark.parametrize("start", ["earliest", "latest"])
-def test_a_log_whose_listing_is_gone_altogether_is_listed_anew(log: Path, tmp_path: Path, start: str) -> None:
+def test_a_log_whose_listing_is_gone_altogether_is_listed_again(log: Path, tmp_path: Path, start: str) -> None:
     folder = tmp_path / "log"
     shutil.copytree(log, folder)
     newest = list_segments(str(folder))[-1]
@@ -249,7 +249,7 @@ def test_a_log_whose_listing_is_gone_altogether_is_listed_anew(log: Path, tmp_pa
         (1, 0, [b"2"]),
     ],
 )
-def test_files_that_vanish_while_they_are_counted_are_counted_anew(
+def test_files_that_vanish_while_they_are_counted_are_counted_again(
     tmp_path: Path, start: int | Start, opens: int, expected: list[bytes]
 ) -> None:
     for number in range(3):
@@ -328,7 +328,7 @@ def test_a_torn_tail_is_not_yet_and_says_so(tmp_path: Path) -> None:
         assert reader.tail is Tail.ZEROS
 
 
-def test_a_torn_tail_with_a_log_segment_behind_it_is_corruption(log: Path, tmp_path: Path) -> None:
+def test_a_torn_tail_with_a_log_segment_after_it_is_corruption(log: Path, tmp_path: Path) -> None:
     names = list_segments(str(log))
     for name in names:
         (tmp_path / name).write_bytes((log / name).read_bytes())
@@ -457,7 +457,7 @@ def test_a_follower_from_the_end_or_a_later_sequence_sees_only_what_comes(tmp_pa
         assert next(timed).sequence == 12
 
 
-def test_the_head_without_waiting_is_not_yet_and_reading_goes_on_after_it(tmp_path: Path) -> None:
+def test_the_head_without_waiting_is_not_yet_and_reading_continues_after_it(tmp_path: Path) -> None:
     folder = tmp_path / "log"
     with LogReader(str(folder), follow=True, block=False) as reader:
         for count in range(5):
@@ -600,7 +600,7 @@ def test_a_deleted_log_segment_is_read_to_its_end_and_left_for_the_next(tmp_path
 
 
 @pytest.mark.parametrize("values", [[b"a"], [b"x", b"y"], [b"x", b"y", b"z"]], ids=["shorter", "same size", "longer"])
-def test_a_follower_of_a_log_that_was_replaced_by_another_is_told(tmp_path: Path, values: list[bytes]) -> None:
+def test_a_follower_of_a_log_that_was_replaced_by_another_gets_an_error(tmp_path: Path, values: list[bytes]) -> None:
     log = tmp_path / "log"
     with LogWriter(str(log)) as writer:
         writer.append([b"a", b"b"])
@@ -617,7 +617,9 @@ def test_a_follower_of_a_log_that_was_replaced_by_another_is_told(tmp_path: Path
 
 
 @pytest.mark.parametrize("log_format", [LinesFormat("app-*.log"), RawFormat("app-*.log")], ids=["lines", "raw"])
-def test_a_follower_of_a_text_that_was_cut_and_written_anew_is_told(tmp_path: Path, log_format: LogFormat) -> None:
+def test_a_follower_of_a_text_that_was_cut_and_written_again_gets_an_error(
+    tmp_path: Path, log_format: LogFormat
+) -> None:
     """Else it would go on amid a line of the new text."""
     path = tmp_path / "app-1.log"
     path.write_text("one\ntwo\n")
@@ -640,7 +642,7 @@ def put_copy_in_place(log: Path) -> None:
     copy.rename(log)
 
 
-def test_a_follower_goes_on_in_a_copy_that_took_its_logs_place(tmp_path: Path) -> None:
+def test_a_follower_continues_in_a_copy_that_took_its_logs_place(tmp_path: Path) -> None:
     log = tmp_path / "log"
     with LogWriter(str(log)) as writer:
         writer.append([b"a", b"b"])
@@ -654,7 +656,7 @@ def test_a_follower_goes_on_in_a_copy_that_took_its_logs_place(tmp_path: Path) -
         assert next(reader).value == b"c"
 
 
-def test_a_follower_goes_on_in_a_copy_that_has_begun_another_log_segment(tmp_path: Path) -> None:
+def test_a_follower_continues_in_a_copy_that_has_begun_another_log_segment(tmp_path: Path) -> None:
     log = tmp_path / "log"
     with LogWriter(str(log)) as writer:
         writer.append([b"a", b"b"])
@@ -669,9 +671,7 @@ def test_a_follower_goes_on_in_a_copy_that_has_begun_another_log_segment(tmp_pat
 
 
 @pytest.mark.parametrize("log_format", [LinesFormat("app-*.log"), RawFormat("app-*.log")], ids=["lines", "raw"])
-def test_nothing_of_a_copied_text_is_passed_over_where_another_file_follows(
-    tmp_path: Path, log_format: LogFormat
-) -> None:
+def test_nothing_of_a_copied_text_is_skipped_if_another_file_follows(tmp_path: Path, log_format: LogFormat) -> None:
     """No number shows that the next file does not continue what was read."""
     log = tmp_path / "log"
     log.mkdir()
@@ -685,7 +685,7 @@ def test_nothing_of_a_copied_text_is_passed_over_where_another_file_follows(
         assert [next(reader).value.strip(), next(reader).value.strip()] == [b"two", b"three"]
 
 
-def test_a_follower_of_a_log_that_was_rewound_to_an_older_log_segment_is_told(tmp_path: Path) -> None:
+def test_a_follower_of_a_log_that_was_rewound_to_an_older_log_segment_gets_an_error(tmp_path: Path) -> None:
     fill(tmp_path, segment_bytes=500)
     newest = tmp_path / list_segments(str(tmp_path))[-1]
     with LogReader(str(tmp_path), follow=True, block=False) as reader:
@@ -696,7 +696,7 @@ def test_a_follower_of_a_log_that_was_rewound_to_an_older_log_segment_is_told(tm
             next(reader)
 
 
-def test_a_follower_that_fell_behind_truncation_is_told_what_is_left(tmp_path: Path) -> None:
+def test_a_follower_that_truncation_overtook_gets_an_error_with_what_is_left(tmp_path: Path) -> None:
     fill(tmp_path, count=30)
     names = list_segments(str(tmp_path))
     with LogReader(str(tmp_path), follow=True, block=False) as reader:

@@ -116,7 +116,7 @@ def test_readers_get_an_error_that_names_the_new_beginning(log: str, state: str)
     assert (tombstone.first, tombstone.file) == (20, list_segments(log)[0])
 
 
-def test_a_reader_that_stands_in_what_goes_reads_it_to_its_end_and_is_told_then(log: str, state: str) -> None:
+def test_a_reader_in_a_truncated_part_reads_it_to_its_end_and_gets_an_error_then(log: str, state: str) -> None:
     note_replica(log, state)
     with LogReader(log) as reader:
         assert next(reader).sequence == 0
@@ -144,7 +144,7 @@ def test_indexes_go_with_their_log_segments(log: str, state: str) -> None:
         {"s10": {"file": "00000000000000000011.log"}},
     ],
 )
-def test_what_one_replica_holds_otherwise_stays_with_all_behind_it(
+def test_what_one_replica_holds_otherwise_stays_with_all_after_it(
     log: str, state: str, changes: dict[str, dict[str, int | str]]
 ) -> None:
     note_replica(log, state, "good")
@@ -434,7 +434,7 @@ def test_a_clock_that_jumps_truncates_nothing_earlier(tmp_path: Path, jump: int)
     assert len(log.files()) == 7
 
 
-def test_what_keeps_a_log_from_being_truncated_is_told_once(
+def test_what_keeps_a_log_from_being_truncated_is_reported_once(
     log: str, state: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     from litelog.formats.litelog import LitelogFormat
@@ -482,7 +482,7 @@ def test_a_log_that_waits_for_a_replica_that_is_gone_says_so_and_not_each_time(
     assert (firsts(log), [record for record in caplog.records if record.levelno >= logging.WARNING]) == ([30, 40], [])
 
 
-def test_what_is_on_its_way_to_a_replica_is_told_of_only_when_it_takes_long(
+def test_a_pending_upload_is_reported_only_if_it_takes_long(
     log: str, state: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     blocked = Blocked(log, state)
@@ -511,14 +511,16 @@ def test_what_the_policy_lets_stay_waits_for_nobody(
     assert bool(caplog.records) == said
 
 
-def test_what_no_replica_holds_yet_is_not_told_of(log: str, state: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_log_segments_that_no_replica_holds_yet_are_not_reported(
+    log: str, state: str, caplog: pytest.LogCaptureFixture
+) -> None:
     blocked = Blocked(log, state)
     blocked.replicas.remove("there")
     blocked.truncator.run()
     assert not caplog.records
 
 
-def test_a_set_that_cannot_be_read_any_more_is_told_once(
+def test_a_set_that_cannot_be_read_any_more_is_reported_once(
     log: str, state: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     blocked = Blocked(log, state)

@@ -240,7 +240,7 @@ def test_a_rewind_after_a_truncation_keeps_the_numbers_of_what_stays(place: Plac
     assert place.local()[0][0] == start
 
 
-def test_a_reader_that_stands_in_what_goes_is_told_where_the_log_begins(place: Place) -> None:
+def test_a_reader_in_a_truncated_part_gets_an_error_with_the_logs_beginning(place: Place) -> None:
     daemon = place.start(policy=None)
     place.grow(5)
     with LogReader(place.log.folder, place.log.format, state_dir=place.state_dir) as reader:

@@ -213,7 +213,9 @@ NO_TIMESTAMPS: Sequence[Any] = (
 
 @pytest.mark.parametrize("values", [b"a", [b"a"], pa.array([b"a"])], ids=["one", "list", "arrow"])
 @pytest.mark.parametrize("timestamps", NO_TIMESTAMPS, ids=str)
-def test_what_is_no_timestamp_is_refused_and_nothing_is_written(tmp_path: Path, values: Any, timestamps: Any) -> None:
+def test_what_is_not_a_timestamp_is_refused_and_nothing_is_written(
+    tmp_path: Path, values: Any, timestamps: Any
+) -> None:
     with LogWriter(str(tmp_path)) as writer:
         with pytest.raises((ValueError, TypeError)):
             writer.append(values, timestamps=timestamps)
@@ -344,7 +346,7 @@ def test_numpys_integers_are_sequences_and_epochs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", ["1", 1.0])
-def test_what_is_no_integer_is_no_sequence_and_no_epoch(tmp_path: Path, number: Any) -> None:
+def test_only_an_integer_is_a_sequence_or_an_epoch(tmp_path: Path, number: Any) -> None:
     with LogWriter(str(tmp_path)) as writer:
         writer.append(b"a")
         with pytest.raises(TypeError, match="integer"):
@@ -630,7 +632,7 @@ def test_a_sync_that_failed_in_the_background_is_reported_at_close(tmp_path: Pat
     LogWriter(str(tmp_path)).close()
 
 
-def test_a_failure_that_only_a_future_tells_is_reported_at_close(tmp_path: Path) -> None:
+def test_a_failure_that_only_a_future_shows_is_reported_at_close(tmp_path: Path) -> None:
     disk = FailingDisk()
     writer = LogWriter(str(tmp_path), disk=disk)
     disk.fail_sync = True
@@ -647,7 +649,7 @@ def test_a_failure_that_was_raised_is_not_reported_again_at_close(tmp_path: Path
             writer.append(b"lost")
 
 
-def test_a_failed_roll_poisons_and_reopening_goes_on(tmp_path: Path) -> None:
+def test_a_failed_roll_poisons_and_reopening_continues(tmp_path: Path) -> None:
     disk = FailingDisk()
     writer = LogWriter(str(tmp_path), disk=disk)
     writer.append(b"a")
@@ -688,7 +690,7 @@ def make_log(folder: Path, batches: int = 4, **settings: object) -> list[int]:
 
 
 @pytest.mark.slow
-def test_a_log_torn_at_every_byte_keeps_all_commits_before_and_goes_on(tmp_path: Path) -> None:
+def test_a_log_torn_at_every_byte_keeps_all_commits_before_and_continues(tmp_path: Path) -> None:
     ends = make_log(tmp_path / "whole")
     body = newest(tmp_path / "whole").read_bytes()
     folder = tmp_path / "torn"
@@ -717,7 +719,7 @@ def test_a_torn_tail_is_refused_where_that_was_asked_for(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("with_index", [True, False])
-def test_a_bad_commit_with_good_ones_behind_is_never_cut(tmp_path: Path, *, with_index: bool) -> None:
+def test_a_bad_commit_with_good_ones_after_is_never_cut(tmp_path: Path, *, with_index: bool) -> None:
     ends = make_log(tmp_path, batches=5)
     path = newest(tmp_path)
     if not with_index:
@@ -733,7 +735,7 @@ def test_a_bad_commit_with_good_ones_behind_is_never_cut(tmp_path: Path, *, with
     assert path.read_bytes() == body
 
 
-def test_zeros_behind_the_last_commit_are_cut_in_both_modes(tmp_path: Path) -> None:
+def test_zeros_after_the_last_commit_are_cut_in_both_modes(tmp_path: Path) -> None:
     ends = make_log(tmp_path)
     for mode in ("trim", "error"):
         with newest(tmp_path).open("ab") as stream:
@@ -775,7 +777,7 @@ def test_segments_that_do_not_follow_are_refused(tmp_path: Path) -> None:
         assert (tmp_path / f"{5:020d}.log").read_bytes() == other
 
 
-def test_a_damaged_header_with_commits_behind_is_refused(tmp_path: Path) -> None:
+def test_a_damaged_header_with_commits_after_is_refused(tmp_path: Path) -> None:
     make_log(tmp_path)
     path = newest(tmp_path)
     body = bytearray(path.read_bytes())
@@ -786,7 +788,7 @@ def test_a_damaged_header_with_commits_behind_is_refused(tmp_path: Path) -> None
     assert path.read_bytes() == body
 
 
-def test_a_copy_without_index_and_lock_goes_on_under_the_same_id(tmp_path: Path) -> None:
+def test_a_copy_without_index_and_lock_continues_under_the_same_id(tmp_path: Path) -> None:
     make_log(tmp_path / "log", segment_bytes=300)
     copy = tmp_path / "copy"
     copy.mkdir()

@@ -318,7 +318,7 @@ def test_what_is_given_up_leaves_no_work(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("workers", [0, 1, 3])
-def test_few_pieces_are_in_memory_however_long_the_log_segment_is(tmp_path: Path, workers: int) -> None:
+def test_few_pieces_are_in_memory_no_matter_how_long_the_log_segment_is(tmp_path: Path, workers: int) -> None:
     class Buffer(Counted):
         pass
 

@@ -132,7 +132,7 @@ def test_every_cut_is_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("extra", [b"\0", b"x" * 20, skippable_frame(b"more")])
-def test_bytes_before_or_behind_the_object_are_found(tmp_path: Path, extra: bytes) -> None:
+def test_bytes_before_or_after_the_object_are_found(tmp_path: Path, extra: bytes) -> None:
     log = small(tmp_path)
     body = b"".join(sealing(log, None, 64))
     for wrong in (body + extra, extra + body, body + body):
@@ -362,7 +362,7 @@ def test_a_run_that_no_memory_should_hold_is_refused() -> None:
 
 
 @pytest.mark.parametrize("document", [b"", b"[]", b"null", b"{}", b'{"log":', b"[" * 100_000, b"\xff"])
-def test_a_document_that_is_no_footer_is_refused(document: bytes) -> None:
+def test_a_document_that_is_not_a_footer_is_refused(document: bytes) -> None:
     packed = b"".join(compress_frames(document))
     payload = packed + struct.pack("<HHI", 1, 0, len(packed) + 24)
     head = skippable_frame(payload + bytes(8))[:8]

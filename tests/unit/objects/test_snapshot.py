@@ -158,7 +158,7 @@ def test_an_entry_says_what_the_sealed_segment_says(tmp_path: Path) -> None:
 # --- one from another
 
 
-def test_a_snapshot_goes_on_from_the_one_before() -> None:
+def test_a_snapshot_continues_from_the_one_before() -> None:
     sealed = entries(9)
     step = EMPTY
     for entry in sealed:
@@ -289,7 +289,7 @@ def test_one_that_contradicts_itself_is_refused(change: Callable[[dict[str, Any]
 
 
 @pytest.mark.parametrize("document", [b"", b"[]", b"null", b"5", b"{}", b'{"version":1', b"[" * 100_000, b"\xff"])
-def test_a_document_that_is_no_snapshot_is_refused(document: bytes) -> None:
+def test_a_document_that_is_not_a_snapshot_is_refused(document: bytes) -> None:
     with pytest.raises(CorruptObjectError, match=EMPTY.key):
         snapshots.decode(EMPTY.key, b"".join(compress_frames(document)))
 

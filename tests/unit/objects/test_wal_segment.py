@@ -163,7 +163,7 @@ def test_every_cut_is_found() -> None:
 
 
 @pytest.mark.parametrize("extra", [b"\0", b"x" * 20, compress_frame(b"more"), skippable_frame(b"more")])
-def test_bytes_behind_the_object_are_found(extra: bytes) -> None:
+def test_bytes_after_the_object_are_found(extra: bytes) -> None:
     with pytest.raises(CorruptObjectError):
         read(KEY, object_of(header_of()) + extra)
 
@@ -219,7 +219,7 @@ def test_a_header_that_no_writer_makes_is_found(change: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "text", [b"", b"[" * 9000, b"{}", b"7", b"null", b"\xff", b'{"version":1}', b"9" * 9000, b"NaN"]
 )
-def test_a_header_that_is_no_header_is_found(text: bytes) -> None:
+def test_a_header_that_is_not_a_header_is_found(text: bytes) -> None:
     with pytest.raises(CorruptObjectError):
         read(KEY, skippable_frame(text) + compress_frame(DATA))
     with pytest.raises(CorruptObjectError):

@@ -159,7 +159,7 @@ def test_a_wal_that_is_covered_and_long_is_not_listed_to_its_end() -> None:
 
 
 @pytest.mark.slow
-def test_the_last_wal_segment_is_found_behind_a_long_wal_that_is_all_covered() -> None:
+def test_the_last_wal_segment_is_found_after_a_long_wal_that_is_all_covered() -> None:
     builder = ReplicaBuilder()
     built = builder.add()
     count = PAGE + PAGE // 2
@@ -216,7 +216,7 @@ def test_snapshots_that_are_all_damaged_are_an_error_by_the_newest_ones_name(bui
     assert caught.value.key == keys[2]
 
 
-def test_a_snapshot_of_an_unknown_version_is_refused_and_not_passed_over(builder: ReplicaBuilder) -> None:
+def test_a_snapshot_of_an_unknown_version_is_refused_and_not_skipped(builder: ReplicaBuilder) -> None:
     import json
 
     from litelog.codec.lz4_frames import compress_frames, decompress_frames
@@ -262,7 +262,7 @@ def test_a_missing_first_snapshot_is_a_gap_with_its_key(builder: ReplicaBuilder)
 
 
 @pytest.mark.parametrize("gone", ["first of the base", "middle"])
-def test_a_missing_piece_behind_the_base_is_a_gap_after_two_listings(builder: ReplicaBuilder, gone: str) -> None:
+def test_a_missing_piece_after_the_base_is_a_gap_after_two_listings(builder: ReplicaBuilder, gone: str) -> None:
     built = builder.generations[0]
     built.prune(2)
     position = Position(built.name, 2, 0) if gone == "first of the base" else Position(built.name, 3, 0)

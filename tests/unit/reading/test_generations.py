@@ -66,7 +66,7 @@ def test_a_tip_read_forward_finds_what_came_since(daemon: Daemon, log: LogBuilde
     assert forward.slot == daemon.replica.position
 
 
-def test_a_generation_behind_its_claim_alone_has_not_started(daemon: Daemon, store: CountingStore) -> None:
+def test_a_generation_with_only_a_claim_has_not_started(daemon: Daemon, store: CountingStore) -> None:
     client = ObjectReplicaClient(store)
     claim = read_claim(client, ClaimName(1))
     wal = [key for key in objects(store.inner) if "/wal/" in key]
@@ -96,7 +96,7 @@ def test_closing_is_done_once_and_stops_at_the_first_that_had_started(
     assert set(third) == {second.generation}
 
 
-def test_claims_come_newest_first_and_a_missing_one_is_told(
+def test_claims_come_newest_first_and_a_missing_one_is_reported(
     daemon: Daemon, log: LogBuilder, store: CountingStore, tmp_path: Path
 ) -> None:
     Daemon(log, store, str(tmp_path / "rival"), seed=1, takeover=True).sync()

@@ -134,7 +134,7 @@ def test_there_is_nothing_to_restore_of_a_generation_that_never_began(
 
 
 @KINDS
-def test_it_is_no_tip_with_data_and_no_extent(lineage: Lineage, kind: str) -> None:
+def test_it_is_not_a_tip_with_data_and_has_no_extent(lineage: Lineage, kind: str) -> None:
     lineage.pause(Relation.CONTINUES, kind).take_over().put_late(kind)
     assert lineage.unbegun is not None
     client, claim = lineage.builder.client, lineage.unbegun.claim
@@ -242,7 +242,7 @@ def follow(client: ObjectReplicaClient, count: int) -> list[int]:
 
 @KINDS
 @RELATIONS
-def test_a_follower_passes_over_a_generation_that_never_began(lineage: Lineage, relation: Relation, kind: str) -> None:
+def test_a_follower_skips_a_generation_that_never_began(lineage: Lineage, relation: Relation, kind: str) -> None:
     lineage.pause(relation, kind).take_over().put_late(kind).begin()
     assert follow(lineage.builder.client, 10) == list(range(10))
 
@@ -305,7 +305,7 @@ def test_a_follower_waits_until_a_generation_begins_before_it_reports_a_fork(lin
         follow(ObjectReplicaClient(store), 10)
 
 
-def test_several_generations_that_never_began_are_passed_over(lineage: Lineage) -> None:
+def test_several_generations_that_never_began_are_skipped(lineage: Lineage) -> None:
     for _ in range(3):
         lineage.pause(Relation.DIVERGED)
     lineage.take_over().begin()
@@ -318,7 +318,7 @@ def test_several_generations_that_never_began_are_passed_over(lineage: Lineage) 
     assert follow(client, 10) == list(range(10))
 
 
-def test_nobody_follows_until_an_owner_has_begun(lineage: Lineage) -> None:
+def test_no_reader_follows_until_an_owner_has_begun(lineage: Lineage) -> None:
     client, old = lineage.builder.client, lineage.old
     lineage.pause(Relation.CONTINUES)
     terminal = find_tip(client, old.claim).terminal
@@ -383,7 +383,7 @@ def test_a_copy_waits_while_a_newer_claim_may_end_a_generation_before_it_began(
 @KINDS
 @RELATIONS
 @pytest.mark.parametrize("waits", [False, True])
-def test_a_stream_passes_over_a_generation_that_never_began(relation: Relation, kind: str, waits: bool) -> None:
+def test_a_stream_skips_a_generation_that_never_began(relation: Relation, kind: str, waits: bool) -> None:
     pytest.importorskip("pyarrow")
     from tests.builders.spark_streaming import Query, live_builder
 

@@ -213,7 +213,7 @@ def test_a_waiting_follower_is_woken(simple: ReplicaBuilder, way: str) -> None:
     assert following.failure() is None
 
 
-def test_a_follower_goes_on_in_the_next_generation_at_the_same_place() -> None:
+def test_a_follower_continues_in_the_next_generation_at_the_same_place() -> None:
     builder = ReplicaBuilder()
     log = make_log([[1, 2], [2, 1, 1]])
     first = builder.add()
@@ -348,7 +348,7 @@ def test_a_missing_object_is_a_gap_with_its_position(simple: ReplicaBuilder, gon
     assert caught.value.position == str(positions[gone])
 
 
-def test_a_follower_that_retention_overtook_is_told() -> None:
+def test_a_follower_that_retention_overtook_gets_an_error() -> None:
     builder = ReplicaBuilder()
     built = builder.add()
     built.ship_segment(make_segment(0, [1, 1, 1]), cuts=[0, 1], final=None)
@@ -443,7 +443,7 @@ def test_a_follower_of_the_only_isolated_generation_lists_the_claims_and_nothing
 
 
 @pytest.mark.parametrize("name", ["0000000100000000", "00000001ffffffff"])
-def test_of_two_that_began_at_once_a_follower_of_the_lower_one_is_told(name: str) -> None:
+def test_of_two_that_began_at_once_a_follower_of_the_lower_one_gets_an_error(name: str) -> None:
     builder = ReplicaBuilder()
     segment = make_segment(0, [1, 1])
     first = isolated(builder)

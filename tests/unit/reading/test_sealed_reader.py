@@ -349,7 +349,7 @@ def test_a_follower_reads_everything_once_while_it_is_shipped_sealed_pruned_and_
     assert seen == list(range(log[-1].next))
 
 
-def test_a_reader_goes_on_in_sealed_segments_when_its_wal_went_away() -> None:
+def test_a_reader_continues_in_sealed_segments_when_its_wal_went_away() -> None:
     for stopped in range(1, 7):
         builder = ReplicaBuilder()
         built = builder.add()
@@ -365,7 +365,7 @@ def test_a_reader_goes_on_in_sealed_segments_when_its_wal_went_away() -> None:
         assert seen == list(range(TOTAL)), stopped
 
 
-def test_a_reader_whose_place_left_the_replica_is_told() -> None:
+def test_a_reader_whose_place_left_the_replica_gets_an_error() -> None:
     builder = ReplicaBuilder()
     built = builder.add()
     for number in range(40):
@@ -380,7 +380,7 @@ def test_a_reader_whose_place_left_the_replica_is_told() -> None:
         list(batches)
 
 
-def test_a_sealed_segment_that_retention_removes_while_it_is_read_is_told() -> None:
+def test_a_sealed_segment_that_retention_removes_while_it_is_read_is_reported() -> None:
     builder = ReplicaBuilder()
     built = builder.add()
     for number in range(40):

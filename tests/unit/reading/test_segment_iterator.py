@@ -243,7 +243,7 @@ def test_opening_on_a_backlog_notifies_at_once() -> None:
     assert drain(iterator) == [(3, 0), (3, 1)]
 
 
-def test_a_stored_error_reaches_the_consumer_behind_what_came_before_it() -> None:
+def test_a_stored_error_reaches_the_consumer_after_what_came_before_it() -> None:
     replica, signal = Replica(), Counter()
     iterator = opened(replica, signal=signal)
     write(replica, iterator, seg(0))
@@ -454,7 +454,7 @@ def test_peek_does_not_advance() -> None:
     assert iterator.peek() is None
 
 
-def test_close_is_at_once_and_finish_comes_behind_what_is_there() -> None:
+def test_close_is_at_once_and_finish_comes_after_what_is_there() -> None:
     iterator = opened(Replica(seg(0), seg(1)))
     iterator.finish()
     assert list(iterator) == [seg(0), seg(1)]
@@ -594,7 +594,7 @@ def test_a_reader_that_stands_still_holds_a_page_and_loses_nothing(appended: int
 
 @pytest.mark.parametrize("listed", [PAGE - 1, PAGE, PAGE + 1, PAGE + 2, PAGE + 3])
 @pytest.mark.parametrize("arriving", [0, 1, PAGE + 1])
-def test_appends_beside_a_long_listing_are_neither_lost_nor_doubled(listed: int, arriving: int) -> None:
+def test_appends_next_to_a_long_listing_are_neither_lost_nor_doubled(listed: int, arriving: int) -> None:
     replica = Replica(*(seg(0, n) for n in range(listed)))
     iterator: SegmentIterator
 
@@ -628,7 +628,7 @@ def test_every_subscriber_gets_everything_from_where_it_starts() -> None:
 
 
 @pytest.mark.parametrize("left", [[(2, 0), (2, 1)], [(2, 7)], [(3, 0)]])
-def test_a_start_that_was_pruned_is_told_and_the_base_is_where_to_subscribe(left: list[tuple[int, int]]) -> None:
+def test_a_start_that_was_pruned_is_reported_and_the_base_is_where_to_subscribe(left: list[tuple[int, int]]) -> None:
     replica, feed = Replica(*(seg(*place) for place in left)), SegmentFeed(G, at(1))
     with pytest.raises(PrunedError) as caught:
         feed.subscribe(replica.list_segments)

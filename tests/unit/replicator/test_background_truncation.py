@@ -150,7 +150,7 @@ def test_a_clock_that_is_set_makes_nothing_due_earlier(tmp_path: Path, jump: int
     assert idle.truncator.due >= idle.clock.monotonic() + 3 * HOUR
 
 
-def test_the_main_loop_is_told_when_and_looks_then_only(tmp_path: Path) -> None:
+def test_the_main_loop_looks_only_when_it_is_due(tmp_path: Path) -> None:
     idle = Idle(tmp_path, AGE)
     run_state = RunState(idle.clock)
     truncations = Truncations(run_state)

@@ -147,7 +147,7 @@ def test_a_folder_that_came_before_its_first_log_segment_is_watched(bench: Bench
         bench.wait_for(bench.log("kafka/orders"), "kafka/orders")
 
 
-def test_a_log_that_is_gone_is_let_go_with_all_that_it_held(bench: Bench, tmp_path: Path) -> None:
+def test_a_log_that_is_gone_is_closed_with_all_that_it_held(bench: Bench, tmp_path: Path) -> None:
     stays, goes = bench.log("stays"), bench.log("goes")
     with Running(bench.replicator(bench.entry())) as running:
         for log, name in ((stays, "stays"), (goes, "goes")):
@@ -179,7 +179,7 @@ def test_a_log_that_comes_back_is_continued(bench: Bench, tmp_path: Path) -> Non
     assert len({claim.generation for claim in bench.progress.claims}) == 1
 
 
-def test_where_the_whole_folder_is_gone_nothing_is_let_go(bench: Bench, tmp_path: Path) -> None:
+def test_if_the_whole_folder_is_gone_nothing_is_closed(bench: Bench, tmp_path: Path) -> None:
     log = bench.log("log")
     with Running(bench.replicator(bench.entry())) as running:
         bench.wait_for(log, "log")
@@ -257,7 +257,7 @@ class Refusing:
         self._path.unlink()
 
 
-def test_a_log_that_cannot_be_opened_is_told_until_it_can_be(bench: Bench) -> None:
+def test_a_log_that_cannot_be_opened_is_reported_until_it_can_be(bench: Bench) -> None:
     fine, late, refusing = bench.log("fine"), bench.log("late"), Refusing(bench, "late")
     with Running(bench.replicator(bench.entry())) as running:
         replicator = running.replicator
@@ -277,7 +277,7 @@ def test_a_log_that_cannot_be_opened_is_told_until_it_can_be(bench: Bench) -> No
     assert running.error is None
 
 
-def test_a_folder_that_is_not_there_is_told_until_it_is(bench: Bench, tmp_path: Path) -> None:
+def test_a_folder_that_is_not_there_is_reported_until_it_is(bench: Bench, tmp_path: Path) -> None:
     own = bench.log("own")
     entry = bench.entry().model_copy(update={"dir": str(tmp_path / "missing")})
     with Running(bench.replicator(entry, bench.own("own", f"file://{tmp_path}/replicas/own"))) as running:

@@ -181,7 +181,7 @@ def test_a_frozen_log_stops_no_other(
     assert held(FileStore(str(tmp_path / "to-good"))) == log.files()
 
 
-def test_a_pair_that_is_locked_is_out_and_others_go_on(
+def test_a_pair_that_is_locked_is_out_and_others_continue(
     log: LogBuilder, make: Callable[..., Replicator], progress: Progress, tmp_path: Path
 ) -> None:
     urls = [f"file://{tmp_path}/one", f"file://{tmp_path}/two"]
@@ -324,7 +324,7 @@ def test_a_store_that_hangs_ends_in_bounded_time(
         hanging.release()
 
 
-def test_a_store_that_fails_to_the_end_is_told(
+def test_a_store_that_fails_to_the_end_is_reported(
     log: LogBuilder, make: Callable[..., Replicator], stores: dict[str, ObjectStore]
 ) -> None:
     stores["testing://a"] = FaultyStore(MemoryStore("a"), rates={"put": ([Fault.BEFORE], 1.0)})
@@ -347,7 +347,7 @@ class UnsealingStore(CountingStore):
 
 
 @pytest.mark.slow
-def test_a_first_contact_that_fails_backs_off_and_is_told(
+def test_a_first_contact_that_fails_backs_off_and_is_reported(
     log: LogBuilder, make: Callable[..., Replicator], stores: dict[str, ObjectStore], caplog: pytest.LogCaptureFixture
 ) -> None:
     log.roll(2)

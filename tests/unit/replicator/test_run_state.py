@@ -25,7 +25,7 @@ class Entry:
 
 
 @given(STEPS)
-def test_it_tells_what_a_dictionary_of_times_does(steps: list[tuple[str, int, float]]) -> None:
+def test_due_times_agree_with_a_dictionary(steps: list[tuple[str, int, float]]) -> None:
     schedule: DueTimes[int] = DueTimes()
     model: dict[int, float] = {}
     for step, entry, time in steps:
@@ -43,7 +43,7 @@ def test_it_tells_what_a_dictionary_of_times_does(steps: list[tuple[str, int, fl
     assert sorted(schedule.take(math.inf)) == sorted(model)
 
 
-def test_who_is_dropped_is_let_go_long_before_it_was_due() -> None:
+def test_a_dropped_entry_is_removed_long_before_it_was_due() -> None:
     schedule: DueTimes[Entry] = DueTimes()
     entry = Entry()
     gone = weakref.ref(entry)

@@ -217,7 +217,7 @@ def test_of_a_generation_that_retention_took_there_is_nothing_to_restore() -> No
     assert caught.value.exit_code == ExitCode.NOTHING_TO_RESTORE
 
 
-def test_a_generation_that_one_replica_has_let_go_is_restored_from_the_other(tmp_path: Path) -> None:
+def test_a_generation_that_one_replica_has_pruned_is_restored_from_the_other(tmp_path: Path) -> None:
     gone, old = let_go()
     other = ReplicaBuilder()
     ship(other.add(old.claim), LOG, ([0], [0], [0]))
@@ -226,7 +226,7 @@ def test_a_generation_that_one_replica_has_let_go_is_restored_from_the_other(tmp
 
 
 @pytest.mark.parametrize("lost", ["snapshot", "wal"])
-def test_a_generation_that_lost_one_object_is_damaged_and_was_not_let_go(lost: str) -> None:
+def test_a_generation_that_lost_one_object_is_damaged_and_was_not_pruned(lost: str) -> None:
     builder = ReplicaBuilder()
     old = builder.add()
     ship(old, LOG, ([0], [0], [0]))
@@ -249,7 +249,7 @@ def test_an_index_is_refused_where_it_means_two_log_segments(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("place", [0, 1])
-def test_one_that_is_down_or_empty_is_passed_over_by_name(tmp_path: Path, place: int) -> None:
+def test_a_replica_that_is_down_or_empty_is_skipped_by_name(tmp_path: Path, place: int) -> None:
     for bad in (ObjectReplicaClient(DownStore("s3://down")), ObjectReplicaClient(MemoryStore("empty"))):
         clients = [client(ONE, "good")]
         clients.insert(place, bad)
@@ -592,7 +592,7 @@ CUTS = st.sets(st.integers(0, 5))
     data=st.data(), log_format=st.sampled_from([LINES, RAW]), lines=st.lists(st.integers(1, 6), min_size=1, max_size=3)
 )
 @settings(max_examples=examples(60))
-def test_logs_without_sequences_or_ids_are_told_by_their_bytes(
+def test_logs_without_sequences_or_ids_are_recognised_by_their_bytes(
     data: st.DataObject, log_format: Any, lines: Any
 ) -> None:
     log = text_log(lines)

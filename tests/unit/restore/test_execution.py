@@ -170,7 +170,7 @@ def test_commits_that_cross_frames_come_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_few_files_are_open_however_many_pieces_there_are(tmp_path: Path) -> None:
+def test_few_files_are_open_no_matter_how_many_pieces_there_are(tmp_path: Path) -> None:
     builder = ReplicaBuilder()
     built = builder.add()
     log = make_log([[1] * 3 for _ in range(60)])
@@ -209,7 +209,7 @@ def test_an_unfinished_last_line_of_a_finished_log_segment_is_restored(tmp_path:
 
 @pytest.mark.parametrize("sealed", [False, True])
 @pytest.mark.parametrize("log_format", [LinesFormat("*.log"), RawFormat("*.log")])
-def test_a_generation_that_counts_anew_is_restored_behind_the_one_it_continues(
+def test_a_generation_that_counts_again_is_restored_after_the_one_it_continues(
     tmp_path: Path, log_format: LinesFormat | RawFormat, sealed: bool
 ) -> None:
     """The source dropped its first log segment before the second owner met the log."""

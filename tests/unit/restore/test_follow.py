@@ -113,7 +113,7 @@ def test_a_copy_that_retention_overtook_gets_no_hole(grown: Grown, is_finished: 
     assert files_in(out) == before
 
 
-def test_a_copy_of_all_that_retention_took_goes_on_behind_it(
+def test_a_copy_of_all_that_retention_took_continues_after_it(
     grown: Grown,
 ) -> None:
     _, built, follower, out = grown
@@ -125,7 +125,7 @@ def test_a_copy_of_all_that_retention_took_goes_on_behind_it(
     assert files_in(out) == whole(LOG)
 
 
-def test_a_sealed_stand_in_is_appended(grown: Grown) -> None:
+def test_a_final_for_a_sealed_segment_is_appended(grown: Grown) -> None:
     _, built, follower, out = grown
     drain(follower)
     finish_first(built)
@@ -267,7 +267,7 @@ class Running:
         return files_in(self.copy) == whole(LOG)
 
 
-def test_run_looks_behind_what_was_pruned_after_so_long_without_news(
+def test_run_looks_beyond_what_was_pruned_after_so_long_without_news(
     grown: Grown,
 ) -> None:
     with Running(grown, SystemClock(), look_seconds=0.05) as running:

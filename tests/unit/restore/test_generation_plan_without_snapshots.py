@@ -106,7 +106,7 @@ def test_sealed_segments_without_a_snapshot_or_a_wal_segment_are_not_nothing(tmp
 
 
 @pytest.mark.parametrize("make", [nothing_behind, first_contact])
-def test_a_generation_that_is_lost_but_for_sealed_segments_is_not_nothing(make: Callable[..., Any]) -> None:
+def test_a_generation_that_is_lost_except_for_sealed_segments_is_not_nothing(make: Callable[..., Any]) -> None:
     builder = make()
     if make is first_contact:
         builder.generations[0].seal(3)
@@ -146,7 +146,7 @@ def test_a_first_contact_that_was_broken_off_before_its_snapshot_is_nothing_yet(
 
 
 @pytest.mark.parametrize("lost", [0, 1])
-def test_a_sealed_segment_that_is_gone_with_the_snapshots_is_told(tmp_path: Path, lost: int) -> None:
+def test_a_sealed_segment_that_is_gone_with_the_snapshots_is_reported(tmp_path: Path, lost: int) -> None:
     builder = pruned()
     objects = deleted_snapshots(builder)
     del objects[sealed_key(builder.generations[0].name, lost)]

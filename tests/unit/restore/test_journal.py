@@ -136,7 +136,7 @@ def test_the_chain_holds_over_what_was_kept(builder: ReplicaBuilder, killed: Pat
     assert not (killed / "out").exists()
 
 
-def test_it_may_go_on_to_an_earlier_point(builder: ReplicaBuilder, killed: Path) -> None:
+def test_a_resumed_restore_may_have_an_earlier_target(builder: ReplicaBuilder, killed: Path) -> None:
     resumed = Counted(builder.client)
     restore_to(resumed, killed / "out", Target(sequence=5))
     assert files_in(killed / "out") == {LOG[0].name: LOG[0].data[: LOG[0].ends[5]]}

@@ -104,7 +104,7 @@ def test_another_users_temporary_folder_is_refused_and_left_as_it_is(builder: Re
 
 
 @pytest.mark.parametrize("kind", ["pipe", "file", "link", "dangling"])
-def test_what_is_no_folder_under_the_temporary_name_is_refused(
+def test_what_is_not_a_folder_under_the_temporary_name_is_refused(
     builder: ReplicaBuilder, shared: Path, kind: str
 ) -> None:
     planted, victim = shared / TEMPORARY, shared / "victim"
@@ -225,7 +225,7 @@ def test_only_the_replaced_copy_is_removed_even_if_the_temporary_name_was_swappe
 
 
 @as_root
-def test_a_restore_by_a_user_that_the_file_system_calls_another_one_goes_on(
+def test_a_restore_by_a_user_that_the_file_system_calls_another_one_continues(
     builder: ReplicaBuilder, shared: Path
 ) -> None:
     """As root on NFS, whose files belong to another user. Also after a kill."""
@@ -263,7 +263,7 @@ def left(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("kind", [stat.S_IFIFO, stat.S_IFSOCK, stat.S_IFDIR, stat.S_IFLNK])
-def test_what_is_no_file_in_the_journals_place_is_no_journal(
+def test_anything_but_a_file_in_the_journals_place_is_not_a_journal(
     builder: ReplicaBuilder, left: Path, kind: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     place = left / JOURNAL_NAME
@@ -310,7 +310,7 @@ def line_of(text: bytes) -> bytes:
     return b"%08x %s\n" % (crc32c(text), text)
 
 
-def test_a_journal_line_of_any_shape_is_read_or_is_no_journal(left: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_journal_line_of_any_shape_is_read_or_ends_the_journal(left: Path, caplog: pytest.LogCaptureFixture) -> None:
     folder = os.open(left, os.O_RDONLY)
     read = refused = 0
     try:
@@ -345,7 +345,7 @@ def _position() -> Any:
 _POSITION = _position()
 
 
-def test_a_restore_goes_on_where_the_journal_is_junk_and_torn_lines_are_left_out(
+def test_a_restore_continues_where_the_journal_is_junk_and_torn_lines_are_left_out(
     builder: ReplicaBuilder, left: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)

@@ -319,7 +319,7 @@ def test_what_a_sealed_segment_lost_is_taken_from_another_replica(
     assert files_in(tmp_path / "cut") == prefix(LOG, 4)
 
 
-def test_another_log_of_the_same_shape_is_no_help(tmp_path: Path) -> None:
+def test_another_log_of_the_same_shape_does_not_help(tmp_path: Path) -> None:
     chosen = pruned()
     objects = {**chosen.objects(), sealed_key(chosen.generations[0].name, 1): b"x"}
     foreign, first = ReplicaBuilder(), 0
@@ -654,7 +654,7 @@ TEMPORARY = ".out.litelog-restoring"
 
 
 @pytest.mark.slow
-def test_a_killed_restore_goes_on_with_what_it_had_verified(
+def test_a_killed_restore_continues_with_what_it_had_verified(
     large: tuple[ReplicaBuilder, dict[str, bytes]], tmp_path: Path
 ) -> None:
     builder, expected = large

@@ -167,7 +167,7 @@ def test_the_first_deletion_in_a_generation_without_a_later_snapshot_looks_like_
 
 
 @pytest.mark.parametrize(("snapshots", "covered"), [((1, 2), 2), ((), 0)])
-def test_a_wal_segment_that_was_lost_is_told_from_an_interrupted_deletion(
+def test_a_lost_wal_segment_is_distinguished_from_an_interrupted_deletion(
     snapshots: tuple[int, ...], covered: int
 ) -> None:
     builder = unfinished(snapshots)
@@ -269,7 +269,7 @@ def test_an_empty_replica_has_nothing_to_plan() -> None:
     assert Gathering(ReplicaBuilder().client).gather() is None
 
 
-def test_deleting_stops_where_it_may_not_go_on() -> None:
+def test_deleting_stops_where_it_may_not_continue() -> None:
     builder = succeeded()
     plan = plan_retention(gather(builder), NEWEST, NOW)
     asked = iter([True, False])
@@ -323,7 +323,7 @@ def test_a_permission_that_lacks_is_reported_once_and_retried_hourly(caplog: pyt
     assert plan_retention(gather(builder), NEWEST, NOW).removals == ()
 
 
-def test_a_failure_that_may_pass_is_raised_and_the_next_run_goes_on() -> None:
+def test_a_failure_that_may_pass_is_raised_and_the_next_run_continues() -> None:
     builder, clock = mirrored(), ManualClock()
     store = RefusingStore(builder.store)
     store.retryable, store.times = True, 1
@@ -345,7 +345,7 @@ def test_what_was_not_done_when_ownership_was_in_doubt_is_done_later() -> None:
     assert held(builder) == files(1)
 
 
-def test_snapshots_behind_the_last_proof_of_ownership_take_nothing_away() -> None:
+def test_snapshots_after_the_last_proof_of_ownership_take_nothing_away() -> None:
     builder = mirrored()
     name = builder.generations[0].name
     assert pruner_of(builder, CountingStore(builder.store), ManualClock()).run(4, (), lambda: True)

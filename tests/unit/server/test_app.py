@@ -36,7 +36,7 @@ def values(watched: Watched) -> dict[tuple[str, tuple[tuple[str, str], ...]], fl
     }
 
 
-def test_a_replica_that_has_all_of_its_log_is_told_so(tmp_path: Path, log: LogBuilder) -> None:
+def test_a_replica_that_has_all_of_its_log_is_reported_as_synced(tmp_path: Path, log: LogBuilder) -> None:
     with Watched(tmp_path, [(log, [f"file://{tmp_path}/one"])]) as watched:
         watched.wait_until_ready()
         report = watched.ask("/status").json
@@ -117,7 +117,7 @@ def test_a_frozen_log_fails_the_health_and_is_counted(tmp_path: Path, log: LogBu
         assert watched.replica()["recent_errors"][0]["kind"] == "corruption"
 
 
-def test_a_store_that_only_fails_is_told_with_its_errors(
+def test_a_store_that_only_fails_is_reported_with_its_errors(
     tmp_path: Path, log: LogBuilder, stores: dict[str, ObjectStore]
 ) -> None:
     url = "testing://failing"
@@ -189,7 +189,7 @@ def test_a_rewound_log_is_a_generation_change_with_its_reason(tmp_path: Path, lo
         assert values(watched)["litelog_generation_changes_total", labels] == 1
 
 
-def test_a_generation_that_is_gone_on_with_is_no_change(tmp_path: Path, log: LogBuilder) -> None:
+def test_a_generation_that_is_resumed_is_not_a_change(tmp_path: Path, log: LogBuilder) -> None:
     pairs = [(log, [f"file://{tmp_path}/one"])]
     with Watched(tmp_path, pairs) as watched:
         watched.wait_until_ready()
@@ -202,7 +202,7 @@ def test_a_generation_that_is_gone_on_with_is_no_change(tmp_path: Path, log: Log
         )
 
 
-def test_the_history_is_told_when_asked_for(tmp_path: Path, log: LogBuilder) -> None:
+def test_the_history_is_shown_on_request(tmp_path: Path, log: LogBuilder) -> None:
     with Watched(tmp_path, [(log, [f"file://{tmp_path}/one"])]) as watched:
         watched.wait_until_ready()
         assert watched.replica()["lag_history"] is None

@@ -132,7 +132,7 @@ def as_password(text: str) -> str:
     ],
 )
 @pytest.mark.parametrize("path", ["/status", "/metrics", "/", "/sync", "/no-such"])
-def test_without_the_token_nothing_is_told(shared_guarded: Watched, given: str | None, path: str) -> None:
+def test_without_the_token_nothing_is_shown(shared_guarded: Watched, given: str | None, path: str) -> None:
     answer = shared_guarded.ask(path, headers={} if given is None else {"Authorization": given})
     assert (answer.status, list(answer.json), answer.headers["www-authenticate"]) == (
         401,
@@ -150,7 +150,7 @@ def test_a_browser_gives_the_token_as_the_password_and_may_read_only(guarded: Wa
     assert (refused.status, refused.headers["www-authenticate"]) == (401, 'Bearer realm="litelog"')
 
 
-def test_with_the_token_everything_is_told_whatever_the_host(guarded: Watched) -> None:
+def test_with_the_token_everything_is_shown_whatever_the_host(guarded: Watched) -> None:
     headers = {"Authorization": f"Bearer {TOKEN}", "Host": "litelog.cluster.local"}
     assert guarded.ask("/status", headers=headers).json["healthy"]
     assert guarded.ask("/sync", "POST", headers).json["reached"]

@@ -82,7 +82,9 @@ def wait_for(status_cache: StatusCache, kinds: list[str]) -> None:
         time.sleep(0.02)
 
 
-def test_a_main_loop_that_turns_no_more_is_told_and_so_is_its_return(status_cache: StatusCache, daemon: Stuck) -> None:
+def test_a_main_loop_that_turns_no_more_is_reported_and_so_is_its_return(
+    status_cache: StatusCache, daemon: Stuck
+) -> None:
     wait_for(status_cache, [])
     daemon.turning = False
     wait_for(status_cache, ["loop_stopped"])
@@ -90,7 +92,9 @@ def test_a_main_loop_that_turns_no_more_is_told_and_so_is_its_return(status_cach
     wait_for(status_cache, [])
 
 
-def test_a_daemon_that_does_not_answer_holds_up_nobody_and_is_told(status_cache: StatusCache, daemon: Stuck) -> None:
+def test_a_daemon_that_does_not_answer_holds_up_nobody_and_is_reported(
+    status_cache: StatusCache, daemon: Stuck
+) -> None:
     wait_for(status_cache, [])
     daemon.answers.clear()
     wait_for(status_cache, ["status_stalled"])
@@ -99,7 +103,7 @@ def test_a_daemon_that_does_not_answer_holds_up_nobody_and_is_told(status_cache:
     wait_for(status_cache, [])
 
 
-def test_folders_that_hang_are_told_while_all_else_is_answered(status_cache: StatusCache, daemon: Stuck) -> None:
+def test_folders_that_hang_are_reported_while_all_else_is_answered(status_cache: StatusCache, daemon: Stuck) -> None:
     wait_for(status_cache, [])
     daemon.measures.clear()
     wait_for(status_cache, ["measuring_stalled"])
@@ -108,7 +112,7 @@ def test_folders_that_hang_are_told_while_all_else_is_answered(status_cache: Sta
     wait_for(status_cache, [])
 
 
-def test_however_many_ask_the_daemon_is_asked_now_and_then(status_cache: StatusCache, daemon: Stuck) -> None:
+def test_the_daemon_is_asked_at_intervals_no_matter_how_many_ask(status_cache: StatusCache, daemon: Stuck) -> None:
     status_cache.read()
     before = daemon.asked
     for _ in range(1000):

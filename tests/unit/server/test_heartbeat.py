@@ -55,7 +55,7 @@ def test_it_is_sent_only_while_every_replica_is_within_max_lag(
         watched.wait_until(lambda: len(monitor.requests) > silent)
 
 
-def test_a_failure_is_told_once_without_its_secret_and_counted(
+def test_a_failure_is_reported_once_without_its_secret_and_counted(
     tmp_path: Path, log: LogBuilder, caplog: pytest.LogCaptureFixture
 ) -> None:
     failing = True
@@ -82,7 +82,7 @@ def test_a_failure_is_told_once_without_its_secret_and_counted(
     assert 'litelog_heartbeats_total{result="ok"}' in told
 
 
-def test_one_that_nobody_answers_is_no_trouble(tmp_path: Path, log: LogBuilder) -> None:
+def test_a_request_without_an_answer_is_not_a_problem(tmp_path: Path, log: LogBuilder) -> None:
     with ScriptedServer(lambda request: Answer()) as gone:
         endpoint = gone.endpoint
     with Watched(tmp_path, [(log, [f"file://{tmp_path}/one"])], beating(endpoint)) as watched:

@@ -210,7 +210,7 @@ def test_all_is_safe_only_where_all_is(state: ReplicaCondition) -> None:
     assert found.words != "All safe"
 
 
-def test_reasons_are_told_the_worst_first_one_of_a_replica_and_so_many() -> None:
+def test_reasons_are_reported_the_worst_first_one_of_a_replica_and_so_many() -> None:
     logs = {f"/log{number}": [replica_of()] for number in range(20)}
     reasons = [reason("lag", log, message=f"late {log}.") for log in logs]
     reasons += [reason("frozen", "/log19", message="torn"), reason("loop_stopped", None, None, "no turn")]
@@ -287,7 +287,7 @@ def test_what_a_query_says_is_a_number_or_nothing(text: str, first: int) -> None
     assert read_first(text) == first
 
 
-def test_behind_the_last_page_is_the_last_log() -> None:
+def test_a_page_after_the_last_one_shows_the_last_log() -> None:
     assert choose({("/a", "x"): ReplicaCondition.SAFE, ("/b", "x"): ReplicaCondition.SAFE}, "", 10**9).logs == ("/b",)
     assert choose({}, "", 5).logs == ()
 

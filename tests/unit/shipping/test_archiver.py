@@ -136,7 +136,7 @@ def refuse_sealed(failing: FaultyStore) -> None:
     failing.put = refuse  # type: ignore[method-assign]
 
 
-def test_a_failing_seal_is_told_and_tried_again_and_shipping_goes_on(
+def test_a_failing_seal_is_reported_and_tried_again_and_shipping_continues(
     log: LogBuilder, store: MemoryStore, state: str, clock: ManualClock
 ) -> None:
     failing = FaultyStore(store)
@@ -247,7 +247,7 @@ def test_what_the_source_dropped_is_kept_or_mirrored(
     assert (snapshot.first, snapshot.next) == ((0, 4) if policy is SnapshotPolicy.KEEP else (2, 4))
 
 
-def test_a_snapshot_names_the_chain_that_goes_on_behind_it(
+def test_a_snapshot_names_the_chain_that_continues_after_it(
     log: LogBuilder, store: MemoryStore, state: str, clock: ManualClock
 ) -> None:
     daemon = Daemon(log, store, state, clock=clock, settings=Settings(snapshot_segments=1))
@@ -279,7 +279,7 @@ def test_before_a_snapshot_after_a_long_silence_ownership_is_proved(
 # --- restarts
 
 
-def test_a_restart_with_valid_state_costs_three_requests_and_goes_on(
+def test_a_restart_with_valid_state_costs_three_requests_and_continues(
     log: LogBuilder, state: str, clock: ManualClock, tmp_path: Path
 ) -> None:
     store = CountingStore(MemoryStore("test"))

@@ -255,7 +255,7 @@ def test_what_was_sealed_before_a_crash_is_not_uploaded_again(
     check_readers(store, log, tmp_path / "out")
 
 
-def test_what_a_killed_run_began_as_wal_segments_goes_on_as_wal_segments(
+def test_what_a_killed_run_began_as_wal_segments_continues_as_wal_segments(
     log: LogBuilder, store: MemoryStore, state: str, clock: ManualClock, tmp_path: Path
 ) -> None:
     """Also if the state does not show that it was begun. A sealed segment of it would state other times."""
@@ -418,7 +418,7 @@ def test_a_final_of_other_bytes_than_the_log_has_now_is_not_adopted(
     assert held(store) == log.files()
 
 
-def test_a_gap_begins_a_generation_behind_it(
+def test_a_gap_begins_a_generation_after_it(
     log: LogBuilder, store: MemoryStore, state: str, clock: ManualClock
 ) -> None:
     leave(log, store, state, clock)
@@ -437,7 +437,7 @@ def test_a_gap_begins_a_generation_behind_it(
 
 
 @pytest.mark.parametrize("begun", [False, True])
-def test_growth_behind_a_final_is_told_as_ever(
+def test_growth_after_a_final_is_reported_as_usual(
     log: LogBuilder, store: MemoryStore, state: str, clock: ManualClock, begun: bool
 ) -> None:
     """``begun``: part of the next log segment was shipped."""
@@ -533,7 +533,7 @@ def test_whatever_request_fails_it_ends_well(log: LogBuilder, state: str, clock:
             daemon.close()
 
 
-def test_whoever_is_overtaken_while_it_seals_ships_nothing_more(
+def test_an_owner_that_is_overtaken_while_it_seals_ships_nothing_more(
     log: LogBuilder, store: MemoryStore, state: str, clock: ManualClock
 ) -> None:
     class Interrupting(CountingStore):

@@ -125,7 +125,7 @@ def test_a_jump_of_the_clock_deletes_nothing(
     assert held(store) == log.files()
 
 
-def test_the_wait_goes_on_over_a_restart(
+def test_the_wait_continues_over_a_restart(
     log: LogBuilder, store: DeletingStore, clock: ManualClock, tmp_path: Path
 ) -> None:
     """Runs of ``--once`` would never delete anything otherwise."""
@@ -140,7 +140,7 @@ def test_the_wait_goes_on_over_a_restart(
     assert store.deleted
 
 
-def test_the_last_wal_segment_stays_and_tells_the_tip(
+def test_the_last_wal_segment_stays_and_shows_the_tip(
     log: LogBuilder, store: DeletingStore, clock: ManualClock, tmp_path: Path
 ) -> None:
     daemon = Daemon(log, store, str(tmp_path / "state"), clock=clock, settings=EACH)
@@ -179,7 +179,7 @@ def test_a_generation_that_ended_keeps_its_last_wal_segment_and_its_terminal(
     assert [key for key in keys_of(store) if daemon.generation in key] == mine[-2:]
 
 
-def test_a_missing_permission_is_told_once_and_shipping_goes_on(
+def test_a_missing_permission_is_reported_once_and_shipping_continues(
     log: LogBuilder, store: DeletingStore, clock: ManualClock, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     store.refusal = StoreError("delete", "x", "access denied", retryable=False)

@@ -272,7 +272,9 @@ def test_whatever_request_fails_the_first_contact_ends_well(
             daemon.close()
 
 
-def test_whoever_is_overtaken_while_it_seals_ships_nothing(log: LogBuilder, state: str, clock: ManualClock) -> None:
+def test_an_owner_that_is_overtaken_while_it_seals_ships_nothing(
+    log: LogBuilder, state: str, clock: ManualClock
+) -> None:
     store = MemoryStore("test")
 
     class Interrupting(CountingStore):
@@ -292,7 +294,7 @@ def test_whoever_is_overtaken_while_it_seals_ships_nothing(log: LogBuilder, stat
     assert list(read_replica(store))[-1] == rival.generation
 
 
-def test_a_covered_history_is_continued_where_only_its_snapshot_tells_it(
+def test_a_covered_history_is_continued_where_only_its_snapshot_shows_it(
     log: LogBuilder, state: str, clock: ManualClock
 ) -> None:
     """The first snapshot covers all of the log except one commit, and nothing was shipped as WAL segments."""

@@ -83,7 +83,7 @@ def test_newer_log_segments_count_and_older_ones_do_not(measured: Measured) -> N
     assert measured.look() == Lag(3, 0)
 
 
-def test_a_tail_that_is_no_whole_commit_is_lag_until_somebody_looked_at_it(measured: Measured) -> None:
+def test_a_tail_that_is_not_a_whole_commit_is_lag_until_somebody_looked_at_it(measured: Measured) -> None:
     measured.acknowledge()
     measured.log.write(b"half")
     assert measured.look() == Lag(4, 0)
@@ -115,7 +115,7 @@ def test_a_look_that_began_before_the_bytes_came_proves_nothing(measured: Measur
     assert measured.look() == Lag(9, 1)
 
 
-def test_a_folder_that_is_gone_is_told_and_the_lag_stays(measured: Measured) -> None:
+def test_a_folder_that_is_gone_is_reported_and_the_lag_stays(measured: Measured) -> None:
     measured.acknowledge()
     measured.log.append(1, size=9)
     measured.look()
@@ -143,7 +143,7 @@ def test_a_folder_that_is_back_is_soon_seen_to_be_so(measured: Measured) -> None
     assert seen() is None
 
 
-def test_memory_is_bounded_and_the_age_is_never_told_too_low(measured: Measured) -> None:
+def test_memory_is_bounded_and_the_reported_age_is_never_too_low(measured: Measured) -> None:
     measured.acknowledge()
     start, count, ends = measured.clock.monotonic(), 10 * MAX_MARKS, []
     for _ in range(count):

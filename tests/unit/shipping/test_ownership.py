@@ -180,7 +180,7 @@ def test_a_lost_state_folder_is_a_foreign_claim(log: LogBuilder, store: MemorySt
     assert old.terminal is not None
 
 
-def test_a_rolled_back_state_folder_costs_a_claim_and_fences_nobody(
+def test_a_rolled_back_state_folder_costs_a_claim_and_fences_no_owner(
     log: LogBuilder, store: MemoryStore, state: str
 ) -> None:
     daemon = Daemon(log, store, state)
@@ -307,7 +307,7 @@ def test_a_log_that_is_truncated_while_it_is_shipped_again_still_continues_its_p
     assert last.files() == whole
 
 
-def test_the_predecessor_may_go_on_until_it_is_closed(log: LogBuilder, store: MemoryStore, state: str) -> None:
+def test_the_predecessor_may_continue_until_it_is_closed(log: LogBuilder, store: MemoryStore, state: str) -> None:
     """The old owner's puts after the claim lie before the terminal, so the new generation must hold them, too."""
     old = Daemon(log, store, state)
     old.sync()
@@ -348,7 +348,7 @@ def test_every_open_generation_below_is_closed(log: LogBuilder, store: MemorySto
         first.sync()
 
 
-def test_an_owner_that_was_overtaken_behind_its_claim_writes_nothing_more(
+def test_an_owner_that_was_overtaken_after_its_claim_writes_nothing_more(
     log: LogBuilder, store: MemoryStore, state: str
 ) -> None:
     faulty = FaultyStore(store, {"put": [Fault.NONE, Fault.NONE, Fault.BEFORE]})
@@ -366,7 +366,7 @@ def test_an_owner_that_was_overtaken_behind_its_claim_writes_nothing_more(
     assert list(read_replica(store).values())[-1].files() == log.files()
 
 
-def test_whoever_loses_the_race_for_an_epoch_stops(log: LogBuilder, store: MemoryStore, state: str) -> None:
+def test_an_owner_that_loses_the_race_for_an_epoch_stops(log: LogBuilder, store: MemoryStore, state: str) -> None:
     faulty = FaultyStore(store, {"put": [Fault.BEFORE]})
     daemon = Daemon(log, faulty, state)
     with pytest.raises(StoreError):
@@ -457,7 +457,7 @@ def test_another_replica_in_its_place_is_unavailable_too(
     assert [record for record in caplog.records if record.levelname == "ERROR"] == []  # nothing was lost
 
 
-def test_the_newer_claims_of_another_replica_fence_nobody(
+def test_the_newer_claims_of_another_replica_fence_no_owner(
     log: LogBuilder, store: MemoryStore, state: str, tmp_path: Path
 ) -> None:
     daemon = Daemon(log, store, state)
@@ -500,7 +500,7 @@ def test_an_owner_whose_mount_comes_late_is_not_fenced_by_its_own_claim(
     assert new.files() == log.files()
 
 
-def test_a_mount_that_comes_at_any_moment_fences_nobody(log: LogBuilder, store: MemoryStore, state: str) -> None:
+def test_a_mount_that_comes_at_any_moment_fences_no_owner(log: LogBuilder, store: MemoryStore, state: str) -> None:
     daemon, _ = late(log, store, state)
     daemon.close()
     for requests in range(8):

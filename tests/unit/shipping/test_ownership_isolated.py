@@ -190,7 +190,7 @@ def test_two_that_start_at_once_write_two_generations_that_never_mix(owners: Own
         assert owners.restored(name) == owners.log.files()
 
 
-def test_readers_choose_the_highest_of_one_epoch_whoever_was_first(owners: Owners) -> None:
+def test_readers_choose_the_highest_of_one_epoch_no_matter_which_was_first(owners: Owners) -> None:
     one, two = start_two_at_once(owners)
     owners.log.append(1)
     highest, other = sorted((one, two), key=lambda daemon: daemon.generation, reverse=True)
@@ -200,7 +200,7 @@ def test_readers_choose_the_highest_of_one_epoch_whoever_was_first(owners: Owner
     assert owners.restored(other.generation) == owners.log.files()
 
 
-def test_both_go_on_after_a_restart(owners: Owners) -> None:
+def test_both_continue_after_a_restart(owners: Owners) -> None:
     daemons = start_two_at_once(owners)
     names = [daemon.generation for daemon in daemons]
     for daemon in daemons:
@@ -219,7 +219,7 @@ def test_a_foreign_claim_is_not_taken_over_unasked(owners: Owners) -> None:
     assert objects(owners.store.inner) == before
 
 
-def test_nor_is_the_other_one_of_two_when_one_has_to_begin_anew(owners: Owners) -> None:
+def test_nor_is_the_other_one_of_two_when_one_has_to_begin_again(owners: Owners) -> None:
     daemons = start_two_at_once(owners)
     owners.log.next -= 3
     owners.log.overwrite(0, owners.log.header() + b"".join(owners.log.commit(tag=b"R") for _ in range(3)))
@@ -335,7 +335,7 @@ def test_a_refused_replica_is_used_once_it_is_configured_isolated(owners: Owners
 
 
 @pytest.mark.parametrize("before", list(Fencing))
-def test_an_owner_that_changes_its_fencing_goes_on_in_a_new_generation(
+def test_an_owner_that_changes_its_fencing_continues_in_a_new_generation(
     owners: Owners, before: Fencing, tmp_path: Path
 ) -> None:
     store = MemoryStore("test")

@@ -77,7 +77,7 @@ def through_fsspec(root: str) -> ObjectStore:
 @pytest.mark.parametrize("empty", [False, True])
 @pytest.mark.parametrize("copied", [False, True])
 @pytest.mark.parametrize("restarted", [False, True])
-def test_a_folder_replica_that_was_away_goes_on_without_a_hole(
+def test_a_folder_replica_that_was_away_continues_without_a_hole(
     log: LogBuilder,
     state: str,
     root: Path,
@@ -278,7 +278,7 @@ def test_an_acknowledged_object_that_a_store_lost_is_shipped_again(
 
 
 @pytest.mark.parametrize("how", ["failure", "restart"])
-def test_an_object_of_another_size_is_no_object_that_was_put(
+def test_an_object_of_another_size_is_not_the_one_that_was_put(
     log: LogBuilder, state: str, tmp_path: Path, how: str
 ) -> None:
     store = FaultyStore(MemoryStore("test"))
@@ -314,7 +314,7 @@ class Bounded(CountingStore):
         return super().list(prefix, start_after)
 
 
-def test_a_lost_snapshot_is_said_once_and_all_is_described_anew(
+def test_a_lost_snapshot_is_said_once_and_all_is_described_again(
     log: LogBuilder, state: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock, store = ManualClock(), Bounded(MemoryStore("test"))
@@ -395,7 +395,7 @@ def newest_wal(store: ObjectStore) -> str:
 )
 @pytest.mark.parametrize("last", ["open", "first", "final"])
 @pytest.mark.parametrize("backlog_sealer", [False, True])
-def test_a_damaged_header_of_the_newest_wal_segment_is_no_end(
+def test_a_damaged_header_of_the_newest_wal_segment_is_not_an_end(
     log: LogBuilder,
     state: str,
     tmp_path: Path,

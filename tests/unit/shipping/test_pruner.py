@@ -196,7 +196,7 @@ def rewind(log: LogBuilder) -> None:
 
 
 @pytest.mark.parametrize("appended", [0, 3])
-def test_a_generation_that_retention_took_is_no_anomaly(
+def test_a_generation_that_retention_took_is_not_an_anomaly(
     log: LogBuilder, store: MemoryStore, tmp_path: Path, appended: int
 ) -> None:
     daemon = start(log, store, tmp_path, RetentionPolicy(max_snapshots=1))

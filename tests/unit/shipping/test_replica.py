@@ -140,7 +140,7 @@ def test_a_backlog_of_many_log_segments_and_a_small_limit_is_one_sync(
     assert not daemon.sync()
 
 
-def test_a_sync_ends_early_when_it_is_told_to(log: LogBuilder, store: MemoryStore, state: str) -> None:
+def test_a_sync_ends_early_on_request(log: LogBuilder, store: MemoryStore, state: str) -> None:
     for _ in range(5):
         log.roll(3)
     daemon = Daemon(log, store, state)
@@ -157,7 +157,7 @@ def test_a_sync_ends_early_when_it_is_told_to(log: LogBuilder, store: MemoryStor
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("at", range(1, 12))
 @pytest.mark.parametrize("kept", ["kept", "rolled back"])
-def test_a_crash_at_any_put_loses_nothing_and_fences_nobody(
+def test_a_crash_at_any_put_loses_nothing_and_fences_no_owner(
     log: LogBuilder, store: MemoryStore, state: str, at: int, after: bool, kept: str
 ) -> None:
     log.roll(2)
@@ -223,7 +223,7 @@ def test_what_was_put_and_not_saved_is_adopted(log: LogBuilder, store: MemorySto
 
 
 @ALL_FORMATS
-def test_a_put_whose_answer_was_lost_is_adopted_and_fences_nobody(
+def test_a_put_whose_answer_was_lost_is_adopted_and_fences_no_owner(
     log: LogBuilder, store: MemoryStore, state: str
 ) -> None:
     faulty = FaultyStore(store)
@@ -275,7 +275,7 @@ def threads() -> Iterator[Executors]:
 
 
 @pytest.mark.parametrize("fault", [Fault.BEFORE, Fault.AFTER])
-def test_a_failed_put_beside_which_the_next_was_made_loses_nothing(
+def test_a_failed_put_during_which_the_next_one_was_encoded_loses_nothing(
     log: LogBuilder, store: MemoryStore, state: str, threads: Executors, fault: Fault
 ) -> None:
     faulty = FaultyStore(store)
@@ -298,7 +298,7 @@ def test_a_failed_put_beside_which_the_next_was_made_loses_nothing(
     assert len(read_replica(store)) == 1
 
 
-def test_what_came_since_a_failure_is_shipped_behind_what_failed(
+def test_what_came_since_a_failure_is_shipped_after_what_failed(
     log: LogBuilder, store: MemoryStore, state: str
 ) -> None:
     faulty = FaultyStore(store)
@@ -621,7 +621,7 @@ def test_a_log_that_comes_back_while_a_generation_begins_is_not_fenced_by_its_ow
     assert held(store) == log.files()
 
 
-def test_a_gap_begins_a_generation_behind_it(log: LogBuilder, store: MemoryStore, state: str) -> None:
+def test_a_gap_begins_a_generation_after_it(log: LogBuilder, store: MemoryStore, state: str) -> None:
     daemon = Daemon(log, store, state)
     daemon.sync()
     log.next += 10
@@ -640,7 +640,7 @@ def test_a_gap_begins_a_generation_behind_it(log: LogBuilder, store: MemoryStore
 
 
 @ALL_FORMATS
-def test_an_unmounted_disk_is_no_rewind(log: LogBuilder, store: MemoryStore, state: str) -> None:
+def test_an_unmounted_disk_is_not_a_rewind(log: LogBuilder, store: MemoryStore, state: str) -> None:
     daemon = Daemon(log, store, state)
     daemon.sync()
     before = objects(store)

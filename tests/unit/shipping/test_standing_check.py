@@ -148,7 +148,7 @@ def test_an_object_of_another_size_and_one_that_is_damaged_are_found(daemon: Dae
     assert daemon.generation == name
 
 
-def test_what_a_writer_does_meanwhile_is_no_anomaly(
+def test_what_a_writer_does_meanwhile_is_not_an_anomaly(
     daemon: Daemon, store: CountingStore, log: LogBuilder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(memory, "PAGE_OBJECTS", 1)  # what is deleted while it lists does not show any more
@@ -180,7 +180,7 @@ def test_what_a_writer_does_meanwhile_is_no_anomaly(
         assert named(found) == []
 
 
-def test_it_ends_when_it_is_told_to_and_says_nothing_of_another_replica(daemon: Daemon, store: CountingStore) -> None:
+def test_it_ends_on_request_and_reports_no_other_replica(daemon: Daemon, store: CountingStore) -> None:
     with pytest.raises(VerifyStoppedError):
         check(daemon, should_continue=lambda: False)
     for key in list(objects(store)):

@@ -20,7 +20,7 @@ LONG = [pytest.param(name, marks=pytest.mark.slow) if name == "three owners" els
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LONG)
-def test_what_was_acknowledged_is_read_unless_whoever_left_it_was_told_to(name: str) -> None:
+def test_acknowledged_records_are_read_unless_their_owner_diverged_on_request(name: str) -> None:
     result = search(BOUNDS[name], limit=MAX_STATES)
     assert result.flaw is None, "\n".join([str(result.flaw), *result.trace])
     assert result.states > 1_000

@@ -77,7 +77,7 @@ def target(tmp_path: Path) -> str:
 
 
 @pytest.mark.parametrize("died", [False, True])
-def test_what_retention_removed_is_no_export(replica: GrowingReplica, target: str, died: bool) -> None:
+def test_records_that_retention_removed_are_not_an_export(replica: GrowingReplica, target: str, died: bool) -> None:
     """Neither for a new run nor for a run that died. If data may be lost, the manifest says where it continues."""
     replica.grow(2)
     export(Tasks(), replica.url, target)
@@ -121,7 +121,7 @@ def test_bounds_that_a_next_run_could_not_hold_to_are_refused(
     assert not os.path.exists(target)
 
 
-def test_rows_for_what_is_malformed_are_no_records(replica: GrowingReplica, target: str) -> None:
+def test_rows_for_what_is_malformed_are_not_records(replica: GrowingReplica, target: str) -> None:
     replica.grow(5)
     jobs: list[Callable[..., Any]] = [export, hybrid, lambda spark, url, _, **given: stats(spark, url, **given)]
     for job in jobs:
@@ -143,7 +143,7 @@ def test_a_table_begins_where_its_first_export_says(replica: GrowingReplica, tar
 
 
 @pytest.mark.parametrize("stamp", [1_700_000_000_000_000_000, -(1 << 62), 253_402_300_800_000_000])
-def test_a_timestamp_that_is_no_date_is_told_where_it_is_to_be_one(
+def test_a_timestamp_that_is_not_a_date_is_reported_where_it_is_to_be_one(
     replica: GrowingReplica, target: str, stamp: int
 ) -> None:
     """Nanoseconds, say; without a column for dates it is a timestamp as others."""

@@ -72,7 +72,7 @@ def test_every_option_is_read() -> None:
         ("paths", "s3://a/b", "JSON list"),
     ],
 )
-def test_what_does_not_fit_is_told_with_what_would(name: str, value: str, told: str) -> None:
+def test_what_does_not_fit_is_reported_with_what_would(name: str, value: str, told: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_options({"path": "/a", name: value})
     assert told in str(caught.value)
@@ -114,7 +114,7 @@ def test_options_of_stores_are_translated_and_ours_win() -> None:
     }
 
 
-def test_hadoops_provider_of_nobody_is_anonymous_and_others_are_told() -> None:
+def test_hadoops_provider_of_nobody_is_anonymous_and_others_are_reported() -> None:
     provider = "fs.s3a.aws.credentials.provider"
     nobody = "org.apache.hadoop.fs.s3a.AnonymousAWSCredentialsProvider"
     assert parse_options({"path": "/a", provider: nobody}).store == {"anonymous": "true"}
@@ -179,6 +179,6 @@ def test_a_size_is_written_alike_for_reading_and_writing(text: str, size: int) -
 
 @pytest.mark.slow
 @pytest.mark.parametrize("text", ["many", "1", "2g", ""])
-def test_a_size_of_log_segments_that_does_not_fit_is_told(text: str) -> None:
+def test_a_size_of_log_segments_that_does_not_fit_is_reported(text: str) -> None:
     with pytest.raises(ConfigError, match=f"segmentBytes='{text}'"):
         parse_write_options({"path": "/a", "segmentbytes": text})

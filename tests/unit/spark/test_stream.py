@@ -125,7 +125,7 @@ def test_it_follows_what_is_shipped_sealed_and_pruned_meanwhile() -> None:
     assert Query(url).run().sequences() == list(range(RECORDS))
 
 
-def test_it_stops_in_the_middle_of_what_is_sealed_and_pruned_before_it_goes_on() -> None:
+def test_it_stops_in_the_middle_of_what_is_sealed_and_pruned_before_it_continues() -> None:
     builder, url, log = _shipped(shape=[[3, 2, 4], [1, 1]])
     query = Query(url, maxFilesPerTrigger=1)
     for _ in range(2):
@@ -139,7 +139,7 @@ def test_it_stops_in_the_middle_of_what_is_sealed_and_pruned_before_it_goes_on()
     assert query.sequences() == list(range(log[-1].next))
 
 
-def test_a_log_segment_that_went_up_sealed_behind_its_place_is_read() -> None:
+def test_a_log_segment_that_went_up_sealed_after_its_place_is_read() -> None:
     builder, url = live_builder()
     generation = builder.add()
     log = make_log([[3, 2], [2, 2], [1]])
@@ -385,7 +385,7 @@ def test_what_is_known_for_half_the_grace_is_looked_up_again(lossy: str) -> None
     assert query.run().sequences() == list(range(6))
 
 
-def test_lines_are_gone_on_in_by_their_place_as_their_numbers_begin_anew() -> None:
+def test_lines_continue_at_their_place_as_their_numbers_begin_again() -> None:
     builder, url = live_builder(LinesFormat("app.*"))
     first = builder.add()
     first.ship(b"a\nb\n", "app.0", final=True)
@@ -445,7 +445,7 @@ def test_it_stops_at_the_first_gap_and_then_says_it() -> None:
         lossy.restart(forget=len(lossy.rows))
 
 
-def test_what_is_behind_a_gap_at_the_end_waits_for_what_is_missing() -> None:
+def test_what_is_after_a_gap_at_the_end_waits_for_what_is_missing() -> None:
     """A store may list an object before an older one. At the end the stream does not list, so it skips nothing."""
     builder, url, _ = _shipped()
     generation = builder.generations[0]
@@ -463,7 +463,7 @@ def test_what_is_behind_a_gap_at_the_end_waits_for_what_is_missing() -> None:
     assert query.run().sequences() == list(range(RECORDS))
 
 
-def test_another_replica_is_no_place_for_a_checkpoint() -> None:
+def test_a_checkpoint_cannot_be_in_another_replica() -> None:
     _, url, _ = _shipped()
     query = Query(url).run()
     query.offsets[-1] = query.offsets[-1].replace("00000001000000a1", "00000001000000a2")
@@ -641,7 +641,7 @@ def test_a_limit_is_shared_by_all_logs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("limit", ["maxFilesPerTrigger", "maxBytesPerTrigger"])
-def test_a_log_with_much_ahead_has_its_turn_beside_busy_ones(limit: str) -> None:
+def test_a_log_with_much_ahead_has_its_turn_next_to_busy_ones(limit: str) -> None:
     """A batch does not have room for all logs."""
     (full, waiting), (busy, url) = live_builder(), live_builder()
     log = make_segment(0, [1] * 30)
@@ -726,7 +726,7 @@ def test_a_value_that_no_stream_takes_is_refused_before_it_is_known_to_be_one(na
     parse_any_options({"path": "memory://x", "maxFilesPerTrigger": "3", "pollInterval": "2s"})
 
 
-def test_the_folder_of_a_log_is_no_replica(tmp_path: Path) -> None:
+def test_the_folder_of_a_log_is_not_a_replica(tmp_path: Path) -> None:
     make_folder(tmp_path / "log").roll(1)
     with pytest.raises(ConfigError, match="not a replica"):
         Query(str(tmp_path / "log")).step()

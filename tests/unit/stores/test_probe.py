@@ -105,7 +105,7 @@ def test_a_good_store_passes_every_step_that_it_offers_and_nothing_is_left(tmp_p
     assert left(tmp_path) == []
 
 
-def test_a_step_that_a_good_store_does_not_offer_is_no_matter(tmp_path: Path) -> None:
+def test_a_step_that_a_good_store_does_not_offer_does_not_matter(tmp_path: Path) -> None:
     """The report does not say what a failure of this step would have meant."""
     assert probe(folder(tmp_path))[RACE_IN_PARTS].meaning == "no matter: each object goes up in one request"
 

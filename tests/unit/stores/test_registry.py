@@ -75,7 +75,7 @@ def test_the_schemes_and_formats_that_come_with_litelog_are_there() -> None:
 
 
 @pytest.mark.parametrize("form", ["{}", "file:{}", "file://{}", "file://localhost{}", "FILE://{}"])
-def test_a_path_is_a_file_replica_however_it_is_written(tmp_path: Path, form: str) -> None:
+def test_a_path_is_a_file_replica_no_matter_how_it_is_written(tmp_path: Path, form: str) -> None:
     with closing(open_client(form.format(tmp_path / "a replica"))) as client:
         client.write_claim(ClaimName(1), b"claim")
     assert (tmp_path / "a replica" / "epochs" / "00000001.json").read_bytes() == b"claim"
@@ -100,7 +100,7 @@ def test_a_relative_path_counts_from_the_working_folder(tmp_path: Path, monkeypa
         ("local:", "local:"),
     ],
 )
-def test_a_url_whose_slashes_were_forgotten_is_no_folder(
+def test_a_url_whose_slashes_were_forgotten_is_not_a_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str, prefix: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -232,7 +232,7 @@ def test_an_unknown_format_lists_the_known_ones() -> None:
         open_format("yaml")
 
 
-def test_schemes_are_told_from_paths() -> None:
+def test_schemes_are_distinguished_from_paths() -> None:
     assert [scheme_of(url) for url in ("S3://b", "s3:b", "/a://b", "a/b", "file:/x", "./x://y")] == [
         "s3",
         "file",

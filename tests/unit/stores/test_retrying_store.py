@@ -121,7 +121,7 @@ def test_a_put_that_fails_is_tried_again() -> None:
     assert len(setup.waits.seconds) == 2
 
 
-def test_a_put_whose_answer_was_lost_tells_that_the_key_is_taken() -> None:
+def test_a_put_whose_answer_was_lost_shows_that_the_key_is_taken() -> None:
     setup = Setup(put=[Fault.AFTER])
     with pytest.raises(ExistsError):
         setup.store.put("key", [b"body"])
@@ -261,7 +261,7 @@ def test_after_a_stop_nothing_is_tried_twice() -> None:
 
 
 @pytest.mark.parametrize("byte_range", [None, ByteRange(0, 9000), ByteRange(100), ByteRange(5000, 999_999)])
-def test_a_stream_that_breaks_goes_on_where_it_was(byte_range: ByteRange | None) -> None:
+def test_a_stream_that_breaks_continues_where_it_was(byte_range: ByteRange | None) -> None:
     setup = Setup(open=[Fault.BREAK, Fault.BREAK, Fault.BEFORE])
     setup.memory.put("key", [BODY])
     pieces = []
@@ -280,14 +280,14 @@ def test_a_stream_is_read_whole_though_it_breaks() -> None:
     setup.store.close()
 
 
-def test_a_stream_that_goes_on_breaking_ends_with_the_error() -> None:
+def test_a_stream_that_keeps_breaking_ends_with_the_error() -> None:
     setup = Setup(open=[Fault.BREAK] * 99)
     setup.memory.put("key", [b"x"])
     with setup.store.open("key") as stream, pytest.raises(StoreError, match="read key: injected: connection reset"):
         stream.read(10)
 
 
-def test_a_listing_that_breaks_goes_on_behind_the_last_key() -> None:
+def test_a_listing_that_breaks_continues_after_the_last_key() -> None:
     setup = Setup(list=[Fault.BREAK, Fault.BEFORE, Fault.BREAK, Fault.NONE])
     keys = [f"key/{number}" for number in range(6)]
     for key in keys:

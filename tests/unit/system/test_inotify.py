@@ -95,7 +95,7 @@ def test_many_folders_wake_their_own_waiters(watcher: Watcher, tmp_path: Path) -
     assert not any(event.is_set() for event in events[1::2])
 
 
-def test_a_missing_folder_is_refused_and_others_go_on(watcher: Watcher, tmp_path: Path) -> None:
+def test_a_missing_folder_is_refused_and_others_continue(watcher: Watcher, tmp_path: Path) -> None:
     assert not watcher.arm(str(tmp_path / "nowhere"), lambda: None)
     (tmp_path / "file").write_bytes(b"")
     assert not watcher.arm(str(tmp_path / "file"), lambda: None)
@@ -116,7 +116,7 @@ def test_a_disarmed_waiter_stays_asleep_and_others_wake(watcher: Watcher, tmp_pa
     assert not gone.is_set()
 
 
-def test_a_queue_overflow_wakes_everybody_and_watching_goes_on(watcher: Watcher, tmp_path: Path) -> None:
+def test_a_queue_overflow_wakes_everybody_and_watching_continues(watcher: Watcher, tmp_path: Path) -> None:
     held, go_on, waiting, other = tmp_path / "held", threading.Event(), threading.Event(), threading.Event()
     entered = threading.Event()
     for name in ("held", "waiting", "other"):

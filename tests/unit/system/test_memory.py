@@ -93,7 +93,7 @@ def test_an_error_that_was_never_raised_has_nothing_to_release() -> None:
     assert error.__traceback__ is None
 
 
-def test_collections_go_on_after_work_without_them_only_if_they_did_before() -> None:
+def test_collections_continue_after_work_without_them_only_if_they_did_before() -> None:
     assert gc.isenabled()
     with without_collections():
         assert not gc.isenabled()

@@ -164,7 +164,7 @@ def test_a_wal_segment_inside_another_overlaps(simple: ReplicaBuilder) -> None:
     assert ("overlap", wal_key(where)) in found(verified(simple.store))
 
 
-def test_a_gap_is_named_by_what_is_missing_and_judged_on_behind_it(simple: ReplicaBuilder) -> None:
+def test_a_gap_is_named_by_what_is_missing_and_what_follows_is_judged(simple: ReplicaBuilder) -> None:
     built = simple.generations[0]
     objects = simple.objects()
     second, last = wal_key(built.positions[1]), wal_key(built.positions[-1])
@@ -215,7 +215,7 @@ def test_epochs_of_commits_that_go_back_are_out_of_order() -> None:
     assert found(verified(builder.store)) == [("order", wal_key(built.positions[-1]))]
 
 
-def test_what_lies_behind_a_terminal_is_out_of_order() -> None:
+def test_what_lies_after_a_terminal_is_out_of_order() -> None:
     builder = ReplicaBuilder()
     first = builder.add()
     first.ship_segment(LOG[0])
@@ -237,7 +237,7 @@ def test_another_logs_objects_are_foreign(simple: ReplicaBuilder) -> None:
     assert found(verified(simple.store)) == [("foreign", wal_key(built.positions[-1]))]
 
 
-def test_names_of_nobody_are_foreign_and_harm_nobody(simple: ReplicaBuilder) -> None:
+def test_unknown_names_are_foreign_and_harmless(simple: ReplicaBuilder) -> None:
     for name in ("README", "epochs/1.json", "generations/x/wal/0", "zzz"):
         simple.store.put(name, [b"x"])
     report = verified(simple.store)
@@ -246,7 +246,7 @@ def test_names_of_nobody_are_foreign_and_harm_nobody(simple: ReplicaBuilder) -> 
     assert len(report.anomalies) == 4
 
 
-def test_what_a_trial_of_the_store_has_left_is_no_anomaly(simple: ReplicaBuilder) -> None:
+def test_what_a_trial_of_the_store_has_left_is_not_an_anomaly(simple: ReplicaBuilder) -> None:
     simple.store.put(f"{trial_prefix(7)}race-0", [b"writer 1"])
     assert found(verified(simple.store)) == found(verified(simple.store), harmful=False) == []
 
@@ -626,7 +626,7 @@ def standing() -> ReplicaBuilder:
 @pytest.mark.slow
 @pytest.mark.parametrize("make", [pending, standing])
 @pytest.mark.parametrize("compared", [False, True])
-def test_an_object_that_cannot_be_read_stops_nothing_and_is_no_anomaly(
+def test_an_object_that_cannot_be_read_stops_nothing_and_is_not_an_anomaly(
     make: Any, compared: bool, tmp_path: Path
 ) -> None:
     """Nor in comparison with the log: one that is all there is not told to lack, or to hold, what was not read."""
@@ -656,7 +656,7 @@ class FailingList(Wrapped):
         return super().list(prefix, start_after)
 
 
-def test_wal_segments_that_cannot_be_listed_are_no_anomaly(tmp_path: Path) -> None:
+def test_wal_segments_that_cannot_be_listed_are_not_an_anomaly(tmp_path: Path) -> None:
     builder = pending()
     write(tmp_path / "log", LOG)
     for built in builder.generations:
@@ -740,7 +740,7 @@ class Retaining(Wrapped):
 
 @pytest.mark.parametrize("way", [lambda store: store, *(partial(Noisy, number=number) for number in range(3))])
 @pytest.mark.parametrize("after", range(1, 40))
-def test_what_retention_removes_meanwhile_is_no_anomaly(after: int, way: Callable[..., Any]) -> None:
+def test_what_retention_removes_meanwhile_is_not_an_anomaly(after: int, way: Callable[..., Any]) -> None:
     builder = ReplicaBuilder()
     built = builder.add()
     for segment in LOG[:3]:
@@ -761,7 +761,7 @@ def test_what_retention_removes_meanwhile_is_no_anomaly(after: int, way: Callabl
         assert after > 10
 
 
-def test_what_is_shipped_meanwhile_is_no_anomaly() -> None:
+def test_what_is_shipped_meanwhile_is_not_an_anomaly() -> None:
     for after in range(1, 30):
         builder = ReplicaBuilder()
         built = builder.add()

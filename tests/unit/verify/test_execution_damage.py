@@ -58,7 +58,7 @@ def test_every_truncation_is_named(name: Any) -> None:
 
 
 @pytest.mark.parametrize("name", REPLICAS)
-def test_bytes_behind_the_end_are_named(name: str) -> None:
+def test_bytes_after_the_end_are_named(name: str) -> None:
     whole = REPLICAS[name]().objects()
     for key, body in whole.items():
         for extra in (b"\0", b" ", body[-1:], body):

@@ -182,13 +182,13 @@ OWNERS = pytest.mark.parametrize("make", [make_shipping, make_sealing, make_cove
 
 
 @OWNERS
-def test_what_an_owner_does_meanwhile_is_no_anomaly(make: Callable[[], Scene]) -> None:
+def test_what_an_owner_does_meanwhile_is_not_an_anomaly(make: Callable[[], Scene]) -> None:
     for after, report in sweep(make):
         assert found(report) == [], (after, report.anomalies)
 
 
 @OWNERS
-def test_all_at_once_between_two_requests_is_no_anomaly(make: Callable[[], Scene]) -> None:
+def test_all_at_once_between_two_requests_is_not_an_anomaly(make: Callable[[], Scene]) -> None:
     for after, report in sweep(partial(make_all_at_once, make)):
         assert found(report) == [], (after, report.anomalies)
 
@@ -272,7 +272,7 @@ def make_succession() -> Scene:
     return builder, steps()
 
 
-def test_a_log_is_compared_though_its_owner_begins_anew(tmp_path: Path) -> None:
+def test_a_log_is_compared_though_its_owner_begins_again(tmp_path: Path) -> None:
     for segment in LOG[:3]:
         (tmp_path / segment.name).write_bytes(segment.data)
     for after, report in sweep(make_succession, against=str(tmp_path)):

@@ -58,7 +58,7 @@ def test_the_first_one_is_soon_and_the_next_an_interval_after_the_last(tmp_path:
     assert scrub.due == clock.monotonic() + DAY
 
 
-def test_a_restart_goes_on_counting(tmp_path: Path) -> None:
+def test_a_restart_continues_counting(tmp_path: Path) -> None:
     clock = ManualClock()
     make_scrub(everything().store, tmp_path, clock).run(threading.Event())
     clock.advance(DAY / 4)
@@ -92,7 +92,7 @@ def test_an_anomaly_is_logged_once_even_after_a_restart_and_again_if_it_comes_ba
     assert (verified.anomalies, len(new)) == (1, 1)
 
 
-def test_a_store_that_fails_is_told_and_tried_again_within_the_hour(tmp_path: Path) -> None:
+def test_a_store_that_fails_is_reported_and_tried_again_within_the_hour(tmp_path: Path) -> None:
     class Down:
         enforces_create_only, url = True, "down://"
 
@@ -110,7 +110,7 @@ def test_a_store_that_fails_is_told_and_tried_again_within_the_hour(tmp_path: Pa
     assert scrub.due == clock.monotonic() + 3600
 
 
-def test_it_stops_when_it_is_told_to(tmp_path: Path) -> None:
+def test_it_stops_on_request(tmp_path: Path) -> None:
     stop = threading.Event()
 
     class Stopping(CountingStore):

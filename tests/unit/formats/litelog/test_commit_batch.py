@@ -121,7 +121,7 @@ def test_a_commit_alone_is_handed_out_without_a_copy() -> None:
         (HEADER.size + 8, -900, "bytes of padding"),
     ],
 )
-def test_lengths_that_do_not_add_up_are_told(at: int, value: int, what: str) -> None:
+def test_lengths_that_do_not_add_up_are_reported(at: int, value: int, what: str) -> None:
     head = SegmentHeader(UUID(int=1), 0, 0).encode()
     good = encode_commit(0, 0, 55, [b"one", b"two"], [b"k" * 9, b"l" * 9])
     second = encode_commit(2, 0, 55, [b"one", b"two"], [b"k" * 9, b"l" * 9])

@@ -217,7 +217,7 @@ def test_every_prefix_decodes_to_the_commits_that_are_whole() -> None:
             assert scan.damage is not None
 
 
-def test_every_prefix_with_zeros_behind_it_decodes_to_the_commits_that_are_whole() -> None:
+def test_every_prefix_with_zeros_after_it_decodes_to_the_commits_that_are_whole() -> None:
     data, _ = small_log()
     records = decode_slowly(data)
     for cut in range(len(data) + 1):
@@ -240,7 +240,7 @@ def test_nothing_and_zeros_are_not_yet_a_header() -> None:
         assert FORMAT.log_id(NAME, memoryview(data)) is None
 
 
-def test_zeros_behind_the_last_commit_are_preallocation() -> None:
+def test_zeros_after_the_last_commit_are_preallocation() -> None:
     data, ends = small_log()
     scan = FORMAT.scan(NAME, memoryview(data + bytes(3 << 20)), 0, BEGINNING)
     assert (scan.tail, scan.end, scan.damage) == (Tail.ZEROS, ends[-1], None)
@@ -270,7 +270,7 @@ def test_every_flipped_bit_is_an_error_or_not_yet_but_never_other_data() -> None
     assert errors >= ends[-2] * 8
 
 
-def test_a_damaged_commit_with_a_good_one_behind_it_is_named() -> None:
+def test_a_damaged_commit_with_a_good_one_after_it_is_named() -> None:
     data, ends = small_log()
     flipped = bytearray(data)
     flipped[ends[1] + 45] ^= 4
@@ -279,7 +279,7 @@ def test_a_damaged_commit_with_a_good_one_behind_it_is_named() -> None:
     assert (raised.value.path, raised.value.offset, raised.value.what) == ("/logs/" + NAME, ends[1], "checksum")
 
 
-def test_an_overlong_length_with_the_next_commit_behind_it_is_corruption() -> None:
+def test_an_overlong_length_with_the_next_commit_after_it_is_corruption() -> None:
     data, ends = small_log()
     for length in (1 << 16, MAX_COMMIT_BYTES - 26, MAX_COMMIT_BYTES * 2, 0xFFFF_FFFF):
         long = bytearray(data)
@@ -298,14 +298,14 @@ def test_a_length_that_is_too_long_is_corruption_if_a_commit_follows() -> None:
     assert (alone.tail, alone.wanted) == (Tail.INCOMPLETE, ends[0] + 8192)
 
 
-def test_a_hole_of_zeros_with_commits_behind_it_is_corruption() -> None:
+def test_a_hole_of_zeros_with_commits_after_it_is_corruption() -> None:
     data, ends = small_log()
     hole = data[: ends[0]] + bytes(ends[1] - ends[0]) + data[ends[1] :]
     with pytest.raises(CorruptCommitError):
         FORMAT.scan(NAME, memoryview(hole), 0, BEGINNING)
 
 
-def test_garbage_behind_the_last_commit_is_not_yet() -> None:
+def test_garbage_after_the_last_commit_is_not_yet() -> None:
     data, ends = small_log()
     scan = FORMAT.scan(NAME, memoryview(data + b"\xa5" * 500), 0, BEGINNING)
     assert (scan.end, scan.tail) == (ends[-1], Tail.DAMAGED)
@@ -358,7 +358,7 @@ def test_a_body_that_does_not_add_up_is_corrupt_though_its_checksum_holds(place:
             call(NAME, memoryview(data), 0, BEGINNING)
 
 
-def test_a_commit_that_is_no_multiple_of_8_is_corrupt_though_its_checksum_holds() -> None:
+def test_a_commit_that_is_not_a_multiple_of_8_is_corrupt_though_its_checksum_holds() -> None:
     commit = encode_commit(0, 0, 0, [b"abcd"])  # 40 + 4 + 4 + 4 and four zeros
     short = commit[:44] + commit[44:48] + bytes(4)
     struct.pack_into("<I", short, 18, len(short) - 26)
@@ -404,7 +404,7 @@ def test_payloads_that_hold_commits_of_another_log_are_payload() -> None:
         assert (scan.tail, scan.wanted) == (Tail.INCOMPLETE, SEGMENT_HEADER_BYTES + len(commit))
 
 
-def test_a_damaged_header_is_not_yet_alone_and_corrupt_with_commits_behind_it() -> None:
+def test_a_damaged_header_is_not_yet_alone_and_corrupt_with_commits_after_it() -> None:
     data, ends = small_log()
     for place in range(8, 64):
         flipped = bytearray(data)
@@ -465,7 +465,7 @@ def test_a_header_that_says_another_sequence_than_the_name_is_corrupt() -> None:
 
 @given(st.binary(max_size=300), st.integers(0, 3))
 @settings(max_examples=examples(200))
-def test_any_bytes_behind_a_log_are_a_tail_or_an_error(garbage: bytes, keep: int) -> None:
+def test_any_bytes_after_a_log_are_a_tail_or_an_error(garbage: bytes, keep: int) -> None:
     data, ends = small_log()
     try:
         records = decode(data[: ends[keep]] + garbage)
@@ -508,6 +508,6 @@ def test_the_log_id_is_in_the_header() -> None:
     assert FORMAT.log_id(NAME, memoryview(small_log()[0])) == LOG_ID
 
 
-def test_a_view_of_wider_items_is_no_record() -> None:
+def test_a_view_of_wider_items_is_not_a_record() -> None:
     with pytest.raises(ValueError, match="number of bytes"):
         encode_commit(0, 1, 0, [memoryview(b"abcdefgh").cast("Q")])

@@ -84,7 +84,7 @@ def test_folders_before_the_start_of_a_listing_are_not_read(store: FileStore) ->
         watching.clear()
 
 
-def test_what_vanishes_during_a_listing_is_passed_over(store: FileStore) -> None:
+def test_what_vanishes_during_a_listing_is_skipped(store: FileStore) -> None:
     for key in ("a/1", "a/2", "b/1", "c/1"):
         store.put(key, [b"x"])
     listing = store.list("")
@@ -93,7 +93,7 @@ def test_what_vanishes_during_a_listing_is_passed_over(store: FileStore) -> None
     assert [info.key for info in listing] == ["c/1"]
 
 
-def test_temporary_files_and_what_is_no_file_do_not_show(store: FileStore, tmp_path: Path) -> None:
+def test_temporary_files_and_what_is_not_a_file_do_not_show(store: FileStore, tmp_path: Path) -> None:
     store.put("a/1", [b"x"])
     folder = tmp_path / "root" / "a"
     (folder / f"{TEMPORARY}1-2-3.tmp").write_bytes(b"half")
@@ -108,7 +108,7 @@ def test_temporary_files_and_what_is_no_file_do_not_show(store: FileStore, tmp_p
 
 
 @pytest.mark.parametrize("kind", [stat.S_IFIFO, stat.S_IFSOCK])
-def test_what_is_no_file_in_an_objects_place_is_refused_and_not_waited_for(store: FileStore, kind: int) -> None:
+def test_what_is_not_a_file_in_an_objects_place_is_refused_and_not_waited_for(store: FileStore, kind: int) -> None:
     store.put("a/1", [b"x"])
     os.mknod(f"{store.root}/a/other", kind | 0o600)
     with pytest.raises(
@@ -121,7 +121,7 @@ def test_what_is_no_file_in_an_objects_place_is_refused_and_not_waited_for(store
         store.put("a/other", [b"x"])
 
 
-def test_a_temporary_name_is_no_key(store: FileStore) -> None:
+def test_a_temporary_name_is_not_a_key(store: FileStore) -> None:
     for key in (f"{TEMPORARY}x", f"a/{TEMPORARY}x", f"{TEMPORARY}x/a"):
         for call in (lambda key=key: store.put(key, [b"x"]), lambda key=key: store.open(key)):
             with pytest.raises(ValueError, match=TEMPORARY):
@@ -369,7 +369,7 @@ def test_what_needs_help_does_not_pass(
 
 
 @pytest.mark.parametrize("root", ["", "a\0b"])
-def test_a_root_that_is_no_path_is_refused(root: str) -> None:
+def test_a_root_that_is_not_a_path_is_refused(root: str) -> None:
     with pytest.raises(ConfigError):
         FileStore(root)
 

@@ -322,7 +322,7 @@ class SparingFileSystem(FlatFileSystem):
         super().rm_file(path)
 
 
-def test_a_server_that_refuses_to_delete_a_folder_is_no_failure() -> None:
+def test_a_server_that_refuses_to_delete_a_folder_is_not_a_failure() -> None:
     store = FsspecStore("sftp://x", f"/{uuid.uuid4()}", SparingFileSystem, lambda: SparingFileSystem(CANARY))
     store.put("a/b", [b"x"])
     store.delete(["a", "a/b"])
@@ -420,7 +420,7 @@ REQUESTS: dict[str, Callable[[FsspecStore], object]] = {
 
 
 @pytest.mark.parametrize("request_", REQUESTS.values(), ids=REQUESTS)
-def test_after_an_outage_a_thread_connects_anew(request_: Callable[[FsspecStore], object]) -> None:
+def test_after_an_outage_a_thread_connects_again(request_: Callable[[FsspecStore], object]) -> None:
     server = Server()
     store = dial(server)
     store.put("key", [b"x"])
@@ -438,7 +438,7 @@ def test_after_an_outage_a_thread_connects_anew(request_: Callable[[FsspecStore]
     assert not second.closed
 
 
-def test_a_stream_goes_on_over_a_new_connection() -> None:
+def test_a_stream_continues_over_a_new_connection() -> None:
     server = Server()
     store = dial(server)
     store.put("key", [b"0123456789"])
@@ -558,7 +558,7 @@ class Buckets:
 
 
 @pytest.mark.parametrize("refusals", [{}, {"info": PermissionError("403")}, {"info": OSError("Forbidden")}])
-def test_a_bucket_that_is_not_there_is_no_empty_replica(refusals: dict[str, Exception]) -> None:
+def test_a_bucket_that_is_not_there_is_not_an_empty_replica(refusals: dict[str, Exception]) -> None:
     setup = Buckets("another", **refusals)
     advice = "s3://mine/logs: bucket mine does not exist: create it, or correct the replica's URL"
     for request in (lambda: listed(setup.store, "epochs/"), lambda: setup.store.put("key", [b"x"])):

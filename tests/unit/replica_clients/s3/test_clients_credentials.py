@@ -96,7 +96,7 @@ def test_expired_or_malformed_keys_are_reported_until_there_are_new_ones(source:
         store.close()
 
 
-def test_a_source_that_fails_at_the_start_is_told_of_the_replica(source: Source, tmp_path: Path) -> None:
+def test_a_source_that_fails_at_the_start_is_reported_for_the_replica(source: Source, tmp_path: Path) -> None:
     source.by_program()
     for program in ("there-is-no-such-program", f"cat {tmp_path / 'printed'}"):
         (tmp_path / "config").write_text(f"[profile role]\nregion = {REGION}\ncredential_process = {program}\n")
@@ -131,7 +131,7 @@ def test_a_refusal_while_credentials_are_renewed_is_none_of_the_process(
     assert len(asked) > 1
 
 
-def test_a_role_that_may_not_be_taken_is_no_lacking_permission_on_a_bucket(
+def test_a_role_that_may_not_be_taken_is_not_reported_as_a_missing_permission_on_a_bucket(
     source: Source, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     source.by_role()

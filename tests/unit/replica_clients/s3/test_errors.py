@@ -68,7 +68,9 @@ def failure(said: Answer, operation: str = "put", requests: int = 1, **more: obj
         (501, "NotImplemented", False),
     ],
 )
-def test_what_may_pass_is_told_from_what_will_not(status: int, code: str, retryable: bool) -> None:
+def test_failures_that_may_pass_are_distinguished_from_those_that_will_not(
+    status: int, code: str, retryable: bool
+) -> None:
     error = failure(error_answer(status, code))
     assert error.retryable is retryable
     assert code in str(error)
@@ -171,7 +173,7 @@ def test_nobody_listening_may_pass_and_says_where() -> None:
     assert caught.value.retryable
 
 
-def test_a_name_that_is_not_known_is_told_from_a_server_that_is_down() -> None:
+def test_an_unknown_host_name_is_distinguished_from_a_server_that_is_down() -> None:
     with pytest.raises(StoreError, match="cannot resolve its name") as caught:
         open_at("http://no-such-host.invalid").put("key", [b"x"])
     assert caught.value.retryable
@@ -281,7 +283,7 @@ def test_an_error_shows_the_host_the_port_the_bucket_and_the_key(
     assert caught.value.__cause__ is not None, "the traceback shows it, too"
 
 
-def test_a_token_beside_a_long_key_is_masked() -> None:
+def test_a_token_next_to_a_long_key_is_masked() -> None:
     with ScriptedServer(
         lambda _: error_answer(403, "AccessDenied", f"{LONG_KEY}{TOKEN} {LONG_KEY}?{'k' * 90}")
     ) as server:
@@ -294,7 +296,7 @@ def test_a_token_beside_a_long_key_is_masked() -> None:
     assert LONG_KEY in shown
 
 
-def test_a_session_token_of_the_environment_is_masked_however_it_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_session_token_of_the_environment_is_masked_no_matter_how_it_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     """MinIO's STS gives a JWT: dots between its parts, and some are short."""
     token = "eyJhbGciOiJIUzUxMiJ9.eyJjYW5hcnkiOiJ5ZXMifQ.c2lnbmF0dXJl"
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDCANARY")
@@ -405,7 +407,7 @@ def test_another_range_than_was_asked_for_is_an_error(said: Answer, byte_range: 
 
 
 @pytest.mark.parametrize("byte_range", [None, ByteRange(2, 3)])
-def test_a_body_whose_length_is_not_told_is_named_as_such(byte_range: ByteRange | None) -> None:
+def test_a_body_without_a_stated_length_is_named_as_such(byte_range: ByteRange | None) -> None:
     chunked = Answer(200 if byte_range is None else 206, b"3\r\n234\r\n0\r\n\r\n", {"Transfer-Encoding": "chunked"})
     with pytest.raises(StoreError, match="does not say how long it is"):
         body_of(chunked, byte_range)

@@ -94,7 +94,7 @@ PAGE = b"<html><head><title>Console</title></head><body><p>Log in%s</p></body></
         b"",
     ],
 )
-def test_what_is_no_listing_is_no_empty_replica(page: bytes) -> None:
+def test_a_malformed_listing_is_not_an_empty_replica(page: bytes) -> None:
     with ScriptedServer(lambda _: Answer(body=page, headers={"Content-Type": "text/html"})) as server:
         store = open_store("s3://bucket", {"endpoint": server.endpoint, "region": REGION, **CREDENTIALS})
         with pytest.raises(StoreError) as caught:
@@ -103,7 +103,7 @@ def test_what_is_no_listing_is_no_empty_replica(page: bytes) -> None:
         assert not caught.value.retryable
 
 
-def test_a_page_is_no_acknowledgement() -> None:
+def test_a_page_is_not_an_acknowledgement() -> None:
     with ScriptedServer(lambda _: Answer(body=PAGE % b"<br/>")) as server:
         store = open_store("s3://bucket", {"endpoint": server.endpoint, "region": REGION, **CREDENTIALS})
         with pytest.raises(StoreError, match="does not answer as S3 does"):

@@ -71,7 +71,7 @@ def test_what_does_not_fit_is_named(options: dict[str, object], words: str) -> N
 @pytest.mark.parametrize(
     "url", ["s3://", "s3:///key", "s3://b", "s3://buck et", "s3://bucket/a//b", "s3://bucket/../x", "s3://bucket#x"]
 )
-def test_what_is_no_bucket_or_prefix_is_refused(url: str) -> None:
+def test_what_is_not_a_bucket_or_prefix_is_refused(url: str) -> None:
     with pytest.raises(ConfigError):
         read_settings(url, {})
 

@@ -260,7 +260,7 @@ def put_parts(script: Multipart, **more: object) -> list[Request]:
     return server.requests
 
 
-def test_a_large_body_goes_up_in_parts_of_which_few_are_under_way() -> None:
+def test_a_large_body_goes_up_in_parts_of_which_few_are_in_progress() -> None:
     script = Multipart()
     begin, *parts, complete = put_parts(
         script, **{"storage-class": "STANDARD_IA", "sse": "AES256", "checksum": "sha256"}
@@ -289,7 +289,7 @@ class CountedBody(list[bytes]):
             yield buffer
 
 
-def test_no_more_parts_are_copied_than_are_under_way() -> None:
+def test_no_more_parts_are_copied_than_are_in_progress() -> None:
     body = CountedBody([b"0123456789"] * 40)
     ahead: list[int] = []
     answered = 0
@@ -373,7 +373,7 @@ def test_an_upload_that_fails_is_aborted(broken: str, answer: Answer, kind: type
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_parts_are_tried_anew_each_by_itself(seed: int) -> None:
+def test_parts_are_tried_again_each_by_itself(seed: int) -> None:
     random, lock = Random(seed), threading.Lock()
     failures = [
         error_answer(500, "InternalError"),
@@ -412,7 +412,7 @@ def test_a_part_that_fails_for_good_ends_the_others() -> None:
     assert time.monotonic() - started < 20
 
 
-def test_a_store_that_is_closed_tries_no_part_anew() -> None:
+def test_a_store_that_is_closed_tries_no_part_again() -> None:
     def refuse(request: Request) -> Answer | None:
         if "partNumber" not in request.path:
             return None
@@ -437,7 +437,7 @@ def test_a_store_that_is_closed_tries_no_part_anew() -> None:
         (["AccessDenied"], True),
     ],
 )
-def test_an_abort_is_tried_anew_and_told_of_only_where_parts_may_be_left(
+def test_an_abort_is_tried_again_and_reported_only_if_parts_may_be_left(
     answers: list[str], told: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The completion's answer is lost: the abort finds that upload no more, or fails by itself."""
@@ -455,7 +455,7 @@ def test_an_abort_is_tried_anew_and_told_of_only_where_parts_may_be_left(
     assert ("parts may be left" in caplog.text) is told
 
 
-def test_a_completion_that_fails_behind_a_good_status_is_an_error() -> None:
+def test_a_completion_that_fails_after_a_good_status_is_an_error() -> None:
     late = Answer(200, b"<?xml version='1.0'?><Error><Code>InternalError</Code><Message>late</Message></Error>")
     script = Multipart(
         lambda request: late if request.path.endswith("uploadId=u1") and request.method == "POST" else None

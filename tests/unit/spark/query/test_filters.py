@@ -119,7 +119,7 @@ def test_a_filter_narrows_and_keeps_the_start_that_was_asked_for() -> None:
 
 
 @pytest.mark.parametrize("form", ["sealed", "wal", "folder", "lines"])
-def test_a_filter_before_the_first_record_is_no_error(tmp_path: Path, form: str) -> None:
+def test_a_filter_before_the_first_record_is_not_an_error(tmp_path: Path, form: str) -> None:
     """A requested start would be an error there. A filter after the last record finds nothing."""
     place, first, given = _begun(tmp_path, form)
 

@@ -514,7 +514,7 @@ def test_what_was_sealed_and_pruned_meanwhile_is_read_from_there(count: int, upt
     assert values(url, plan_made) == expected(0, 25)
 
 
-def test_what_lies_behind_the_pruned_is_chained_to_their_snapshot() -> None:
+def test_what_lies_after_the_pruned_is_chained_to_their_snapshot() -> None:
     builder, _ = built(sealed=0)
     url = stored(builder.objects())
     plan_made = planned(url, numPartitions=1)
@@ -529,7 +529,7 @@ def test_what_lies_behind_the_pruned_is_chained_to_their_snapshot() -> None:
     assert caught.value.key == key
 
 
-def test_a_sealed_segment_that_retention_took_meanwhile_is_told_by_name() -> None:
+def test_a_sealed_segment_that_retention_took_meanwhile_is_reported_by_name() -> None:
     builder, _ = built()
     url = stored(builder.objects())
     plan_made = planned(url)
@@ -557,7 +557,7 @@ def test_a_plan_ends_where_it_was_made(count: int) -> None:
     assert values(url, plan_made) == expected(0, 23)
 
 
-def test_what_retention_took_meanwhile_is_told_by_name() -> None:
+def test_what_retention_took_meanwhile_is_reported_by_name() -> None:
     builder, _ = built(sealed=0)
     url = stored(builder.objects())
     plan_made = planned(url)

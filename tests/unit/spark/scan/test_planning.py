@@ -146,7 +146,7 @@ def test_partitions_come_in_whole_waves(mebibytes: int, slots: int | None, parti
     assert max(sizes) - min(sizes) <= 1 << 20
 
 
-def test_an_empty_place_is_told_by_name(tmp_path: Path) -> None:
+def test_an_empty_place_is_reported_by_name(tmp_path: Path) -> None:
     url = stored({})
     with pytest.raises(NothingToRestoreError, match=url):
         planned(url)
@@ -157,7 +157,7 @@ def test_an_empty_place_is_told_by_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "asked"), [("", None), ("litelog", None), ("lines", None), ("lines", "litelog")])
-def test_a_folder_that_is_neither_a_log_nor_a_replica_is_told(tmp_path: Path, name: str, asked: str | None) -> None:
+def test_a_folder_that_is_neither_a_log_nor_a_replica_is_reported(tmp_path: Path, name: str, asked: str | None) -> None:
     """Empty, what lies above a log, and a log of another format than was asked for."""
     given = {"format": asked} if asked is not None else {}
     log = make_folder(tmp_path / "logs" / "log", name or "litelog")
@@ -174,7 +174,7 @@ def test_a_folder_that_is_neither_a_log_nor_a_replica_is_told(tmp_path: Path, na
         planned(pattern, **given)
 
 
-def test_a_pattern_passes_over_folders_that_are_no_log(tmp_path: Path) -> None:
+def test_a_pattern_skips_folders_that_are_not_logs(tmp_path: Path) -> None:
     for name in ("a", "b"):
         make_folder(tmp_path / name).roll(3)
     (tmp_path / "c").mkdir()
@@ -184,7 +184,7 @@ def test_a_pattern_passes_over_folders_that_are_no_log(tmp_path: Path) -> None:
 # --- several logs
 
 
-def test_a_log_that_has_only_begun_is_passed_over_among_others(tmp_path: Path) -> None:
+def test_a_log_that_has_only_begun_is_skipped_among_others(tmp_path: Path) -> None:
     """A replica that has only begun is skipped if a pattern finds it, and is an error if it is named. A replica that
     lost its claims is always an error."""
     for name in ("full", "new"):
@@ -206,7 +206,7 @@ def test_a_log_that_has_only_begun_is_passed_over_among_others(tmp_path: Path) -
 
 
 @pytest.mark.slow
-def test_several_logs_are_told_apart(proxied: FaultProxy, tmp_path: Path) -> None:
+def test_several_logs_are_distinguished(proxied: FaultProxy, tmp_path: Path) -> None:
     options: dict[str, str] = {}
     for name in ("logs/a", "logs/b", "other/a"):
         options = _upload(proxied, name, _built().objects())
@@ -228,7 +228,7 @@ def test_several_logs_are_told_apart(proxied: FaultProxy, tmp_path: Path) -> Non
         _names({**options, "path": f"{bucket}/nothing/*"})
 
 
-def test_a_log_is_read_once_however_often_it_is_named(
+def test_a_log_is_read_once_no_matter_how_often_it_is_named(
     proxied: FaultProxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log, other = make_folder(tmp_path / "logs" / "a"), make_folder(tmp_path / "logs" / "b")
@@ -255,7 +255,7 @@ def test_a_log_has_the_same_name_whichever_others_there_are(tmp_path: Path) -> N
     assert {row["log"] for row in rows(first.folder, includeMetadata="true")} == {"ev"}
 
 
-def test_a_pattern_passes_over_what_is_below_a_log(proxied: FaultProxy) -> None:
+def test_a_pattern_skips_what_is_below_a_log(proxied: FaultProxy) -> None:
     options: dict[str, str] = {}
     for name in ("deep/a", "deep/b", "deep/c"):
         options = _upload(proxied, name, _built().objects())

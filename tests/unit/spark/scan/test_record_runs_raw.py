@@ -126,7 +126,7 @@ def test_a_stream_gives_each_byte_once_whatever_was_sealed_meanwhile(case: str) 
     assert query.values() == [*RUNS, b"more", b"next"]
 
 
-def test_a_stream_goes_on_where_its_predecessor_ended_inside_a_run() -> None:
+def test_a_stream_continues_where_its_predecessor_ended_inside_a_run() -> None:
     builder, url = _shipped()
     query = Query(url).run()
     second = builder.add()
