@@ -199,13 +199,6 @@ class FrameTable:
             return range(0)
         return range(self.run_of(self.at_offset(start)).start, self.run_of(self.at_offset(stop - 1)).stop)
 
-    def for_sequences(self, start: int, stop: int) -> range:
-        """The frames to decode, in whole runs, for records [start, stop) by sequence; may be empty."""
-        if not self.sizes or start >= stop:
-            return range(0)
-        behind = bisect_left(self.firsts, stop)
-        return range(self.run_of(self.at_sequence(start)).start, self.run_of(behind - 1).stop if behind else 0)
-
     def for_timestamps(self, lowest: int, highest: int) -> list[range]:
         """The runs, in order, that may hold records with timestamps from ``lowest`` to ``highest``, both inclusive."""
         return [

@@ -93,6 +93,8 @@ def _follows(before: Position, after: Position) -> bool:
 class SegmentIterator:
     """The WAL segments of ``generation``, in order, none twice, none left out. Any thread may call any method.
 
+    This is public API, for programs that run a ``Replicator`` or ``Replica`` themselves: litelog does not use it.
+
     Order of opening: make the iterator, let the producer append to it, ``open`` it (``SegmentFeed.subscribe`` does all
     three), and only then read the base position and ``skip_to`` it. The listing of ``open`` shows what was acknowledged
     before the producer knew of the iterator; everything later is appended. Nothing falls between the two.

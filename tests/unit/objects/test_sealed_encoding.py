@@ -130,7 +130,7 @@ def test_a_commit_larger_than_a_frame_is_a_run_of_frames(tmp_path: Path, name: s
     assert max(runs) >= 9
     assert len(footer.frames.inner) == sum(runs) - len(runs)
     inside = footer.frames.at_offset(5 << 20)
-    assert footer.frames.run_of(inside) == footer.frames.for_sequences(1, 2)
+    assert footer.frames.run_of(inside) == footer.frames.run_of(footer.frames.at_sequence(1))
 
 
 def test_the_largest_commit_is_sealed(tmp_path: Path) -> None:
