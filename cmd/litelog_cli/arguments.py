@@ -15,7 +15,6 @@ import click
 from click.shell_completion import CompletionItem
 
 from litelog.errors import ConfigError
-from litelog.objects.layout import CLAIMS, GENERATIONS
 from litelog.objects.position import Generation, generation
 
 if TYPE_CHECKING:
@@ -68,7 +67,9 @@ def is_replica(place: str) -> bool:
     """Whether ``place`` is a replica: a URL, or a folder with the contents of a replica."""
     if "://" in place:
         return True
-    return any(os.path.isdir(os.path.join(place, folder)) for folder in (CLAIMS, GENERATIONS))
+    from litelog.stores.registry import holds_replica
+
+    return holds_replica(place)
 
 
 def wait_for_place(place: str, wait: Callable[[float], object]) -> bool:

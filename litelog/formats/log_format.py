@@ -9,7 +9,7 @@ Specified in litelog/formats/README.md#the-contract.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
@@ -92,6 +92,24 @@ class Scan:
     def expectation(self) -> Expectation:
         """What must follow this run."""
         return Expectation(self.next, self.epoch)
+
+    def joined(self, following: Scan) -> Scan:
+        """The scan of this run and of the one right after it."""
+        if not following.commits:
+            return replace(self, tail=following.tail, damage=following.damage, wanted=following.wanted)
+        if not self.commits:
+            return replace(following, start=self.start)
+        lows = [low for low in (self.lowest, following.lowest) if low is not None]
+        highs = [high for high in (self.highest, following.highest) if high is not None]
+        return replace(
+            following,
+            start=self.start,
+            commits=self.commits + following.commits,
+            records=self.records + following.records,
+            first=self.first,
+            lowest=min(lows, default=None),
+            highest=max(highs, default=None),
+        )
 
 
 @dataclass(frozen=True, slots=True)

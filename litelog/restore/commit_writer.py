@@ -10,7 +10,7 @@ import os
 import threading
 from collections import Counter
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
@@ -161,7 +161,7 @@ class CommitWriter:
         scan = self._format.scan(self._name, memoryview(self.buffer)[:length], self._start, self._expect)
         done = scan.end - self._start
         self._expect = scan.expectation
-        self.scan = scan if self.scan is None else _joined(self.scan, scan)
+        self.scan = scan if self.scan is None else self.scan.joined(scan)
         if self._start < self._stop:
             self._write(done)
             self.kept = self.scan
@@ -179,31 +179,6 @@ class CommitWriter:
             written = os.pwrite(self._file, data, offset)
             data, offset = data[written:], offset + written
         self.written += length
-
-
-def _joined(one: Scan, two: Scan) -> Scan:
-    """The scan of two adjacent runs."""
-    if not two.commits:
-        return replace(one, tail=two.tail, damage=two.damage, wanted=two.wanted)
-    if not one.commits:
-        return replace(two, start=one.start)
-    return replace(
-        two,
-        start=one.start,
-        commits=one.commits + two.commits,
-        records=one.records + two.records,
-        first=one.first,
-        lowest=_least(one.lowest, two.lowest),
-        highest=_most(one.highest, two.highest),
-    )
-
-
-def _least(one: int | None, two: int | None) -> int | None:
-    return two if one is None else one if two is None else min(one, two)
-
-
-def _most(one: int | None, two: int | None) -> int | None:
-    return two if one is None else one if two is None else max(one, two)
 
 
 class SegmentFiles:

@@ -19,8 +19,8 @@ from litelog.reading.contents import find_snapshot
 from litelog.reading.fetch import read_verified
 from litelog.shipping.claiming import require_claim
 from litelog.shipping.tally import IndexTally
+from litelog.stores.object_store import ordered, read_bounded
 from litelog.verify.findings import Anomalies, AnomalyKind, Formats, Scope, VerifyStoppedError, anomaly_of
-from litelog.verify.inventory import ordered, read_whole
 from litelog.verify.scrub import Found
 from litelog.verify.sealed import SealedVerifier
 from litelog.verify.wal import WalReader
@@ -169,7 +169,7 @@ class _Check:
 
     def _check_whole(self, info: ObjectInfo, check: Callable[[bytes], object]) -> Sequence[Anomaly]:
         try:
-            read_verified(partial(read_whole, self._store, info.key, info.size), check)
+            read_verified(partial(read_bounded, self._store, info.key, size=info.size), check)
         except NotFoundError:
             return ()  # retention deleted it
         except (CorruptionError, UnknownVersionError) as error:

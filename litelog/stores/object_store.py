@@ -220,7 +220,7 @@ class ObjectReplicaClient:
         names: list[Generation] = []
         after: str | None = None
         while True:
-            for info in _ordered(self.store.list(layout.GENERATIONS, after)):
+            for info in ordered(self.store.list(layout.GENERATIONS, after)):
                 if _is_ours(info.key) and (name := layout.parse_generation(info.key)):
                     names.append(name)
                     after = layout.after_generation(name)
@@ -231,7 +231,7 @@ class ObjectReplicaClient:
     def wal_segments(self, generation: Generation, since: Position | None = None) -> Iterator[WalSegmentInfo]:
         _require(generation)
         after = None if since is None else layout.wal_key(since)[:-1]  # sorts after all earlier positions
-        for info in _ordered(self.store.list(layout.wal_prefix(generation), after)):
+        for info in ordered(self.store.list(layout.wal_prefix(generation), after)):
             position = layout.parse_wal(info.key)
             if position is not None:
                 yield WalSegmentInfo(position, info.size)
@@ -256,7 +256,7 @@ class ObjectReplicaClient:
     def sealed_segments(self, generation: Generation, since: int = 0) -> Iterator[IndexedInfo]:
         _require(generation)
         after = layout.sealed_key(generation, since)[:-1] if since else None
-        for info in _ordered(self.store.list(layout.sealed_prefix(generation), after)):
+        for info in ordered(self.store.list(layout.sealed_prefix(generation), after)):
             if (parsed := layout.parse_sealed(info.key)) is not None:
                 yield IndexedInfo(*parsed, info.size)
 
@@ -281,7 +281,7 @@ class ObjectReplicaClient:
     def snapshots(self, generation: Generation, since: int = 0) -> Iterator[IndexedInfo]:
         _require(generation)
         after = layout.snapshot_key(generation, since)[:-1] if since else None
-        for info in _ordered(self.store.list(layout.snapshot_prefix(generation), after)):
+        for info in ordered(self.store.list(layout.snapshot_prefix(generation), after)):
             if (parsed := layout.parse_snapshot(info.key)) is not None:
                 yield IndexedInfo(*parsed, info.size)
 
@@ -294,7 +294,7 @@ class ObjectReplicaClient:
         _require(generation)
         # Sealed segments sort before snapshots, and WAL segments after them.
         after = layout.snapshot_key(generation, since)[:-1] if since else layout.snapshot_prefix(generation)
-        for info in _ordered(self.store.list(layout.generation_prefix(generation), after)):
+        for info in ordered(self.store.list(layout.generation_prefix(generation), after)):
             if (parsed := layout.parse_snapshot(info.key)) is not None:
                 yield IndexedInfo(*parsed, info.size)
             elif (position := layout.parse_wal(info.key)) is not None:
@@ -318,20 +318,10 @@ class ObjectReplicaClient:
         limit = MAX_OBJECT_BYTES
         if byte_range is not None and byte_range.length is not None:
             limit = min(limit, byte_range.length)
-        pieces: list[bytes] = []
-        room = limit + 1
-        with self.store.open(key, byte_range) as stream:
-            try:
-                while room and (piece := stream.read(min(room, READ_BYTES))):
-                    pieces.append(piece)
-                    room -= len(piece)
-            except OSError as error:
-                raise StoreError("read", key, str(error)) from error
-            except MemoryError as error:
-                raise NotEnoughMemoryError(key) from error
-        if not room:
+        data = read_bounded(self.store, key, byte_range, limit=limit)
+        if len(data) > limit:
             raise CorruptObjectError(key, f"more than {limit} bytes")
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        return data
 
 
 def _require(name: Generation) -> None:
@@ -359,7 +349,32 @@ def _is_ours(key: str) -> bool:
     return any(parse(key) is not None for parse in parsers)
 
 
-def _ordered(infos: Iterator[ObjectInfo]) -> Iterator[ObjectInfo]:
+def read_bounded(
+    store: ObjectStore,
+    key: str,
+    byte_range: ByteRange | None = None,
+    *,
+    limit: int = MAX_OBJECT_BYTES,
+    size: int = READ_BYTES,
+) -> bytes:
+    """Read an object, or a range of it: at most one byte more than ``limit``. ``size``: its expected size in bytes, of
+    which the first read makes one buffer. Raises NotFoundError, StoreError and NotEnoughMemoryError."""
+    pieces: list[bytes] = []
+    room = limit + 1
+    with store.open(key, byte_range) as stream:
+        try:
+            while room and (piece := stream.read(min(room, size + 1))):
+                pieces.append(piece)
+                room -= len(piece)
+                size = READ_BYTES
+        except OSError as error:
+            raise StoreError("read", key, str(error)) from error
+        except MemoryError as error:
+            raise NotEnoughMemoryError(key) from error
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def ordered(infos: Iterator[ObjectInfo]) -> Iterator[ObjectInfo]:
     """The same listing, checked for order: a jump back would hide the objects between."""
     previous = ""
     for info in infos:

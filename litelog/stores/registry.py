@@ -17,6 +17,7 @@ Nothing is imported before it is requested, so a broken package does not stop us
 from __future__ import annotations
 
 import inspect
+import os
 import re
 import sys
 from functools import lru_cache
@@ -25,6 +26,7 @@ from typing import TYPE_CHECKING, cast
 from urllib.parse import unquote
 
 from litelog.errors import ConfigError, LitelogError, UnknownFormatError, UnknownSchemeError
+from litelog.objects.layout import CLAIMS, GENERATIONS
 from litelog.stores.object_store import ObjectReplicaClient
 
 if TYPE_CHECKING:
@@ -64,6 +66,11 @@ def scheme_of(url: str) -> str:
 def local_folder(url: str) -> str | None:
     """The folder of a file replica, from its client's URL; None for a replica elsewhere."""
     return unquote(url.removeprefix("file://"), errors="surrogateescape") if url.startswith("file://") else None
+
+
+def holds_replica(folder: str) -> bool:
+    """Whether a local folder has the contents of a replica, so that it is not the folder of a log."""
+    return any(os.path.isdir(os.path.join(folder, part)) for part in (CLAIMS, GENERATIONS))
 
 
 def schemes() -> list[str]:

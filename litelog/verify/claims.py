@@ -11,8 +11,8 @@ from litelog.objects import claim as claims
 from litelog.objects.layout import claim_key, parse_claim, wal_prefix
 from litelog.objects.position import Generation, Position, epoch_of
 from litelog.reading.fetch import READ_ATTEMPTS
+from litelog.stores.object_store import read_bounded
 from litelog.verify.findings import AnomalyKind
-from litelog.verify.inventory import read_whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -82,7 +82,7 @@ class ClaimReader:
         findings = self._findings
         try:
             for number in range(READ_ATTEMPTS):
-                body = read_whole(self._store, key)
+                body = read_bounded(self._store, key)
                 try:
                     self._enter(key, claims.parse(body))
                     break

@@ -18,11 +18,12 @@ from litelog.objects.wal_segment import LASTING_SEGMENTS, digest, may_be_remnant
 from litelog.reading import latest as reading
 from litelog.reading.fetch import OrderedPool, read_verified
 from litelog.reading.latest import latest
+from litelog.stores.object_store import read_bounded
 from litelog.system.clock import SystemClock
 from litelog.verify.chain import Chain, ChainExtent
 from litelog.verify.claims import ClaimReader
 from litelog.verify.findings import Anomalies, AnomalyKind, Findings, Formats, Scope, Watch, anomaly_of
-from litelog.verify.inventory import ListedObjects, read_whole, take_generation_inventory, take_inventory, wal_between
+from litelog.verify.inventory import ListedObjects, take_generation_inventory, take_inventory, wal_between
 from litelog.verify.local_compare import HeldSegment, LocalComparison, LocalLog
 from litelog.verify.report import VerifiedGeneration, VerifyReport
 from litelog.verify.sealed import SealedChecks, SealedVerifier
@@ -297,7 +298,7 @@ class _Verification:
                 raise CorruptObjectError(key, f"is {found}, and its owner put {acknowledged.digest} there")
 
         try:
-            read_verified(partial(read_whole, self._store, key), check)
+            read_verified(partial(read_bounded, self._store, key), check)
         except CorruptObjectError as error:
             self._anomalies.take(anomaly_of(key, error))
         except NotFoundError:

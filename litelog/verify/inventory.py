@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from litelog.errors import StoreError
 from litelog.objects import layout
-from litelog.stores.object_store import MAX_OBJECT_BYTES, READ_BYTES
+from litelog.stores.object_store import ordered
 from litelog.verify.findings import AnomalyKind
 
 if TYPE_CHECKING:
@@ -60,16 +59,6 @@ def take_generation_inventory(store: ObjectStore, name: Generation) -> ListedObj
     return _held(found, name)
 
 
-def ordered(infos: Iterator[ObjectInfo]) -> Iterator[ObjectInfo]:
-    """The same listing, checked for order: a jump back would hide the objects between."""
-    previous = ""
-    for info in infos:
-        if info.key <= previous:
-            raise StoreError("list", info.key, f"the store lists it after {previous}: its listing is not in order")
-        previous = info.key
-        yield info
-
-
 def wal_between(store: ObjectStore, start: Position, stop: Position | None) -> Iterator[tuple[Position, int]]:
     """List the (position, size) of the WAL segments of one generation in [start, stop), again."""
     listing = ordered(store.list(layout.wal_prefix(start.generation), layout.wal_key(start)[:-1]))
@@ -89,24 +78,6 @@ def snapshots_of(store: ObjectStore, generation: Generation) -> list[tuple[int, 
     """(index, size) of a generation's snapshots."""
     listing = ((layout.parse_snapshot(info.key), info.size) for info in store.list(layout.snapshot_prefix(generation)))
     return [(parsed[1], size) for parsed, size in listing if parsed is not None]
-
-
-def read_whole(store: ObjectStore, key: str, size: int = READ_BYTES) -> bytes:
-    """Read an object; at most one byte more than MAX_OBJECT_BYTES. ``size``: its expected size, so that one read is
-    enough. Raises NotFoundError and StoreError."""
-    pieces: list[bytes] = []
-    room = MAX_OBJECT_BYTES + 1
-    with store.open(key) as stream:
-        try:
-            while room and (piece := stream.read(min(room, size + 1))):
-                pieces.append(piece)
-                room -= len(piece)
-                if len(piece) <= size:
-                    break
-                size = READ_BYTES
-        except OSError as error:
-            raise StoreError("read", key, str(error)) from error
-    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
 def _take(found: Inventory, info: ObjectInfo) -> bool:

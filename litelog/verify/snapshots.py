@@ -12,8 +12,9 @@ from litelog.formats import safe_segment_order
 from litelog.objects import snapshot as snapshots
 from litelog.objects.layout import snapshot_key
 from litelog.reading.fetch import READ_ATTEMPTS, read_verified
+from litelog.stores.object_store import read_bounded
 from litelog.verify.findings import AnomalyKind, anomaly_of
-from litelog.verify.inventory import ListedObjects, read_whole, snapshots_of
+from litelog.verify.inventory import ListedObjects, snapshots_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -139,7 +140,7 @@ class SnapshotReader:
 
     def _decoded(self, key: str) -> Snapshot:
         """Read a snapshot. Raises NotFoundError, CorruptObjectError and StoreError."""
-        return read_verified(partial(read_whole, self._store, key), partial(snapshots.decode, key))
+        return read_verified(partial(read_bounded, self._store, key), partial(snapshots.decode, key))
 
     def _take(self, name: Generation, index: int, size: int, base: KnownSnapshots) -> Snapshot | None:
         """Read and judge one snapshot; None if it cannot be read."""
@@ -168,7 +169,7 @@ class SnapshotReader:
         snapshot: Snapshot | None = None
         try:
             for number in range(READ_ATTEMPTS):
-                body = read_whole(self._store, key)
+                body = read_bounded(self._store, key)
                 try:
                     snapshot = snapshots.decode(key, body)
                     break

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -17,9 +17,8 @@ from litelog.objects.chain import check_run
 from litelog.objects.layout import wal_key
 from litelog.objects.wal_segment import MAX_HEADER_BYTES
 from litelog.reading.fetch import READ_ATTEMPTS, read_verified
-from litelog.stores.object_store import ByteRange
+from litelog.stores.object_store import ByteRange, read_bounded
 from litelog.verify.findings import Anomaly, AnomalyKind, anomaly_of
-from litelog.verify.inventory import read_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -99,7 +98,7 @@ class WalReader:
     def follows(self, read: WalRead, sequence: int) -> Anomaly | None:
         """Judge, by its format, a WAL segment whose first record should have ``sequence`` and does not."""
         try:
-            read_again = partial(read_whole, self._store, read.key)
+            read_again = partial(read_bounded, self._store, read.key)
             segment = read_verified(read_again, partial(wal_segment.decode_checked, read.key))
             log_format = self._formats(segment.header.format)
             if log_format is not None:
@@ -115,7 +114,7 @@ class WalReader:
         key = wal_key(position)
         if not self._scope.takes(key):
             return self._read_header(position, size)
-        body = read_whole(self._store, key, size)
+        body = read_bounded(self._store, key, size=size)
         problems = [] if len(body) == size else [_other_size(key, size, len(body))]
         header, epoch, content = None, None, 0
         try:
@@ -192,32 +191,13 @@ def _scan_pieces(segment: WalSegment, log_format: LogFormat, expect: Expectation
         if len(rest) < wanted:
             continue  # inside a commit that is larger than a frame
         scan = log_format.scan(segment.header.path, rest, offset, expect)
-        whole = scan if whole is None else _joined(whole, scan)
+        whole = scan if whole is None else whole.joined(scan)
         rest, wanted = rest[scan.end - offset :], max(scan.wanted, 0 if scan.commits else 2 * len(rest))
         offset, expect = scan.end, scan.expectation
     if rest or whole is None:
         scan = log_format.scan(segment.header.path, rest, offset, expect)
-        whole = scan if whole is None else _joined(whole, scan)
+        whole = scan if whole is None else whole.joined(scan)
     return whole
-
-
-def _joined(one: Scan, two: Scan) -> Scan:
-    """The scan of two adjacent runs."""
-    if not two.commits:
-        return replace(one, tail=two.tail, damage=two.damage, wanted=two.wanted)
-    if not one.commits:
-        return replace(two, start=one.start)
-    lows = [low for low in (one.lowest, two.lowest) if low is not None]
-    highs = [high for high in (one.highest, two.highest) if high is not None]
-    return replace(
-        two,
-        start=one.start,
-        commits=one.commits + two.commits,
-        records=one.records + two.records,
-        first=one.first,
-        lowest=min(lows, default=None),
-        highest=max(highs, default=None),
-    )
 
 
 class MarkChecks:

@@ -15,7 +15,7 @@ from litelog.log.source import SegmentFolder
 from litelog.objects.layout import CLAIMS, GENERATIONS
 from litelog.spark.options import Mode, is_pattern
 from litelog.spark.scan.task import kept_store, open_log_format
-from litelog.stores.registry import local_folder, redact, scheme_of
+from litelog.stores.registry import holds_replica, local_folder, redact, scheme_of
 from litelog.stores.retrying_store import RetryingStore
 from litelog.system.clock import SystemClock
 
@@ -76,7 +76,7 @@ def _log_folder(url: str, options: ReadOptions) -> str | None:
         return None
     folder = local_folder(kept_store(url, {}).url)
     assert folder is not None
-    if _is_replica(folder):
+    if holds_replica(folder):
         return None
     if not os.path.isdir(folder):
         raise NothingToRestoreError(f"{folder}: no such folder")
@@ -105,10 +105,6 @@ def log_format_of(options: ReadOptions) -> LogFormat:
     return open_log_format(options.format or LitelogFormat.name, options.pattern)
 
 
-def _is_replica(folder: str) -> bool:
-    return any(os.path.isdir(os.path.join(folder, part)) for part in (CLAIMS, GENERATIONS))
-
-
 def _segment_names(folder: str, options: ReadOptions) -> list[str]:
     return SegmentFolder(folder, log_format_of(options), SystemClock(), reports=False).all()
 
@@ -120,7 +116,7 @@ def _match(path: str, options: ReadOptions) -> Iterator[str]:
         assert folder is not None
         found = glob.glob(os.path.join(glob.escape(folder), pattern))
         folders = (place for place in found if os.path.isdir(place))
-        yield from (place for place in folders if _is_replica(place) or _segment_names(place, options))
+        yield from (place for place in folders if holds_replica(place) or _segment_names(place, options))
         return
     root, pattern = _split(path)
     store = RetryingStore(kept_store(root, options.store), threading.Event())
