@@ -8,7 +8,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from litelog.errors import ConfigError, NothingToRestoreError
-from litelog.stores.registry import open_stored_format
+from litelog.formats.registry import open_stored_format
 from litelog_cli.arguments import StartKind, StartPoint, opened_replica
 
 if TYPE_CHECKING:
@@ -58,8 +58,8 @@ def log_batches(
     stack: ExitStack, log: LogFolder, start: StartPoint, end: StartPoint | None, follow: bool
 ) -> Iterator[Columns]:
     """The records of a log. ``stack`` closes what this opens."""
+    from litelog.formats.registry import open_format
     from litelog.log.reader import LogReader
-    from litelog.stores.registry import open_format
 
     bounds: dict[str, Any] = {}
     if start.kind is StartKind.TIME:

@@ -89,8 +89,8 @@ def _of_folder(folder: str, url: str, log: str | None) -> ReplicaReport:
 
 def _measure(log: str, format_name: str, place: SourcePosition) -> int | None:
     """The bytes in the log's folder after the recorded position; None if they cannot be determined."""
+    from litelog.formats.registry import open_stored_format
     from litelog.shipping.lag import SourceEnd, find_place
-    from litelog.stores.registry import open_stored_format
 
     with suppress(LitelogError):
         source = SourceEnd(log, open_stored_format(format_name, None), SystemClock())

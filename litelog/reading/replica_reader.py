@@ -20,6 +20,7 @@ from litelog.errors import (
 )
 from litelog.formats.capabilities import is_divisible
 from litelog.formats.columns import Columns
+from litelog.formats.registry import open_format
 from litelog.objects.claim import open_claimed_format
 from litelog.objects.position import Position
 from litelog.reading.contents import list_pieces
@@ -38,7 +39,6 @@ from litelog.reading.start_search import StartFilter, StartRequest, find_start
 from litelog.reading.successors import find_shift
 from litelog.reading.wal_cursor import ShippedBatch, WalCursor
 from litelog.reading.wal_fallback import read_history
-from litelog.stores.registry import open_format
 from litelog.system.clock import SystemClock
 
 if TYPE_CHECKING:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 from litelog.config.models import place_of
 from litelog.errors import SourceError, SourceMissingError
 from litelog.events import fields, is_worth_logging
+from litelog.formats.registry import open_format
 from litelog.replicator.status import NotReplicated
-from litelog.stores.registry import open_format, redact
+from litelog.stores.registry import redact
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

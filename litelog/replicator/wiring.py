@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from litelog.config import FolderConfig
 from litelog.errors import ConfigError, LitelogError
 from litelog.events import fields
+from litelog.formats.registry import open_format
 from litelog.log.replica_registry import ReplicaSet, log_state_folder
 from litelog.log.sequence_base import SequenceBase
 from litelog.log.source import SegmentFolder
@@ -32,7 +33,7 @@ from litelog.shipping.takeover import Takeover
 from litelog.stores.checking_store import CheckingStore
 from litelog.stores.metered_store import MeteredStore
 from litelog.stores.object_store import ObjectReplicaClient, Rooted
-from litelog.stores.registry import local_folder, open_format, open_store, redact
+from litelog.stores.registry import local_folder, open_store, redact
 from litelog.stores.retrying_store import RetryingStore, RetryPolicy
 from litelog.stores.trial import StoreTrials, try_store
 from litelog.verify.execution import Acknowledged

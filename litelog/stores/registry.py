@@ -1,6 +1,6 @@
-"""The registry: replica clients by URL and log formats by name, found through entry points, ours and others' alike.
+"""The registry of stores: replica clients by URL, found through entry points, ours and others' alike.
 
-A package adds a backend or a format with one line in its pyproject.toml:
+A package adds a backend with one line in its pyproject.toml:
 
     [project.entry-points."litelog.object_stores"]
     s3 = "my_package.s3:open_store"         # called as open_store(url, options), returns an ObjectStore
@@ -8,38 +8,31 @@ A package adds a backend or a format with one line in its pyproject.toml:
     [project.entry-points."litelog.object_store_families"]
     fsspec = "my_package.fsspec:open_store" # for schemes that no package names, and for fsspec+SCHEME://
 
-    [project.entry-points."litelog.formats"]
-    journal = "my_package.journal:Journal"  # called without arguments, or with a pattern; returns a LogFormat
-
-Nothing is imported before it is requested, so a broken package does not stop users of other packages.
+Log formats are found in ``formats/registry``.
 """
 
 from __future__ import annotations
 
-import inspect
 import os
 import re
-import sys
-from functools import lru_cache
-from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, cast
 from urllib.parse import unquote
 
-from litelog.errors import ConfigError, LitelogError, UnknownFormatError, UnknownSchemeError
+from litelog.errors import ConfigError, UnknownSchemeError
 from litelog.objects.layout import CLAIMS, GENERATIONS
 from litelog.stores.object_store import ObjectReplicaClient
+from litelog.system.entry_points import find_entry, load_entry, names_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from importlib.metadata import EntryPoint
 
-    from litelog.formats import LogFormat
     from litelog.stores.object_store import ObjectStore
     from litelog.stores.replica_client import ReplicaClient
 
 OBJECT_STORES = "litelog.object_stores"
 FAMILIES = "litelog.object_store_families"
 """Clients that serve many schemes. Each raises UnknownSchemeError for a scheme that it does not know."""
-FORMATS = "litelog.formats"
 
 MASK = "***"
 """Replaces a secret in messages."""
@@ -75,12 +68,7 @@ def holds_replica(folder: str) -> bool:
 
 def schemes() -> list[str]:
     """The schemes that a replica URL may have in this installation, sorted."""
-    return sorted({entry.name for entry in entry_points(group=OBJECT_STORES)})
-
-
-def format_names() -> list[str]:
-    """The log formats that are installed, sorted."""
-    return sorted({entry.name for entry in entry_points(group=FORMATS)})
+    return names_of(OBJECT_STORES)
 
 
 def open_client(url: str, options: Mapping[str, object] | None = None) -> ReplicaClient:
@@ -109,49 +97,12 @@ def open_store(url: str, options: Mapping[str, object] | None = None) -> ObjectS
             f"or ./{like[0]}... for a folder of that name"
         )
     spelled = url if is_path else scheme + url[len(scheme) :]
-    if entry := _find(OBJECT_STORES, scheme):
+    if entry := find_entry(OBJECT_STORES, scheme):
         return _load_store(entry, scheme, _EXTRAS.get(scheme))(spelled, options or {})
     family, plus, _ = scheme.partition("+")
-    if plus and (entry := _find(FAMILIES, family)):
+    if plus and (entry := find_entry(FAMILIES, family)):
         return _open_in_family(_load_store(entry, scheme, family), spelled, options or {})
     return _open_in_families(scheme, spelled, options or {})
-
-
-def open_format(name: str, pattern: str | None = None) -> LogFormat:
-    """Open the log format of that name.
-
-    Args:
-        name: The format's name, as ``format_names`` lists it.
-        pattern: Which file names are log segments, if the format needs a pattern.
-
-    Raises:
-        UnknownFormatError: No installed package has the format.
-        ConfigError: A pattern is missing, or the format takes none.
-    """
-    entry = _find(FORMATS, name)
-    if entry is None:
-        raise UnknownFormatError(name, format_names())
-    factory = cast("Callable[..., LogFormat]", _load(entry, f"format {name}", ""))
-    arguments = () if pattern is None else (pattern,)
-    try:
-        inspect.signature(factory).bind(*arguments)
-    except TypeError:
-        fault = "needs a pattern for its file names" if pattern is None else "knows its file names and takes no pattern"
-        raise ConfigError(f"format {name} {fault}") from None
-    return factory(*arguments)
-
-
-def open_stored_format(name: str, pattern: str | None = None) -> LogFormat:
-    """The format of a replica's log. A format that needs a pattern and has none takes every name: a replica holds
-    only log segments. Raises as ``open_format``."""
-    try:
-        return open_format(name, pattern)
-    except UnknownFormatError:
-        raise
-    except ConfigError:
-        if pattern is not None:
-            raise
-        return open_format(name, "*")
 
 
 def redact(url: str) -> str:
@@ -186,8 +137,8 @@ def _open_in_family(
 def _open_in_families(scheme: str, url: str, options: Mapping[str, object]) -> ObjectStore:
     """The store of the first family that knows the scheme. UnknownSchemeError, with what is missing, if none does."""
     hints = []
-    for name in sorted({entry.name for entry in entry_points(group=FAMILIES)}):
-        entry = cast("EntryPoint", _find(FAMILIES, name))
+    for name in names_of(FAMILIES):
+        entry = cast("EntryPoint", find_entry(FAMILIES, name))
         try:
             factory = _load_store(entry, scheme, _EXTRAS.get(scheme))
         except ConfigError:
@@ -203,33 +154,8 @@ def _load_store(
     entry: EntryPoint, scheme: str, extra: str | None
 ) -> Callable[[str, Mapping[str, object]], ObjectStore]:
     advice = f"; run: pip install 'litelog[{extra}]'" if extra else ""
-    return cast("Callable[[str, Mapping[str, object]], ObjectStore]", _load(entry, f"{scheme}://", advice))
-
-
-def _find(group: str, name: str) -> EntryPoint | None:
-    """The entry point of that name. Raises ConfigError if two packages provide different ones."""
-    found = {entry.value: entry for entry in _entries(group, tuple(sys.path)) if entry.name == name}
-    if len(found) > 1:
-        raise ConfigError(f"{name}: two packages provide it ({', '.join(sorted(found))}); uninstall one of them")
-    return next(iter(found.values()), None)
-
-
-@lru_cache(maxsize=16)
-def _entries(group: str, _path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
-    """A group's entry points. To find them reads a file of each package installed on ``_path``: once is enough for all
-    logs of a process."""
-    return tuple(entry_points(group=group))
+    return cast("Callable[[str, Mapping[str, object]], ObjectStore]", load_entry(entry, f"{scheme}://", advice))
 
 
 def _parts(query: str) -> list[tuple[str, str, str]]:
     return [part.partition("=") for part in query.split("&")]
-
-
-def _load(entry: EntryPoint, what: str, advice: str) -> object:
-    try:
-        return entry.load()
-    except LitelogError:
-        raise
-    except Exception as error:  # a third party's module may fail in any way
-        reason = f"{type(error).__name__}: {error}"
-        raise ConfigError(f"{what}: {entry.value} cannot be loaded: {reason}{advice}") from error

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from litelog.formats.registry import open_format
 from litelog.reading.replica_reader import ReplicaReader
 from litelog.stores.object_store import ObjectReplicaClient
-from litelog.stores.registry import open_format, open_store
+from litelog.stores.registry import open_store
 from litelog.verify.execution import verify
 
 if TYPE_CHECKING:

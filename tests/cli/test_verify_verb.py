@@ -142,8 +142,8 @@ def test_a_restore_drill_restores_compares_and_leaves_nothing(litelog: Command, 
 
 
 def test_a_restore_drill_reports_the_bytes_that_are_restored(litelog: Command, replica: Path) -> None:
+    from litelog.formats.registry import open_stored_format
     from litelog.stores.object_store import ObjectReplicaClient
-    from litelog.stores.registry import open_stored_format
     from litelog_cli.drill import run_drill
     from replica_clients.file import FileStore
 

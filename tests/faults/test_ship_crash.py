@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from litelog.formats.registry import open_format
 from litelog.log.writer import LogWriter
 from litelog.restore.execution import restore
 from litelog.restore.history_plan import Target, find_plan
-from litelog.stores.registry import open_client, open_format
+from litelog.stores.registry import open_client
 from replica_clients.file import FileStore
 from tests.builders.independent_reader import read_replica
 from tests.faults.figures import report
@@ -46,7 +47,8 @@ from litelog.system.clock import SystemClock
 from litelog.shipping.backlog import BacklogSealer
 from litelog.shipping.ownership import Owner
 from litelog.shipping.context import Executors, LogSource, ReplicaContext, Settings
-from litelog.stores.registry import open_client, open_format
+from litelog.formats.registry import open_format
+from litelog.stores.registry import open_client
 from litelog.shipping.replica import Replica
 from litelog.shipping.state import StateFolder
 

@@ -216,8 +216,9 @@ def _files(target: Path) -> list[str]:
 
 
 def test_verify_names_what_is_wrong(spark: Any, tmp_path: Path) -> None:
+    from litelog.formats.registry import open_format
     from litelog.stores.object_store import ObjectReplicaClient
-    from litelog.stores.registry import open_format, open_store
+    from litelog.stores.registry import open_store
     from litelog.verify.execution import verify as verify_here
 
     url = str(tmp_path / "replica")

@@ -17,10 +17,11 @@ import pytest
 from click.testing import CliRunner
 
 from litelog.errors import NothingToRestoreError
+from litelog.formats.registry import open_format
 from litelog.spark import write
 from litelog.spark.jobs import export, exported
 from litelog.spark.session import java_home
-from litelog.stores.registry import open_format, open_store
+from litelog.stores.registry import open_store
 from litelog.verify.execution import verify
 from litelog.verify.findings import AnomalyKind
 from litelog_cli.verbs.spark import spark as group

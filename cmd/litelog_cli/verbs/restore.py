@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from litelog.errors import ConfigError, NothingToRestoreError, OutputExistsError
-from litelog.stores.registry import open_stored_format
+from litelog.formats.registry import open_stored_format
 from litelog.units import format_duration, format_size
 from litelog_cli.arguments import GENERATION, PLACE, make_target, opened_replica
 from litelog_cli.configured import find_sources

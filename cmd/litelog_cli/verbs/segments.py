@@ -78,7 +78,7 @@ def segments(
         with opened_replica(replica.url, replica.options) as client:
             _print(replica_segments(client, choose_claim(client, name)), as_json, _REPLICA)
     else:
-        from litelog.stores.registry import open_format
+        from litelog.formats.registry import open_format
 
         log = find_log(place, config_file)[0] if config_file is not None else None
         _print(local_segments(place, open_format(*choose_format(log, format_name, pattern))), as_json, _LOG)

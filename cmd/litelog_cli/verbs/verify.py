@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from litelog.errors import ConfigError, ExitCode, NothingToRestoreError
-from litelog.stores.registry import open_stored_format
+from litelog.formats.registry import open_stored_format
 from litelog.units import format_duration, format_size
 from litelog_cli.arguments import PLACE, opened_replica
 from litelog_cli.config_file import choose_state_dir, read_config

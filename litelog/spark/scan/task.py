@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 from litelog.errors import PrunedError, ReplicaGapError, TruncatedError
 from litelog.events import fields
 from litelog.formats.capabilities import is_divisible
+from litelog.formats.registry import open_stored_format
 from litelog.spark.options import Mode
 from litelog.stores.object_store import ObjectReplicaClient
-from litelog.stores.registry import open_store, open_stored_format, scheme_of
+from litelog.stores.registry import open_store, scheme_of
 from litelog.stores.retrying_store import RetryingStore
 
 if TYPE_CHECKING:

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from litelog.errors import LitelogError
+from litelog.formats.registry import open_format
 from litelog.objects.claim import open_claimed_format
 from litelog.reading.replica_reader import ReplicaReader
 from litelog.restore.execution import restore
 from litelog.restore.history_plan import Target, find_generation, plan_history
-from litelog.stores.registry import open_format
 from litelog.verify.execution import verify
 from litelog_cli.listing import describe_generations
 from litelog_cli.segment_listing import replica_segments

@@ -10,13 +10,14 @@ import pytest
 from litelog.config import Config, LogConfig, ReplicaConfig
 from litelog.errors import CorruptionError
 from litelog.formats.litelog import encode_commit, segment_name
+from litelog.formats.registry import open_format
 from litelog.log.writer import LogWriter
 from litelog.objects import wal_segment
 from litelog.objects.layout import wal_key
 from litelog.replicator import Replicator
 from litelog.shipping.context import Executors, LogSource
 from litelog.stores.object_store import ObjectReplicaClient
-from litelog.stores.registry import open_client, open_format
+from litelog.stores.registry import open_client
 from replica_clients.memory import MemoryStore
 from tests.builders.daemon_builder import Daemon
 

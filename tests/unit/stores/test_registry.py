@@ -5,15 +5,17 @@ from __future__ import annotations
 import re
 import tomllib
 from contextlib import closing
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from litelog.errors import ConfigError, ExitCode, UnknownFormatError, UnknownSchemeError
+from litelog.formats.registry import format_names, open_format
 from litelog.objects.position import ClaimName
 from litelog.stores.object_store import ObjectReplicaClient
-from litelog.stores.registry import format_names, open_client, open_format, open_store, redact, scheme_of, schemes
+from litelog.stores.registry import open_client, open_store, redact, scheme_of, schemes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,13 +43,15 @@ def open_in_family(url, options):
     raise UnknownSchemeError(url.partition("://")[0], ["s3"], hint="install s3fs")
 """
 
+_numbers = count()
+
 
 @pytest.fixture
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
     """Put a package's metadata on the path, as pip leaves it."""
 
     def write(name: str, groups: dict[str, dict[str, str]]) -> None:
-        site = tmp_path / name
+        site = tmp_path / f"{name}{next(_numbers)}"  # entry points are looked up once for each path
         folder = site / f"{name}-1.0.dist-info"
         folder.mkdir(parents=True)
         (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
