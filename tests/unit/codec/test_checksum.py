@@ -1,4 +1,4 @@
-"""CRC-32C of runs, put together without their bytes."""
+"""The CRC-32C of a run is computed from those of its parts, without their bytes."""
 
 from __future__ import annotations
 

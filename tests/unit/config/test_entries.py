@@ -1,4 +1,4 @@
-"""Folders of logs in the configuration: what is read, which logs they mean, and where these are replicated to."""
+"""Folders of logs in the configuration: their keys, the logs that match, and the URLs of their replicas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``retention`` and ``truncate`` in the configuration: what they come to, and what is refused, with its line."""
+"""``retention`` and ``truncate`` in the configuration: the resulting policies, and mistakes with their lines."""
 
 from __future__ import annotations
 

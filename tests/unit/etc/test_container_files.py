@@ -1,4 +1,4 @@
-"""``etc/Containerfile`` and ``etc/kubernetes.yml``: the commands, paths and ports in them are those that exist."""
+"""``etc/Containerfile`` and ``etc/kubernetes.yml`` name only commands, paths and ports that exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What objects say reaches a terminal as text: nothing in them steers it, begins a line or ends a command."""
+"""Text from objects is escaped: it cannot control a terminal, begin a line or end a command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Following a log that hostile programs write: what is durable, whole and contiguous, and nothing else."""
+"""The follower of a log ships only what is durable, whole and contiguous, no matter what a program writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LogReader: from anywhere to anywhere, on and on, and never anything but what was appended."""
+"""LogReader reads from any place to any other, follows the log, and gives only what was appended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Truncation of a source: what goes, what stays, what is durable first, and how a daemon and a reader take it."""
+"""Truncation of a source: what it deletes and keeps, what is durable first, and what daemons and readers do then."""
 
 from __future__ import annotations
 

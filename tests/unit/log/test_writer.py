@@ -1,4 +1,4 @@
-"""LogWriter: what it acknowledges is there, in order, and a crash takes nothing else away."""
+"""LogWriter: acknowledged records are in the log, in order, also after a crash."""
 
 from __future__ import annotations
 

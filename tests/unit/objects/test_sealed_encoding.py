@@ -1,4 +1,4 @@
-"""Sealing: what it makes is the log segment, whatever its commits; what is not as promised never becomes an object."""
+"""Sealing: the object holds exactly the log segment, and bytes that break a promise never become an object."""
 
 from __future__ import annotations
 

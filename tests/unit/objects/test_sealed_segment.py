@@ -1,4 +1,4 @@
-"""Sealed segments are read at any place, and whatever happened to their bytes is found and named."""
+"""Sealed segments can be read at any place, and any damage to them is found and named."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Snapshots: what is encoded is decoded, what is damaged or contradicts itself is named, and they stay small."""
+"""Snapshots come back as they were encoded, errors name what is damaged or contradictory, and they stay small."""
 
 from __future__ import annotations
 

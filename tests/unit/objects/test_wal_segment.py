@@ -1,4 +1,4 @@
-"""WAL segments: what is encoded is decoded, and every change to an object is found and named."""
+"""WAL segments come back as they were encoded, and every change to an object is found and named."""
 
 from __future__ import annotations
 

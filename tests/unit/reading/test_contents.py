@@ -1,4 +1,4 @@
-"""Reading a generation begins at its newest snapshot: what is listed, read, fallen back to, and missed."""
+"""A generation is read from its newest snapshot on: the requests for that, fallbacks, and missing objects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a follower finds: which event each state of a replica gives, and when it looks further than at its slot."""
+"""The events that a follower returns for each state of a replica, and when it looks beyond its slot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far generations have come: found by one listing and two reads, and read forward from there."""
+"""The ends of generations: found by one listing and two reads, and by reading forward from there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A generation that was closed before its first snapshot never began: what readers make of it, and what follows."""
+"""A generation that was closed before its first snapshot never began. Readers skip it, and followers wait."""
 
 from __future__ import annotations
 

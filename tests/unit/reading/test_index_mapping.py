@@ -1,4 +1,4 @@
-"""A claim that maps indexes wrongly is named, and hides nothing from a reader that chooses or follows a generation."""
+"""Readers that choose or follow a generation name a claim that maps indexes wrongly, and miss no record by it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading a replica whose log segments are sealed: from any place, by ranged GETs, around what is damaged or gone."""
+"""Sealed segments are read from any place, by ranged GETs, and replaced if they are damaged or gone."""
 
 from __future__ import annotations
 

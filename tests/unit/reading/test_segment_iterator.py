@@ -1,4 +1,4 @@
-"""The segment iterator: order, listings, errors, rewinding; and the feed that tells many of them."""
+"""The segment iterator: order, listings, errors, rewinding; and the feed that serves many iterators."""
 
 from __future__ import annotations
 

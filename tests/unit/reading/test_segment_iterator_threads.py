@@ -1,4 +1,4 @@
-"""A reader that lists beside a writer that appends: every interleaving of their steps, then real threads."""
+"""A reader lists while a writer appends: every interleaving of their steps, and then real threads."""
 
 from __future__ import annotations
 

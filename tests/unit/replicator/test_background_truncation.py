@@ -1,4 +1,4 @@
-"""Truncation by age: an idle log is looked at when something in it is old enough, and not before."""
+"""Truncation by age: an idle log is checked when something in it is old enough, and not before."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Logs that come and go while a replicator runs, and a configuration that changes: who is disturbed, and who is not."""
+"""Logs appear and disappear, and the configuration changes, while a replicator runs. Other logs are not disturbed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs read what the daemon ships, as it is acknowledged, through the daemon itself."""
+"""A program in the daemon's process reads what the daemon ships, as it is acknowledged."""
 
 from __future__ import annotations
 

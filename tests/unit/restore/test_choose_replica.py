@@ -1,4 +1,4 @@
-"""Restoring from several replicas of one log: which one is taken, and what becomes of what it lost."""
+"""Restores from several replicas of one log: which one is chosen, and how lost bytes are replaced."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each check of a restore by itself: objects that are wrong in one thing, which only that check can see."""
+"""Each check of a restore by itself: the objects have a single fault, which only that check can find."""
 
 from __future__ import annotations
 

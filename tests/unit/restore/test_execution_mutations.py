@@ -1,4 +1,4 @@
-"""A field of an object that says something else, under checksums that are right: nothing wrong is ever restored.
+"""A field of an object is changed, and all checksums are made right again: nothing wrong is ever restored.
 
 The rule: a restore and a read give the whole log, byte for byte, or end with a LitelogError that names an object. If
 one of them ends so, a verification finds an anomaly, too.

@@ -1,4 +1,4 @@
-"""A restore of a generation whose snapshots are all damaged: from what its sealed segments say of themselves."""
+"""A generation whose snapshots are all damaged is restored from the footers of its sealed segments."""
 
 from __future__ import annotations
 

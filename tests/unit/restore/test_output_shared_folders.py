@@ -1,4 +1,4 @@
-"""Restores into folders that other users may write to: nothing that they prepared there is adopted, or waited for."""
+"""Restores into folders that other users may write to: files that they planted are not used, and not waited for."""
 
 from __future__ import annotations
 

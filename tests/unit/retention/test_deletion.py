@@ -1,4 +1,4 @@
-"""Retention on real objects: what is gathered of them, and what is read after each step that deletes some."""
+"""Retention of real objects: the facts that are gathered, and what readers find after each deletion."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``plan_retention`` on random pasts of replicas: no step of what it deletes takes a point that is kept."""
+"""``plan_retention`` for replicas with random pasts: no deletion removes a point that must be kept."""
 
 from __future__ import annotations
 

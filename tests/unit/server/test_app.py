@@ -1,4 +1,4 @@
-"""The daemon over HTTP: what it says is so, also when shipping hangs, fails or was frozen."""
+"""The daemon over HTTP: its answers are right even if shipping hangs, fails or was frozen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests that hold anything: each is answered, and none with an internal error."""
+"""Malformed requests: each gets an answer, and none gets an internal error."""
 
 from __future__ import annotations
 

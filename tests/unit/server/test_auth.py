@@ -1,4 +1,4 @@
-"""Who may ask the daemon, from where, and how much of it one client can take."""
+"""Which requests the daemon accepts, from where, and how many resources a client can use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page at /, as HTML: its verdict, its order and bounds, its charts, and that what it shows is text."""
+"""The page at /, as HTML: its verdict, order, limits and charts; everything from logs and replicas is text."""
 
 from __future__ import annotations
 

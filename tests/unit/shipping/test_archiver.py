@@ -1,4 +1,4 @@
-"""Sealing and snapshots beside shipping: what is written when, what survives crashes, and what is told."""
+"""Sealing and snapshots while the daemon ships: what is written when, crashes, and the status."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A state folder that was restored from a backup: the replica is ahead of it, and the log has lost its oldest files."""
+"""A state folder was restored from a backup: the replica is ahead of it, and the log has lost its oldest files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""WAL segments that a snapshot covers: when they go, in which order, and what never does."""
+"""WAL segments that a snapshot covers: when they are deleted, in which order, and which ones never are."""
 
 from __future__ import annotations
 

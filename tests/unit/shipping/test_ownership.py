@@ -1,4 +1,4 @@
-"""How an owner comes to its generation: resuming, claiming, closing, taking over, and knowing its log."""
+"""How an owner gets its generation: resuming, claiming, closing, taking over, and identifying its log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Isolated fencing: stores that cannot keep writers apart, and owners who write to their own generations only."""
+"""Isolated fencing: the store cannot keep writers apart, so each owner writes only to its own generations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The protocol of one writer, checked over every state; and that the check finds what happens without each rule."""
+"""A model of the protocol of one writer, checked in every state. Without any one of its rules, the check fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shipping a log to a replica: what is put, what is acknowledged, and what is done about every refusal and failure."""
+"""Shipping a log to a replica: what is put, what is acknowledged, and what follows each refusal and failure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A log's folder that is replaced by a copy while its daemon runs: what the copy brings back is shipped again."""
+"""A copy replaces a log's folder while its daemon runs: log segments that the copy brings back are shipped again."""
 
 from __future__ import annotations
 

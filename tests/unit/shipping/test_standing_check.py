@@ -1,4 +1,4 @@
-"""The standing check: what it costs, what it finds, and that a running writer explains what it sees."""
+"""The standing check: its requests, its findings, and changes by a running writer, which are not findings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""State files that hold anything: what no daemon saved is lost state, with a log line that names the file."""
+"""Damaged state files: content that no daemon saved counts as lost state, and a log line names the file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A takeover flag authorises one claim: who has owned the replica, or sees a newer owner, is fenced with it, too."""
+"""A takeover flag authorises one claim. An owner that has used it, or sees a newer owner, is fenced like any other."""
 
 from __future__ import annotations
 

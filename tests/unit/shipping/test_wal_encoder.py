@@ -1,4 +1,4 @@
-"""Reading ahead changes the pace and nothing else: what comes before a fault is shipped, whole and in order."""
+"""Reading ahead only saves time: everything before a fault is still shipped, whole and in order."""
 
 from __future__ import annotations
 

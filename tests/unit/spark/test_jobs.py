@@ -1,4 +1,4 @@
-"""The jobs without Spark: what its tasks do is done here, one after the other."""
+"""The jobs without Spark: their tasks run here, one after the other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests are counted as what they came to, and what a store gives and raises is passed on."""
+"""Requests are counted by their results, and the results and errors of a store are passed on."""
 
 from __future__ import annotations
 

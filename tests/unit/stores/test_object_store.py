@@ -1,4 +1,4 @@
-"""The one ReplicaClient over any store: what it asks for, and what it makes of answers that are wrong."""
+"""The ReplicaClient over any store: its requests, and its errors for wrong answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The probe passes what keeps its promises, and names what does not."""
+"""The probe accepts stores that keep their promises, and names what other stores lack."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replica clients and formats are found by entry points; what cannot be found or loaded says so clearly."""
+"""Replica clients and formats are found by entry points. Errors say clearly what cannot be found or loaded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Before its first claim at a destination an owner tries what it relies on there: races, and listings in pages."""
+"""Before its first claim at a destination an owner tries the store: simultaneous puts, and listings in pages."""
 
 from __future__ import annotations
 

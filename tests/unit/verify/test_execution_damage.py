@@ -1,4 +1,4 @@
-"""Bits of a small replica flipped, and each of its objects dropped, doubled, swapped and replayed.
+"""Bits of a small replica are flipped, and each of its objects is dropped, doubled, swapped and replayed.
 
 The rule: a verification names a harmful anomaly, or the damage is harmless. **Harmless** means that what a reader
 restores from the damaged replica is, byte for byte, what it restores from the whole one. What another object cannot

@@ -1,4 +1,4 @@
-"""Verification in the background: when, how fast, what it says, and that shipping never waits for it."""
+"""Verification in the background: its times, its rate, its reports; shipping never waits for it."""
 
 from __future__ import annotations
 

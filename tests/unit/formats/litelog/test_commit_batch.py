@@ -1,4 +1,4 @@
-"""Whole commits as Arrow arrays: the records that decoding them one by one gives, and lengths that do not add up."""
+"""Commits as Arrow arrays: the same records as decoded one by one, and lengths that do not add up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Our log's format: what is written is read, and whatever happens to the bytes, other data never is."""
+"""The format ``litelog``: records are read as they were written, and damaged bytes never give other records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the file store does beyond what every store does: folders, leftovers, laziness, rights."""
+"""The file store, beyond the conformance suite: folders, leftovers, when folders are made, permissions."""
 
 from __future__ import annotations
 

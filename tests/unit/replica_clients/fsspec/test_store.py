@@ -1,4 +1,4 @@
-"""The fsspec store: what it takes, how schemes reach it, what it says of failures, and where it does not fence."""
+"""The fsspec store: its options, how schemes reach it, how it reports failures, and where it does not fence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replicas in one bucket that are spoken to alike share a client: what they cost, and what keeps them apart."""
+"""Replicas with the same settings share a client: its cost, and the settings that need another client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Credentials that cannot be had in mid-flight: that replica's failure, told as such, over once there are some."""
+"""Credentials that cannot be renewed are a failure of that replica, which ends once there are new ones."""
 
 from __future__ import annotations
 

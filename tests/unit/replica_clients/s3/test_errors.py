@@ -1,4 +1,4 @@
-"""What S3 answers becomes an error that says what to do, whether it may pass, and nothing secret."""
+"""Errors of S3: each says what to do and whether it may pass, and shows no secret."""
 
 from __future__ import annotations
 

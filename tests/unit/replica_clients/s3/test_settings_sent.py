@@ -1,4 +1,4 @@
-"""Every option of an S3 replica as it is seen on the wire, from a URL's query and from the configuration file alike."""
+"""Each option of an S3 replica, from a URL and from a configuration file, as it appears in requests."""
 
 from __future__ import annotations
 

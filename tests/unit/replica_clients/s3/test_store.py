@@ -1,4 +1,4 @@
-"""What the S3 store sends: conditions, digests, encryption, batches, parts; and what it does when that is refused."""
+"""The requests of the S3 store: conditions, digests, encryption, batches, parts; and refusals of these."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conditional requests of the S3 store, where the server has them and where it says that it has not."""
+"""Conditional requests of the S3 store, with servers that support them and servers that say they do not."""
 
 from __future__ import annotations
 

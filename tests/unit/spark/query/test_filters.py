@@ -1,4 +1,4 @@
-"""Conditions of the fast path: which are refused and how, what they hold for, and that they only ever spare reading."""
+"""Conditions of the fast path: refused ones, the rows that meet them, and the objects that are not read."""
 
 from __future__ import annotations
 

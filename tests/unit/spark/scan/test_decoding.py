@@ -1,4 +1,4 @@
-"""What the tasks of a plan read together: each record once, in order, and every promise of the replica checked."""
+"""The tasks of a plan together read each record once, in order, and check every promise of the replica."""
 
 from __future__ import annotations
 

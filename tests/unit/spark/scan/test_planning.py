@@ -1,4 +1,4 @@
-"""Plans: how few requests they cost, how they grow, which logs they find, and logs in local folders."""
+"""Plans: their requests, their size, the logs that they find, and logs in local folders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a Spark write makes readable, and what it reports where another owner claims the replica meanwhile."""
+"""What a Spark write makes readable, and its error if another owner claims the replica meanwhile."""
 
 from __future__ import annotations
 
