@@ -68,22 +68,22 @@ def begin_write_back(file: int, offset: int, length: int) -> None:
 
 @cache
 def _sync_file_range() -> _Call | None:
-    return find_c_function("sync_file_range", ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
+    return _find("sync_file_range", ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
 
 
 @cache
 def _fallocate() -> _Call | None:
     if sys.maxsize <= 1 << 32:
         return None
-    return find_c_function("fallocate", ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+    return _find("fallocate", ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
 
 
 @cache
 def _renameat2() -> _Call | None:
-    return find_c_function("renameat2", ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint)
+    return _find("renameat2", ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint)
 
 
-def find_c_function(name: str, *argument_types: type[Any]) -> _Call | None:
+def _find(name: str, *argument_types: type[Any]) -> _Call | None:
     """A function of the C library, which sets ctypes' own errno; None if it does not exist."""
     library = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
     call = getattr(library, name, None)

@@ -177,9 +177,12 @@ def test_no_wake_up_is_lost_between_a_writer_and_a_reader(watcher: Watcher, tmp_
 
 def test_without_inotify_every_arm_says_poll() -> None:
     program = """
-import sys
-sys.platform = "another"
+import sys, types
+sys.modules["watchdog.observers.inotify_c"] = None
 from litelog.system.inotify import Watcher
+from tests.waiting import WAIT_SECONDS
+from tests.waiting import WAIT_SECONDS
+from tests.waiting import WAIT_SECONDS
 watcher = Watcher()
 assert not watcher.available and not watcher.arm("/", print)
 watcher.disarm("/", print)
