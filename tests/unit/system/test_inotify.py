@@ -180,9 +180,6 @@ def test_without_inotify_every_arm_says_poll() -> None:
 import sys, types
 sys.modules["watchdog.observers.inotify_c"] = None
 from litelog.system.inotify import Watcher
-from tests.waiting import WAIT_SECONDS
-from tests.waiting import WAIT_SECONDS
-from tests.waiting import WAIT_SECONDS
 watcher = Watcher()
 assert not watcher.available and not watcher.arm("/", print)
 watcher.disarm("/", print)
