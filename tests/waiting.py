@@ -1,4 +1,4 @@
-"""How tests wait: for a condition, with a bound that only a hang reaches, however busy the machine is."""
+"""How tests wait: for a condition, with a limit that only a hang reaches, even on a busy machine."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def time_seal(log: Path, place: Path) -> float:
 
 
 def decode_rate(log: Path, sealed: Path) -> float:
-    """MB/s, as the worker itself measures it: its start is left out, as it is for ``lz4 -b``."""
+    """MB/s, measured by the worker itself, so without its start, as for ``lz4 -b``."""
     done = subprocess.run(worker("verify", log, sealed), capture_output=True, text=True, check=True)
     return float(done.stdout)
 

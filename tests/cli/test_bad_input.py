@@ -189,7 +189,7 @@ def test_an_unreadable_folder_is_named(litelog: Command) -> None:
     ],
 )
 def test_state_that_cannot_be_looked_at_is_not_taken_for_none(litelog: Command, arguments: tuple[str, ...]) -> None:
-    """As that of another user's daemon; a file in its place tells the same to root, who may read all."""
+    """For example, another user's daemon has it. For root, who may read all, a file in its place does the same."""
     litelog.lines(1)
     assert litelog("replicate", "--once", "log", "replica").code == ExitCode.DONE
     (litelog.folder / "state-file").touch()

@@ -1,4 +1,4 @@
-"""What ``litelog replicate`` tells systemd, heard on a real socket."""
+"""The notifications of ``litelog replicate`` to systemd, received on a real socket."""
 
 from __future__ import annotations
 

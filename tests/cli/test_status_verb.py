@@ -294,7 +294,7 @@ def test_a_secret_in_a_url_is_not_repeated(litelog: Command, verb: tuple[str, ..
 
 
 def without_server(tmp_path: Path) -> dict[str, str]:
-    """An environment for ``python -S`` in which all is installed but what the extra ``server`` brings."""
+    """An environment for ``python -S`` in which everything is installed except the packages of the extra ``server``."""
     packages = tmp_path / "packages"
     packages.mkdir()
     for entry in Path(sysconfig.get_paths()["purelib"]).iterdir():

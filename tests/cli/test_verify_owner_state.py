@@ -1,4 +1,4 @@
-"""``litelog verify --against`` finds what the daemon keeps, however replica, log and state folder are named."""
+"""``litelog verify --against`` finds the daemon's state, no matter how replica, log and state folder are spelled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two daemons and one replica: the real code, with every request to the store a point where the other may go on."""
+"""Two daemons and one replica: the real code. At every request to the store, the other daemon may take its turn."""
 
 from __future__ import annotations
 

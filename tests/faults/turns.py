@@ -45,7 +45,7 @@ class Turns:
             raise self._errors[0]
 
     def point(self) -> None:
-        """The other may go on here."""
+        """Let another thread take its turn here."""
         number = getattr(self._here, "number", None)
         if number is not None:
             self._reached.release()

@@ -166,7 +166,7 @@ def test_delta_holds_each_run_once(spark: Any, tmp_path: Path) -> None:
 
 
 def test_iceberg_holds_each_run_once(spark: Any, tmp_path: Path, iceberg: str) -> None:
-    """Also where the run died behind Iceberg's commit, before its own manifest; and where several processes do it."""
+    """Also if the run died after Iceberg's commit and before its own manifest, and if several processes do the run."""
     url, target = str(tmp_path / "replica"), tmp_path / "table"
     write(rows(spark, 300, 2), url)
     shape = {"table": "iceberg", "iceberg_table": iceberg, "partition_by": "date"}

@@ -620,7 +620,7 @@ def test_a_follower_of_a_log_that_was_replaced_by_another_gets_an_error(tmp_path
 def test_a_follower_of_a_text_that_was_cut_and_written_again_gets_an_error(
     tmp_path: Path, log_format: LogFormat
 ) -> None:
-    """Else it would go on amid a line of the new text."""
+    """Otherwise it would continue in the middle of a line of the new text."""
     path = tmp_path / "app-1.log"
     path.write_text("one\ntwo\n")
     with LogReader(str(tmp_path), log_format, follow=True, block=False) as reader:

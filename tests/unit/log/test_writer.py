@@ -543,7 +543,7 @@ def test_waiters_wake_when_their_records_are_durable(tmp_path: Path) -> None:
 
 
 class AskedDisk(FailingDisk):
-    """Has somebody ask whether a record is durable when the sync is called that makes it so."""
+    """Asks whether a record is durable while the sync runs that makes it durable."""
 
     def __init__(self) -> None:
         super().__init__()

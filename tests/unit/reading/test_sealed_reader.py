@@ -257,7 +257,7 @@ def test_a_sealed_segment_that_is_another_one_is_refused(builder: ReplicaBuilder
 def test_frames_that_differ_from_the_sealed_ones_only_in_their_checksum_are_refused(
     builder: ReplicaBuilder, column: str, said: str
 ) -> None:
-    """The CRC-32C of commits that end with their own CRC-32C tells nothing."""
+    """The CRC-32C of commits that end with their own CRC-32C proves nothing."""
     from dataclasses import replace
 
     from litelog.codec.checksum import crc32c
@@ -302,7 +302,7 @@ def test_a_missing_sealed_segment_is_a_gap_or_read_from_its_wal(builder: Replica
 @pytest.mark.slow
 @pytest.mark.parametrize("behind", [0, 1, 5])
 def test_a_follower_reads_everything_once_while_it_is_shipped_sealed_pruned_and_continued(behind: int) -> None:
-    """Far behind or close: its WAL goes away under it again and again, and two owners take over."""
+    """It is far behind or close. Its WAL segments are deleted again and again, and two owners take over."""
     builder = ReplicaBuilder()
     log = make_log([[1, 2, 1]] * 60)
     builder.add()

@@ -343,7 +343,7 @@ def test_a_diverged_replica_never_helps_out(tmp_path: Path) -> None:
 
 
 def test_bytes_of_a_history_that_forks_in_the_lost_object_are_not_taken(tmp_path: Path) -> None:
-    """All that was whole is alike: only the SHA-256 in the lost object's header tells."""
+    """All undamaged parts are the same: only the SHA-256 in the lost object's header shows the difference."""
     one = replica(([], [0], []))
     other = ReplicaBuilder()
     ship(other.add(), fork(4), ([], [0], [], []), upto=5, digests=False)

@@ -66,7 +66,7 @@ def outcome(objects: dict[str, bytes], folder: Path) -> tuple[dict[str, bytes], 
 
 
 def test_an_unnamed_sealed_segment_does_not_count_next_to_its_wal_segments(tmp_path: Path) -> None:
-    """A crash left it behind; the log was rewritten, and other bytes went up."""
+    """A crash left it there. Then the log was rewritten, and other bytes were shipped."""
     objects = without_snapshots(only_wal())
     other = ReplicaBuilder()
     rival = other.add()

@@ -288,7 +288,7 @@ def test_a_sync_is_started_by_programs_and_by_our_own_page_and_by_no_other(
 
 
 class Broken(Calm):
-    """A daemon that raises as a bug does, as long as it is ``broken``."""
+    """A daemon that raises an unexpected exception as long as it is ``broken``."""
 
     broken = True
 

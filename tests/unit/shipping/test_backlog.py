@@ -599,7 +599,7 @@ def test_a_successor_does_not_continue_what_its_log_does_not_hold(
 
 
 def upto(daemon: Daemon, holds: Callable[[], bool]) -> Callable[[], bool]:
-    """Go on until ``holds``."""
+    """Whether to go on: until ``holds``, for at most 100 steps."""
     steps = itertools.count()
     return lambda: next(steps) < 100 and not holds()
 

@@ -69,7 +69,7 @@ def delete_covered(daemon: Daemon, keep: int) -> None:
 
 
 def go_on(daemon: Daemon, tmp_path: Path, generation: str) -> None:
-    """Ship more, and see that the generation went on and holds everything."""
+    """Ship more, and check that the generation continues and holds everything."""
     daemon.sync()
     ship(daemon, 3)
     assert daemon.generation == generation

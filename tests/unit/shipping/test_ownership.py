@@ -331,7 +331,7 @@ def test_the_predecessor_may_continue_until_it_is_closed(log: LogBuilder, store:
 
 
 def test_every_open_generation_below_is_closed(log: LogBuilder, store: MemoryStore, state: str) -> None:
-    """Owners that died behind their claims left theirs open, and the one before them, too."""
+    """Owners that died right after their claims left their own generations and the one before open."""
     first = Daemon(log, store, state)
     first.sync()
     for number in range(2):

@@ -164,7 +164,7 @@ class Rounds:
                 self.daemon.start()
 
     def repair(self, *, loses: bool) -> None:
-        """Have the replica back, without some object if it ``loses`` any, and the daemon go on."""
+        """Bring the replica back, without some object if it ``loses`` any, and let the daemon continue."""
         if self.store.away:
             self.met["away"] += 1
             self.store.come_back()

@@ -105,7 +105,7 @@ def rewrite(log: LogBuilder) -> None:
 
 
 def expect_fenced(daemon: Daemon, store: ObjectStore) -> None:
-    """It stays fenced at each try, and the replica stays as it is."""
+    """Check that the daemon stays fenced at each try, and that the replica does not change."""
     before = objects(store)
     for _ in range(2):
         with pytest.raises(FencedError):

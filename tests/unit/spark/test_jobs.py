@@ -97,7 +97,7 @@ def test_records_that_retention_removed_are_not_an_export(replica: GrowingReplic
 
 
 def test_a_log_segment_that_a_final_stands_for_begins_a_table(replica: GrowingReplica, target: str) -> None:
-    """Its WAL segment tells no first record."""
+    """Its WAL segment states no first record."""
     log = make_log([[3], [2]])
     replica.generation.stand_for_sealed(log[0])
     replica.generation.ship_segment(log[1], final=None)
