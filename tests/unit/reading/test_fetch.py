@@ -13,7 +13,7 @@ from litelog.errors import CorruptObjectError
 from litelog.objects import wal_segment
 from litelog.objects.layout import wal_key
 from litelog.objects.wal_segment import decode_checked, decode_header
-from litelog.reading.fetch import READ_ATTEMPTS, read_verified
+from litelog.reading.fetch import AHEAD_PER_WORKER, READ_ATTEMPTS, OrderedPool, read_verified
 from litelog.reading.replica_reader import ReplicaReader
 from litelog.restore.execution import restore
 from litelog.restore.history_plan import Target, find_plan
@@ -21,6 +21,7 @@ from litelog.stores.object_store import ObjectReplicaClient
 from tests.builders.replica_builder import FORMAT, ReplicaBuilder, make_log
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from litelog.stores.object_store import ByteRange
@@ -178,3 +179,19 @@ def test_a_header_without_its_crc_is_damaged(index: int | None) -> None:
     built.store.put(wal_key(position), [without], create_only=False)
     with ReplicaReader(built.client) as reader, pytest.raises(CorruptObjectError, match="has no CRC-32C"):
         list(reader.batches())
+
+
+def test_a_pool_takes_few_items_ahead_and_gives_the_results_in_order() -> None:
+    taken: list[int] = []
+
+    def items() -> Iterator[int]:
+        for number in range(100):
+            taken.append(number)
+            yield number
+
+    with OrderedPool(2) as pool:
+        results = pool.map(lambda number: -number, items())
+        for number in range(100):
+            assert next(results) == -number
+            assert len(taken) <= number + 2 + 2 * AHEAD_PER_WORKER
+        assert next(results, None) is None

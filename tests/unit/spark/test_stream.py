@@ -445,6 +445,57 @@ def test_it_stops_at_the_first_gap_and_then_says_it() -> None:
         lossy.restart(forget=len(lossy.rows))
 
 
+def test_a_hole_at_which_a_stream_stands_is_a_loss_up_to_the_next_object() -> None:
+    builder, url, _ = _shipped()
+    strict, lossy = Query(url).run(), Query(url, failOnDataLoss="false").run()
+    generation = builder.generations[0]
+    _ship_on(generation, make_log([[1] * 7], RECORDS - 4)[0], 7)
+    gone = generation.positions[-3]
+    builder.client.delete_wal_segments([gone])
+    for query in (strict, lossy):
+        query.clock.advance(2)
+        assert not query.step()
+        query.clock.advance(LOOK_SECONDS)
+    with pytest.raises(ReplicaGapError, match=str(gone)):
+        strict.run()
+    assert lossy.run().sequences() == [*range(RECORDS), RECORDS + 1, RECORDS + 2]
+    lossy.restart(forget=len(lossy.rows))
+
+
+def test_a_place_that_retention_took_from_a_stream_is_a_loss_up_to_what_is_left() -> None:
+    builder, url, _ = _shipped()
+    strict, lossy = Query(url).run(), Query(url, failOnDataLoss="false").run()
+    generation = builder.generations[0]
+    grown = make_log([[1] * 6, [2], [1]], RECORDS - 4)
+    _ship_on(generation, grown[0], 6, final=True)
+    generation.ship_segment(grown[1])
+    generation.ship_segment(grown[2], final=None)
+    generation.snapshot(5, first=4)
+    generation.prune(5)
+    for query in (strict, lossy):
+        query.clock.advance(LOOK_SECONDS)
+    with pytest.raises(PrunedError):
+        strict.run()
+    assert lossy.run().sequences() == [*range(RECORDS), *range(RECORDS + 2, RECORDS + 5)]
+
+
+def _poll_until_a_look(query: Query) -> None:
+    for _ in range(2 * POLLS_PER_LOOK):
+        query.clock.advance(2)
+        query.step()
+
+
+def test_a_missing_terminal_is_a_loss_and_a_stream_continues_in_the_generation_that_began() -> None:
+    builder, url, _ = _shipped()
+    strict, lossy = Query(url).run(), Query(url, failOnDataLoss="false").run()
+    second = builder.add(builder.claim(shift=-3), close=False)
+    second.ship_segment(make_log([[1, 1, 1, 1, 2]], RECORDS - 4)[0], final=None)
+    with pytest.raises(ReplicaGapError, match=second.claim.key):
+        _poll_until_a_look(strict)
+    _poll_until_a_look(lossy)
+    assert lossy.sequences() == list(range(RECORDS + 2))
+
+
 def test_what_is_after_a_gap_at_the_end_waits_for_what_is_missing() -> None:
     """A store may list an object before an older one. At the end the stream does not list, so it skips nothing."""
     builder, url, _ = _shipped()
