@@ -1,8 +1,8 @@
-"""A small replica with everything in it, and what a verification says of copies of it."""
+"""A small replica with everything in it, and verifications of copies of it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from litelog.objects.claim import Relation
 from litelog.verify.execution import verify
@@ -10,9 +10,13 @@ from replica_clients.memory import MemoryStore
 from tests.builders.replica_builder import FORMAT, ReplicaBuilder, make_log
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
     from litelog.formats import LogFormat
     from litelog.stores.object_store import ObjectStore
     from litelog.verify.report import VerifyReport
+    from tests.builders.replica_builder import LogSegment
 
 LOG = make_log([[2, 3, 1], [4, 2], [1], [2, 2, 2]])
 
@@ -24,7 +28,8 @@ def store_of(objects: dict[str, bytes]) -> MemoryStore:
     return store
 
 
-def verified(store: ObjectStore | dict[str, bytes], log_format: LogFormat = FORMAT, **options) -> VerifyReport:
+def verified(store: ObjectStore | dict[str, bytes], log_format: LogFormat = FORMAT, **options: Any) -> VerifyReport:
+    """What ``verify`` reports of a store, or of a copy of objects."""
     if isinstance(store, dict):
         store = store_of(store)
     return verify(store, formats=lambda name: log_format, **options)
@@ -59,3 +64,15 @@ def everything() -> ReplicaBuilder:
     third.ship_segment(LOG[2])
     third.ship_segment(LOG[3], cuts=[0], final=None)
     return builder
+
+
+def kinds(store: dict[str, bytes] | ObjectStore, **options: Any) -> set[str]:
+    """The kinds of the harmful anomalies that a verification finds."""
+    return {kind for kind, _ in found(verified(store, **options))}
+
+
+def write_log(folder: Path, log: Sequence[LogSegment]) -> None:
+    """Write the log segments of a log to a folder."""
+    folder.mkdir(exist_ok=True)
+    for segment in log:
+        (folder / segment.name).write_bytes(segment.data)

@@ -17,11 +17,10 @@ from hypothesis import strategies as st
 
 from litelog.codec.checksum import crc32c
 from litelog.codec.lz4_frames import compress_frames
-from litelog.errors import ConfigError, SourceMissingError, StoreError
+from litelog.errors import ConfigError, StoreError
 from litelog.formats.lines import LinesFormat
 from litelog.formats.litelog import encode_commit
 from litelog.formats.raw import RawFormat
-from litelog.log.writer import LogWriter
 from litelog.objects import wal_segment
 from litelog.objects.claim import Relation
 from litelog.objects.layout import (
@@ -39,11 +38,10 @@ from litelog.objects.sealed_segment import encode_footer
 from litelog.objects.snapshot_entries import make_entry
 from litelog.verify.execution import Acknowledged
 from litelog.verify.findings import MAX_KEPT, AnomalyKind, Scope, VerifyStoppedError, Watch
-from litelog.verify.local_compare import check_log, compare_logs
 from litelog.verify.sealed import SealedVerifier
-from tests.builders.replica_builder import FORMAT, ReplicaBuilder, make_log, make_segment, make_unfinished
+from tests.builders.replica_builder import FORMAT, ReplicaBuilder, make_log, make_segment
 from tests.builders.sealed_builder import make_sealed
-from tests.builders.verify_helper import LOG, everything, found, store_of, verified
+from tests.builders.verify_helper import LOG, everything, found, kinds, store_of, verified, write_log
 from tests.sampling import examples
 
 if TYPE_CHECKING:
@@ -52,7 +50,7 @@ if TYPE_CHECKING:
     from litelog.objects.snapshot_entries import SnapshotEntry
     from litelog.stores.object_store import ByteRange
     from replica_clients.memory import MemoryStore
-    from tests.builders.replica_builder import GenerationBuilder, LogSegment
+    from tests.builders.replica_builder import GenerationBuilder
 
 SHAPES = st.lists(st.lists(st.integers(1, 3), min_size=1, max_size=4), min_size=1, max_size=5)
 
@@ -64,10 +62,6 @@ def simple() -> ReplicaBuilder:
     for segment in LOG[:3]:
         built.ship_segment(segment, cuts=[0, 1])
     return builder
-
-
-def kinds(store: dict[str, bytes] | MemoryStore, **options: Any) -> set[str]:
-    return {kind for kind, _ in found(verified(store, **options))}
 
 
 # --- what is well
@@ -494,8 +488,10 @@ class Lying:
             yield replace(info, size=info.size + (info.key == self.key))
 
 
-def test_every_kind_is_provoked_here() -> None:
-    text = Path(__file__).read_text()
+def test_every_kind_is_provoked_here_or_in_comparisons_with_the_log() -> None:
+    text = "".join(
+        Path(__file__).with_name(name).read_text() for name in ("test_execution.py", "test_local_compare.py")
+    )
     for kind in AnomalyKind:
         assert f'"{kind}"' in text, kind
 
@@ -631,7 +627,7 @@ def test_an_object_that_cannot_be_read_stops_nothing_and_is_not_an_anomaly(
 ) -> None:
     """Nor in comparison with the log: one that is all there is not told to lack, or to hold, what was not read."""
     builder = make()
-    write(tmp_path / "log", LOG if make is pending else LOG[:3])
+    write_log(tmp_path / "log", LOG if make is pending else LOG[:3])
     options = {"against": str(tmp_path / "log")} if compared else {}
     assert found(verified(builder.store, **options), harmful=False) == []
     assert verified(builder.store).pending == (make is pending)
@@ -658,7 +654,7 @@ class FailingList(Wrapped):
 
 def test_wal_segments_that_cannot_be_listed_are_not_an_anomaly(tmp_path: Path) -> None:
     builder = pending()
-    write(tmp_path / "log", LOG)
+    write_log(tmp_path / "log", LOG)
     for built in builder.generations:
         report = verified(FailingList(builder.store, wal_prefix(built.name)), against=str(tmp_path / "log"))
         assert (report.failed, report.against, found(report, harmful=False)) == (1, None, []), built.name
@@ -815,180 +811,3 @@ def test_progress_goes_up_to_the_total() -> None:
     assert [step.objects for step in seen] == sorted(step.objects for step in seen)
     assert seen[-1].objects == seen[-1].total
     assert seen[-1].bytes == seen[-1].total_bytes == report.object_bytes
-
-
-# --- against the local log
-
-
-def write(folder: Path, log: list[LogSegment]) -> None:
-    folder.mkdir(exist_ok=True)
-    for segment in log:
-        (folder / segment.name).write_bytes(segment.data)
-
-
-@pytest.fixture
-def sealed_and_wal(tmp_path: Path) -> tuple[ReplicaBuilder, Path]:
-    """A replica of four log segments, two of them sealed, and the log."""
-    write(tmp_path / "log", LOG)
-    return make_unfinished(LOG, snapshots=[2], prune=2, last_cuts=[0, 1]), tmp_path / "log"
-
-
-def test_a_log_that_is_its_replica(sealed_and_wal: tuple[ReplicaBuilder, Path]) -> None:
-    builder, log = sealed_and_wal
-    report = verified(builder.store, against=str(log))
-    assert report.anomalies == ()
-    assert (report.against.files, report.against.gone, report.against.behind) == (4, 0, 0)
-    assert report.against.bytes == sum(len(segment.data) for segment in LOG)
-    with open(log / LOG[3].name, "ab") as file:
-        file.write(b"more")
-    assert verified(builder.store, against=str(log)).against.behind == 4
-
-
-@pytest.mark.parametrize("number", range(4))
-def test_any_other_byte_of_the_log_differs(sealed_and_wal: tuple[ReplicaBuilder, Path], number: int) -> None:
-    builder, log = sealed_and_wal
-    segment = LOG[number]
-    for at in range(0, len(segment.data), 7):
-        data = bytearray(segment.data)
-        data[at] ^= 1
-        (log / segment.name).write_bytes(data)
-        report = verified(builder.store, against=str(log))
-        ((kind, _),) = found(report)
-        assert kind == "differs"
-        words = report.anomalies[0].what.split()
-        start, stop = int(words[words.index("offset") + 1]), int(words[words.index("below") + 1])
-        assert start <= at < stop
-        assert stop - start < len(segment.data) or len(segment.ends) == 1
-
-
-def test_a_log_that_is_behind_its_replica(sealed_and_wal: tuple[ReplicaBuilder, Path]) -> None:
-    builder, log = sealed_and_wal
-    (log / LOG[3].name).write_bytes(LOG[3].data[:-1])
-    assert kinds(builder.store, against=str(log)) == {"ahead"}
-    (log / LOG[3].name).unlink()
-    assert kinds(builder.store, against=str(log)) == {"ahead"}
-
-
-def test_log_segments_that_one_of_both_does_not_hold(sealed_and_wal: tuple[ReplicaBuilder, Path]) -> None:
-    builder, log = sealed_and_wal
-    (log / LOG[0].name).unlink()
-    report = verified(builder.store, against=str(log))
-    assert (report.anomalies, report.against.gone) == ((), 1)
-    (log / LOG[2].name).unlink()
-    assert kinds(builder.store, against=str(log)) == {"differs"}
-    write(log, LOG)
-    stray = f"{int(LOG[1].name[:20]) + 1:020d}.log"
-    (log / stray).write_bytes(b"x")
-    assert found(verified(builder.store, against=str(log))) == [("missing", str(log / stray))]
-    (log / stray).unlink()
-    (log / f"{99:020d}.log").write_bytes(b"new")
-    assert verified(builder.store, against=str(log)).against.behind == 3
-
-
-def test_every_log_segment_that_is_not_compared_is_named_with_its_reason(
-    sealed_and_wal: tuple[ReplicaBuilder, Path],
-) -> None:
-    builder, log = sealed_and_wal
-    (log / f"{99:020d}.log").write_bytes(b"new")
-    (log / f"{1:020d}.log").write_bytes(b"")
-    report = verified(builder.store, against=str(log))
-    assert found(report) == []
-    left_out = [(each.file, each.bytes, each.reason) for each in report.against.not_compared]
-    assert left_out == [(f"{1:020d}.log", 0, "empty"), (f"{99:020d}.log", 3, "newer")]
-    assert (report.against.left_out, report.against.missing) == (2, 0)
-    sampled = verified(builder.store, against=str(log), scope=Scope(0.5, seed=1)).against
-    assert sampled.files + sampled.left_out == len(LOG) + 2
-    assert {each.reason for each in sampled.not_compared} == {"empty", "newer", "sampled"}
-
-
-def test_log_segments_that_are_older_than_all_that_the_replica_holds_are_missed(
-    sealed_and_wal: tuple[ReplicaBuilder, Path],
-) -> None:
-    """As in a log's folder that was replaced by a copy, which its daemon has not noticed."""
-    builder, log = sealed_and_wal
-    built = builder.generations[0]
-    builder.store.delete([snapshot_key(built.name, 2)])
-    built.snapshot(2, first=2)
-    report = verified(builder.store, against=str(log))
-    assert [key for _, key in found(report)] == [str(log / segment.name) for segment in LOG[:2]]
-    assert (report.against.files, report.against.missing) == (2, 2)
-
-
-@pytest.mark.parametrize(("relation", "missed"), [(Relation.DIVERGED, 0), (Relation.CONTINUES, 2)])
-def test_log_segments_that_only_a_diverged_predecessor_holds_are_not_missed(
-    tmp_path: Path, relation: Relation, missed: int
-) -> None:
-    builder = ReplicaBuilder()
-    first = builder.add()
-    for segment in LOG[:2]:
-        first.ship_segment(segment)
-    second = builder.add(builder.claim(relation, first=0 if relation is Relation.DIVERGED else 2))
-    second.ship_segment(LOG[2])
-    write(tmp_path / "log", LOG[:3])
-    report = verified(builder.store, against=str(tmp_path / "log"))
-    assert sum(key.startswith(str(tmp_path)) for _, key in found(report)) == missed
-    earlier = [each.file for each in report.against.not_compared if each.reason == "earlier"]
-    assert earlier == ([] if missed else [segment.name for segment in LOG[:2]])
-
-
-@pytest.mark.parametrize("after", range(12))
-def test_log_segments_that_are_removed_while_they_are_compared_are_older_ones(
-    sealed_and_wal: tuple[ReplicaBuilder, Path], after: int
-) -> None:
-    builder, log = sealed_and_wal
-    left = after
-
-    def truncate() -> Any:
-        nonlocal left
-        left -= 1
-        if left == 0:
-            for segment in LOG[:2]:
-                (log / segment.name).unlink()
-        return True
-
-    watch = Watch(should_continue=truncate)
-    report = verified(builder.store, against=str(log), watch=watch, parallelism=1)
-    assert found(report) == []
-    assert report.against.files + report.against.gone == len(LOG)
-
-
-def test_another_log_is_not_compared(sealed_and_wal: tuple[ReplicaBuilder, Path], tmp_path: Path) -> None:
-    other = tmp_path / "other"
-    with LogWriter(str(other)) as writer:
-        writer.append(b"a record")
-    report = verified(sealed_and_wal[0].store, against=str(other))
-    assert (found(report), report.against) == ([("foreign", str(other))], None)
-    assert writer.log_id.hex in report.anomalies[0].what
-
-
-def test_no_folder_to_compare_with(sealed_and_wal: tuple[ReplicaBuilder, Path], tmp_path: Path) -> None:
-    with pytest.raises(SourceMissingError):
-        verified(sealed_and_wal[0].store, against=str(tmp_path / "nothing"))
-
-
-def test_the_generation_that_readers_read_is_compared(tmp_path: Path) -> None:
-    builder = ReplicaBuilder()
-    builder.add().ship_segment(LOG[0])
-    other = make_segment(0, [2, 3, 1], tag=b"other")
-    builder.add(builder.claim(Relation.DIVERGED)).ship_segment(other)
-    builder.add().ship_segment(other, upto=1, final=None)  # has not reached its predecessor's end
-    write(tmp_path / "log", [other])
-    report = verified(builder.store, against=str(tmp_path / "log"))
-    assert report.anomalies == ()
-    assert report.against.generation == builder.generations[1].name
-
-
-def test_a_local_log_is_checked_by_its_format(tmp_path: Path) -> None:
-    write(tmp_path / "log", LOG)
-    assert check_log(str(tmp_path / "log"), FORMAT) == LOG[-1].next
-    assert compare_logs(str(tmp_path / "log"), str(tmp_path / "log"), FORMAT) == sum(len(s.data) for s in LOG)
-    for segment in LOG:
-        for at in range(0, len(segment.data), 5):
-            data = bytearray(segment.data)
-            data[at] ^= 1
-            write(tmp_path / "other", LOG)
-            (tmp_path / "other" / segment.name).write_bytes(data)
-            with pytest.raises(Exception, match=r"corrupt|gap|format"):
-                check_log(str(tmp_path / "other"), FORMAT)
-            with pytest.raises(Exception, match=f"offset {at}"):
-                compare_logs(str(tmp_path / "other"), str(tmp_path / "log"), FORMAT)

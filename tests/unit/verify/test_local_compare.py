@@ -1,0 +1,189 @@
+"""Verification against the log on local disk: what is compared, what is not and why, and what differs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from litelog.errors import SourceMissingError
+from litelog.log.writer import LogWriter
+from litelog.objects.claim import Relation
+from litelog.objects.layout import (
+    snapshot_key,
+)
+from litelog.verify.findings import Scope, Watch
+from litelog.verify.local_compare import check_log, compare_logs
+from tests.builders.replica_builder import FORMAT, ReplicaBuilder, make_segment, make_unfinished
+from tests.builders.verify_helper import LOG, found, kinds, verified, write_log
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def sealed_and_wal(tmp_path: Path) -> tuple[ReplicaBuilder, Path]:
+    """A replica of four log segments, two of them sealed, and the log."""
+    write_log(tmp_path / "log", LOG)
+    return make_unfinished(LOG, snapshots=[2], prune=2, last_cuts=[0, 1]), tmp_path / "log"
+
+
+def test_a_log_that_is_its_replica(sealed_and_wal: tuple[ReplicaBuilder, Path]) -> None:
+    builder, log = sealed_and_wal
+    report = verified(builder.store, against=str(log))
+    assert report.anomalies == ()
+    assert (report.against.files, report.against.gone, report.against.behind) == (4, 0, 0)
+    assert report.against.bytes == sum(len(segment.data) for segment in LOG)
+    with open(log / LOG[3].name, "ab") as file:
+        file.write(b"more")
+    assert verified(builder.store, against=str(log)).against.behind == 4
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_any_other_byte_of_the_log_differs(sealed_and_wal: tuple[ReplicaBuilder, Path], number: int) -> None:
+    builder, log = sealed_and_wal
+    segment = LOG[number]
+    for at in range(0, len(segment.data), 7):
+        data = bytearray(segment.data)
+        data[at] ^= 1
+        (log / segment.name).write_bytes(data)
+        report = verified(builder.store, against=str(log))
+        ((kind, _),) = found(report)
+        assert kind == "differs"
+        words = report.anomalies[0].what.split()
+        start, stop = int(words[words.index("offset") + 1]), int(words[words.index("below") + 1])
+        assert start <= at < stop
+        assert stop - start < len(segment.data) or len(segment.ends) == 1
+
+
+def test_a_log_that_is_behind_its_replica(sealed_and_wal: tuple[ReplicaBuilder, Path]) -> None:
+    builder, log = sealed_and_wal
+    (log / LOG[3].name).write_bytes(LOG[3].data[:-1])
+    assert kinds(builder.store, against=str(log)) == {"ahead"}
+    (log / LOG[3].name).unlink()
+    assert kinds(builder.store, against=str(log)) == {"ahead"}
+
+
+def test_log_segments_that_one_of_both_does_not_hold(sealed_and_wal: tuple[ReplicaBuilder, Path]) -> None:
+    builder, log = sealed_and_wal
+    (log / LOG[0].name).unlink()
+    report = verified(builder.store, against=str(log))
+    assert (report.anomalies, report.against.gone) == ((), 1)
+    (log / LOG[2].name).unlink()
+    assert kinds(builder.store, against=str(log)) == {"differs"}
+    write_log(log, LOG)
+    stray = f"{int(LOG[1].name[:20]) + 1:020d}.log"
+    (log / stray).write_bytes(b"x")
+    assert found(verified(builder.store, against=str(log))) == [("missing", str(log / stray))]
+    (log / stray).unlink()
+    (log / f"{99:020d}.log").write_bytes(b"new")
+    assert verified(builder.store, against=str(log)).against.behind == 3
+
+
+def test_every_log_segment_that_is_not_compared_is_named_with_its_reason(
+    sealed_and_wal: tuple[ReplicaBuilder, Path],
+) -> None:
+    builder, log = sealed_and_wal
+    (log / f"{99:020d}.log").write_bytes(b"new")
+    (log / f"{1:020d}.log").write_bytes(b"")
+    report = verified(builder.store, against=str(log))
+    assert found(report) == []
+    left_out = [(each.file, each.bytes, each.reason) for each in report.against.not_compared]
+    assert left_out == [(f"{1:020d}.log", 0, "empty"), (f"{99:020d}.log", 3, "newer")]
+    assert (report.against.left_out, report.against.missing) == (2, 0)
+    sampled = verified(builder.store, against=str(log), scope=Scope(0.5, seed=1)).against
+    assert sampled.files + sampled.left_out == len(LOG) + 2
+    assert {each.reason for each in sampled.not_compared} == {"empty", "newer", "sampled"}
+
+
+def test_log_segments_that_are_older_than_all_that_the_replica_holds_are_missed(
+    sealed_and_wal: tuple[ReplicaBuilder, Path],
+) -> None:
+    """As in a log's folder that was replaced by a copy, which its daemon has not noticed."""
+    builder, log = sealed_and_wal
+    built = builder.generations[0]
+    builder.store.delete([snapshot_key(built.name, 2)])
+    built.snapshot(2, first=2)
+    report = verified(builder.store, against=str(log))
+    assert [key for _, key in found(report)] == [str(log / segment.name) for segment in LOG[:2]]
+    assert (report.against.files, report.against.missing) == (2, 2)
+
+
+@pytest.mark.parametrize(("relation", "missed"), [(Relation.DIVERGED, 0), (Relation.CONTINUES, 2)])
+def test_log_segments_that_only_a_diverged_predecessor_holds_are_not_missed(
+    tmp_path: Path, relation: Relation, missed: int
+) -> None:
+    builder = ReplicaBuilder()
+    first = builder.add()
+    for segment in LOG[:2]:
+        first.ship_segment(segment)
+    second = builder.add(builder.claim(relation, first=0 if relation is Relation.DIVERGED else 2))
+    second.ship_segment(LOG[2])
+    write_log(tmp_path / "log", LOG[:3])
+    report = verified(builder.store, against=str(tmp_path / "log"))
+    assert sum(key.startswith(str(tmp_path)) for _, key in found(report)) == missed
+    earlier = [each.file for each in report.against.not_compared if each.reason == "earlier"]
+    assert earlier == ([] if missed else [segment.name for segment in LOG[:2]])
+
+
+@pytest.mark.parametrize("after", range(12))
+def test_log_segments_that_are_removed_while_they_are_compared_are_older_ones(
+    sealed_and_wal: tuple[ReplicaBuilder, Path], after: int
+) -> None:
+    builder, log = sealed_and_wal
+    left = after
+
+    def truncate() -> Any:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            for segment in LOG[:2]:
+                (log / segment.name).unlink()
+        return True
+
+    watch = Watch(should_continue=truncate)
+    report = verified(builder.store, against=str(log), watch=watch, parallelism=1)
+    assert found(report) == []
+    assert report.against.files + report.against.gone == len(LOG)
+
+
+def test_another_log_is_not_compared(sealed_and_wal: tuple[ReplicaBuilder, Path], tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    with LogWriter(str(other)) as writer:
+        writer.append(b"a record")
+    report = verified(sealed_and_wal[0].store, against=str(other))
+    assert (found(report), report.against) == ([("foreign", str(other))], None)
+    assert writer.log_id.hex in report.anomalies[0].what
+
+
+def test_no_folder_to_compare_with(sealed_and_wal: tuple[ReplicaBuilder, Path], tmp_path: Path) -> None:
+    with pytest.raises(SourceMissingError):
+        verified(sealed_and_wal[0].store, against=str(tmp_path / "nothing"))
+
+
+def test_the_generation_that_readers_read_is_compared(tmp_path: Path) -> None:
+    builder = ReplicaBuilder()
+    builder.add().ship_segment(LOG[0])
+    other = make_segment(0, [2, 3, 1], tag=b"other")
+    builder.add(builder.claim(Relation.DIVERGED)).ship_segment(other)
+    builder.add().ship_segment(other, upto=1, final=None)  # has not reached its predecessor's end
+    write_log(tmp_path / "log", [other])
+    report = verified(builder.store, against=str(tmp_path / "log"))
+    assert report.anomalies == ()
+    assert report.against.generation == builder.generations[1].name
+
+
+def test_a_local_log_is_checked_by_its_format(tmp_path: Path) -> None:
+    write_log(tmp_path / "log", LOG)
+    assert check_log(str(tmp_path / "log"), FORMAT) == LOG[-1].next
+    assert compare_logs(str(tmp_path / "log"), str(tmp_path / "log"), FORMAT) == sum(len(s.data) for s in LOG)
+    for segment in LOG:
+        for at in range(0, len(segment.data), 5):
+            data = bytearray(segment.data)
+            data[at] ^= 1
+            write_log(tmp_path / "other", LOG)
+            (tmp_path / "other" / segment.name).write_bytes(data)
+            with pytest.raises(Exception, match=r"corrupt|gap|format"):
+                check_log(str(tmp_path / "other"), FORMAT)
+            with pytest.raises(Exception, match=f"offset {at}"):
+                compare_logs(str(tmp_path / "other"), str(tmp_path / "log"), FORMAT)
