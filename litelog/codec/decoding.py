@@ -1,5 +1,5 @@
-"""The parts that the decoders of all objects share: JSON that is measured before it is parsed, fields of one type and
-range, and errors that name the object.
+"""The parts that the decoders of all objects share: JSON that is measured before it is parsed, and errors that name the
+object.
 
 Parsed, an object of a few hundred kilobytes can become a gigabyte of lists. So its members are first counted in its
 bytes, at the speed of a copy.
@@ -84,21 +84,6 @@ def require_fields(value: object) -> dict[str, Any]:
     return value
 
 
-def require_text(name: str, value: object) -> str:
-    """``value``, if it is text. Raises ValueError otherwise."""
-    if not isinstance(value, str) or not is_spelled(value):
-        refuse(name, value)
-    return value
-
-
-def require_number(name: str, value: object, low: int = 0, below: int = MOST) -> int:
-    """``value``, if it is a whole number from ``low`` to ``below``, exclusive, and not a boolean; otherwise
-    ValueError."""
-    if type(value) is not int or not low <= value < below:
-        refuse(name, value)
-    return value
-
-
 def is_spelled(text: str) -> bool:
     """Whether ``text`` is Unicode, or a file name outside UTF-8 in Python's form: a low surrogate for each byte that
     does not fit. No file name has any other surrogate."""
@@ -108,11 +93,6 @@ def is_spelled(text: str) -> bool:
         return text.encode(errors="surrogateescape").decode(errors="surrogateescape") == text
     except UnicodeEncodeError:
         return False
-
-
-def refuse(name: str, value: object) -> NoReturn:
-    """Raise ValueError for a field with an impossible value."""
-    raise ValueError(f"{name} is {shown(value)}")
 
 
 def shown(value: object) -> str:

@@ -12,8 +12,9 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from litelog.codec.checksum import crc32c
-from litelog.codec.decoding import JsonLimits, naming, parse_json, refuse, require_fields, require_number, require_text
+from litelog.codec.decoding import JsonLimits, naming, parse_json, require_fields
 from litelog.errors import CorruptObjectError, UnknownFormatError
+from litelog.objects.fields import Reader, number, optional, parsed, read_all, refuse, text
 from litelog.objects.layout import Fencing, claim_key
 from litelog.objects.position import MAX_INDEX, ClaimName, Generation, Position, epoch_of, generation
 
@@ -26,9 +27,6 @@ VERSION = 1
 
 LIMITS = JsonLimits(size=64 << 10, values=64, texts=64, containers=8, depth=2)
 """Limits of the JSON. A claim has fifteen fields; a reason may name folders and files, each of a few KiB."""
-
-_TEXTS = ("log", "format", "owner", "host", "generation", "relation")
-_OPTIONAL = ("predecessor", "predecessor_end", "reason", "fencing")
 
 
 class Writer(StrEnum):
@@ -143,25 +141,30 @@ def parse(body: bytes | str) -> Claim:
     fields = require_fields(parse_json(body.encode() if isinstance(body, str) else body, LIMITS))
     if type(fields.get("version")) is not int or fields["version"] != VERSION:
         raise ValueError(f"version is not {VERSION}")
-    stated = require_number("crc", fields.pop("crc", None), below=1 << 32)
+    stated = _CRC("crc", fields.pop("crc", None))
     if stated != (crc := crc32c(_text(fields))):
         raise ValueError(f"CRC-32C is {crc}, expected {stated}")
-    values: dict[str, Any] = {name: require_text(name, fields.get(name)) for name in _TEXTS}
-    for name in _OPTIONAL:
-        values[name] = None if fields.get(name) is None else require_text(name, fields[name])
-    values["first"] = require_number("first", fields.get("first"), below=MAX_INDEX)
-    values["time"] = require_number("time", fields.get("time"))
-    values["shift"] = require_number("shift", fields.get("shift"), low=1 - MAX_INDEX, below=MAX_INDEX)
-    values["relation"] = Relation(values["relation"])
-    values["fencing"] = Fencing.REQUIRED if values["fencing"] is None else Fencing(values["fencing"])
-    values["generation"] = generation(values["generation"])
-    if values["predecessor"] is not None:
-        values["predecessor"] = generation(values["predecessor"])
-    if values["predecessor_end"] is not None:
-        values["predecessor_end"] = Position.parse(values["predecessor_end"])
-    claim = Claim(**values)
+    claim = Claim(**read_all(_FIELDS, fields))
     _check_relation(claim)
     return claim
+
+
+_CRC = number(below=1 << 32)
+_FIELDS: dict[str, Reader[Any]] = {
+    "log": text,
+    "format": text,
+    "owner": text,
+    "host": text,
+    "generation": parsed(generation),
+    "first": number(below=MAX_INDEX),
+    "relation": parsed(Relation),
+    "time": number(),
+    "predecessor": optional(parsed(generation)),
+    "predecessor_end": optional(parsed(Position.parse)),
+    "shift": number(1 - MAX_INDEX, MAX_INDEX),
+    "reason": optional(text),
+    "fencing": optional(parsed(Fencing), Fencing.REQUIRED),
+}
 
 
 def _check_relation(claim: Claim) -> None:

@@ -19,20 +19,12 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from litelog.codec.checksum import crc32c, is_sha256
-from litelog.codec.decoding import (
-    MOST,
-    JsonLimits,
-    naming,
-    parse_json,
-    refuse,
-    require_fields,
-    require_number,
-    require_text,
-)
+from litelog.codec.checksum import crc32c
+from litelog.codec.decoding import JsonLimits, naming, parse_json, require_fields
 from litelog.codec.json_columns import LIMIT
 from litelog.codec.lz4_frames import compress_frames, decompress_frames, skippable_frame
 from litelog.errors import CorruptObjectError, UnknownVersionError
+from litelog.objects.fields import Reader, number, optional, parsed, read_all, require, sha256, text
 from litelog.objects.frame_table import FRAME_VALUES, MAX_FRAMES, MAX_MARKS, FrameTable, ShipTimes
 from litelog.objects.layout import sealed_key
 from litelog.objects.position import MAX_INDEX, Generation, generation
@@ -197,37 +189,37 @@ def _limits(size: int) -> JsonLimits:
     return JsonLimits(size=MAX_DOCUMENT_BYTES, values=values, texts=100, containers=100, depth=3)
 
 
-_TEXTS = ("log", "format", "generation", "owner", "file", "digest", "previous")
-_NUMBERS = {
-    "index": (0, MAX_INDEX),
-    "length": (0, MOST),
-    "records": (0, MOST),
-    "crc": (0, 1 << 32),
-    "first": (0, LIMIT),
-    "next": (0, LIMIT),
-    "lowest": (1 - LIMIT, LIMIT),
-    "highest": (1 - LIMIT, LIMIT),
+def _previous(name: str, value: object) -> str:
+    """Read the digest of the object before; empty if there is none."""
+    return "" if value == "" else sha256(name, value)
+
+
+_SEQUENCE, _TIMESTAMP = number(below=LIMIT), number(1 - LIMIT, LIMIT)
+_FIELDS: dict[str, Reader[Any]] = {
+    "log": text,
+    "format": text,
+    "generation": parsed(generation),
+    "owner": text,
+    "file": text,
+    "digest": sha256,
+    "previous": _previous,
+    "index": number(below=MAX_INDEX),
+    "length": number(),
+    "records": number(),
+    "crc": number(below=1 << 32),
+    "first": optional(_SEQUENCE),
+    "next": optional(_SEQUENCE),
+    "lowest": optional(_TIMESTAMP),
+    "highest": optional(_TIMESTAMP),
 }
-_OPTIONAL = ("first", "next", "lowest", "highest")
 
 
 def _footer(fields: Any) -> SealedFooter:
     if set(require_fields(fields)) != set(SealedFooter.__slots__):
         raise ValueError("has other fields than it should have")
-    for name in _TEXTS:
-        require_text(name, fields[name])
-    for name, (low, below) in _NUMBERS.items():
-        if fields[name] is not None or name not in _OPTIONAL:
-            require_number(name, fields[name], low, below)
-    length = fields["length"]
-    parts = {
-        "generation": generation(fields["generation"]),
-        "marks": ShipTimes.from_json(fields["marks"], length),
-        "frames": FrameTable.from_json(fields["frames"]),
-    }
-    footer = SealedFooter(**{**fields, **parts})
-    _require(is_sha256(footer.digest), "digest", footer.digest)
-    _require(not footer.previous or is_sha256(footer.previous), "previous", footer.previous)
+    values = read_all(_FIELDS, fields)
+    marks = ShipTimes.from_json(fields["marks"], values["length"])
+    footer = SealedFooter(**values, marks=marks, frames=FrameTable.from_json(fields["frames"]))
     _check_sums(footer)
     return footer
 
@@ -238,17 +230,12 @@ def _check_sums(footer: SealedFooter) -> None:
     known = [(low, high) for low, high in zip(frames.lowests, frames.highests, strict=True) if low is not None]
     lowest = min((low for low, _ in known), default=None)
     highest = max((high for _, high in known if high is not None), default=None)
-    _require(sum(frames.lengths) == footer.length, "length", footer.length)
-    _require(sum(frames.records) == footer.records, "records", footer.records)
-    _require((lowest, highest) == (footer.lowest, footer.highest), "lowest and highest", (lowest, highest))
-    _require((footer.first is None) == (footer.records == 0), "first", footer.first)
+    require(sum(frames.lengths) == footer.length, "length", footer.length)
+    require(sum(frames.records) == footer.records, "records", footer.records)
+    require((lowest, highest) == (footer.lowest, footer.highest), "lowest and highest", (lowest, highest))
+    require((footer.first is None) == (footer.records == 0), "first", footer.first)
     if footer.first is not None:
-        _require(footer.first == frames.firsts[0], "first", footer.first)
-        _require(footer.next is not None, "next", footer.next)
+        require(footer.first == frames.firsts[0], "first", footer.first)
+        require(footer.next is not None, "next", footer.next)
         assert footer.next is not None
-        _require(footer.first < footer.next >= frames.firsts[-1], "next", footer.next)
-
-
-def _require(holds: bool, name: str, value: object) -> None:
-    if not holds:
-        refuse(name, value)
+        require(footer.first < footer.next >= frames.firsts[-1], "next", footer.next)

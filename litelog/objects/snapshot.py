@@ -14,18 +14,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from litelog.codec.checksum import is_sha256
-from litelog.codec.decoding import (
-    JsonLimits,
-    naming,
-    parse_json,
-    refuse,
-    require_fields,
-    require_number,
-    require_text,
-    shown,
-)
+from litelog.codec.decoding import JsonLimits, naming, parse_json, require_fields, shown
 from litelog.codec.lz4_frames import compress_frames, decompress_frames
 from litelog.errors import CorruptObjectError, UnknownVersionError
+from litelog.objects.fields import Reader, number, optional, parsed, read_all, refuse, sha256, text
 from litelog.objects.layout import snapshot_key
 from litelog.objects.position import MAX_INDEX, Generation, Position, generation
 from litelog.objects.snapshot_entries import ENTRY_VALUES, SnapshotEntry, read_entries, write_entries
@@ -147,24 +139,28 @@ def decode(key: str, body: Buffer) -> Snapshot:
     return snapshot
 
 
+_FIELDS: dict[str, Reader[Any]] = {
+    "log": text,
+    "format": text,
+    "generation": parsed(generation),
+    "owner": text,
+    "first": number(below=MAX_INDEX + 1),
+    "next": number(below=MAX_INDEX + 1),
+    "created": number(),
+    "predecessor_end": optional(parsed(Position.parse)),
+    "chain": optional(sha256),
+}
+
+
 def _snapshot(fields: dict[str, Any]) -> Snapshot:
-    for name in ("log", "format", "generation", "owner"):
-        require_text(name, fields[name])
-    for name in ("predecessor_end", "chain"):
-        if fields.get(name) is not None:
-            require_text(name, fields[name])
-    for name in ("first", "next"):
-        require_number(name, fields[name], below=MAX_INDEX + 1)
-    fields["generation"] = generation(fields["generation"])
-    if fields.get("predecessor_end") is not None:
-        fields["predecessor_end"] = Position.parse(fields["predecessor_end"])
-    require_number("created", fields["created"])
-    count = fields["next"] - fields["first"]
-    written = fields.pop("segments")
-    if not 0 <= count <= MAX_ENTRIES:
-        raise ValueError(f"it ends at index {fields['next']}, and starts at {fields['first']}")
-    segments = () if written == [] else read_entries(fields["first"], count, written)
-    snapshot = Snapshot(**fields, segments=segments)
+    if not fields.keys() <= {*_FIELDS, "segments"}:
+        raise ValueError("has other fields than it should have")
+    values = read_all(_FIELDS, fields)
+    first, following, written = values["first"], values["next"], fields["segments"]
+    if not 0 <= following - first <= MAX_ENTRIES:
+        raise ValueError(f"it ends at index {following}, and starts at {first}")
+    segments = () if written == [] else read_entries(first, following - first, written)
+    snapshot = Snapshot(**values, segments=segments)
     _check(snapshot)
     return snapshot
 

@@ -14,21 +14,13 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from litelog.codec.checksum import crc32c, is_sha256
-from litelog.codec.decoding import (
-    MOST,
-    JsonLimits,
-    naming,
-    parse_json,
-    refuse,
-    require_fields,
-    require_number,
-    require_text,
-)
+from litelog.codec.checksum import crc32c
+from litelog.codec.decoding import JsonLimits, naming, parse_json, require_fields
 from litelog.codec.json_columns import LIMIT
 from litelog.codec.lz4_frames import FrameError, compress_frames, decompress_frame, skippable_frame, walk_frames
 from litelog.errors import CorruptObjectError, NotEnoughMemoryError
 from litelog.formats import MAX_COMMIT_BYTES
+from litelog.objects.fields import Reader, flag, number, optional, parsed, read_all, require, sha256, text
 from litelog.objects.layout import wal_key
 from litelog.objects.position import MAX_INDEX, MAX_OFFSET, Generation, Position, generation
 
@@ -264,20 +256,32 @@ def decode_header(key: str, head: Buffer) -> WalHeader:
     return header
 
 
-_OPTIONAL = {"first", "next", "lowest", "highest", "sealed", "successor", "check_start", "check_digest"}
-_TEXTS = {"log", "format", "generation", "owner", "file", "previous", "sealed", "successor", "check_digest"}
-_RANGES = {
-    "index": (0, MAX_INDEX),
-    "offset": (0, MAX_OFFSET),
-    "length": (0, max(MAX_LENGTH_BYTES, MAX_COMMIT_BYTES) + 1),
-    "first": (0, LIMIT),
-    "next": (0, LIMIT),
-    "lowest": (1 - LIMIT, LIMIT),
-    "highest": (1 - LIMIT, LIMIT),
-    "crc": (0, 1 << 32),
-    "crc_total": (0, 1 << 32),
+_COUNT, _CRC = number(), number(below=1 << 32)
+_SEQUENCE, _TIMESTAMP = number(below=LIMIT), number(1 - LIMIT, LIMIT)
+_FIELDS: dict[str, Reader[Any]] = {
+    "log": text,
+    "format": text,
+    "generation": parsed(generation),
+    "owner": text,
+    "index": number(below=MAX_INDEX),
+    "offset": number(below=MAX_OFFSET),
+    "length": number(below=max(MAX_LENGTH_BYTES, MAX_COMMIT_BYTES) + 1),
+    "file": text,
+    "first": optional(_SEQUENCE),
+    "next": optional(_SEQUENCE),
+    "records": _COUNT,
+    "lowest": optional(_TIMESTAMP),
+    "highest": optional(_TIMESTAMP),
+    "crc": _CRC,
+    "crc_total": _CRC,
+    "previous": text,
+    "shipped": _COUNT,
+    "final": flag,
+    "sealed": optional(sha256),
+    "check_start": optional(_COUNT),
+    "check_digest": optional(text),
+    "successor": optional(text),
 }
-"""The valid ranges of numbers that differ from most others'."""
 _HEADER_CRC = b',"header_crc":'
 
 
@@ -293,30 +297,11 @@ def _check_crc(text: bytes) -> None:
 def _header(fields: dict[str, Any]) -> WalHeader:
     if type(fields.get("version")) is not int or fields["version"] != VERSION:
         raise ValueError(f"version is not {VERSION}")
-    values: dict[str, Any] = {}
-    for name in WalHeader.__slots__:
-        value = fields.get(name)
-        if value is None and name in _OPTIONAL:
-            pass
-        elif name == "final":
-            _require(isinstance(value, bool), name, value)
-        elif name in _TEXTS:
-            require_text(name, value)
-        else:
-            require_number(name, value, *_RANGES.get(name, (0, MOST)))
-        values[name] = value
-    values["generation"] = generation(values["generation"])
-    header = WalHeader(**values)
-    _require(header.end <= MAX_OFFSET, "offset", header.offset)
-    _require((header.check_start or 0) <= header.end, "check_start", header.check_start)
-    _require(header.length > 0 or header.final or header.successor is not None, "length", header.length)
+    header = WalHeader(**read_all(_FIELDS, fields))
+    require(header.end <= MAX_OFFSET, "offset", header.offset)
+    require((header.check_start or 0) <= header.end, "check_start", header.check_start)
+    require(header.length > 0 or header.final or header.successor is not None, "length", header.length)
     if header.sealed is not None:
-        _require(is_sha256(header.sealed), "sealed", header.sealed)
-        _require(header.final and not header.length and not header.records, "sealed, in one with bytes", header.sealed)
-        _require(header.successor is None, "successor", header.successor)
+        require(header.final and not header.length and not header.records, "sealed, in one with bytes", header.sealed)
+        require(header.successor is None, "successor", header.successor)
     return header
-
-
-def _require(holds: bool, name: str, value: object) -> None:
-    if not holds:
-        refuse(name, value)

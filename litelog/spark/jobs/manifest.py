@@ -14,18 +14,10 @@ import re
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from litelog.codec.decoding import (
-    JsonLimits,
-    naming,
-    parse_json,
-    refuse,
-    require_fields,
-    require_number,
-    require_text,
-    shown,
-)
+from litelog.codec.decoding import JsonLimits, naming, parse_json, require_fields, shown
 from litelog.codec.json_columns import LIMIT
 from litelog.errors import ConfigError, CorruptObjectError, ExistsError
+from litelog.objects.fields import number, refuse, text
 from litelog.objects.position import Generation, generation
 
 if TYPE_CHECKING:
@@ -173,9 +165,12 @@ def _fields(key: str, body: bytes) -> dict[str, Any]:
     return fields
 
 
+_COUNT, _SEQUENCE = number(), number(below=LIMIT)
+
+
 def _plan(run: int, value: object) -> ExportPlan:
     fields = _require_names(value, ExportPlan.__slots__)
-    bounds = [require_number("bounds", bound, below=LIMIT) for bound in _require_list("bounds", fields["bounds"])]
+    bounds = [_SEQUENCE("bounds", bound) for bound in _require_list("bounds", fields["bounds"])]
     if not bounds or bounds != sorted(bounds):
         refuse("bounds", bounds)
     if type(fields["run"]) is not int or fields["run"] != run:
@@ -183,19 +178,19 @@ def _plan(run: int, value: object) -> ExportPlan:
     shape = require_fields(fields["shape"])
     for name, held in shape.items():
         if held is not None and not isinstance(held, bool):
-            require_text(name, held)
-    log, name = require_text("log", fields["log"]), require_text("generation", fields["generation"])
+            text(name, held)
+    log, name = text("log", fields["log"]), text("generation", fields["generation"])
     return ExportPlan(run, log, generation(name), tuple(bounds), shape)
 
 
 def _file(value: object) -> ExportedFile:
     fields = _require_names(value, ExportedFile.__slots__)
-    path = require_text("path", fields["path"])
+    path = text("path", fields["path"])
     if any(part in {"", ".", ".."} for part in path.split("/")):  # the path would leave the table
         refuse("path", path)
-    partition = {name: require_text(name, held) for name, held in require_fields(fields["partition"]).items()}
-    rows, size = require_number("rows", fields["rows"]), require_number("bytes", fields["bytes"])
-    first, last = (require_number(name, fields[name], below=LIMIT) for name in ("first", "last"))
+    partition = {name: text(name, held) for name, held in require_fields(fields["partition"]).items()}
+    rows, size = _COUNT("rows", fields["rows"]), _COUNT("bytes", fields["bytes"])
+    first, last = (_SEQUENCE(name, fields[name]) for name in ("first", "last"))
     return ExportedFile(path, rows, size, first, last, partition)
 
 
