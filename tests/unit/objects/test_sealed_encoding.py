@@ -133,6 +133,18 @@ def test_a_commit_larger_than_a_frame_is_a_run_of_frames(tmp_path: Path, name: s
     assert footer.frames.run_of(inside) == footer.frames.run_of(footer.frames.at_sequence(1))
 
 
+def test_the_footer_says_whose_it_is_as_the_claim_does(tmp_path: Path) -> None:
+    log = built(tmp_path, "litelog", [3])
+    claim = finished(log).claim
+    footer = footer_of(KEY, b"".join(sealing(log)))
+    assert (footer.log, footer.format, footer.generation, footer.owner) == (
+        claim.log,
+        claim.format,
+        claim.generation,
+        claim.owner,
+    )
+
+
 def test_the_largest_commit_is_sealed(tmp_path: Path) -> None:
     log = make_log(tmp_path, "lines")
     log.roll(0)
