@@ -236,6 +236,5 @@ def _check_sums(footer: SealedFooter) -> None:
     require((footer.first is None) == (footer.records == 0), "first", footer.first)
     if footer.first is not None:
         require(footer.first == frames.firsts[0], "first", footer.first)
-        require(footer.next is not None, "next", footer.next)
-        assert footer.next is not None
-        require(footer.first < footer.next >= frames.firsts[-1], "next", footer.next)
+        follows = footer.next is not None and footer.first < footer.next >= frames.firsts[-1]
+        require(follows, "next", footer.next)

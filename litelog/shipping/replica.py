@@ -329,14 +329,15 @@ class Replica:
     # --- shipping
 
     def _ship_or_fork(self, should_continue: Callable[[], bool]) -> bool:
-        while self._fork is None:
+        fork = self._fork
+        while fork is None:
             try:
                 return self._ship(should_continue)
             except DivergedError as error:
                 if not self._catch_up(error):
                     self._note_fork(error)
-        assert self._fork is not None
-        if not self._begin_again(self._fork):
+                    fork = error
+        if not self._begin_again(fork):
             return False
         try:
             return self._ship(should_continue)
