@@ -2,94 +2,42 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-import resource
 import shutil
-from contextlib import contextmanager
-from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from litelog.codec.checksum import crc32c
 from litelog.errors import (
     CorruptCommitError,
     CorruptionError,
     DivergedError,
-    SourceError,
     SourceMissingError,
-    SourceSyncError,
 )
 from litelog.formats.lines import LinesFormat
 from litelog.formats.litelog import segment_name
-from litelog.formats.raw import RawFormat
 from litelog.log.follower import Follower, GapError
-from litelog.log.identity import ShippedEnd, find_shift, read_log_id
-from litelog.log.source import OpenSegment, SegmentFolder
+from litelog.log.identity import ShippedEnd, find_shift
+from litelog.log.source import SegmentFolder
 from litelog.log.source_position import SourcePosition
-from tests.builders.log_builder import LOG_ID, Interrupted, LogBuilder, make_log
+from tests.builders.log_builder import Interrupted, LogBuilder, make_log
+from tests.builders.log_following import ALL_FORMATS, FORMATS, LIMIT, collect, drain, follow
 from tests.builders.manual_clock import ManualClock
 from tests.sampling import examples
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from litelog.formats import LogFormat
     from litelog.log.source_position import CommitRun
 
-LIMIT = 1 << 20
-FORMATS = ("litelog", "lines", "raw")
-ALL_FORMATS = pytest.mark.parametrize("log", FORMATS, indirect=True)
 QUICK = settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @pytest.fixture
 def log(request: pytest.FixtureRequest, tmp_path: Path) -> LogBuilder:
+    """A log without log segments."""
     return make_log(tmp_path / "log", getattr(request, "param", "litelog"))
-
-
-def follow(
-    log: LogBuilder, clock: ManualClock, place: SourcePosition | None = None, log_format: LogFormat | None = None
-) -> Follower:
-    return Follower(log.folder, log_format or log.format, place or SourcePosition(0, ""), clock)
-
-
-def drain(follower: Follower, limit: int = LIMIT) -> list[CommitRun]:
-    """All runs that are there now."""
-    runs = []
-    while (run := follower.next_run(limit)) is not None:
-        runs.append(run)
-    return runs
-
-
-def collect(runs: list[CommitRun], into: dict[str, bytes] | None = None) -> dict[str, bytes]:
-    """The bytes of runs, by file, after a check that the runs are contiguous and have the right checksums."""
-    found = {} if into is None else into
-    for run in runs:
-        held = found.get(run.start.file, b"")
-        assert run.start.offset == len(held)
-        held += bytes(run.data)
-        assert run.crc == crc32c(run.data)
-        assert run.end.offset == len(held)
-        assert run.end.crc_total == crc32c(held)
-        found[run.start.file] = held
-    for before, after in pairwise(runs):
-        assert after.start.index == before.start.index + before.final
-    return found
-
-
-def status(folder: str) -> dict[str, tuple[int, ...]]:
-    """All that a reader could change: names, bytes, times."""
-    found = {}
-    for name in [".", *sorted(os.listdir(folder))]:
-        facts = os.stat(os.path.join(folder, name))
-        found[name] = (facts.st_size, facts.st_ino, facts.st_mtime_ns, facts.st_atime_ns, facts.st_ctime_ns)
-    return found
 
 
 # --- whole commits, and moving on
@@ -714,267 +662,6 @@ def test_a_folder_that_goes_while_its_log_segments_are_looked_at_is_missing(
 def test_an_empty_folder_is_reported_even_before_anything_was_shipped(log: LogBuilder, clock: ManualClock) -> None:
     with pytest.raises(SourceMissingError):
         follow(log, clock).next_run(LIMIT)
-
-
-# --- read-only
-
-
-@ALL_FORMATS
-def test_nothing_of_the_source_is_changed_not_even_an_access_time(log: LogBuilder, clock: ManualClock) -> None:
-    for _ in range(3):
-        log.roll(5)
-    Path(log.path("notes.gz")).write_bytes(b"foreign")
-    old = 1_600_000_000
-    for name in os.listdir(log.folder):
-        os.utime(log.path(name), (old, old + 100))
-    first, last = min(log.texts), max(log.texts)
-    before = status(log.folder)
-    follower = follow(log, clock)
-    drain(follower)
-    follower.changed()
-    follower.read_again(SourcePosition(0, first), len(log.texts[first]), final=False)
-    find_shift(log.folder, log.format, clock, ShippedEnd(last, 2, 10, 0, 0, "", final=False))
-    read_log_id(log.folder, log.format, clock)
-    follower.close()
-    after = status(log.folder)
-    del before["."], after["."]  # a listing may note the folder's access time, as any ls does
-    assert after == before
-
-
-def test_foreign_files_are_reported_once_and_skipped(
-    log: LogBuilder, clock: ManualClock, caplog: pytest.LogCaptureFixture
-) -> None:
-    log.roll(1)
-    for name in ("core", "00000000000000000000.index", ".hidden", "1.log"):
-        Path(log.path(name)).write_bytes(b"?")
-    os.symlink(log.path(), log.path(segment_name(50)))
-    os.mkdir(log.path(segment_name(51)))
-    follower = follow(log, clock)
-    found = collect(drain(follower))
-    log.roll(1)
-    collect(drain(follower), found)
-    assert found == log.texts
-    reported = [record.file for record in caplog.records]  # type: ignore[attr-defined]
-    assert sorted(reported) == [segment_name(50), "1.log", "core"]
-
-
-@pytest.mark.parametrize("log_format", [LinesFormat("app-*.log"), RawFormat("app-*.log")])
-def test_a_log_segment_that_sorts_before_what_was_shipped_is_reported_once(
-    tmp_path: Path, clock: ManualClock, caplog: pytest.LogCaptureFixture, log_format: LogFormat
-) -> None:
-    (tmp_path / "app-0004.log").write_bytes(b"a\n")
-    (tmp_path / "app-0005.log").write_bytes(b"b\n")
-    follower = Follower(str(tmp_path), log_format, SourcePosition(0, ""), clock)
-    drain(follower)
-    assert not caplog.records
-    (tmp_path / "app-0001.log").write_bytes(b"too late\n")
-    (tmp_path / "app-0006.log").write_bytes(b"c\n")
-    for _ in range(3):
-        clock.advance(60)
-        drain(follower)
-    assert follower.place.file == "app-0006.log"
-    assert [record.event for record in caplog.records] == ["file-too-late"]  # type: ignore[attr-defined]
-    assert "app-0001.log appeared when app-0005.log was being shipped" in caplog.text
-    follower.close()
-
-
-def test_a_log_segment_that_is_not_reached_yet_is_not_too_late(
-    tmp_path: Path, clock: ManualClock, caplog: pytest.LogCaptureFixture
-) -> None:
-    for number in (1, 5):
-        (tmp_path / f"app-{number}.log").write_bytes(b"a\n")
-    follower = Follower(str(tmp_path), LinesFormat("app-*.log"), SourcePosition(0, ""), clock)
-    assert follower.next_run(1) is not None
-    (tmp_path / "app-3.log").write_bytes(b"c\n")
-    clock.advance(60)
-    assert [run.start.file for run in drain(follower) if len(run.data)] == ["app-3.log", "app-5.log"]
-    assert not caplog.records
-    follower.close()
-
-
-@ALL_FORMATS
-def test_descriptors_are_bounded_and_closed(log: LogBuilder, clock: ManualClock) -> None:
-    before = len(os.listdir("/proc/self/fd"))
-    follower = follow(log, clock)
-    for _ in range(30):
-        log.roll(2)
-        drain(follower)
-        assert len(os.listdir("/proc/self/fd")) <= before + 3
-    follower.close()
-    follower.close()
-    assert len(os.listdir("/proc/self/fd")) == before
-
-
-class WatchedSegment(OpenSegment):
-    """A log segment that records what is done to it."""
-
-    def __init__(self, name: str, descriptor: int, done: list[str]) -> None:
-        super().__init__(name, descriptor)
-        self.done = done
-
-    def read(self, offset: int, length: int) -> bytes:
-        data = super().read(offset, length)
-        self.done.append(f"read {self.name} to {offset + len(data)}")
-        return data
-
-    def sync(self, path: str) -> None:
-        super().sync(path)
-        self.done.append(f"sync {self.name} at {self.size()}")
-
-
-class UnopenedNames(SegmentFolder):
-    """Of a folder that cannot be opened, for want of descriptors, as long as it ``fails``."""
-
-    fails = True
-
-    def sync_folder(self) -> None:
-        if self.fails:
-            raise SourceError(f"{self._folder}: cannot be opened")
-        super().sync_folder()
-
-
-@contextmanager
-def no_descriptors() -> Iterator[None]:
-    """No file can be opened inside."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
-
-class WatchedNames(SegmentFolder):
-    """Opens log segments that tell."""
-
-    def __init__(self, log: LogBuilder, clock: ManualClock) -> None:
-        super().__init__(log.folder, log.format, clock)
-        self.done: list[str] = []
-
-    def open(self, name: str) -> OpenSegment:
-        segment = super().open(name)
-        descriptor = os.dup(segment._descriptor)
-        segment.close()
-        return WatchedSegment(name, descriptor, self.done)
-
-    def sync_folder(self) -> None:
-        super().sync_folder()
-        self.done.append("sync folder")
-
-
-@ALL_FORMATS
-def test_nothing_is_shipped_that_was_not_synced_and_no_file_whose_name_was_not(
-    log: LogBuilder, clock: ManualClock
-) -> None:
-    follower = follow(log, clock)
-    names = follower._names = WatchedNames(log, clock)
-    for step in range(6):
-        if step % 3 == 0:
-            log.roll(2)
-        elif step == 5:
-            log.replace()
-        log.append(1)
-        names.done.clear()
-        for run in drain(follower):
-            synced = [int(what.split()[-1]) for what in names.done if what.startswith(f"sync {run.start.file} ")]
-            assert not run.data or max(synced) >= run.end.offset
-            if run.start.offset == 0 or step == 5:
-                assert "sync folder" in names.done
-    follower.close()
-
-
-@pytest.mark.parametrize("left", ["nothing", "a file"])
-def test_a_folder_that_goes_before_its_names_are_synced_is_missing(
-    log: LogBuilder, clock: ManualClock, left: str
-) -> None:
-    names = SegmentFolder(log.folder, log.format, clock)
-    log.roll(2)
-    assert names.all()
-    os.rename(log.folder, f"{log.folder}-moved")
-    if left == "a file":
-        Path(log.folder).touch()
-    with pytest.raises(SourceMissingError, match="no such folder"):
-        names.sync_folder()
-
-
-def test_a_folder_that_cannot_be_opened_to_sync_its_names_has_lost_nothing(log: LogBuilder, clock: ManualClock) -> None:
-    """It freezes no log: where descriptors are short for a moment, no disk was asked."""
-    names = SegmentFolder(log.folder, log.format, clock)
-    log.roll(2)
-    with no_descriptors(), pytest.raises(SourceError, match="cannot be opened: Too many open files") as caught:
-        names.sync_folder()
-    assert not isinstance(caught.value, SourceSyncError)
-    names.sync_folder()
-
-
-def test_a_replaced_log_segment_is_compared_even_after_a_failed_sync_of_its_folder(
-    log: LogBuilder, clock: ManualClock
-) -> None:
-    log.roll(30, size=100)
-    follower = follow(log, clock)
-    drain(follower)
-    content = bytearray(log.texts[log.name])
-    content[200] ^= 1  # ahead of the last commits, which are all that is compared of a file that stayed
-    log.replace(bytes(content))
-    names = follower._names = UnopenedNames(log.folder, log.format, clock)
-    with pytest.raises(SourceError, match="cannot be opened"):
-        follower.next_run(LIMIT)
-    names.fails = False
-    with pytest.raises(DivergedError, match="was replaced by a file with other bytes"):
-        follower.next_run(LIMIT)
-    follower.close()
-
-
-def test_a_failed_sync_is_reported_for_good(log: LogBuilder, clock: ManualClock) -> None:
-    """The kernel reports lost bytes only once. A second sync succeeds."""
-    log.roll(1)
-    with SegmentFolder(log.folder, log.format, clock).open(log.name) as segment:
-        good, closed = segment._descriptor, os.open(log.folder, os.O_RDONLY)
-        os.close(closed)
-        segment._descriptor = closed  # fdatasync fails there
-        with pytest.raises(SourceSyncError):
-            segment.sync(log.path())
-        segment._descriptor = good
-        with pytest.raises(SourceSyncError):
-            segment.sync(log.path())
-
-
-# --- what another generation shipped
-
-
-@ALL_FORMATS
-def test_a_shift_is_found_where_the_log_holds_what_was_shipped(log: LogBuilder, clock: ManualClock) -> None:
-    names = [log.roll(2) for _ in range(3)]
-    end, crc = len(log.texts[names[2]]), crc32c(log.texts[names[2]])
-
-    shipped = ShippedEnd(names[2], 2, end, crc, 0, hashlib.sha256(log.texts[names[2]]).hexdigest(), final=False)
-
-    def shift(index: int, **other: Any) -> int | None:
-        return find_shift(log.folder, log.format, clock, replace(shipped, index=index, **other))
-
-    assert (shift(2), shift(7), shift(0)) == (0, -5, 2)
-    assert shift(2, final=True) == 0
-    log.append(1)
-    assert (shift(2), shift(2, final=True)) == (0, None)
-    assert shift(2, crc_total=crc ^ 1) is None
-    assert shift(2, check_digest="0" * 64) is None
-    assert shift(2, check_start=None, check_digest=None) == 0
-    assert shift(2, end=1 << 30) is None
-    log.delete(names[0])
-    assert shift(2) == -1
-    log.delete(names[2])
-    assert shift(2) is None
-
-
-def test_a_log_id_comes_from_the_first_log_segment_that_has_a_header(log: LogBuilder, clock: ManualClock) -> None:
-    with pytest.raises(SourceMissingError):
-        read_log_id(log.folder, log.format, clock)
-    log.name = segment_name(0)
-    log.write(log.header()[:20])
-    assert read_log_id(log.folder, log.format, clock) is None
-    log.next = 5
-    log.roll(1)
-    assert read_log_id(log.folder, log.format, clock) == LOG_ID
 
 
 # --- whatever happens

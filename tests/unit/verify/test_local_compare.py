@@ -9,9 +9,7 @@ import pytest
 from litelog.errors import SourceMissingError
 from litelog.log.writer import LogWriter
 from litelog.objects.claim import Relation
-from litelog.objects.layout import (
-    snapshot_key,
-)
+from litelog.objects.layout import snapshot_key
 from litelog.verify.findings import Scope, Watch
 from litelog.verify.local_compare import check_log, compare_logs
 from tests.builders.replica_builder import FORMAT, ReplicaBuilder, make_segment, make_unfinished

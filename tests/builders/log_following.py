@@ -1,0 +1,63 @@
+"""Follows a log as a daemon does, and puts what the runs hold together."""
+
+from __future__ import annotations
+
+import os
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import pytest
+
+from litelog.codec.checksum import crc32c
+from litelog.log.follower import Follower
+from litelog.log.source_position import SourcePosition
+
+if TYPE_CHECKING:
+    from litelog.formats import LogFormat
+    from litelog.log.source_position import CommitRun
+    from tests.builders.log_builder import LogBuilder
+    from tests.builders.manual_clock import ManualClock
+
+
+LIMIT = 1 << 20
+FORMATS = ("litelog", "lines", "raw")
+ALL_FORMATS = pytest.mark.parametrize("log", FORMATS, indirect=True)
+
+
+def follow(
+    log: LogBuilder, clock: ManualClock, place: SourcePosition | None = None, log_format: LogFormat | None = None
+) -> Follower:
+    return Follower(log.folder, log_format or log.format, place or SourcePosition(0, ""), clock)
+
+
+def drain(follower: Follower, limit: int = LIMIT) -> list[CommitRun]:
+    """All runs that are there now."""
+    runs = []
+    while (run := follower.next_run(limit)) is not None:
+        runs.append(run)
+    return runs
+
+
+def collect(runs: list[CommitRun], into: dict[str, bytes] | None = None) -> dict[str, bytes]:
+    """The bytes of runs, by file, after a check that the runs are contiguous and have the right checksums."""
+    found = {} if into is None else into
+    for run in runs:
+        held = found.get(run.start.file, b"")
+        assert run.start.offset == len(held)
+        held += bytes(run.data)
+        assert run.crc == crc32c(run.data)
+        assert run.end.offset == len(held)
+        assert run.end.crc_total == crc32c(held)
+        found[run.start.file] = held
+    for before, after in pairwise(runs):
+        assert after.start.index == before.start.index + before.final
+    return found
+
+
+def status(folder: str) -> dict[str, tuple[int, ...]]:
+    """All that a reader could change: names, bytes, times."""
+    found = {}
+    for name in [".", *sorted(os.listdir(folder))]:
+        facts = os.stat(os.path.join(folder, name))
+        found[name] = (facts.st_size, facts.st_ino, facts.st_mtime_ns, facts.st_atime_ns, facts.st_ctime_ns)
+    return found
