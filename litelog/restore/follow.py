@@ -18,7 +18,8 @@ from litelog.errors import (
     StoreError,
 )
 from litelog.events import fields, is_worth_logging
-from litelog.formats import Expectation, FinishedTail
+from litelog.formats import Expectation, FinishedTail, safe_segment_order
+from litelog.objects.chain import ChainState, Identity, next_state, state_after
 from litelog.reading.follower import LOOK_SECONDS, ReplicaFollower, SegmentFound
 from litelog.reading.search import find_segment, read_header
 from litelog.reading.successors import find_shift, may_be_late
@@ -79,8 +80,8 @@ class CopyFollower:
         """Without a slot until it is known what the copy lacks."""
         self._end = plan.end
         """The end of the copy, when it was last observed."""
-        self._digest: str | None = None
-        """The digest of the WAL segment before the slot, if it was read."""
+        self._state: ChainState | None = None
+        """The state of the chain at the slot; None if nothing is known of it."""
         self._name = ""
         self._size = self._crc = 0
         """The name of the log segment that grows."""
@@ -193,9 +194,12 @@ class CopyFollower:
         self._follower.enter(plan.claim, None)
         if last is None:
             self._follower.stand_at(plan.base.start)
+            self._state = None if plan.base.snapshot is None else plan.base.link()
         else:
             self._follower.pass_segment(last)
-        self._end, self._digest = self._follower.slot or self._end, None
+            before = ChainState.before(last, Identity.of(plan.claim), plan.claim.first)
+            self._state = before.after(last, digest="")
+        self._end = self._follower.slot or self._end
 
     def _require_joined(self, plan: RestorePlan, shift: int) -> None:
         """Check that the replica's contents begin in a log segment that the copy has, or right after its end.
@@ -215,19 +219,17 @@ class CopyFollower:
 
     def _take(self, segment: WalSegment) -> None:
         header, key = segment.header, segment.key
-        if self._digest is not None and header.previous != self._digest:
-            raise CorruptObjectError(key, "SHA-256 of the object before it", self._digest, header.previous)
-        for name in ("log", "format", "owner"):
-            expected, actual = getattr(self._follower.claim, name), getattr(header, name)
-            if actual != expected:
-                raise CorruptObjectError(key, name, expected, actual)
+        if self._state is None:
+            state = state_after(self._follower.claim, segment)
+        else:
+            state = next_state(self._state, segment, self._format)
         self._open_segment(header.file)
         if header.offset != self._size:
             raise CorruptObjectError(key, "offset", self._size, header.offset)
         if header.length:
             data = memoryview(segment.data())
             self._append(key, data, header.crc_total, is_finished=header.final)
-        self._digest, self._end = segment.digest, header.next_slot
+        self._state, self._end = state, header.next_slot
 
     def _take_chunk(self, chunk: ByteRun) -> None:
         self._append(f"{chunk.replica}: {self._name}", chunk.data, chunk.crc_total, is_finished=True)
@@ -274,8 +276,7 @@ class CopyFollower:
         """Stand after the existing bytes of a log segment."""
         if name == self._name:
             return
-        order = self._format.segment_order(name)
-        if order is None or "/" in name:
+        if safe_segment_order(self._format, name) is None:
             raise CorruptObjectError(self._follower.claim.key, f"file {name!r} is not the name of a log segment")
         self._name, self._size, self._crc = name, 0, 0
         self._expect = Expectation(self._expect.sequence if self._format.self_numbered else None, 0)

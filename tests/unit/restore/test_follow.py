@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import pytest
 
-from litelog.errors import CorruptionError, DivergedError, LockedError, NotFoundError, PrunedError, StoreError
+from litelog.errors import (
+    CorruptionError,
+    CorruptObjectError,
+    DivergedError,
+    LockedError,
+    NotFoundError,
+    PrunedError,
+    StoreError,
+)
 from litelog.objects.claim import Relation
 from litelog.objects.layout import wal_key
 from litelog.reading.follower import LOOK_SECONDS
@@ -172,6 +180,27 @@ def test_a_damaged_object_is_not_appended(grown: Grown) -> None:
     with CopyFollower(damaged, str(copy), plan, FORMAT) as follower, pytest.raises(CorruptionError):
         drain(follower)
     assert files_in(copy) == before
+
+
+@pytest.mark.parametrize(
+    ("seen", "change", "what"),
+    [(False, {"shipped": 1}, "time shipped"), (True, {"shipped": 1}, "time shipped"), (True, {"previous": ""}, "SHA")],
+)
+def test_an_object_that_does_not_continue_the_chain_is_not_appended(
+    grown: Grown, seen: bool, change: dict[str, Any], what: str
+) -> None:
+    """``seen``: whether the follower read the object before it, of which it otherwise knows the header alone."""
+    _, built, follower, out = grown
+    drain(follower)
+    if seen:
+        finish_first(built)
+        drain(follower)
+    before = files_in(out)
+    data, name = (LOG[1].data, LOG[1].name) if seen else (LOG[0].data[LOG[0].ends[1] :], LOG[0].name)
+    built.ship(data, name, **change)
+    with pytest.raises(CorruptObjectError, match=what):
+        drain(follower)
+    assert files_in(out) == before
 
 
 def test_a_copy_that_somebody_changes_is_not_appended_to(
