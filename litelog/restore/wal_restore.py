@@ -10,13 +10,15 @@ from litelog.errors import CorruptionError, LitelogError, NotFoundError, Replica
 from litelog.objects import wal_segment
 from litelog.objects.chain import check_run, expectation, next_state, next_state_sealed
 from litelog.objects.layout import wal_key
-from litelog.reading.fetch import read_verified
+from litelog.reading.fetch import READ_ATTEMPTS, read_verified
 from litelog.reading.wal_cursor import describe_sealed
 from litelog.restore.restored_object import RestoredObject
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import Future
+
+    from typing_extensions import Buffer
 
     from litelog.formats import LogFormat
     from litelog.objects.chain import ChainState
@@ -119,16 +121,18 @@ class WalRestorer:
         return step, count
 
     def _confirm(self, step: ChainStep, segment: WalSegment) -> ChainState:
-        """``step.link`` with the digest that ``segment`` names, if a second read of the object before it has that
+        """``step.link`` with the digest that ``segment`` names, if another read of the object before it has that
         digest: its bytes may have changed in transit."""
         link, named = step.link, segment.header.previous
         if link.digest == named or step.before is None:
             return link
         try:
-            again = self._read(step.before.slot, wal_segment.decode_checked)
+            for _ in range(READ_ATTEMPTS - 1):  # it was read once
+                if self._read(step.before.slot).digest == named:
+                    return replace(link, digest=named)
         except (CorruptionError, StoreError):
-            return link
-        return replace(link, digest=named) if again.digest == named else link
+            pass  # ``segment`` does not continue what was read
+        return link
 
     # --- bytes
 
@@ -151,7 +155,7 @@ class WalRestorer:
     def _write_again(self, segment: WalSegment, link: ChainState, file: int, error: CorruptionError) -> WrittenRun:
         """Read an object with bad bytes again, as they may have changed in transit; ``error`` if they did not."""
         try:
-            again = self._read(segment.header.position, wal_segment.decode_checked)
+            again = self._read(segment.header.position, wal_segment.decode_checked, segment.body)
             if again.header == segment.header:
                 return self._write_checked(again, link, file)
         except (CorruptionError, StoreError):
@@ -164,9 +168,19 @@ class WalRestorer:
         check_run(header, segment.key, part.scan, self._format)
         return part
 
-    def _read(self, position: Position, decode: Callable[[str, bytes], WalSegment] = wal_segment.decode) -> WalSegment:
+    def _read(
+        self,
+        position: Position,
+        decode: Callable[[str, Buffer], WalSegment] = wal_segment.decode,
+        held: Buffer | None = None,
+    ) -> WalSegment:
+        """``held``: the bytes of the first read, if there was one."""
         self._check_stop()
+
+        def read() -> Buffer:
+            return self._client.read_wal_segment(position)
+
         try:
-            return read_verified(lambda: self._client.read_wal_segment(position), partial(decode, wal_key(position)))
+            return read_verified(read, partial(decode, wal_key(position)), held)
         except NotFoundError as error:
             raise ReplicaGapError(str(position)) from error
