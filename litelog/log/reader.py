@@ -84,14 +84,8 @@ class LogReader:
         self._format: LogFormat = LitelogFormat() if log_format is None else log_format
         if not self._format.has_timestamps and (start_time is not None or end_time is not None):
             raise ConfigError(f"the format {self._format.name} has no timestamps to start or end at")
-        if not isinstance(start, str):
-            start = _sequence(start, "start is a sequence, earliest, latest or end")
-        elif start not in ("earliest", "latest", "end"):
-            raise ConfigError(f"start is a sequence, earliest, latest or end, not {start!r}")
-        if (start_time is not None and start != "earliest") or (isinstance(start, int) and start < 0):
-            raise ConfigError("start at a sequence from 0 on, or at a time, not both")
         self.folder = folder
-        self._start: int | Start = start
+        self._start = _check_start(start, start_time)
         self._end = None if end is None else _sequence(end, "end is a sequence")
         self._start_time, self._end_time = start_time, end_time
         self._follow, self._timeout = follow, timeout if block else 0.0
@@ -104,7 +98,7 @@ class LogReader:
         self._cursor = LogCursor(folder, self._format, self._names, self._numbering)
         self._seeker = Seeker(folder, self._format, self._names, self._numbering)
         self._piece_bytes = PIECE_BYTES
-        self._skip_to = start if isinstance(start, int) else None
+        self._skip_to = self._start if isinstance(self._start, int) else None
         self._skip_before = start_time
         self._records: Iterator[Record] = iter(())
         self._ended = False
@@ -301,6 +295,17 @@ class LogReader:
             if late.any():
                 stop, self._ended = min(stop, int(np.argmax(late))), True
         return columns.slice(0, stop)
+
+
+def _check_start(start: SupportsIndex | Start, start_time: int | None) -> int | Start:
+    """Where to begin, as one of the two arguments says. Raises ConfigError."""
+    if not isinstance(start, str):
+        start = _sequence(start, "start is a sequence, earliest, latest or end")
+    elif start not in ("earliest", "latest", "end"):
+        raise ConfigError(f"start is a sequence, earliest, latest or end, not {start!r}")
+    if (start_time is not None and start != "earliest") or (isinstance(start, int) and start < 0):
+        raise ConfigError("start at a sequence from 0 on, or at a time, not both")
+    return start
 
 
 def _sequence(value: SupportsIndex, meant: str) -> int:

@@ -113,14 +113,10 @@ def export(  # noqa: PLR0913 - each is a choice of its own
         CorruptionError: an object of the replica or of the export is damaged, or a value does not fit ``schema``.
         StoreError: a request to a store failed.
     """
-    given = format_options(options)
-    reading = parse_options({**given, "path": url})
+    reading = _parse_reading(url, options)
     taken = [*KEPT_COLUMNS, *([] if partition_by is None else [partition_by])]
     values = None if schema is None else arrow_schema_of(schema, taken, lenient=lenient)
     settings = ExportSettings(_partition(partition_by), values, lenient)
-    reason = "an export covers all of a log, run by run; only startingSequence can make it begin later"
-    require_unbounded(reading.range, reason, but="startingSequence")
-    require_records(reading.mode)
     shape = {"partition_by": partition_by, "schema": schema, "lenient": lenient, **check_table(table, iceberg_table)}
     stop = threading.Event()
     place = ExportTarget(replica_url(target), dict(options_of_target(target, target_options, reading.store)))
@@ -131,6 +127,15 @@ def export(  # noqa: PLR0913 - each is a choice of its own
     finally:
         stop.set()
         store.close()
+
+
+def _parse_reading(url: str, options: Mapping[str, object] | None) -> ReadOptions:
+    """How the replica is read. Raises ConfigError for bounds that an export does not take."""
+    reading = parse_options({**format_options(options), "path": url})
+    reason = "an export covers all of a log, run by run; only startingSequence can make it begin later"
+    require_unbounded(reading.range, reason, but="startingSequence")
+    require_records(reading.mode)
+    return reading
 
 
 class _Job:

@@ -72,18 +72,34 @@ def read(
         counted = _count(spark, parsed, aggregates)
         if counted is not None:
             return counted
-    from litelog.spark.query.filters import time_bounds  # noqa: PLC0415
-    from litelog.spark.scan.inputs import find_places  # noqa: PLC0415
-    from litelog.spark.scan.planning import has_timestamps, plan  # noqa: PLC0415
+    from litelog.spark.scan.planning import plan  # noqa: PLC0415
 
     projection = expressions(columns)
+    parsed, query = _plan_query(parsed, columns, projection, expression, aggregates, group_by)
+    partitions = plan(parsed, count_slots(spark)).partitions
+    return _finish(spark, _scan(spark, partitions, query), len(partitions), query)
+
+
+def _plan_query(
+    parsed: ReadOptions,
+    columns: Any,
+    projection: tuple[tuple[str, Any], ...],
+    where: Any,
+    aggregates: tuple[Aggregate, ...],
+    group_by: Sequence[str],
+) -> tuple[ReadOptions, Query]:
+    """What each task does with its part of the log, and ``parsed`` within the times that ``where`` allows."""
+    from litelog.spark.query.filters import time_bounds  # noqa: PLC0415
+    from litelog.spark.scan.inputs import find_places  # noqa: PLC0415
+    from litelog.spark.scan.planning import has_timestamps  # noqa: PLC0415
+
     places = find_places(parsed)
     corrupt = parsed.corrupt_column if parsed.mode is Mode.PERMISSIVE else None
-    names = _names(columns, projection, expression, aggregates, group_by, corrupt)
+    names = _names(columns, projection, where, aggregates, group_by, corrupt)
     stamped = has_timestamps(parsed, places)
-    if expression is not None and stamped:
+    if where is not None and stamped:
         known_to_arrow = log_columns(parsed, has_timestamps=True, names=[*TYPES, *([corrupt] if corrupt else [])])
-        bounds = time_bounds(expression, arrow_schema(known_to_arrow))
+        bounds = time_bounds(where, arrow_schema(known_to_arrow))
         parsed = replace(parsed, range=parsed.range.within_times(bounds))
     known = log_columns(
         parsed,
@@ -92,14 +108,12 @@ def read(
         names=names,
     )
     shown = () if columns is None or projection else tuple(columns)
-    if expression is not None and shown and not aggregates and set(names or ()) != set(shown):
+    if where is not None and shown and not aggregates and set(names or ()) != set(shown):
         projection = expressions({name: name for name in shown})
-    query = Query(known, expression, projection, tuple(group_by), aggregates)
-    partitions = plan(parsed, count_slots(spark)).partitions
-    return _finish(spark, _scan(spark, partitions, query), len(partitions), query)
+    return parsed, Query(known, where, projection, tuple(group_by), aggregates)
 
 
-def _count(spark: Any, parsed: ReadOptions, aggregates: Sequence[Aggregate]) -> Any:
+def _count(spark: Any, parsed: ReadOptions, aggregates: tuple[Aggregate, ...]) -> Any:
     """The aggregates, if they only count rows and the replica's footers and headers state the count.
 
     None otherwise.
