@@ -1,7 +1,8 @@
 """uvicorn's server, adapted to a mostly idle process, with limits on clients.
 
-It wakes once a second instead of ten times, and stops on request. uvicorn itself limits neither the number of clients
-nor how long one may take.
+It wakes once a second instead of ten times, and stops on request. uvicorn itself limits neither how long a client may
+take, nor which client gives way: its ``limit_concurrency`` answers 503 to all as long as idle connections are open. So
+the limits lie between the transport and uvicorn's protocol, in the interface that asyncio defines for both.
 """
 
 from __future__ import annotations
@@ -9,10 +10,15 @@ from __future__ import annotations
 import asyncio
 import threading
 from contextlib import suppress
-from typing import Any
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from starlette.types import ASGIApp, Receive, Scope, Send
 
 TICK_SECONDS = 1.0
 """Seconds between updates of the Date header."""
@@ -55,66 +61,118 @@ RESPONSE_SECONDS = 660.0
 """Seconds for the answer, including the longest wait of /sync, until the client has read it."""
 
 
-class LimitedProtocol(H11Protocol):
-    """HTTP/1.1 on a connection whose client may be slow or hostile."""
+_answering: ContextVar[LimitedConnection] = ContextVar("answering")
+"""The connection whose bytes are handled. A request's task begins while they are, and inherits it."""
 
-    request_seconds = REQUEST_SECONDS
-    _timer: asyncio.TimerHandle | None = None
-    _answered: Any = None
-    waits_since = 0.0
-    """When it began to wait for its client, in the event loop's seconds."""
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        if len(self.connections) >= MAX_CLIENTS and not self._make_room():
-            self.transport = transport
-            transport.abort()
-            return
-        super().connection_made(transport)
-        self._expect_within(self.request_seconds)
+class ConnectionLimits:
+    """The connections of a server, none of which may keep others out. Used in the event loop's thread."""
 
-    @property
-    def is_idle(self) -> bool:
-        """Whether no request is waiting for its answer."""
-        return self.cycle is None or self.cycle.response_complete
+    def __init__(self, request_seconds: float = REQUEST_SECONDS) -> None:
+        """``request_seconds``: in which a request's line and headers must arrive."""
+        self.request_seconds = request_seconds
+        self.connections: set[LimitedConnection] = set()
 
-    @property
-    def is_stalled(self) -> bool:
-        """Whether the client does not read its answer."""
-        return self.flow is not None and self.flow.write_paused
+    def install(self, config: uvicorn.Config) -> None:
+        """Put each connection of a server behind these limits. Its app must be one of ``observe``."""
+        config.load()
+        inner: Callable[..., asyncio.Protocol] = config.http_protocol_class
 
-    def _make_room(self) -> bool:
+        def make_connection(**arguments: Any) -> LimitedConnection:
+            return LimitedConnection(self, inner(**arguments))
+
+        config.http_protocol_class = make_connection  # type: ignore[assignment]
+
+    def observe(self, app: ASGIApp) -> ASGIApp:
+        """``app``, which also tells its connections when a request waits for its answer."""
+
+        async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+            connection = _answering.get()
+            connection.begin_answer()
+            try:
+                await app(scope, receive, send)
+            finally:
+                connection.end_answer()
+
+        return answer
+
+    def make_room(self) -> bool:
         """Close the connection that has waited longest for its client. Returns whether there was one."""
-        others = [each for each in self.connections if isinstance(each, LimitedProtocol)]
-        waiting = [each for each in others if each.is_idle] or [each for each in others if each.is_stalled]
+        waiting = [each for each in self.connections if each.is_idle]
+        waiting = waiting or [each for each in self.connections if each.is_stalled]
         if not waiting:
             return False
         oldest = min(waiting, key=lambda each: each.waits_since)
         self.connections.discard(oldest)
-        oldest.transport.abort()
+        oldest.abort()
         return True
 
+
+class LimitedConnection(asyncio.Protocol):
+    """A connection whose client may be slow or hostile. Hands everything on to ``inner``, which speaks HTTP."""
+
+    def __init__(self, limits: ConnectionLimits, inner: asyncio.Protocol) -> None:
+        self._limits = limits
+        self._inner = inner
+        self._transport: asyncio.BaseTransport | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self.is_idle = True
+        """Whether no request is waiting for its answer."""
+        self.is_stalled = False
+        """Whether the client does not read its answer."""
+        self.waits_since = 0.0
+        """When it began to wait for its client, in the event loop's seconds."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+        if len(self._limits.connections) >= MAX_CLIENTS and not self._limits.make_room():
+            self.abort()
+            return
+        self._limits.connections.add(self)
+        self._inner.connection_made(transport)
+        self._expect_within(self._limits.request_seconds)
+
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        super().connection_lost(exc)
+        if self._timer is None:  # there was no room for it
+            return
+        self._timer.cancel()
+        self._limits.connections.discard(self)
+        self._inner.connection_lost(exc)
 
-    def handle_events(self) -> None:
-        super().handle_events()
-        if self.cycle is not None and self.cycle is not self._answered and not self.cycle.response_complete:
-            self._answered = self.cycle
-            self._expect_within(RESPONSE_SECONDS)
+    def data_received(self, data: bytes) -> None:
+        _answering.set(self)
+        self._inner.data_received(data)
 
-    def on_response_complete(self) -> None:
-        self._expect_within(self.request_seconds)
-        super().on_response_complete()
+    def eof_received(self) -> bool | None:
+        return self._inner.eof_received()
+
+    def pause_writing(self) -> None:
+        self.is_stalled = True
+        self._inner.pause_writing()
+
+    def resume_writing(self) -> None:
+        self.is_stalled = False
+        self._inner.resume_writing()
+
+    def begin_answer(self) -> None:
+        """Give the client time to read the answer to a request that has arrived."""
+        self.is_idle = False
+        self._expect_within(RESPONSE_SECONDS)
+
+    def end_answer(self) -> None:
+        """Wait for the next request."""
+        self.is_idle = True
+        self._expect_within(self._limits.request_seconds)
+
+    def abort(self) -> None:
+        """Close it at once."""
+        assert isinstance(self._transport, asyncio.Transport)
+        self._transport.abort()
 
     def _expect_within(self, seconds: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self.waits_since = self.loop.time()
-        self._timer = self.loop.call_later(seconds, self.transport.abort)
-
-
-def patient_for(seconds: float) -> type[LimitedProtocol]:
-    """The protocol with another time in which a request must arrive."""
-    return type("PatientProtocol", (LimitedProtocol,), {"request_seconds": seconds})
+        if self in self._limits.connections:
+            loop = asyncio.get_running_loop()
+            self.waits_since = loop.time()
+            self._timer = loop.call_later(seconds, self.abort)

@@ -159,18 +159,16 @@ class Service:
         import uvicorn  # noqa: PLC0415
 
         from litelog.server.app import make_app  # noqa: PLC0415
-        from litelog.server.http_server import (  # noqa: PLC0415
-            QuietServer,
-            patient_for,
-        )
+        from litelog.server.http_server import ConnectionLimits, QuietServer  # noqa: PLC0415
 
         assert self._address is not None
         assert self._listener is not None
         hosts = None if self._address.path is not None else (self._address.host, *self._settings.allowed_hosts)
         app = make_app(self._daemon, self._status_cache, heartbeat=self._heartbeat, token=self._token, hosts=hosts)
+        limits = ConnectionLimits(self._settings.request_seconds)
         config = uvicorn.Config(
-            app,
-            http=patient_for(self._settings.request_seconds),
+            limits.observe(app),
+            http="h11",
             ws="none",
             lifespan="off",
             loop="asyncio",
@@ -183,6 +181,7 @@ class Service:
             timeout_graceful_shutdown=1,
             h11_max_incomplete_event_size=MAX_HEAD_BYTES,
         )
+        limits.install(config)
         self._server = QuietServer(config)
         if not self._stopping:
             self._server.run(sockets=[self._listener])

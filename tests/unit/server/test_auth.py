@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import os
 import socket
@@ -18,7 +19,7 @@ pytest.importorskip("prometheus_client")
 
 from litelog.errors import ConfigError
 from litelog.server.auth import MAX_BODY_BYTES
-from litelog.server.http_server import MAX_CLIENTS, LimitedProtocol
+from litelog.server.http_server import MAX_CLIENTS, ConnectionLimits, LimitedConnection
 from litelog.server.listener import Address, ListenError, listen
 from litelog.server.service import MAX_HEAD_BYTES, Service, ServiceSettings
 from litelog.server.token_file import read_token
@@ -315,34 +316,68 @@ def test_idle_connections_never_shut_out_a_probe(plain: Watched) -> None:
             each.close()
 
 
-class Kept(LimitedProtocol):
-    """A connection in a state that a test chooses."""
+class AbortedTransport(asyncio.Transport):
+    """Counts how often it is aborted."""
 
-    is_idle = False
-    is_stalled = False
-
-    def __init__(self, connections: set[Kept], since: float, *, idle: bool = False, stalled: bool = False) -> None:
-        self.connections = connections  # type: ignore[assignment]
-        self.waits_since = since
-        self.is_idle, self.is_stalled = idle, stalled  # type: ignore[misc]
-        self.aborted = 0
-        self.transport = self  # type: ignore[assignment]
-        connections.add(self)
+    aborted = 0
 
     def abort(self) -> None:
         self.aborted += 1
 
 
-def test_a_full_server_closes_the_connection_that_idled_longest_and_none_that_it_answers() -> None:
-    connections: set[Kept] = set()
-    answered, stalled = Kept(connections, 1.0), Kept(connections, 2.0, stalled=True)
-    newer, older = Kept(connections, 4.0, idle=True), Kept(connections, 3.0, idle=True)
+def test_a_connection_whose_request_waits_for_its_answer_gives_way_to_nobody() -> None:
+    async def answer_one_request() -> None:
+        limits, transport = ConnectionLimits(), AbortedTransport()
+        begun, ready = asyncio.Event(), asyncio.Event()
+
+        async def app(_scope: object, _receive: object, _send: object) -> None:
+            begun.set()
+            await ready.wait()
+
+        class Inner(asyncio.Protocol):
+            task: asyncio.Task[None]
+
+            def data_received(self, _data: bytes) -> None:
+                self.task = asyncio.create_task(limits.observe(app)({}, None, None))  # type: ignore[arg-type]
+
+        inner = Inner()
+        connection = LimitedConnection(limits, inner)
+        connection.connection_made(transport)
+        connection.data_received(b"GET / HTTP/1.1")
+        await begun.wait()
+        assert not limits.make_room()
+        ready.set()
+        await inner.task
+        assert transport.aborted == 0
+        assert limits.make_room()
+        assert transport.aborted == 1
+
+    asyncio.run(answer_one_request())
+
+
+class Kept(LimitedConnection):
+    """A connection in a state that a test chooses."""
+
+    def __init__(self, limits: ConnectionLimits, since: float, *, idle: bool = False, stalled: bool = False) -> None:
+        super().__init__(limits, asyncio.Protocol())
+        self.waits_since, self.is_idle, self.is_stalled = since, idle, stalled
+        self.aborted = 0
+        limits.connections.add(self)
+
+    def abort(self) -> None:
+        self.aborted += 1
+
+
+def test_room_is_made_of_whom_the_server_waits_for_longest_and_never_of_whom_it_answers() -> None:
+    limits = ConnectionLimits()
+    answered, stalled = Kept(limits, 1.0), Kept(limits, 2.0, stalled=True)
+    newer, older = Kept(limits, 4.0, idle=True), Kept(limits, 3.0, idle=True)
     for closed in (older, newer, stalled):
-        assert answered._make_room()
+        assert limits.make_room()
         assert [each.aborted for each in (answered, closed)] == [0, 1]
-        assert closed not in connections
-    assert not answered._make_room()
-    assert connections == {answered}
+        assert closed not in limits.connections
+    assert not limits.make_room()
+    assert limits.connections == {answered}
 
 
 def test_long_heads_and_bodies_are_refused(plain: Watched) -> None:
