@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from litelog.errors import NotFoundError, PrunedError, ReplicaGapError
+from litelog.errors import PrunedError, ReplicaGapError
 from litelog.objects.layout import snapshot_key
 from litelog.reading.contents import list_pieces
 from litelog.reading.latest import find_latest
 from litelog.reading.search import find_header
-from litelog.reading.successors import find_begun, find_successor, find_terminal
+from litelog.reading.successors import find_begun, find_successor, find_terminal, has_first_snapshot
 from litelog.system.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -242,7 +242,7 @@ class ReplicaFollower(Generic[_Segment]):
             case _Entering(contents):
                 return self._enter(contents)
             case _NotBegun():
-                return self._enter(None) if self._has_begun() else None
+                return self._enter(None) if has_first_snapshot(self._client, self.claim) else None
             case _Ended(terminal):
                 return self._find_successor(terminal, lists=self._looks.is_epoch_due or look is not Look.SLOT)
             case _Standing(slot):
@@ -274,14 +274,6 @@ class ReplicaFollower(Generic[_Segment]):
         if self.skip(contents):
             return self._step(Look.SLOT)
         raise contents.gap or ReplicaGapError(snapshot_key(contents.base.start.generation, self.claim.first))
-
-    def _has_begun(self) -> bool:
-        """Whether the first snapshot exists, which the owner writes first. A GET."""
-        try:
-            self._client.read_snapshot(self.claim.generation, self.claim.first)
-        except NotFoundError:
-            return False
-        return True
 
     def _find_successor(self, terminal: WalHeader, *, lists: bool) -> GenerationFollows | None:
         successor = find_successor(self._client, self.claim, terminal, lists=lists)

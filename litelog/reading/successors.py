@@ -67,7 +67,7 @@ def find_successor(client: ReplicaClient, claim: Claim, terminal: WalHeader, *, 
             listing = list_generation(client, start.generation, keep=1)
             if (listing.newest or 0) > successor.first or any(info.position > start for info in listing.wal):
                 return successor
-        has_snapshot = listing.newest is not None if lists else _is_there(client, start)
+        has_snapshot = listing.newest is not None if lists else has_first_snapshot(client, successor)
         try:
             terminal = read_header(client, start)
         except ReplicaGapError:
@@ -82,10 +82,10 @@ def may_be_late(client: ReplicaClient, claim: Claim) -> bool:
     return not claim.is_isolated and find_newer(client, claim) is not None
 
 
-def _is_there(client: ReplicaClient, start: Position) -> bool:
-    """Whether a generation has the first snapshot."""
+def has_first_snapshot(client: ReplicaClient, claim: Claim) -> bool:
+    """Whether a generation has the first snapshot, which its owner writes first. A GET."""
     try:
-        client.read_snapshot(start.generation, start.index)
+        client.read_snapshot(claim.generation, claim.first)
     except NotFoundError:
         return False
     return True
