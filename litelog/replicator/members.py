@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from litelog.config import Config, LogConfig, ReplicaConfig
-    from litelog.replicator.background import Archives
     from litelog.replicator.duty import TaskDuty
     from litelog.replicator.run_state import RunState
     from litelog.replicator.scheduler import SyncScheduler
@@ -73,7 +72,6 @@ class MemberContext:
 
     run_state: RunState
     scheduler: SyncScheduler
-    archives: Archives
     duties: Sequence[TaskDuty]
     """The duties to each open replica, ``scheduler`` among them."""
     watcher: Watcher

@@ -127,9 +127,7 @@ class Replicator:
             make_events=partial(TaskEvents, self._scheduler, self._archives, truncations),
         )
         duties = (self._archives, scrubs, self._scheduler, self._requests, truncations)
-        context = MemberContext(
-            run_state, self._scheduler, self._archives, duties, self._watcher, tools, state_dir, host
-        )
+        context = MemberContext(run_state, self._scheduler, duties, self._watcher, tools, state_dir, host)
         self._members = Members(config, context)
         self._duties: tuple[Duty, ...] = (*duties, self._members)
         """In the order in which they are stopped: those first that may wait for a store."""

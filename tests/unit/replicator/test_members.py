@@ -83,6 +83,11 @@ def task_of(replicator: Replicator, name: str) -> ReplicaTask:
     return next(task for task in replicator._scheduler.tasks if Path(task.log).name == name)
 
 
+def snapshots_in(url: str) -> list[str]:
+    """The keys of a replica's snapshots."""
+    return [info.key for info in FileStore(url.removeprefix("file://")).list("") if "/snapshots/" in info.key]
+
+
 def open_files(folder: Path) -> list[str]:
     """The files below ``folder`` that this process has open, those too that are removed."""
     found = []
@@ -395,6 +400,23 @@ def test_what_is_no_longer_configured_is_synced_a_last_time_and_watched_no_more(
         assert bench.held("goes") == goes.files()
         assert not open_files(Path(goes.folder))
         assert goes.folder not in {folder for folder, _ in running.replicator._watcher._armed}
+    assert running.error is None
+
+
+def test_what_is_no_longer_configured_gets_a_last_snapshot(bench: Bench) -> None:
+    goes, url = bench.log("goes"), f"file://{bench.folder}/replicas/goes"
+    stay = bench.own("stays", f"file://{bench.folder}/replicas/stays")
+    bench.log("stays")
+    replica = ReplicaConfig(url=url, snapshot_interval=LONG_SECONDS, snapshot_segments=1000)
+    with Running(bench.replicator(stay, LogConfig(path=goes.folder, replicas=(replica,)))) as running:
+        bench.wait_for(goes, "goes")
+        before = snapshots_in(url)
+        goes.roll(2)
+        bench.wait_for(goes, "goes")
+        assert snapshots_in(url) == before
+        running.replicator.reload(bench.config(stay))
+        wait_until(lambda: names_of(running.replicator) == ["stays"])
+        assert len(snapshots_in(url)) == len(before) + 1
     assert running.error is None
 
 
