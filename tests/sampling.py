@@ -73,7 +73,10 @@ def sampled_cases(values: Iterable[object], one_in: int, walk: str) -> list[obje
     cases = list(values)
     taken = set(sampled(range(len(cases)), one_in, walk))
     left_out = pytest.mark.skip(reason=f"a sample of 1 in {one_in} runs; {NIGHTLY_VARIABLE}=1 takes all")
-    return [case if number in taken else pytest.param(case, marks=left_out) for number, case in enumerate(cases)]
+    return [
+        case if number in taken else pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=left_out)
+        for number, case in enumerate(cases)
+    ]
 
 
 def at_night(*values: object) -> list[object]:

@@ -30,6 +30,17 @@ DEADLINE_SECONDS = 240
 
 MODULE = "-m litelog_cli"
 
+RUN = """
+from litelog_cli.entry import main
+main()
+"""
+
+HASTY = """
+from litelog.stores import retrying_store
+retrying_store.READING = retrying_store.RetryPolicy(attempts=3, total_seconds=1.0, together=True)
+"""
+"""A server that is down is given up after a second, where a person would have it tried for longer."""
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -55,6 +66,8 @@ class Command:
         self.environment["XDG_STATE_HOME"] = str(folder / "state")
         self.environment["LITELOG_LOG_FORMAT"] = "text"  # as people see it; auto is for collectors here
         self.processes: list[Running] = []
+        self.before = ""
+        """Lines of Python that run first, such as HASTY."""
 
     def __call__(self, *arguments: str, text: str = "", **environment: str) -> Outcome:
         """Run it to its end with ``text`` as standard input."""
@@ -67,7 +80,8 @@ class Command:
     def start(self, *arguments: str, cold: bool = False, **environment: str) -> Running:
         """Start it and leave it running. ``cold``: in an interpreter of its own."""
         everything = {**self.environment, **environment}
-        process = self._warm.spawn(MODULE, *arguments, cwd=self.folder, environment=everything, cold=cold)
+        program = f"{self.before}\n{RUN}" if self.before else MODULE
+        process = self._warm.spawn(program, *arguments, cwd=self.folder, environment=everything, cold=cold)
         self.processes.append(process)
         return process
 

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 JVM = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 """The jobs of tests are short: without this, a JVM spends half of its processor time on optimizing."""
 
+QUICK_JVM = {"JAVA_TOOL_OPTIONS": JVM["spark.driver.extraJavaOptions"]}
+"""The same for processes that start a JVM by themselves, by their environment."""
+
 CONFIG = {
     **JVM,
     "spark.sql.shuffle.partitions": "2",

@@ -27,6 +27,7 @@ from litelog.verify.findings import AnomalyKind
 from litelog_cli.verbs.spark import spark as group
 from tests.builders.spark_reading import table_sequences
 from tests.builders.spark_writing import expected, read_replica, require_records, require_well, rows
+from tests.spark.conftest import QUICK_JVM
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -166,7 +167,7 @@ def test_spark_connect(spark: Any, tmp_path: Path) -> None:
     url, written = str(tmp_path / "replica"), str(tmp_path / "written")
     write(rows(spark, 100, 2), url)
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
-    environment = {**kept, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    environment = {**kept, **QUICK_JVM, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     if (home := java_home()) is not None:
         environment["JAVA_HOME"] = home
     done = subprocess.run(
@@ -213,7 +214,12 @@ def test_spark_submit_runs_a_job_as_the_help_says(spark: Any, tmp_path: Path) ->
     command = command.replace(
         "spark export s3://bucket/events s3://bucket/table", 'spark stats "$REPLICA" --json --quiet'
     )
-    environment = {**os.environ, "REPLICA": url, "PATH": os.pathsep.join([os.path.dirname(submit), os.environ["PATH"]])}
+    environment = {
+        **os.environ,
+        **QUICK_JVM,
+        "REPLICA": url,
+        "PATH": os.pathsep.join([os.path.dirname(submit), os.environ["PATH"]]),
+    }
     environment |= {} if (home := java_home()) is None else {"JAVA_HOME": home}
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr[-2000:]

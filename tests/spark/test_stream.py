@@ -25,7 +25,7 @@ from tests.builders.replica_builder import ReplicaBuilder
 from tests.builders.replica_builder import make_log as make_segments
 from tests.builders.servers import REGION
 from tests.builders.spark_shipping import iso_time, micros, read, shipping, value_of
-from tests.sampling import times
+from tests.sampling import sampled_cases, times
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -110,13 +110,17 @@ def wait(condition: Callable[[], Any], query: Any = None) -> None:
 
 @pytest.mark.parametrize(
     ("options", "first", "batches"),
-    [
-        ({}, 0, 2),
-        ({"startingSequence": "33", "includeMetadata": "true", "numPartitions": "3"}, 33, 2),
-        ({"startingTimestamp": iso_time(70_000_000), "maxFilesPerTrigger": "1"}, 70, 4),
-        ({"startingSequence": "latest"}, RECORDS, 1),
-        ({"startingTimestamp": "earliest", "maxBytesPerTrigger": "3k", "mode": "PERMISSIVE"}, 0, 5),
-    ],
+    sampled_cases(
+        [
+            ({}, 0, 2),
+            ({"startingSequence": "33", "includeMetadata": "true", "numPartitions": "3"}, 33, 2),
+            ({"startingTimestamp": iso_time(70_000_000), "maxFilesPerTrigger": "1"}, 70, 4),
+            ({"startingSequence": "latest"}, RECORDS, 1),
+            ({"startingTimestamp": "earliest", "maxBytesPerTrigger": "3k", "mode": "PERMISSIVE"}, 0, 5),
+        ],
+        2,
+        "options of a stream",
+    ),
 )
 def test_it_gives_what_the_log_holds(
     spark: Any, written: Written, tmp_path: Path, options: dict[str, str], first: int, batches: int
@@ -232,7 +236,7 @@ def test_an_idle_stream_lists_nothing_survives_store_failures_and_writes_no_secr
         wait(lambda: proxy.operations["GET"] >= 20, query)
         assert proxy.operations["LIST"] == 0
         for fault in (Fault.SLOW_DOWN, Fault.INTERNAL_ERROR, Fault.RESET):
-            proxy.plan.next("GET", fault, When.BEFORE, times=5)
+            proxy.plan.next("GET", fault, When.BEFORE, times=2)
         wait(lambda: proxy.plan.unused == 0, query)
         log.append(5)
         while daemon.sync():
