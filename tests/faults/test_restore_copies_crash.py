@@ -36,7 +36,7 @@ DELTA_CALLS = (
 )  # fmt: skip
 FAILING_CALLS = ("mkdir", "openat", "flock", "fallocate", "pwrite64", "write", "fsync", "linkat", "renameat2")
 FOLLOW_CALLS = ("openat", "flock", "pwrite64", "fsync", "close")
-ONE_IN = 6
+ONE_IN = 8
 """Of the faults of a walk, in a run that is not a night's."""
 
 

@@ -48,7 +48,7 @@ except LitelogError as error:
 AT_LEAST = {"fsync": 6, "pwrite64": 4}
 """Each file, the folder and the one that it lies in are synced; four pieces are written; nothing was left behind."""
 
-ONE_IN = 6
+ONE_IN = 8
 """Of the faults of a walk, in a run that is not a night's."""
 
 pytestmark = pytest.mark.skipif(why_not_traced() is not None, reason=why_not_traced() or "")

@@ -36,7 +36,7 @@ CALLS = ("write,writev", "linkat,link", "rename", "fsync,fdatasync", "mkdir")
 MOST_STEPS = 200
 """More than it takes to ship so small a log."""
 
-ONE_IN = 8
+ONE_IN = 12
 """Of the calls of a walk, in a run that is not a night's."""
 
 SCRIPT = """

@@ -184,22 +184,20 @@ def test_a_rival_at_any_request_of_an_owner_that_seals(tmp_path: Path, first: in
 
 @pytest.mark.parametrize("first", [0, 1])
 def test_an_owner_and_a_rival_that_interrupt_each_other_once_and_come_back(tmp_path: Path, first: int) -> None:
-    played = 0
-    for until, then in itertools.product(range(14), range(1, 16, 2)):
+    points = list(itertools.product(range(14), range(1, 16, 2)))
+    for until, then in sampled(points, 3, f"interruptions, {first} first"):
         folder = tmp_path / f"{until}-{then}"
         play = Play(str(folder), in_turn(first, until, then))
         play.turns.run(play.act(0, 4), play.act(1, 2))
         play.judge()
         assert play.fenced != [True, True]
         shutil.rmtree(folder)
-        played += 1
-    assert played == 14 * 8
 
 
 @pytest.mark.parametrize("owned", [False, True])
 def test_all_interleavings_of_the_first_requests(tmp_path: Path, owned: bool) -> None:
     width = 7
-    for bits in range(1 << width):
+    for bits in sampled(range(1 << width), 3, f"orders of the first requests, owned {owned}"):
         folder = tmp_path / str(bits)
         play = Play(str(folder), by_bits(bits, width), owned=owned)
         play.turns.run(play.act(0, 2), play.act(1, 2))
@@ -249,14 +247,15 @@ def test_interleavings_by_chance_with_lost_answers(tmp_path: Path, sealing: bool
 def test_isolated_owners_never_mix_in_any_order_of_their_first_requests(tmp_path: Path, owned: bool) -> None:
     """On a store that refuses nothing: each generation is its owner's alone, and holds all that it acknowledged."""
     width, together = 7, 0
-    for bits in range(1 << width):
+    orders = sampled(range(1 << width), 3, f"orders of isolated owners' first requests, owned {owned}")
+    for bits in orders:
         folder = tmp_path / str(bits)
         play = Play(str(folder), by_bits(bits, width), owned=owned, fencing=Fencing.ISOLATED)
         play.turns.run(play.act(0, 2), play.act(1, 2))
         play.judge(finished=False)
         together += len(play.look()) == 2 and not any(play.fenced)
         shutil.rmtree(folder)
-    assert together > 20  # that both write is met, not avoided
+    assert together > len(orders) / 7  # that both write is met, not avoided
 
 
 @pytest.mark.parametrize("rivals", [1, 2])

@@ -248,13 +248,13 @@ HOURS = times(6, at_night=24)
     ("hours", "settings", "wal_hours"),
     [
         pytest.param(
-            times(4, at_night=24),
+            times(3, at_night=24),
             Settings(),
             2,
             id="defaults: an hour until a snapshot covers them, and an hour's grace",
         ),
         pytest.param(
-            times(3, at_night=4), Settings(snapshot_segments=1), 1, id="a snapshot at each seal: an hour's grace"
+            times(2, at_night=4), Settings(snapshot_segments=1), 1, id="a snapshot at each seal: an hour's grace"
         ),
     ],
 )
