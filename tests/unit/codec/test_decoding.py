@@ -33,10 +33,10 @@ SEALED = sealed_key(NAME, 0)
 WAL = wal_key(Position(NAME, 0, 0))
 
 BOMBS = {
-    "lists": b"[" + b"[]," * 200_000 + b"[]]",
-    "numbers": b"[" + b"9," * 13_000_000 + b"9]",
-    "texts": b"[" + b'"",' * 1_200_000 + b"9]",
-    "depth": b"[" * 200_000,
+    "lists": lambda: b"[" + b"[]," * 200_000 + b"[]]",
+    "numbers": lambda: b"[" + b"9," * 13_000_000 + b"9]",
+    "texts": lambda: b"[" + b'"",' * 1_200_000 + b"9]",
+    "depth": lambda: b"[" * 200_000,
 }
 """Each a little more than any kind of object may hold."""
 
@@ -72,7 +72,7 @@ def test_what_would_fill_the_memory_is_refused_before_it_is_parsed(
     with pytest.raises(
         CorruptObjectError, match=r"holds \d+ .*, more than \d+|header is too long|is nested more"
     ) as caught:
-        decode(BOMBS[bomb])
+        decode(BOMBS[bomb]())
     assert caught.value.key == key
     assert parsed == []
 
