@@ -147,8 +147,11 @@ def list_index(client: ReplicaClient, name: Generation, index: int) -> list[Posi
 
 
 def find_snapshot(client: ReplicaClient, claim: Claim) -> Snapshot | None:
-    """Find the newest readable snapshot of a generation, for its owner: as ``read_base`` does, but without an error if
-    a snapshot is missing, and with None if no one of the newest ones can be read. A listing and a GET."""
+    """Find the newest readable snapshot of a generation, for its owner. A listing and a GET.
+
+    Skips snapshots that are missing, too. Returns None if none of the newest MOST_TRIED can be read. Otherwise as
+    ``read_base``.
+    """
     newest = client.newest_snapshots(claim.generation, MOST_TRIED)
     try:
         return read_base(client, claim, [info.index for info in reversed(newest)], skip_missing=True).snapshot

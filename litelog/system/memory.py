@@ -62,8 +62,8 @@ def collect_new_objects_often() -> None:
 
 
 def exempt_existing_objects() -> None:
-    """Leave what exists now, such as loaded modules, out of all later collections: of those after each task of a Spark
-    worker, and of the last one of a process that ends."""
+    """Leave what exists now, such as loaded modules, out of all later collections. PySpark collects after each task,
+    and Python collects once more when a process ends."""
     gc.freeze()
 
 

@@ -1,4 +1,4 @@
-"""What a format may offer beyond the contract: without it, it is read all the same."""
+"""Members that a format may offer beyond the contract: logs of a format without them are read all the same."""
 
 from __future__ import annotations
 
