@@ -108,7 +108,7 @@ def restore(  # noqa: PLR0913 - each is an independent choice
         parallelism: The number of objects read at a time, 1 to MAX_PARALLELISM.
         progress: Called after each object, on the caller's thread.
         clock: For the duration in the result.
-        fallback replicas: Other replicas, which supply what this one lost. The result names what they supplied.
+        fallbacks: Other replicas, which supply what this one lost. The result names what they supplied.
         replan: Makes a new plan if a planned object is gone: retention may have removed it, and another object may
             now hold its bytes.
         delta: ``output`` may hold an older copy of the log. Its log segments that are whole and in the plan are kept,

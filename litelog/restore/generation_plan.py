@@ -62,7 +62,7 @@ def plan_generation(
         claim: The generation's claim.
         target: What to restore.
         log_format: The format that the claim names.
-        fallback replicas: Other replicas: the plan works around damage if they have what was lost.
+        fallbacks: Other replicas: the plan works around damage if they have what was lost.
         dropped: For a target before all that the newest snapshot names, plan from an older snapshot.
 
     Raises:

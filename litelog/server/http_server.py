@@ -74,7 +74,7 @@ class ConnectionLimits:
         self.connections: set[LimitedConnection] = set()
 
     def install(self, config: uvicorn.Config) -> None:
-        """Put each connection of a server behind these limits. Its app must be one of ``observe``."""
+        """Apply these limits to each connection of a server, whose app ``observe`` returned."""
         config.load()
         inner: Callable[..., asyncio.Protocol] = config.http_protocol_class
 

@@ -29,7 +29,7 @@ RECORDS_AT_A_TIME = 4096
 
 @dataclass(frozen=True, slots=True)
 class CatOptions:
-    """What ``litelog cat`` is given."""
+    """The arguments and options of ``litelog cat``."""
 
     place: str
     start_text: str

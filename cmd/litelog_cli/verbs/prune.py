@@ -34,7 +34,7 @@ class _Replica:
 
 @dataclass(frozen=True, slots=True)
 class PruneOptions:
-    """What ``litelog prune`` is given."""
+    """The arguments and options of ``litelog prune``."""
 
     place: str
     config_file: str | None

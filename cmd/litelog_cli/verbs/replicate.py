@@ -39,7 +39,7 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ReplicateOptions:
-    """What ``litelog replicate`` is given."""
+    """The arguments and options of ``litelog replicate``."""
 
     log_dir: str | None
     replica_urls: tuple[str, ...]

@@ -42,7 +42,7 @@ MAX_PARALLELISM = 64
 
 @dataclass(frozen=True, slots=True)
 class RestoreOptions:
-    """What ``litelog restore`` is given."""
+    """The arguments and options of ``litelog restore``."""
 
     replica_urls: tuple[str, ...]
     config_file: str | None

@@ -30,7 +30,7 @@ class UnansweredError(LitelogError):
 
 @dataclass(frozen=True, slots=True)
 class SnapshotOptions:
-    """What ``litelog snapshot`` is given."""
+    """The arguments and options of ``litelog snapshot``."""
 
     log_dir: str | None
     replica_urls: tuple[str, ...]

@@ -55,7 +55,7 @@ class _Share(click.ParamType[float]):
 
 @dataclass(frozen=True, slots=True)
 class VerifyOptions:
-    """What ``litelog verify`` is given."""
+    """The arguments and options of ``litelog verify``."""
 
     replica_url: str
     against: str | None

@@ -47,7 +47,7 @@ class Replacement:
     repaired: list[RepairedRange] = field(default_factory=list)
 
     def add_to(self, restored: RestoredObject) -> RestoredObject:
-        """What was replaced, and then what was restored."""
+        """Return ``restored``, with what was replaced before it."""
         return replace(restored, parts=(*self.parts, *restored.parts), repaired=(*self.repaired, *restored.repaired))
 
 
@@ -156,8 +156,8 @@ class WalRepair:
     def _repair_before(
         self, step: ChainStep, position: Position, header: WalHeader | None, done: Replacement
     ) -> ChainState:
-        """``step.link``, once what is missing before ``position`` is replaced. If the object there names another digest
-        than that of the object before it, its own is taken, as far as it is not refuted."""
+        """Replace what is missing before ``position``. Return ``step.link`` after that, with the digest that the object
+        at ``position`` names. Raise the damage of the object before it, if that digest shows some."""
         link = step.link
         if link.slot < position:
             gap = ReplicaGapError(str(link.slot), str(position))
@@ -171,8 +171,8 @@ class WalRepair:
         return replace(link, digest=header.previous)
 
     def _check_before(self, position: Position, named: str, done: Replacement) -> None:
-        """Check that the object at ``position`` holds the log's bytes, if it is whole and yet not the one with the
-        digest ``named``: then its bytes differ from those that were shipped in what is not of the log, or are not."""
+        """Check that the object at ``position`` holds the log's bytes, if it is whole but does not have the digest
+        ``named``: the object may differ from the shipped one only in bytes that are not the log's."""
         try:
             found = read_segment(self._client, position)
         except (CorruptionError, StoreError):
