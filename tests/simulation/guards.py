@@ -190,13 +190,26 @@ GUARDS: dict[str, Plan] = {
     ),
     "failed put": _plan([_fail(60, "A", WAL, "before")], seed=1),
     "outage and truncation": _plan([Step(60, "outage", {"seconds": 200.0})], truncate=9000, write_pause=0.4, end=300.0),
+    "outage of one of two replicas": _plan(
+        [Step(60, "outage", {"seconds": 200.0, "replica": 1})],
+        truncate=9000,
+        write_pause=0.4,
+        end=300.0,
+        more_stores=("objects",),
+    ),
+    "takeover of two replicas": _plan(
+        [_take_over(60, "B"), _fail(60, "B", CLAIM, "after")],
+        truncate=9000,
+        write_pause=0.4,
+        more_stores=("folder",),
+    ),
     "lost answer": _plan([_fail(30, "A", WAL, "after")]),
     "lost answer to the first snapshot": _plan([_take_over(40, "B"), _fail(40, "B", SNAPSHOT, "after")]),
     "lost only snapshot": _plan(
         [_lose(25, ".*/snapshots/")], write_pause=0.4, snapshot_segments=1000, snapshot_interval=30.0, end=300.0
     ),
     "failed start with the flag": _plan(
-        [_take_over(40, "B"), _fail(40, "B", "open ", "before", 4), _take_over(40.5, "C")]
+        [_take_over(40, "B"), _fail(40, "B", "open ", "before", 12), _take_over(40.5, "C")]
     ),
     "truncated between look and claim": _plan(
         [_take_over(60, "B"), _pause(60, "B", 60, When("B", "open .*/wal/", "done", 4))],

@@ -386,7 +386,8 @@ class ReplicaOracle:
             return True
         if self._was_said:
             return False
-        if self._world.settings["scrub_interval"] and self._find_harm():
+        looks = self._must_notice or self._world.settings["scrub_interval"]
+        if looks and self._find_harm():
             self.fail(f"P2: nobody has noticed that {', '.join(sorted(self.lost))} was lost")
         return True
 

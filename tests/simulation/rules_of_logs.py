@@ -101,6 +101,15 @@ DELETION = (
         ),
     ),
     found(
+        "a log is truncated up to what all of several replicas hold",
+        "outage of one of two replicas",
+        Cut(
+            "log/replica_registry",
+            "        return [read_replicated(",
+            "        names = list(names)[:1]\n        return [read_replicated(",
+        ),
+    ),
+    found(
         "WAL segments stay for an hour after a snapshot covers them",
         "owner that goes on while it is closed",
         Cut(
