@@ -48,7 +48,7 @@ def flag(name: str, value: object) -> bool:
 
 
 def number(low: int = 0, below: int = MOST) -> Reader[int]:
-    """Return the reader of a whole number from ``low`` to ``below``, exclusive. A boolean is no number."""
+    """Return the reader of a whole number from ``low`` to ``below``, exclusive. A boolean is not a number."""
 
     def read(name: str, value: object) -> int:
         if type(value) is not int or not low <= value < below:

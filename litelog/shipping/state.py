@@ -139,7 +139,7 @@ class Running:
     promised: ShippedEnd | None = None
     """In a generation that continues another, until it has come that far: where the other one ended."""
     archive: ArchiveState | None = None
-    """What is sealed and what is not; None while it is not known."""
+    """Which log segments are sealed, and which are not; None while it is not known."""
     tallies: tuple[IndexTally, ...] = ()
     """Counts of the WAL segments that were acknowledged since the newest snapshot."""
     epoch: int = 0
