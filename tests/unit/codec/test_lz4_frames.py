@@ -72,6 +72,7 @@ def test_every_lz4_reader_gets_the_same_bytes() -> None:
     assert lz4.frame.decompress(body[13:]) == BODY
 
 
+@pytest.mark.slow
 def test_any_flipped_bit_is_an_error_or_harmless() -> None:
     body = bytearray(compress_frame(BODY))
     found = 0

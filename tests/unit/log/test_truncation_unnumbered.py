@@ -115,6 +115,7 @@ def place(tmp_path: Path, request: pytest.FixtureRequest) -> Place:
     return Place(tmp_path, request.param)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backlog_sealer", [False, True])
 def test_after_each_truncation_the_log_and_its_replicas_number_records_alike(
     place: Place, backlog_sealer: bool

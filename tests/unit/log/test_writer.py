@@ -432,6 +432,7 @@ def test_a_callback_may_append_and_wait(tmp_path: Path) -> None:
     assert values_in(tmp_path) == [b"first", b"second", b"third"]
 
 
+@pytest.mark.slow
 def test_a_full_queue_holds_the_caller_back(tmp_path: Path) -> None:
     disk = FailingDisk()
     queued: list[int] = []

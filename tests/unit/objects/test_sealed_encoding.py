@@ -145,6 +145,7 @@ def test_the_footer_says_whose_it_is_as_the_claim_does(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_the_largest_commit_is_sealed(tmp_path: Path) -> None:
     log = make_log(tmp_path, "lines")
     log.roll(0)

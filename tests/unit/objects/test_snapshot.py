@@ -131,6 +131,7 @@ def test_one_without_log_segments_is_written_as_it_always_was() -> None:
     assert snapshots.decode(snapshot_key(G, 7), body) == EMPTY
 
 
+@pytest.mark.slow
 def test_ten_thousand_log_segments_take_some_hundred_kilobytes() -> None:
     whole = of(10_000)
     body = snapshots.encode(whole)

@@ -137,6 +137,7 @@ def read(key: str, body: bytes) -> tuple[WalHeader, bytes]:
     return segment.header, segment.data()
 
 
+@pytest.mark.slow
 def test_any_flipped_bit_is_found_or_changes_the_digest_alone() -> None:
     body = bytearray(object_of(header_of()))
     whole = wal_segment.digest([body])

@@ -113,6 +113,7 @@ def test_without_timestamps_a_start_time_is_the_time_shipped(data: st.DataObject
 # --- how much is asked for
 
 
+@pytest.mark.slow
 def test_a_record_in_a_large_sealed_segment_costs_a_footer_and_its_frames() -> None:
     from litelog.reading.sealed_reader import FETCH_BYTES, WHOLE_BYTES
 

@@ -331,6 +331,7 @@ def test_every_flipped_bit_of_a_claim_is_found_or_harmless() -> None:
     assert found > 6 * len(body)
 
 
+@pytest.mark.slow
 def test_every_truncated_object_is_found_or_harmless(
     whole: tuple[dict[str, bytes], dict[str, bytes]], tmp_path: Path
 ) -> None:

@@ -195,6 +195,7 @@ def test_every_truncated_or_deleted_object_is_missed_by_name_or_harmless(mixed: 
                 assert isinstance(found, CorruptionError) or found[0] == whole(LOG), (key, length)
 
 
+@pytest.mark.slow
 def test_every_swap_and_replay_of_objects_is_found_or_harmless(mixed: ReplicaBuilder, tmp_path: Path) -> None:
     objects = mixed.objects()
     for one, other in permutations(objects, 2):
@@ -669,6 +670,7 @@ def test_a_killed_restore_continues_with_what_it_had_verified(
     assert sorted(os.listdir(tmp_path)) == ["full", "out"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", ["flipped", "cut", "gone", "journal", "other"])
 def test_a_restore_reuses_what_a_killed_one_left_only_if_its_checksums_hold(
     large: tuple[ReplicaBuilder, dict[str, bytes]], tmp_path: Path, damage: str

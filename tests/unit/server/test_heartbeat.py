@@ -28,6 +28,7 @@ def beating(endpoint: str, **more: object) -> dict[str, object]:
     return {"heartbeat_url": f"{endpoint}/ping/{SECRET}?key={SECRET}", "heartbeat_interval": 0.02, **more}
 
 
+@pytest.mark.slow
 def test_it_is_sent_only_while_every_replica_is_within_max_lag(
     tmp_path: Path, log: LogBuilder, stores: dict[str, ObjectStore]
 ) -> None:

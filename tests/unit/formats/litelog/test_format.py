@@ -251,6 +251,7 @@ def test_zeros_after_the_last_commit_are_preallocation() -> None:
 # --- damage
 
 
+@pytest.mark.slow
 def test_every_flipped_bit_is_an_error_or_not_yet_but_never_other_data() -> None:
     data, ends = small_log()
     records = decode_slowly(data)
