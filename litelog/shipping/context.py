@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from litelog.errors import SourceMissingError
 from litelog.objects.wal_segment import MAX_LENGTH_BYTES
 from litelog.retention.policy import RetentionPolicy
 from litelog.shipping.claiming import GRACE_SECONDS
@@ -67,6 +69,13 @@ class LogSource:
     """Takes a proposed log id. Returns the log's id in all its replicas: that one, or one that was proposed earlier."""
     first_sequence: Callable[[], int | None] = unknown_first_sequence
     """Returns the log's first sequence, if its records carry no numbers and older ones were truncated."""
+
+    def folder_inode(self) -> int:
+        """Return the inode of the log's folder. SourceMissingError."""
+        try:
+            return os.stat(self.folder).st_ino
+        except OSError as error:
+            raise SourceMissingError(self.folder, f"cannot be opened: {error.strerror}") from error
 
 
 def run_inline(work: Callable[[], None]) -> None:

@@ -6,11 +6,10 @@ An owner goes from stage to stage, as litelog/shipping/README.md#stages-of-an-ow
 from __future__ import annotations
 
 import logging
-import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from litelog.errors import ForeignClaimError, SourceMissingError, StoreError
+from litelog.errors import ForeignClaimError, StoreError
 from litelog.events import fields
 from litelog.log.source_position import SourcePosition
 from litelog.objects.claim import Claim, Relation
@@ -151,7 +150,7 @@ class Owner:
         file = state.place.file or state.place.behind
         if file and self._source.format.segment_order(file) is None:
             return ClaimDue(state, Cause(f"{file} is no longer a log segment by the configuration's pattern"))
-        inode = _folder_inode(self._source.folder)
+        inode = self._source.folder_inode()
         try:
             if isinstance(state, Claimed):
                 require_newest(self._client, claim, put=False)
@@ -246,7 +245,7 @@ class Owner:
         start_file = finished[0] if finished else cause.start_file
         claimed = Claimed(
             claim=claim,
-            folder_inode=_folder_inode(self._source.folder),
+            folder_inode=self._source.folder_inode(),
             base=found.base,
             tried=self._fencing.value,
             epoch=epoch - 1,
@@ -387,13 +386,6 @@ class Owner:
         log, replica, name = self._source.folder, self._client.url, claim.generation
         extra = fields("generation-begins", log=log, replica=replica, generation=name, reason=claim.reason)
         _logger.info("%s: generation %s begins (%s)", replica, name, _describe(claim), extra=extra)
-
-
-def _folder_inode(folder: str) -> int:
-    try:
-        return os.stat(folder).st_ino
-    except OSError as error:
-        raise SourceMissingError(folder, f"cannot be opened: {error.strerror}") from error
 
 
 def _describe(claim: Claim) -> str:
