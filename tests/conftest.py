@@ -89,6 +89,9 @@ MARKED = {
 SPARK_PLACE, SPARK_GROUP = "tests/spark/", "spark"
 """A JVM takes seconds to start and most of a GiB: one worker runs all tests that need it."""
 
+UNIT_PLACE = "tests/unit/"
+"""One worker runs the quick tests of a module: pytest-xdist's time for a test grows with the number of groups."""
+
 
 def find_left_out(expression: str) -> frozenset[str]:
     """The markers that ``-m`` leaves out wherever they stand, if it is ``not ONE and not ANOTHER``; else none."""
@@ -115,6 +118,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(marker)
         if place.startswith(SPARK_PLACE):
             item.add_marker(pytest.mark.xdist_group(SPARK_GROUP))
+        elif place.startswith(UNIT_PLACE) and not any(map(item.get_closest_marker, ("slow", "process", "xdist_group"))):
+            item.add_marker(pytest.mark.xdist_group(place.rpartition("/")[2].removesuffix(".py")))
         if item.get_closest_marker("crash"):
             item.add_marker("process")
 

@@ -734,6 +734,7 @@ class Retaining(Wrapped):
         return super().list(prefix, start_after)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", [lambda store: store, *(partial(Noisy, number=number) for number in range(3))])
 @pytest.mark.parametrize("after", range(1, 40))
 def test_what_retention_removes_meanwhile_is_not_an_anomaly(after: int, way: Callable[..., Any]) -> None:

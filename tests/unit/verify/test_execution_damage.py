@@ -151,6 +151,7 @@ def test_every_object_in_the_place_of_another_is_named() -> None:
             assert two in {key for _, key in found(report)}, (one, two)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", KEYS)
 def test_a_second_copy_of_an_object_under_a_free_name_is_named(key: str) -> None:
     for free in free_names():
