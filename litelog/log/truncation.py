@@ -1,7 +1,8 @@
 """Truncation: removes a log's oldest log segments once every replica holds them. Nothing else writes at a source.
 
 A log segment is removed only if each replica in the set holds the same bytes sealed and named by a durable snapshot:
-the same file, first sequence, length, and CRC-32C of all bytes. The newest two always stay. The tombstone is durable
+the same file, first sequence, length, and CRC-32C of all bytes. The newest two always stay, and so does the newest one
+that every replica holds: an owner that takes over finds there where its predecessor ended. The tombstone is durable
 first. Then log segments are removed, oldest first, each durably before the next.
 
 Specified in litelog/shipping/README.md#truncation-of-the-source.
@@ -13,6 +14,7 @@ import fcntl
 import os
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from litelog.errors import LockedError, SourceError
@@ -96,11 +98,12 @@ class Truncated:
 
 def plan_truncation(segments: Sequence[LocalSegment], policy: TruncationPolicy, now: int) -> int:
     """Return how many of the oldest ``segments`` (in their order) ``policy`` removes at ``now`` (microseconds since
-    1970), if every replica holds them. A log segment that is not replicated stays, and so do all after it."""
+    1970), if every replica holds them. A log segment that is not replicated stays, and so do all after it and the one
+    before it."""
     left = sum(segment.size for segment in segments)
     count = 0
-    for segment in segments[: max(0, len(segments) - KEPT)]:
-        if segment.shipped is None:
+    for segment, after in pairwise(segments[: max(0, len(segments) - KEPT + 1)]):
+        if segment.shipped is None or after.shipped is None:
             break
         too_large = policy.max_bytes is not None and left > policy.max_bytes
         too_old = policy.max_age is not None and segment.shipped <= now - int(policy.max_age * MICROSECONDS)
@@ -114,7 +117,9 @@ def plan_truncation(segments: Sequence[LocalSegment], policy: TruncationPolicy, 
 def when_older(segments: Sequence[LocalSegment], policy: TruncationPolicy) -> int | None:
     """Return when the first of ``segments`` is removed by its age, in microseconds since 1970. None if it stays until
     there are more of them, or more is replicated."""
-    if policy.max_age is None or len(segments) <= KEPT or segments[0].shipped is None:
+    if policy.max_age is None or len(segments) <= KEPT:
+        return None
+    if segments[0].shipped is None or segments[1].shipped is None:
         return None
     return segments[0].shipped + int(policy.max_age * MICROSECONDS)
 
@@ -190,18 +195,15 @@ class Truncation:
         policy: TruncationPolicy,
         now: int,
     ) -> Waiting | None:
-        """Return the first log segment that is not empty, if the policy would remove it were all replicas to hold it as
-        some do."""
-        while segments and not segments[0].size:
-            segments = segments[1:]
-        if not segments or segments[0].shipped is not None:
+        """Return the first log segment that is not replicated, if the policy would remove more were all replicas to
+        hold what some do."""
+        shipped = [_shipped(segment.name, segment.size, held) for segment in segments]
+        latest = [max((at for at in known if at is not None), default=None) for known in shipped]
+        wished = [replace(segment, shipped=at) for segment, at in zip(segments, latest, strict=True)]
+        if not plan_truncation(wished, policy, now):
             return None
-        first = segments[0]
-        shipped = _shipped(first.name, first.size, held)
-        latest = max((at for at in shipped if at is not None), default=None)
-        if not plan_truncation([replace(first, shipped=latest), *segments[1:]], policy, now):
-            return None
-        return Waiting(first.name, tuple(number for number, at in enumerate(shipped) if at is None))
+        number = next(number for number, segment in enumerate(segments) if segment.size and segment.shipped is None)
+        return Waiting(segments[number].name, tuple(who for who, at in enumerate(shipped[number]) if at is None))
 
     def _left_over(self, segments: Sequence[LocalSegment]) -> int:
         """Return how many log segments an interrupted truncation still had to remove."""
@@ -217,16 +219,18 @@ class Truncation:
         """Remove as many of the first ``count`` as every replica holds."""
         kept = None
         firsts = self._firsts([segment.name for segment in segments])
-        first: int | None = None
+        first = next(firsts) if count else 0
         for number, segment in enumerate(segments[:count]):
-            first = next(firsts)
+            after, first_after = segments[number + 1], next(firsts)
             kept = self._why_kept(segment, first, held)
+            if kept is None and after.shipped is None:
+                kept = f"{segment.name} shows where the replicas end; {self._why_kept(after, first_after, held)}"
             if kept is not None:
                 count = number
                 break
+            first = first_after
         names = [segment.name for segment in segments[:count]]
         if names:
-            first = next(firsts) if kept is None else first
             with self._names.open(segments[count].name) as opened:
                 tombstone = describe_beginning(opened, first, with_fingerprint=not self._format.self_numbered)
             write_tombstone(self._tombstones, tombstone, self._disk)

@@ -224,7 +224,8 @@ class LogWriter:
         """Remove the log segments that hold no record from ``before_sequence`` on, if every replica has them.
 
         A log segment stays if a replica does not hold it sealed and in a snapshot. All after it stay, too, and so do
-        the newest two. A log that is not replicated loses nothing. Readers get TruncatedError below the new beginning.
+        the newest two, and the newest one that every replica holds. A log that is not replicated loses nothing. Readers
+        get TruncatedError below the new beginning.
 
         Args:
             before_sequence: the first sequence that must stay.

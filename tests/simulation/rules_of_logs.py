@@ -18,7 +18,9 @@ FROZEN_BY_SYNC = Cut(
     "(CorruptionError, UnknownVersionError, SourceSyncError)",
     "(CorruptionError, UnknownVersionError)",
 )
-PLAN_OF_TRUNCATION = Cut("log/truncation", "        if segment.shipped is None:\n            break\n")
+PLAN_OF_TRUNCATION = Cut(
+    "log/truncation", "        if segment.shipped is None or after.shipped is None:\n            break\n"
+)
 
 DURABILITY = (
     found("a log segment is synced before it is read", "power loss in a log segment", SYNC_OF_READER),

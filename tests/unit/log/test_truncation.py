@@ -22,14 +22,16 @@ from litelog.log.sequence_base import read_tombstone
 from litelog.log.sparse_index import index_path
 from litelog.log.truncation import LocalSegment, Truncation, TruncationPolicy, plan_truncation
 from litelog.log.writer import LogWriter
+from litelog.objects.claim import Relation
 from litelog.objects.snapshot import Snapshot
 from litelog.objects.snapshot_entries import SnapshotEntry
 from litelog.shipping.context import LogSource, Settings
 from litelog.shipping.source_truncation import PATIENCE_SECONDS, LogTruncator, ReplicatedNotes
 from replica_clients.memory import MemoryStore
-from tests.builders.daemon_builder import Daemon
+from tests.builders.daemon_builder import Daemon, held, start_sealing
 from tests.builders.log_builder import LogBuilder, make_log
 from tests.builders.manual_clock import ManualClock
+from tests.builders.stores import KilledError, KillingStore
 from tests.builders.truncated_logs import NOW, CrashingDisk, fill_log, note_replica
 
 if TYPE_CHECKING:
@@ -47,7 +49,7 @@ def segments(sizes: list[int], shipped: list[int | None]) -> list[LocalSegment]:
 
 @pytest.mark.parametrize(
     ("size", "replicated", "gone"),
-    [(500, 0, 0), (5, 0, 0), (25, 1, 1), (5, 3, 1), (0, 3, 1), (30, 3, 0), (29, 3, 1)],
+    [(500, 0, 0), (5, 0, 0), (25, 1, 0), (25, 2, 1), (5, 3, 1), (0, 3, 1), (30, 3, 0), (29, 3, 1)],
 )
 def test_by_size_the_oldest_go_as_far_as_they_are_replicated_and_two_stay(
     size: int, replicated: int, gone: int
@@ -151,9 +153,14 @@ def test_what_one_replica_holds_otherwise_stays_with_all_after_it(
     note_replica(log, state, "other", **changes)
     with LogWriter(log) as writer:
         done = writer.truncate(50, state_dir=state)
-    assert firsts(log) == [10, 20, 30, 40]
+    left = firsts(log)
     assert done.kept is not None
     assert "00000000000000000010.log" in done.kept
+    if "length" in changes["s10"] or "file" in changes["s10"]:  # the newest one that both hold shows where they end
+        assert left == [0, 10, 20, 30, 40]
+        assert "00000000000000000000.log shows where the replicas end" in done.kept
+    else:
+        assert left == [10, 20, 30, 40]
 
 
 def test_a_rewritten_log_segment_of_the_same_size_stays(log: str, state: str) -> None:
@@ -375,6 +382,31 @@ def test_a_replica_that_lags_keeps_the_log(tmp_path: Path) -> None:
     assert len(log.files()) == 7
     grow(log, pair, 1)
     assert len(log.files()) <= 3
+
+
+def test_an_owner_that_takes_over_continues_a_log_that_was_truncated_as_far_as_it_is_replicated(tmp_path: Path) -> None:
+    clock, log, store = ManualClock(), make_log(tmp_path / "log"), MemoryStore("replica")
+    for _ in range(4):
+        log.roll(2)
+    state = log_state_folder(str(tmp_path / "state"), log.folder)
+    replicas = ReplicaSet(state)
+    replicas.add("r0", store.url)
+    finished = len(log.texts) - 1
+    before_wal = 2 + finished + 1  # the claim, twice, sealed segments and the first snapshot
+    killing = KillingStore(store, before_wal + 1, after=False)
+    daemon = start_sealing(log, killing, os.path.join(state, "r0"), clock)
+    with pytest.raises(KilledError):
+        daemon.sync()
+    daemon.crash()
+    assert sorted(read_replicated(daemon.state)) == sorted(log.texts)[:finished]
+    for _ in range(3):
+        log.roll(2)
+    LogTruncator(LogSource(log.folder, log.format), replicas, SMALL, clock).run()
+    assert sorted(log.files()) == sorted(log.texts)[finished - 1 :]
+    successor = start_sealing(log, store, str(tmp_path / "successor"), clock, takeover=True)
+    successor.sync()
+    assert successor.claims[-1].relation is Relation.CONTINUES
+    assert held(store) == log.texts
 
 
 def test_without_a_policy_nothing_is_ever_written_at_the_source(tmp_path: Path) -> None:
