@@ -128,7 +128,17 @@ def pytest_collection_finish() -> None:
     """Keeps all that was imported and collected out of the collections of cycles to come, which it would make long."""
     gc.enable()
     gc.collect()
+    _freeze()
+
+
+def _freeze() -> None:
     gc.freeze()
+    global _frozen  # noqa: PLW0603 - the collector is one for the process
+    _frozen = gc.get_freeze_count()
+
+
+_frozen = 0
+"""How many objects were kept out of the collections of cycles last."""
 
 
 class Groups:
@@ -159,7 +169,12 @@ def _logging_stays_as_it_was() -> Iterator[None]:
 def _memory_is_given_back() -> Iterator[None]:
     """fsspec's file system in memory is one for the process, and glibc keeps what threads have freed."""
     yield
-    gc.collect()  # what the module's fixtures made
+    frozen_by_a_test = gc.get_freeze_count() > _frozen  # a daemon, or a Spark task, that ran in this process
+    if frozen_by_a_test:
+        gc.unfreeze()
+    gc.collect()  # what the module's fixtures made, with the files that it holds open
+    if frozen_by_a_test:
+        _freeze()
     if "fsspec.implementations.memory" in sys.modules:
         sys.modules["fsspec.implementations.memory"].MemoryFileSystem.store.clear()
     _limit_heaps()  # a daemon, or a Spark task, that ran in this process has set other limits

@@ -151,9 +151,12 @@ class Started:
         return code
 
     def _look(self, seconds: float | None) -> int | None:
-        if self.returncode is None and select.select([self._status], [], [], seconds)[0]:
-            with self._status:
-                self.returncode = int(self._status.readline() or -signal.SIGKILL)
+        if self.returncode is None:
+            ended = select.poll()  # select takes no descriptor above 1023
+            ended.register(self._status, select.POLLIN)
+            if ended.poll(None if seconds is None else seconds * 1000):
+                with self._status:
+                    self.returncode = int(self._status.readline() or -signal.SIGKILL)
         return self.returncode
 
     def communicate(self, text: str = "", timeout: float | None = None) -> tuple[str, str]:
