@@ -43,8 +43,7 @@ def configure(litelog: Command, **more: Any) -> None:
 def start(litelog: Command) -> Running:
     """A daemon that has synced what it can."""
     process = litelog.start("replicate", "--config", "c.yml")
-    litelog.wait_for_line(process, "listening")
-    litelog.wait_for_line(process, "begins")
+    litelog.wait_for_line(process, "listening", "begins")
     assert litelog("sync", "--config", "c.yml").code == ExitCode.DONE
     return process
 
@@ -266,7 +265,7 @@ def test_no_secret_is_in_what_the_daemon_shows(litelog: Command) -> None:
     beat = {"heartbeat-url": f"http://127.0.0.1:1/{CHECK}?k={CHECK}", "heartbeat-interval": "1s"}
     configure(litelog, replicas=replicas, **{"token-file": str(token_file)}, **beat)
     process = litelog.start("replicate", "--json", "--config", "c.yml")
-    said = litelog.wait_for_line(process, "listening") + litelog.wait_for_line(process, "begins")
+    said = litelog.wait_for_line(process, "listening", "begins")
     told = [litelog("status", "--config", "c.yml", *more) for more in ((), ("--json",))]
     told.append(litelog("sync", "--config", "c.yml", "--json"))
     told.append(litelog("sync", "--config", "c.yml", "--replica", f"x://{OPTION}@y"))
