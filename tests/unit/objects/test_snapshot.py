@@ -112,8 +112,8 @@ def any_entries(draw: st.DrawFn) -> list[SnapshotEntry]:
 
 
 @pytest.mark.slow
-@given(any_entries(), st.none() | st.just("0f" * 32), st.none() | st.just(str(Position(EARLIER, 1, 2))))
-def test_what_is_encoded_is_decoded(sealed: list[SnapshotEntry], chain: str | None, end: str | None) -> None:
+@given(any_entries(), st.none() | st.just("0f" * 32), st.none() | st.just(Position(EARLIER, 1, 2)))
+def test_what_is_encoded_is_decoded(sealed: list[SnapshotEntry], chain: str | None, end: Position | None) -> None:
     snapshot = extend(replace(EMPTY, predecessor_end=end), sealed, created=START, chain=chain)
     assert snapshots.decode(snapshot.key, snapshots.encode(snapshot)) == snapshot
     assert [snapshot.entry(entry.index) for entry in sealed] == sealed

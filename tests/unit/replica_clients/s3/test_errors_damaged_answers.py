@@ -62,10 +62,6 @@ def test_what_a_caller_raises_while_it_lists_is_its_own() -> None:
             found.throw(KeyError("the caller's"))  # type: ignore[attr-defined]
 
 
-def test_an_object_without_a_tag_has_none_to_be_deleted_under() -> None:
-    assert "open key: " in str(failure(lambda _: Answer(), lambda store: store.tag("key")))
-
-
 @pytest.mark.parametrize("begun", [b"<InitiateMultipartUploadResult/>", BEGUN])
 def test_an_upload_without_a_name_or_a_part_without_a_tag_fails(begun: bytes) -> None:
     def answer(request: Request) -> Answer:
@@ -76,7 +72,7 @@ def test_an_upload_without_a_name_or_a_part_without_a_tag_fails(begun: bytes) ->
 
 def test_a_header_that_is_damaged_is_a_failure_of_the_request() -> None:
     said = Answer(headers={"Last-Modified": "Thu, 99 Foo 2026", "ETag": '"e"', "x-amz-missing-meta": "many"})
-    assert "open key: " in str(failure(lambda _: said, lambda store: store.tag("key")))
+    assert "open key: " in str(failure(lambda _: said, lambda store: store.open("key")))
 
 
 PAGE = b"<html><head><title>Console</title></head><body><p>Log in%s</p></body></html>"
