@@ -19,6 +19,7 @@ pytest.importorskip("prometheus_client")
 
 from litelog.errors import ExitCode
 from litelog.log.replica_registry import log_state_folder
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from conftest import Command
@@ -266,6 +267,7 @@ def test_no_secret_is_in_what_the_daemon_shows(litelog: Command) -> None:
     configure(litelog, replicas=replicas, **{"token-file": str(token_file)}, **beat)
     process = litelog.start("replicate", "--json", "--config", "c.yml")
     said = litelog.wait_for_line(process, "listening", "begins")
+    wait_until(lambda: litelog("status", "--config", "c.yml", "--json").lines[0]["logs"])
     told = [litelog("status", "--config", "c.yml", *more) for more in ((), ("--json",))]
     told.append(litelog("sync", "--config", "c.yml", "--json"))
     told.append(litelog("sync", "--config", "c.yml", "--replica", f"x://{OPTION}@y"))

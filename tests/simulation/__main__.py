@@ -18,6 +18,7 @@ from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING
 
+from tests.sampling import sampled
 from tests.simulation.guards import GUARDS
 from tests.simulation.plan import Plan, draw
 from tests.simulation.scheduler import ViolationError
@@ -90,7 +91,7 @@ def main() -> int:
 def _plans(arguments: argparse.Namespace) -> Iterable[tuple[str, Plan]]:
     """What is simulated, and its name: of a plan that guards a rule the seed changes the order of events alone."""
     if arguments.guards:
-        return GUARDS.items()
+        return [(name, GUARDS[name]) for name in sampled(list(GUARDS), arguments.one_in, "plans that guard a rule")]
     if arguments.plan is None:
         return (("", draw(seed)) for seed in _seeds(arguments))
     guard = GUARDS[arguments.plan]
@@ -176,6 +177,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--seeds", metavar="FIRST-[LAST]", help="0-19, if nothing is said")
     parser.add_argument("--plan", choices=sorted(GUARDS), help="one that guards a rule, rather than those of seeds")
     parser.add_argument("--guards", action="store_true", help="all plans that guard a rule, each with its own seed")
+    parser.add_argument("--one-in", type=int, default=1, metavar="N", help="with --guards: a sample of them")
     parser.add_argument("--seconds", type=float, default=math.inf, help="begin no further seed after so long")
     parser.add_argument("--hours", type=float, default=math.inf, help="begin none after so many simulated hours")
     parser.add_argument("--keep", metavar="NUMBERS", help="only these steps of the plan")
