@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from replica_clients.file import store as file
 
-sys.path.append(str(Path(__file__).parents[1]))
+sys.path.append(str(Path(__file__).parents[2]))
 
-from stores import CountingStore
+from tests.builders.stores import CountingStore
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
