@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from litelog.codec.checksum import crc32c
 from litelog.codec.decoding import JsonLimits, naming, parse_json, require_fields
 from litelog.errors import CorruptObjectError, UnknownFormatError
-from litelog.objects.fields import Reader, number, optional, parsed, read_all, refuse, text
+from litelog.objects.fields import CRC, Reader, number, optional, parsed, read_all, refuse, text
 from litelog.objects.layout import Fencing, claim_key
 from litelog.objects.position import MAX_INDEX, ClaimName, Generation, Position, epoch_of, generation
 
@@ -141,7 +141,7 @@ def parse(body: bytes | str) -> Claim:
     fields = require_fields(parse_json(body.encode() if isinstance(body, str) else body, LIMITS))
     if type(fields.get("version")) is not int or fields["version"] != VERSION:
         raise ValueError(f"version is not {VERSION}")
-    stated = _CRC("crc", fields.pop("crc", None))
+    stated = CRC("crc", fields.pop("crc", None))
     if stated != (crc := crc32c(_text(fields))):
         raise ValueError(f"CRC-32C is {crc}, expected {stated}")
     claim = Claim(**read_all(_FIELDS, fields))
@@ -149,7 +149,6 @@ def parse(body: bytes | str) -> Claim:
     return claim
 
 
-_CRC = number(below=1 << 32)
 _FIELDS: dict[str, Reader[Any]] = {
     "log": text,
     "format": text,

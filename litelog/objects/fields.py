@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypeVar
 
 from litelog.codec.checksum import is_sha256
 from litelog.codec.decoding import MOST, is_spelled, shown
+from litelog.codec.json_columns import LIMIT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -56,6 +57,13 @@ def number(low: int = 0, below: int = MOST) -> Reader[int]:
         return value
 
     return read
+
+
+COUNT = number()
+CRC = number(below=1 << 32)
+SEQUENCE = number(below=LIMIT)
+TIMESTAMP = number(1 - LIMIT, LIMIT)
+"""Readers of the numbers that several objects state."""
 
 
 def parsed(parse: Callable[[str], T]) -> Reader[T]:

@@ -21,10 +21,22 @@ from typing import TYPE_CHECKING, Any
 
 from litelog.codec.checksum import crc32c
 from litelog.codec.decoding import JsonLimits, naming, parse_json, require_fields
-from litelog.codec.json_columns import LIMIT
 from litelog.codec.lz4_frames import compress_frames, decompress_frames, skippable_frame
 from litelog.errors import CorruptObjectError, UnknownVersionError
-from litelog.objects.fields import Reader, number, optional, parsed, read_all, require, sha256, text
+from litelog.objects.fields import (
+    COUNT,
+    CRC,
+    SEQUENCE,
+    TIMESTAMP,
+    Reader,
+    number,
+    optional,
+    parsed,
+    read_all,
+    require,
+    sha256,
+    text,
+)
 from litelog.objects.frame_table import FRAME_VALUES, MAX_FRAMES, MAX_MARKS, FrameTable, ShipTimes
 from litelog.objects.layout import sealed_key
 from litelog.objects.position import MAX_INDEX, Generation, generation
@@ -194,7 +206,6 @@ def _previous(name: str, value: object) -> str:
     return "" if value == "" else sha256(name, value)
 
 
-_SEQUENCE, _TIMESTAMP = number(below=LIMIT), number(1 - LIMIT, LIMIT)
 _FIELDS: dict[str, Reader[Any]] = {
     "log": text,
     "format": text,
@@ -204,13 +215,13 @@ _FIELDS: dict[str, Reader[Any]] = {
     "digest": sha256,
     "previous": _previous,
     "index": number(below=MAX_INDEX),
-    "length": number(),
-    "records": number(),
-    "crc": number(below=1 << 32),
-    "first": optional(_SEQUENCE),
-    "next": optional(_SEQUENCE),
-    "lowest": optional(_TIMESTAMP),
-    "highest": optional(_TIMESTAMP),
+    "length": COUNT,
+    "records": COUNT,
+    "crc": CRC,
+    "first": optional(SEQUENCE),
+    "next": optional(SEQUENCE),
+    "lowest": optional(TIMESTAMP),
+    "highest": optional(TIMESTAMP),
 }
 
 

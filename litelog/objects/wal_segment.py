@@ -16,11 +16,24 @@ from typing import TYPE_CHECKING, Any
 
 from litelog.codec.checksum import crc32c
 from litelog.codec.decoding import JsonLimits, naming, parse_json, require_fields
-from litelog.codec.json_columns import LIMIT
 from litelog.codec.lz4_frames import FrameError, compress_frames, decompress_frame, skippable_frame, walk_frames
 from litelog.errors import CorruptObjectError, NotEnoughMemoryError
 from litelog.formats import MAX_COMMIT_BYTES
-from litelog.objects.fields import Reader, flag, number, optional, parsed, read_all, require, sha256, text
+from litelog.objects.fields import (
+    COUNT,
+    CRC,
+    SEQUENCE,
+    TIMESTAMP,
+    Reader,
+    flag,
+    number,
+    optional,
+    parsed,
+    read_all,
+    require,
+    sha256,
+    text,
+)
 from litelog.objects.layout import wal_key
 from litelog.objects.position import MAX_INDEX, MAX_OFFSET, Generation, Position, generation
 
@@ -256,8 +269,6 @@ def decode_header(key: str, head: Buffer) -> WalHeader:
     return header
 
 
-_COUNT, _CRC = number(), number(below=1 << 32)
-_SEQUENCE, _TIMESTAMP = number(below=LIMIT), number(1 - LIMIT, LIMIT)
 _FIELDS: dict[str, Reader[Any]] = {
     "log": text,
     "format": text,
@@ -267,18 +278,18 @@ _FIELDS: dict[str, Reader[Any]] = {
     "offset": number(below=MAX_OFFSET),
     "length": number(below=max(MAX_LENGTH_BYTES, MAX_COMMIT_BYTES) + 1),
     "file": text,
-    "first": optional(_SEQUENCE),
-    "next": optional(_SEQUENCE),
-    "records": _COUNT,
-    "lowest": optional(_TIMESTAMP),
-    "highest": optional(_TIMESTAMP),
-    "crc": _CRC,
-    "crc_total": _CRC,
+    "first": optional(SEQUENCE),
+    "next": optional(SEQUENCE),
+    "records": COUNT,
+    "lowest": optional(TIMESTAMP),
+    "highest": optional(TIMESTAMP),
+    "crc": CRC,
+    "crc_total": CRC,
     "previous": text,
-    "shipped": _COUNT,
+    "shipped": COUNT,
     "final": flag,
     "sealed": optional(sha256),
-    "check_start": optional(_COUNT),
+    "check_start": optional(COUNT),
     "check_digest": optional(text),
     "successor": optional(text),
 }

@@ -15,9 +15,8 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from litelog.codec.decoding import JsonLimits, naming, parse_json, require_fields, shown
-from litelog.codec.json_columns import LIMIT
 from litelog.errors import ConfigError, CorruptObjectError, ExistsError
-from litelog.objects.fields import number, refuse, text
+from litelog.objects.fields import COUNT, SEQUENCE, refuse, text
 from litelog.objects.position import Generation, generation
 
 if TYPE_CHECKING:
@@ -165,12 +164,9 @@ def _fields(key: str, body: bytes) -> dict[str, Any]:
     return fields
 
 
-_COUNT, _SEQUENCE = number(), number(below=LIMIT)
-
-
 def _plan(run: int, value: object) -> ExportPlan:
     fields = _require_names(value, ExportPlan.__slots__)
-    bounds = [_SEQUENCE("bounds", bound) for bound in _require_list("bounds", fields["bounds"])]
+    bounds = [SEQUENCE("bounds", bound) for bound in _require_list("bounds", fields["bounds"])]
     if not bounds or bounds != sorted(bounds):
         refuse("bounds", bounds)
     if type(fields["run"]) is not int or fields["run"] != run:
@@ -189,8 +185,8 @@ def _file(value: object) -> ExportedFile:
     if any(part in {"", ".", ".."} for part in path.split("/")):  # the path would leave the table
         refuse("path", path)
     partition = {name: text(name, held) for name, held in require_fields(fields["partition"]).items()}
-    rows, size = _COUNT("rows", fields["rows"]), _COUNT("bytes", fields["bytes"])
-    first, last = (_SEQUENCE(name, fields[name]) for name in ("first", "last"))
+    rows, size = COUNT("rows", fields["rows"]), COUNT("bytes", fields["bytes"])
+    first, last = (SEQUENCE(name, fields[name]) for name in ("first", "last"))
     return ExportedFile(path, rows, size, first, last, partition)
 
 
