@@ -108,8 +108,10 @@ def find_tip(client: ReplicaClient, claim: Claim) -> GenerationEnd:
     if damage is not None and tip.last is None:
         tip = _take_from_terminal(tip, damage)
     ended_unbegun = tip.terminal is not None and never_began(claim.first, tip.terminal)
-    if tip.last is None and listing.newest is not None and tip.slot.index > 0 and not ended_unbegun:
-        tip = replace(tip, sealed=_last_sealed(client, claim, listing.snapshots))
+    # A snapshot that is known, but not listed, is the first one, and came after the listing.
+    snapshots = listing.snapshots or ((claim.first,) if tip.started else ())
+    if tip.last is None and snapshots and tip.slot.index > 0 and not ended_unbegun:
+        tip = replace(tip, sealed=_last_sealed(client, claim, snapshots))
     return tip
 
 
@@ -146,8 +148,9 @@ def _read(client: ReplicaClient, position: Position) -> WalSegment:
 def _step(tip: GenerationEnd, segment: WalSegment) -> GenerationEnd:
     header = segment.header
     if header.successor is not None:
-        began = tip.last is not None or bool(header.previous)  # otherwise an existing snapshot came too late
-        return GenerationEnd(header.position, tip.last, (tip.digest or header.previous) if began else "", header)
+        if tip.last is None and not header.previous:  # it never began: a snapshot that exists came too late
+            return GenerationEnd(header.position, None, "", header)
+        return replace(tip, slot=header.position, digest=tip.digest or header.previous, terminal=header)
     return GenerationEnd(header.next_slot, header, segment.digest)
 
 

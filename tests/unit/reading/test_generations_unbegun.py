@@ -19,8 +19,10 @@ from litelog.reading.successors import find_begun, find_shift, find_successor
 from litelog.restore.execution import restore
 from litelog.restore.follow import CopyFollower
 from litelog.restore.history_plan import Target, find_plan
+from litelog.shipping.claiming import close_below
 from litelog.stores.object_store import ObjectReplicaClient
 from litelog.verify.execution import verify
+from tests.builders.manual_clock import ManualClock
 from tests.builders.replica_builder import FORMAT, GenerationBuilder, ReplicaBuilder, make_log
 from tests.builders.stores import CountingStore
 
@@ -156,6 +158,37 @@ def test_a_generation_whose_snapshot_came_before_its_terminal_did_begin(lineage:
     assert find_latest(client) == claim
     assert restored(lineage, tmp_path / "latest") == files(2)
     assert restored(lineage, tmp_path / "named", claim.generation) == files(2)
+
+
+class EarlierListingStore(CountingStore):
+    """Answers listings as they were before any snapshot was put."""
+
+    def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
+        return (info for info in super().list(prefix, start_after) if "/snapshots/" not in info.key)
+
+
+def test_an_owner_that_closes_a_generation_sees_what_its_first_snapshot_holds(lineage: Lineage) -> None:
+    claim = lineage.claim(Relation.DIVERGED, first=1)
+    began = lineage.builder.add(claim, start=False)
+    began.start([began.seal_unshipped(0, LOG[0])])
+    client, successor = lineage.builder.client, lineage.claim()
+    tips = close_below(client, successor, [claim], ManualClock())
+    assert tips[claim.generation].terminal is not None
+    assert tips[claim.generation].sealed is not None
+    assert tips[claim.generation] == find_tip(client, claim)
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_a_snapshot_that_came_after_the_listing_shows_what_its_generation_holds(lineage: Lineage, ended: bool) -> None:
+    claim = lineage.claim(Relation.DIVERGED, first=1)
+    began = lineage.builder.add(claim, start=False)
+    began.start([began.seal_unshipped(0, LOG[0])])
+    if ended:
+        lineage.builder.add(lineage.claim(), start=False)
+    tip = find_tip(ObjectReplicaClient(EarlierListingStore(lineage.builder.store)), claim)
+    assert tip.started
+    assert tip.sealed is not None
+    assert tip == find_tip(lineage.builder.client, claim)
 
 
 @KINDS
