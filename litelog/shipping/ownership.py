@@ -285,7 +285,7 @@ class Owner:
         if claim.is_isolated and any(name.epoch > claim.epoch for name in names):  # no refused put showed the newer one
             raise SucceededError(self._client.url, claim.generation, read_claim(self._client, names[-1]))
         tips = self._predecessors.close(claim, names, state.ended)
-        if not self._predecessors.is_current(claim, tips):
+        if not self._predecessors.is_current(claim, tips, stage.cause):
             return ClaimDue(state, stage.cause)
         known: Sequence[SnapshotEntry] = ()
         number = None

@@ -99,13 +99,17 @@ class Predecessors:
             return Succession(claim, 0)
         predecessor, tip = latest
         claim = replace(claim, predecessor=predecessor.generation, predecessor_end=tip.slot)
-        shift = None if cause.start_file or cause.forked else self._identity.find_shift(tip)
-        if shift is not None and shift > 0 and not self._context.source.format.self_numbered:
+        shift = None if cause.diverges else self._identity.find_shift(tip)
+        if shift is None:
+            return Succession(replace(claim, relation=Relation.DIVERGED, reason=cause.reason or NOT_HELD), 0)
+        if self._renumbers(shift):
             return Succession(replace(claim, relation=Relation.DIVERGED, reason=RENUMBERED), 0)
-        if shift is not None:
-            base = max(0, -shift)
-            return Succession(replace(claim, relation=Relation.CONTINUES, shift=shift + base), base)
-        return Succession(replace(claim, relation=Relation.DIVERGED, reason=cause.reason or NOT_HELD), 0)
+        base = max(0, -shift)
+        return Succession(replace(claim, relation=Relation.CONTINUES, shift=shift + base), base)
+
+    def _renumbers(self, shift: int) -> bool:
+        """Whether the records that follow would have other numbers than in the predecessor."""
+        return shift > 0 and not self._context.source.format.self_numbered
 
     def go_round_holes(
         self,
@@ -158,9 +162,9 @@ class Predecessors:
         below = newest_claims(self._client, [name for name in names if name.epoch < claim.epoch])
         return close_below(self._client, claim, below, self._context.clock, partial(self._read_tip, ended))
 
-    def is_current(self, claim: Claim, tips: dict[Generation, GenerationEnd]) -> bool:
-        """Whether the claim still names the generation that readers take, and its end; ``tips`` are of the generations
-        that were closed.
+    def is_current(self, claim: Claim, tips: dict[Generation, GenerationEnd], cause: Cause) -> bool:
+        """Whether the claim, which was chosen for ``cause``, still names the generation that readers take, and its end;
+        ``tips`` are of the generations that were closed.
 
         False if a generation that had not begun when the claim was made began since, or if the predecessor shipped more
         while the log was truncated: the claim would leave that out.
@@ -170,10 +174,13 @@ class Predecessors:
         passed = [name for name, tip in tips.items() if name > (claim.predecessor or "") and _holds_any(tip)]
         if passed and find_latest(self._client).generation != claim.predecessor:
             return False
-        tip = None if claim.predecessor is None else tips.get(claim.predecessor)
-        if claim.reason != NOT_HELD or tip is None or tip.slot == claim.predecessor_end:
+        if claim.relation is not Relation.DIVERGED or cause.diverges:
             return True
-        return self._identity.find_shift(tip) is None
+        tip = None if claim.predecessor is None else tips.get(claim.predecessor)
+        if tip is None or tip.slot == claim.predecessor_end:
+            return True
+        shift = self._identity.find_shift(tip)
+        return shift is None or self._renumbers(shift)
 
     def find_tip(
         self, claim: Claim, tips: dict[Generation, GenerationEnd], ended: OwnEnd | None

@@ -32,6 +32,11 @@ class Cause:
     forked: bool = False
     """Whether the log's history forked, so that the new generation diverges."""
 
+    @property
+    def diverges(self) -> bool:
+        """Whether the new generation diverges whatever the log holds of its predecessor."""
+        return bool(self.start_file) or self.forked
+
 
 @dataclass(frozen=True, slots=True)
 class ClaimDue:

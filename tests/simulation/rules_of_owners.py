@@ -65,7 +65,7 @@ ONE_WRITER = (
     found(
         "a claim is made again whose predecessor shipped more while the log was truncated",
         "truncated between look and claim",
-        Cut("shipping/ownership", "if not self._predecessors.is_current(claim, tips):", "if False:"),
+        Cut("shipping/ownership", "if not self._predecessors.is_current(claim, tips, stage.cause):", "if False:"),
     ),
     found(
         "a generation whose first slot has a terminal without a predecessor never began",

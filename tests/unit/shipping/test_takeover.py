@@ -330,6 +330,36 @@ def test_a_log_that_is_shipped_and_truncated_while_a_takeover_looks_is_continued
         assert restored(inner, folder / "restored") == mine.texts
 
 
+@pytest.mark.slow
+def test_a_takeover_for_another_cause_continues_a_log_that_is_shipped_and_truncated_while_it_looks(
+    log: LogBuilder, tmp_path: Path
+) -> None:
+    """Its state is older than the replica, which is why its generation cannot continue; that is no reason to diverge
+    from what the newest owner shipped meanwhile."""
+    for number in range(4, 20):
+        folder, inner = tmp_path / str(number), MemoryStore("test")
+        mine, state = make_copy(log, folder / "log"), str(folder / "state")
+        older = Daemon(mine, inner, state)
+        older.sync()
+        older.close()
+        shutil.copytree(state, state + ".old")
+        older = Daemon(mine, inner, state)
+        rewrite(mine)
+        older.sync()
+        older.close()
+        shutil.rmtree(state)
+        shutil.copytree(state + ".old", state)
+        newest = Daemon(mine, inner, str(folder / "newest"), seed=2, takeover=True)
+        newest.sync()
+        go_on = partial(ship_and_truncate, newest, mine)
+        daemon = Daemon(mine, ActingStore(inner, number, go_on), state, seed=3, takeover=True)
+        daemon.sync()
+        daemon.sync()
+        begun = [each.claim["relation"] for each in read_replica(inner).values() if each.snapshot]
+        assert set(begun[2:]) == {"continues"}, number
+        assert restored(inner, folder / "restored") == mine.texts
+
+
 def ship_and_truncate(daemon: Daemon, log: LogBuilder) -> None:
     """The owner ships, and what is shipped of the log's older files is deleted; an owner that is fenced ships nothing,
     and deletes nothing."""
