@@ -68,7 +68,7 @@ def test_the_commands_of_as_a_service_run_one_after_the_other(tmp_path: Path, en
 
 def test_every_file_that_is_for_a_service_is_explained() -> None:
     section = README.split("\n## As a service\n", 1)[1].split("\n## ", 1)[0]
-    there = {f"etc/{path.name}" for path in (ROOT / "etc").iterdir() if path.name != "README.md"}
+    there = {f"etc/{path.name}" for path in (ROOT / "etc").iterdir() if path.is_file() and path.name != "README.md"}
     assert set(re.findall(r"^\| `(etc/[^`]+)` \|", section, re.M)) == there
 
 

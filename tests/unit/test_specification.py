@@ -202,7 +202,7 @@ def test_the_object_that_is_shown_byte_by_byte_is_what_the_code_makes() -> None:
     ("source", "broken"),
     [
         ('"""As litelog/shipping/README.md#one-writer says."""', False),
-        ("x = 1  # etc/STATUS.md", False),
+        ("x = 1  # etc/docs/http.md", False),
         ('"""https://example.org/blob/dev/doc/format.md"""', False),
         ('x = "litelog/none/README.md"', False),
         ('"""As litelog/shipping/README.md#no-writer says."""', True),

@@ -1,4 +1,4 @@
-"""``etc/STATUS.md`` documents the HTTP API as the code has it."""
+"""``etc/docs/http.md`` documents the HTTP API as the code has it."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
     from pydantic import BaseModel
 
-DOCUMENT = Path(__file__).parents[3] / "etc" / "STATUS.md"
+DOCUMENT = Path(__file__).parents[3] / "etc" / "docs" / "http.md"
 BUCKETS = ("_bucket", "_count", "_sum")
 
 
 def test_the_document_is_as_the_code_says() -> None:
-    assert DOCUMENT.read_text() == make_reference(), "run: python -m litelog.server.reference > etc/STATUS.md"
+    assert DOCUMENT.read_text() == make_reference(), "run: python -m litelog.server.reference > etc/docs/http.md"
 
 
 def models_within(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
