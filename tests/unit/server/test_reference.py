@@ -62,7 +62,7 @@ def test_every_event_of_a_log_line_is_documented_and_occurs() -> None:
 def events_in_code() -> Iterator[str]:
     """The names that calls of ``fields`` and ``say`` have, and those that are made of a phase."""
     yield from (phase.value for phase in TERMINAL_PHASES)
-    root = DOCUMENT.parents[1]
+    root = DOCUMENT.parents[2]
     for path in (each for folder in ("litelog", "cmd", "replica_clients") for each in (root / folder).rglob("*.py")):
         for call in (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)):
             name = getattr(call.func, "id", getattr(call.func, "attr", ""))
