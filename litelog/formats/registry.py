@@ -4,6 +4,8 @@ A package adds a format with one line in its pyproject.toml:
 
     [project.entry-points."litelog.formats"]
     journal = "my_package.journal:Journal"  # called without arguments, or with a pattern; returns a LogFormat
+
+A program registers a format of its own with ``register_format``.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import inspect
 from typing import TYPE_CHECKING, cast
 
 from litelog.errors import ConfigError, UnknownFormatError
-from litelog.system.entry_points import find_entry, load_entry, names_of
+from litelog.system.entry_points import find_entry, load_entry, names_of, register
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,6 +22,23 @@ if TYPE_CHECKING:
     from litelog.formats.log_format import LogFormat
 
 FORMATS = "litelog.formats"
+
+
+def register_format(name: str, open_format: Callable[[], LogFormat] | Callable[[str], LogFormat]) -> None:
+    """Let this process read and replicate logs of a format, without an installed package: for tests and notebooks.
+
+    A later call for the name replaces an earlier one.
+
+    Args:
+        name: The format's name, which the claims of its replicas hold.
+        open_format: The format's class, or a function: called without arguments, or with a pattern.
+
+    Raises:
+        ConfigError: The name is empty, or an installed package provides it.
+    """
+    if not name:
+        raise ConfigError("a log format has a name")
+    register(FORMATS, name, open_format)
 
 
 def format_names() -> list[str]:

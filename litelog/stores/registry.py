@@ -8,7 +8,7 @@ A package adds a backend with one line in its pyproject.toml:
     [project.entry-points."litelog.object_store_families"]
     fsspec = "my_package.fsspec:open_store" # for schemes that no package names, and for fsspec+SCHEME://
 
-Log formats are found in ``formats/registry``.
+A program registers a backend of its own with ``register_object_store``. Log formats are found in ``formats/registry``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from urllib.parse import unquote
 from litelog.errors import ConfigError, UnknownSchemeError
 from litelog.objects.layout import CLAIMS, GENERATIONS
 from litelog.stores.object_store import ObjectReplicaClient
-from litelog.system.entry_points import find_entry, load_entry, names_of
+from litelog.system.entry_points import find_entry, load_entry, names_of, register
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from litelog.stores.object_store import ObjectStore
     from litelog.stores.replica_client import ReplicaClient
+    from litelog.system.entry_points import RegisteredEntry
 
 OBJECT_STORES = "litelog.object_stores"
 FAMILIES = "litelog.object_store_families"
@@ -37,6 +38,7 @@ FAMILIES = "litelog.object_store_families"
 MASK = "***"
 """Replaces a secret in messages."""
 
+_SCHEME = re.compile(r"[a-z][a-z0-9.-]*")
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://|(file):")
 _SCHEME_LIKE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 """Matches a URL whose slashes were forgotten. Taken as a path, it would be a new, empty folder."""
@@ -64,6 +66,23 @@ def local_folder(url: str) -> str | None:
 def holds_replica(folder: str) -> bool:
     """Whether a local folder has the contents of a replica, so that it is not the folder of a log."""
     return any(os.path.isdir(os.path.join(folder, part)) for part in (CLAIMS, GENERATIONS))
+
+
+def register_object_store(scheme: str, open_store: Callable[[str, Mapping[str, object]], ObjectStore]) -> None:
+    """Let this process use a store for the URLs of a scheme, without an installed package: for tests and notebooks.
+
+    A later call for the scheme replaces an earlier one. Processes that this one starts do not know the store.
+
+    Args:
+        scheme: The scheme of the URLs, in lower case: ``dict`` for ``dict://...``.
+        open_store: Called with a replica's URL and its options. Returns the store; makes no request.
+
+    Raises:
+        ConfigError: The scheme cannot be part of a URL, or an installed package provides it.
+    """
+    if not _SCHEME.fullmatch(scheme):
+        raise ConfigError(f"{scheme!r} is not the scheme of a URL: write dict, without ://, in lower case")
+    register(OBJECT_STORES, scheme, open_store)
 
 
 def schemes() -> list[str]:
@@ -151,7 +170,7 @@ def _open_in_families(scheme: str, url: str, options: Mapping[str, object]) -> O
 
 
 def _load_store(
-    entry: EntryPoint, scheme: str, extra: str | None
+    entry: EntryPoint | RegisteredEntry, scheme: str, extra: str | None
 ) -> Callable[[str, Mapping[str, object]], ObjectStore]:
     advice = f"; run: pip install 'litelog[{extra}]'" if extra else ""
     return cast("Callable[[str, Mapping[str, object]], ObjectStore]", load_entry(entry, f"{scheme}://", advice))

@@ -1,29 +1,66 @@
 """Entry points: what installed packages offer under a group and a name. Nothing is imported before it is requested, so
-a broken package does not stop users of other packages."""
+a broken package does not stop users of other packages. A program may also register an object itself."""
 
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
 
 from litelog.errors import ConfigError, LitelogError
 
 
+@dataclass(frozen=True, slots=True)
+class RegisteredEntry:
+    """What this process registered under a name, in place of an entry point."""
+
+    name: str
+    registered: object
+
+    @property
+    def value(self) -> str:
+        """The object as messages call it."""
+        return repr(self.registered)
+
+    def load(self) -> object:
+        """The object."""
+        return self.registered
+
+
+_registered: dict[tuple[str, str], RegisteredEntry] = {}
+
+
+def register(group: str, name: str, registered: object) -> None:
+    """Offer an object under a name in this process, as an entry point would. A later call replaces an earlier one.
+
+    Raises ConfigError if an installed package provides the name.
+    """
+    if installed := _find_installed(group, name):
+        raise ConfigError(f"{name}: {installed.value} provides it already; choose another name")
+    _registered[group, name] = RegisteredEntry(name, registered)
+
+
 def names_of(group: str) -> list[str]:
-    """The names that installed packages offer in a group, sorted."""
-    return sorted({entry.name for entry in entry_points(group=group)})
+    """The names that installed packages and this process offer in a group, sorted."""
+    here = {name for of, name in list(_registered) if of == group}
+    return sorted(here | {entry.name for entry in entry_points(group=group)})
 
 
-def find_entry(group: str, name: str) -> EntryPoint | None:
-    """The entry point of that name. Raises ConfigError if two packages provide different ones."""
+def find_entry(group: str, name: str) -> EntryPoint | RegisteredEntry | None:
+    """What is registered under that name, or the entry point. Raises ConfigError if two packages provide different
+    ones."""
+    return _registered.get((group, name)) or _find_installed(group, name)
+
+
+def _find_installed(group: str, name: str) -> EntryPoint | None:
     found = {entry.value: entry for entry in _entries(group, tuple(sys.path)) if entry.name == name}
     if len(found) > 1:
         raise ConfigError(f"{name}: two packages provide it ({', '.join(sorted(found))}); uninstall one of them")
     return next(iter(found.values()), None)
 
 
-def load_entry(entry: EntryPoint, what: str, advice: str = "") -> object:
+def load_entry(entry: EntryPoint | RegisteredEntry, what: str, advice: str = "") -> object:
     """Import what an entry point names. A ConfigError says ``what`` cannot be loaded, and ends with ``advice``."""
     try:
         return entry.load()
