@@ -1,8 +1,14 @@
-"""Sizes and durations: how people write them, and how they are written for people."""
+"""Sizes, durations and times: how people write them, and how they are written for people."""
 
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime, timedelta
+
+Time = int | datetime
+"""A point in time as callers give it: microseconds since 1970, or an aware datetime."""
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 _SIZE_UNITS = {
     "B": 1,
@@ -67,3 +73,12 @@ def format_duration(seconds: float) -> str:
     if hours < 24:
         return f"{hours}h{minutes:02}m"
     return f"{hours // 24}d{hours % 24:02}h"
+
+
+def to_microseconds(time: Time) -> int:
+    """Microseconds since 1970. ValueError for a datetime without a zone: it would mean another time on each machine."""
+    if not isinstance(time, datetime):
+        return time
+    if time.utcoffset() is None:
+        raise ValueError(f"{time!r} has no time zone: write datetime.now(UTC), or time.astimezone() for local time")
+    return (time - EPOCH) // timedelta(microseconds=1)

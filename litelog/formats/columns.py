@@ -6,16 +6,20 @@ No loop runs per record until a caller asks for records. pyarrow is optional: it
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from litelog.errors import ConfigError
+from litelog.units import EPOCH
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from datetime import datetime
 
     import numpy.typing as npt
+    import pyarrow
 
     Int64s = npt.NDArray[np.int64]
 
@@ -26,9 +30,9 @@ LONG_RUN_BYTES = 16 << 10
 """From this mean length in bytes, runs are copied one by one, and are worth a batch of their own; measured."""
 
 
-def copy_batch(columns: Columns, names: Sequence[str] = NAMES) -> Any:
+def copy_batch(columns: Columns, names: Sequence[str] = NAMES) -> pyarrow.RecordBatch:
     """One pyarrow.RecordBatch that does not point into ``columns.data``. ``names`` are the columns, in NAMES' order."""
-    pyarrow = _load_pyarrow()
+    pyarrow = load_pyarrow()
     arrays = _fixed_columns(pyarrow, columns)
     if "key" in names:
         arrays["key"] = pyarrow.nulls(len(columns), pyarrow.binary())
@@ -42,12 +46,21 @@ def copy_batch(columns: Columns, names: Sequence[str] = NAMES) -> Any:
     return _batch(pyarrow, arrays, names)
 
 
-def borrow_batches(columns: Columns, names: Sequence[str] = NAMES) -> Iterator[Any]:
+def stream_arrow(batches: Iterator[Columns]) -> pyarrow.RecordBatchReader:
+    """All ``batches`` as an Arrow stream. Each of its batches owns its memory. ConfigError if pyarrow is missing."""
+    loaded = load_pyarrow()
+    binary = loaded.binary()
+    types = (loaded.int64(), loaded.timestamp("us", tz="UTC"), binary, binary)
+    schema = loaded.schema(list(zip(NAMES, types, strict=True)))
+    return loaded.RecordBatchReader.from_batches(schema, (columns.to_arrow() for columns in batches))
+
+
+def borrow_batches(columns: Columns, names: Sequence[str] = NAMES) -> Iterator[pyarrow.RecordBatch]:
     """pyarrow.RecordBatches that point into ``columns.data``, one per run; a single copy if runs are short or keyed.
 
     ``names`` as in ``copy_batch``: a column that is left out costs nothing.
     """
-    pyarrow = _load_pyarrow()
+    pyarrow = load_pyarrow()
     if not len(columns):
         return
     starts, lengths = columns.value_starts, columns.value_lengths
@@ -111,7 +124,8 @@ def _ends(starts: Int64s, lengths: Int64s) -> npt.NDArray[np.int32]:
     return offsets
 
 
-def _load_pyarrow() -> Any:
+def load_pyarrow() -> Any:
+    """The module pyarrow. ConfigError if it is not installed."""
     try:
         import pyarrow  # noqa: PLC0415  # an extra that only Arrow batches need
     except ImportError as error:
@@ -203,6 +217,11 @@ class Record(NamedTuple):
     key: bytes | None
     value: bytes
 
+    @property
+    def time(self) -> datetime | None:
+        """``timestamp`` as a datetime in UTC; None if the format has none."""
+        return None if self.timestamp is None else EPOCH + timedelta(microseconds=self.timestamp)
+
 
 @dataclass(frozen=True, slots=True)
 class Columns:
@@ -262,7 +281,7 @@ class Columns:
             values = [bytes(data[at : at + length]) for at, length in places]
             yield from map(Record, part.sequences.tolist(), stamps, keys, values)
 
-    def to_arrow(self, names: Sequence[str] = NAMES) -> Any:
+    def to_arrow(self, names: Sequence[str] = NAMES) -> pyarrow.RecordBatch:
         """Return all records as one pyarrow.RecordBatch with its own memory, so that ``data`` may be reused.
 
         Args:
@@ -275,7 +294,7 @@ class Columns:
         """
         return copy_batch(self, names)
 
-    def to_arrow_batches(self, names: Sequence[str] = NAMES) -> Iterator[Any]:
+    def to_arrow_batches(self, names: Sequence[str] = NAMES) -> Iterator[pyarrow.RecordBatch]:
         """Yield the same records as pyarrow.RecordBatches without copying values and keys: ``data`` must not change.
 
         Yields one batch for each run of values that lie back to back, if these runs are long; otherwise one batch, as

@@ -2,22 +2,43 @@
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from litelog.formats import MAX_COMMIT_BYTES
-from litelog.formats.columns import Columns
+from litelog.formats.columns import Columns, load_pyarrow
 from litelog.formats.litelog.encoding import MAX_RECORDS, MAX_TIMESTAMP, commit_bytes, encode_columns, encode_commit
+from litelog.units import Time, to_microseconds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     import numpy.typing as npt
 
     Int64s = npt.NDArray[np.int64]
+
+
+class ArrowArray(Protocol):
+    """An array or record batch of any Arrow library."""
+
+    def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]:
+        """Export it through Arrow's C data interface."""
+
+
+class ArrowStream(Protocol):
+    """Several of them: a table or a data frame of any library that speaks Arrow."""
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """Export it through Arrow's C stream interface."""
+
+
+Values = bytes | bytearray | memoryview | Sequence[bytes] | Columns | ArrowArray | ArrowStream
+Keys = bytes | Iterable[bytes | None] | ArrowArray | ArrowStream
+Timestamps = Time | Iterable[Time] | ArrowArray | ArrowStream
 
 
 class Batch(Protocol):
@@ -40,19 +61,20 @@ def batch_of(values: Any, keys: Any, timestamps: Any) -> Batch:
 
     Raises TypeError and ValueError for arguments that are not records.
     """
+    timestamps = to_microseconds(timestamps) if isinstance(timestamps, datetime) else timestamps
     if isinstance(values, (bytes, bytearray, memoryview)):
-        stamps = timestamps if timestamps is None or isinstance(timestamps, int) else list(timestamps)
+        stamps = timestamps if timestamps is None or isinstance(timestamps, int) else _listed(timestamps)
         if isinstance(stamps, list):
             _check_length("timestamps", stamps, [values])
         return BytesBatch([bytes(values)], None if keys is None else _single_key(keys), stamps)
     if isinstance(values, Columns):
         values = values.to_arrow()
-    if type(values).__module__.partition(".")[0] == "pyarrow":
+    if hasattr(values, "__arrow_c_array__") or hasattr(values, "__arrow_c_stream__"):
         return _arrow_batch(values, keys, timestamps)
     if not isinstance(values, (list, tuple)):
         raise TypeError(f"values are bytes, a list of bytes or Arrow columns, not {type(values).__name__}")
     if timestamps is not None and not isinstance(timestamps, int):
-        timestamps = _whole(timestamps).tolist() if isinstance(timestamps, np.ndarray) else list(timestamps)
+        timestamps = _whole(timestamps).tolist() if isinstance(timestamps, np.ndarray) else _listed(timestamps)
         _check_length("timestamps", timestamps, values)
     if keys is not None:
         keys = keys if isinstance(keys, (list, tuple)) else list(keys)
@@ -187,16 +209,22 @@ def _single_key(keys: Any) -> list[bytes | None]:
     return list(keys)
 
 
+def _listed(timestamps: Iterable[Any]) -> list[Any]:
+    """One timestamp for each record. A datetime becomes microseconds; what is not a time is refused by the encoder."""
+    return [to_microseconds(each) if isinstance(each, datetime) else each for each in timestamps]
+
+
 def _check_length(what: str, column: Any, values: Any) -> None:
     if len(column) != len(values):
         raise ValueError(f"{len(column)} {what} for {len(values)} values")
 
 
-# --- Arrow. pyarrow is loaded: the values are of its types
+# --- Arrow
 
 
 def _arrow_batch(values: Any, keys: Any, timestamps: Any) -> ColumnBatch:
-    pa = sys.modules["pyarrow"]
+    pa = load_pyarrow()
+    values = _imported(pa, values)
     if isinstance(values, (pa.RecordBatch, pa.Table)):
         names = values.schema.names
         keys = values.column("key") if keys is None and "key" in names else keys
@@ -219,6 +247,16 @@ def _arrow_batch(values: Any, keys: Any, timestamps: Any) -> ColumnBatch:
     if stamps is not None and not isinstance(stamps, int):
         _check_length("timestamps", stamps, places[1:])
     return ColumnBatch(places, data, key_places, key_data, key_nulls, stamps)
+
+
+def _imported(pa: Any, values: Any) -> Any:
+    """``values`` of any Arrow library as pyarrow's own, without a copy."""
+    if isinstance(values, (pa.RecordBatch, pa.Table, pa.Array, pa.ChunkedArray)):
+        return values
+    array = pa.chunked_array(values) if hasattr(values, "__arrow_c_stream__") else pa.array(values)
+    if not pa.types.is_struct(array.type):
+        return array
+    return pa.Table.from_struct_array(array)  # the rows of a table or a data frame
 
 
 def _bytes_column(pa: Any, column: Any) -> tuple[Int64s, memoryview, npt.NDArray[np.bool_] | None]:
@@ -256,6 +294,8 @@ def _timestamps(pa: Any, timestamps: Any) -> int | Int64s | None:
         elif not pa.types.is_integer(timestamps.type):  # NumPy takes days for integers, too
             raise TypeError(f"timestamps are microseconds, not {timestamps.type}")
         timestamps = timestamps.to_numpy(zero_copy_only=False)
+    if not isinstance(timestamps, np.ndarray):
+        timestamps = _listed(timestamps)
     stamps = _whole(np.asarray(timestamps))
     if stamps.size and int(stamps.max()) > MAX_TIMESTAMP:
         raise ValueError(f"timestamp {int(stamps.max())} is out of range")

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import operator
+import os
 import threading
-from typing import TYPE_CHECKING, Any, Literal, Self, SupportsIndex
+from typing import TYPE_CHECKING, Self, SupportsIndex
 
 import numpy as np
 
 from litelog.errors import ConfigError, NotYetAvailableError, SourceMissingError
 from litelog.formats.capabilities import is_divisible
+from litelog.formats.columns import stream_arrow
 from litelog.formats.litelog import LitelogFormat
 from litelog.log.cursor import LARGE_PIECE_BYTES, PIECE_BYTES, LogCursor
+from litelog.log.read_bounds import ReadBounds, Start
 from litelog.log.replica_registry import default_state_dir, log_state_folder
 from litelog.log.seek import Seeker, StartPlace
 from litelog.log.sequence_base import SequenceBase
@@ -21,18 +23,20 @@ from litelog.system.inotify import Watcher
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from datetime import datetime
     from types import TracebackType
+
+    import pyarrow
 
     from litelog.formats import LogFormat, Tail
     from litelog.formats.columns import Columns, Record
+    from litelog.units import Time
 
 POLL_SECONDS = 0.02
 """How many seconds pass between two looks of a following reader if no event can wake it."""
 
 SAFETY_SECONDS = 1.0
 """How many seconds pass between two looks even if events wake it: writes through mmap cause no events."""
-
-Start = Literal["earliest", "latest", "end"]
 
 
 class LogReader:
@@ -47,13 +51,13 @@ class LogReader:
 
     def __init__(  # noqa: PLR0913 - each is a choice of its own
         self,
-        folder: str,
+        folder: str | os.PathLike[str],
         log_format: LogFormat | None = None,
         *,
-        start: SupportsIndex | Start = "earliest",
-        start_time: int | None = None,
-        end: SupportsIndex | None = None,
-        end_time: int | None = None,
+        start: SupportsIndex | datetime | Start = "earliest",
+        start_time: Time | None = None,
+        end: SupportsIndex | datetime | None = None,
+        end_time: Time | None = None,
         follow: bool = False,
         block: bool = True,
         timeout: float | None = None,
@@ -66,10 +70,13 @@ class LogReader:
         Args:
             folder: the log's folder.
             log_format: the log's format; None: litelog's own.
-            start: a sequence, or "earliest", or "latest" (the last record that exists), or "end" (after it).
-            start_time: instead of ``start``: the first record at or after it, in microseconds since 1970.
-            end: the first sequence that is not returned; None: no limit.
-            end_time: end before the first record at or after it, in microseconds since 1970; None: no limit.
+            start: a sequence, or "earliest", or "latest" (the last record that exists), or "end" (after it); or a
+                datetime with a zone, as ``start_time``. After the end of the log there is nothing to read: without
+                ``follow`` the reader ends at once, and with it the reader waits for that record.
+            start_time: instead of ``start``: the first record at or after it. Microseconds since 1970, or a datetime
+                with a zone.
+            end: the first sequence that is not returned, or a datetime, as ``end_time``; None: no limit.
+            end_time: end before the first record at or after it, as ``start_time``; None: no limit.
             follow: wait for new records at the end of the log. Without it, reading ends there.
             block: whether ``read`` waits when it follows. Without it, it raises NotYetAvailableError at once.
             timeout: how many seconds ``read`` waits before it raises NotYetAvailableError; None: for ever.
@@ -82,11 +89,13 @@ class LogReader:
             ConfigError: arguments that do not fit together or do not fit the format.
         """
         self._format: LogFormat = LitelogFormat() if log_format is None else log_format
+        bounds = ReadBounds.of(start, start_time, end, end_time)
+        start_time, end_time = bounds.start_time, bounds.end_time
         if not self._format.has_timestamps and (start_time is not None or end_time is not None):
             raise ConfigError(f"the format {self._format.name} has no timestamps to start or end at")
-        self.folder = folder
-        self._start = _check_start(start, start_time)
-        self._end = None if end is None else _sequence(end, "end is a sequence")
+        self.folder = folder = os.fspath(folder)
+        self._start = bounds.start
+        self._end = bounds.end
         self._start_time, self._end_time = start_time, end_time
         self._follow, self._timeout = follow, timeout if block else 0.0
         self._poll_seconds = poll_interval
@@ -132,9 +141,16 @@ class LogReader:
         while (columns := self.read()) is not None:
             yield columns
 
-    def arrow(self) -> Iterator[Any]:
-        """Yield the same as pyarrow.RecordBatch that owns its memory: sequence, timestamp, key, value."""
-        return (columns.to_arrow() for columns in self.batches())
+    def arrow(self) -> pyarrow.RecordBatchReader:
+        """Return what ``batches`` yields as Arrow record batches: sequence, timestamp, key, value.
+
+        Iterate over the batches, or hand the reader over: pandas, Polars and DuckDB take its batches without a copy.
+        Each batch owns its memory. Its errors are those of ``read``.
+
+        Raises:
+            ConfigError: pyarrow is not installed.
+        """
+        return stream_arrow(self.batches())
 
     def __iter__(self) -> Self:
         return self
@@ -295,24 +311,3 @@ class LogReader:
             if late.any():
                 stop, self._ended = min(stop, int(np.argmax(late))), True
         return columns.slice(0, stop)
-
-
-def _check_start(start: SupportsIndex | Start, start_time: int | None) -> int | Start:
-    """Where to begin, as one of the two arguments says. Raises ConfigError."""
-    if not isinstance(start, str):
-        start = _sequence(start, "start is a sequence, earliest, latest or end")
-    elif start not in ("earliest", "latest", "end"):
-        raise ConfigError(f"start is a sequence, earliest, latest or end, not {start!r}")
-    if (start_time is not None and start != "earliest") or (isinstance(start, int) and start < 0):
-        raise ConfigError("start at a sequence from 0 on, or at a time, not both")
-    return start
-
-
-def _sequence(value: SupportsIndex, meant: str) -> int:
-    """Convert a sequence to int. Takes NumPy's integers, but no bool. ConfigError."""
-    try:
-        if not isinstance(value, bool):
-            return operator.index(value)
-    except TypeError:
-        pass
-    raise ConfigError(f"{meant}, not {value!r}")

@@ -7,7 +7,7 @@ import fcntl
 import operator
 import os
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, Literal, Self, SupportsIndex
+from typing import TYPE_CHECKING, Literal, Self, SupportsIndex
 from uuid import UUID, uuid4
 
 from litelog.errors import ConfigError, LockedError, SequenceConflictError, SourceError, StaleEpochError
@@ -25,6 +25,8 @@ from litelog.system.private_files import open_lock
 
 if TYPE_CHECKING:
     from types import TracebackType
+
+    from litelog.log.batch import Keys, Timestamps, Values
 
 SEGMENT_BYTES = 64 << 20
 """The size at which a new log segment starts: large enough to seal well, small enough to scan in a moment."""
@@ -53,7 +55,7 @@ class LogWriter:
 
     def __init__(  # noqa: PLR0913 - each is a choice of its own
         self,
-        folder: str,
+        folder: str | os.PathLike[str],
         *,
         segment_bytes: int = SEGMENT_BYTES,
         fsync: Fsync = "always",
@@ -91,7 +93,7 @@ class LogWriter:
             raise ConfigError(f"on_trailing is trim or error, not {on_trailing!r}")
         if segment_bytes <= 0 or fsync_interval <= 0:
             raise ConfigError("segment_bytes and fsync_interval are more than 0")
-        if not folder:
+        if not os.fspath(folder):
             raise ConfigError("a log's folder has a name")
         self.folder = os.path.abspath(folder)
         self._fsync = fsync
@@ -114,10 +116,11 @@ class LogWriter:
 
     def append(
         self,
-        values: Any,
+        values: Values,
         *,
-        keys: Any = None,
-        timestamps: Any = None,
+        key: bytes | None = None,
+        keys: Keys | None = None,
+        timestamps: Timestamps | None = None,
         expected_sequence: SupportsIndex | None = None,
         epoch: SupportsIndex | None = None,
     ) -> Appended:
@@ -129,14 +132,17 @@ class LogWriter:
         Args:
             values: one bytes; a list of bytes; a pyarrow array of binary or strings; or a pyarrow RecordBatch or Table
                 (or Columns, as a reader yields them) with a column ``value``, and optionally ``key`` and ``timestamp``.
+                Other Arrow data is taken as well, for example a Polars or pandas data frame. An empty list appends
+                nothing.
+            key: the key of one value. Of several, ``keys`` has one for each.
             keys: one for each value, bytes or None; None: no keys.
-            timestamps: microseconds since 1970, one for all records or one for each. None: the clock's time, which
-                never goes back.
+            timestamps: one for all records or one for each: microseconds since 1970, or datetimes with a zone. None:
+                the clock's time, which never goes back.
             expected_sequence: the sequence that the first record must get; None: any.
             epoch: the epoch of the records, not below the newest one; None: the newest one.
 
         Returns:
-            The sequences and the epoch of the records.
+            The sequences and the epoch of the records. If there are none, ``first`` and ``next`` are the next sequence.
 
         Raises:
             SequenceConflictError: ``expected_sequence`` is not the next sequence. Nothing was written.
@@ -145,17 +151,18 @@ class LogWriter:
             ClosedError: the writer is closed. Nothing was written.
             PoisonedError: a write or sync failed. The records may or may not have been written.
         """
-        batch = batch_of(values, keys, timestamps)
+        batch = batch_of(values, keys if key is None else _only_key(key, keys, values), timestamps)
         pending = self._group.submit(lambda: self._encode(batch, expected_sequence, epoch, None))
         self._group.finish(pending)
         return pending.appended
 
     def append_async(
         self,
-        values: Any,
+        values: Values,
         *,
-        keys: Any = None,
-        timestamps: Any = None,
+        key: bytes | None = None,
+        keys: Keys | None = None,
+        timestamps: Timestamps | None = None,
         expected_sequence: SupportsIndex | None = None,
         epoch: SupportsIndex | None = None,
     ) -> Future[Appended]:
@@ -172,7 +179,7 @@ class LogWriter:
                 written.
             PoisonedError: an earlier write or sync failed. Nothing was written.
         """
-        batch = batch_of(values, keys, timestamps)
+        batch = batch_of(values, keys if key is None else _only_key(key, keys, values), timestamps)
         future: Future[Appended] = Future()
         future.set_running_or_notify_cancel()  # a queued append cannot be taken back
         self._group.submit(lambda: self._encode(batch, expected_sequence, epoch, future))
@@ -355,6 +362,17 @@ def _require_epoch(epoch: SupportsIndex, newest: int) -> int:
     if number > MAX_EPOCH:
         raise ValueError(f"epoch out of range: {number}")
     return number
+
+
+def _only_key(key: bytes, keys: Keys | None, values: Values) -> list[bytes]:
+    """The keys of one value. TypeError for several values, or if ``keys`` are given as well."""
+    if keys is not None:
+        raise TypeError("give key for one value, or keys, one for each value: not both")
+    if not isinstance(values, (bytes, bytearray, memoryview)):
+        raise TypeError("key is the key of one value: give keys, one for each value")
+    if not isinstance(key, (bytes, bytearray, memoryview)):
+        raise TypeError(f"a key is bytes, not {type(key).__name__}")
+    return [bytes(key)]
 
 
 def _make_folder(folder: str, disk: Disk) -> None:

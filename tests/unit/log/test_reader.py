@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from litelog.formats import LogFormat
-    from litelog.log.reader import Start
+    from litelog.log.read_bounds import Start
     from litelog.log.source import OpenSegment
 
 

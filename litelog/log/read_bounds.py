@@ -1,0 +1,86 @@
+"""Where a reader of a log begins and ends, as a caller gives it: a sequence, a word, or a time."""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Literal, SupportsIndex
+
+from litelog.errors import ConfigError
+from litelog.units import to_microseconds
+
+if TYPE_CHECKING:
+    from litelog.units import Time
+
+Start = Literal["earliest", "latest", "end"]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadBounds:
+    """Where a reader begins and ends. Times are in microseconds since 1970."""
+
+    start: int | Start = "earliest"
+    start_time: int | None = None
+    """Instead of ``start``."""
+    end: int | None = None
+    end_time: int | None = None
+
+    @classmethod
+    def of(
+        cls,
+        start: SupportsIndex | datetime | Start,
+        start_time: Time | None,
+        end: SupportsIndex | datetime | None,
+        end_time: Time | None,
+    ) -> ReadBounds:
+        """Check the bounds that a caller gives. A datetime as ``start`` or ``end`` is a time.
+
+        Raises ConfigError for a bound of another type, two starts or two ends, and a datetime without a zone.
+        """
+        first: SupportsIndex | Start
+        if isinstance(start, datetime):
+            if start_time is not None:
+                raise ConfigError("start at one time, not at two")
+            first, start_time = "earliest", start
+        else:
+            first = start
+        if isinstance(end, datetime):
+            if end_time is not None:
+                raise ConfigError("end at one time, not at two")
+            end, end_time = None, end
+        return cls(
+            _check_start(first, start_time),
+            _microseconds("start", start_time),
+            None if end is None else _sequence(end, "end is a sequence or an aware datetime"),
+            _microseconds("end", end_time),
+        )
+
+
+def _check_start(start: SupportsIndex | Start, start_time: Time | None) -> int | Start:
+    if not isinstance(start, str):
+        start = _sequence(start, "start is a sequence, an aware datetime, earliest, latest or end")
+    elif start not in ("earliest", "latest", "end"):
+        raise ConfigError(f"start is a sequence, an aware datetime, earliest, latest or end, not {start!r}")
+    if (start_time is not None and start != "earliest") or (isinstance(start, int) and start < 0):
+        raise ConfigError("start at a sequence from 0 on, or at a time, not both")
+    return start
+
+
+def _sequence(value: SupportsIndex, meant: str) -> int:
+    """Convert a sequence to int. Takes NumPy's integers, but no bool. ConfigError."""
+    try:
+        if not isinstance(value, bool):
+            return operator.index(value)
+    except TypeError:
+        pass
+    raise ConfigError(f"{meant}, not {value!r}")
+
+
+def _microseconds(name: str, time: Time | None) -> int | None:
+    if time is None:
+        return None
+    try:
+        return to_microseconds(time)
+    except ValueError as error:
+        raise ConfigError(f"{name}: {error}") from None
