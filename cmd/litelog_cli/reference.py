@@ -1,4 +1,4 @@
-"""Describes every verb from its click command. ``python -m litelog_cli.reference`` prints the page ``etc/docs/cli.md``."""
+"""Describes every verb from its click command. ``python -m litelog_cli.reference`` prints ``etc/docs/cli.md``."""
 
 from __future__ import annotations
 
