@@ -20,7 +20,7 @@ from litelog.reading.contents import list_generation, read_snapshot
 from litelog.reading.fetch import read_verified
 from litelog.reading.wal_cursor import describe_sealed
 from litelog.shipping.finished_segments import FinishedSegments, NotSealableError, holds
-from litelog.shipping.tally import add_to_tallies
+from litelog.shipping.state import add_to_tallies
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from litelog.objects.snapshot_entries import SnapshotEntry
     from litelog.objects.wal_segment import WalSegment
     from litelog.shipping.context import ReplicaContext
-    from litelog.shipping.state import Running
-    from litelog.shipping.tally import IndexTally
+    from litelog.shipping.state import IndexTally, Running
     from litelog.stores.replica_client import WalSegmentInfo
 
 

@@ -20,16 +20,15 @@ from litelog.reading.fetch import READ_ATTEMPTS
 from litelog.reading.generations import read_claim
 from litelog.shipping.catching_up import CatchingUp
 from litelog.shipping.claiming import SucceededError, require_claim, require_newest
-from litelog.shipping.tally import IndexTally
+from litelog.shipping.state import IndexTally
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from litelog.log.identity import ShippedEnd
     from litelog.objects.claim import Claim
     from litelog.objects.position import Generation
     from litelog.shipping.context import ReplicaContext
-    from litelog.shipping.log_identity import LogIdentity
+    from litelog.shipping.log_identity import LogIdentity, ShippedEnd
     from litelog.shipping.state import Running
     from litelog.stores.object_store import Rooted
     from litelog.stores.replica_client import ReplicaClient, WalSegmentInfo

@@ -18,7 +18,7 @@ from litelog.objects import snapshot as snapshots
 from litelog.reading.contents import find_snapshot
 from litelog.reading.fetch import read_verified
 from litelog.shipping.claiming import require_claim
-from litelog.shipping.tally import IndexTally
+from litelog.shipping.state import IndexTally
 from litelog.stores.object_store import ordered, read_bounded
 from litelog.verify.findings import Anomalies, AnomalyKind, Formats, Scope, VerifyStoppedError, anomaly_of
 from litelog.verify.scrub import Found

@@ -16,7 +16,6 @@ from litelog.codec.checksum import crc32c
 from litelog.codec.typed_fields import Readers, build
 from litelog.errors import LitelogError, ReplicaLockedError
 from litelog.events import fields as event_fields
-from litelog.log.identity import ShippedEnd  # noqa: TC001 - ``build`` looks for it
 from litelog.log.replica_registry import STATE_FILE as FILE
 from litelog.log.replica_registry import read_checked
 from litelog.log.source_position import CHECKED_BYTES, SourcePosition
@@ -24,13 +23,48 @@ from litelog.objects import claim as claims
 from litelog.objects.claim import Claim
 from litelog.objects.position import Position
 from litelog.shipping.archive_state import ArchiveState, read_archive, write_archive
-from litelog.shipping.tally import IndexTally  # noqa: TC001 - ``build`` looks for it
+from litelog.shipping.log_identity import ShippedEnd  # noqa: TC001 - ``build`` looks for it
 from litelog.system.clock import read_boot_id
 from litelog.system.private_files import make_private, open_lock, write_private
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from types import TracebackType
+
+
+MAX_TALLIES = 256
+"""How many log segments have their WAL segments counted. A snapshot, which ends the count, is due after a hundred."""
+
+
+@dataclass(frozen=True, slots=True)
+class IndexTally:
+    """The durable WAL segments of one index: a few numbers stand for thousands of names."""
+
+    index: int
+    count: int
+    crc: int
+    """CRC-32C of their offsets and sizes, in order."""
+
+    def add(self, offset: int, size: int) -> IndexTally:
+        """Return the tally with one more WAL segment, whose object has ``size`` bytes."""
+        return IndexTally(self.index, self.count + 1, crc32c(b"%x %d\n" % (offset, size), self.crc))
+
+
+def add_to_tallies(
+    tallies: tuple[IndexTally, ...], position: Position, size: int, snapshot: int | None
+) -> tuple[IndexTally, ...]:
+    """Return ``tallies`` with an acknowledged WAL segment, without those below index ``snapshot``.
+
+    An index whose first WAL segments an earlier release did not count has no tally.
+    """
+    kept = tallies if snapshot is None else tuple(tally for tally in tallies if tally.index >= snapshot)
+    if position.offset == 0:
+        kept = tuple(tally for tally in kept if tally.index < position.index)
+        return (*kept, IndexTally(position.index, 0, 0).add(0, size))[-MAX_TALLIES:]
+    if kept and kept[-1].index == position.index:
+        return (*kept[:-1], kept[-1].add(position.offset, size))
+    return kept
+
 
 VERSION = 1
 
@@ -51,7 +85,7 @@ class LostStateError(StateError):
 
 @dataclass(frozen=True, slots=True)
 class OwnEnd:
-    """The end of an owner's generation whose newest WAL segment cannot be read (``own_end``)."""
+    """The end of an owner's generation whose newest WAL segment cannot be read (``predecessor``)."""
 
     slot: Position
     """Its next slot. The terminal is put there."""

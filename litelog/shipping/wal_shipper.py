@@ -25,7 +25,7 @@ from litelog.reading.wal_cursor import describe_sealed
 from litelog.shipping.backlog import Backlog
 from litelog.shipping.events import WalSegmentShipped
 from litelog.shipping.finished_segments import FinishedSegments, NotSealableError, holds
-from litelog.shipping.tally import add_to_tallies
+from litelog.shipping.state import add_to_tallies
 from litelog.shipping.wal_encoder import WalEncoder
 from litelog.stores.replica_client import WalSegmentInfo
 

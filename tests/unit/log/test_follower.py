@@ -20,9 +20,9 @@ from litelog.errors import (
 from litelog.formats.lines import LinesFormat
 from litelog.formats.litelog import segment_name
 from litelog.log.follower import Follower, GapError
-from litelog.log.identity import ShippedEnd, find_shift
 from litelog.log.source import SegmentFolder
 from litelog.log.source_position import SourcePosition
+from litelog.shipping.log_identity import ShippedEnd, find_shift
 from tests.builders.log_builder import Interrupted, LogBuilder, make_log
 from tests.builders.log_following import ALL_FORMATS, FORMATS, LIMIT, collect, drain, follow
 from tests.builders.manual_clock import ManualClock

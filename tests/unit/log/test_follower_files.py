@@ -20,9 +20,9 @@ from litelog.formats.lines import LinesFormat
 from litelog.formats.litelog import segment_name
 from litelog.formats.raw import RawFormat
 from litelog.log.follower import Follower
-from litelog.log.identity import ShippedEnd, find_shift, read_log_id
 from litelog.log.source import OpenSegment, SegmentFolder
 from litelog.log.source_position import SourcePosition
+from litelog.shipping.log_identity import ShippedEnd, find_shift, read_log_id
 from tests.builders.log_builder import LogBuilder, make_log
 from tests.builders.log_following import ALL_FORMATS, LIMIT, collect, drain, follow, status
 

@@ -11,7 +11,7 @@ import pytest
 from litelog.codec.checksum import crc32c
 from litelog.errors import SourceMissingError
 from litelog.formats.litelog import segment_name
-from litelog.log.identity import ShippedEnd, find_shift, read_log_id
+from litelog.shipping.log_identity import ShippedEnd, find_shift, read_log_id
 from tests.builders.log_builder import LOG_ID, LogBuilder, make_log
 from tests.builders.log_following import ALL_FORMATS
 
