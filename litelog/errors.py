@@ -86,6 +86,14 @@ class NothingToRestoreError(LitelogError):
     exit_code = ExitCode.NOTHING_TO_RESTORE
 
 
+class NoReplicaError(NothingToRestoreError):
+    """There is no replica at a URL. ``why`` says what is there instead, if that is known."""
+
+    def __init__(self, url: str, why: str = "") -> None:
+        self.url = url
+        super().__init__(why or f"{url}: no replica there")
+
+
 class FinalSyncError(LitelogError):
     """The last sync at shutdown did not reach every replica."""
 

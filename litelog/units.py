@@ -60,6 +60,11 @@ def format_size(size: int) -> str:
     return f"{amount:.1f} TiB"
 
 
+def format_count(number: int, noun: str, plural: str = "") -> str:
+    """``number`` things for people: ``1 file``, ``12,345 records``. ``plural``: of a noun that takes more than an s."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
 def format_duration(seconds: float) -> str:
     """``seconds`` for people: ``12ms``, ``1.5s``, ``2m05s``, ``3h20m``, ``4d06h``."""
     if seconds < 1:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import click
 from click.shell_completion import CompletionItem
 
-from litelog.errors import ConfigError
+from litelog.errors import ConfigError, NoReplicaError
 from litelog.objects.position import Generation, generation
 
 if TYPE_CHECKING:
@@ -41,6 +41,45 @@ class _GenerationName(click.ParamType[Generation]):
 
 
 GENERATION = _GenerationName()
+
+
+class _SequenceNumber(click.ParamType[int]):
+    """A record's sequence: a whole number, which people may group with commas or underscores."""
+
+    name = "sequence"
+
+    def convert(self, value: str | int, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        text = re.sub(r"(?<=[0-9])[,_](?=[0-9])", "", value.strip())
+        if not (text.isascii() and text.isdigit()):
+            self.fail(f"{value!r} is not a whole number", param, ctx)
+        if len(text) > 20 or int(text) > MAX_SEQUENCE:
+            self.fail(f"{value} is larger than any sequence", param, ctx)
+        return int(text)
+
+
+SEQUENCE = _SequenceNumber()
+
+
+class _OutputFolder(click.ParamType[str]):
+    """A folder of this machine to write."""
+
+    name = "folder"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if not value:
+            self.fail("may not be empty", param, ctx)
+        if "://" in value:
+            local = value.removeprefix("file://") if value.startswith("file:///") else ""
+            self.fail(f"takes a folder of this machine, not a URL{local and f': write {local}'}", param, ctx)
+        return value
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002
+        return [CompletionItem(incomplete, type="dir")]
+
+
+OUTPUT = _OutputFolder()
 
 
 class _PlaceName(click.ParamType[str]):
@@ -91,7 +130,11 @@ def _holds_files(folder: str) -> bool:
 
 @contextmanager
 def opened_replica(url: str, options: Mapping[str, object] | None = None) -> Iterator[ReplicaClient]:
-    """Open a client of the replica at ``url``, with retries; close it at the end. ``options``: its backend's own."""
+    """Open a client of the replica at ``url``, with retries; close it at the end. ``options``: its backend's own.
+
+    A NoReplicaError of the block says what is there instead of a replica.
+    """
+    from litelog.stores.missing import describe_missing
     from litelog.stores.object_store import ObjectReplicaClient
     from litelog.stores.registry import open_store
     from litelog.stores.retrying_store import RetryingStore
@@ -100,6 +143,10 @@ def opened_replica(url: str, options: Mapping[str, object] | None = None) -> Ite
     client = ObjectReplicaClient(RetryingStore(open_store(url, options), stop))
     try:
         yield client
+    except NoReplicaError as error:
+        if error.url != client.url:
+            raise
+        raise NoReplicaError(client.url, describe_missing(client.store)) from error
     finally:
         stop.set()
         client.close()
@@ -113,7 +160,7 @@ def make_target(name: Generation | None, index: str | None, sequence: int | None
         generation=name,
         index=None if index is None else _parse_index(index),
         sequence=sequence,
-        timestamp=None if timestamp is None else _parse_time(timestamp),
+        timestamp=None if timestamp is None else parse_time(timestamp, datetime.now(UTC)),
     )
 
 
@@ -123,12 +170,23 @@ def _parse_index(text: str) -> int:
     return int(text, 16)
 
 
-def _parse_time(text: str) -> int:
+_EPOCH_UNITS = {9: 1_000_000, 10: 1_000_000, 12: 1000, 13: 1000, 15: 1, 16: 1}
+"""How many microseconds a number of so many digits counts: seconds, milliseconds or microseconds since 1970."""
+
+
+def parse_time(text: str, now: datetime) -> int:
+    """Microseconds since 1970 of an ISO time, a time before ``now`` (1h), ``now``, or seconds since 1970."""
+    word = text.strip().lower()
+    if word == "now":
+        return _microseconds(now)
+    if word.isascii() and word.isdigit() and (unit := _EPOCH_UNITS.get(len(word))) is not None:
+        return int(word) * unit
     with suppress(ConfigError):  # its message lists every kind of start
-        start = parse_start(text, datetime.now(UTC))
+        start = parse_start(word.removesuffix(" ago") if word.endswith(" ago") else text, now)
         if start.kind is StartKind.TIME:
             return start.value
-    raise click.BadParameter(f"{text!r} is not a time: write 2026-11-21T10:00:00Z, or 1h", param_hint="--timestamp")
+    said = f"{text!r} is not a time: write 2026-11-21T10:00:00Z, 1h (before now), now, or seconds since 1970"
+    raise click.BadParameter(said, param_hint="--timestamp")
 
 
 MAX_SEQUENCE = (1 << 64) - 1
@@ -192,8 +250,12 @@ def parse_start(text: str, now: datetime) -> StartPoint:
         raise ConfigError(f"{text!r} is not a place in a log: {_EXPECTED}")
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
+    return StartPoint(StartKind.TIME, _microseconds(moment))
+
+
+def _microseconds(moment: datetime) -> int:
     since = moment - datetime(1970, 1, 1, tzinfo=UTC)
-    return StartPoint(StartKind.TIME, (since.days * 86400 + since.seconds) * 1_000_000 + since.microseconds)
+    return (since.days * 86400 + since.seconds) * 1_000_000 + since.microseconds
 
 
 def _back_from(word: str, now: datetime) -> datetime | None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import logging
-import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
 from litelog.errors import NothingToRestoreError
-from litelog_cli.arguments import is_replica, opened_replica
+from litelog_cli.arguments import opened_replica
 from litelog_cli.configured import find_sources
 from litelog_cli.logging_setup import say
 
@@ -19,6 +18,8 @@ if TYPE_CHECKING:
     from litelog.objects.claim import Claim
     from litelog.objects.position import Generation
     from litelog.stores.replica_client import ReplicaClient
+
+Found = TypeVar("Found")
 
 config_option = click.option(
     "--config", "config_file", type=click.Path(), help="Configuration file that contains the log in LOG_DIR."
@@ -38,36 +39,26 @@ place_config_option = click.option(
 
 
 def each_replica(
-    place: str, config_file: str | None, require: Callable[[ReplicaClient], object]
-) -> Iterator[tuple[str | None, ReplicaClient]]:
-    """Yield the replicas that ``place`` names, with their URL if there are several. Each stays open until the next one.
+    place: str, config_file: str | None, look: Callable[[ReplicaClient], Found]
+) -> Iterator[tuple[str | None, ReplicaClient, Found]]:
+    """Yield the replicas that ``place`` names, each with what ``look`` finds there, and with its URL if there are
+    several. Each stays open until the next one.
 
-    If there are several, empty ones are reported on standard error. ``require`` raises NothingToRestoreError for an
-    empty replica; if all are empty, so does this function.
+    If there are several, empty ones are reported on standard error. ``look`` raises NothingToRestoreError for an empty
+    replica; if all are empty, so does this function.
     """
     replicas = find_sources((place,), config_file).replicas
-    skipped = 0
+    several, skipped = len(replicas) > 1, 0
     for replica in replicas:
-        with opened_replica(replica.url, replica.options) as client:
-            try:
-                if len(replicas) > 1 or _may_be_log(replica.url, place):
-                    require(client)
-            except NothingToRestoreError as error:
-                if len(replicas) == 1:
-                    raise NothingToRestoreError(
-                        f"{error}; if it is a log, name its configuration (--config)"
-                    ) from error
-                skipped += 1
-                if skipped == len(replicas):
-                    raise
-                say(f"litelog: skipped {error}", "replica-skipped", level=logging.WARNING)
-                continue
-            yield (client.url if len(replicas) > 1 else None), client
-
-
-def _may_be_log(url: str, place: str) -> bool:
-    """Whether ``place`` is a local folder that is neither a replica nor in a configuration."""
-    return url == place and not is_replica(place) and os.path.isdir(place)
+        try:
+            with opened_replica(replica.url, replica.options) as client:
+                found = look(client)
+                yield (client.url if several else None), client, found
+        except NothingToRestoreError as error:
+            skipped += 1
+            if skipped == len(replicas):
+                raise
+            say(f"litelog: skipped {error}", "replica-skipped", level=logging.WARNING)
 
 
 def choose_claim(client: ReplicaClient, name: Generation | None) -> Claim:

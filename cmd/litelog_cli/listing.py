@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from litelog.errors import CorruptObjectError, NothingToRestoreError, ReplicaGapError, UnknownVersionError
+from litelog.errors import CorruptObjectError, NoReplicaError, ReplicaGapError, UnknownVersionError
 from litelog.objects.chain import never_began
 from litelog.objects.position import epoch_of
 from litelog.reading.contents import read_base
@@ -66,19 +66,13 @@ def describe_generations(client: ReplicaClient) -> list[ListedGeneration]:
     claims = read_claims(client)
     names = sorted({*claims, *client.generations()})
     if not names:
-        raise NothingToRestoreError(f"{client.url}: holds no generation")
+        raise NoReplicaError(client.url)
     found = [_describe(client, name, claims.get(name)) for name in names]
     newest = max((facts.last_shipped for facts in found if facts.last_shipped is not None), default=0)
     return [
         facts if facts.last_shipped is None else replace(facts, lag=(newest - facts.last_shipped) / 1e6)
         for facts in found
     ]
-
-
-def require_any(client: ReplicaClient) -> None:
-    """Raise NothingToRestoreError if no generation is claimed or holds objects. One or two listings."""
-    if not client.claims() and not client.generations():
-        raise NothingToRestoreError(f"{client.url}: holds no generation")
 
 
 def ratio(length: int, size: int) -> float | None:

@@ -10,7 +10,7 @@ from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from litelog.errors import CorruptObjectError, NotFoundError, NothingToRestoreError, ReplicaGapError
+from litelog.errors import CorruptObjectError, NoReplicaError, NotFoundError, NothingToRestoreError, ReplicaGapError
 from litelog.objects.chain import never_began
 from litelog.objects.claim import Relation, Writer
 from litelog.objects.layout import claim_key, wal_key
@@ -163,16 +163,19 @@ def _find_lost(by_generation: Mapping[Generation, Claim], lookups: _GenerationRa
 def _choose(client: ReplicaClient, by_generation: Mapping[Generation, Claim], lookups: _GenerationRanges) -> Claim:
     claim = latest(by_generation, lookups.extent, lookups.holds_data, lookups.check_mapping)
     if claim is None:
-        held = "holds no claim" if not by_generation else "holds claims, but nothing of the log yet"
-        raise NothingToRestoreError(f"{client.url}: {held}")
+        if not by_generation:
+            raise NoReplicaError(client.url)
+        raise NothingToRestoreError(f"{client.url}: holds claims, but nothing of the log yet")
     return claim
 
 
 def find_claim(client: ReplicaClient, name: Generation) -> Claim:
     """Find the claim of the generation of that name. A NothingToRestoreError names the existing generations."""
     by_generation = read_claims(client)
+    if not by_generation:
+        raise NoReplicaError(client.url)
     if name not in by_generation:
-        known = ", ".join(sorted(by_generation)) or "none"
+        known = ", ".join(sorted(by_generation))
         raise NothingToRestoreError(f"{client.url}: no generation {name} (there are: {known})")
     return by_generation[name]
 

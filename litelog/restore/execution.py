@@ -97,6 +97,7 @@ def restore(  # noqa: PLR0913 - each is an independent choice
     fallbacks: FallbackReplicas | None = None,
     replan: Callable[[], RestorePlan] | None = None,
     delta: bool = False,
+    check_space: bool = True,
 ) -> RestoreResult:
     """Write the log that ``plan`` describes to the new folder ``output``: complete and synced, or not there.
 
@@ -114,6 +115,8 @@ def restore(  # noqa: PLR0913 - each is an independent choice
         delta: ``output`` may hold an older copy of the log. Its log segments that are whole and in the plan are kept,
             and the rest is read. Then the two folders are exchanged at once, and the older one is removed. Until then
             it stays unchanged.
+        check_space: Refuse at once if the file system has less room than the log needs. One that compresses may hold
+            more than it says.
 
     Returns:
         What was restored, and where the bytes came from.
@@ -136,6 +139,8 @@ def restore(  # noqa: PLR0913 - each is an independent choice
                 folder.keep_only({file.name for file in plan.all_files})
                 if old >= 0:
                     keep_whole(old, folder, plan, log_format, parallelism)
+                if check_space:
+                    folder.require_space(plan.size)
                 try:
                     totals = _Run(client, plan, folder, log_format, parallelism, progress, fallbacks).restore()
                     break

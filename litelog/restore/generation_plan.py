@@ -118,7 +118,7 @@ def plan_restore(
     search = TargetSearch(here, base, wal, lookup)
     cut = search.cut(target, log_format)
     if cut.end is None or (cut.end.index, cut.end.offset) == (base.first.index, 0):
-        raise _too_early(here, base, wal, search)
+        raise _too_early(here, base, wal, target, search)
     if 0 < cut.pieces < len(wal):  # the target may lie in the missing part
         _require_next(lookup.headers([wal[cut.pieces - 1].position])[0], wal[cut.pieces].position)
     chosen = tuple(wal[: cut.pieces])
@@ -235,8 +235,10 @@ def _require_next(header: WalHeader, position: Position) -> None:
         raise ReplicaGapError(str(header.next_slot), str(position))
 
 
-def _too_early(here: str, base: BaseSnapshot, wal: Sequence[WalSegmentInfo], search: TargetSearch) -> TooEarlyError:
-    """The error for a target that precedes all that exists."""
+def _too_early(
+    here: str, base: BaseSnapshot, wal: Sequence[WalSegmentInfo], target: Target, search: TargetSearch
+) -> TooEarlyError:
+    """The error for a target that precedes all that exists, or lies inside the first commit."""
     if base.entries:
         entry = base.entries[0]
         first, lowest, shipped = entry.first, entry.lowest, entry.shipped_first
@@ -247,7 +249,19 @@ def _too_early(here: str, base: BaseSnapshot, wal: Sequence[WalSegmentInfo], sea
     if first is not None:
         stamped = "" if lowest is None else f", stamped {format_time(lowest)}"
         message = f"nothing that early; it begins with sequence {first}{stamped}, shipped {format_time(shipped)}"
-    return TooEarlyError(f"{here}: {message}", base.first.index, first)
+    inside = _inside_first_commit(target, first, search)
+    return TooEarlyError(f"{here}: {inside or message}", base.first.index, first)
+
+
+def _inside_first_commit(target: Target, first: int | None, search: TargetSearch) -> str:
+    """What to say of a sequence inside the first commit, which is restored as a whole or not at all; else nothing."""
+    sequence = target.sequence
+    if first is None or sequence is None or sequence < first or (commit := search.first_commit()) is None:
+        return ""
+    return (
+        f"sequence {sequence} is inside the first commit, which holds the sequences {commit.first} to "
+        f"{commit.next - 1}; a restore ends where a commit ends: the earliest possible end is {commit.next - 1}"
+    )
 
 
 def _wal_files(

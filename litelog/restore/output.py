@@ -23,6 +23,7 @@ from litelog.restore.journal import JOURNAL_NAME, Journal, read_journal
 from litelog.system.files import exchange, sync_folder
 from litelog.system.private_files import find_owner
 from litelog.system.regular_files import NotRegularError, open_regular
+from litelog.units import format_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -44,6 +45,9 @@ PRIVATE_MODE = 0o700
 """The mode of the temporary folder: before it is published, no other user may put anything there, despite the umask."""
 
 _OTHERS_WRITE = 0o022
+
+_BLOCK = 512
+"""The unit of ``st_blocks``, in bytes."""
 
 MAX_LOCK_ATTEMPTS = 100
 """How often the temporary folder is made again after another restore has renamed it away."""
@@ -106,7 +110,8 @@ class OutputFolder:
                 _remove_empty(self.temporary)
             self._close()
             what = f"{error.filename!r}: " if error.filename not in (None, self.temporary) else ""
-            raise OutputError(self.temporary, f"{what}{error.strerror or error}") from error
+            reason = f"cannot be made in {self._parent}: {what}{error.strerror or error}"
+            raise OutputError(self.path, reason) from error
         except LitelogError:
             self._discard()
             raise
@@ -150,6 +155,15 @@ class OutputFolder:
         self._kept.add(name)
         if digest is not None:
             self.journal.adopt(name, digest)
+
+    def require_space(self, size: int) -> None:
+        """Raise OutputError unless the file system has room for ``size`` bytes, of which it may hold a part already."""
+        held = sum(os.stat(name, dir_fd=self._folder, follow_symlinks=False).st_blocks for name in self._kept) * _BLOCK
+        disk = os.fstatvfs(self._folder)
+        free = disk.f_bavail * disk.f_frsize
+        if size - held > free:
+            needed = f"needs {format_size(size - held)}, and its file system has {format_size(free)} free"
+            raise OutputError(self.path, f"{needed}; nothing was left behind")
 
     def clear(self) -> None:
         """Remove all files that were created."""

@@ -75,6 +75,19 @@ class TargetSearch:
                 return reached
         return next((entry.next for entry in reversed(self._base.entries) if entry.next is not None), None)
 
+    def first_commit(self) -> Commit | None:
+        """The first commit with records; None if the first log segment has none. Reads what holds it."""
+        entry: SnapshotEntry | None = self._base.entries[0] if self._base.entries else None
+        if entry is None:
+            header = self._lookup.headers([self._positions[0]])[0]
+            entry = self._lookup.entry(header) if header.sealed is not None else None
+            if entry is None:
+                return next((commit for commit in self._lookup.commits(header) if commit.next > commit.first), None)
+        if entry.first is None:
+            return None
+        run_of, _ = _sequence_bound(entry.first - 1)
+        return next((each for each in self._lookup.commits_around(entry, run_of)[1] if each.next > each.first), None)
+
     # --- kinds of bounds
 
     def _at_index(self, index: int) -> RestoreEnd:

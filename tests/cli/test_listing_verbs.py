@@ -205,7 +205,7 @@ def test_a_replica_that_holds_nothing_does_not_hide_the_others(litelog: Command,
     assert done.code == ExitCode.DONE, done.err
     assert {line["replica"].rpartition("/")[2] for line in done.lines} == {"good"}
     for empty in ("empty", "bare"):
-        assert f"{litelog.folder}/{empty}: holds no " in done.err
+        assert f"skipped {litelog.folder}/{empty}: " in done.err
     configure(litelog, "empty", "bare")
     done = litelog(verb, "--config", "litelog.yml", "--json", "log")
     assert (done.code, done.out) == (ExitCode.NOTHING_TO_RESTORE, "")
@@ -227,8 +227,7 @@ def test_a_log_without_its_configuration_is_an_error_that_says_so(litelog: Comma
     litelog.lines(1)
     done = litelog(verb, "log")
     assert done.code == ExitCode.NOTHING_TO_RESTORE
-    assert "holds no " in done.err
-    assert "--config" in done.err
+    assert "not a replica; if it is a log, name its configuration (--config)" in done.err
     assert "--config" not in litelog(verb, "nowhere").err
 
 
@@ -236,7 +235,7 @@ def test_a_log_without_its_configuration_is_an_error_that_says_so(litelog: Comma
     ("arguments", "code", "message"),
     [
         (["segments", "nowhere"], ExitCode.FAILURE, "no such folder"),
-        (["snapshots", "nowhere"], ExitCode.NOTHING_TO_RESTORE, "holds no claim"),
+        (["snapshots", "nowhere"], ExitCode.NOTHING_TO_RESTORE, "no such folder"),
         (["segments", "--format", "lines", "replica"], ExitCode.USAGE, "a replica has its own format"),
         (["segments", "--generation", "0" * 16, "replica"], ExitCode.NOTHING_TO_RESTORE, "no generation"),
     ],

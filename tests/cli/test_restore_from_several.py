@@ -133,7 +133,7 @@ def test_there_is_not_nothing_where_a_replica_could_not_be_asked(litelog: Comman
     done = litelog("restore", "nosuch://bucket/x", "nowhere", "-o", "out", *more)
     assert done.code == ExitCode.USAGE
     assert "skipped nosuch://bucket/x: no replica client for nosuch://" in done.err
-    assert "nowhere: holds no claim" in done.err
+    assert "nowhere: no replica there" in done.err
 
 
 def test_diverged_replicas_are_not_chosen_between(litelog: Command, replicas: tuple[str, str]) -> None:

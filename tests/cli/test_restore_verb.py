@@ -64,7 +64,7 @@ def test_a_restore_up_to_a_time_before_everything_has_nothing_to_restore(litelog
 def test_the_error_for_a_malformed_time_shows_a_valid_one(litelog: Command, replica: str, text: str) -> None:
     done = litelog("restore", replica, "-o", "out", "--timestamp", text)
     assert done.code == ExitCode.USAGE
-    assert f"--timestamp: '{text}' is not a time: write 2026-11-21T10:00:00Z, or 1h" in done.err
+    assert f"--timestamp: '{text}' is not a time: write 2026-11-21T10:00:00Z, 1h (before now)" in done.err
 
 
 def test_two_bounds_at_once_are_a_usage_error(litelog: Command, replica: str) -> None:
@@ -94,7 +94,7 @@ def test_what_is_not_restored_is_reported_in_json_too(litelog: Command, replica:
     (told,) = litelog("restore", replica, "-o", "out", "--if-not-exists", "--json").lines
     assert told == {"output": str(litelog.folder / "out"), "nothing_to_do": "out: exists already, nothing to do"}
     (told,) = litelog("restore", "nowhere", "-o", "new", "--if-replica-exists", "--json").lines
-    assert "holds no claim" in told["nothing_to_do"]
+    assert "no replica there" in told["nothing_to_do"]
 
 
 def test_nothing_to_restore_is_reported_by_the_exit_code(litelog: Command) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from litelog.units import format_duration, format_size, parse_duration, parse_size
+from litelog.units import format_count, format_duration, format_size, parse_duration, parse_size
 
 
 @pytest.mark.parametrize(
@@ -73,3 +73,11 @@ def test_sizes_are_written_for_people(size: int, text: str) -> None:
 )
 def test_durations_are_written_for_people(seconds: float, text: str) -> None:
     assert format_duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("number", "said"), [(0, "0 records"), (1, "1 record"), (2, "2 records"), (12345, "12,345 records")]
+)
+def test_a_count_is_written_with_its_plural_and_with_separators(number: int, said: str) -> None:
+    assert format_count(number, "record") == said
+    assert format_count(number, "anomaly", "anomalies").endswith("anomaly" if number == 1 else "anomalies")

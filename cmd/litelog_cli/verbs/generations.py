@@ -58,10 +58,9 @@ def generations(place: str, config_file: str | None, as_json: bool) -> None:
     is the time between a generation's last shipped bytes and the newest shipped bytes of all. LOG_DIR, the folder of a
     configured log, stands for its replicas.
     """
-    from litelog_cli.listing import describe_generations, require_any
+    from litelog_cli.listing import describe_generations
 
-    for url, client in each_replica(place, config_file, require_any):
-        found = describe_generations(client)
+    for url, _, found in each_replica(place, config_file, describe_generations):
         if as_json:
             for facts in found:
                 print_json({**({"replica": url} if url else {}), **asdict(facts)})

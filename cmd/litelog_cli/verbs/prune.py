@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from litelog.errors import ConfigError, ExitCode, InvalidConfigError, NothingToRestoreError
+from litelog.errors import ConfigError, ExitCode, InvalidConfigError, NoReplicaError
 from litelog_cli.arguments import PLACE, opened_replica
 from litelog_cli.config_file import choose_state_dir, read_config
 from litelog_cli.output import echo, format_time, print_json, print_table
@@ -163,7 +163,7 @@ def _prune(replica: _Replica, policy: RetentionPolicy, state_dir: str, options: 
         else:
             plan = session.plan()
         if plan is None:
-            raise NothingToRestoreError(f"{client.url}: holds nothing")
+            raise NoReplicaError(client.url)
         if options.as_json:
             print_json(_json(client.url, plan, deleted))
         elif options.confirm:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import time
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -15,11 +16,11 @@ import click
 
 from litelog.errors import ConfigError, NothingToRestoreError, OutputExistsError
 from litelog.formats.registry import open_stored_format
-from litelog.units import format_duration, format_size
-from litelog_cli.arguments import GENERATION, PLACE, make_target, opened_replica
+from litelog.units import format_count, format_duration, format_size
+from litelog_cli.arguments import GENERATION, OUTPUT, PLACE, SEQUENCE, make_target, opened_replica
 from litelog_cli.configured import find_sources
 from litelog_cli.logging_setup import say
-from litelog_cli.output import echo, echo_lines, print_json
+from litelog_cli.output import echo, echo_lines, format_time, print_json
 from litelog_cli.progress import quiet_option, showing_progress, watching_progress
 from litelog_cli.signals import acting_on_signals
 
@@ -56,6 +57,7 @@ class RestoreOptions:
     delta: bool
     follow: bool
     poll_interval: float
+    ignore_free_space: bool
     if_not_exists: bool
     if_replica_exists: bool
     dry_run: bool
@@ -88,13 +90,13 @@ of that log's replicas.
     "-o",
     "--output",
     metavar="FOLDER",
-    type=PLACE,
+    type=OUTPUT,
     required=True,
     help="Folder to write; it must not exist, or must be empty.",
 )
 @click.option("--generation", "name", type=GENERATION, help="Generation to restore.  [default: the latest]")
 @click.option("--index", help="Restore up to the end of this log segment (hexadecimal, as in object names).")
-@click.option("--sequence", type=click.IntRange(0), help="Restore up to this record; whole commits only.")
+@click.option("--sequence", type=SEQUENCE, help="Restore up to this record; whole commits only.")
 @click.option("--timestamp", help="Restore up to this time: ISO (UTC without a zone), or before now (1h).")
 @click.option("--pattern", help="Pattern for the names of log segments (formats lines and raw).  [default: all]")
 @click.option(
@@ -109,6 +111,7 @@ of that log's replicas.
 @click.option(
     "--poll-interval", type=click.FloatRange(0.01), default=1.0, show_default=True, help="Poll interval in seconds."
 )
+@click.option("--ignore-free-space", is_flag=True, help="Restore even if the disk seems to be too small.")
 @click.option("--if-not-exists", is_flag=True, help="Exit with code 0 if the output already exists.")
 @click.option("--if-replica-exists", is_flag=True, help="Exit with code 0 if there is nothing to restore.")
 @click.option("--dry-run", is_flag=True, help="Print the plan without changing anything.")
@@ -155,6 +158,7 @@ def _restore(replicas: Sequence[ConfiguredReplica], target: Target, options: Res
             _end_without(f"{error}; nothing to do", output, as_json)
             return
         plan = choice.plan
+        _require_past(choice, target, clients, options)
         skipped = [*unopened, *choice.skipped]
         _print_skipped(choice.skipped)
         if options.dry_run:
@@ -175,9 +179,10 @@ def _restore(replicas: Sequence[ConfiguredReplica], target: Target, options: Res
                 progress=None if show is None else lambda progress: show(progress.restored, plan.size),
                 fallbacks=choice.fallbacks,
                 delta=options.delta,
+                check_space=not options.ignore_free_space,
                 replan=partial(find_plan, choice.client, target, choice.log_format),
             )
-        _report(result, skipped, as_json)
+        _report(result, skipped, options)
         if options.follow:
             _follow(choice, result.output, options.poll_interval, quiet=quiet)
 
@@ -196,16 +201,43 @@ def _print_plan(plan: RestorePlan, skipped: Sequence[tuple[str, str]], as_json: 
         echo_lines(plan.lines())
 
 
-def _report(result: RestoreResult, skipped: Sequence[tuple[str, str]], as_json: bool) -> None:
-    if as_json:
+def _require_past(
+    choice: ReplicaChoice, target: Target, clients: Sequence[ReplicaClient], options: RestoreOptions
+) -> None:
+    """Raise NothingToRestoreError for a time that is not reached yet, as for a sequence that is not there.
+
+    A time after now is fine if records are stamped with even later ones.
+    """
+    from litelog.restore.choose_replica import choose
+
+    if target.timestamp is None or target.timestamp <= time.time_ns() // 1000:
+        return
+    everything = choose(
+        clients, replace(target, timestamp=None), lambda name: open_stored_format(name, options.pattern)
+    )
+    if everything.plan.end == choice.plan.end:
+        reached = f"the last records were shipped at {format_time(choice.plan.shipped)}"
+        said = f"{choice.plan.replica}: {format_time(target.timestamp)} is in the future; {reached}"
+        raise NothingToRestoreError(f"{said}: leave out --timestamp to restore everything")
+
+
+def _report(result: RestoreResult, skipped: Sequence[tuple[str, str]], options: RestoreOptions) -> None:
+    if options.as_json:
         print_json({**asdict(result), "end": str(result.end), "skipped": _as_json(skipped)})
         return
     for repaired in result.repaired:
         say(f"litelog: {_render(repaired)}", "repaired", level=logging.WARNING)
+    held = f"{format_count(result.records, 'record')}, {format_count(result.files, 'file')}"
     echo(
-        f"restored {format_size(result.bytes)} ({result.records} records, {result.files} files) "
-        f"in {format_duration(result.seconds)} to {result.output}{_origin(result)}"
+        f"restored {format_size(result.bytes)} ({held}) in {format_duration(result.seconds)} "
+        f"to {result.output}{_origin(result)}"
     )
+    if result.next is not None and options.sequence is not None and result.next <= options.sequence:
+        short = options.sequence - result.next + 1
+        echo(
+            f"it ends with sequence {result.next - 1}, {format_count(short, 'record')} before the one asked for: "
+            f"{options.sequence} is inside a commit, and a restore ends where a commit ends"
+        )
 
 
 def _follow(choice: ReplicaChoice, output: str, poll_interval: float, *, quiet: bool) -> None:

@@ -82,8 +82,8 @@ def snapshots(place: str, name: Generation | None, config_file: str | None, as_j
     A snapshot at an index names a sealed segment for each log segment before it; readers begin with the newest one.
     Each snapshot costs one small request. LOG_DIR, the folder of a configured log, stands for its replicas.
     """
-    for url, client in each_replica(place, config_file, lambda client: choose_claim(client, name)):
-        found = _describe_all(client, choose_claim(client, name))
+    for url, client, claim in each_replica(place, config_file, lambda client: choose_claim(client, name)):
+        found = _describe_all(client, claim)
         if as_json:
             for facts in found:
                 print_json({**({"replica": url} if url else {}), **asdict(facts)})

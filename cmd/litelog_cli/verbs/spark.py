@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from litelog.errors import ExitCode, LitelogError, NothingToRestoreError
+from litelog.errors import ExitCode, LitelogError, NoReplicaError
 from litelog.events import fields
 from litelog.units import format_size
 from litelog_cli.arguments import PLACE
@@ -180,7 +180,7 @@ def verify(replica_url: str, share: float, seed: int, pattern: str | None, as_js
             progress=session.progress,
         )
     if report.is_empty:
-        raise NothingToRestoreError(f"{report.replica}: is not a replica")
+        raise NoReplicaError(report.replica)
     if as_json:
         print_json(report.as_json())
     else:

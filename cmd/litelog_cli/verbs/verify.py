@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from litelog.errors import ConfigError, ExitCode, NothingToRestoreError
+from litelog.errors import ConfigError, ExitCode, NoReplicaError
 from litelog.formats.registry import open_stored_format
 from litelog.units import format_duration, format_size
 from litelog_cli.arguments import PLACE, opened_replica
@@ -150,7 +150,7 @@ def verify(**arguments: Any) -> int:
                 watch=Watch(None if show is None else lambda progress: show(progress.bytes, progress.total_bytes)),
             )
         if report.is_empty:
-            raise NothingToRestoreError(f"{client.url}: is not a replica")
+            raise NoReplicaError(client.url)
         drill = None
         if options.restore_drill:
             drill = _drill(client, options)

@@ -43,8 +43,8 @@ def wal(place: str, name: Generation | None, headers: bool, config_file: str | N
     The index and offset are in hexadecimal, as in object names. WAL segments that a snapshot covers are removed after a
     while: `litelog segments` lists what they held. LOG_DIR, the folder of a configured log, stands for its replicas.
     """
-    for url, client in each_replica(place, config_file, lambda client: choose_generation(client, name)):
-        found = client.wal_segments(choose_generation(client, name))
+    for url, client, chosen in each_replica(place, config_file, lambda client: choose_generation(client, name)):
+        found = client.wal_segments(chosen)
         if as_json:
             _print_lines(client, found, headers, {"replica": url} if url else {})
             continue

@@ -11,7 +11,14 @@ import os
 import threading
 from typing import TYPE_CHECKING
 
-from litelog.errors import ConfigError, LitelogError, NothingToRestoreError, ReplicaGapError, TruncatedError
+from litelog.errors import (
+    ConfigError,
+    LitelogError,
+    NoReplicaError,
+    NothingToRestoreError,
+    ReplicaGapError,
+    TruncatedError,
+)
 from litelog.events import fields
 from litelog.formats.capabilities import first_sequence, is_divisible
 from litelog.log.reader import LogReader
@@ -196,7 +203,7 @@ def _format_of(place: ScanInput, options: ReadOptions) -> LogFormat:
     client = open_client(place.url, options.store, threading.Event())
     names = client.claims()
     if not names:
-        raise NothingToRestoreError(f"{client.url}: holds no claim, so there is no replica here")
+        raise NoReplicaError(client.url)
     return _held_format(place, read_claim(client, names[-1]), options)
 
 

@@ -260,7 +260,7 @@ def test_a_replica_that_is_down_or_empty_is_skipped_by_name(tmp_path: Path, plac
 
 def test_where_none_can_be_restored_all_are_named() -> None:
     clients = [ObjectReplicaClient(DownStore("s3://down")), ObjectReplicaClient(MemoryStore("empty"))]
-    with pytest.raises(LitelogError, match=r"(?s)s3://down: .*no route.*memory://empty: holds no claim") as caught:
+    with pytest.raises(LitelogError, match=r"(?s)s3://down: .*no route.*memory://empty: no replica there") as caught:
         choose(clients, Target(), FORMATS.__getitem__)
     assert caught.value.exit_code == ExitCode.FAILURE
     with pytest.raises(NothingToRestoreError):

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from litelog.restore.plan import RestorePlan
     from tests.builders.replica_builder import GenerationBuilder, LogSegment
 
 SHAPES = st.lists(st.lists(st.integers(1, 4), min_size=1, max_size=5), min_size=1, max_size=4)
@@ -64,6 +65,29 @@ def simple() -> ReplicaBuilder:
     for segment in make_log([[2, 1], [1, 3]]):
         built.ship_segment(segment, cuts=[0])
     return builder
+
+
+# --- a disk that is too small
+
+
+def too_large(plan: RestorePlan) -> RestorePlan:
+    """A plan for more than any disk holds."""
+    return replace(plan, files=(replace(plan.files[0], size=1 << 60), *plan.files[1:]))
+
+
+def test_a_disk_that_is_too_small_is_found_before_anything_is_read(simple: ReplicaBuilder, tmp_path: Path) -> None:
+    plan = too_large(find_plan(simple.client, Target(), FORMAT))
+    read: list[object] = []
+    with pytest.raises(OutputError, match=r"/out: needs 1048576.0 TiB, and its file system has .* free; nothing was"):
+        restore(simple.client, plan, str(tmp_path / "out"), log_format=FORMAT, progress=read.append)
+    assert (read, os.listdir(tmp_path)) == ([], [])
+
+
+def test_what_a_file_system_has_free_can_be_ignored(simple: ReplicaBuilder, tmp_path: Path) -> None:
+    plan = too_large(find_plan(simple.client, Target(), FORMAT))
+    with pytest.raises(LitelogError) as caught:  # the disk's own error, or that of the false plan
+        restore(simple.client, plan, str(tmp_path / "out"), log_format=FORMAT, check_space=False)
+    assert "free" not in str(caught.value)
 
 
 # --- what is restored

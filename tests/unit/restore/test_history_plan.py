@@ -19,7 +19,7 @@ from litelog.reading.latest import GenerationRange, find_latest, latest
 from litelog.reading.search import first_reaching
 from litelog.restore.history_plan import Target, find_plan, plan_generation
 from litelog.stores.replica_client import WalSegmentInfo
-from tests.builders.replica_builder import FORMAT, SECOND, ReplicaBuilder, client_of, make_log
+from tests.builders.replica_builder import FORMAT, SECOND, ReplicaBuilder, client_of, make_log, make_segment
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -118,9 +118,25 @@ def test_a_sequence_that_is_not_reached_says_how_far_it_goes(simple: ReplicaBuil
         plan_of(simple, sequence=12)
 
 
-def test_a_sequence_within_the_first_commit_leaves_nothing(simple: ReplicaBuilder) -> None:
-    with pytest.raises(NothingToRestoreError, match="begins with sequence 0"):
+def test_a_sequence_within_the_first_commit_leaves_nothing_and_says_where_that_ends(simple: ReplicaBuilder) -> None:
+    inside = r"sequence 0 is inside the first commit, which holds .* 0 to 1;.* earliest possible end is 1"
+    with pytest.raises(NothingToRestoreError, match=inside):
         plan_of(simple, sequence=0)
+
+
+def test_a_sequence_within_the_first_commit_of_a_sealed_segment_says_where_that_ends() -> None:
+    for build in (lambda builder: builder.add().stand_for_sealed(make_segment(7, [3, 2])), _begin_sealed):
+        builder = ReplicaBuilder()
+        build(builder)
+        with pytest.raises(NothingToRestoreError, match=r"8 is inside .* the sequences 7 to 9;"):
+            plan_of(builder, sequence=8)
+        with pytest.raises(NothingToRestoreError, match="nothing that early; it begins with sequence 7"):
+            plan_of(builder, sequence=6)
+
+
+def _begin_sealed(builder: ReplicaBuilder) -> None:
+    newer = builder.add(builder.claim(first=1), start=False)
+    newer.start([newer.seal_unshipped(0, make_segment(7, [3, 2]))])
 
 
 @pytest.mark.parametrize(("second", "commits"), [(0, 1), (1.9, 1), (2, 2), (5.5, 3), (6, 4), (10, 6), (10_000, 6)])
@@ -137,8 +153,6 @@ def test_a_time_before_all_records_leaves_nothing(simple: ReplicaBuilder) -> Non
 
 
 def test_a_time_is_found_though_timestamps_jump_back() -> None:
-    from tests.builders.replica_builder import make_segment
-
     builder = ReplicaBuilder()
     segment = make_segment(0, [1, 1, 1, 1], stamps=[10, 500, 20, 30])
     builder.add().ship_segment(segment, cuts=[0, 1, 2])
@@ -151,7 +165,7 @@ def test_two_bounds_are_refused() -> None:
 
 
 def test_an_empty_replica_has_nothing_to_restore() -> None:
-    with pytest.raises(NothingToRestoreError, match="no claim"):
+    with pytest.raises(NothingToRestoreError, match="no replica there"):
         plan_of(ReplicaBuilder())
 
 

@@ -1,0 +1,53 @@
+"""Says what is there where a replica was expected: nothing, a log, or replicas one level below."""
+
+from __future__ import annotations
+
+import os
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from litelog.objects.layout import CLAIMS
+from litelog.stores.registry import holds_replica, local_folder
+
+if TYPE_CHECKING:
+    from litelog.stores.object_store import ObjectStore
+
+LOOKED_AT = 1000
+"""Keys of a store that are listed at most: one page of S3."""
+
+MAX_NAMED = 5
+"""Replicas below a place that are named."""
+
+
+def describe_missing(store: ObjectStore) -> str:
+    """What to say of a store that holds no replica. Makes one listing."""
+    folder = local_folder(store.url)
+    return _describe_store(store) if folder is None else _describe_folder(folder)
+
+
+def _describe_folder(folder: str) -> str:
+    try:
+        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+    except FileNotFoundError:
+        return f"{folder}: no such folder"
+    except NotADirectoryError:
+        return f"{folder}: a file, not a replica"
+    if below := [entry.name for entry in entries if entry.is_dir() and holds_replica(entry.path)]:
+        return f"{folder}: no replica there, but below it: {_name(below)}"
+    if any(entry.is_file() and not entry.name.startswith(".") for entry in entries):
+        return f"{folder}: a folder of files, not a replica; if it is a log, name its configuration (--config)"
+    return f"{folder}: no replica there"
+
+
+def _describe_store(store: ObjectStore) -> str:
+    keys = [info.key for info in islice(store.list(""), LOOKED_AT)]
+    if not keys:
+        return f"{store.url}: no replica there (nothing is stored below it)"
+    parts = (key.split("/") for key in keys)
+    below = dict.fromkeys(name for name, *rest in parts if rest[:1] == [CLAIMS.rstrip("/")])
+    return f"{store.url}: no replica there{f', but below it: {_name(list(below))}' if below else ''}"
+
+
+def _name(names: list[str]) -> str:
+    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+    return ", ".join(names[:MAX_NAMED]) + more

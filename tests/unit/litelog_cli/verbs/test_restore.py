@@ -1,0 +1,110 @@
+"""``litelog restore``: a point that is not there, less than asked for, and places that hold no replica."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import click
+import pytest
+
+from litelog.errors import ExitCode
+from litelog_cli.arguments import parse_time
+
+if TYPE_CHECKING:
+    from tests.unit.litelog_cli.conftest import InProcess
+
+NOW = datetime(2026, 11, 21, 10, tzinfo=UTC)
+MICROSECONDS = 1_795_255_200_000_000
+
+
+def test_a_sequence_in_the_first_commit_names_the_earliest_end(command: InProcess) -> None:
+    done = command("restore", command.replica(), "-o", "out", "--sequence", "0")
+    assert done.code == ExitCode.NOTHING_TO_RESTORE
+    assert "sequence 0 is inside the first commit, which holds the sequences 0 to 99;" in done.err
+    assert "the earliest possible end is 99" in done.err
+    assert command("restore", "replica", "-o", "out", "--sequence", "99").code == ExitCode.DONE
+
+
+def test_less_than_asked_for_is_said(command: InProcess) -> None:
+    done = command("restore", command.replica(), "-o", "out", "--sequence", "298")
+    assert done.code == ExitCode.DONE
+    assert "(200 records, 1 file)" in done.out
+    assert "it ends with sequence 199, 99 records before the one asked for" in done.out
+    whole = command("restore", "replica", "-o", "whole", "--sequence", "299")
+    assert "asked for" not in whole.out
+
+
+def test_a_point_in_the_future_is_refused_as_sequence_and_as_time(command: InProcess) -> None:
+    replica = command.replica()
+    later = datetime.now(UTC) + timedelta(days=2)
+    for bound in (["--sequence", "300"], ["--timestamp", later.isoformat()]):
+        done = command("restore", replica, "-o", "out", *bound)
+        assert done.code == ExitCode.NOTHING_TO_RESTORE
+        assert not (command.folder / "out").exists()
+    assert "is in the future; the last records were shipped at " in done.err
+    assert command("restore", replica, "-o", "out", "--timestamp", "now").code == ExitCode.DONE
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        ("nowhere", "nowhere: no such folder"),
+        ("empty", "empty: no replica there"),
+        ("log", "log: a folder of files, not a replica; if it is a log, name its configuration (--config)"),
+        ("above", "above: no replica there, but below it: one"),
+        ("memory://test", "memory://test: no replica there (nothing is stored below it)"),
+    ],
+)
+def test_a_place_without_a_replica_is_described_alike_by_all_verbs(command: InProcess, place: str, said: str) -> None:
+    command.append(1)
+    (command.folder / "empty").mkdir()
+    (command.folder / "above" / "one" / "epochs").mkdir(parents=True)
+    for verb in (
+        ["restore", "-o", "out"],
+        ["verify"],
+        ["generations"],
+        ["snapshots"],
+        ["wal"],
+        ["prune", "--max-age", "1h"],
+    ):
+        done = command(*verb, place)
+        assert done.code == ExitCode.NOTHING_TO_RESTORE, verb
+        assert said in done.err, verb
+
+
+@pytest.mark.parametrize(
+    ("output", "said"), [("file:///x", "not a URL: write /x"), ("s3://x/y", "a folder of this machine, not a URL")]
+)
+def test_an_output_is_a_folder(command: InProcess, output: str, said: str) -> None:
+    done = command("restore", "replica", "-o", output)
+    assert (done.code, said in done.err) == (ExitCode.USAGE, True)
+
+
+@pytest.mark.parametrize("text", ["abc", "1.5", "-3", "1,2,", "٣"])
+def test_a_sequence_is_a_whole_number(command: InProcess, text: str) -> None:
+    done = command("restore", "replica", "-o", "out", f"--sequence={text}")
+    assert done.code == ExitCode.USAGE
+    assert f"{text!r} is not a whole number" in done.err
+
+
+@pytest.mark.parametrize(
+    ("text", "microseconds"),
+    [
+        ("now", MICROSECONDS),
+        ("1795255200", MICROSECONDS),
+        ("1795255200000", MICROSECONDS),
+        ("1795255200000000", MICROSECONDS),
+        ("1 hour ago", MICROSECONDS - 3_600_000_000),
+        ("1h", MICROSECONDS - 3_600_000_000),
+        ("2026-11-21T11:00+01:00", MICROSECONDS),
+    ],
+)
+def test_a_time_is_read_as_people_write_it(text: str, microseconds: int) -> None:
+    assert parse_time(text, NOW) == microseconds
+
+
+@pytest.mark.parametrize("text", ["yesterday", "12345678901", "5", "ago"])
+def test_what_is_not_a_time_is_answered_with_how_to_write_one(text: str) -> None:
+    with pytest.raises(click.BadParameter, match="is not a time: write 2026-11-21T10:00:00Z, 1h"):
+        parse_time(text, NOW)
