@@ -19,7 +19,10 @@ GOING_EVENTS = {"log-removed", "sealed-from-wal", "folder-unreadable"}
 KILL_EVENTS = {"snapshot-replaced", "state-caught-up"}
 """The same, where a daemon was killed between a snapshot and the state that would have told of it."""
 
-EXPECTED_EVENTS = {"sync-failed", *REQUEST_EVENTS, *GOING_EVENTS, *KILL_EVENTS}
+START_EVENTS = {"not-truncated"}
+"""The same, where a log's first replica is synced, and what it holds could go, before its second one is open."""
+
+EXPECTED_EVENTS = {"sync-failed", *REQUEST_EVENTS, *GOING_EVENTS, *KILL_EVENTS, *START_EVENTS}
 """All of it: a sync fails for either of the first two reasons."""
 
 EXPECTED_ERRORS = {"store", "source_missing"}

@@ -68,7 +68,7 @@ def test_nothing_is_lost_and_nothing_grows(server: S3Server, tmp_path: Path, cre
         while len(soak.lives) < MIN_RESTARTS or time.monotonic() - began < SECONDS / 4:
             soak.restart()
         soak.start()
-        soak.daemon.wait_for("/readyz", 200)
+        soak.daemon.wait_until_ready()
         soak.follow()
         for _ in range(WARMING_ROUNDS):
             soak.round()

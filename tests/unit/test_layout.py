@@ -17,6 +17,7 @@ TESTS = ROOT / "tests"
 
 ELSEWHERE = {
     "builders": "tests/builders",
+    "faults": "tests/faults",
     "litelog_cli": "cmd/litelog_cli",
     "replica_clients": "replica_clients",
     "simulation": "tests/simulation",
