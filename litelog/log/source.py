@@ -271,6 +271,8 @@ class SegmentFolder:
                 found = [
                     (entry.name, _find_kind(entry)) for entry in entries if not entry.is_dir(follow_symlinks=False)
                 ]
+        except FileNotFoundError as error:
+            raise SourceMissingError(self._folder, "no such folder") from error
         except OSError as error:
             raise SourceError(f"{self._folder}: cannot be listed: {error.strerror}") from error
         names = [name for name, kind in found if kind is None]

@@ -659,6 +659,21 @@ def test_a_folder_that_goes_while_its_log_segments_are_looked_at_is_missing(
         os.rename(log.folder + ".away", log.folder)
 
 
+class Leaving(SegmentFolder):
+    """A folder that goes after it was found, and before it is listed."""
+
+    def _status(self) -> os.stat_result:
+        status = super()._status()
+        os.rename(self._folder, self._folder + ".away")
+        return status
+
+
+def test_a_folder_that_goes_just_before_it_is_listed_is_missing(log: LogBuilder, clock: ManualClock) -> None:
+    log.roll(1)
+    with pytest.raises(SourceMissingError):
+        Leaving(log.folder, log.format, clock).all()
+
+
 def test_an_empty_folder_is_reported_even_before_anything_was_shipped(log: LogBuilder, clock: ManualClock) -> None:
     with pytest.raises(SourceMissingError):
         follow(log, clock).next_run(LIMIT)
