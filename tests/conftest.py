@@ -180,6 +180,13 @@ def _memory_is_given_back() -> Iterator[None]:
     _limit_heaps()  # a daemon, or a Spark task, that ran in this process has set other limits
 
 
+@pytest.hookimpl(trylast=True)  # after the test's fixtures
+def pytest_runtest_teardown() -> None:
+    """Ends the daemons that the test made in this process."""
+    if (builder := sys.modules.get("tests.builders.daemon_builder")) is not None:
+        builder.end_daemons()
+
+
 @pytest.fixture(scope="session")
 def warm() -> Iterator[Warm]:
     """A process that forks for each program that tests run to its end."""

@@ -7,6 +7,7 @@ from concurrent.futures import Executor, Future
 from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from litelog.formats.litelog import LitelogFormat
 from litelog.objects.layout import Fencing
@@ -75,6 +76,15 @@ class Silent:
     def on_scrub_finished(self, event: ScrubFinished) -> None: ...
 
 
+_daemons: WeakSet[Daemon] = WeakSet()
+
+
+def end_daemons() -> None:
+    """End all daemons that a test has not ended: each has a lock and a log segment open."""
+    while _daemons:
+        _daemons.pop().__del__()
+
+
 class Daemon:
     """One log and one replica, without threads. It is its own listener: ``acknowledged`` and ``claims`` hold events."""
 
@@ -120,6 +130,7 @@ class Daemon:
         self.on_shipped: Callable[[WalSegmentShipped], None] | None = None
         self.when_replicated: Callable[[], None] = lambda: None
         self.when_finished: Callable[[], None] = lambda: None
+        _daemons.add(self)
         self.start(takeover=takeover)
 
     def start(self, *, takeover: bool = False) -> None:
@@ -157,7 +168,13 @@ class Daemon:
         """Lose all that is only in memory."""
         if self.replica._writer is not None:
             self.replica._writer.close()
+            self.replica._writer.feed.close()
         self.folder.close()
+
+    def __del__(self) -> None:
+        """Close what is open: a test may make hundreds of daemons."""
+        if hasattr(self, "replica"):
+            self.crash()
 
     def restart(self, *, takeover: bool = False) -> None:
         self.crash()
