@@ -342,8 +342,17 @@ def _import_all(packages: Iterable[str]) -> None:
                     import_module(found.name)
 
 
+def _read_models() -> None:
+    """Have botocore read its description of S3, which each child that makes a client would read again."""
+    with suppress(ImportError):
+        from replica_clients.s3 import open_store
+
+        open_store("s3://bucket/log", {"access-key-id": "a", "secret-access-key": "b", "region": "eu-west-1"}).close()
+
+
 if __name__ == "__main__":
     _import_all(sys.argv[2:])
+    _read_models()
     gc.collect()
     gc.freeze()
     if (program := serve(socket.socket(fileno=int(sys.argv[1])))) is not None:
