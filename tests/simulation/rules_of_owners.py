@@ -138,6 +138,24 @@ ONE_WRITER = (
         "takeover from a live owner",
         Cut("shipping/claiming", "previous=tip.digest, ", 'previous="", '),
     ),
+    found(
+        "who puts a terminal knows what the generation holds that it ended",
+        "generation that holds a first snapshot alone",
+        Cut(
+            "reading/generations",
+            "return replace(tip, slot=header.position, digest=tip.digest or header.previous, terminal=header)",
+            "return GenerationEnd(header.position, tip.last, tip.digest or header.previous, header)",
+        ),
+    ),
+    found(
+        "who closes sees a first snapshot that came after its listing",
+        "first snapshot that comes while its generation is closed",
+        Cut(
+            "reading/generations",
+            "snapshots = listing.snapshots or ((claim.first,) if tip.started else ())",
+            "snapshots = listing.snapshots",
+        ),
+    ),
     missed(
         "a refused put shows whose the slot is",
         "the owner adopts the terminal, finds another chain behind it, begins anew, and meets the newer claim",
