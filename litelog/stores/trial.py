@@ -187,7 +187,7 @@ class StoreTrials:
         if parts_and_pages is not None:
             listing = partial(parts_and_pages.list_in_pages, keys=PAGE_KEYS)
             try:
-                self._once(place, "pages", lambda: try_listing(store, prefix, PAGED, listing))
+                self._once(place, "pages", lambda: try_listing(store, f"{prefix}page-", PAGED, listing))
             except TrialError as error:
                 return UnfitStoreError("list", prefix, f"{error}: {CANNOT_LIST}")
         return None
