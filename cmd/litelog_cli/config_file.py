@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from litelog.errors import ConfigError, InvalidConfigError
-from litelog.system.regular_files import read_regular
+from litelog.system.files import read_regular
 
 if TYPE_CHECKING:
     from litelog.config import Config

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from litelog.errors import LitelogError
-from litelog.system.regular_files import read_regular
+from litelog.system.files import read_regular
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -109,7 +109,7 @@ class DaemonClient:
 
 def find_daemon(config: Config | None, addr: str | None) -> DaemonClient | None:
     """The daemon's address: ``addr``, else the configured one; None if the daemon is configured not to listen."""
-    from litelog.config.serving import DEFAULT_ADDR, OFF
+    from litelog.config.models import DEFAULT_ADDR, OFF
 
     configured = config.addr if config is not None else None
     chosen = addr or configured or DEFAULT_ADDR

@@ -6,7 +6,7 @@ import click
 
 
 def _check_addr(_context: click.Context, _parameter: click.Parameter, addr: str | None) -> str | None:
-    from litelog.config.serving import check_addr
+    from litelog.config.models import check_addr
 
     try:
         return None if addr is None else check_addr(addr)

@@ -14,7 +14,7 @@ from litelog.errors import CorruptCommitError, SequenceGapError, SourceError
 from litelog.formats import Damage, Expectation, Tail
 from litelog.formats.litelog import SEGMENT_HEADER_BYTES, LitelogFormat, SegmentHeader
 from litelog.log.sparse_index import INTERVAL_BYTES, IndexEntry, IndexReader
-from litelog.system.regular_files import open_regular
+from litelog.system.files import open_regular
 
 if TYPE_CHECKING:
     from uuid import UUID

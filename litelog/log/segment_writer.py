@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from litelog.formats.litelog import SEGMENT_HEADER_BYTES, SegmentHeader, segment_name
 from litelog.log.sparse_index import IndexWriter
-from litelog.system.regular_files import open_regular
+from litelog.system.files import open_regular
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 from litelog.codec.checksum import crc32c
 from litelog.errors import SourceError, SourceMissingError, SourceSyncError
 from litelog.events import fields
-from litelog.system.files import OPEN_FOLDER
-from litelog.system.regular_files import find_other_kind, open_regular
+from litelog.system.files import OPEN_FOLDER, find_other_kind, open_regular
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from litelog.codec.checksum import crc32c
-from litelog.system.regular_files import open_regular
+from litelog.system.files import open_regular
 
 if TYPE_CHECKING:
     from collections.abc import Callable

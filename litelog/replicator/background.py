@@ -1,4 +1,5 @@
-"""The duties of a replicator in the background: archives, snapshots on request, scrubs, and truncations by age."""
+"""The duties of a replicator in the background, and the events that make them due: archives, snapshots on request,
+scrubs, and truncations by age."""
 
 from __future__ import annotations
 
@@ -10,14 +11,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from litelog.events import fields
-from litelog.replicator.duty import TaskDuty
 from litelog.replicator.run_state import DueTimes
 from litelog.replicator.snapshot_requests import Answer, Requests
-from litelog.replicator.task import FINISHED, Phase, ReplicaTask
+from litelog.replicator.task import FINISHED, Phase, ReplicaTask, TaskDuty
 from litelog.shipping.events import ScrubFinished
 
 if TYPE_CHECKING:
     from litelog.replicator.run_state import RunState
+    from litelog.replicator.scheduler import SyncScheduler
     from litelog.replicator.snapshot_requests import Request
     from litelog.replicator.thread_pools import DestinationThreads
     from litelog.shipping.archiver import Archiver
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from litelog.system.inotify import Watcher
     from litelog.verify.findings import Anomaly
     from litelog.verify.scrub import Scrub, ScrubResult
+
 
 STOP_SECONDS = 1.0
 """How long the end of the run waits for archives' requests that are still running, in seconds."""
@@ -338,3 +340,37 @@ class Truncations(TaskDuty):
         else:
             self._schedule.set(truncator, truncator.due)
             self._run_state.wake_by(truncator.due)
+
+
+class TaskEvents:
+    """Receives the events of one task's replica (``ReplicaEvents``)."""
+
+    def __init__(
+        self,
+        scheduler: SyncScheduler,
+        archives: Archives,
+        truncations: Truncations,
+        task: ReplicaTask,
+        truncator: LogTruncator,
+    ) -> None:
+        self._scheduler = scheduler
+        self._archives = archives
+        self._truncations = truncations
+        self._task = task
+        self._truncator = truncator
+
+    def on_archive_changed(self) -> None:
+        """Schedule the archive's work."""
+        self._archives.changed(self._task)
+
+    def on_backlog_sealed(self) -> None:
+        """Schedule the sync that waited for it."""
+        self._scheduler.sealed(self._task)
+
+    def on_segment_finished(self) -> None:
+        """Schedule truncation by age."""
+        self._truncations.note_newer(self._truncator)
+
+    def on_replicated(self) -> None:
+        """Truncate the log up to what all its replicas hold."""
+        self._truncations.run(self._truncator)

@@ -16,11 +16,9 @@ from typing import TYPE_CHECKING
 from litelog.errors import LitelogError, SourceMissingError
 from litelog.events import fields
 from litelog.log.replica_registry import log_state_folder
-from litelog.replicator.discovery import Failures, LogDiscovery
-from litelog.replicator.duty import Duty
-from litelog.replicator.log_search import LogSearch
+from litelog.replicator.discovery import Failures, LogDiscovery, LogSearch
 from litelog.replicator.status import NotReplicated
-from litelog.replicator.task import FINISHED, Phase
+from litelog.replicator.task import FINISHED, Duty, Phase
 from litelog.replicator.thread_pools import DescriptorWatch
 from litelog.replicator.wiring import ProcessContext, open_log
 from litelog.stores.registry import redact
@@ -30,10 +28,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from litelog.config import Config, LogConfig, ReplicaConfig
-    from litelog.replicator.duty import TaskDuty
     from litelog.replicator.run_state import RunState
     from litelog.replicator.scheduler import SyncScheduler
-    from litelog.replicator.task import ReplicaTask
+    from litelog.replicator.task import ReplicaTask, TaskDuty
     from litelog.replicator.wiring import OpenedReplica
     from litelog.stores.replica_client import ReplicaClient
     from litelog.system.inotify import Watcher

@@ -10,14 +10,13 @@ from random import SystemRandom
 from typing import TYPE_CHECKING
 
 from litelog.errors import ConfigError, FinalSyncError, NotReplicatedError, SourceMissingError
-from litelog.replicator.background import Archives, Scrubs, SnapshotRequests, Truncations
+from litelog.replicator.background import Archives, Scrubs, SnapshotRequests, TaskEvents, Truncations
 from litelog.replicator.barrier import NOT_REPLICATED, OPENING, Barrier, Unreached, wait_for, wait_until_settled
 from litelog.replicator.members import MemberContext, Members
 from litelog.replicator.run_state import RunState
 from litelog.replicator.scheduler import SyncScheduler
 from litelog.replicator.status import ReplicaStatus, measure, status_of
 from litelog.replicator.task import FINISHED, TERMINAL_PHASES, Phase, ReplicaTask
-from litelog.replicator.task_events import TaskEvents
 from litelog.replicator.thread_pools import DestinationThreads, raise_limit
 from litelog.replicator.wiring import ProcessContext, check_openable
 from litelog.stores.registry import redact
@@ -33,8 +32,8 @@ if TYPE_CHECKING:
     from litelog.objects.claim import Claim
     from litelog.objects.position import Position
     from litelog.reading.segment_iterator import SegmentIterator
-    from litelog.replicator.duty import Duty
     from litelog.replicator.status import NotReplicated
+    from litelog.replicator.task import Duty
     from litelog.shipping.events import (
         ReplicaListener,
         ScrubFinished,

@@ -8,9 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from litelog.errors import LitelogError, SourceError, SourceMissingError
-from litelog.replicator.duty import TaskDuty
 from litelog.replicator.run_state import DueTimes
-from litelog.replicator.task import BUSY, FINISHED, Phase, ReplicaTask
+from litelog.replicator.task import BUSY, FINISHED, Phase, ReplicaTask, TaskDuty
 from litelog.shipping.backoff import describe_wait, is_worth_logging, needs_help
 from litelog.system.memory import clear_error_frames
 

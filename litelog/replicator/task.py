@@ -1,11 +1,12 @@
-"""The task of one replica: its phase, when it is due, its last failure. Values and rules, no threads."""
+"""The task of one replica: its phase, when it is due, its last failure; and the shape of what the main loop does for
+tasks. Values and rules, no threads."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from litelog.errors import (
     ConfigError,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from litelog.shipping.replica import Replica
     from litelog.shipping.source_truncation import LogTruncator
     from litelog.verify.scrub import Scrub
+
 
 WATCHED_INTERVALS = 4
 """How many of a log's poll intervals pass between two looks at it if events report its changes, too: so a hundred idle
@@ -172,3 +174,30 @@ def terminal_phase(error: LitelogError) -> Phase | None:
     if isinstance(error, (ConfigError, OtherLogError, UnfitStoreError)):
         return Phase.REJECTED
     return None
+
+
+class Duty(Protocol):
+    """Work that the main loop starts when it is due. Only ``serve`` is called under the run state's lock."""
+
+    def serve(self, now: float) -> float:
+        """Start what is due. Return when something is due next, in monotonic seconds."""
+
+    def stop(self, *, wait: bool) -> bool:
+        """Start nothing more. Return whether nothing runs any more.
+
+        With ``wait``, wait for what is running first; for a second at most if that may wait for a store."""
+
+
+class TaskDuty(Duty, Protocol):
+    """A duty to each task. Everything except ``stop`` is called under the run state's lock."""
+
+    def add(self, task: ReplicaTask) -> None:
+        """Serve a task from now on."""
+
+    def finish(self, task: ReplicaTask) -> bool:  # noqa: ARG002
+        """Bring the work for a task to its end, after its last sync. Return whether it has ended: until it has, this is
+        called again."""
+        return True
+
+    def remove(self, task: ReplicaTask) -> None:
+        """Forget a task."""

@@ -20,10 +20,9 @@ from litelog.errors import (
     StoreError,
 )
 from litelog.objects.claim import open_claimed_format
-from litelog.reading.pruned import explain
 from litelog.restore.compare_histories import HistoryRelation, common_end, readable_claims, same_log
 from litelog.restore.generation_bytes import GenerationBytes, LogPosition
-from litelog.restore.history_plan import find_generation, plan_history
+from litelog.restore.history_plan import explain, find_generation, plan_history
 from litelog.restore.repair.fallbacks import FallbackReplicas
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from litelog.reading.fetch import ordered_prefetch
 from litelog.restore.commit_writer import CommitWriterPool, SegmentFiles
 from litelog.restore.journal import ResumedWalSegments
 from litelog.restore.output import OutputError, OutputFolder, keep_whole, locked_copy
+from litelog.restore.plan import RepairedRange
 from litelog.restore.repair.repair import Repair
-from litelog.restore.restored_object import RepairedRange
 from litelog.restore.sealed_restore import SealedRestorer
 from litelog.restore.wal_restore import ChainStep, RestoreStoppedError, WalRestorer
 from litelog.system.clock import SystemClock
@@ -33,9 +33,8 @@ if TYPE_CHECKING:
     from litelog.objects.chain import ChainState
     from litelog.objects.position import Position
     from litelog.restore.commit_writer import WrittenRun
-    from litelog.restore.plan import RestorePlan
+    from litelog.restore.plan import RestoredObject, RestorePlan
     from litelog.restore.repair.fallbacks import FallbackReplicas
-    from litelog.restore.restored_object import RestoredObject
     from litelog.restore.sealed_restore import SealedWriter
     from litelog.restore.wal_restore import WalWriter
     from litelog.stores.replica_client import ReplicaClient

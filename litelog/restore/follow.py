@@ -27,8 +27,7 @@ from litelog.restore.generation_bytes import GenerationBytes
 from litelog.restore.history_plan import Target, find_plan
 from litelog.restore.output import OutputError
 from litelog.system.clock import SystemClock
-from litelog.system.files import sync_folder
-from litelog.system.regular_files import open_regular
+from litelog.system.files import open_regular, sync_folder
 
 if TYPE_CHECKING:
     import threading

@@ -1,26 +1,83 @@
-"""Plans a restore from a replica: generations that continue each other form one history."""
+"""Plans a restore from a replica: generations that continue each other form one history.
+
+A generation that retention has pruned has nothing to restore, and is not a damaged one.
+"""
 
 from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING
 
-from litelog.errors import CorruptionError, CorruptObjectError, NotFoundError, NothingToRestoreError, ReplicaGapError
+from litelog.errors import (
+    CorruptionError,
+    CorruptObjectError,
+    NotFoundError,
+    NothingToRestoreError,
+    ReplicaGapError,
+    StoreError,
+)
 from litelog.objects.claim import Relation
 from litelog.objects.layout import snapshot_key
+from litelog.objects.position import Position
+from litelog.objects.wal_segment import LASTING_SEGMENTS, may_be_remnant
 from litelog.reading.generations import read_claim_of
 from litelog.reading.latest import find_claim, find_latest
-from litelog.reading.pruned import looks_pruned
 from litelog.reading.search import read_header
 from litelog.restore.generation_plan import plan_generation, plan_restore
 from litelog.restore.plan import RestorePlan, Target, TooEarlyError
 
 if TYPE_CHECKING:
+    from litelog.errors import LitelogError
     from litelog.formats import LogFormat
     from litelog.objects.claim import Claim
+    from litelog.objects.position import Generation
     from litelog.restore.repair.fallbacks import FallbackReplicas
     from litelog.stores.replica_client import ReplicaClient
+
+
+class GenerationPrunedError(NothingToRestoreError):
+    """Retention pruned a generation; only the objects that are never deleted remain."""
+
+    def __init__(self, url: str, name: Generation, oldest: Generation) -> None:
+        self.generation = name
+        self.oldest = oldest
+        super().__init__(
+            f"{url}: generation {name}: nothing can be restored from it any more: retention deleted its snapshots; the "
+            f"oldest generation that has one is {oldest}"
+        )
+
+
+def looks_pruned(client: ReplicaClient, claim: Claim) -> bool:
+    """Whether a generation looks like one that retention has pruned, or is pruning. Raises StoreError.
+
+    It has no snapshot, and neither has any older generation (of the same owner, if isolated): retention deletes the
+    oldest first. Its WAL segments are those that retention leaves.
+    """
+    name = claim.generation
+    if client.newest_snapshots(name, 1):
+        return False
+    older = (held for held in client.generations() if held < name and not claim.is_isolated)
+    if any(client.newest_snapshots(held, 1) for held in older):
+        return False
+    wal = list(islice(client.wal_segments(name), LASTING_SEGMENTS + 1))
+    return may_be_remnant(wal[0].position if wal else None, Position(name, claim.first, 0), len(wal))
+
+
+def explain(client: ReplicaClient, claim: Claim, damage: LitelogError) -> LitelogError:
+    """A GenerationPrunedError if the generation looks pruned, and a later generation has a snapshot; otherwise
+    ``damage``."""
+    name = claim.generation
+    try:
+        if not looks_pruned(client, claim):
+            return damage
+        later = (held for held in sorted(client.generations()) if held > name)
+        oldest = next((held for held in later if client.newest_snapshots(held, 1)), None)
+    except StoreError:
+        return damage
+    return damage if oldest is None else GenerationPrunedError(client.url, name, oldest)
+
 
 __all__ = ["RestorePlan", "Target", "find_generation", "find_plan", "plan_generation", "plan_history", "plan_restore"]
 

@@ -21,7 +21,7 @@ from litelog.errors import CorruptObjectError
 from litelog.events import fields
 from litelog.objects.layout import wal_key
 from litelog.objects.wal_segment import WalSegment, decode_header
-from litelog.system.regular_files import open_regular, read_regular
+from litelog.system.files import open_regular, read_regular
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

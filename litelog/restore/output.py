@@ -20,9 +20,8 @@ from litelog.events import fields
 from litelog.log.sequence_base import TOMBSTONE_NAME
 from litelog.log.source import INDEX_SUFFIXES
 from litelog.restore.journal import JOURNAL_NAME, Journal, read_journal
-from litelog.system.files import exchange, sync_folder
+from litelog.system.files import NotRegularError, exchange, open_regular, sync_folder
 from litelog.system.private_files import find_owner
-from litelog.system.regular_files import NotRegularError, open_regular
 from litelog.units import format_size
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""The target of a restore, and the plan for it, as values."""
+"""The target of a restore, the plan for it, and the result for each object of the plan, as values."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from litelog.objects.position import Generation, Position
     from litelog.objects.snapshot_entries import SnapshotEntry
     from litelog.reading.contents import BaseSnapshot
+    from litelog.restore.commit_writer import WrittenRun
     from litelog.stores.replica_client import WalSegmentInfo
 
 
@@ -170,3 +171,31 @@ def format_time(microseconds: int) -> str:
         return datetime.fromtimestamp(microseconds / 1e6, UTC).isoformat(timespec="seconds")
     except (ValueError, OverflowError, OSError):
         return f"{microseconds}us"
+
+
+@dataclass(frozen=True, slots=True)
+class RepairedRange:
+    """An object that the chosen replica lost, and the source of its bytes."""
+
+    key: str
+    """The object's key, or its position; that of the first one if several are missing."""
+    reason: str
+    file: str | None = None
+    """The log segment; None if the object held no bytes of the log."""
+    start: int = 0
+    """The bytes [start, end) of the log segment."""
+    end: int = 0
+    replica: str | None = None
+    """The URL of the replica that had them; None if no bytes were needed."""
+    generation: str | None = None
+    """The generation in that replica."""
+
+
+@dataclass(frozen=True, slots=True)
+class RestoredObject:
+    """The result for one object of the plan, and for the objects before it that no listing showed."""
+
+    parts: tuple[WrittenRun, ...]
+    repaired: tuple[RepairedRange, ...] = ()
+    objects: int = 0
+    """The number of objects of the chosen replica that were read."""

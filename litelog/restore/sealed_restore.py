@@ -22,7 +22,7 @@ from litelog.objects.sealed_decoding import DecodedRun, check_run, decode_run
 from litelog.reading.sealed_reader import open_sealed
 from litelog.restore.commit_writer import WrittenRun
 from litelog.restore.journal import VerifiedBytes
-from litelog.restore.restored_object import RestoredObject
+from litelog.restore.plan import RestoredObject
 from litelog.system.files import begin_write_back
 
 if TYPE_CHECKING:

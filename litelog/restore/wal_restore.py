@@ -12,7 +12,7 @@ from litelog.objects.chain import check_run, expectation, next_state, next_state
 from litelog.objects.layout import wal_key
 from litelog.reading.fetch import READ_ATTEMPTS, read_verified
 from litelog.reading.wal_cursor import describe_sealed
-from litelog.restore.restored_object import RestoredObject
+from litelog.restore.plan import RestoredObject
 
 if TYPE_CHECKING:
     from collections.abc import Callable

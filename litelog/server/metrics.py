@@ -20,8 +20,7 @@ from litelog.replicator.task import Phase
 from litelog.server.health import STOPPED, find_unhealthy, find_unready
 from litelog.server.make_report import installed_version
 from litelog.server.report import escape
-from litelog.stores.metered_store import KINDS
-from litelog.system.histogram import BOUNDS, Durations
+from litelog.stores.metered_store import BOUNDS, KINDS, Durations
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Self
 
-from litelog.config.serving import DEFAULT_ADDR, OFF
+from litelog.config.models import DEFAULT_ADDR, OFF
 from litelog.errors import ConfigError
 from litelog.events import fields
 from litelog.server.daemon_view import HealthThresholds, StatusCache

@@ -10,7 +10,7 @@ import threading
 
 from litelog.errors import ConfigError
 from litelog.events import fields
-from litelog.system.regular_files import open_regular
+from litelog.system.files import open_regular
 
 MIN_CHARACTERS = 16
 MAX_BYTES = 4096

@@ -16,8 +16,7 @@ from litelog.errors import (
     SourceMissingError,
     StoreError,
 )
-from litelog.stores.metered_store import RequestMeter
-from litelog.system.histogram import Histogram
+from litelog.stores.metered_store import Histogram, RequestMeter
 
 if TYPE_CHECKING:
     from litelog.errors import LitelogError
@@ -29,8 +28,8 @@ if TYPE_CHECKING:
         SnapshotWritten,
         WalSegmentShipped,
     )
+    from litelog.stores.metered_store import Durations
     from litelog.system.clock import Clock
-    from litelog.system.histogram import Durations
 
 MAX_GENERATIONS = 20
 MAX_ERRORS = 10

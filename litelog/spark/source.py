@@ -13,7 +13,6 @@ from litelog.spark.scan.decoding import read_partition
 from litelog.spark.scan.inputs import find_places
 from litelog.spark.scan.planning import has_timestamps, plan
 from litelog.spark.scan.schema import log_columns, type_of
-from litelog.spark.scan.spark_partition import PlannedPartition
 from litelog.spark.stream.options import parse_any_options, parse_stream_options
 
 if TYPE_CHECKING:
@@ -74,7 +73,7 @@ class LitelogReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """The partitions, one for each task."""
-        return [PlannedPartition(partition) for partition in plan(self._options).partitions]
+        return [InputPartition(partition) for partition in plan(self._options).partitions]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The rows of a partition, as record batches."""

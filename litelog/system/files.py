@@ -1,10 +1,14 @@
-"""Files and folders: system calls that Python lacks, and durable names."""
+"""Files and folders: system calls that Python lacks, durable names, and opening regular files only.
+
+Opening a named pipe would wait, and opening a device may start something.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import errno
 import os
+import stat
 import sys
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -13,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     _Call = Callable[..., int]
+
 
 OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
@@ -92,3 +97,104 @@ def _find(name: str, *argument_types: type[Any]) -> _Call | None:
     call.argtypes = argument_types
     call.restype = ctypes.c_int
     return call  # type: ignore[no-any-return]
+
+
+_ALWAYS = os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+_KINDS = {
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFDIR: "a folder",
+    stat.S_IFLNK: "a symbolic link",
+}
+_MAYBE_NOT_REGULAR = {
+    errno.ENXIO: True,  # a pipe without a reader, a socket, a device without a driver
+    errno.ENODEV: True,
+    errno.EISDIR: True,
+    errno.ELOOP: False,  # O_NOFOLLOW, and a link; or a circle of links
+}
+"""Errors of an open that say too little, each with whether links were followed."""
+
+
+class NotRegularError(OSError):
+    """A file name leads to something else. ``strerror`` says to what."""
+
+    def __init__(self, path: str, kind: str) -> None:
+        self.is_folder = kind == _KINDS[stat.S_IFDIR]
+        super().__init__(errno.EINVAL, f"is {kind}, and not a regular file", path)
+
+
+class TooLargeError(OSError):
+    """A file is larger than a file of its kind can be."""
+
+    def __init__(self, path: str, limit: int) -> None:
+        super().__init__(errno.EFBIG, f"is larger than {limit} bytes", path)
+
+
+def find_other_kind(mode: int) -> str | None:
+    """The kind of a file with that ``st_mode``, such as "a named pipe"; None for a regular file."""
+    kind = stat.S_IFMT(mode)
+    return None if kind == stat.S_IFREG else _KINDS.get(kind, "something else")
+
+
+def open_regular(path: str, flags: int = os.O_RDONLY, mode: int = 0o600, *, dir_fd: int | None = None) -> int:
+    """As ``os.open``, but never waits, and raises NotRegularError for anything other than a regular file.
+
+    Links are followed unless ``flags`` has O_NOFOLLOW. O_TRUNC takes effect after the check that the file is regular.
+    """
+    late = flags & os.O_TRUNC
+    try:
+        descriptor = _open(path, (flags & ~late) | _ALWAYS, mode, dir_fd)
+    except OSError as error:
+        if error.errno in _MAYBE_NOT_REGULAR:
+            kind = _look(path, dir_fd, follow=_MAYBE_NOT_REGULAR[error.errno])
+            if kind is not None:
+                raise NotRegularError(path, kind) from error
+        raise
+    try:
+        kind = find_other_kind(os.fstat(descriptor).st_mode)
+        if kind is not None:
+            raise NotRegularError(path, kind)
+        if late:
+            os.ftruncate(descriptor, 0)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def read_regular(path: str, limit: int, *, flags: int = 0, dir_fd: int | None = None) -> bytes:
+    """Read a whole regular file. TooLargeError if it has more than ``limit`` bytes; OSError as ``open_regular``."""
+    with os.fdopen(open_regular(path, os.O_RDONLY | flags, dir_fd=dir_fd), "rb", buffering=0) as file:
+        size = os.fstat(file.fileno()).st_size
+        body = bytearray()
+        while size <= limit and len(body) <= limit and (piece := file.read(min(limit + 1 - len(body), 1 << 20))):
+            body += piece
+    if size > limit or len(body) > limit:
+        raise TooLargeError(path, limit)
+    return bytes(body)
+
+
+def _open(path: str, flags: int, mode: int, dir_fd: int | None) -> int:
+    """Open without waiting, except for another program's lease on a regular file, as file servers hold them."""
+    try:
+        return os.open(path, flags, mode, dir_fd=dir_fd)
+    except BlockingIOError:
+        if not hasattr(os, "O_PATH"):
+            raise
+        place = os.open(path, os.O_PATH | os.O_CLOEXEC | (flags & os.O_NOFOLLOW), dir_fd=dir_fd)
+    try:
+        kind = find_other_kind(os.fstat(place).st_mode)
+        if kind is not None:
+            raise NotRegularError(path, kind)
+        return os.open(f"/proc/self/fd/{place}", flags & ~(os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CREAT | os.O_EXCL))
+    finally:
+        os.close(place)
+
+
+def _look(path: str, dir_fd: int | None, *, follow: bool) -> str | None:
+    try:
+        return find_other_kind(os.stat(path, dir_fd=dir_fd, follow_symlinks=follow).st_mode)
+    except OSError:
+        return None

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from litelog.codec.decoding import JsonLimits, parse_json
 from litelog.events import fields
-from litelog.system.files import sync_folder
-from litelog.system.regular_files import open_regular, read_regular
+from litelog.system.files import open_regular, read_regular, sync_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable

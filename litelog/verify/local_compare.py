@@ -21,7 +21,7 @@ from litelog.errors import (
 from litelog.formats import Expectation, FinishedTail
 from litelog.objects.layout import parse_sealed
 from litelog.objects.position import Position
-from litelog.system.regular_files import find_other_kind, open_regular
+from litelog.system.files import find_other_kind, open_regular
 from litelog.verify.findings import Anomaly, AnomalyKind
 from litelog.verify.inventory import wal_between
 

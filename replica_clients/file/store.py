@@ -30,8 +30,7 @@ from litelog.stores.object_store import (
     require_prefix,
 )
 from litelog.stores.registry import redact
-from litelog.system.files import begin_write_back
-from litelog.system.regular_files import NotRegularError, open_regular
+from litelog.system.files import NotRegularError, begin_write_back, open_regular
 from replica_clients.file.folders import DurableFolders
 
 if TYPE_CHECKING:

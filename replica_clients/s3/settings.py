@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from litelog.errors import ConfigError
 from litelog.stores.object_store import require_key
-from litelog.system.regular_files import find_other_kind, read_regular
+from litelog.system.files import find_other_kind, read_regular
 from litelog.units import parse_duration
 
 if TYPE_CHECKING:

@@ -1,4 +1,5 @@
-"""Uploads objects to S3: in a single request with a digest, or in parallel parts, with bounded memory."""
+"""Uploads objects to S3: in a single request with a digest, or in parallel parts. All uploads of a process share one
+limit on the parts that they hold in memory."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ import logging
 import threading
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from io import BytesIO
 from typing import TYPE_CHECKING, Any, cast
 
 from crc32c import crc32c
@@ -16,7 +18,6 @@ from litelog.errors import StoreError
 from litelog.events import fields
 from litelog.stores.retrying_store import RetryingStore, RetryPolicy
 from replica_clients.s3.errors import S3Error
-from replica_clients.s3.upload_parts import OF_PROCESS, Parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,7 +27,87 @@ if TYPE_CHECKING:
     from litelog.stores.object_store import ObjectStore
     from replica_clients.s3.clients import S3Connection
     from replica_clients.s3.settings import S3Settings
-    from replica_clients.s3.upload_parts import PartBudget, UploadPart
+
+
+PARTS_IN_PROCESS = 4
+"""Parts that a process creates or sends at a time: of S3's 8 MiB each, 32 MiB."""
+
+
+class PartBudget:
+    """Room for a number of parts. For use from any thread."""
+
+    def __init__(self, parts: int = PARTS_IN_PROCESS) -> None:
+        self._room = threading.Semaphore(parts)
+
+    def take(self) -> None:
+        """Wait for room for one part."""
+        self._room.acquire()
+
+    def give_back(self) -> None:
+        """Return the room of one part."""
+        self._room.release()
+
+
+OF_PROCESS = PartBudget()
+"""The budget of all uploads in this process: the limit of memory is per process."""
+
+
+class UploadPart:
+    """The bytes of one part. Dropping it, or leaving its context, releases them and returns their room."""
+
+    def __init__(self, content: bytes, budget: PartBudget) -> None:
+        self.content = [content]
+        """The only reference to the bytes: clearing it frees them."""
+        self._budget = budget
+
+    def __enter__(self) -> UploadPart:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.drop()
+
+    def drop(self) -> None:
+        """Release the bytes. Idempotent."""
+        if self.content:
+            self.content.clear()
+            self._budget.give_back()
+
+
+class Parts:
+    """A body's buffers, joined into parts of ``part_bytes`` each and a shorter last one."""
+
+    def __init__(self, body: Iterable[Buffer], part_bytes: int, budget: PartBudget) -> None:
+        self._buffers = iter(body)
+        self._part_bytes = part_bytes
+        self._budget = budget
+        self._rest = memoryview(b"")
+
+    def has_more(self) -> bool:
+        """Whether there is another part. Reads ahead only one buffer of the body, not a whole part."""
+        while not len(self._rest):
+            buffer = next(self._buffers, None)
+            if buffer is None:
+                return False
+            self._rest = memoryview(buffer).cast("B")
+        return True
+
+    def take(self) -> UploadPart:
+        """The next part, created once there is room for it; empty after the end. The caller must always drop it."""
+        self._budget.take()
+        try:
+            made = BytesIO()
+            made.seek(self._part_bytes - 1)  # at full size at once: growing would fragment memory
+            made.write(b"\0")
+            made.seek(0)
+            while (room := self._part_bytes - made.tell()) and self.has_more():
+                made.write(self._rest[:room])
+                self._rest = self._rest[room:]
+            made.truncate()
+            return UploadPart(made.getvalue(), self._budget)  # no copy: this is the buffer that was written
+        except BaseException:
+            self._budget.give_back()
+            raise
+
 
 SINGLE_BYTES = 64 << 20
 """Up to this size one request is cheaper; above it, a failure wastes too much of what was sent."""
@@ -38,7 +119,7 @@ MAX_PARTS = 10_000
 """S3's limit, reached at 78 GiB."""
 
 PARTS_AT_ONCE = 4
-"""Concurrent parts of one upload. ``upload_parts`` limits how many are in memory."""
+"""Concurrent parts of one upload. ``PartBudget`` limits how many are in memory."""
 
 PART_RETRIES = RetryPolicy(attempts=6, total_seconds=30.0, longest_seconds=1.0)
 """For each part separately: if one request in three fails, an upload of a hundred parts would almost never succeed as a

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from litelog.config import Config
-from litelog.config.entries import LogConfig, ReplicaConfig
-from litelog.config.limits import RetentionConfig, TruncateConfig
+from litelog.config.entries import LogConfig, ReplicaConfig, RetentionConfig, TruncateConfig
 from litelog.errors import FencedError, LitelogError
 from litelog.log.writer import LogWriter
 from litelog.replicator import Replicator

@@ -105,7 +105,7 @@ def show(file: str | None, as_json: bool) -> int:
 
 def _filled(found: Config) -> Config:
     """The configuration with the values that the command chooses."""
-    from litelog.config.serving import DEFAULT_ADDR, OFF
+    from litelog.config.models import DEFAULT_ADDR, OFF
     from litelog.server.service import NEEDED
 
     installed = all(find_spec(name) is not None for name in NEEDED)

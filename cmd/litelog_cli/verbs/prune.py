@@ -108,7 +108,7 @@ def prune(**arguments: Any) -> int:
 def _given_policy(given: dict[str, Any]) -> RetentionPolicy | None:
     from pydantic import ValidationError
 
-    from litelog.config.limits import RetentionConfig
+    from litelog.config.entries import RetentionConfig
 
     if not given:
         return None

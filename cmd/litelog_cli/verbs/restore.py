@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from litelog.objects.position import Generation
     from litelog.restore.choose_replica import ReplicaChoice
     from litelog.restore.execution import RestoreResult
-    from litelog.restore.plan import RestorePlan, Target
-    from litelog.restore.restored_object import RepairedRange
+    from litelog.restore.plan import RepairedRange, RestorePlan, Target
     from litelog.stores.replica_client import ReplicaClient
     from litelog_cli.configured import ConfiguredReplica
 

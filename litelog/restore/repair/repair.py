@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from litelog.errors import ReplicaGapError
 from litelog.objects.chain import ChainState, Identity
 from litelog.objects.layout import snapshot_key
+from litelog.restore.plan import RepairedRange
 from litelog.restore.repair.fallbacks import FallbackBytes
 from litelog.restore.repair.header_reconstruction import UNKNOWN, HeaderReconstruction
 from litelog.restore.repair.lost_snapshots import find_contents
 from litelog.restore.repair.sealed_repair import SealedLookup, SealedRepair
 from litelog.restore.repair.wal_repair import WalRepair
-from litelog.restore.restored_object import RepairedRange
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -16,8 +16,8 @@ from litelog.errors import CorruptionError, CorruptObjectError, StoreError, Unkn
 from litelog.formats import Expectation
 from litelog.objects.frame_table import ShipTimes
 from litelog.restore.commit_writer import WrittenRun
+from litelog.restore.plan import RepairedRange, RestoredObject
 from litelog.restore.repair.fallbacks import NoFallbackError
-from litelog.restore.restored_object import RepairedRange, RestoredObject
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -17,9 +17,9 @@ from litelog.objects.chain import check_run, expectation, next_state
 from litelog.objects.layout import wal_key
 from litelog.objects.wal_segment import WalSegment
 from litelog.reading.search import read_header, read_segment
+from litelog.restore.plan import RepairedRange, RestoredObject
 from litelog.restore.repair.fallbacks import NoFallbackError
 from litelog.restore.repair.header_reconstruction import UNKNOWN, reconstruct_header
-from litelog.restore.restored_object import RepairedRange, RestoredObject
 from litelog.restore.wal_restore import ChainStep
 
 if TYPE_CHECKING:

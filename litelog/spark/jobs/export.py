@@ -3,7 +3,7 @@
 A run first puts its plan next to the table: the sequences that it covers, cut into ranges. Its tasks write files whose
 names and rows depend on the plan alone. A manifest, which can be created only once, makes them count. If a run dies,
 the next one repeats it from its plan and overwrites the same files. So none are left over, even for readers that list
-folders. A run that can no longer be repeated is given up (``export_runs``), and its files are removed.
+folders. A run that can no longer be repeated is given up (``manifest``), and its files are removed.
 """
 
 from __future__ import annotations
@@ -14,10 +14,22 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from litelog.errors import ConfigError, NothingToRestoreError
-from litelog.spark.jobs.export_runs import find_begin, find_runs, give_up, remove_files, require_wanted
+from litelog.spark.jobs.delta import commit_delta, delta_holds, require_delta
 from litelog.spark.jobs.export_task import TIME_PARTITIONS, ExportSettings, ExportTarget, RangeExport
+from litelog.spark.jobs.iceberg import commit_iceberg, iceberg_holds, require_iceberg, split_name
 from litelog.spark.jobs.json_columns import arrow_schema_of
-from litelog.spark.jobs.manifest import ExportedFile, ExportPlan, Manifest, commit, create_plan
+from litelog.spark.jobs.manifest import (
+    ExportedFile,
+    ExportPlan,
+    Manifest,
+    commit,
+    create_plan,
+    find_begin,
+    find_runs,
+    give_up,
+    remove_files,
+    require_wanted,
+)
 from litelog.spark.jobs.options import options_of_target, require_records, require_unbounded
 from litelog.spark.jobs.progress import watching
 from litelog.spark.jobs.ranges import (
@@ -29,10 +41,8 @@ from litelog.spark.jobs.ranges import (
     require_log,
     require_start,
 )
-from litelog.spark.jobs.tables import check_table, commit_table, table_holds
-from litelog.spark.options import Range, parse_options
+from litelog.spark.options import Range, format_options, parse_options
 from litelog.spark.scan.schema import log_columns
-from litelog.spark.spelling import format_options
 from litelog.spark.store_options import replica_url
 
 if TYPE_CHECKING:
@@ -43,6 +53,39 @@ if TYPE_CHECKING:
     from litelog.spark.options import ReadOptions
     from litelog.spark.scan.partitions import Partition
     from litelog.stores.object_store import ObjectStore
+
+
+TABLES = ("parquet", "delta", "iceberg")
+
+
+def check_table(kind: str, iceberg_table: str | None) -> dict[str, Any]:
+    """The table's part of an export's shape. Raises ConfigError, also if a package that the kind needs is missing."""
+    if kind not in TABLES:
+        raise ConfigError(f"table={kind!r} must be one of {', '.join(TABLES)}")
+    if kind == "delta":
+        require_delta()
+    if kind != "iceberg":
+        return {"table": kind}
+    split_name(iceberg_table)
+    require_iceberg()
+    return {"table": kind, "iceberg_table": iceberg_table}
+
+
+def commit_table(url: str, options: Mapping[str, str], manifest: Manifest, settings: ExportSettings) -> None:
+    """Add a run's files to the table's own metadata, if it has any, unless they are in it."""
+    shape = manifest.plan.shape
+    if shape["table"] == "delta":
+        commit_delta(url, options, manifest, settings)
+    if shape["table"] == "iceberg":
+        commit_iceberg(shape["iceberg_table"], url, options, manifest, settings)
+
+
+def table_holds(store: ObjectStore, url: str, options: Mapping[str, str], plan: ExportPlan) -> bool:
+    """Whether the table's own metadata names a run's files, even without a manifest."""
+    if plan.shape["table"] == "delta" and next(iter(store.list("_delta_log/")), None) is not None:
+        return delta_holds(url, options, plan.run)
+    return plan.shape["table"] == "iceberg" and iceberg_holds(plan.shape["iceberg_table"], url, options, plan.run)
+
 
 TASK_BYTES = 128 << 20
 """Uncompressed bytes of the log that one task exports."""

@@ -11,9 +11,8 @@ from litelog.spark.jobs.manifest import Manifest, list_runs, read_manifest
 from litelog.spark.jobs.options import options_of_target, require_records, require_unbounded, store_options
 from litelog.spark.jobs.progress import watching
 from litelog.spark.jobs.ranges import find_held, require_continued, require_log
-from litelog.spark.options import parse_options
+from litelog.spark.options import format_options, parse_options
 from litelog.spark.query.dataframe import read
-from litelog.spark.spelling import format_options
 from litelog.spark.store_options import replica_url
 from litelog.stores.registry import local_folder, open_store, redact
 from litelog.stores.retrying_store import RetryingStore

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from litelog.errors import ConfigError
-from litelog.spark.options import Mode
-from litelog.spark.spelling import format_options
+from litelog.spark.options import Mode, format_options
 from litelog.spark.store_options import read_store_options
 from litelog.stores.registry import scheme_of
 

@@ -13,12 +13,11 @@ from litelog.reading.wal_cursor import describe_sealed
 from litelog.spark.jobs.options import require_records
 from litelog.spark.jobs.progress import watching
 from litelog.spark.jobs.ranges import find_held
-from litelog.spark.options import parse_options
+from litelog.spark.options import format_options, parse_options
 from litelog.spark.scan.packing import SealedItem, WalItem, pack
 from litelog.spark.scan.schema import log_columns
 from litelog.spark.scan.task import open_log_format
 from litelog.spark.session import count_slots
-from litelog.spark.spelling import format_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -129,7 +129,7 @@ class LogPart:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """What one task reads."""
+    """What one task reads. Its repr, which Spark may log, shows neither places nor options."""
 
     parts: tuple[LogPart, ...] = field(repr=False)
     raw_bytes: int

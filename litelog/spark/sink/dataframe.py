@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from litelog.spark.spelling import format_options
+from litelog.spark.options import format_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

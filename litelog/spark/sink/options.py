@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from litelog.errors import ConfigError
-from litelog.spark.spelling import parse_size_option
+from litelog.spark.options import parse_size_option
 from litelog.spark.store_options import NO_TABLE, read_store_options, replica_url
 
 if TYPE_CHECKING:

@@ -16,9 +16,8 @@ from litelog.spark.options import is_pattern
 from litelog.spark.scan.inputs import find_places, full_name
 from litelog.spark.scan.packing import pack
 from litelog.spark.scan.task import open_client
-from litelog.spark.stream.plan import step_items, until
 from litelog.spark.stream.start import find_begin, find_end
-from litelog.spark.stream.steps import Budget, LogOffset, choose, decode, encode
+from litelog.spark.stream.steps import Budget, LogOffset, choose, decode, encode, step_items, until
 from litelog.spark.stream.tail import StreamTail
 from litelog.system.clock import SystemClock
 

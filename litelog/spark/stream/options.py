@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from litelog.errors import ConfigError
-from litelog.spark.options import MAX_SEQUENCE, Range, parse_count, parse_options
-from litelog.spark.spelling import parse_size_option
+from litelog.spark.options import MAX_SEQUENCE, Range, parse_count, parse_options, parse_size_option
 from litelog.units import parse_duration
 
 if TYPE_CHECKING:

@@ -14,7 +14,6 @@ from pyspark.sql.streaming.datasource import (
 
 from litelog.errors import ConfigError
 from litelog.spark.scan.decoding import read_partition
-from litelog.spark.scan.spark_partition import PlannedPartition
 from litelog.spark.stream.follower import StreamFollower
 
 if TYPE_CHECKING:
@@ -63,7 +62,7 @@ class LitelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The partitions of a batch, one for each task."""
-        return [PlannedPartition(partition) for partition in self._followed().plan(start, end)]
+        return [InputPartition(partition) for partition in self._followed().plan(start, end)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The rows of a partition, as record batches."""

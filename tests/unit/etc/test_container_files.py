@@ -14,7 +14,7 @@ import yaml
 from starlette.routing import Route
 
 from litelog.config import load_config
-from litelog.config.serving import DEFAULT_ADDR
+from litelog.config.models import DEFAULT_ADDR
 from litelog.log.replica_registry import default_state_dir
 from litelog.server.app import make_app
 from litelog_cli.config_file import DEFAULT_CONFIG

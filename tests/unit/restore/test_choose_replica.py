@@ -19,10 +19,9 @@ from litelog.formats.lines import LinesFormat
 from litelog.formats.raw import RawFormat
 from litelog.objects.claim import Relation
 from litelog.objects.layout import claim_key, parse_wal, snapshot_key, wal_key
-from litelog.reading.pruned import GenerationPrunedError
 from litelog.restore.choose_replica import DivergedReplicasError, choose
 from litelog.restore.execution import restore
-from litelog.restore.history_plan import Target
+from litelog.restore.history_plan import GenerationPrunedError, Target
 from litelog.stores.object_store import ObjectReplicaClient
 from replica_clients.memory import MemoryStore
 from tests.builders.replica_builder import FORMAT, SECOND, ReplicaBuilder, make_log, make_segment, prefix

@@ -5,10 +5,13 @@ from __future__ import annotations
 import pytest
 
 pytest.importorskip("pyarrow")
+pytest.importorskip("pyspark")
+
+from pyspark.sql.datasource import InputPartition
 
 from litelog.errors import ConfigError
 from litelog.spark.options import Mode, parse_options
-from litelog.spark.scan.partitions import PlannedLog
+from litelog.spark.scan.partitions import LogPart, Partition, PlannedLog
 from litelog.spark.scan.schema import log_columns
 from litelog.spark.sink.options import parse_write_options
 
@@ -133,6 +136,7 @@ def test_no_repr_shows_a_secret() -> None:
     log = PlannedLog("log", url, options.store, "litelog", None, False, None, None, options.range, options.mode, True)
     assert SECRET not in repr(options)
     assert SECRET not in repr(log)
+    assert repr(InputPartition(Partition((LogPart(log, ()),), 5))) == "InputPartition(value=Partition(raw_bytes=5))"
 
 
 def test_columns_are_not_null_where_that_is_true() -> None:

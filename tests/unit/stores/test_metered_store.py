@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from litelog.errors import ExistsError, NotFoundError, StoreError
-from litelog.stores.metered_store import MeteredStore, RequestMeter
+from litelog.stores.metered_store import BOUNDS, Durations, Histogram, MeteredStore, RequestMeter
 from litelog.stores.object_store import ByteRange
-from litelog.system.histogram import BOUNDS, Durations, Histogram
 from replica_clients.memory import MemoryStore
 from tests.builders.manual_clock import ManualClock
 from tests.builders.stores import Fault, FaultyStore

@@ -23,8 +23,7 @@ from litelog.stores.object_store import ObjectInfo
 from replica_clients.s3 import S3Store, open_store
 from replica_clients.s3.clients import CONTINUE_BYTES
 from replica_clients.s3.settings import read_settings
-from replica_clients.s3.upload import PARTS_AT_ONCE
-from replica_clients.s3.upload_parts import PARTS_IN_PROCESS, PartBudget, Parts
+from replica_clients.s3.upload import PARTS_AT_ONCE, PARTS_IN_PROCESS, PartBudget, Parts
 from tests.builders.servers import CREDENTIALS, REGION, Answer, Request, ScriptedServer, error_answer
 
 if TYPE_CHECKING:

@@ -14,8 +14,7 @@ pytest.importorskip("boto3")
 
 from litelog.errors import StoreError
 from replica_clients.s3.settings import read_settings
-from replica_clients.s3.upload import S3Upload
-from replica_clients.s3.upload_parts import PartBudget, Parts
+from replica_clients.s3.upload import PartBudget, Parts, S3Upload
 from tests.builders.stores import WAIT_SECONDS
 
 if TYPE_CHECKING:

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from litelog.replicator.background import Archives, Truncations
+from litelog.replicator.background import Archives, TaskEvents, Truncations
 from litelog.replicator.run_state import RunState
 from litelog.replicator.task import ReplicaTask
-from litelog.replicator.task_events import TaskEvents
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -25,7 +25,7 @@ from litelog.log.writer import LogWriter
 from litelog.replicator.snapshot_requests import Requests
 from litelog.server.token_file import TokenFile
 from litelog.shipping.state import StateError, StateFolder, read_state
-from litelog.system.regular_files import NotRegularError, TooLargeError, open_regular, read_regular
+from litelog.system.files import NotRegularError, TooLargeError, open_regular, read_regular
 from litelog.verify.local_compare import check_log
 from litelog_cli.config_file import CREDENTIALS, Variables
 from litelog_cli.daemon_client import DaemonAnswerError, DaemonClient
@@ -274,7 +274,7 @@ SOURCES = Path(__file__).parents[3]
 NEW_OR_FOLDER = ("O_EXCL", "O_DIRECTORY", "OPEN_FOLDER", "_FOLDER_FLAGS", "_FILE_FLAGS", "O_TMPFILE", "self._flags")
 """What an open names that can find no named pipe: a file that must be new, or a folder."""
 KNOWN = {
-    "litelog/system/regular_files.py": "the helper itself",
+    "litelog/system/files.py": "the helper itself",
     "litelog/system/clock.py": "a file of the kernel's",
     "litelog/config/loading.py": "the file that a person names, which may be a pipe",
     "litelog/spark/session.py": "the user's own cache",
