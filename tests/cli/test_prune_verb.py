@@ -182,9 +182,7 @@ def test_a_replica_that_is_forgotten_is_waited_for_no_more(litelog: Command, rep
     assert "waits for no replica" in litelog("forget", "log", replica).out
 
 
-def test_an_empty_folder_in_a_replicas_place_is_unavailable_until_the_replica_is_forgotten(
-    litelog: Command, replica: str
-) -> None:
+def test_an_emptied_replica_is_unavailable_until_it_is_forgotten(litelog: Command, replica: str) -> None:
     place = litelog.folder / "replica"
     place.rename(litelog.folder / "away")
     place.mkdir()

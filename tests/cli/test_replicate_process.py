@@ -160,7 +160,7 @@ def test_the_configuration_comes_from_the_option_before_the_environment(litelog:
     assert sequences(litelog, "two") == 3
 
 
-def test_the_state_folder_is_the_configured_one_unless_the_command_line_names_another(litelog: Command) -> None:
+def test_the_command_lines_state_folder_replaces_the_configured_one(litelog: Command) -> None:
     litelog.lines(3)
     (litelog.folder / "c.yml").write_text("state-dir: own-state\n" + CONFIG % "replica")
     assert litelog("replicate", "--once", "--config", "c.yml").code == 0

@@ -44,6 +44,9 @@ RETIRED = {
 }
 """The words that names may not hold, and what is used instead. The glossary of ``litelog/README.md`` has the others."""
 
+LONGEST_PROMISE = 75
+"""How many characters the name of a test may have after ``test_``."""
+
 
 def sources() -> Iterator[tuple[Path, ast.Module]]:
     """Each module of the library and of the command, parsed."""
@@ -86,6 +89,17 @@ def test_no_two_public_classes_have_the_same_name() -> None:
 def test_names_do_not_use_retired_words() -> None:
     found = [
         f"{place}: {name}: say {use}" for name, place in names() for word, use in RETIRED.items() if holds(name, word)
+    ]
+    assert found == []
+
+
+def test_names_of_tests_are_short_enough_to_read() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}: {node.name}"
+        for path in sorted((ROOT / "tests").rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        if len(node.name.removeprefix("test_")) > LONGEST_PROMISE
     ]
     assert found == []
 

@@ -341,7 +341,7 @@ def test_a_corrupt_newer_log_segment_hides_nothing_before_its_fault(log: LogBuil
     assert found == {**log.files(), newer: log.texts[newer][:bad]}
 
 
-def test_a_newer_file_that_is_not_a_log_segment_is_reported_after_the_older_one_is_shipped(
+def test_a_newer_file_that_is_no_log_segment_is_reported_after_the_older_is_shipped(
     log: LogBuilder, clock: ManualClock
 ) -> None:
     older = log.roll(2)
@@ -471,9 +471,7 @@ def test_a_rewritten_last_commit_is_another_history(log: LogBuilder, clock: Manu
 
 
 @pytest.mark.parametrize("last", [b"}\n", b"\n"])
-def test_a_file_that_is_cut_and_rewritten_is_another_history_whatever_its_lines_end_with(
-    tmp_path: Path, clock: ManualClock, last: bytes
-) -> None:
+def test_a_file_that_is_cut_and_rewritten_is_another_history(tmp_path: Path, clock: ManualClock, last: bytes) -> None:
     """As copytruncate does it, while a put takes long: the new text is as long before anybody looks."""
     path = tmp_path / "app-1.log"
     path.write_bytes(b"first\n" + last)

@@ -286,7 +286,7 @@ def test_two_truncations_at_once_are_refused(log: str, state: str) -> None:
         assert writer.truncate(50, state_dir=state).removed
 
 
-def test_a_truncation_that_dies_anywhere_leaves_a_suffix_and_the_next_one_finishes_it(log: str, state: str) -> None:
+def test_a_truncation_that_dies_leaves_a_suffix_and_the_next_one_finishes_it(log: str, state: str) -> None:
     import shutil
 
     note_replica(log, state)
@@ -354,7 +354,7 @@ def grow(log: LogBuilder, daemons: list[Daemon], count: int) -> None:
             daemon.clock.advance(10)
 
 
-def test_a_daemon_truncates_what_all_its_replicas_hold_and_ships_on_in_the_same_generations(tmp_path: Path) -> None:
+def test_a_daemon_truncates_what_all_replicas_hold_and_keeps_its_generations(tmp_path: Path) -> None:
     from tests.builders.independent_reader import read_replica
 
     clock = ManualClock()
@@ -384,7 +384,7 @@ def test_a_replica_that_lags_keeps_the_log(tmp_path: Path) -> None:
     assert len(log.files()) <= 3
 
 
-def test_an_owner_that_takes_over_continues_a_log_that_was_truncated_as_far_as_it_is_replicated(tmp_path: Path) -> None:
+def test_an_owner_that_takes_over_continues_a_log_truncated_up_to_its_replica(tmp_path: Path) -> None:
     clock, log, store = ManualClock(), make_log(tmp_path / "log"), MemoryStore("replica")
     for _ in range(4):
         log.roll(2)

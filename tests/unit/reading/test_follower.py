@@ -85,7 +85,7 @@ def test_a_follower_looks_at_its_place_after_so_long_without_news(clock: ManualC
     assert looks.note_nothing() is Look.SLOT
 
 
-def test_a_follower_that_lagged_for_so_long_looks_at_its_place_at_the_first_empty_slot(clock: ManualClock) -> None:
+def test_a_follower_that_lagged_looks_at_its_place_at_the_first_empty_slot(clock: ManualClock) -> None:
     looks = LookClock(clock.monotonic, LOOK_SECONDS)
     assert looks.note_nothing() is Look.SLOT
     for _ in range(2):
@@ -181,7 +181,7 @@ def test_what_was_sealed_and_deleted_at_the_slot_is_found_in_the_contents(
     assert follower.slot == slot
 
 
-def test_a_place_that_retention_took_is_lost_up_to_the_first_log_segment_that_is_left(
+def test_a_place_that_retention_took_is_lost_up_to_the_first_log_segment_left(
     builder: ReplicaBuilder, built: GenerationBuilder, clock: ManualClock
 ) -> None:
     follower = stand(builder, clock)

@@ -449,7 +449,7 @@ def test_a_follower_leaves_a_generation_that_never_reached_its_predecessors_end(
     assert follow(lineage.builder.client, 10) == list(range(10))
 
 
-def test_a_successor_does_not_hold_what_its_rival_held_after_their_shared_predecessor(
+def test_a_successor_does_not_hold_what_its_rival_shipped(
     lineage: Lineage,
 ) -> None:
     lineage.pause(Relation.CONTINUES)
@@ -463,7 +463,7 @@ def test_a_successor_does_not_hold_what_its_rival_held_after_their_shared_predec
     assert find_shift(lineage.builder.client, lineage.unbegun.claim, lineage.new.claim, lineage.old.slot) == 0
 
 
-def test_after_an_empty_first_generation_a_follower_reads_the_next_one_from_its_start() -> None:
+def test_a_follower_reads_what_follows_an_empty_generation_from_its_start() -> None:
     builder = ReplicaBuilder()
     empty = builder.add()
     again = replace(builder.claim(Relation.FIRST), predecessor=None, predecessor_end=None)

@@ -70,7 +70,7 @@ def test_each_claim_of_several_is_checked() -> None:
     assert caught.value.key == claim_key(2)
 
 
-def test_a_generation_that_has_not_reached_its_predecessors_end_proves_no_shift_wrong() -> None:
+def test_a_generation_short_of_its_predecessors_end_proves_no_shift_wrong() -> None:
     builder = ReplicaBuilder()
     first = builder.add()
     for segment in LOG[1:3]:

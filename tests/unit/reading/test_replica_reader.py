@@ -427,7 +427,7 @@ def test_a_follower_leaves_an_isolated_generation_once_a_newer_one_holds_all_of_
         following.end()
 
 
-def test_a_follower_of_the_only_isolated_generation_lists_the_claims_and_nothing_else() -> None:
+def test_a_follower_of_the_only_isolated_generation_lists_only_claims() -> None:
     builder = ReplicaBuilder()
     isolated(builder).ship_segment(make_segment(0, [1]), final=None)
     store = CountingStore(builder.store)

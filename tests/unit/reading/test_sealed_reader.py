@@ -302,7 +302,7 @@ def test_a_missing_sealed_segment_is_a_gap_or_read_from_its_wal(builder: Replica
 
 @pytest.mark.slow
 @pytest.mark.parametrize("behind", [0, 1, 5])
-def test_a_follower_reads_everything_once_while_it_is_shipped_sealed_pruned_and_continued(behind: int) -> None:
+def test_a_follower_reads_everything_once_while_it_is_shipped_sealed_and_pruned(behind: int) -> None:
     """It is far behind or close. Its WAL segments are deleted again and again, and two owners take over."""
     builder = ReplicaBuilder()
     log = make_log([[1, 2, 1]] * 60)

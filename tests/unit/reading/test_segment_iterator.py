@@ -322,7 +322,7 @@ def test_a_rewind_to_what_was_removed_is_pruned() -> None:
     assert caught.value.position == str(at(0))
 
 
-def test_a_pending_index_that_retention_removed_is_pruned_each_time_and_can_be_skipped() -> None:
+def test_a_pending_index_that_retention_removed_can_be_skipped() -> None:
     replica = Replica()
     iterator = opened(replica)
     write(replica, iterator, seg(0), seg(1), seg(1, 5), seg(2), seg(3))

@@ -47,7 +47,7 @@ def test_a_sync_that_began_early_because_of_its_size_begins_an_interval() -> Non
     assert ship(task, 10.2) == 11.2
 
 
-def test_an_idle_log_is_polled_at_the_same_times_as_others_and_less_often_if_it_is_watched() -> None:
+def test_an_idle_log_is_polled_with_the_others_and_less_often_if_it_is_watched() -> None:
     task = make_task()
     task.rest(10.3)
     assert task.due == 11.0
@@ -80,7 +80,7 @@ def test_a_failure_that_will_not_pass_is_tried_again_after_the_longest_delay() -
     assert wait_after(StoreError("put", "x", "no permission", retryable=False)) == MAX_DELAY_SECONDS
 
 
-def test_a_store_that_asks_for_a_pause_gets_it_up_to_the_longest_delay_of_any_failure() -> None:
+def test_a_store_gets_the_pause_that_it_asks_for_up_to_the_longest_delay() -> None:
     assert wait_after(StoreError("put", "x", "slow down", retry_after=12.0)) == 12
     assert wait_after(StoreError("put", "x", "slow down", retry_after=300.0)) == MAX_DELAY_SECONDS
     assert wait_after(StoreError("put", "x", "slow down", retry_after=1e6)) == MAX_DELAY_SECONDS

@@ -313,7 +313,7 @@ def test_diverged_histories_are_neither_mixed_nor_chosen_between(tmp_path: Path,
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 @pytest.mark.parametrize("known", [4, 8])
-def test_a_history_that_another_replica_has_left_is_stale_no_matter_how_far_it_reaches(
+def test_a_history_that_another_replica_left_is_stale_even_if_it_reaches_further(
     tmp_path: Path, order: tuple[int, int], known: int
 ) -> None:
     later = ReplicaBuilder()
@@ -503,7 +503,7 @@ def test_a_replica_is_skipped_if_its_snapshot_with_the_logs_beginning_is_lost(
     assert [key in reason for _, reason in choice.skipped] == [True]
 
 
-def test_a_replica_is_skipped_if_its_predecessors_snapshot_with_the_logs_beginning_is_lost(tmp_path: Path) -> None:
+def test_a_replica_that_lost_the_snapshot_of_the_logs_beginning_is_skipped(tmp_path: Path) -> None:
     builder = ReplicaBuilder()
     old = builder.add()
     old.ship_segment(LOG[0])

@@ -384,9 +384,7 @@ def mirrored() -> ReplicaBuilder:
 
 
 @pytest.mark.parametrize("held", range(1, len(COMMITS) + 1))
-def test_log_segments_that_the_newest_snapshot_dropped_are_restored_from_an_older_one(
-    tmp_path: Path, held: int
-) -> None:
+def test_what_the_newest_snapshot_dropped_is_restored_from_an_older_one(tmp_path: Path, held: int) -> None:
     builder = mirrored()
     index = next(index for index in range(len(SHAPE)) if held <= sum(map(len, SHAPE[: index + 1])))
     begins = LOG[min(index, 2)].name  # an older one is read only for what comes before the newest
@@ -400,7 +398,7 @@ def test_log_segments_that_the_newest_snapshot_dropped_are_restored_from_an_olde
         assert files_in(tmp_path / f"{number}") == expected
 
 
-def test_a_target_in_the_first_commit_that_is_named_restores_the_dropped_part_before_it(tmp_path: Path) -> None:
+def test_a_target_in_the_first_named_commit_restores_the_dropped_part_before_it(tmp_path: Path) -> None:
     restore_to(mirrored().client, tmp_path / "out", Target(sequence=LOG[1].next))
     assert files_in(tmp_path / "out") == whole(LOG[1:2])
 

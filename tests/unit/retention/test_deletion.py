@@ -157,7 +157,7 @@ def test_a_verification_finds_no_harm_after_any_step(make: Callable[..., Any]) -
     assert not any(harm)
 
 
-def test_the_first_deletion_in_a_generation_without_a_later_snapshot_looks_like_a_loss() -> None:
+def test_a_first_deletion_without_a_later_snapshot_looks_like_a_loss() -> None:
     builder = unfinished(snapshots=())
     steps = delete_planned(builder.client, plan_retention(gather(builder), NEWEST, NOW).removals)
     harm = [found(verified(builder.store)) for _ in steps]
@@ -369,7 +369,7 @@ def test_a_snapshot_makes_it_due() -> None:
     assert pruner.due == clock.monotonic()
 
 
-def test_a_clock_that_is_set_forward_makes_nothing_older_and_one_set_back_makes_all_younger() -> None:
+def test_a_clock_set_forward_makes_nothing_older_and_one_set_back_all_younger() -> None:
     clock = ManualClock()
     started = clock.now()
     time = CautiousTime(clock)

@@ -295,7 +295,7 @@ def test_a_generation_that_readers_do_not_take_yet_replaces_nothing() -> None:
     assert gone(two(latest=FIRST), RetentionPolicy(max_age=HOURS, max_bytes=1, max_snapshots=1)) == ["snapshot 4"]
 
 
-def test_the_deletion_of_a_generation_continues_after_an_interruption_took_its_snapshots() -> None:
+def test_an_interrupted_deletion_of_a_generation_continues_without_its_snapshots() -> None:
     old, new = two().generations
     interrupted = ReplicaFacts((GenerationFacts(FIRST, (), old.sealed, old.wal, old.ended), new), SECOND_ONE)
     assert gone(interrupted, DAY) == [one for one in OLD_ONES if not one.startswith("snapshot")]

@@ -368,7 +368,7 @@ class Kept(LimitedConnection):
         self.aborted += 1
 
 
-def test_room_is_made_of_whom_the_server_waits_for_longest_and_never_of_whom_it_answers() -> None:
+def test_room_is_made_by_the_longest_waiting_client_and_not_by_one_being_answered() -> None:
     limits = ConnectionLimits()
     answered, stalled = Kept(limits, 1.0), Kept(limits, 2.0, stalled=True)
     newer, older = Kept(limits, 4.0, idle=True), Kept(limits, 3.0, idle=True)

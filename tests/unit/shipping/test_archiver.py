@@ -437,7 +437,7 @@ def test_a_crash_at_any_put_leaves_all_restorable_and_all_is_sealed_afterwards(
     assert daemon.replica.archive.status.error is None
 
 
-def test_own_sealed_segments_and_snapshots_are_adopted_and_others_are_refused_by_name(
+def test_own_sealed_segments_and_snapshots_are_adopted_and_others_refused(
     log: LogBuilder, store: MemoryStore, state: str, clock: ManualClock
 ) -> None:
     daemon = Daemon(log, store, state, clock=clock)
@@ -462,7 +462,7 @@ def test_own_sealed_segments_and_snapshots_are_adopted_and_others_are_refused_by
     assert again.replica.archive.status.snapshot == snapshot_key(daemon.generation, 2)
 
 
-def test_a_new_generation_continues_after_a_sealed_segment_of_the_same_name_with_other_bytes(
+def test_a_sealed_segment_of_the_same_name_with_other_bytes_begins_a_generation(
     log: LogBuilder, store: MemoryStore, state: str, clock: ManualClock, tmp_path: Path
 ) -> None:
     """The log was rewritten after it went up, and before anything named it."""

@@ -279,7 +279,7 @@ def test_what_a_killed_run_began_as_wal_segments_continues_as_wal_segments(
     check_readers(store, log, tmp_path / "out")
 
 
-def test_a_wal_segment_that_arrives_while_its_log_segment_is_sealed_does_not_contradict_that(
+def test_a_wal_segment_that_arrives_while_its_log_segment_is_sealed_is_no_conflict(
     log: LogBuilder, store: MemoryStore, state: str, clock: ManualClock, tmp_path: Path
 ) -> None:
     """Its put was given up, the daemon was started again, and only then the store carried the put out."""

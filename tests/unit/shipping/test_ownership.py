@@ -201,7 +201,7 @@ def test_a_rolled_back_state_folder_costs_a_claim_and_fences_no_owner(
     assert generations[2].files() == log.files()
 
 
-def test_a_log_restored_to_a_new_folder_begins_a_generation_that_names_its_predecessor(
+def test_a_log_restored_to_a_new_folder_begins_a_generation_with_a_predecessor(
     log: LogBuilder, store: MemoryStore, state: str
 ) -> None:
     daemon = Daemon(log, store, state)
@@ -225,7 +225,7 @@ def test_a_log_restored_to_a_new_folder_begins_a_generation_that_names_its_prede
 @pytest.mark.parametrize("fault", [Fault.BEFORE, Fault.AFTER])
 @pytest.mark.parametrize("at", range(5))
 @pytest.mark.parametrize("first", [True, False])
-def test_a_generation_whose_start_failed_begins_after_a_restart_without_another_claim(
+def test_a_restart_begins_a_generation_whose_start_failed_without_another_claim(
     log: LogBuilder, store: MemoryStore, state: str, at: int, fault: Fault, first: bool
 ) -> None:
     if not first:
@@ -285,7 +285,7 @@ def test_a_takeover_during_a_truncation_continues_all_that_the_replica_holds(
     assert new.files() == whole
 
 
-def test_a_log_that_is_truncated_while_it_is_shipped_again_still_continues_its_predecessor(
+def test_a_log_truncated_while_it_is_shipped_again_continues_its_predecessor(
     log: LogBuilder, store: MemoryStore, state: str
 ) -> None:
     truncated = min(log.files())

@@ -511,7 +511,7 @@ def test_a_log_rewritten_in_commits_of_the_same_size_does_not_continue(
 
 
 @pytest.mark.parametrize("how", ["rewound", "first log segment deleted"])
-def test_a_log_that_forks_before_it_reaches_its_predecessors_end_begins_another_generation(
+def test_a_log_that_forks_before_its_predecessors_end_begins_another_generation(
     log: LogBuilder, store: MemoryStore, state: str, how: str
 ) -> None:
     """Readers would leave the predecessor for a generation that lacks what was acknowledged in it."""
@@ -603,7 +603,7 @@ def test_a_fork_is_kept_in_mind_while_the_store_fails_and_said_once(
     ]
 
 
-def test_a_log_that_comes_back_while_a_generation_begins_is_not_fenced_by_its_own_terminal(
+def test_a_log_that_comes_back_meanwhile_is_not_fenced_by_its_own_terminal(
     log: LogBuilder, store: MemoryStore, state: str
 ) -> None:
     daemon = Daemon(log, FaultyStore(store), state)

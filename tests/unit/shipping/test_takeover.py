@@ -113,7 +113,7 @@ def expect_fenced(daemon: Daemon, store: ObjectStore) -> None:
     assert objects(store) == before
 
 
-def test_a_daemon_that_took_over_is_fenced_by_the_next_takeover_even_if_its_log_jumps(
+def test_a_daemon_that_took_over_is_fenced_in_turn_even_if_its_log_jumps(
     log: LogBuilder, store: MemoryStore, state: str, tmp_path: Path
 ) -> None:
     Daemon(log, store, state + ".first", seed=1).sync()
@@ -133,7 +133,7 @@ def test_a_daemon_that_took_over_is_fenced_by_the_next_takeover_even_if_its_log_
     assert list(read_replica(store).values())[-1].files() == kept | log.files()
 
 
-def test_a_daemon_that_resumed_its_own_generation_with_the_flag_is_fenced_like_any_other(
+def test_a_daemon_that_resumed_its_own_generation_with_the_flag_can_be_fenced(
     log: LogBuilder, store: MemoryStore, state: str
 ) -> None:
     daemon = Daemon(log, store, state)
@@ -331,9 +331,7 @@ def test_a_log_that_is_shipped_and_truncated_while_a_takeover_looks_is_continued
 
 
 @pytest.mark.slow
-def test_a_takeover_for_another_cause_continues_a_log_that_is_shipped_and_truncated_while_it_looks(
-    log: LogBuilder, tmp_path: Path
-) -> None:
+def test_a_takeover_for_another_cause_continues_a_log_truncated_meanwhile(log: LogBuilder, tmp_path: Path) -> None:
     """Its state is older than the replica, which is why its generation cannot continue; that is no reason to diverge
     from what the newest owner shipped meanwhile."""
     for number in range(4, 20):

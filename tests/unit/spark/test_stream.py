@@ -485,7 +485,7 @@ def _poll_until_a_look(query: Query) -> None:
         query.step()
 
 
-def test_a_missing_terminal_is_a_loss_and_a_stream_continues_in_the_generation_that_began() -> None:
+def test_a_stream_loses_a_missing_terminal_and_continues_in_the_next_generation() -> None:
     builder, url, _ = _shipped()
     strict, lossy = Query(url).run(), Query(url, failOnDataLoss="false").run()
     second = builder.add(builder.claim(shift=-3), close=False)

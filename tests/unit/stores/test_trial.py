@@ -150,7 +150,7 @@ def test_a_store_that_deletes_nothing_is_taken_and_keeps_a_few_small_objects(
     assert len([key for key in listed(inner) if key.startswith("trials/")]) == ROUNDS
 
 
-def test_a_store_that_deletes_nothing_is_listed_in_pages_without_the_objects_of_the_races(
+def test_a_store_that_deletes_nothing_is_listed_without_the_objects_of_the_races(
     log: LogBuilder, tmp_path: Path, trials: StoreTrials
 ) -> None:
     """S3 with a policy that permits no deletions: what the races put there is not what the listing put there."""

@@ -304,7 +304,7 @@ def test_an_unnamed_sealed_segment_next_to_other_wal_bytes_is_an_orphan(ends: bo
     assert (report.harmful, report.pending) == (0, 0)
 
 
-def test_a_sealed_segment_of_a_growing_log_segment_is_an_orphan_even_if_its_marks_fit() -> None:
+def test_a_sealed_segment_of_a_growing_log_segment_is_an_orphan() -> None:
     builder = ReplicaBuilder()
     built = builder.add()
     built.ship_segment(LOG[0], upto=1, final=None)

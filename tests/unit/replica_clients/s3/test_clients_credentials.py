@@ -131,7 +131,7 @@ def test_a_refusal_while_credentials_are_renewed_is_none_of_the_process(
     assert len(asked) > 1
 
 
-def test_a_role_that_may_not_be_taken_is_not_reported_as_a_missing_permission_on_a_bucket(
+def test_a_role_that_may_not_be_taken_is_no_missing_permission_on_a_bucket(
     source: Source, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     source.by_role()
@@ -153,7 +153,7 @@ def test_a_role_that_may_not_be_taken_is_not_reported_as_a_missing_permission_on
         store.close()
 
 
-def test_expired_credentials_at_their_source_are_not_reported_as_a_failure_of_the_store(source: Source) -> None:
+def test_credentials_that_expired_at_their_source_are_no_failure_of_the_store(source: Source) -> None:
     source.by_program()
     source.print_key(timedelta(seconds=-1))
     with ScriptedServer(lambda _: Answer()) as server:

@@ -82,7 +82,7 @@ def test_what_tasks_wrote_is_readable_once_it_is_published() -> None:
     assert find_latest(builder.client).generation == published.generation
 
 
-def test_a_write_that_is_overtaken_before_its_snapshot_fails_even_if_the_snapshot_is_put() -> None:
+def test_a_write_overtaken_before_its_snapshot_fails_even_if_that_is_put() -> None:
     builder = ReplicaBuilder()
     plan, entries = written(builder)
     store = InterruptedStore(builder.store, lambda: take_over(builder), after=False)
