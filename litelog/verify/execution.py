@@ -198,7 +198,8 @@ class _Verification:
             extent = ChainExtent(None, ended=False, next=None, shipped=0, read=False)
         if extent.read:
             self._check_end(name, extent, claims, started)
-            sealed.check_unnamed(name, subject.covered, extent.slot, ended=extent.ended, finals=chain.sealed_digests)
+            covered = base.covered or 0  # while a generation begins, its log segments are sealed before its snapshot
+            sealed.check_unnamed(name, covered, extent.slot, ended=extent.ended, finals=chain.sealed_digests)
         self._check_predecessor_end(base, claims)
         self._check_beginning(base, extent)
         self._extents[name] = extent

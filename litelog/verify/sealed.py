@@ -130,7 +130,8 @@ class SealedChecks:
     ) -> None:
         """Report sealed segments that no snapshot names, unless they are new, or a snapshot was not read.
 
-        ``slot``: the generation's next slot, if known.
+        ``covered``: the index before which its snapshots name all that counts; 0 while it has none. ``slot``: its next
+        slot, if known.
         """
         if self._snapshots.unread:
             return

@@ -352,6 +352,19 @@ def test_a_sealed_segment_that_nothing_names_is_new_or_an_orphan(simple: Replica
     assert (report.harmful, report.pending) == (0, 2)
 
 
+@pytest.mark.parametrize("succeeded", [False, True])
+def test_what_was_sealed_before_a_first_snapshot_is_new_until_the_generation_ends(succeeded: bool) -> None:
+    """A daemon that begins a generation seals the log segments that were finished, and then writes the snapshot."""
+    builder = ReplicaBuilder()
+    built = builder.add(builder.claim(first=2), start=False)
+    entry = built.seal_unshipped(0, LOG[0])
+    if succeeded:
+        builder.add().ship_segment(LOG[0], final=None)
+    report = verified(builder.store)
+    assert found(report, harmful=False) == ([("orphan", entry.key)] if succeeded else [])
+    assert (report.harmful, report.pending) == (0, 0 if succeeded else 1)
+
+
 def test_a_generation_that_nobody_claims_is_missed_or_an_orphan(simple: ReplicaBuilder) -> None:
     stray = simple.generations[0].name[:-1] + "f"
     simple.store.put(f"generations/{stray}/wal/{0:016x}/{0:016x}.wal.lz4", [b"x"])
