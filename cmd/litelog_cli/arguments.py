@@ -62,6 +62,29 @@ class _SequenceNumber(click.ParamType[int]):
 SEQUENCE = _SequenceNumber()
 
 
+class _Sample(click.ParamType[float]):
+    """A share of the contents, in percent."""
+
+    name = "percent"
+
+    def convert(self, value: str | float, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if isinstance(value, float):
+            return value
+        text = value.strip()
+        try:
+            percent = float(text.removesuffix("%"))
+        except ValueError:
+            percent = -1.0
+        if not 0 <= percent <= 100:
+            self.fail(f"{value!r} is not a share from 0% to 100%: write 5%", param, ctx)
+        if 0 < percent < 1 and not text.endswith("%"):
+            self.fail(f"{value!r} may mean {percent * 100:g}% or {percent:g}%: write which", param, ctx)
+        return percent / 100
+
+
+SAMPLE = _Sample()
+
+
 class _OutputFolder(click.ParamType[str]):
     """A folder of this machine to write."""
 
@@ -106,9 +129,10 @@ def is_replica(place: str) -> bool:
     """Whether ``place`` is a replica: a URL, or a folder with the contents of a replica."""
     if "://" in place:
         return True
-    from litelog.stores.registry import holds_replica
+    from litelog.objects.layout import ROOTS
+    from litelog.system.files import has_folder
 
-    return holds_replica(place)
+    return has_folder(place, ROOTS)
 
 
 def wait_for_place(place: str, wait: Callable[[float], object]) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from litelog.errors import CorruptionError, LitelogError
-from litelog.units import format_duration, format_size
+from litelog.units import format_count, format_duration, format_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,14 +39,12 @@ class DrillResult:
 
     def __str__(self) -> str:
         if self.error is not None:
-            return f"restore drill failed: {self.error}"
+            return f"restore drill FAILED: {self.error}"
         judged = (
             "its commits hold" if self.compared is None else f"{format_size(self.compared)} are those of the source"
         )
-        return (
-            f"restore drill: {format_size(self.bytes)} ({self.records} records, {self.files} files) "
-            f"in {format_duration(self.seconds)}; {judged}"
-        )
+        held = f"{format_count(self.records, 'record')}, {format_count(self.files, 'file')}"
+        return f"restore drill: {format_size(self.bytes)} ({held}) in {format_duration(self.seconds)}; {judged}"
 
 
 def run_drill(

@@ -54,6 +54,15 @@ def choose_format(log: LogConfig | None, format_name: str | None, pattern: str |
     return format_name or DEFAULT_FORMAT, pattern
 
 
+def require_log(log: LogFolder) -> None:
+    """Raise SourceMissingError for a folder without log segments of that format, which names what it holds."""
+    from litelog.formats.registry import open_format
+    from litelog.log.source import SegmentFolder
+    from litelog.system.clock import SystemClock
+
+    SegmentFolder(log.folder, open_format(log.format, log.pattern), SystemClock(), reports=False).require_log()
+
+
 def log_batches(
     stack: ExitStack, log: LogFolder, start: StartPoint, end: StartPoint | None, follow: bool
 ) -> Iterator[Columns]:

@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from litelog.formats.log_format import Expectation, LogFormat, Scan
 
 
+HEAD_BYTES = 64
+"""The bytes of a log segment that ``check_head`` sees: the header of format ``litelog``."""
+
+
 class Capabilities(Protocol):
     """The optional members of a log format. The functions of this module call them, or do without."""
 
@@ -39,6 +43,17 @@ class Capabilities(Protocol):
 
         Returns:
             Its place in ``data``; None if there is none, or if damage hides where commits begin. Default: None.
+        """
+
+    def check_head(self, path: str, head: bytes) -> None:
+        """Refuse a log segment that another format's writer began. Default: do nothing.
+
+        Args:
+            path: The log segment, for errors.
+            head: Its first HEAD_BYTES bytes, fewer if it is shorter.
+
+        Raises:
+            WrongFormatError: It is of another format, which the message names.
         """
 
     def scan_columns(self, name: str, data: memoryview, offset: int, expect: Expectation) -> tuple[Scan, Columns]:
@@ -69,6 +84,12 @@ def find_commit(log_format: LogFormat, data: memoryview, offset: int, start: int
     cannot find it. ``offset``: where ``data`` starts in the log segment."""
     offered = cast("Capabilities", log_format)
     return offered.find_commit(data, offset, start) if hasattr(log_format, "find_commit") else None
+
+
+def check_head(log_format: LogFormat, path: str, head: bytes) -> None:
+    """Raise WrongFormatError if ``head``, the first bytes of a log segment, shows that it is of another format."""
+    if hasattr(log_format, "check_head"):
+        cast("Capabilities", log_format).check_head(path, head)
 
 
 def scan_columns(

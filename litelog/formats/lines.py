@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from litelog.errors import CorruptCommitError
+from litelog.errors import CorruptCommitError, WrongFormatError
 from litelog.formats.columns import Columns
 from litelog.formats.litelog.commit_walk import is_zero
+from litelog.formats.litelog.segment_header import SegmentHeader
 from litelog.formats.log_format import MAX_COMMIT_BYTES, Commit, Damage, Expectation, Scan, Tail
 from litelog.formats.pattern import PatternFormat
 
@@ -62,6 +63,13 @@ class LinesFormat(PatternFormat):
             damage=damage,
             wanted=0,
         )
+
+    def check_head(self, path: str, head: bytes) -> None:
+        try:
+            SegmentHeader.decode(path, head)
+        except (ValueError, WrongFormatError):
+            return
+        raise WrongFormatError(path, self.name, "it is one of format litelog; use --format litelog")
 
     def commits(self, name: str, data: memoryview, offset: int, expect: Expectation) -> list[Commit]:
         ends = (_find_ends(name, data, offset) + offset).tolist()

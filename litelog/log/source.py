@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from litelog.codec.checksum import crc32c
 from litelog.errors import SourceError, SourceMissingError, SourceSyncError
 from litelog.events import fields
+from litelog.formats.capabilities import HEAD_BYTES, check_head
 from litelog.system.files import OPEN_FOLDER, find_other_kind, open_regular
 
 if TYPE_CHECKING:
@@ -155,7 +156,9 @@ class SegmentFolder:
         """Raise SourceMissingError if the folder does not exist or is empty: an unmounted disk is not a rewind."""
         self._status()
         if not self.all():
-            raise SourceMissingError(self._folder, "no longer holds a log segment")
+            raise SourceMissingError(
+                self._folder, f"holds no log segment of format {self._format.name}{self._others()}"
+            )
 
     def all(self) -> list[str]:
         """Return the log segments, oldest first. Lists the folder again when it has changed."""
@@ -165,14 +168,6 @@ class SegmentFolder:
             settled = self._clock.now() - modified // 1000 >= SETTLED_MICROSECONDS
             self._listed_at = modified if settled else None
         return self._listed
-
-    def others(self) -> str:
-        """Return the end of a message that the folder holds no log segment: which files it holds instead."""
-        names = sorted(self._foreign)
-        if not names:
-            return ""
-        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-        return f" (but {names[0]}{more}; are they of another --format?)"
 
     def after(self, name: str) -> list[str]:
         """Return the log segments after ``name``; all of them if it is empty."""
@@ -278,6 +273,8 @@ class SegmentFolder:
         self._format.check_names(names)
         ordered = sorted((order, name) for name in names if (order := self._format.segment_order(name)) is not None)
         listed = [name for _, name in ordered]
+        if listed and listed[:1] != self._listed[:1]:
+            self._check_head(listed[0])
         if self._listed:
             self._arrived = (self._arrived | set(listed).difference(self._listed)).intersection(listed)
         self._orders, self._listed = [order for order, _ in ordered], listed
@@ -287,6 +284,19 @@ class SegmentFolder:
             self._report_others({name: kind for name, kind in found if kind is not None})
         if self._reports and self._listed:
             self._report()
+
+    def _check_head(self, name: str) -> None:
+        """Raise WrongFormatError if the oldest log segment is of another format."""
+        with suppress(FileNotFoundError, SourceError), self.open(name) as segment:
+            check_head(self._format, os.path.join(self._folder, name), segment.read(0, HEAD_BYTES))
+
+    def _others(self) -> str:
+        """The end of a message that the folder holds no log segment: which files it holds instead."""
+        names = sorted(self._foreign)
+        if not names:
+            return ""
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        return f" (but {names[0]}{more}; are they of another --format?)"
 
     def _report_others(self, kinds: Mapping[str, str]) -> None:
         """Warn of each entry that has a log segment's name and is not a regular file."""

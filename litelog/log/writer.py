@@ -20,7 +20,9 @@ from litelog.log.recovery import NO_TIMESTAMP, LogEnd, OnTrailing, recover
 from litelog.log.replica_registry import ReplicaSet, default_state_dir, log_state_folder
 from litelog.log.segment_writer import LogTail
 from litelog.log.truncation import Truncated, Truncation
+from litelog.objects.layout import ROOTS
 from litelog.system.clock import Clock, SystemClock
+from litelog.system.files import has_folder
 from litelog.system.private_files import open_lock
 
 if TYPE_CHECKING:
@@ -80,7 +82,7 @@ class LogWriter:
             disk: the seam to the disk; None: the local one.
 
         Raises:
-            ConfigError: an invalid argument.
+            ConfigError: an invalid argument, or the folder of a replica.
             LockedError: another writer has the log.
             CorruptCommitError, SequenceGapError, WrongFormatError: as ``recover``.
             StaleEpochError: ``epoch`` is below the log's newest one.
@@ -278,6 +280,8 @@ class LogWriter:
     def _open(
         self, segment_bytes: int, on_trailing: OnTrailing, epoch: SupportsIndex | None, log_id: UUID | None
     ) -> None:
+        if has_folder(self.folder, ROOTS) and not os.path.exists(os.path.join(self.folder, LOCK_NAME)):
+            raise ConfigError(f"{self.folder}: is a litelog replica, not a log: append to the log that it replicates")
         _make_folder(self.folder, self._disk)
         self._lock()
         end = recover(self.folder, self._disk, on_trailing)

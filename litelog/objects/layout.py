@@ -20,6 +20,8 @@ from litelog.objects.position import ClaimName, Generation, Position
 CLAIMS = "epochs/"
 GENERATIONS = "generations/"
 TRIALS = "trials/"
+ROOTS = (CLAIMS, GENERATIONS)
+"""A folder that holds any of these is a replica, and not a log."""
 
 _CLAIM = re.compile(r"epochs/([0-9a-f]{8})(?:-([0-9a-f]{16}))?\.json")
 _WAL = re.compile(r"generations/([0-9a-f]{16})/wal/([0-9a-f]{16})/([0-9a-f]{16})\.wal\.lz4")

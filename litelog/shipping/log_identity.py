@@ -97,8 +97,7 @@ def _digest(segment: OpenSegment, start: int, end: int) -> str:
 def read_log_id(folder: str, log_format: LogFormat, clock: Clock) -> UUID | None:
     """Return the log's id, from its first log segment that has one. SourceMissingError if it has no log segment."""
     names = SegmentFolder(folder, log_format, clock, reports=False)
-    if not names.all():
-        raise SourceMissingError(folder, f"holds no log segment of format {log_format.name}{names.others()}")
+    names.require_log()
     for segment in names.each():
         found = log_format.log_id(os.path.join(folder, segment.name), memoryview(segment.read(0, HEAD_BYTES)))
         if found is not None:

@@ -6,8 +6,9 @@ import os
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from litelog.objects.layout import CLAIMS
-from litelog.stores.registry import holds_replica, local_folder
+from litelog.objects.layout import CLAIMS, ROOTS
+from litelog.stores.registry import local_folder
+from litelog.system.files import has_folder
 
 if TYPE_CHECKING:
     from litelog.stores.object_store import ObjectStore
@@ -32,7 +33,7 @@ def _describe_folder(folder: str) -> str:
         return f"{folder}: no such folder"
     except NotADirectoryError:
         return f"{folder}: a file, not a replica"
-    if below := [entry.name for entry in entries if entry.is_dir() and holds_replica(entry.path)]:
+    if below := [entry.name for entry in entries if entry.is_dir() and has_folder(entry.path, ROOTS)]:
         return f"{folder}: no replica there, but below it: {_name(below)}"
     if any(entry.is_file() and not entry.name.startswith(".") for entry in entries):
         return f"{folder}: a folder of files, not a replica; if it is a log, name its configuration (--config)"

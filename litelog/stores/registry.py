@@ -13,13 +13,11 @@ A program registers a backend of its own with ``register_object_store``. Log for
 
 from __future__ import annotations
 
-import os
 import re
 from typing import TYPE_CHECKING, cast
 from urllib.parse import unquote
 
 from litelog.errors import ConfigError, UnknownSchemeError
-from litelog.objects.layout import CLAIMS, GENERATIONS
 from litelog.stores.object_store import ObjectReplicaClient
 from litelog.system.entry_points import find_entry, load_entry, names_of, register
 
@@ -42,6 +40,8 @@ _SCHEME = re.compile(r"[a-z][a-z0-9.-]*")
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://|(file):")
 _SCHEME_LIKE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 """Matches a URL whose slashes were forgotten. Taken as a path, it would be a new, empty folder."""
+_SLASHES = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)//")
+"""Matches a URL whose colon was forgotten."""
 _EXTRAS = {"s3": "s3", **dict.fromkeys(("abfs", "az", "gcs", "gs", "hdfs", "hf", "sftp", "smb", "webdav"), "fsspec")}
 
 
@@ -61,11 +61,6 @@ def scheme_of(url: str) -> str:
 def local_folder(url: str) -> str | None:
     """The folder of a file replica, from its client's URL; None for a replica elsewhere."""
     return unquote(url.removeprefix("file://"), errors="surrogateescape") if url.startswith("file://") else None
-
-
-def holds_replica(folder: str) -> bool:
-    """Whether a local folder has the contents of a replica, so that it is not the folder of a log."""
-    return any(os.path.isdir(os.path.join(folder, part)) for part in (CLAIMS, GENERATIONS))
 
 
 def register_object_store(scheme: str, open_store: Callable[[str, Mapping[str, object]], ObjectStore]) -> None:
@@ -90,6 +85,11 @@ def schemes() -> list[str]:
     return names_of(OBJECT_STORES)
 
 
+def _likely_schemes() -> set[str]:
+    """Schemes that a person may mean, installed or not."""
+    return {*schemes(), *_EXTRAS}
+
+
 def open_client(url: str, options: Mapping[str, object] | None = None) -> ReplicaClient:
     """Open the replica client for a URL or path.
 
@@ -110,6 +110,8 @@ def open_store(url: str, options: Mapping[str, object] | None = None) -> ObjectS
         raise ConfigError("a replica's URL is empty")
     scheme = scheme_of(url)
     is_path = _URL.match(url) is None
+    if is_path and (begun := _SLASHES.match(url)) and begun[1].lower() in _likely_schemes():
+        raise ConfigError(f"{url}: did you mean {begun[1]}://{url[begun.end() :]}? (./{url} for a folder of that name)")
     if is_path and (like := _SCHEME_LIKE.match(url)):
         raise ConfigError(
             f"{like[0]} begins neither a URL nor a likely path: write {like[0]}// for a URL, "

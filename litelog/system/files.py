@@ -14,7 +14,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     _Call = Callable[..., int]
 
@@ -198,3 +198,8 @@ def _look(path: str, dir_fd: int | None, *, follow: bool) -> str | None:
         return find_other_kind(os.stat(path, dir_fd=dir_fd, follow_symlinks=follow).st_mode)
     except OSError:
         return None
+
+
+def has_folder(folder: str, names: Iterable[str]) -> bool:
+    """Whether ``folder`` holds a folder of one of these names."""
+    return any(os.path.isdir(os.path.join(folder, name)) for name in names)

@@ -151,6 +151,8 @@ class _Verification:
             self._bases[name] = self._snapshots.read_all(held, claims.by_generation.get(name))
         sealed = SealedChecks(self._store, self._sealed_reader, self._snapshots, claims.by_generation, self._findings)
         sealed.read_all(generations, self._pool)
+        if self._scope.share and generations:
+            self._wal.always = max(generations.values(), key=lambda held: held.wal_segments).first_wal
         started = max((epoch_of(name) for name, held in generations.items() if held.snapshots), default=0)
         reports = [self._check_one(held, claims, sealed, started) for held in generations.values()]
         for claim in claims.by_generation.values():

@@ -246,7 +246,7 @@ class Scope:
     """Which contents are read. Structure (claims, snapshots, headers, footers) is always read."""
 
     share: float = 1.0
-    """The share of the contents, 0 to 1."""
+    """The share of the contents, 0 to 1. Above 0, a WAL segment is read in any case, so that something is."""
     seed: int = 0
     """Selects the sample: one seed selects the same of the same keys, no matter what other objects exist."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from typing import TYPE_CHECKING
 
@@ -29,7 +28,7 @@ NOT_OFFERED = {"the same, in parts": "no uploads in parts"}
 
 
 def test_each_step_is_a_line_with_its_latency_and_nothing_is_left(litelog: Command) -> None:
-    done = litelog("check", "replica")
+    done = litelog("-v", "check", "replica")
     assert done.code == ExitCode.DONE
     title, *rows = done.out.splitlines()
     assert title.split() == ["step", "result", "ms"]
@@ -40,8 +39,11 @@ def test_each_step_is_a_line_with_its_latency_and_nothing_is_left(litelog: Comma
             assert NOT_OFFERED[step] in row
         else:
             assert re.fullmatch(r"\d+\.\d\d", row.split()[-1])
-    assert rows[-1] == "usable with fencing: required or isolated (requested: required)"
-    assert not any(files for _, _, files in os.walk(litelog.folder / "replica"))
+    *_, usable, made = rows
+    assert usable == "usable with fencing: required or isolated (requested: required)"
+    assert "it was made for the check, and removed again" in made
+    assert not (litelog.folder / "replica").exists()
+    assert "not offered" not in litelog("check", "replica").out
 
 
 def test_json_is_one_object_a_step_and_the_result(litelog: Command) -> None:

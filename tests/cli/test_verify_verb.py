@@ -123,7 +123,7 @@ def test_a_sample_says_its_seed(litelog: Command, replica: Path) -> None:
     assert done.code == ExitCode.DONE
     (line,) = [line for line in done.out.splitlines() if "--seed" in line]
     seed = line.rpartition("--seed ")[2]
-    one, two = (litelog("verify", "backup", "--sample", "0.5", "--seed", seed, "--json").lines[0] for _ in range(2))
+    one, two = (litelog("verify", "backup", "--sample", "50", "--seed", seed, "--json").lines[0] for _ in range(2))
     assert one["content_bytes"] == two["content_bytes"]
     assert (one["share"], one["seed"]) == (0.5, int(seed))
 

@@ -53,6 +53,7 @@ def append(log_dir: str, batch: int | None, key_separator: str | None, as_json: 
     Prints a line for each commit once it is durable, with the next sequence: every record below it is safe. Creates the
     log if it does not exist.
     """
+    from litelog.errors import PoisonedError
     from litelog.log.writer import LogWriter
 
     separator = None if key_separator is None else os.fsencode(key_separator.replace("\\t", "\t"))
@@ -69,7 +70,11 @@ def append(log_dir: str, batch: int | None, key_separator: str | None, as_json: 
     with LogWriter(log_dir) as writer:
         for lines in line_batches(read, batch):
             keys, values = (None, lines) if separator is None else split_keys(lines, separator)
-            appended = writer.append(values, keys=keys)
+            try:
+                appended = writer.append(values, keys=keys)
+            except PoisonedError as error:
+                reached = writer.durable_sequence
+                raise PoisonedError(f"{error}; records below sequence {reached} were acknowledged") from error
             if as_json:
                 print_json({"first": appended.first, "next": appended.next, "durable": writer.durable_sequence})
             else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import time
 from contextlib import ExitStack
@@ -13,8 +14,17 @@ import click
 
 from litelog_cli.arguments import GENERATION, PLACE, StartKind, StartPoint, is_replica, parse_start, wait_for_place
 from litelog_cli.configured import find_log, find_replica
-from litelog_cli.inputs import DEFAULT_FORMAT, GenerationSource, LogFolder, choose_format, log_batches, replica_batches
+from litelog_cli.inputs import (
+    DEFAULT_FORMAT,
+    GenerationSource,
+    LogFolder,
+    choose_format,
+    log_batches,
+    replica_batches,
+    require_log,
+)
 from litelog_cli.listed import place_config_option
+from litelog_cli.logging_setup import say
 from litelog_cli.output import format_time, json_bytes, json_line
 
 if TYPE_CHECKING:
@@ -79,6 +89,8 @@ def cat(**arguments: Any) -> None:
     options = CatOptions(**arguments)
     now = datetime.now(UTC)
     start, end = parse_start(options.start_text, now), _parse_end(options.end_text, now)
+    if end is not None and start.kind is end.kind and end.value <= start.value:
+        raise click.UsageError(f"--from {options.start_text} is not before --to {options.end_text}")
     write = _write_json if options.as_json else _write_values
     for_logs = (options.config_file, options.format_name, options.state_dir)
     if options.follow and not any(value is not None for value in for_logs):
@@ -97,10 +109,37 @@ def cat(**arguments: Any) -> None:
         else:
             if options.name is not None:
                 raise click.UsageError("--generation is for replicas")
-            batches = log_batches(stack, _find_log(options), start, end, options.follow)
+            log = _find_log(options)
+            if not options.follow:
+                require_log(log)
+            batches = log_batches(stack, log, start, end, options.follow)
+        printed = 0
         for columns in batches:
             write(columns)
+            printed += len(columns)
             sys.stdout.flush()
+    if not printed and not options.follow:
+        _explain_nothing(options, start)
+
+
+def _explain_nothing(options: CatOptions, start: StartPoint) -> None:
+    """Say where the log ends, if the start names a place after it."""
+    if start.kind not in (StartKind.SEQUENCE, StartKind.TIME):
+        return
+    with ExitStack() as stack:
+        last, end = None, StartPoint(StartKind.LAST)
+        if is_replica(options.place):
+            source = GenerationSource(find_replica(options.place, options.config_file), options.name, options.pattern)
+            batches = replica_batches(stack, source, end, None, follow=False)
+        else:
+            batches = log_batches(stack, _find_log(options), end, None, follow=False)
+        for columns in batches:
+            last = int(columns.sequences[-1])
+    if last is None:
+        say(f"litelog: {options.place}: holds no record yet", "nothing-printed", level=logging.WARNING)
+    elif start.kind is StartKind.TIME or start.value > last:
+        said = f"nothing there: the last record has the sequence {last}"
+        say(f"litelog: {options.place}: {said}", "nothing-printed", level=logging.WARNING)
 
 
 def start_once_there(place: str, start: StartPoint, wait: Callable[[float], object] = time.sleep) -> StartPoint:

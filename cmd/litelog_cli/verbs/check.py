@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import click
 
 from litelog.errors import ExitCode
 from litelog.objects.layout import Fencing
-from litelog_cli.arguments import PLACE
+from litelog_cli.arguments import PLACE, is_replica
 from litelog_cli.configured import ConfiguredReplica, find_sources
 from litelog_cli.listed import print_heading
 from litelog_cli.output import echo, print_json, print_table
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from litelog.stores.probe import ProbeStep
 
 
@@ -64,22 +68,77 @@ def _check(replica: ConfiguredReplica, fencing: Fencing, heading: bool, as_json:
 
     store = open_store(replica.url, replica.options)
     steps = []
-    listed = LISTED if local_folder(store.url) is None else 0  # a folder has no pages
-    try:
-        for step in run_probe(store, SystemClock(), SystemRandom(), fencing, listed):
-            steps.append(step)
-            if as_json:
-                print_json(dataclasses.asdict(step))
-    finally:
-        store.close()
+    folder = local_folder(store.url)
+    listed = LISTED if folder is None else 0  # a folder has no pages
+    with _left_as_it_was(folder) as made:
+        try:
+            for step in run_probe(store, SystemClock(), SystemRandom(), fencing, listed):
+                steps.append(step)
+                if as_json:
+                    print_json(dataclasses.asdict(step))
+        finally:
+            store.close()
     usable = _usable_fencing(steps)
     if as_json:
         print_json({"replica": store.url, "fencing": fencing, "usable": fencing in usable, "usable_fencing": usable})
     else:
         print_heading(store.url if heading else None, echo)
-        print_table(("step", "result", "ms", ""), [_row(step) for step in steps], numbers=("ms",))
+        shown = [step for step in steps if _is_shown(step)]
+        print_table(("step", "result", "ms", ""), [_row(step) for step in shown], numbers=("ms",))
         echo(f"usable with fencing: {' or '.join(usable) or 'none'} (requested: {fencing})")
+        if made:
+            echo(f"{folder} does not exist: it was made for the check, and removed again")
     return fencing in usable
+
+
+@contextmanager
+def _left_as_it_was(folder: str | None) -> Iterator[list[str]]:
+    """Refuse the folder of a log; at the end, remove the folders that the block made. Yields those, the deepest first.
+    ``folder``: of a local replica."""
+    if folder is None:
+        yield []
+        return
+    missing = []
+    place = os.path.abspath(folder)
+    while not os.path.lexists(place):
+        missing.append(place)
+        place = os.path.dirname(place)
+    _refuse_log(place, is_folder_itself=not missing)
+    yield missing
+    for made in missing:
+        with suppress(OSError):  # a daemon may have begun to use it
+            os.rmdir(made)
+
+
+def _refuse_log(place: str, *, is_folder_itself: bool) -> None:
+    """Raise UsageError if a replica at ``place``, or in a new folder below it, would lie in the folder of a log."""
+    from litelog.formats.litelog import sequence_of
+
+    above, parents = place, []
+    while above != os.path.dirname(above):
+        parents.append(above)
+        above = os.path.dirname(above)
+    for parent in parents:
+        if not is_replica(parent) and any(sequence_of(name) is not None for name in _names(parent)):
+            raise click.UsageError(f"{parent} is the folder of a log: a replica gets a folder of its own")
+    if is_folder_itself and not is_replica(place) and (names := _names(place)):
+        raise click.UsageError(f"{place} holds other files, such as {names[0]}: a replica gets a folder of its own")
+
+
+def _names(folder: str) -> list[str]:
+    """The files in a folder; empty if it cannot be read, or is none: the probe says why."""
+    with suppress(OSError), os.scandir(folder) as entries:
+        return sorted(entry.name for entry in entries if entry.is_file() and not entry.name.startswith("."))
+    return []
+
+
+def _is_shown(step: ProbeStep) -> bool:
+    """Whether people see a step: what a store does not offer and nothing needs is noise, except for ``-v``."""
+    from litelog.stores.probe import StepOutcome
+
+    return step.outcome is not StepOutcome.NOT_OFFERED or bool(
+        click.get_current_context().find_root().params["verbose"]
+    )
 
 
 def _usable_fencing(steps: list[ProbeStep]) -> list[Fencing]:

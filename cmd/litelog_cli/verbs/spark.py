@@ -13,7 +13,7 @@ import click
 from litelog.errors import ExitCode, LitelogError, NoReplicaError
 from litelog.events import fields
 from litelog.units import format_size
-from litelog_cli.arguments import PLACE
+from litelog_cli.arguments import PLACE, SAMPLE
 from litelog_cli.configured import find_replica
 from litelog_cli.listed import replica_config_option
 from litelog_cli.output import echo, print_json, print_table
@@ -148,16 +148,14 @@ def export(
     epilog="""\b
 Examples:
   litelog spark verify s3://bucket/events
-  litelog spark verify s3://bucket/events --share 0.05 --json
+  litelog spark verify s3://bucket/events --sample 5% --json
 \b
 Exit codes: 0 all is well, 1 something could not be read, 3 there is nothing,
 6 anomalies that a reader may meet.
 """
 )
 @click.argument("replica_url", type=PLACE)
-@click.option(
-    "--share", type=click.FloatRange(0, 1), default=1.0, show_default=True, help="Share of the contents to read."
-)
+@click.option("--sample", "share", type=SAMPLE, default=1.0, show_default="100%", help="Share of the contents to read.")
 @click.option(
     "--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the random choice of that share."
 )

@@ -10,8 +10,8 @@ import click
 
 from litelog.errors import ConfigError, ExitCode, NoReplicaError
 from litelog.formats.registry import open_stored_format
-from litelog.units import format_duration, format_size
-from litelog_cli.arguments import PLACE, opened_replica
+from litelog.units import format_count, format_duration, format_size
+from litelog_cli.arguments import PLACE, SAMPLE, opened_replica
 from litelog_cli.config_file import choose_state_dir, read_config
 from litelog_cli.configured import find_replica
 from litelog_cli.listed import replica_config_option
@@ -35,22 +35,6 @@ MAX_PARALLELISM = 64
 
 
 SEED_BITS = 32
-
-
-class _Share(click.ParamType[float]):
-    """A parameter that is a share of the contents: 5%, or 0.05."""
-
-    name = "share"
-
-    def convert(self, value: str | float, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        text = str(value).strip()
-        try:
-            share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-        except ValueError:
-            share = -1.0
-        if not 0 <= share <= 1:
-            self.fail(f"{value!r} is not a share: write 5%, or 0.05", param, ctx)
-        return share
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +80,12 @@ reader needs) is reported, and counts as an anomaly only with --strict.
 )
 @click.option("--state-dir", help="Where the daemon of LOG_DIR keeps its state.  [default: as for replicate]")
 @click.option(
-    "--sample", "share", type=_Share(), default=1.0, help="Read all structure, but only this share of the contents."
+    "--sample",
+    "share",
+    type=SAMPLE,
+    default=1.0,
+    show_default="100%",
+    help="Read all structure, but only this share of the contents.",
 )
 @click.option("--seed", type=click.IntRange(0), help="Seed of the sample.  [default: random, and printed]")
 @click.option(
@@ -158,7 +147,7 @@ def verify(**arguments: Any) -> int:
         print_json({**report.as_json(), "drill": None if drill is None else drill.as_json()})
     else:
         _print(report, scope, drill)
-    return _exit_code(report, drill, strict=options.strict)
+    return exit_code(report, drill, strict=options.strict)
 
 
 def _require_folders(options: VerifyOptions) -> None:
@@ -189,13 +178,25 @@ def _drill(client: ObjectReplicaClient, options: VerifyOptions) -> DrillResult:
         return run_drill(client, options.against, options.temp_dir, formats, options.parallelism, show)
 
 
-def _exit_code(report: VerifyReport, drill: DrillResult | None, *, strict: bool) -> int:
+def exit_code(report: VerifyReport, drill: DrillResult | None, *, strict: bool) -> int:
+    """The exit code for a verification and its drill. ``strict``: leftovers count as anomalies."""
     unjudged = report.counts.get("version", 0)
     if report.harmful > unjudged or (strict and report.anomalies) or (drill is not None and drill.is_corrupt):
         return ExitCode.CORRUPTION
-    if unjudged or report.failed or report.unknown_formats or (drill is not None and drill.error is not None):
+    if (
+        _is_unchecked(report)
+        or unjudged
+        or report.failed
+        or report.unknown_formats
+        or (drill is not None and drill.error is not None)
+    ):
         return ExitCode.FAILURE
     return ExitCode.DONE
+
+
+def _is_unchecked(report: VerifyReport) -> bool:
+    """Whether a sample held nothing of the contents that are there."""
+    return 0 < report.share < 1 and not report.content_bytes and bool(report.sealed_segments + report.wal_segments)
 
 
 def _print(report: VerifyReport, scope: Scope, drill: DrillResult | None) -> None:
@@ -226,7 +227,7 @@ def _print(report: VerifyReport, scope: Scope, drill: DrillResult | None) -> Non
     for name in report.unknown_formats:
         echo(f"format {name} is not installed here: its commits were not checked")
     echo()
-    for line in _summary(report, scope, drill):
+    for line in summary(report, scope, drill):
         echo(line)
 
 
@@ -244,7 +245,8 @@ _REASONS = {
 def _left_out(comparison: Comparison) -> Iterator[str]:
     """Lists what was not compared: a line for each reason, with the first names."""
     if comparison.missing:
-        yield f"not compared: {comparison.missing} log segments are missing in the replica, an anomaly each"
+        missing = format_count(comparison.missing, "log segment")
+        yield f"not compared: {missing} missing in the replica, an anomaly each"
     named: dict[str, list[str]] = {}
     for each in comparison.not_compared:
         named.setdefault(each.reason, []).append(each.file)
@@ -255,28 +257,35 @@ def _left_out(comparison: Comparison) -> Iterator[str]:
         yield f"not compared: {unlisted} more"
 
 
-def _summary(report: VerifyReport, scope: Scope, drill: DrillResult | None) -> Iterator[str]:
+def summary(report: VerifyReport, scope: Scope, drill: DrillResult | None) -> Iterator[str]:
+    """What was read, and the verdict at the end."""
     objects = report.claims + report.snapshots + report.sealed_segments + report.wal_segments
     yield (
-        f"read {objects} objects ({format_size(report.object_bytes)}) and checked {format_size(report.content_bytes)} "
-        f"of the log in {format_duration(report.seconds)}"
+        f"read {format_count(objects, 'object')} ({format_size(report.object_bytes)}) and checked "
+        f"{format_size(report.content_bytes)} of the log in {format_duration(report.seconds)}"
     )
     if not scope.is_all:
-        yield f"sampled {scope.share:.3%} of the contents: --sample {scope.share * 100:g}% --seed {scope.seed}"
+        yield f"sampled {scope.share * 100:g}% of the contents: --sample {scope.share * 100:g}% --seed {scope.seed}"
     if report.against is not None:
         with_log = report.against
-        older = f", {with_log.gone} older ones no longer exist" if with_log.gone else ""
+        older = f", {format_count(with_log.gone, 'older one')} not in the log any more" if with_log.gone else ""
         yield (
-            f"compared {with_log.files} log segments ({format_size(with_log.bytes)}) with {with_log.folder}{older}; "
-            f"{format_size(with_log.behind)} there are not in the replica yet"
+            f"compared {format_count(with_log.files, 'log segment')} ({format_size(with_log.bytes)}) with "
+            f"{with_log.folder}{older}; {format_size(with_log.behind)} there are not in the replica yet"
         )
         yield from _left_out(with_log)
     if drill is not None:
         yield str(drill)
     lying = sum(report.counts.values()) - report.harmful
     if report.harmful:
-        yield "1 anomaly" if report.harmful == 1 else f"{report.harmful} anomalies"
-    elif report.failed or report.unknown_formats:
-        yield f"no anomaly was found, but {report.failed} objects could not be read"
+        yield format_count(report.harmful, "anomaly", "anomalies")
+    elif report.failed:
+        yield f"no anomaly was found, but {format_count(report.failed, 'object')} could not be read"
+    elif report.unknown_formats:
+        yield "no anomaly was found, but the commits were not checked"
+    elif _is_unchecked(report):
+        yield "no contents were checked: the sample holds none; take a larger --sample"
+    elif drill is not None and drill.error is not None:
+        yield "the replica holds all that its writers promised, but it could NOT be restored here"
     else:
         yield "all is well" + (f" (leftovers that no reader needs: {lying})" if lying else "")

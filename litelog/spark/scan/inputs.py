@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 from litelog.errors import ConfigError, NothingToRestoreError
 from litelog.formats.litelog import LitelogFormat
 from litelog.log.source import SegmentFolder
-from litelog.objects.layout import CLAIMS, GENERATIONS
+from litelog.objects.layout import CLAIMS, GENERATIONS, ROOTS
 from litelog.spark.options import Mode, is_pattern
 from litelog.spark.scan.task import kept_store, open_log_format
-from litelog.stores.registry import holds_replica, local_folder, redact, scheme_of
+from litelog.stores.registry import local_folder, redact, scheme_of
 from litelog.stores.retrying_store import RetryingStore
 from litelog.system.clock import SystemClock
+from litelog.system.files import has_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -76,7 +77,7 @@ def _log_folder(url: str, options: ReadOptions) -> str | None:
         return None
     folder = local_folder(kept_store(url, {}).url)
     assert folder is not None
-    if holds_replica(folder):
+    if has_folder(folder, ROOTS):
         return None
     if not os.path.isdir(folder):
         raise NothingToRestoreError(f"{folder}: no such folder")
@@ -116,7 +117,7 @@ def _match(path: str, options: ReadOptions) -> Iterator[str]:
         assert folder is not None
         found = glob.glob(os.path.join(glob.escape(folder), pattern))
         folders = (place for place in found if os.path.isdir(place))
-        yield from (place for place in folders if holds_replica(place) or _segment_names(place, options))
+        yield from (place for place in folders if has_folder(place, ROOTS) or _segment_names(place, options))
         return
     root, pattern = _split(path)
     store = RetryingStore(kept_store(root, options.store), threading.Event())

@@ -118,13 +118,13 @@ def test_a_sequence_that_is_not_reached_says_how_far_it_goes(simple: ReplicaBuil
         plan_of(simple, sequence=12)
 
 
-def test_a_sequence_within_the_first_commit_leaves_nothing_and_says_where_that_ends(simple: ReplicaBuilder) -> None:
+def test_a_sequence_within_the_first_commit_is_answered_with_its_end(simple: ReplicaBuilder) -> None:
     inside = r"sequence 0 is inside the first commit, which holds .* 0 to 1;.* earliest possible end is 1"
     with pytest.raises(NothingToRestoreError, match=inside):
         plan_of(simple, sequence=0)
 
 
-def test_a_sequence_within_the_first_commit_of_a_sealed_segment_says_where_that_ends() -> None:
+def test_a_sequence_within_the_first_sealed_commit_is_answered_with_its_end() -> None:
     for build in (lambda builder: builder.add().stand_for_sealed(make_segment(7, [3, 2])), _begin_sealed):
         builder = ReplicaBuilder()
         build(builder)
