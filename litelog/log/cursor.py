@@ -94,6 +94,8 @@ class LogCursor:
         self._segment: OpenSegment | None = None
         self._offset = 0
         self._before = b""
+        self.path = ""
+        """The path of the current log segment; empty before the first one."""
         self.expect = Expectation()
         """The expectation for the next records."""
         self.read_from = 0
@@ -106,16 +108,11 @@ class LogCursor:
         """Whether there is a log segment to read from."""
         return self._segment is not None
 
-    @property
-    def path(self) -> str:
-        """The path of the current log segment."""
-        assert self._segment is not None
-        return os.path.join(self._folder, self._segment.name)
-
     def place(self, segment: OpenSegment, offset: int, expect: Expectation) -> None:
         """Move to ``offset`` of ``segment``. The cursor owns the segment from now on."""
         self.close()
         self._segment, self._offset, self.expect = segment, offset, expect
+        self.path = os.path.join(self._folder, segment.name)
         self._before = b""
 
     def close(self) -> None:
@@ -131,52 +128,52 @@ class LogCursor:
             CorruptCommitError, SequenceGapError, TruncatedError: as their names say.
             DivergedError: the file became shorter, was rewritten, or is another one.
         """
-        while self._segment is not None:
-            size = self._segment.size()
+        while (segment := self._segment) is not None:
+            size = segment.size()
             if size < self._offset:
                 raise DivergedError(self.path, f"was cut from {self._offset} bytes to {size}")
-            piece = read_piece(self._format, self.path, self._segment, self._offset, self.expect, limit)
-            self._check_before()
+            piece = read_piece(self._format, self.path, segment, self._offset, self.expect, limit)
+            self._check_before(segment)
             if piece is not None and piece.end > self._offset:
                 self.read_from = self._offset
                 if not self._format.self_numbered:
                     start = max(self._offset, piece.end - LEAST_CHECKED_BYTES)
-                    self._before = self._segment.read(start, piece.end - start)
+                    self._before = segment.read(start, piece.end - start)
                 self._offset, self.expect, self.tail = piece.end, piece.expect, None
                 return piece.columns
             self.tail = piece
             if piece is not None and piece.read_bytes >= MAX_READ_BYTES and piece.tail is not Tail.ZEROS:
                 raise self._corrupt(piece)  # no commit is so large
-            if not self._cross(size):
+            if not self._cross(segment, size):
                 return None
         return None
 
-    def _check_before(self) -> None:
+    def _check_before(self, segment: OpenSegment) -> None:
         """Check that the last bytes read are still in place: in unnumbered formats only they show a rewrite."""
-        assert self._segment is not None
         before = self._before
-        if before and self._segment.read(self._offset - len(before), len(before)) != before:
+        if before and segment.read(self._offset - len(before), len(before)) != before:
             raise DivergedError(self.path, f"was rewritten before offset {self._offset}")
 
-    def _cross(self, size: int) -> bool:
+    def _cross(self, segment: OpenSegment, size: int) -> bool:
         """Move to the next log segment, if one continues this one. Also True if this one grew beyond ``size``."""
-        assert self._segment is not None
         try:
-            successor = self._open_successor()
+            successor = self._open_successor(segment)
         except (SequenceGapError, TruncatedError) as error:
-            if self._segment.size() != size or self._reopen_replaced():
+            if segment.size() != size or self._reopen_replaced(segment):
                 return True
             self._require_clean_tail(error)
             raise
-        if self._segment.size() != size:  # this segment grew while the others were listed: its bytes come first
+        if segment.size() != size:  # this segment grew while the others were listed: its bytes come first
             if successor is not None:
                 successor.close()
             return True
         if successor is None:
-            self._require_name()
-            return self._reopen_replaced()
+            self._require_name(segment)
+            return self._reopen_replaced(segment)
         try:
-            if not self._format.self_numbered and self._reopen_replaced():  # no number shows that more came before
+            if not self._format.self_numbered and self._reopen_replaced(
+                segment
+            ):  # no number shows what came before
                 successor.close()
                 return True
             self._require_clean_tail(None)
@@ -186,30 +183,27 @@ class LogCursor:
         self.place(successor, 0, self.expect)
         return True
 
-    def _require_name(self) -> None:
+    def _require_name(self, segment: OpenSegment) -> None:
         """Raise DivergedError if the current log segment is gone while an older one exists: truncation removes the
         oldest ones first."""
-        assert self._segment is not None
-        name = self._segment.name
+        name = segment.name
         if self._names.inode_of(name) is None and (older := self._names.before(name)):
             raise DivergedError(self.path, f"vanished, while {older[-1]} is there")
 
-    def _reopen_replaced(self) -> bool:
+    def _reopen_replaced(self, segment: OpenSegment) -> bool:
         """Continue in the file that has the current segment's name now, if it is another file that begins the same. A
         file without a name gets no more commits."""
-        assert self._segment is not None
-        name = self._segment.name
-        if self._names.inode_of(name) in (None, self._segment.inode):
+        if self._names.inode_of(segment.name) in (None, segment.inode):
             return False
         try:
-            segment = self._names.open(name)
+            opened = self._names.open(segment.name)
         except FileNotFoundError:
             return False
-        if not _begin_the_same(segment, self._segment, self._offset):
-            segment.close()
+        if not _begin_the_same(opened, segment, self._offset):
+            opened.close()
             raise DivergedError(self.path, "was replaced by a file with other bytes")
-        self._segment.close()
-        self._segment = segment
+        segment.close()
+        self._segment = opened
         return True
 
     def _require_clean_tail(self, cause: Exception | None) -> None:
@@ -218,12 +212,11 @@ class LogCursor:
         if tail is not None and tail.tail is not Tail.ZEROS and self._format.finished_tail is FinishedTail.ERROR:
             raise self._corrupt(tail) from cause
 
-    def _open_successor(self) -> OpenSegment | None:
-        """Open the next log segment that has a commit (or bytes, if any bytes are data) and continues this one."""
-        assert self._segment is not None
+    def _open_successor(self, current: OpenSegment) -> OpenSegment | None:
+        """Open the next log segment that has a commit (or bytes, if any bytes are data) and continues ``current``."""
         listed = self._names.all()
-        vanished = self._segment.name not in listed
-        for name in self._names.after(self._segment.name):
+        vanished = current.name not in listed
+        for name in self._names.after(current.name):
             try:
                 segment = self._names.open(name)
             except FileNotFoundError:
@@ -234,7 +227,7 @@ class LogCursor:
                 piece = read_piece(self._format, path, segment, 0, self.expect)
             except SequenceGapError as error:
                 segment.close()
-                if self._segment.name not in listed and error.actual > error.expected:
+                if current.name not in listed and error.actual > error.expected:
                     raise TruncatedError(error.expected, error.actual) from error
                 raise
             except BaseException:

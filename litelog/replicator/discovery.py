@@ -262,13 +262,14 @@ class LogDiscovery:
     """Finds the logs of all folder entries. Used by one thread at a time."""
 
     def __init__(self, config: Config, clock: Clock) -> None:
+        """It finds nothing before ``set``, which opens the logs' formats."""
+        self._config = config
         self._clock = clock
         self._discovery: list[LogFinder] = []
         self._names: dict[str, list[str]] = {}
         self._failures: dict[str, Failures] = {}
         self._refused: dict[tuple[str, str], float] = {}
         """Since when each is refused, in monotonic seconds."""
-        self.set(config)
 
     def set(self, config: Config) -> None:
         """Look for the logs of ``config`` from now on. ConfigError."""

@@ -86,7 +86,7 @@ class Members(Duty):
         self._run_state = context.run_state
         self._run_state.has_one_replica = _has_one_replica(config)
         self._clock = context.run_state.clock
-        self._discovery: LogDiscovery | None = None
+        self._discovery = LogDiscovery(config, self._clock)
         self._search = LogSearch(context.run_state, context.watcher)
         self.members: dict[Key, Member] = {}
         self._leaving: list[Member] = []
@@ -122,7 +122,7 @@ class Members(Duty):
         """Open everything that exists. Raises the error of a log with its own entry, unless that becomes its status. A
         configuration that is set meanwhile is applied afterwards."""
         config = self._config
-        self._discovery = LogDiscovery(config, self._clock)
+        self._discovery.set(config)
         self._discovery.look(all_of_them=True)
         logs = self._discovery.choose(self._is_known)
         own = len(config.own_logs)
@@ -197,13 +197,11 @@ class Members(Duty):
                 self._run_state.progress.notify_all()
 
     def _reconfigure(self, config: Config) -> None:
-        assert self._discovery is not None
         self._discovery.set(config)
         self._discovery.look(all_of_them=True)
         self._reconcile()
 
     def _look(self) -> None:
-        assert self._discovery is not None
         begun = self._clock.monotonic()
         found, watched = self._search.search(self._discovery)
         if found or self._unsettled:
@@ -214,7 +212,6 @@ class Members(Duty):
             self._search.end(begun, self._config, watched=watched)
 
     def _reconcile(self) -> None:
-        assert self._discovery is not None
         wanted: dict[Key, LogConfig] = {}
         for log in self._discovery.choose(self._is_known):
             for replica in log.replicas:
@@ -236,7 +233,6 @@ class Members(Duty):
         self._note_not_replicated()
 
     def _note_not_replicated(self) -> None:
-        assert self._discovery is not None
         failed = [
             NotReplicated(log, failures.reason, failures.since, redact(url) or None)
             for (log, url), failures in self._failures.items()

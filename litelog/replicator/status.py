@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from litelog.system.clock import Clock
 
 
+LIVE = {"live": True}
+"""Marks the fields of a status that are no values: they change after it was taken, and no line can hold them."""
+
+
 @dataclass(frozen=True, slots=True)
 class ReplicaStatus:
     """The status of one replica of one log."""
@@ -61,8 +65,8 @@ class ReplicaStatus:
     """How long every sync has failed; 0 if the last one did not."""
     source_error: str | None = None
     """Why the lag could not be measured: the error of the log's folder."""
-    counters: ReplicaCounters | None = field(default=None, repr=False, compare=False)
-    meter: LagMeter | None = field(default=None, repr=False, compare=False)
+    counters: ReplicaCounters | None = field(default=None, repr=False, compare=False, metadata=LIVE)
+    meter: LagMeter | None = field(default=None, repr=False, compare=False, metadata=LIVE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +83,8 @@ class NotReplicated:
 
 
 def facts_of(status: ReplicaStatus) -> dict[str, Any]:
-    """Return all fields that fit into a line: everything except counters and the meter."""
-    names = (each.name for each in fields(ReplicaStatus) if each.repr)
+    """Return all fields that fit into a line: everything except what is LIVE."""
+    names = (each.name for each in fields(ReplicaStatus) if each.metadata != LIVE)
     return {name: getattr(status, name) for name in names}
 
 

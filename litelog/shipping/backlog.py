@@ -139,15 +139,15 @@ class BacklogSealer:
                 are there already are adopted.
         """
         wanted = (claim.generation, start.index)
-        if self._job is None or self._wanted != wanted:
-            if self._job is not None and self.busy:
-                self._job.stop()  # its result is no longer needed
+        job = self._job
+        if job is None or self._wanted != wanted:
+            if job is not None and self.busy:
+                job.stop()  # its result is no longer needed
                 return None
             self._marks = NO_MARKS if may_be_begun else ShipTimes((), ())
-            self._begin(claim, start, find_files(), known, shipped)
+            job = self._begin(claim, start, find_files(), known, shipped)
             self._wanted = wanted
-        assert self._job is not None
-        outcome = self._job.outcome()
+        outcome = job.outcome()
         if outcome is None:
             return None
         self._job = None
@@ -173,7 +173,7 @@ class BacklogSealer:
 
     def _begin(
         self, claim: Claim, start: SourcePosition, files: Sequence[str], known: Iterable[SnapshotEntry], shipped: int
-    ) -> None:
+    ) -> SealingJob[_Task, SealedLogSegment]:
         self.files.sync_folder()
         name = claim.generation
         there = {info.index for info in self._client.sealed_segments(name, start.index)} if files else set()
@@ -191,12 +191,17 @@ class BacklogSealer:
         ]
         self._left, self._shipped = len(tasks), shipped
         width = PARALLELISM if self._format.self_numbered else 1
-        job = SealingJob(tasks, self._seal, width=width, submit=self._submit, on_done=self._report_done)
+
+        def seal(task: _Task, before: SealedLogSegment | None) -> SealedLogSegment:
+            return self._seal(task, before, job.raise_if_stopped)
+
+        job = SealingJob(tasks, seal, width=width, submit=self._submit, on_done=self._report_done)
         self._job = job
         if self._stopped:
             job.stop()
         if tasks:
             job.start()
+        return job
 
     def _report_done(self) -> None:
         if not self._stopped:
@@ -215,17 +220,19 @@ class BacklogSealer:
                 expect = one.after.expectation
         return BacklogResult(tuple(sealed), unfit)
 
-    def _seal(self, task: _Task, before: SealedLogSegment | None) -> SealedLogSegment:
+    def _seal(
+        self, task: _Task, before: SealedLogSegment | None, raise_if_stopped: Callable[[], None]
+    ) -> SealedLogSegment:
         """Seal a log segment, refer to its known entry, or adopt what is there."""
         path = self.files.path(task.file)
         try:
             with self.files.open(task.file) as opened:
                 opened.sync(path)
                 expect = task.expect if before is None else before.after.expectation
-                entry = self._find(task, opened, expect)
+                entry = self._find(task, opened, expect, raise_if_stopped)
                 last = None
                 if entry is None:
-                    entry, last = self._put(task, opened, expect, path)
+                    entry, last = self._put(task, opened, expect, raise_if_stopped)
         except SealedConflictError:
             raise
         except UNFIT as error:
@@ -237,30 +244,32 @@ class BacklogSealer:
         self._listener.on_segment_sealed(SegmentSealed(self._folder, self._client.url, entry, left))
         return sealed
 
-    def _find(self, task: _Task, opened: OpenSegment, expect: Expectation) -> SnapshotEntry | None:
+    def _find(
+        self, task: _Task, opened: OpenSegment, expect: Expectation, raise_if_stopped: Callable[[], None]
+    ) -> SnapshotEntry | None:
         """Return the entry of a sealed segment that holds the same bytes, and the same records by their numbers; None
         if there is none. Unnumbered records have other numbers if more or fewer records precede them now."""
-        assert self._job is not None
-        known, raise_if_stopped = task.known, self._job.raise_if_stopped
+        known = task.known
         if known is not None and not self._is_numbered_on(known, expect):
             known = None
         if known is not None and holds(opened, known.length, known.digest, raise_if_stopped):
             return replace(known, index=task.index)
-        if task.there:
-            footer, size = read_sealed_footer(self._client, task.claim.generation, task.index)
-            if footer.file == task.file and holds(opened, footer.length, footer.digest, raise_if_stopped):
-                return make_entry(footer, size)
-            raise SealedConflictError(self.files.path(task.file), f"{footer.key} is of other bytes than the log's")
-        return None
+        return self._adopt(task, opened, raise_if_stopped) if task.there else None
+
+    def _adopt(self, task: _Task, opened: OpenSegment, raise_if_stopped: Callable[[], None]) -> SnapshotEntry:
+        """Return the entry of the sealed segment that is there. SealedConflictError if it holds other bytes."""
+        footer, size = read_sealed_footer(self._client, task.claim.generation, task.index)
+        if footer.file == task.file and holds(opened, footer.length, footer.digest, raise_if_stopped):
+            return make_entry(footer, size)
+        raise SealedConflictError(self.files.path(task.file), f"{footer.key} is of other bytes than the log's")
 
     def _is_numbered_on(self, known: SnapshotEntry, expect: Expectation) -> bool:
         return self._format.self_numbered or expect.sequence is None or known.first in {None, expect.sequence}
 
     def _put(
-        self, task: _Task, opened: OpenSegment, expect: Expectation, path: str
+        self, task: _Task, opened: OpenSegment, expect: Expectation, raise_if_stopped: Callable[[], None]
     ) -> tuple[SnapshotEntry, Scan | None]:
-        claim, job = task.claim, self._job
-        assert job is not None
+        claim = task.claim
         segment = FinishedSegment(
             claim=claim,
             index=task.index,
@@ -268,12 +277,12 @@ class BacklogSealer:
             length=opened.size(),
             shipped=max(self._clock.now(), self._shipped),
             expect=expect,
-            path=path,
+            path=self.files.path(task.file),
             marks=self._marks,
         )
 
         def read(offset: int, length: int) -> bytes:
-            job.raise_if_stopped()
+            raise_if_stopped()
             return opened.read(offset, length)
 
         watched = _WatchedFormat(self._format)
@@ -281,9 +290,7 @@ class BacklogSealer:
         try:
             self._client.write_sealed_segment(claim.generation, task.index, sealing)
         except ExistsError:  # our own put, whose answer was lost
-            found = self._find(replace(task, known=None, there=True), opened, expect)
-            assert found is not None
-            return found, watched.last
+            return self._adopt(task, opened, raise_if_stopped), watched.last
         if not sealing.footer.records:
             raise NotSealableError(task.file)
         return make_entry(sealing.footer, sealing.size), watched.last
