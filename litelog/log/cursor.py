@@ -171,9 +171,7 @@ class LogCursor:
             self._require_name(segment)
             return self._reopen_replaced(segment)
         try:
-            if not self._format.self_numbered and self._reopen_replaced(
-                segment
-            ):  # no number shows what came before
+            if not self._format.self_numbered and self._reopen_replaced(segment):  # no number shows what came before
                 successor.close()
                 return True
             self._require_clean_tail(None)

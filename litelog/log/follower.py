@@ -164,27 +164,28 @@ class Follower:
 
     def _find_run(self, limit: int) -> CommitRun | None:
         self._check_finished()
-        if self._current is None:
+        current = self._current
+        if current is None:
             if not self._choose_segment():
                 return None
-            if not self._open_current():
+            current = self._open_current()
+            if current is None:
                 return self._pass_vanished()
             self._see()
-        assert self._current is not None
-        self._check_continuity()
-        size = self._current.size()
+        current = self._check_continuity(current)
+        size = current.size()
         if size > self._place.offset:
-            self._sync_current()
-        data, scan = self._read_run(size, limit)
+            self._sync(current)
+        data, scan = self._read_run(current, size, limit)
         seen = self._place.offset + len(data)
         if scan is not None and self._place.offset < scan.end < size and (scan.tail is not Tail.ZEROS or seen < size):
             return make_run(self._place, data, scan, final=False, more=True)  # the bytes after it are examined next
-        run = self._run_at_end(size, data, scan)
+        run = self._run_at_end(current, size, data, scan)
         if run is None and size > self._place.offset:
             self._rest = crc32c(data[:CHECKED_BYTES])
         return run
 
-    def _run_at_end(self, size: int, data: memoryview, scan: Scan | None) -> CommitRun | None:
+    def _run_at_end(self, current: OpenSegment, size: int, data: memoryview, scan: Scan | None) -> CommitRun | None:
         """Return the run at the apparent end of the log segment. It is final if a newer log segment continues it."""
         place = self._place
         end = place.offset if scan is None else scan.end
@@ -194,7 +195,7 @@ class Follower:
             finished = self._successor_name(place.expectation if scan is None else scan.expectation) is not None
         except (GapError, CorruptionError) as error:
             refusal = error
-        if not (finished or refusal) or self._went_on(size, data[end - place.offset :], end):
+        if not (finished or refusal) or _went_on(current, size, data[end - place.offset :], end):
             # Not finished, or its writer continued while the newer one was read: its own bytes come first.
             return make_run(place, data, scan, final=False) if end > place.offset else None
         clean = scan is None or scan.tail in (Tail.NOTHING, Tail.ZEROS)
@@ -208,18 +209,13 @@ class Follower:
         if self._format.finished_tail is FinishedTail.ERROR:
             if end > place.offset:
                 return make_run(place, data, scan, final=False, more=True)
-            if self._current is None or self._names.inode_of(place.file) != self._current.inode:
+            if self._names.inode_of(place.file) != current.inode:
                 # The opened file may not be the log's last version: it may have been replaced before it vanished.
                 raise self._vanished(place.file)
             raise self._cut_off(scan)
         if self._format.finished_tail is FinishedTail.SHIP:
             return make_run(place, data, replace(scan, end=scan.start + len(data)), final=True)
         return make_run(place, data, scan, final=True)
-
-    def _went_on(self, size: int, rest: memoryview, end: int) -> bool:
-        """Read the older log segment again: whether it is longer, or its bytes from ``end`` on are not ``rest``."""
-        assert self._current is not None
-        return self._current.size() != size or self._current.read(end, len(rest)) != rest
 
     def _cut_off(self, scan: Scan) -> CorruptCommitError:
         """The error for an unfinished tail of a finished log segment, in a format whose writers leave none."""
@@ -228,14 +224,13 @@ class Follower:
             return CorruptCommitError(self._path, scan.end, "commit", "whole, as a newer one follows", "cut off")
         return CorruptCommitError(self._path, scan.end, damage.what, damage.expected, damage.actual)
 
-    def _read_run(self, size: int, limit: int) -> tuple[memoryview, Scan | None]:
-        assert self._current is not None
+    def _read_run(self, current: OpenSegment, size: int, limit: int) -> tuple[memoryview, Scan | None]:
         place = self._place
         if size == place.offset:
             return memoryview(b""), None
         length = min(limit, size - place.offset)
         while True:
-            data = memoryview(self._current.read(place.offset, length))
+            data = memoryview(current.read(place.offset, length))
             try:
                 scan = self._format.scan(self._path, data, place.offset, place.expectation)
             except (CorruptCommitError, SequenceGapError) as error:
@@ -273,16 +268,16 @@ class Follower:
             self._place = replace(place, file=name)
         return True
 
-    def _open_current(self) -> bool:
-        """Open the log segment of the position. False if it does not exist."""
+    def _open_current(self) -> OpenSegment | None:
+        """Open the log segment of the position. None if it does not exist."""
         place = self._place
         try:
-            self._current = self._take_newer(place.file) or self._names.open(place.file)
+            current = self._current = self._take_newer(place.file) or self._names.open(place.file)
         except FileNotFoundError:
-            return False
-        if place.offset and self._current.checksum(place.offset) != place.crc_total:
+            return None
+        if place.offset and current.checksum(place.offset) != place.crc_total:
             raise DivergedError(self._path, "its bytes are not those that were shipped")
-        return True
+        return current
 
     def _first_segment(self) -> str | None:
         return next((segment.name for segment in self._names.each() if segment.size() > 0), None)
@@ -326,43 +321,44 @@ class Follower:
         if older:
             raise DivergedError(os.path.join(self._folder, vanished), f"vanished, while {older[-1]} is there")
 
-    def _check_continuity(self) -> None:
-        """Compare the source with the shipped position: size, inode, and the last commit's bytes."""
-        assert self._current is not None
+    def _check_continuity(self, current: OpenSegment) -> OpenSegment:
+        """Compare the source with the shipped position: size, inode, and the last commit's bytes. Return the current
+        log segment, which may be another file now."""
         place = self._place
-        if (inode := self._names.inode_of(place.file)) not in (None, self._current.inode):
-            self._reopen_replaced()
+        if (inode := self._names.inode_of(place.file)) not in (None, current.inode):
+            current = self._reopen_replaced(current)
         if inode is None:
             self._names.require_log()
             self._require_oldest(place.file)
-        if self._current.size() < place.offset:
-            raise DivergedError(self._path, f"was cut from {place.offset} bytes to {self._current.size()}")
-        checked = self._current.read(place.check_start, place.offset - place.check_start)
+        if current.size() < place.offset:
+            raise DivergedError(self._path, f"was cut from {place.offset} bytes to {current.size()}")
+        checked = current.read(place.check_start, place.offset - place.check_start)
         if place.offset and digest(checked) != place.check_digest:
             raise DivergedError(self._path, f"was rewritten before offset {place.offset}")
+        return current
 
-    def _reopen_replaced(self) -> None:
-        assert self._current is not None
+    def _reopen_replaced(self, current: OpenSegment) -> OpenSegment:
+        """Return the file that has the position's name now; ``current``, which has the old bytes, if there is none."""
         place = self._place
         try:
             segment = self._names.open(place.file)
         except FileNotFoundError:
-            return  # gone again: the descriptor still has the old bytes
+            return current
         try:
             self._names.sync_folder()
         except BaseException:  # the next attempt compares it with what was shipped
             segment.close()
             raise
-        self._current.close()
+        current.close()
         self._current = segment
-        if self._current.size() < place.offset or self._current.checksum(place.offset) != place.crc_total:
+        if segment.size() < place.offset or segment.checksum(place.offset) != place.crc_total:
             raise DivergedError(self._path, "was replaced by a file with other bytes")
+        return segment
 
-    def _sync_current(self) -> None:
-        assert self._current is not None
+    def _sync(self, current: OpenSegment) -> None:
         if self._place.offset == 0:
             self._names.sync_folder()
-        self._current.sync(self._path)
+        current.sync(self._path)
 
     def _finish_current(self) -> None:
         if self._finished is not None:
@@ -462,3 +458,8 @@ class Follower:
         for name in self._awaited:
             signature += self._names.signature_of(name)
         return signature
+
+
+def _went_on(segment: OpenSegment, size: int, rest: memoryview, end: int) -> bool:
+    """Read the older log segment again: whether it is longer, or its bytes from ``end`` on are not ``rest``."""
+    return segment.size() != size or segment.read(end, len(rest)) != rest

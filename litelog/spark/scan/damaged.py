@@ -70,8 +70,7 @@ def _cut(task: Task, batches: Iterable[SealedBatch], start: int, stop: int) -> I
 
 def _find_again(task: Task, entry: SnapshotEntry, offset: int) -> SnapshotEntry:
     """The newest snapshot's entry for the log segment. Raises PrunedError if the snapshot no longer has it."""
-    assert task.log.claim is not None
-    base = find_base_now(task.client, task.log.claim, entry.index, offset)
+    base = find_base_now(task.client, task.log.replica_claim, entry.index, offset)
     return next((now for now in (() if base is None else base.entries) if now.index == entry.index), entry)
 
 

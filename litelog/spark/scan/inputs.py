@@ -73,11 +73,8 @@ def _log_folder(url: str, options: ReadOptions) -> str | None:
     Raises NothingToRestoreError for a missing folder, and for one that is neither a log nor a replica. Raises
     ConfigError for an option that applies only to replicas.
     """
-    if scheme_of(url) != "file":
-        return None
-    folder = local_folder(kept_store(url, {}).url)
-    assert folder is not None
-    if has_folder(folder, ROOTS):
+    folder = _local_folder(url)
+    if folder is None or has_folder(folder, ROOTS):
         return None
     if not os.path.isdir(folder):
         raise NothingToRestoreError(f"{folder}: no such folder")
@@ -88,6 +85,11 @@ def _log_folder(url: str, options: ReadOptions) -> str | None:
         )
     _require_fit(folder, options)
     return folder
+
+
+def _local_folder(url: str) -> str | None:
+    """The local folder at ``url``; None for a place elsewhere."""
+    return local_folder(kept_store(url, {}).url) if scheme_of(url) == "file" else None
 
 
 def _require_fit(folder: str, options: ReadOptions) -> None:
@@ -111,15 +113,13 @@ def _segment_names(folder: str, options: ReadOptions) -> list[str]:
 
 
 def _match(path: str, options: ReadOptions) -> Iterator[str]:
-    if scheme_of(path) == "file":
-        root, pattern = _split(path)
-        folder = local_folder(kept_store(root, {}).url)
-        assert folder is not None
+    root, pattern = _split(path)
+    folder = _local_folder(root)
+    if folder is not None:
         found = glob.glob(os.path.join(glob.escape(folder), pattern))
         folders = (place for place in found if os.path.isdir(place))
         yield from (place for place in folders if has_folder(place, ROOTS) or _segment_names(place, options))
         return
-    root, pattern = _split(path)
     store = RetryingStore(kept_store(root, options.store), threading.Event())
     base, _, query = root.partition("?")
     for folder in _replicas(store, pattern):

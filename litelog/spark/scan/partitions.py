@@ -43,10 +43,15 @@ class PlannedLog:
     fail_on_data_loss: bool
 
     @property
+    def replica_claim(self) -> Claim:
+        """The claim of the generation that is read. Only for replicas: a log in a folder has none."""
+        assert self.claim is not None
+        return self.claim
+
+    @property
     def generation(self) -> Generation:
         """The generation of the replica that is read."""
-        assert self.claim is not None
-        return Generation(self.claim.generation)
+        return Generation(self.replica_claim.generation)
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,14 +48,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _Fetched:
-    """A WAL segment whose bytes match its header, with its records; or the error."""
+    """A WAL segment whose bytes match its header, with its records."""
 
     position: Position
-    segment: WalSegment | None = None
+    segment: WalSegment
     columns: Columns | None = field(default=None, repr=False)
-    error: LitelogError | None = None
-    data: memoryview | None = field(default=None, repr=False)
-    """The bytes, if the object is intact and its commits are not."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Unreadable:
+    """A WAL segment that is missing or damaged."""
+
+    position: Position
+    error: CorruptionError | NotFoundError
+    content: tuple[str, memoryview] | None = field(default=None, repr=False)
+    """The log segment and its bytes, if the object is intact and its commits are not."""
 
 
 def read_wal_piece(task: Task, piece: WalPiece) -> Iterator[RecordRun | SegmentCommits | Malformed]:
@@ -72,6 +79,7 @@ class _WalReader:
     def __init__(self, task: Task, piece: WalPiece) -> None:
         self._task = task
         self._piece = piece
+        self._claim = task.log.replica_claim
         self._infos = list(piece.infos(task.log.generation))
         self._link: ChainState | None = piece.link
         self._starts_log = piece.starts_log
@@ -87,7 +95,7 @@ class _WalReader:
         """Read from segment ``number`` on. Returns the number of the segment to continue with."""
         task, jobs = self._task, self._jobs(number)
         for fetched in ordered_prefetch(task.executor, jobs, AHEAD_BYTES, JOBS):
-            if isinstance(fetched.error, NotFoundError):
+            if isinstance(fetched, _Unreadable) and isinstance(fetched.error, NotFoundError):
                 return (yield from self._replace(number))
             try:
                 yield from self._take(fetched)
@@ -104,7 +112,7 @@ class _WalReader:
                 return len(self._infos)
         return number
 
-    def _jobs(self, number: int) -> Iterator[tuple[int, Callable[[], _Fetched]]]:
+    def _jobs(self, number: int) -> Iterator[tuple[int, Callable[[], _Fetched | _Unreadable]]]:
         for info, raw in zip(self._infos[number:], self._raw_bytes(number), strict=True):
             yield raw, partial(_fetch, self._task, info.position)
 
@@ -118,18 +126,16 @@ class _WalReader:
 
     # --- along the chain
 
-    def _take(self, fetched: _Fetched) -> Iterator[RecordRun | SegmentCommits | Malformed]:
-        if fetched.error is not None:
+    def _take(self, fetched: _Fetched | _Unreadable) -> Iterator[RecordRun | SegmentCommits | Malformed]:
+        if isinstance(fetched, _Unreadable):
             raise fetched.error
         task, link, segment = self._task, self._link, fetched.segment
-        assert segment is not None
-        assert task.log.claim is not None
         header = segment.header
         if header.sealed is not None:
             yield from self._take_sealed(segment)
             return
         if link is None:
-            after = state_after(task.log.claim, segment)
+            after = state_after(self._claim, segment)
         else:
             after = next_state(link, segment, task.format)
             if header.length and link.next is not None and link.next != header.first and header.first is not None:
@@ -162,11 +168,10 @@ class _WalReader:
 
     def _take_sealed(self, segment: WalSegment) -> Iterator[RecordRun | SegmentCommits | Malformed]:
         """Yield the rest of a log segment that a ``final`` stands for, from its sealed segment."""
-        task, header, claim = self._task, segment.header, self._task.log.claim
-        assert claim is not None
+        task, header = self._task, segment.header
         entry = describe_sealed(task.client, header)
         link = self._link
-        after = state_after(claim, segment)
+        after = state_after(self._claim, segment)
         if link is not None:
             after = next_state_sealed(link, segment, entry, task.format)
         elif entry.digest != header.sealed:
@@ -180,16 +185,14 @@ class _WalReader:
 
     def _link_after(self, before: Position) -> ChainState | None:
         """The state of the chain after another task's WAL segment; None if that is missing or damaged."""
-        task, claim = self._task, self._task.log.claim
-        assert claim is not None
         try:
-            segment = find_segment(task.client, before)
+            segment = find_segment(self._task.client, before)
         except CorruptionError:
-            if task.is_strict:
+            if self._task.is_strict:
                 raise
             return None
         # A missing one was deleted meanwhile, or is a gap, which that segment's task reports.
-        return None if segment is None else state_after(claim, segment)
+        return None if segment is None else state_after(self._claim, segment)
 
     def _check_start(self, first: int | None) -> None:
         asked = self._task.log.range.start
@@ -206,15 +209,16 @@ class _WalReader:
 
     # --- damaged or removed segments
 
-    def _drop(self, number: int, fetched: _Fetched, error: LitelogError) -> Iterator[RecordRun | Malformed]:
+    def _drop(
+        self, number: int, fetched: _Fetched | _Unreadable, error: LitelogError
+    ) -> Iterator[RecordRun | Malformed]:
         task, at = self._task, fetched.position
         behind = self._infos[number + 1].position if number + 1 < len(self._infos) else self._piece.stop
         stop = behind.offset if behind is not None and behind.index == at.index else None
         self._link = None
-        if fetched.data is not None and fetched.segment is not None:
-            yield from salvage(
-                task, fetched.segment.header.file, at.index, fetched.data, at.offset, f"{wal_key(at)}: {error}"
-            )
+        if isinstance(fetched, _Unreadable) and fetched.content is not None:
+            file, data = fetched.content
+            yield from salvage(task, file, at.index, data, at.offset, f"{wal_key(at)}: {error}")
         else:
             yield Malformed(at.index, at.offset, stop, None, str(error))
 
@@ -224,8 +228,7 @@ class _WalReader:
         Returns the number of the first one that it does not cover.
         """
         task, slot = self._task, self._infos[number].position
-        assert task.log.claim is not None
-        base = list_pieces(task.client, task.log.claim).base
+        base = list_pieces(task.client, self._claim).base
         if slot.index < base.first.index:
             task.lose(PrunedError(str(slot)))
             self._link = None
@@ -246,13 +249,11 @@ class _WalReader:
 
     def _covered(self, base: BaseSnapshot, number: int, stop: int, follows: int | None) -> list[SealedPiece]:
         """The pieces of sealed segments that hold the content of the WAL segments [number, stop)."""
-        assert base.snapshot is not None
         slot, last = self._infos[number].position, self._infos[stop - 1].position
         behind = self._infos[stop].position if stop < len(self._infos) else self._piece.stop
         found = []
         for index in range(slot.index, last.index + 1):
-            entry = base.snapshot.entry(index)
-            assert entry is not None
+            entry = base.entries[index - base.first.index]
             start = max(slot.offset if index == slot.index else 0, self._bounds(index)[0])
             end = entry.length
             if index == last.index and (behind is None or behind.index == index):
@@ -263,9 +264,8 @@ class _WalReader:
 
     def _end_of(self, last: Position, length: int) -> int:
         """Where the plan's last WAL segment, now removed, ended: where the next one was shipped."""
-        task, claim = self._task, self._task.log.claim
-        assert claim is not None
-        pieces = list_pieces(task.client, claim)
+        task = self._task
+        pieces = list_pieces(task.client, self._claim)
         entry = pieces.base.snapshot.entry(last.index) if pieces.base.snapshot is not None else None
         if entry is None:
             return length
@@ -273,11 +273,11 @@ class _WalReader:
         return next((offset for offset in marks.offsets if offset > last.offset), length)
 
 
-def _fetch(task: Task, position: Position) -> _Fetched:
+def _fetch(task: Task, position: Position) -> _Fetched | _Unreadable:
     """Read and decode the WAL segment at ``position`` with one GET. Returns errors instead of raising them."""
     key = wal_key(position)
 
-    def decode(body: bytes) -> _Fetched:
+    def decode(body: bytes) -> _Fetched | _Unreadable:
         segment = wal_segment.decode(key, body)
         header = segment.header
         if not header.length:
@@ -288,10 +288,10 @@ def _fetch(task: Task, position: Position) -> _Fetched:
             scan, columns = scan_columns(task.format, header.path, data, header.offset, expect)
             check_run(header, key, scan, task.format)
         except CorruptionError as error:
-            return _Fetched(position, segment, None, error, data)
+            return _Unreadable(position, error, (header.file, data))
         return _Fetched(position, segment, columns)
 
     try:
         return read_verified(partial(task.client.read_wal_segment, position), decode)
     except (CorruptionError, NotFoundError) as error:
-        return _Fetched(position, error=error)
+        return _Unreadable(position, error)

@@ -218,9 +218,9 @@ def step_items(
             log_format = open_claimed_format(claim, lambda name: open_log_format(name, options.pattern))
             log = plan_log(place, options, log_format, claim, Range(first=first))
         if step.entry is not None:
-            items += _sealed_item(log, step)
-        else:
-            items.append(_wal_item(log, step))
+            items += _sealed_item(log, step, step.entry)
+        elif step.segment is not None:
+            items.append(_wal_item(log, step, step.segment))
     return items
 
 
@@ -233,9 +233,7 @@ def until(steps: Sequence[StreamStep], stop: Position) -> Iterator[StreamStep]:
         yield step if step.is_move or step.stop <= stop else step.until(stop)
 
 
-def _sealed_item(log: PlannedLog, step: StreamStep) -> Iterator[SealedItem]:
-    entry = step.entry
-    assert entry is not None
+def _sealed_item(log: PlannedLog, step: StreamStep, entry: SnapshotEntry) -> Iterator[SealedItem]:
     stop = entry.length if step.stop.index > step.start.index else step.stop.offset
     whole = step.start.offset == 0 and stop == entry.length
     if whole or step.start.offset < stop:
@@ -243,9 +241,7 @@ def _sealed_item(log: PlannedLog, step: StreamStep) -> Iterator[SealedItem]:
         yield SealedItem(log, SealedPiece(entry, step.start.offset, stop, follows, exact=not whole))
 
 
-def _wal_item(log: PlannedLog, step: StreamStep) -> WalItem:
-    segment = step.segment
-    assert segment is not None
+def _wal_item(log: PlannedLog, step: StreamStep, segment: Position) -> WalItem:
     return WalItem(
         log,
         WalSegmentInfo(segment, max(1, step.raw // COMPRESSION_RATIO)),
