@@ -136,6 +136,8 @@ class Watched:
         wait_until(holds, why=lambda: self.ask("/status").json, pause=0.02)
 
     def wait_until_ready(self) -> None:
+        """Ask only then: an answer is repeated for a quarter of a second."""
+        wait_until(lambda: self.replicator.is_ready() or self.failure is not None, pause=0.002)
         self.wait_until(lambda: self.ask("/readyz").status == 200)
 
     def connect(self) -> socket.socket:

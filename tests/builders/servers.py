@@ -138,9 +138,12 @@ def s3_server() -> Iterator[S3Server]:
     from moto.moto_server.werkzeug_app import MotoRequestHandler, create_backend_app
     from werkzeug.serving import make_server
 
+    class Handler(MotoRequestHandler):
+        disable_nagle_algorithm = True
+
     logging.getLogger("werkzeug").setLevel(logging.WARNING)  # a line for each request, which pytest would keep
     application = OneConditionAtATime(ByService(create_backend_app))
-    server = make_server("127.0.0.1", 0, application, threaded=True, request_handler=MotoRequestHandler)
+    server = make_server("127.0.0.1", 0, application, threaded=True, request_handler=Handler)
     thread = threading.Thread(target=server.serve_forever, args=(0.05,))
     thread.start()
     try:
@@ -217,6 +220,8 @@ class ScriptedServer:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True
+            """Otherwise a body waits, for 40 ms, until the client has acknowledged the head."""
 
             def setup(self) -> None:
                 script.connections += 1

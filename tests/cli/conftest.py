@@ -18,6 +18,7 @@ import pytest
 
 from litelog.log.writer import LogWriter
 from litelog_cli.verbs.append import DEFAULT_BATCH
+from tests.builders.hasty import RUN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,17 +30,6 @@ DEADLINE_SECONDS = 240
 """Longer than any process here takes, even on a busy machine."""
 
 MODULE = "-m litelog_cli"
-
-RUN = """
-from litelog_cli.entry import main
-main()
-"""
-
-HASTY = """
-from litelog.stores import retrying_store
-retrying_store.READING = retrying_store.RetryPolicy(attempts=3, total_seconds=1.0, together=True)
-"""
-"""A server that is down is given up after a second, where a person would have it tried for longer."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +57,7 @@ class Command:
         self.environment["LITELOG_LOG_FORMAT"] = "text"  # as people see it; auto is for collectors here
         self.processes: list[Running] = []
         self.before = ""
-        """Lines of Python that run first, such as HASTY."""
+        """Lines of Python that run first, such as HASTY of tests/builders/hasty.py."""
 
     def __call__(self, *arguments: str, text: str = "", **environment: str) -> Outcome:
         """Run it to its end with ``text`` as standard input."""

@@ -6,9 +6,9 @@ import socket
 from typing import TYPE_CHECKING
 
 import pytest
-from conftest import HASTY
 
 from litelog.errors import ExitCode
+from tests.builders.hasty import HASTY
 
 if TYPE_CHECKING:
     from conftest import Command

@@ -20,6 +20,7 @@ import pytest
 from litelog.errors import ExitCode, StoreError
 from litelog.events import fields, is_worth_logging
 from litelog.shipping.backoff import BackOff
+from tests.builders.hasty import HASTY
 
 if TYPE_CHECKING:
     from conftest import Command
@@ -72,6 +73,7 @@ def test_whatever_a_verb_prints_in_addition_to_its_result_is_json_on_request(lit
 def test_repeated_failures_are_counted_and_carry_where(litelog: Command) -> None:
     litelog.lines(3)
     (litelog.folder / "down").write_text("a file where a folder has to be")
+    litelog.before = HASTY
     process = litelog.start("replicate", "log", "down", "replica", LITELOG_LOG_FORMAT="json")
     said = litelog.wait_for_line(process, "failure 4 in a row")
     failed = [line for line in objects("".join(said)) if line["event"] == "sync-failed"]

@@ -110,11 +110,11 @@ def test_every_verb_with_progress_can_be_quiet() -> None:
         assert any("--quiet" in parameter.opts for parameter in verb.params), name
 
 
-SLOW_SECONDS = 0.5
+SLOW_SECONDS = 0.1
 
 SOON = """
 from litelog_cli import progress
-progress.WORTH_SECONDS = progress.LINE_SECONDS = 0.1
+progress.WORTH_SECONDS = progress.LINE_SECONDS = progress.ASK_SECONDS = 0.02
 """
 
 

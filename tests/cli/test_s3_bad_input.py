@@ -23,6 +23,7 @@ import trustme
 
 from litelog.errors import ExitCode
 from litelog.stores.trial import RACERS
+from tests.builders.hasty import HASTY
 from tests.builders.servers import (
     CREDENTIALS,
     REGION,
@@ -58,6 +59,7 @@ LASTING_ANSWERS = [
 
 @pytest.fixture(autouse=True)
 def _nothing_is_configured(litelog: Command) -> None:
+    litelog.before = HASTY
     for name in [name for name in litelog.environment if name.startswith("AWS_")]:
         del litelog.environment[name]
     nowhere = str(litelog.folder / "nowhere")

@@ -18,15 +18,16 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import pytest
-from conftest import HASTY, Command
+from conftest import Command
 
 pytest.importorskip("boto3")
 pytest.importorskip("fsspec")
 pytest.importorskip("moto.server")
 
 from litelog.errors import ExitCode
+from tests.builders.hasty import HASTY
 from tests.builders.servers import REGION, Answer, Request, S3Server, ScriptedServer, error_answer, forwarded
-from tests.sampling import times
+from tests.sampling import sampled, sampled_cases, times
 
 if TYPE_CHECKING:
     from conftest import Outcome
@@ -116,6 +117,7 @@ def test_a_daemon_and_its_program_show_no_secret(litelog: Command, server: S3Ser
         (litelog.folder / "child.py").write_text(CHILD)
         program = f"{sys.executable} {litelog.folder}/child.py {shown} {end}"
         words = ("-v", "replicate", "--json", "--config", "litelog.yml", "--exec", program)
+        litelog.before = HASTY
         process = litelog.start(*words, cold=True)  # what it shows of itself is its own
         said = [line for _ in range(2) for line in litelog.wait_for_line(process, " begins ")]
         indiscreet.failing.set()
@@ -147,7 +149,7 @@ def test_a_daemon_and_its_program_show_no_secret(litelog: Command, server: S3Ser
             assert_kept(entry["Key"], body.read(), json.dumps(found["Metadata"]))
 
 
-VERBS = [
+ALL_VERBS = [
     ["replicate", "--json", "--once", "log", "URL"],
     ["check", "--json", "URL"],
     *times([], at_night=[["check", "URL"]]),  # a check takes thousands of requests
@@ -163,6 +165,7 @@ VERBS = [
     ["prune", "--max-age", "1h", "--confirm", "--state-dir", "other", "URL"],
     ["snapshot", "--json", "--state-dir", "other", "log", "URL"],
 ]
+VERBS = sampled(ALL_VERBS, 4, "verbs that fail with secrets in the environment")
 SIGNED_IN = {
     "AWS_ACCESS_KEY_ID": ACCESS_KEY,
     "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
@@ -173,7 +176,7 @@ SIGNED_IN = {
 
 def named(verb: list[str]) -> str:
     """A verb with its first option, and a number where there are two of these."""
-    return f"{'-'.join(verb[:2])}-{VERBS.index(verb)}"
+    return f"{'-'.join(verb[:2])}-{ALL_VERBS.index(verb)}"
 
 
 @pytest.fixture(scope="module")
@@ -189,6 +192,7 @@ def runs(
         for verb in VERBS:
             litelog = Command(tmp_path_factory.mktemp(verb[0]), warm)
             litelog.environment |= SIGNED_IN
+            litelog.before = HASTY
             litelog.lines(10)
             options = f"endpoint={scripted.endpoint}&region={REGION}&sse-customer-key-file={made}"
             url = f"s3://{module_server.make_bucket()}/logs?{options}"
@@ -197,7 +201,6 @@ def runs(
             if verb[0] == "replicate":
                 arguments[2:2] = ["--state-dir", "other"]
             good[named(verb)] = litelog(*arguments)
-            litelog.before = HASTY
             failing[named(verb)] = partial(litelog, *(f"{word}-2" if word == "out" else word for word in arguments))
         indiscreet.failing.set()
         with ThreadPoolExecutor(len(failing)) as pool:
@@ -239,7 +242,9 @@ SECRET_URLS = [
 ]
 
 
-@pytest.mark.parametrize("url", SECRET_URLS, ids=lambda url: url.partition("canary")[0])
+@pytest.mark.parametrize(
+    "url", sampled_cases(SECRET_URLS, 4, "secrets in URLs"), ids=lambda url: url.partition("canary")[0]
+)
 def test_a_secret_in_a_url_is_refused_and_not_repeated(litelog: Command, url: str) -> None:
     litelog.lines(1)
     verbs = [["replicate", "--once", "--json", "log", url], ["restore", url, "-o", "out"], ["check", "--json", url]]
@@ -273,7 +278,9 @@ OTHER_VERBS = [
 ]
 
 
-@pytest.mark.parametrize("verb", OTHER_VERBS, ids=lambda verb: "-".join(verb[:2]))
+@pytest.mark.parametrize(
+    "verb", sampled_cases(OTHER_VERBS, 4, "verbs with a secret in a URL"), ids=lambda verb: "-".join(verb[:2])
+)
 def test_no_verb_repeats_a_secret_in_a_url(litelog: Command, verb: list[str]) -> None:
     litelog.lines(1)
     litelog("replicate", "--once", "log", "replica")
@@ -312,6 +319,7 @@ def test_what_the_environment_gives_to_the_configuration_is_not_shown(litelog: C
         f"logs: [{{path: log, replicas: [{{url: 's3://bucket/x', options: {options}}}]}}]"
     )
     words = ("-v", "replicate", "--json", "--config", "litelog.yml")
+    litelog.before = HASTY
     process = litelog.start(*words, cold=True, CANARY=SECRET_KEY)
     said = litelog.wait_for_line(process, "failure 2 in a row")
     arguments = Path(f"/proc/{process.pid}/cmdline").read_bytes()

@@ -224,7 +224,7 @@ def test_a_running_daemon_truncates_an_idle_log(tmp_path: Path) -> None:
     for _ in range(6):
         log.roll(2)
     replica = {"url": f"file://{tmp_path}/replica", "snapshot_segments": 1}
-    entry = {"path": log.folder, "format": "lines", "pattern": "app.*", "truncate": {"max_age": 3.0}}
+    entry = {"path": log.folder, "format": "lines", "pattern": "app.*", "truncate": {"max_age": 1.0}}
     config = make_config("here", {"logs": [{**entry, "replicas": [replica]}], "shutdown_timeout": 10.0})
     replicator = Replicator(config, state_dir=str(tmp_path / "state"), host="test")
     thread = threading.Thread(target=replicator.run)

@@ -66,8 +66,9 @@ def daemon() -> Iterator[Stuck]:
 
 
 @pytest.fixture
-def status_cache(daemon: Stuck) -> Iterator[StatusCache]:
-    made = StatusCache(daemon, HealthThresholds(max_lag=60.0, loop_seconds=2.5), SystemClock())
+def status_cache(daemon: Stuck, monkeypatch: pytest.MonkeyPatch) -> Iterator[StatusCache]:
+    monkeypatch.setattr("litelog.server.daemon_view.MEASURE_SECONDS", 0.05)
+    made = StatusCache(daemon, HealthThresholds(max_lag=60.0, loop_seconds=0.5), SystemClock())
     made.start()
     yield made
     made.stop()

@@ -1,0 +1,26 @@
+"""A constant that was renamed would leave a command as slow as it is for people, and no test would fail."""
+
+from __future__ import annotations
+
+import ast
+from importlib import import_module
+
+from tests.builders.hasty import HASTY
+
+
+def test_what_is_made_hasty_is_there() -> None:
+    changed = {
+        (target.value.id, target.attr)
+        for statement in ast.parse(HASTY).body
+        if isinstance(statement, ast.Assign)
+        for target in statement.targets
+        if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name)
+    }
+    modules = {
+        name.name: import_module(f"{statement.module}.{name.name}")
+        for statement in ast.parse(HASTY).body
+        if isinstance(statement, ast.ImportFrom)
+        for name in statement.names
+    }
+    assert len(changed) == 6
+    assert [where for where in changed if not hasattr(modules[where[0]], where[1])] == []
