@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 import click
 from click.shell_completion import CompletionItem
 
-from litelog.errors import ConfigError, NoReplicaError
+from litelog.errors import ConfigError, NoReplicaError, NothingToRestoreError
 from litelog.objects.position import Generation, generation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from litelog.restore.plan import Target
     from litelog.stores.replica_client import ReplicaClient
@@ -28,19 +28,20 @@ PLACE_POLL_SECONDS = 1.0
 next WAL segment."""
 
 
-class _GenerationName(click.ParamType[Generation]):
-    """A generation's name as a parameter."""
+class _GenerationName(click.ParamType[str]):
+    """A generation's name as a parameter, or its first digits (see ``expand_generation``)."""
 
     name = "generation"
 
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> Generation:
-        try:
-            return generation(value)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        text = value.strip().lower()
+        if not re.fullmatch("[0-9a-f]{1,16}", text):
+            self.fail(f"{value!r} is not a generation: write its 16 hexadecimal digits, or the first ones", param, ctx)
+        return text
 
 
 GENERATION = _GenerationName()
+GENERATION_DIGITS = 16
 
 
 class _SequenceNumber(click.ParamType[int]):
@@ -174,6 +175,23 @@ def opened_replica(url: str, options: Mapping[str, object] | None = None) -> Ite
     finally:
         stop.set()
         client.close()
+
+
+def expand_generation(prefix: str | None, clients: Iterable[ReplicaClient]) -> Generation | None:
+    """The generation of the replicas whose name begins with ``prefix``; None for None.
+
+    Raises ConfigError if several do, and NothingToRestoreError if none does.
+    """
+    from litelog.reading.latest import read_claims
+
+    if prefix is None or len(prefix) == GENERATION_DIGITS:
+        return None if prefix is None else generation(prefix)
+    found = sorted({name for client in clients for name in read_claims(client) if name.startswith(prefix)})
+    if len(found) > 1:
+        raise ConfigError(f"--generation {prefix} may be {' or '.join(found)}: write more digits")
+    if not found:
+        raise NothingToRestoreError(f"no generation begins with {prefix}")
+    return found[0]
 
 
 def make_target(name: Generation | None, index: str | None, sequence: int | None, timestamp: str | None) -> Target:

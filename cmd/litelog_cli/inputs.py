@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from litelog.errors import ConfigError, NothingToRestoreError
 from litelog.formats.registry import open_stored_format
-from litelog_cli.arguments import StartKind, StartPoint, opened_replica
+from litelog_cli.arguments import StartKind, StartPoint, expand_generation, opened_replica
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,8 +42,8 @@ class GenerationSource:
     """A generation of a replica, and how to read it."""
 
     replica: ConfiguredReplica
-    name: Generation | None
-    """None: the latest one."""
+    name: str | None
+    """The first digits of its name; None: the latest one."""
     pattern: str | None
 
 
@@ -88,8 +88,9 @@ def replica_batches(
     """The records of a replica. ``stack`` closes what this opens."""
     from litelog.reading.replica_reader import ReplicaReader
 
-    replica, name = source.replica, source.name
+    replica = source.replica
     client = stack.enter_context(opened_replica(replica.url, replica.options))
+    name = expand_generation(source.name, [client])
     sequence = start.value if start.kind is StartKind.SEQUENCE else None
     if start.kind in (StartKind.LAST, StartKind.END):
         # A follower waits for a replica that is still empty.

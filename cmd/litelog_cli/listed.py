@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from litelog.errors import NothingToRestoreError
-from litelog_cli.arguments import opened_replica
+from litelog_cli.arguments import expand_generation, opened_replica
 from litelog_cli.configured import find_sources
 from litelog_cli.logging_setup import say
 
@@ -25,6 +25,7 @@ config_option = click.option(
     "--config", "config_file", type=click.Path(), help="Configuration file that contains the log in LOG_DIR."
 )
 
+wide_option = click.option("--wide", is_flag=True, help="Show all columns.")
 
 replica_config_option = click.option(
     "--config", "config_file", type=click.Path(), help="Configuration file with the replica's options."
@@ -61,16 +62,17 @@ def each_replica(
             say(f"litelog: skipped {error}", "replica-skipped", level=logging.WARNING)
 
 
-def choose_claim(client: ReplicaClient, name: Generation | None) -> Claim:
-    """The claim of that generation, or of the latest one."""
+def choose_claim(client: ReplicaClient, prefix: str | None) -> Claim:
+    """The claim of the generation whose name begins so, or of the latest one."""
     from litelog.reading.latest import find_claim, find_latest
 
+    name = expand_generation(prefix, [client])
     return find_latest(client) if name is None else find_claim(client, name)
 
 
-def choose_generation(client: ReplicaClient, name: Generation | None) -> Generation:
+def choose_generation(client: ReplicaClient, prefix: str | None) -> Generation:
     """As ``choose_claim``, but returns the generation's name."""
-    return choose_claim(client, name).generation
+    return choose_claim(client, prefix).generation
 
 
 def print_heading(url: str | None, echo: Callable[[str], None]) -> None:

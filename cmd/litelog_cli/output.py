@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 PLAIN_WIDTH = 10_000
 """Width of a table that is not for a terminal: nothing is wrapped."""
 
+MIN_TEXT_WIDTH = 24
+"""The narrowest column into which text is wrapped."""
+
 _BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -72,7 +75,10 @@ def _takes_all() -> bool:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], numbers: Iterable[str] = ()) -> None:
-    """Print rows under column titles. ``numbers``: columns to align on the right."""
+    """Print rows under column titles. ``numbers``: columns to align on the right.
+
+    No cell is cut. On a narrow terminal, the text of a column without a title is wrapped, or else all lines.
+    """
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -80,11 +86,20 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], numbers: 
     right = set(numbers)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
-        table.add_column(column, justify="right" if column in right else "left", no_wrap=not sys.stdout.isatty())
+        table.add_column(column, justify="right" if column in right else "left", no_wrap=True)
     for row in rows:
         table.add_row(*(Text(escape(cell)) for cell in row))
     if sys.stdout.isatty():
-        Console(file=sys.stdout, highlight=False).print(table)
+        console = Console(file=sys.stdout, highlight=False)
+        untitled = [column for column in table.columns if not column.header]
+        whole = console.measure(table, options=console.options.update(width=PLAIN_WIDTH)).maximum
+        texts = max((len(str(cell)) for column in untitled for cell in column.cells), default=0)
+        if whole - texts + MIN_TEXT_WIDTH <= console.width:
+            for text in untitled:
+                text.no_wrap, text.overflow = False, "fold"
+        elif whole > console.width:
+            console.width = whole  # the terminal itself wraps the lines
+        console.print(table)
         return
     console = Console(file=io.StringIO(), width=PLAIN_WIDTH, highlight=False)
     with console.capture() as capture:
@@ -93,8 +108,19 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], numbers: 
 
 
 def format_number(number: float | None) -> str:
-    """The number; ``-`` for None."""
-    return "-" if number is None else str(number)
+    """The number for people, with separators (``12,345``); ``-`` for None."""
+    return "-" if number is None else f"{number:,}"
+
+
+def format_range(first: int | None, following: int | None) -> str:
+    """Sequences for people: ``0-2,999``; ``-`` for none. ``following``: the one after the last."""
+    return "-" if first is None or following is None or first >= following else f"{first:,}-{following - 1:,}"
+
+
+def format_moment(microseconds: int | None) -> str:
+    """Microseconds since 1970 for people: UTC, to the second. ``-`` for None."""
+    text = format_time(None if microseconds is None else microseconds // 1_000_000 * 1_000_000)
+    return text.replace("T", " ")
 
 
 def format_time(microseconds: int | None) -> str:

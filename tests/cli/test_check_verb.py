@@ -100,7 +100,7 @@ def test_generations_show_how_they_are_fenced(litelog: Command) -> None:
     for fencing in Fencing:
         litelog.lines(3)
         assert litelog("replicate", "--once", "--fencing", fencing, "log", "replica").code == ExitCode.DONE
-    title, *rows = litelog("generations", "replica").out.splitlines()
+    title, *rows = litelog("generations", "--wide", "replica").out.splitlines()
     assert "fencing" in title.split()
     assert [" isolated " in row for row in rows] == [False, True]
     assert [facts["fencing"] for facts in litelog("generations", "--json", "replica").lines] == list(Fencing)

@@ -127,6 +127,9 @@ def test_generations_tell_what_is_there(litelog: Command, replica: str) -> None:
     )
     assert facts["first_shipped"] < facts["last_shipped"]
     title, row = litelog("generations", replica).out.splitlines()
+    assert title.split()[:3] == ["generation", "state", "sequences"]
+    assert row.split()[:3] == [name, "open", "0-2,499"]
+    title, row = litelog("generations", "--wide", replica).out.splitlines()
     assert title.split()[:3] == ["generation", "state", "relation"]
     assert row.split()[:3] == [name, "open", "first"]
 
@@ -148,7 +151,9 @@ def test_wal_lists_the_segments_in_order(litelog: Command, replica: str) -> None
     with_headers = litelog("wal", "--json", "--headers", replica).lines
     assert [(line["first"], line["next"]) for line in with_headers] == [(0, 2000), (2000, 2500)]
     table = litelog("wal", "--headers", replica).out.splitlines()
-    assert [line.split()[0] for line in table] == ["position", first["position"], second["position"]]
+    assert table[0] == f"generation {first['generation']}:"
+    places = [f"0/{line['offset']:x}" for line in (first, second)]
+    assert [line.split()[0] for line in table[1:]] == ["position", *places]
 
 
 def test_a_table_that_is_not_for_a_terminal_is_neither_wrapped_nor_padded(litelog: Command, replica: str) -> None:

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from litelog.formats.columns import Columns
-    from litelog.objects.position import Generation
 
 RECORDS_AT_A_TIME = 4096
 """Records turned into Python objects at a time, to save memory."""
@@ -48,7 +47,7 @@ class CatOptions:
     as_json: bool
     format_name: str | None
     pattern: str | None
-    name: Generation | None
+    name: str | None
     config_file: str | None
     state_dir: str | None
 

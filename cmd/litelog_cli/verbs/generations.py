@@ -9,13 +9,16 @@ import click
 
 from litelog.units import format_duration, format_size
 from litelog_cli.arguments import PLACE
-from litelog_cli.listed import config_option, each_replica, print_heading
-from litelog_cli.output import echo, format_number, format_time, print_json, print_table
+from litelog_cli.listed import config_option, each_replica, print_heading, wide_option
+from litelog_cli.output import echo, echo_lines, format_moment, format_number, format_range, print_json, print_table
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from litelog_cli.listing import ListedGeneration
 
-_COLUMNS = (
+_COLUMNS = ("generation", "state", "sequences", "last shipped", "stored")
+_WIDE_COLUMNS = (
     "generation",
     "state",
     "relation",
@@ -35,7 +38,7 @@ _COLUMNS = (
     "last",
     "lag",
 )
-_NUMBERS = ("first", "sealed", "stored", "ratio", "snapshots", "WAL", "size", "lag")
+_WIDE_NUMBERS = ("first", "sealed", "stored", "ratio", "snapshots", "WAL", "size", "lag")
 
 
 @click.command(
@@ -48,8 +51,9 @@ Examples:
 )
 @click.argument("place", metavar="REPLICA_URL|LOG_DIR", type=PLACE)
 @config_option
+@wide_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each generation.")
-def generations(place: str, config_file: str | None, as_json: bool) -> None:
+def generations(place: str, config_file: str | None, wide: bool, as_json: bool) -> None:
     """List the generations of a replica, oldest first.
 
     A generation is one unbroken history of a log, as one owner wrote it. Isolated owners (fencing: isolated) leave
@@ -66,32 +70,60 @@ def generations(place: str, config_file: str | None, as_json: bool) -> None:
                 print_json({**({"replica": url} if url else {}), **asdict(facts)})
         else:
             print_heading(url, echo)
-            print_table(_COLUMNS, map(_row, found), _NUMBERS)
+            if wide:
+                print_table(_WIDE_COLUMNS, map(_wide_row, found), _WIDE_NUMBERS)
+            else:
+                print_table(_COLUMNS, map(_row, found), ("stored",))
+            echo_lines(line for facts in found for line in _notes(facts))
+
+
+def _notes(facts: ListedGeneration) -> Iterator[str]:
+    """What is unusual about a generation."""
+    if facts.reason:
+        yield f"{facts.generation} {facts.relation}: {facts.reason}"
+    if facts.damage:
+        yield f"{facts.generation} is damaged: {facts.damage}"
+    if facts.relation is None:
+        yield f"{facts.generation} has no claim"
 
 
 def _row(facts: ListedGeneration) -> tuple[str, ...]:
-    relation = facts.relation or "no claim"
     return (
         facts.generation,
-        "never began" if not facts.began else "ended" if facts.ended else "open",
-        f"{relation}: {facts.reason}" if facts.reason else relation,
+        _state(facts),
+        format_range(facts.first_sequence, facts.next_sequence),
+        format_moment(facts.last_shipped),
+        format_size(facts.sealed_bytes + facts.wal_bytes),
+    )
+
+
+def _state(facts: ListedGeneration) -> str:
+    return "never began" if not facts.began else "ended" if facts.ended else "open"
+
+
+def _wide_row(facts: ListedGeneration) -> tuple[str, ...]:
+    return (
+        facts.generation,
+        _state(facts),
+        facts.relation or "no claim",
         facts.fencing or "-",
         facts.owner or "-",
         facts.host or "-",
         "-" if facts.first_index is None else f"{facts.first_index:x}",
-        facts.end.partition("/")[2] if facts.end else "-",
-        _range(facts.first_sequence, facts.next_sequence),
-        str(facts.sealed_segments),
+        _place(facts.end),
+        format_range(facts.first_sequence, facts.next_sequence),
+        format_number(facts.sealed_segments),
         format_size(facts.sealed_bytes),
         format_number(facts.ratio),
-        "damaged" if facts.damage else str(facts.snapshots),
-        str(facts.wal_segments),
+        "damaged" if facts.damage else format_number(facts.snapshots),
+        format_number(facts.wal_segments),
         format_size(facts.wal_bytes),
-        format_time(facts.first_shipped),
-        format_time(facts.last_shipped),
+        format_moment(facts.first_shipped),
+        format_moment(facts.last_shipped),
         "-" if facts.lag is None else format_duration(facts.lag),
     )
 
 
-def _range(first: int | None, following: int | None) -> str:
-    return "-" if first is None or following is None or first == following else f"{first}-{following - 1}"
+def _place(position: str | None) -> str:
+    """The index and offset of a position, without leading zeros."""
+    return "-" if position is None else "/".join(f"{int(part, 16):x}" for part in position.split("/")[1:])

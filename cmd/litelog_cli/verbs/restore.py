@@ -17,7 +17,7 @@ import click
 from litelog.errors import ConfigError, NothingToRestoreError, OutputExistsError
 from litelog.formats.registry import open_stored_format
 from litelog.units import format_count, format_duration, format_size
-from litelog_cli.arguments import GENERATION, OUTPUT, PLACE, SEQUENCE, make_target, opened_replica
+from litelog_cli.arguments import GENERATION, OUTPUT, PLACE, SEQUENCE, expand_generation, make_target, opened_replica
 from litelog_cli.configured import find_sources
 from litelog_cli.logging_setup import say
 from litelog_cli.output import echo, echo_lines, format_time, print_json
@@ -27,7 +27,6 @@ from litelog_cli.signals import acting_on_signals
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from litelog.objects.position import Generation
     from litelog.restore.choose_replica import ReplicaChoice
     from litelog.restore.execution import RestoreResult
     from litelog.restore.plan import RepairedRange, RestorePlan, Target
@@ -47,7 +46,7 @@ class RestoreOptions:
     replica_urls: tuple[str, ...]
     config_file: str | None
     output: str
-    name: Generation | None
+    name: str | None
     index: str | None
     sequence: int | None
     timestamp: str | None
@@ -121,11 +120,11 @@ def restore(**arguments: Any) -> None:
     options = RestoreOptions(**arguments)
     if options.delta and options.if_not_exists:
         raise click.UsageError("--delta and --if-not-exists exclude each other")
-    target = make_target(options.name, options.index, options.sequence, options.timestamp)
+    target = make_target(None, options.index, options.sequence, options.timestamp)
     if options.if_not_exists and _is_taken(options.output):
         _end_without(f"{options.output}: exists already, nothing to do", options.output, options.as_json)
         return
-    if options.follow and target != make_target(None, None, None, None):
+    if options.follow and (options.name is not None or target != make_target(None, None, None, None)):
         raise click.UsageError("--follow continues after the end of the log: use it without --generation or bounds")
     sources = find_sources(options.replica_urls, options.config_file)
     options = replace(options, pattern=options.pattern or sources.pattern)
@@ -149,6 +148,7 @@ def _restore(replicas: Sequence[ConfiguredReplica], target: Target, options: Res
         clients, unopened = _open(stack, replicas)
         _print_skipped(unopened)
         try:
+            target = replace(target, generation=expand_generation(options.name, clients))
             choice = choose(clients, target, lambda name: open_stored_format(name, options.pattern))
         except NothingToRestoreError as error:
             _require_asked(unopened, error)

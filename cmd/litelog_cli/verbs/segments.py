@@ -11,17 +11,17 @@ from litelog.units import format_size
 from litelog_cli.arguments import GENERATION, PLACE, is_replica, opened_replica
 from litelog_cli.configured import find_log, find_replica
 from litelog_cli.inputs import choose_format
-from litelog_cli.listed import choose_claim, place_config_option
-from litelog_cli.output import format_number, format_time, print_json, print_table
+from litelog_cli.listed import choose_claim, place_config_option, wide_option
+from litelog_cli.output import format_moment, format_number, format_range, print_json, print_table
 from litelog_cli.segment_listing import local_segments, replica_segments
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from litelog.objects.position import Generation
     from litelog_cli.segment_listing import SegmentFacts
 
-_REPLICA = (
+_REPLICA = ("file", "stored", "sequences", "log bytes", "")
+_WIDE_REPLICA = (
     "index",
     "file",
     "stored",
@@ -34,8 +34,10 @@ _REPLICA = (
     "objects",
     "from",
     "to",
+    "",
 )
-_LOG = ("file", "first", "next", "log bytes", "from", "")
+_LOG = ("file", "sequences", "log bytes", "")
+_WIDE_LOG = ("file", "first", "next", "log bytes", "from", "")
 _NUMBERS = ("index", "records", "first", "next", "log bytes", "size", "ratio", "objects")
 
 
@@ -57,13 +59,15 @@ Examples:
 )
 @click.option("--pattern", help="Pattern for the names of log segments (formats lines and raw).")
 @place_config_option
+@wide_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each log segment.")
 def segments(
     place: str,
-    name: Generation | None,
+    name: str | None,
     format_name: str | None,
     pattern: str | None,
     config_file: str | None,
+    wide: bool,
     as_json: bool,
 ) -> None:
     """List the log segments of a replica or a log in order, with sequences, sizes and times.
@@ -76,12 +80,13 @@ def segments(
             raise click.UsageError("a replica has its own format; --format and --pattern are for logs")
         replica = find_replica(place, config_file)
         with opened_replica(replica.url, replica.options) as client:
-            _print(replica_segments(client, choose_claim(client, name)), as_json, _REPLICA)
+            _print(replica_segments(client, choose_claim(client, name)), as_json, _WIDE_REPLICA if wide else _REPLICA)
     else:
         from litelog.formats.registry import open_format
 
         log = find_log(place, config_file)[0] if config_file is not None else None
-        _print(local_segments(place, open_format(*choose_format(log, format_name, pattern))), as_json, _LOG)
+        log_format = open_format(*choose_format(log, format_name, pattern))
+        _print(local_segments(place, log_format), as_json, _WIDE_LOG if wide else _LOG)
 
 
 def _print(found: Iterable[SegmentFacts], as_json: bool, columns: tuple[str, ...]) -> None:
@@ -97,15 +102,16 @@ def _row(facts: SegmentFacts) -> dict[str, str]:
     return {
         "index": "-" if facts.index is None else f"{facts.index:x}",
         "file": facts.file,
-        "stored": facts.stored if facts.finished else f"{facts.stored}, grows",
+        "stored": facts.stored,
         "records": format_number(facts.records),
+        "sequences": format_range(facts.first, facts.next),
         "first": format_number(facts.first),
         "next": format_number(facts.next),
         "log bytes": format_size(facts.length),
         "size": "-" if facts.size is None else format_size(facts.size),
         "ratio": format_number(facts.ratio),
         "objects": format_number(facts.objects),
-        "from": format_time(facts.shipped_first if facts.lowest is None else facts.lowest),
-        "to": format_time(facts.shipped_last if facts.highest is None else facts.highest),
+        "from": format_moment(facts.shipped_first if facts.lowest is None else facts.lowest),
+        "to": format_moment(facts.shipped_last if facts.highest is None else facts.highest),
         "": "" if facts.finished else "grows",
     }

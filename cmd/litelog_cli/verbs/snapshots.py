@@ -9,19 +9,20 @@ import click
 
 from litelog.units import format_size
 from litelog_cli.arguments import GENERATION, PLACE
-from litelog_cli.listed import choose_claim, config_option, each_replica, print_heading
+from litelog_cli.listed import choose_claim, config_option, each_replica, print_heading, wide_option
 from litelog_cli.listing import ratio
-from litelog_cli.output import echo, format_number, format_time, print_json, print_table
+from litelog_cli.output import echo, format_moment, format_number, format_range, print_json, print_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from litelog.objects.claim import Claim
-    from litelog.objects.position import Generation
     from litelog.objects.snapshot import Snapshot
     from litelog.stores.replica_client import IndexedInfo, ReplicaClient
 
-_COLUMNS = (
+_COLUMNS = ("index", "created", "segments", "sequences", "log bytes", "stored", "")
+_NUMBERS = ("index", "segments", "log bytes", "stored")
+_WIDE_COLUMNS = (
     "index",
     "created",
     "size",
@@ -35,7 +36,7 @@ _COLUMNS = (
     "to",
     "",
 )
-_NUMBERS = ("index", "size", "segments", "first", "next", "log bytes", "stored", "ratio")
+_WIDE_NUMBERS = ("index", "size", "segments", "first", "next", "log bytes", "stored", "ratio")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +76,9 @@ Examples:
 @click.argument("place", metavar="REPLICA_URL|LOG_DIR", type=PLACE)
 @click.option("--generation", "name", type=GENERATION, help="Generation to list.  [default: the latest]")
 @config_option
+@wide_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each snapshot.")
-def snapshots(place: str, name: Generation | None, config_file: str | None, as_json: bool) -> None:
+def snapshots(place: str, name: str | None, config_file: str | None, wide: bool, as_json: bool) -> None:
     """List the snapshots of a generation, in order.
 
     A snapshot at an index names a sealed segment for each log segment before it; readers begin with the newest one.
@@ -89,7 +91,10 @@ def snapshots(place: str, name: Generation | None, config_file: str | None, as_j
                 print_json({**({"replica": url} if url else {}), **asdict(facts)})
         else:
             print_heading(url, echo)
-            print_table(_COLUMNS, map(_row, found), _NUMBERS)
+            if wide:
+                print_table(_WIDE_COLUMNS, map(_wide_row, found), _WIDE_NUMBERS)
+            else:
+                print_table(_COLUMNS, map(_row, found), _NUMBERS)
 
 
 def _describe_all(client: ReplicaClient, claim: Claim) -> Iterator[ListedSnapshot]:
@@ -131,7 +136,23 @@ def _describe(info: IndexedInfo, snapshot: Snapshot) -> ListedSnapshot:
 def _row(facts: ListedSnapshot) -> tuple[str, ...]:
     return (
         f"{facts.index:x}",
-        format_time(facts.created),
+        format_moment(facts.created),
+        format_number(facts.segments),
+        format_range(facts.first, facts.next),
+        "-" if facts.log_bytes is None else format_size(facts.log_bytes),
+        "-" if facts.stored_bytes is None else format_size(facts.stored_bytes),
+        _note(facts),
+    )
+
+
+def _note(facts: ListedSnapshot) -> str:
+    return facts.damage or (f"{facts.borrowed} in earlier generations" if facts.borrowed else "")
+
+
+def _wide_row(facts: ListedSnapshot) -> tuple[str, ...]:
+    return (
+        f"{facts.index:x}",
+        format_moment(facts.created),
         format_size(facts.size),
         format_number(facts.segments),
         format_number(facts.first),
@@ -139,7 +160,7 @@ def _row(facts: ListedSnapshot) -> tuple[str, ...]:
         "-" if facts.log_bytes is None else format_size(facts.log_bytes),
         "-" if facts.stored_bytes is None else format_size(facts.stored_bytes),
         format_number(facts.ratio),
-        format_time(facts.shipped_first),
-        format_time(facts.shipped_last),
-        facts.damage or (f"{facts.borrowed} in earlier generations" if facts.borrowed else ""),
+        format_moment(facts.shipped_first),
+        format_moment(facts.shipped_last),
+        _note(facts),
     )

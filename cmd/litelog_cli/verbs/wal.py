@@ -11,16 +11,17 @@ from litelog.units import format_size
 from litelog_cli.arguments import GENERATION, PLACE
 from litelog_cli.listed import choose_generation, config_option, each_replica, print_heading
 from litelog_cli.listing import ratio
-from litelog_cli.output import echo, format_number, format_time, print_json, print_table
+from litelog_cli.output import echo, format_moment, format_number, format_range, print_json, print_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from litelog.objects.position import Generation
     from litelog.objects.wal_segment import WalHeader
     from litelog.stores.replica_client import ReplicaClient, WalSegmentInfo
 
-_COLUMNS = ("position", "size", "file", "bytes", "ratio", "records", "first", "next", "shipped", "")
+_COLUMNS = ("position", "size", "log bytes", "sequences", "shipped", "")
+_WIDE_COLUMNS = ("position", "size", "file", "log bytes", "ratio", "records", "first", "next", "shipped", "")
+_NUMBERS = ("size", "log bytes", "ratio", "records", "first", "next")
 
 
 @click.command(
@@ -36,8 +37,9 @@ Examples:
 @click.option("--generation", "name", type=GENERATION, help="Generation to list.  [default: the latest]")
 @click.option("--headers", is_flag=True, help="Also read each header, with one small request each.")
 @config_option
+@click.option("--wide", is_flag=True, help="Show all columns, as --headers does with fewer.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each WAL segment.")
-def wal(place: str, name: Generation | None, headers: bool, config_file: str | None, as_json: bool) -> None:
+def wal(place: str, name: str | None, headers: bool, config_file: str | None, wide: bool, as_json: bool) -> None:
     """List the WAL segments of a generation, in order.
 
     The index and offset are in hexadecimal, as in object names. WAL segments that a snapshot covers are removed after a
@@ -49,9 +51,11 @@ def wal(place: str, name: Generation | None, headers: bool, config_file: str | N
             _print_lines(client, found, headers, {"replica": url} if url else {})
             continue
         print_heading(url, echo)
-        if headers:
+        echo(f"generation {chosen}:")
+        if headers or wide:
+            columns = _WIDE_COLUMNS if wide else _COLUMNS
             rows = (_long_row(info, header) for info, header in _with_headers(client, found))
-            print_table(_COLUMNS, rows, ("size", "bytes", "ratio", "records", "first", "next"))
+            print_table(columns, ([row[column] for column in columns] for row in rows), _NUMBERS)
         else:
             print_table(("position", "size"), map(_row, found), ("size",))
 
@@ -83,19 +87,25 @@ def _print_lines(client: ReplicaClient, found: Iterator[WalSegmentInfo], headers
 
 
 def _row(info: WalSegmentInfo) -> tuple[str, ...]:
-    return (str(info.position), format_size(info.size))
+    return (_place(info), format_size(info.size))
 
 
-def _long_row(info: WalSegmentInfo, header: WalHeader) -> tuple[str, ...]:
-    mark = f"ended by {header.successor}" if header.successor else "final" if header.final else ""
-    return (
-        *_row(info),
-        header.file or "-",
-        str(header.length),
-        format_number(ratio(header.length, info.size)),
-        str(header.records),
-        "-" if header.first is None else str(header.first),
-        "-" if header.next is None else str(header.next),
-        format_time(header.shipped),
-        mark,
-    )
+def _place(info: WalSegmentInfo) -> str:
+    """Index and offset, as short as they are."""
+    return f"{info.position.index:x}/{info.position.offset:x}"
+
+
+def _long_row(info: WalSegmentInfo, header: WalHeader) -> dict[str, str]:
+    return {
+        "position": _place(info),
+        "size": format_size(info.size),
+        "file": header.file or "-",
+        "log bytes": format_size(header.length),
+        "ratio": format_number(ratio(header.length, info.size)),
+        "records": format_number(header.records),
+        "sequences": format_range(header.first, header.next),
+        "first": format_number(header.first),
+        "next": format_number(header.next),
+        "shipped": format_moment(header.shipped),
+        "": f"ended by {header.successor}" if header.successor else "final" if header.final else "",
+    }
