@@ -312,6 +312,11 @@ class SourceError(LitelogError):
 class SourceSyncError(SourceError):
     """The source cannot be synced, so it is unknown which of its bytes are durable. The log is frozen."""
 
+    def __init__(self, path: str, reason: str) -> None:
+        self.path = path
+        self.reason = reason
+        super().__init__(f"{path}: {reason}")
+
 
 class SourceMissingError(SourceError):
     """The log's folder is missing, or holds no log segment."""

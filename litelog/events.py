@@ -41,7 +41,7 @@ EVENTS = {
     "verified": "All of a replica was verified.",
     "anomaly": "Verification found a new anomaly.",
     "verify-failed": "A verification failed; it will be retried.",
-    "state-not-kept": "The result of a verification could not be saved.",
+    "state-not-kept": "The result of a verification, or a failed sync of the log, could not be saved.",
     "state-lost": "A file in the state folder is not the one that was saved; it is treated as lost.",
     "state-closed": "A state folder was open to other users; it no longer is.",
     # logs that come and go

@@ -25,6 +25,7 @@ from litelog.log.source_position import CHECKED_BYTES, CommitRun, SourcePosition
 
 if TYPE_CHECKING:
     from litelog.formats import Expectation, LogFormat, Scan
+    from litelog.log.failed_syncs import FailedSyncs
     from litelog.system.clock import Clock
 
 PROBE_BYTES = 1 << 20
@@ -54,7 +55,14 @@ class Follower:
     """
 
     def __init__(
-        self, folder: str, log_format: LogFormat, place: SourcePosition, clock: Clock, inode: int = 0, oldest: str = ""
+        self,
+        folder: str,
+        log_format: LogFormat,
+        place: SourcePosition,
+        clock: Clock,
+        inode: int = 0,
+        oldest: str = "",
+        failed_syncs: FailedSyncs | None = None,
     ) -> None:
         """``inode``: the folder's when it was last read; 0: take the current one. ``oldest``: the log's oldest log
         segment at that time."""
@@ -70,7 +78,7 @@ class Follower:
         self._newer: OpenSegment | None = None
         self._rest: int | None = None
         self._awaited: list[str] = []
-        self._names = SegmentFolder(folder, log_format, clock)
+        self._names = SegmentFolder(folder, log_format, clock, failed_syncs=failed_syncs)
         self._seen: tuple[int, ...] | None = None
         self.settled = False
         """Whether ``changed`` is reliable. False for a moment after a change, within a tick of the clock."""

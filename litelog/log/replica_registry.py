@@ -233,6 +233,11 @@ def read_checked(path: str) -> dict[str, Any]:
     return fields
 
 
+def write_checked(path: str, fields: dict[str, Any]) -> None:
+    """Write a file that ``read_checked`` reads, durably and atomically. OSError."""
+    write_private(path, json.dumps({"version": VERSION, "checksum": _checksum(fields), **fields}).encode())
+
+
 _UNREADABLE = (OSError, ValueError)
 
 
@@ -253,9 +258,8 @@ def _is_log_id(log: object) -> TypeGuard[str]:
 
 
 def _save(folder: str, name: str, fields: dict[str, Any]) -> None:
-    body = json.dumps({"version": VERSION, "checksum": _checksum(fields), **fields})
     try:
-        write_private(os.path.join(folder, name), body.encode())
+        write_checked(os.path.join(folder, name), fields)
     except OSError as error:
         raise PositionsError(f"{folder}: cannot record what is replicated: {error.strerror}") from error
 

@@ -11,9 +11,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from litelog.codec.checksum import crc32c
-from litelog.errors import SourceError, SourceMissingError, SourceSyncError
+from litelog.errors import SourceError, SourceMissingError
 from litelog.events import fields
 from litelog.formats.capabilities import HEAD_BYTES, check_head
+from litelog.log.failed_syncs import FailedSyncs
 from litelog.system.files import OPEN_FOLDER, find_other_kind, open_regular
 
 if TYPE_CHECKING:
@@ -40,14 +41,14 @@ SETTLED_MICROSECONDS = 100_000
 class OpenSegment:
     """A log segment's one descriptor, and the inode that its file had when it was opened."""
 
-    def __init__(self, name: str, descriptor: int) -> None:
+    def __init__(self, name: str, descriptor: int, failed_syncs: FailedSyncs) -> None:
         self.name = name
         self._descriptor = descriptor
         self.inode = os.fstat(descriptor).st_ino
         self._finished = (0, 0, "")
         self._checked: tuple[int, int] | None = None
         self._fault = ""
-        self._sync_failure: OSError | None = None
+        self._failed_syncs = failed_syncs
 
     def __enter__(self) -> OpenSegment:
         return self
@@ -109,26 +110,31 @@ class OpenSegment:
         return value
 
     def sync(self, path: str) -> None:
-        """Make its bytes durable. After one failure every call fails: the kernel reports lost bytes only once."""
-        if self._sync_failure is None:
-            try:
-                os.fdatasync(self._descriptor)
-            except OSError as error:
-                self._sync_failure = error
-            else:
-                return
-        failure = self._sync_failure
-        raise SourceSyncError(f"{path}: cannot be synced, so what it holds may not be durable: {failure}") from failure
+        """Make its bytes durable. SourceSyncError if that fails, or if any sync of the log has failed before."""
+        self._failed_syncs.require_none()
+        try:
+            os.fdatasync(self._descriptor)
+        except OSError as error:
+            raise self._failed_syncs.keep(path, self.inode, error) from error
 
 
 class SegmentFolder:
     """The log's folder: which log segments it lists, in order."""
 
-    def __init__(self, folder: str, log_format: LogFormat, clock: Clock, *, reports: bool = True) -> None:
+    def __init__(
+        self,
+        folder: str,
+        log_format: LogFormat,
+        clock: Clock,
+        *,
+        reports: bool = True,
+        failed_syncs: FailedSyncs | None = None,
+    ) -> None:
         """``reports``: log which files are skipped, each once."""
         self._folder = folder
         self._format = log_format
         self._reports = reports
+        self._failed_syncs = failed_syncs or FailedSyncs()
         self._clock = clock
         self._orders: list[tuple[object, ...]] = []
         self._listed: list[str] = []
@@ -212,7 +218,7 @@ class SegmentFolder:
             raise
         except OSError as error:
             raise SourceError(f"{path}: cannot be opened: {error.strerror}") from error
-        return OpenSegment(name, descriptor)
+        return OpenSegment(name, descriptor, self._failed_syncs)
 
     def each(self) -> Iterator[OpenSegment]:
         """Yield the log segments, oldest first. Each is open until the next one. Log segments that vanish are skipped.
@@ -234,7 +240,9 @@ class SegmentFolder:
         return None
 
     def sync_folder(self) -> None:
-        """Make its names durable. SourceSyncError if that fails; other SourceErrors if it could not be tried."""
+        """Make its names durable. SourceSyncError if that fails, or if any sync of the log has failed before; other
+        SourceErrors if it could not be tried."""
+        self._failed_syncs.require_none()
         try:
             descriptor = os.open(self._folder, OPEN_FOLDER)
         except (FileNotFoundError, NotADirectoryError) as error:
@@ -244,7 +252,7 @@ class SegmentFolder:
         try:
             os.fsync(descriptor)
         except OSError as error:
-            raise SourceSyncError(f"{self._folder}: cannot be synced: {error}") from error
+            raise self._failed_syncs.keep(self._folder, os.fstat(descriptor).st_ino, error) from error
         finally:
             os.close(descriptor)
 

@@ -13,6 +13,7 @@ from litelog.config import FolderConfig
 from litelog.errors import ConfigError, LitelogError
 from litelog.events import fields
 from litelog.formats.registry import open_format
+from litelog.log.failed_syncs import FailedSyncs
 from litelog.log.replica_registry import ReplicaSet, log_state_folder
 from litelog.log.sequence_base import SequenceBase
 from litelog.log.source import SegmentFolder
@@ -36,6 +37,7 @@ from litelog.stores.object_store import ObjectReplicaClient, Rooted
 from litelog.stores.registry import local_folder, open_store, redact
 from litelog.stores.retrying_store import RetryingStore, RetryPolicy
 from litelog.stores.trial import StoreTrials, try_store
+from litelog.system.clock import read_boot_id
 from litelog.verify.execution import Acknowledged
 from litelog.verify.scrub import Found, Scrub, ScrubSettings
 
@@ -106,7 +108,8 @@ def open_log(log: LogConfig, state_dir: str, host: str, tools: ProcessContext) -
     log_format = open_format(log.format, log.pattern)
     names = SegmentFolder(log.path, log_format, tools.clock, reports=False)
     numbering = SequenceBase(log.path, log_format, names, replicas.folder)
-    source = LogSource(log.path, log_format, replicas.agree_on_log_id, numbering.beginning)
+    failed_syncs = FailedSyncs(replicas.folder, read_boot_id())
+    source = LogSource(log.path, log_format, replicas.agree_on_log_id, numbering.beginning, failed_syncs)
     end = SourceEnd(source.folder, source.format, tools.clock)
     policy = log.truncate.policy() if log.truncate is not None else None
     truncator = LogTruncator(source, replicas, policy, tools.clock)

@@ -79,7 +79,7 @@ class BacklogSealer:
     def __init__(self, context: ReplicaContext, submit: Callable[[Callable[[], None]], object] | None = None) -> None:
         """``submit`` runs work in a thread that no WAL segment waits for; None: in the calling thread."""
         source = context.source
-        self.files = FinishedSegments(source.folder, source.format, context.clock)
+        self.files = FinishedSegments(source, context.clock)
         self._events = context.events
         self._folder = source.folder
         self._format = source.format

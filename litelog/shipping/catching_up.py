@@ -44,7 +44,7 @@ class CatchingUp:
     def __init__(self, context: ReplicaContext) -> None:
         source = context.source
         self._format = source.format
-        self._files = FinishedSegments(source.folder, source.format, context.clock)
+        self._files = FinishedSegments(source, context.clock)
         self._client = context.client
 
     def find_ahead(self, state: Running) -> Running | None:

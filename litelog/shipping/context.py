@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from litelog.errors import SourceMissingError
+from litelog.log.failed_syncs import FailedSyncs
 from litelog.objects.wal_segment import MAX_LENGTH_BYTES
 from litelog.retention.policy import RetentionPolicy
 from litelog.shipping.claiming import GRACE_SECONDS
@@ -69,6 +70,8 @@ class LogSource:
     """Takes a proposed log id. Returns the log's id in all its replicas: that one, or one that was proposed earlier."""
     first_sequence: Callable[[], int | None] = unknown_first_sequence
     """Returns the log's first sequence, if its records carry no numbers and older ones were truncated."""
+    failed_syncs: FailedSyncs = field(default_factory=FailedSyncs)
+    """The failed syncs after which nothing of the log is read any more."""
 
     def folder_inode(self) -> int:
         """Return the inode of the log's folder. SourceMissingError."""

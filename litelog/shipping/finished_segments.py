@@ -14,9 +14,10 @@ from litelog.log.source_position import SourcePosition, begin_check, digest
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from litelog.formats import LogFormat, Scan
+    from litelog.formats import Scan
     from litelog.log.source import OpenSegment
     from litelog.objects.snapshot_entries import SnapshotEntry
+    from litelog.shipping.context import LogSource
     from litelog.system.clock import Clock
 
 PROBE_BYTES = 64 << 10
@@ -39,10 +40,12 @@ class NotSealableError(Exception):
 class FinishedSegments:
     """The finished log segments of a folder. Any thread may use it, except for ``find`` and ``held``."""
 
-    def __init__(self, folder: str, log_format: LogFormat, clock: Clock) -> None:
-        self._folder = folder
-        self._format = log_format
-        self._names = SegmentFolder(folder, log_format, clock, reports=False)
+    def __init__(self, source: LogSource, clock: Clock) -> None:
+        self._folder = source.folder
+        self._format = source.format
+        self._names = SegmentFolder(
+            source.folder, source.format, clock, reports=False, failed_syncs=source.failed_syncs
+        )
 
     def find(self, start_file: str, unfit: str = "") -> list[str]:
         """Return the finished log segments from ``start_file`` (empty: the first) on: a newer one holds a whole commit.

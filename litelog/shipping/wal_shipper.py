@@ -66,12 +66,20 @@ class WalShipper:
         self._archive = archive
         self._checks = checks
         source, clock, claim = context.source, context.clock, state.claim
-        self.follower = Follower(source.folder, source.format, state.place, clock, state.folder_inode, state.oldest)
+        self.follower = Follower(
+            source.folder,
+            source.format,
+            state.place,
+            clock,
+            state.folder_inode,
+            state.oldest,
+            source.failed_syncs,
+        )
         name = claim.generation
         self.feed = SegmentFeed(name, Position(name, claim.first, 0))
         self._encoder = WalEncoder(context, claim, self.follower)
         self._backlog = Backlog(context, claim, away)
-        self._files = FinishedSegments(source.folder, source.format, clock)
+        self._files = FinishedSegments(source, clock)
         self._queue: deque[EncodedWalSegment] = deque()
         self._drained = False
         self._skipped = False

@@ -46,6 +46,8 @@ class Disk:
     """By file, how often its write-back failed."""
     reported: dict[int, int] = field(default_factory=dict)
     """By descriptor, how many of these failures it has reported, or came after."""
+    known: dict[int, int] = field(default_factory=dict)
+    """By file, how many of them any descriptor has reported. One that is opened later reports only the others."""
 
     def keep_written(self, inode: int, body: bytes) -> bytes:
         """Return what the disk itself has of a file that holds ``body``: zeros in place of what was dropped."""
@@ -112,7 +114,8 @@ class Disks:
                 self._settle(disk, os.path.join(folder, name), found.get(name), durable.get(name), random)
             disk.names[folder] = _files(folder)
         disk.full = False
-        disk.dropped.clear()
+        for kept in (disk.dropped, disk.errors, disk.reported, disk.known):
+            kept.clear()
 
     def _settle(self, disk: Disk, path: str, found: int | None, durable: int | None, random: Random) -> None:
         kept = found if found == durable or random.random() < 0.5 else durable
@@ -198,7 +201,7 @@ class Disks:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         descriptor: int = _REAL["open"](path, flags, mode)
         if disk.errors:
-            disk.reported[descriptor] = disk.errors.get(os.fstat(descriptor).st_ino, 0)
+            disk.reported[descriptor] = disk.known.get(os.fstat(descriptor).st_ino, 0)
         self.on_open(descriptor)
         if not there:
             self._touch(path)
@@ -213,7 +216,7 @@ class Disks:
         status = os.fstat(descriptor)
         failures = disk.errors.get(status.st_ino, 0)
         if failures > disk.reported.get(descriptor, 0):
-            disk.reported[descriptor] = failures
+            disk.reported[descriptor] = disk.known[status.st_ino] = failures
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         if S_ISDIR(status.st_mode):
             disk.names[path] = _files(path)

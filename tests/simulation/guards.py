@@ -329,6 +329,18 @@ GUARDS: dict[str, Plan] = {
         segment_bytes=1_000_000,
         sync_interval=5.0,
     ),
+    "dropped pages, restart of the daemon, power loss": _plan(
+        [Step(60, "drop_pages"), Step(80, "lose_power")],
+        fsync="never",
+        write_pause=0.4,
+        segment_bytes=1_000_000,
+    ),
+    "dropped pages": _plan(
+        [Step(60, "drop_pages")],
+        fsync="never",
+        write_pause=0.4,
+        segment_bytes=1_000_000,
+    ),
     "owner that stands still while it deletes": _plan(
         [_rest(100, 3600), _pause(3600, "A", 100, When("A", "delete ", "done"))],
         end=3850.0,

@@ -89,7 +89,7 @@ class Oracle:
             return "fenced"
         if isinstance(error, FinalSyncError):
             return "the last sync did not reach the replica"
-        if isinstance(error, SourceSyncError) and self._world.counts["fault: pages dropped"]:
+        if isinstance(error, SourceSyncError) and self._world.has_failed_to_sync:
             return "the log could not be synced"
         return self._find_reason_of_fault(error)
 

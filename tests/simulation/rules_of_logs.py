@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.simulation.rule import Cut, found, missed
 
-SYNC_OF_READER = Cut("log/source", "                os.fdatasync(self._descriptor)\n", "                pass\n")
+SYNC_OF_READER = Cut("log/source", "            os.fdatasync(self._descriptor)\n", "            pass\n")
 SYNC_OF_WRITER = Cut("log/segment_writer", "        self.sync()  # only the newest log segment may have a torn tail\n")
 NAMES_OF_READER = Cut("log/source", "            os.fsync(descriptor)\n", "            pass\n")
 NAMES_OF_WRITER = Cut(
@@ -12,7 +12,11 @@ NAMES_OF_WRITER = Cut(
     "        self._write_header(first)\n        self._disk.sync_folder(self._folder)\n",
     "        self._write_header(first)\n",
 )
-SYNC_FAILURE_KEPT = Cut("log/source", "        if self._sync_failure is None:\n", "        if True:\n")
+FAILED_SYNCS_HEEDED = Cut(
+    "log/source",
+    "        self._failed_syncs.require_none()\n        try:\n            os.fdatasync(self._descriptor)",
+    "        try:\n            os.fdatasync(self._descriptor)",
+)
 FROZEN_BY_SYNC = Cut(
     "replicator/task",
     "(CorruptionError, UnknownVersionError, SourceSyncError)",
@@ -51,16 +55,21 @@ DURABILITY = (
         "power loss after many log segments",
         Cut("system/private_files", "            os.fdatasync(opened.fileno())\n", "            pass\n"),
     ),
-    missed(
-        "a log segment whose sync has failed is never synced again",
-        "doubly guarded: see the rule with both removed",
-        SYNC_FAILURE_KEPT,
+    found(
+        "a log of which a sync has failed is not read",
+        "dropped pages, restart of the daemon, power loss",
+        FAILED_SYNCS_HEEDED,
+    ),
+    found(
+        "a failed sync is kept for the next run of the daemon",
+        "dropped pages, restart of the daemon, power loss",
+        Cut("log/failed_syncs", "            self._save(self._note)\n"),
     ),
     missed("a log whose sync has failed is frozen", "doubly guarded: see the rule with both removed", FROZEN_BY_SYNC),
     found(
-        "a log whose sync has failed is frozen, and its log segment is never synced again",
+        "a log of which a sync has failed is not read, and is frozen",
         "dropped pages, power loss",
-        SYNC_FAILURE_KEPT,
+        FAILED_SYNCS_HEEDED,
         FROZEN_BY_SYNC,
     ),
     found(

@@ -75,7 +75,8 @@ class Substitution:
                 self._exchange(name, attribute, stand_ins)
         futures.threading = stand_ins[threading]  # type: ignore[assignment]
         sys.modules["litelog.replicator.wiring"].open_store = open_store  # type: ignore[attr-defined]
-        sys.modules["litelog.shipping.state"].read_boot_id = boot  # type: ignore[attr-defined]
+        for name in ("litelog.shipping.state", "litelog.replicator.wiring"):
+            sys.modules[name].read_boot_id = boot  # type: ignore[attr-defined]
 
     def _exchange(self, name: str, attribute: str, stand_ins: dict[object, object]) -> None:
         module = sys.modules[name]

@@ -11,13 +11,16 @@ from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from glob import glob
+from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 from uuid import UUID
 
 from litelog.config import Config
 from litelog.config.entries import LogConfig, ReplicaConfig, RetentionConfig, TruncateConfig
-from litelog.errors import FencedError, LitelogError
+from litelog.errors import FencedError, LitelogError, SourceSyncError
+from litelog.log.failed_syncs import FILE as FAILED_SYNCS
 from litelog.log.writer import LogWriter
 from litelog.replicator import Replicator
 from litelog.replicator.task import FINISHED, Phase
@@ -245,6 +248,7 @@ class World:
             replica.bucket.mishaps.clear()
             replica.bucket.come_back()
         self.room.full = False
+        self._restart_machine_if_frozen()
         self.log_changes.bring_segments_back()
         for slot in self.slots.values():
             if slot.process is not None:
@@ -271,6 +275,17 @@ class World:
         before = self.requests
         self.scheduler.run(self.scheduler.now + quiet)
         self.oracle.check_quiet(self.requests - before, quiet)
+
+    def _restart_machine_if_frozen(self) -> None:
+        """What an operator does after a sync of the log has failed."""
+        notes = glob(os.path.join(self.room.root, "state-*", "*", FAILED_SYNCS))
+        if not any(f'"boot {self.boots}"' in Path(note).read_text() for note in notes):
+            return
+        self.counts["the log could not be synced: an operator restarts the machine"] += 1
+        self.lose_power()
+        for slot in self.slots.values():
+            if isinstance(slot.exit, SourceSyncError):
+                self.scheduler.after(2.0, partial(self.start, slot.name))
 
     # --- steps
 
@@ -405,6 +420,11 @@ class World:
     def disk_was_full(self) -> bool:
         """Whether the room's disk is full, or was a moment ago."""
         return self.room.full or self.scheduler.now < self._full_until + FULL_SECONDS
+
+    @property
+    def has_failed_to_sync(self) -> bool:
+        """Whether a sync of the log may have failed, after which nothing is shipped before the machine is restarted."""
+        return bool(self.counts["fault: pages dropped"] or self.counts["fault: disk full"])
 
     # --- processes
 

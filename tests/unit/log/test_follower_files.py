@@ -19,6 +19,7 @@ from litelog.errors import (
 from litelog.formats.lines import LinesFormat
 from litelog.formats.litelog import segment_name
 from litelog.formats.raw import RawFormat
+from litelog.log.failed_syncs import FailedSyncs
 from litelog.log.follower import Follower
 from litelog.log.source import OpenSegment, SegmentFolder
 from litelog.log.source_position import SourcePosition
@@ -129,7 +130,7 @@ class WatchedSegment(OpenSegment):
     """A log segment that records what is done to it."""
 
     def __init__(self, name: str, descriptor: int, done: list[str]) -> None:
-        super().__init__(name, descriptor)
+        super().__init__(name, descriptor, FailedSyncs())
         self.done = done
 
     def read(self, offset: int, length: int) -> bytes:

@@ -413,7 +413,7 @@ def test_failures_that_pass_are_tried_again_and_others_are_for_good() -> None:
     assert terminal_phase(SourceMissingError("/log", "gone")) is None
     assert terminal_phase(FencedError("")) is Phase.FENCED
     assert terminal_phase(CorruptionError("")) is Phase.FROZEN
-    assert terminal_phase(SourceSyncError("")) is Phase.FROZEN
+    assert terminal_phase(SourceSyncError("", "")) is Phase.FROZEN
     assert {Phase.FENCED, Phase.FROZEN} <= FINISHED
 
 
