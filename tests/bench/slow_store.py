@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from replica_clients.file import FileStore
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from typing_extensions import Buffer
 
@@ -21,7 +21,7 @@ LOOK_SECONDS = 0.1
 class SlowStore(FileStore):
     """Waits before each put until it may."""
 
-    def put(self, key: str, body: Sequence[Buffer], *, create_only: bool = True) -> None:
+    def put(self, key: str, body: Iterable[Buffer], *, create_only: bool = True) -> None:
         while self.hang.exists():
             time.sleep(LOOK_SECONDS)
         super().put(key, body, create_only=create_only)

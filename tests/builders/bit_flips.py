@@ -49,8 +49,7 @@ def restored(objects: dict[str, bytes]) -> dict[str, bytes] | None:
     The objects are decoded as every reader decodes them; nothing else is checked.
     """
     try:
-        claims = [key for key in objects if parse_claim(key) is not None]
-        epoch = parse_claim(max(claims)).epoch
+        epoch = max(name for key in objects if (name := parse_claim(key)) is not None).epoch
         mine = {key: body for key, body in objects.items() if key.startswith(f"generations/{epoch:08x}")}
         base = max((key for key in mine if parse_snapshot(key)), default=None)
         files: dict[str, bytes] = {}

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from litelog.formats import LogFormat
     from litelog.objects.claim import Claim
+    from litelog.objects.position import Generation
     from litelog.objects.snapshot import Snapshot
     from litelog.shipping.events import ScrubFinished, SegmentSealed, SnapshotWritten, WalSegmentShipped
     from litelog.stores.object_store import ObjectStore
@@ -189,7 +190,7 @@ class Daemon:
         self.replica.close()
 
     @property
-    def generation(self) -> str:
+    def generation(self) -> Generation:
         position = self.replica.position
         assert position is not None
         return position.generation
@@ -211,6 +212,8 @@ class Daemon:
         self.snapshots.append(event)
 
     # --- what is due: all of it is looked for by the test, but for what it gives to do
+
+    def on_scrub_finished(self, event: ScrubFinished) -> None: ...
 
     def on_archive_changed(self) -> None: ...
 

@@ -56,7 +56,7 @@ def collect(runs: list[CommitRun], into: dict[str, bytes] | None = None) -> dict
 
 def status(folder: str) -> dict[str, tuple[int, ...]]:
     """All that a reader could change: names, bytes, times."""
-    found = {}
+    found: dict[str, tuple[int, ...]] = {}
     for name in [".", *sorted(os.listdir(folder))]:
         facts = os.stat(os.path.join(folder, name))
         found[name] = (facts.st_size, facts.st_ino, facts.st_mtime_ns, facts.st_atime_ns, facts.st_ctime_ns)

@@ -46,9 +46,10 @@ def make_sealed(
         scan = log_format.scan(name, piece, start, follows)
         body = compress_frame(piece)
         first = follows.sequence or 0 if scan.first is None else scan.first
-        facts = (first, scan.records, scan.lowest, scan.highest, crc32c(piece))
-        facts += (content_checksum(body), crc32c(body))
-        frames.append(SealedFrame(stored, len(body), start, len(piece), *facts))
+        sums = (crc32c(piece), content_checksum(body), crc32c(body))
+        frames.append(
+            SealedFrame(stored, len(body), start, len(piece), first, scan.records, scan.lowest, scan.highest, *sums)
+        )
         bodies.append(body)
         start, stored, follows = end, stored + len(body), scan.expectation
     footer = SealedFooter(

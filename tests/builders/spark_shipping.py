@@ -41,7 +41,7 @@ class Shipping:
 
     def __exit__(self, *_: object) -> None:
         self.process.terminate()
-        output, _ = self.process.communicate(timeout=240)
+        output, _no_errors = self.process.communicate(timeout=240)
         assert self.process.returncode in (0, -15), output
 
 

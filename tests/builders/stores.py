@@ -35,7 +35,7 @@ class CountingStore:
         self.put_keys: list[str] = []
         self._lock = threading.Lock()
 
-    def put(self, key: str, body: Sequence[Buffer], *, create_only: bool = True) -> None:
+    def put(self, key: str, body: Iterable[Buffer], *, create_only: bool = True) -> None:
         self._count("put")
         with self._lock:
             self.put_keys.append(key)
@@ -105,7 +105,7 @@ class FaultyStore:
         self._random = Random(seed)
         self._lock = threading.Lock()
 
-    def put(self, key: str, body: Sequence[Buffer], *, create_only: bool = True) -> None:
+    def put(self, key: str, body: Iterable[Buffer], *, create_only: bool = True) -> None:
         self._carry_out("put", key, lambda: self.inner.put(key, body, create_only=create_only))
 
     def open(self, key: str, byte_range: ByteRange | None = None) -> BinaryIO:
@@ -180,7 +180,7 @@ class CarelessStore(CountingStore):
         """Have ``meanwhile`` called before the next put to a key that starts with ``prefix``."""
         self._meanwhile = (prefix, meanwhile)
 
-    def put(self, key: str, body: Sequence[Buffer], *, create_only: bool = True) -> None:
+    def put(self, key: str, body: Iterable[Buffer], *, create_only: bool = True) -> None:
         if self._meanwhile is not None and key.startswith(self._meanwhile[0]):
             _, meanwhile = self._meanwhile
             self._meanwhile = None
@@ -200,7 +200,7 @@ class RacyStore(CountingStore):
         self._writers = writers
         self._looked: dict[str, threading.Barrier] = {}
 
-    def put(self, key: str, body: Sequence[Buffer], *, create_only: bool = True) -> None:
+    def put(self, key: str, body: Iterable[Buffer], *, create_only: bool = True) -> None:
         if not create_only or not self._meets(key):
             super().put(key, body, create_only=create_only)
             return
@@ -213,7 +213,7 @@ class RacyStore(CountingStore):
 class InPartsStore(CountingStore):
     """A store whose clients put in parts, as one of them."""
 
-    def put_in_parts(self, key: str, body: Sequence[Buffer]) -> None:
+    def put_in_parts(self, key: str, body: Iterable[Buffer]) -> None:
         self.put(key, body)
 
     def list_in_pages(self, prefix: str, keys: int) -> Iterator[ObjectInfo]:
@@ -280,7 +280,7 @@ class PausingStore:
         """Let the requests at the gate, and all that follow, pass."""
         self._gate.set()
 
-    def put(self, key: str, body: Sequence[Buffer], *, create_only: bool = True) -> None:
+    def put(self, key: str, body: Iterable[Buffer], *, create_only: bool = True) -> None:
         self._pause("put", after=False)
         self.inner.put(key, body, create_only=create_only)
         self._pause("put", after=True)
@@ -326,7 +326,7 @@ class KillingStore(CountingStore):
         self.after = after
         self._numbers = itertools.count(1)
 
-    def put(self, key: str, body: Sequence[Buffer], *, create_only: bool = True) -> None:
+    def put(self, key: str, body: Iterable[Buffer], *, create_only: bool = True) -> None:
         killed = next(self._numbers) == self.at  # puts come from several threads
         if killed and not self.after:
             raise KilledError

@@ -15,7 +15,7 @@ from replica_clients.memory import MemoryStore
 from tests.builders.stores import CarelessStore, CountingStore
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable
     from typing import BinaryIO
 
     from typing_extensions import Buffer
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class PlainStore(CountingStore):
     """Has no create-only put."""
 
-    def put(self, key: str, body: Sequence[Buffer], *, create_only: bool = True) -> None:
+    def put(self, key: str, body: Iterable[Buffer], *, create_only: bool = True) -> None:
         if create_only:
             self._count("put")
             raise NotSupportedError("put", key, "no such header here")

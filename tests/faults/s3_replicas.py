@@ -26,7 +26,7 @@ from tests.builders.log_builder import LogBuilder
 from tests.builders.manual_clock import ManualClock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator
     from typing import BinaryIO
 
     from typing_extensions import Buffer
@@ -62,7 +62,7 @@ class ErrorCountingStore:
         self.enforces_create_only = inner.enforces_create_only
         self.errors: Counter[str] = Counter()
 
-    def put(self, key: str, body: Sequence[Buffer], *, create_only: bool = True) -> None:
+    def put(self, key: str, body: Iterable[Buffer], *, create_only: bool = True) -> None:
         try:
             self.inner.put(key, body, create_only=create_only)
         except StoreError as error:

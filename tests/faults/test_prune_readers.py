@@ -24,7 +24,7 @@ from tests.faults.figures import report
 from tests.waiting import WAIT_SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
     from typing import BinaryIO
 
@@ -114,7 +114,7 @@ class _Passing:
         self.inner, self.past = inner, past
         self.url, self.enforces_create_only = inner.url, inner.enforces_create_only
 
-    def put(self, key: str, body: Sequence[Buffer], *, create_only: bool = True) -> None:
+    def put(self, key: str, body: Iterable[Buffer], *, create_only: bool = True) -> None:
         self.inner.put(key, body, create_only=create_only)
 
     def open(self, key: str, byte_range: ByteRange | None = None) -> BinaryIO:

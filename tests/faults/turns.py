@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tests.builders.stores import WAIT_SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator
     from typing import BinaryIO
 
     from typing_extensions import Buffer
@@ -72,7 +72,7 @@ class TurnStore:
         self.enforces_create_only = inner.enforces_create_only
         self._turns = turns
 
-    def put(self, key: str, body: Sequence[Buffer], *, create_only: bool = True) -> None:
+    def put(self, key: str, body: Iterable[Buffer], *, create_only: bool = True) -> None:
         assert create_only
         self._turns.point()
         self.inner.put(key, body)

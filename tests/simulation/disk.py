@@ -81,7 +81,7 @@ class Disks:
             setattr(os, name, self._wrap_descriptor(name))
         for name in BY_PATH:
             setattr(os, name, self._wrap_path(name))
-        os.open = self._open  # type: ignore[assignment]
+        os.open = self._open
 
     @staticmethod
     def uninstall() -> None:
@@ -194,7 +194,7 @@ class Disks:
     def _open(self, path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
         disk = self._find(path) if isinstance(path, str) else None
         if disk is None:
-            return _REAL["open"](path, flags, mode, dir_fd=dir_fd)
+            return int(_REAL["open"](path, flags, mode, dir_fd=dir_fd))
         self._scheduler.seam()
         there = not flags & os.O_CREAT or os.path.lexists(path)
         if disk.full and not there:

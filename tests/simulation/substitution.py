@@ -73,7 +73,7 @@ class Substitution:
                 continue
             for attribute in ("threading", "ThreadPoolExecutor", "Random"):
                 self._exchange(name, attribute, stand_ins)
-        futures.threading = stand_ins[threading]  # type: ignore[assignment]
+        setattr(futures, "threading", stand_ins[threading])  # noqa: B010 - it is a module's own
         sys.modules["litelog.replicator.wiring"].open_store = open_store  # type: ignore[attr-defined]
         for name in ("litelog.shipping.state", "litelog.replicator.wiring"):
             sys.modules[name].read_boot_id = boot  # type: ignore[attr-defined]

@@ -190,7 +190,7 @@ class _Thread:
         args: tuple[Any, ...] = (),
     ) -> None:
         self._scheduler = scheduler
-        self._work = lambda: target(*args)
+        self._work: Callable[[], object] = lambda: target(*args)
         self.name = name
         self._ended = Event(scheduler)
         self._task: Task | None = None

@@ -522,7 +522,7 @@ class World:
         while self.writing:
             for _ in range(random.randint(1, 60)):
                 if not self.writing:
-                    return
+                    return  # type: ignore[unreachable]  # another task ends it
                 count = random.choice((1, 1, 2, 20))
                 first = writer.next_sequence
                 writer.append([record(number) for number in range(first, first + count)])

@@ -37,7 +37,7 @@ from tests.builders.stores import CountingStore, Fault, FaultyStore, PausingStor
 from tests.waiting import WAIT_SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from typing_extensions import Buffer
@@ -339,7 +339,7 @@ def test_a_store_that_fails_to_the_end_is_reported(
 class UnsealingStore(CountingStore):
     """Takes all but sealed segments."""
 
-    def put(self, key: str, body: Sequence[Buffer], *, create_only: bool = True) -> None:
+    def put(self, key: str, body: Iterable[Buffer], *, create_only: bool = True) -> None:
         if "/segments/" in key:
             self._count("sealed")
             raise StoreError("put", key, "injected")

@@ -28,7 +28,7 @@ from tests.builders.verify_helper import found, verified
 from tests.sampling import at_night
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from typing_extensions import Buffer
@@ -289,7 +289,7 @@ def test_a_wal_segment_that_arrives_while_its_log_segment_is_sealed_is_no_confli
         held: tuple[str, list[bytes]] | None = None
         arrived = False
 
-        def put(self, key: str, body: Sequence[Buffer], *, create_only: bool = True) -> None:
+        def put(self, key: str, body: Iterable[Buffer], *, create_only: bool = True) -> None:
             position = parse_wal(key)
             if position is not None and (position.index, position.offset) == (2, 0) and self.held is None:
                 self.held = (key, [bytes(piece) for piece in body])

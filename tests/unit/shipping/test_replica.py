@@ -28,7 +28,7 @@ from tests.builders.stores import CountingStore, Fault, FaultyStore, KilledError
 from tests.sampling import examples
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator
 
     from typing_extensions import Buffer
 
@@ -248,7 +248,7 @@ def test_a_retry_sends_the_same_bytes(log: LogBuilder, state: str) -> None:
             super().__init__(inner)
             self.bodies: list[tuple[str, bytes]] = []
 
-        def put(self, key: str, body: Sequence[Buffer], *, create_only: bool = True) -> None:
+        def put(self, key: str, body: Iterable[Buffer], *, create_only: bool = True) -> None:
             self.bodies.append((key, b"".join(body)))
             super().put(key, body, create_only=create_only)
 

@@ -32,7 +32,7 @@ from tests.builders.log_builder import LogBuilder, make_log
 from tests.builders.stores import CarelessStore, CountingStore, Fault, FaultyStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
     from typing import BinaryIO
 
@@ -49,7 +49,7 @@ class HookedStore(CountingStore):
         self._prefix = prefix
         self._before: Callable[[], object] | None = before
 
-    def put(self, key: str, body: Sequence[Buffer], *, create_only: bool = True) -> None:
+    def put(self, key: str, body: Iterable[Buffer], *, create_only: bool = True) -> None:
         if self._before is not None and key.startswith(self._prefix):
             before, self._before = self._before, None
             before()
@@ -63,7 +63,7 @@ class ActingStore(CountingStore):
         super().__init__(inner)
         self._number, self._act = number, act
 
-    def put(self, key: str, body: Sequence[Buffer], *, create_only: bool = True) -> None:
+    def put(self, key: str, body: Iterable[Buffer], *, create_only: bool = True) -> None:
         try:
             super().put(key, body, create_only=create_only)
         finally:

@@ -19,7 +19,7 @@ from tests.builders.manual_clock import ManualClock
 from tests.builders.stores import WAIT_SECONDS, CountingStore, Fault, FaultyStore
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable
 
     from typing_extensions import Buffer
 
@@ -52,7 +52,7 @@ class Outage(MemoryStore):
         self.clock.advance(seconds)
         return False
 
-    def put(self, key: str, body: Sequence[Buffer], *, create_only: bool = True) -> None:
+    def put(self, key: str, body: Iterable[Buffer], *, create_only: bool = True) -> None:
         self.clock.advance(0.001)
         self.tried.append(self.clock.monotonic() - self.began)
         if self.tried[-1] < self.seconds:
@@ -154,7 +154,7 @@ class Refusing(MemoryStore):
         super().__init__()
         self.errors = list(errors)
 
-    def put(self, key: str, body: Sequence[Buffer], *, create_only: bool = True) -> None:
+    def put(self, key: str, body: Iterable[Buffer], *, create_only: bool = True) -> None:
         if self.errors:
             raise self.errors.pop(0)
         super().put(key, body, create_only=create_only)

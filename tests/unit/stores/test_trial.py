@@ -27,7 +27,7 @@ from tests.builders.log_builder import make_log
 from tests.builders.stores import CountingStore, Fault, FaultyStore, InPartsStore, RacyStore, ShortListingStore
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from typing_extensions import Buffer
@@ -245,7 +245,7 @@ def test_an_object_that_is_not_the_winners_is_found() -> None:
     class Swapping(CountingStore):
         """Accepts one, and stores another one's bytes."""
 
-        def put(self, key: str, body: Sequence[Buffer], *, create_only: bool = True) -> None:  # type: ignore[no-untyped-def]
+        def put(self, key: str, body: Iterable[Buffer], *, create_only: bool = True) -> None:  # type: ignore[no-untyped-def]
             super().put(key, body, create_only=create_only)
             self.inner.put(key, [b"another's"], create_only=False)
 
@@ -257,7 +257,7 @@ def test_a_store_that_refuses_a_free_key_is_found() -> None:
     class Refusing(CountingStore):
         """Says that every key is taken."""
 
-        def put(self, key: str, body: Sequence[Buffer], *, create_only: bool = True) -> None:  # type: ignore[no-untyped-def]
+        def put(self, key: str, body: Iterable[Buffer], *, create_only: bool = True) -> None:  # type: ignore[no-untyped-def]
             super().put("another", body, create_only=create_only)
 
     store = Refusing(MemoryStore())

@@ -25,7 +25,7 @@ from tests.builders.stores import CountingStore
 from tests.builders.verify_helper import LOG, everything, found, verified
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
     from typing import BinaryIO
 
@@ -50,7 +50,7 @@ class Stepping:
         self._left = after
         self.requests = 0
 
-    def put(self, key: str, body: Sequence[Buffer], *, create_only: bool = True) -> None:
+    def put(self, key: str, body: Iterable[Buffer], *, create_only: bool = True) -> None:
         raise AssertionError(f"a verification writes nothing: {key} {create_only} {body!r}")
 
     def open(self, key: str, byte_range: ByteRange | None = None) -> BinaryIO:

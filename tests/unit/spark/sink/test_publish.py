@@ -24,7 +24,7 @@ from tests.builders.replica_builder import LOG, GenerationBuilder, ReplicaBuilde
 from tests.builders.stores import CountingStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable
 
     from typing_extensions import Buffer
 
@@ -42,7 +42,7 @@ class InterruptedStore(CountingStore):
         self._act: Callable[[], object] | None = act
         self._after = after
 
-    def put(self, key: str, body: Sequence[Buffer], *, create_only: bool = True) -> None:
+    def put(self, key: str, body: Iterable[Buffer], *, create_only: bool = True) -> None:
         act = self._act if "/snapshots/" in key else None
         if act is not None and not self._after:
             self._act = None
