@@ -77,7 +77,7 @@ class OutputExistsError(LitelogError):
 
     def __init__(self, path: str) -> None:
         self.path = path
-        super().__init__(f"{path}: exists already; choose another -o, or move it away (nothing was changed)")
+        super().__init__(f"{path}: exists already; choose another output, or move it away (nothing was changed)")
 
 
 class NothingToRestoreError(LitelogError):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-import threading
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
@@ -14,11 +13,12 @@ from typing import TYPE_CHECKING
 import click
 from click.shell_completion import CompletionItem
 
-from litelog.errors import ConfigError, NoReplicaError, NothingToRestoreError
+from litelog.errors import ConfigError, NothingToRestoreError
 from litelog.objects.position import Generation, generation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Mapping
+    from contextlib import AbstractContextManager
 
     from litelog.restore.plan import Target
     from litelog.stores.replica_client import ReplicaClient
@@ -153,28 +153,14 @@ def _holds_files(folder: str) -> bool:
         return False
 
 
-@contextmanager
-def opened_replica(url: str, options: Mapping[str, object] | None = None) -> Iterator[ReplicaClient]:
-    """Open a client of the replica at ``url``, with retries; close it at the end. ``options``: its backend's own.
+def opened_replica(url: str, options: Mapping[str, object] | None = None) -> AbstractContextManager[ReplicaClient]:
+    """Open a client of the replica at ``url``, with retries; close it at the end.
 
-    A NoReplicaError of the block says what is there instead of a replica.
+    ``options``: its backend's own. A NoReplicaError of the block says what is there instead of a replica.
     """
-    from litelog.stores.missing import describe_missing
-    from litelog.stores.object_store import ObjectReplicaClient
-    from litelog.stores.registry import open_store
-    from litelog.stores.retrying_store import RetryingStore
+    from litelog.stores import opening
 
-    stop = threading.Event()
-    client = ObjectReplicaClient(RetryingStore(open_store(url, options), stop))
-    try:
-        yield client
-    except NoReplicaError as error:
-        if error.url != client.url:
-            raise
-        raise NoReplicaError(client.url, describe_missing(client.store)) from error
-    finally:
-        stop.set()
-        client.close()
+    return opening.opened_replica(url, options)
 
 
 def expand_generation(prefix: str | None, clients: Iterable[ReplicaClient]) -> Generation | None:

@@ -15,10 +15,10 @@ import click
 
 from litelog.errors import ExitCode, LitelogError
 from litelog.system.memory import collect_seldom, exempt_existing_objects
+from litelog.version import VERSION
 from litelog_cli.logging_setup import LEVELS, LogLineFormat, logs_json, say, set_up_logging
 from litelog_cli.output import echo, echo_lines
 from litelog_cli.signals import HeldSignals
-from litelog_cli.verbs.version import installed_version
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -87,7 +87,7 @@ class VerbGroup(click.Group):
 
 def _print_version(ctx: click.Context, _parameter: click.Parameter, value: bool) -> None:
     if value and not ctx.resilient_parsing:
-        echo(f"litelog {installed_version()}")
+        echo(f"litelog {VERSION}")
         ctx.exit()
 
 

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 from litelog.errors import LitelogError
 from litelog.log.replica_registry import ReplicaSet, log_state_folder
 from litelog.objects.position import Position
-from litelog.server.make_report import format_time, installed_version
+from litelog.server.make_report import format_time
 from litelog.server.report import LogReport, ReplicaReport, StatusReport
 from litelog.shipping.state import Running, Unclaimed, read_state
 from litelog.system.clock import SystemClock
+from litelog.version import VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,7 +60,7 @@ def read_replicas(replicas: Sequence[tuple[str, ConfiguredReplica | ReplicaConfi
 
 
 def _report(source: str, logs: list[LogReport]) -> StatusReport:
-    return StatusReport(source=source, litelog=installed_version(), time=format_time(SystemClock().now()), logs=logs)
+    return StatusReport(source=source, litelog=VERSION, time=format_time(SystemClock().now()), logs=logs)
 
 
 def _folders(state_dir: str) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
@@ -24,22 +25,26 @@ MAX_FILE_BYTES = 1 << 20
 SECRET_KEYS = frozenset(("options", "heartbeat-url"))
 """Keys whose values are not shown, since they may be secret."""
 
+_PATH = re.compile(r"[^\s:{}\[\]#]+\.ya?ml|/[^\n]*")
+"""Matches a text that is a path: YAML text has a mapping."""
+
 MAX_SHOWN = 60
 """Characters of a wrong value that a message shows."""
 
 
 def load_config(
     source: str | os.PathLike[str],
-    environment: Mapping[str, str],
+    environment: Mapping[str, str] | None = None,
     check: Callable[[Config], Iterable[tuple[Location, ConfigError]]] | None = None,
 ) -> Config:
-    """Load the configuration in ``source``: a path (PathLike), or a YAML text (str).
+    """Load the configuration in ``source``: a file's path, or a YAML text (a str that no path looks like).
 
-    ``${VAR}`` and ``${VAR:-default}`` in values are replaced from ``environment``. ``check`` returns further problems
-    of a valid configuration, by the path of the key. Raises ConfigError if the file cannot be read, and
-    InvalidConfigError, which lists every problem with its line, if it is invalid.
+    ``${VAR}`` and ``${VAR:-default}`` in values are replaced from ``environment``; None: this process's. ``check``
+    returns further problems of a valid configuration, by the path of the key. Raises ConfigError if the file cannot be
+    read, and InvalidConfigError, which lists every problem with its line, if it is invalid.
     """
-    if isinstance(source, str):
+    environment = os.environ if environment is None else environment
+    if isinstance(source, str) and not _PATH.fullmatch(source):
         name, text = "config", source
     else:
         name = os.fspath(source)

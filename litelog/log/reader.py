@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import TYPE_CHECKING, Self, SupportsIndex
+from typing import TYPE_CHECKING, SupportsIndex
 
 import numpy as np
 
 from litelog.errors import ConfigError, NotYetAvailableError, SourceMissingError
 from litelog.formats.capabilities import is_divisible
-from litelog.formats.columns import stream_arrow
 from litelog.formats.litelog import LitelogFormat
+from litelog.formats.record_stream import RecordStream
+from litelog.formats.registry import open_format
 from litelog.log.cursor import LARGE_PIECE_BYTES, PIECE_BYTES, LogCursor
 from litelog.log.read_bounds import ReadBounds, Start
 from litelog.log.replica_registry import default_state_dir, log_state_folder
@@ -22,14 +23,10 @@ from litelog.system.clock import SystemClock
 from litelog.system.inotify import Watcher
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from datetime import datetime
-    from types import TracebackType
-
-    import pyarrow
 
     from litelog.formats import LogFormat, Tail
-    from litelog.formats.columns import Columns, Record
+    from litelog.formats.columns import Columns
     from litelog.units import Time
 
 POLL_SECONDS = 0.02
@@ -39,11 +36,8 @@ SAFETY_SECONDS = 1.0
 """How many seconds pass between two looks even if events wake it: writes through mmap cause no events."""
 
 
-class LogReader:
+class LogReader(RecordStream):
     """Reads a log of any format, and checks all bytes. An iterator of Record, and a context manager.
-
-    ``read``, ``batches``, ``arrow`` and iteration share one position: each continues where the last one stopped. But
-    iteration buffers one batch that the others do not see. One thread reads; any thread may close.
 
     The last bytes of a finished log segment may be no commit (a line without its end). They are skipped if the format
     allows them; otherwise they raise CorruptCommitError.
@@ -52,8 +46,9 @@ class LogReader:
     def __init__(  # noqa: PLR0913 - each is a choice of its own
         self,
         folder: str | os.PathLike[str],
-        log_format: LogFormat | None = None,
+        log_format: LogFormat | str | None = None,
         *,
+        pattern: str | None = None,
         start: SupportsIndex | datetime | Start = "earliest",
         start_time: Time | None = None,
         end: SupportsIndex | datetime | None = None,
@@ -69,7 +64,8 @@ class LogReader:
 
         Args:
             folder: the log's folder.
-            log_format: the log's format; None: litelog's own.
+            log_format: the log's format, or its name; None: litelog's own.
+            pattern: which names are log segments, if the format is given by its name and needs a pattern.
             start: a sequence, or "earliest", or "latest" (the last record that exists), or "end" (after it); or a
                 datetime with a zone, as ``start_time``. After the end of the log there is nothing to read: without
                 ``follow`` the reader ends at once, and with it the reader waits for that record.
@@ -88,7 +84,8 @@ class LogReader:
         Raises:
             ConfigError: arguments that do not fit together or do not fit the format.
         """
-        self._format: LogFormat = LitelogFormat() if log_format is None else log_format
+        super().__init__()
+        self._format = _format_of(log_format, pattern)
         bounds = ReadBounds.of(start, start_time, end, end_time)
         start_time, end_time = bounds.start_time, bounds.end_time
         if not self._format.has_timestamps and (start_time is not None or end_time is not None):
@@ -109,7 +106,6 @@ class LogReader:
         self._piece_bytes = PIECE_BYTES
         self._skip_to = self._start if isinstance(self._start, int) else None
         self._skip_before = start_time
-        self._records: Iterator[Record] = iter(())
         self._ended = False
         self._wake = threading.Event()
         self._busy = threading.Lock()
@@ -135,33 +131,6 @@ class LogReader:
                 if columns is not None:
                     return columns
             return None
-
-    def batches(self) -> Iterator[Columns]:
-        """Yield what ``read`` returns, until it returns None. Raises as ``read``."""
-        while (columns := self.read()) is not None:
-            yield columns
-
-    def arrow(self) -> pyarrow.RecordBatchReader:
-        """Return what ``batches`` yields as Arrow record batches: sequence, timestamp, key, value.
-
-        Iterate over the batches, or hand the reader over: pandas, Polars and DuckDB take its batches without a copy.
-        Each batch owns its memory. Its errors are those of ``read``.
-
-        Raises:
-            ConfigError: pyarrow is not installed.
-        """
-        return stream_arrow(self.batches())
-
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> Record:
-        while (record := next(self._records, None)) is None:
-            columns = self.read()
-            if columns is None:
-                raise StopIteration
-            self._records = iter(columns.records())
-        return record
 
     @property
     def next_sequence(self) -> int | None:
@@ -190,14 +159,6 @@ class LogReader:
                 if self._own_watcher:
                     self._watcher.close()
                 self._watcher = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     # --- at the end of the log
 
@@ -311,3 +272,12 @@ class LogReader:
             if late.any():
                 stop, self._ended = min(stop, int(np.argmax(late))), True
         return columns.slice(0, stop)
+
+
+def _format_of(log_format: LogFormat | str | None, pattern: str | None) -> LogFormat:
+    """The format that the arguments name. Raises ConfigError if there is none, or if it takes no such pattern."""
+    if isinstance(log_format, str):
+        return open_format(log_format, pattern)
+    if pattern is not None:
+        raise ConfigError("a pattern needs the name of a format: lines or raw")
+    return LitelogFormat() if log_format is None else log_format

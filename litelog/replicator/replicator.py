@@ -202,6 +202,11 @@ class Replicator:
         return self._config
 
     @property
+    def clock(self) -> Clock:
+        """The source of times."""
+        return self._clock
+
+    @property
     def last_turn(self) -> float:
         """When the main loop took its last turn, in the clock's monotonic seconds. It takes at least one a second."""
         return self._last_turn

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -18,6 +17,7 @@ from litelog.server.report import (
     StatusReport,
     WrittenReport,
 )
+from litelog.version import VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable
@@ -42,7 +42,7 @@ def make_report(
     unready = find_unready(snapshot, status_cache.rules)
     return StatusReport(
         source="daemon",
-        litelog=installed_version(),
+        litelog=VERSION,
         time=format_time(snapshot.time),
         started=format_time(status_cache.started),
         healthy=not find_unhealthy(snapshot, status_cache.rules),
@@ -63,14 +63,6 @@ def make_report(
             if logs is None or each.log in logs
         ],
     )
-
-
-def installed_version() -> str:
-    """The version of the installed distribution."""
-    try:
-        return importlib.metadata.version("litelog")
-    except importlib.metadata.PackageNotFoundError:
-        return "unknown"
 
 
 def format_time(microseconds: int) -> str:

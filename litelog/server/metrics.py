@@ -18,9 +18,9 @@ from litelog.objects.layout import Fencing
 from litelog.objects.position import Position
 from litelog.replicator.task import Phase
 from litelog.server.health import STOPPED, find_unhealthy, find_unready
-from litelog.server.make_report import installed_version
 from litelog.server.report import escape
 from litelog.stores.metered_store import BOUNDS, KINDS, Durations
+from litelog.version import VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -335,7 +335,7 @@ class DaemonCollector(Collector):
                 beats.add_metric((result,), count)
         yield beats
         build = _family(BUILD)
-        build.add_metric((installed_version(), platform.python_version()), 1)
+        build.add_metric((VERSION, platform.python_version()), 1)
         yield build
 
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import socket
     from types import TracebackType
 
+    from litelog.config import Config
     from litelog.server.daemon_view import Daemon
 
 STOP_SECONDS = 0.5
@@ -55,6 +56,18 @@ class ServiceSettings:
     """Seconds."""
     request_seconds: float = 10.0
     """Seconds for a request's line and headers to arrive, and so the longest idle time of a connection."""
+
+    @classmethod
+    def of(cls, config: Config) -> ServiceSettings:
+        """Take them from a configuration."""
+        return cls(
+            max_lag=config.max_lag,
+            addr=config.addr,
+            token_file=config.token_file,
+            allowed_hosts=config.allowed_hosts,
+            heartbeat_url=config.heartbeat_url,
+            heartbeat_interval=config.heartbeat_interval,
+        )
 
 
 def require_listenable(addr: str, token_file: str | None) -> None:

@@ -6,8 +6,8 @@ PySpark is imported only when it is used, so this package can be imported withou
 from __future__ import annotations
 
 from litelog.spark.query.dataframe import read
-from litelog.spark.session import session
 from litelog.spark.sink.dataframe import write
+from litelog.spark.spark_session import session
 from litelog.spark.store_options import s3_options
 
 __all__ = ["read", "s3_options", "session", "write"]

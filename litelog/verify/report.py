@@ -79,6 +79,11 @@ class VerifyReport:
     seconds: float
 
     @property
+    def is_sound(self) -> bool:
+        """Whether everything was read and judged, and nothing that a reader may meet is damaged or missing."""
+        return not (self.harmful or self.failed or self.unknown_formats)
+
+    @property
     def is_empty(self) -> bool:
         """Whether the store holds nothing of a replica."""
         return not (self.claims or self.generations or self.failed)

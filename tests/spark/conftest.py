@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from litelog.errors import ConfigError
-from litelog.spark.session import java_home, require_spark, session
+from litelog.spark.spark_session import java_home, require_spark, session
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

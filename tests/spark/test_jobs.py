@@ -283,7 +283,7 @@ def test_gaps_and_duplicates_are_counted() -> None:
     """Within partitions and between them."""
     import pyarrow
 
-    from litelog.spark.jobs.stats import _count, _sum_up
+    from litelog.spark.jobs.stats_job import _count, _sum_up
 
     def batch(numbers: list[int]) -> Any:
         count = len(numbers)

@@ -20,7 +20,7 @@ from litelog.errors import NothingToRestoreError
 from litelog.formats.registry import open_format
 from litelog.spark import write
 from litelog.spark.jobs import export, exported
-from litelog.spark.session import java_home
+from litelog.spark.spark_session import java_home
 from litelog.stores.registry import open_store
 from litelog.verify.execution import verify
 from litelog.verify.findings import AnomalyKind
@@ -42,7 +42,7 @@ SECONDS = 200
 DRIVER = """
 import os, sys, threading, time
 from pathlib import Path
-from litelog.spark.session import session
+from litelog.spark.spark_session import session
 from litelog.spark.jobs import export
 from tests.builders.spark_writing import rows
 

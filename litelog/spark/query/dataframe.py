@@ -10,7 +10,7 @@ from litelog.spark.options import Mode, format_options, parse_options
 from litelog.spark.query.arrow_query import MERGED, Query, expressions, fields_of, parse_aggregates, run
 from litelog.spark.query.filters import expression_of, narrow, parse_conditions, require_bound
 from litelog.spark.scan.schema import RECORD, TYPES, arrow_schema, log_columns
-from litelog.spark.session import count_slots
+from litelog.spark.spark_session import count_slots
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

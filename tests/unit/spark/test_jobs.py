@@ -17,7 +17,7 @@ from litelog.spark.jobs import export, exported, hybrid, stats, verify
 from litelog.spark.jobs import manifest as manifests
 from litelog.spark.jobs.json_columns import MalformedJsonError, parse_values
 from litelog.spark.jobs.manifest import list_runs, read_manifest
-from litelog.spark.session import _explained
+from litelog.spark.spark_session import _explained
 from litelog.stores.registry import open_store
 from tests.builders.replica_builder import make_log, make_segment
 from tests.builders.spark_reading import table_sequences

@@ -17,7 +17,7 @@ from litelog.spark.options import format_options, parse_options
 from litelog.spark.scan.packing import SealedItem, WalItem, pack
 from litelog.spark.scan.schema import log_columns
 from litelog.spark.scan.task import open_log_format
-from litelog.spark.session import count_slots
+from litelog.spark.spark_session import count_slots
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -1,0 +1,1 @@
+"""What programs call: functions that put the library's parts together. ``import litelog`` offers them by name."""

@@ -1,0 +1,175 @@
+"""Reads the records of a replica, as LogReader reads those of a log."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import nullcontext, suppress
+from functools import partial
+from typing import TYPE_CHECKING, SupportsIndex
+
+from litelog.api.replica_address import address_of
+from litelog.errors import ConfigError, NothingToRestoreError
+from litelog.formats.record_stream import RecordStream
+from litelog.formats.registry import open_stored_format
+from litelog.log.read_bounds import ReadBounds, Start
+from litelog.objects.position import generation as to_generation
+from litelog.reading.last_commit import find_end
+from litelog.reading.replica_reader import ReplicaReader
+from litelog.stores.opening import explaining_no_replica, open_retrying
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+    from datetime import datetime
+
+    from litelog.api.replica_address import Replica
+    from litelog.formats import LogFormat
+    from litelog.formats.columns import Columns
+    from litelog.objects.position import Generation
+    from litelog.stores.object_store import ObjectReplicaClient
+    from litelog.stores.replica_client import ReplicaClient
+    from litelog.units import Time
+
+
+class ReplicaRecords(RecordStream):
+    """Reads a replica's records, with the checks of a restore."""
+
+    def __init__(
+        self,
+        client: ObjectReplicaClient,
+        reader: ReplicaReader,
+        end_time: int | None,
+        stop: threading.Event,
+    ) -> None:
+        """Made by ``open_replica``."""
+        super().__init__()
+        self.url = client.url
+        self._client = client
+        self._stop = stop
+        self._busy = threading.Lock()
+        self._batches = _batches(reader, end_time)
+
+    def read(self) -> Columns | None:
+        """Read the next records: those of one WAL segment, or of one frame of a sealed segment.
+
+        Returns:
+            At least one record; None at the end, after an error, and after ``close``.
+
+        Raises:
+            NothingToRestoreError: the replica holds nothing (a follower waits for its first records).
+            TruncatedError: the start lies before the first record that exists.
+            PrunedError: retention overtook the reader.
+            DivergedError: the log's history forks.
+            CorruptObjectError, ReplicaGapError: an object is damaged or missing.
+            StoreError: a request failed.
+        """
+        with self._busy, explaining_no_replica(self._client):
+            return None if self._stop.is_set() else next(self._batches, None)
+
+    def close(self) -> None:
+        self._stop.set()
+        with self._busy:
+            self._batches.close()
+            self._client.close()
+
+
+def open_replica(  # noqa: PLR0913 - each is an independent choice
+    replica: Replica,
+    *,
+    start: SupportsIndex | datetime | Start = "earliest",
+    start_time: Time | None = None,
+    end: SupportsIndex | datetime | None = None,
+    end_time: Time | None = None,
+    follow: bool = False,
+    poll_interval: float = 1.0,
+    generation: str | None = None,
+    pattern: str | None = None,
+) -> ReplicaRecords:
+    """Open a replica to read its records. It makes no request yet, except to find what "latest" and "end" mean now.
+
+        with litelog.open_replica("s3://backups/orders", start=datetime(2026, 11, 23, tzinfo=UTC)) as records:
+            for record in records:
+                print(record.sequence, record.time, record.value)
+
+    Args:
+        replica: the replica's URL or path, or a ReplicaConfig, which has options as well.
+        start: a sequence, or "earliest", or "latest" (the last record that exists), or "end" (after it); or a datetime
+            with a zone, as ``start_time``. After the replica's end there is nothing to read: without ``follow`` the
+            reader ends at once, and with it the reader waits for that record.
+        start_time: instead of ``start``: the first record at or after it. Microseconds since 1970, or a datetime with
+            a zone. In a format without timestamps: the first record shipped then or later.
+        end: the first sequence that is not returned, or a datetime, as ``end_time``; None: no limit.
+        end_time: end before the first record at or after it, as ``start_time``; None: no limit.
+        follow: wait for new records at the end of the replica. Without it, reading ends there.
+        poll_interval: seconds between two looks at the end.
+        generation: the generation to read; None: the latest one.
+        pattern: which names are log segments, for the formats ``lines`` and ``raw``; None: all.
+
+    Raises:
+        ConfigError: arguments that do not fit together, or a URL that no installed package serves.
+        NothingToRestoreError, StoreError: "latest" or "end" cannot be found.
+    """
+    bounds = ReadBounds.of(start, start_time, end, end_time)
+    name = _generation_of(generation)
+    stop = threading.Event()
+    formats = partial(open_stored_format, pattern=pattern)
+    url, options = address_of(replica)
+    client = open_retrying(url, options, stop)
+
+    try:
+        with explaining_no_replica(client):
+            first = _first_sequence(client, bounds.start, name, formats, follow=follow)
+    except BaseException:
+        client.close()
+        raise
+    reader = ReplicaReader(
+        client,
+        generation=name,
+        start=first,
+        start_time=bounds.start_time,
+        end=bounds.end,
+        follow=follow,
+        poll_interval=poll_interval,
+        stop=stop,
+        formats=formats,
+    )
+    return ReplicaRecords(client, reader, bounds.end_time, stop)
+
+
+def _generation_of(text: str | None) -> Generation | None:
+    try:
+        return None if text is None else to_generation(text)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+
+
+def _first_sequence(
+    client: ReplicaClient,
+    start: int | Start,
+    name: Generation | None,
+    formats: Callable[[str], LogFormat],
+    *,
+    follow: bool,
+) -> int | None:
+    """The sequence to begin with; None for the beginning. A follower waits for a replica that is still empty."""
+    if isinstance(start, int) or start == "earliest":
+        return start if isinstance(start, int) else None
+    with suppress(NothingToRestoreError) if follow else nullcontext():
+        if (found := find_end(client, name, formats)) is not None:
+            return found.last if start == "latest" else found.next
+    return None
+
+
+def _batches(reader: ReplicaReader, end_time: int | None) -> Generator[Columns, None, None]:
+    with reader:
+        for columns in reader.batches():
+            if end_time is None:
+                yield columns
+                continue
+            if columns.timestamps is None:
+                raise ConfigError("the replica's records carry no timestamps to stop at: stop at a sequence")
+            late = columns.timestamps >= end_time
+            stop = int(late.argmax()) if late.any() else len(columns)
+            if stop:
+                yield columns.slice(0, stop)
+            if stop < len(columns):
+                return

@@ -1,0 +1,46 @@
+"""How a program names a replica: by its URL or path, or by an object that has options as well."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Protocol, cast
+
+from litelog.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+
+class ReplicaAddress(Protocol):
+    """A replica's URL and its backend's own options, as ``litelog.ReplicaConfig`` has them."""
+
+    @property
+    def url(self) -> str:
+        """The URL or path."""
+
+    @property
+    def options(self) -> Mapping[str, object]:
+        """Region, endpoint, credentials and the like."""
+
+
+Replica = str | os.PathLike[str] | ReplicaAddress
+"""A replica as callers name it."""
+
+
+def address_of(replica: Replica) -> tuple[str, Mapping[str, object]]:
+    """Return a replica's URL and options. ConfigError for what is neither a URL, nor a path, nor has both."""
+    if isinstance(replica, str | os.PathLike):
+        return os.fspath(replica), {}
+    if not (hasattr(replica, "url") and hasattr(replica, "options")):
+        raise ConfigError(f"a replica is a URL, a path or a ReplicaConfig, not {replica!r}")
+    return replica.url, replica.options
+
+
+def addresses_of(replicas: Replica | Iterable[Replica]) -> list[tuple[str, Mapping[str, object]]]:
+    """Return the URLs and options of one or several replicas. ConfigError as ``address_of``, and if there are none."""
+    if isinstance(replicas, str | os.PathLike) or hasattr(replicas, "url"):
+        return [address_of(cast("Replica", replicas))]
+    several = [address_of(replica) for replica in replicas]
+    if not several:
+        raise ConfigError("name at least one replica")
+    return several

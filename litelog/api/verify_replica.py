@@ -1,0 +1,74 @@
+"""Verifies a replica, in one call."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from random import SystemRandom
+from typing import TYPE_CHECKING
+
+from litelog.api.replica_address import address_of
+from litelog.errors import NoReplicaError
+from litelog.formats.registry import open_stored_format
+from litelog.stores.opening import opened_replica
+from litelog.verify.execution import PARALLELISM, verify
+from litelog.verify.findings import Scope, Watch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from litelog.api.replica_address import Replica
+    from litelog.verify.findings import VerifyProgress
+    from litelog.verify.report import VerifyReport
+
+SEED_BITS = 32
+
+
+def verify_replica(
+    replica: Replica,
+    *,
+    against: str | os.PathLike[str] | None = None,
+    sample: float = 1.0,
+    seed: int | None = None,
+    pattern: str | None = None,
+    parallelism: int = PARALLELISM,
+    progress: Callable[[VerifyProgress], None] | None = None,
+) -> VerifyReport:
+    """Check everything that a replica holds. Changes nothing, and raises no error for damage: that is in the report.
+
+        report = litelog.verify_replica("s3://backups/orders")
+        assert report.is_sound, report.anomalies
+
+    Args:
+        replica: the replica's URL or path, or a ReplicaConfig, which has options as well.
+        against: the folder of the log, to compare the replica with.
+        sample: the share of the contents to read, from 0 to 1. Structure is always read.
+        seed: selects the sample; None: a random one, which the report states.
+        pattern: which names are log segments, for the formats ``lines`` and ``raw``; None: all.
+        parallelism: how many objects are read at a time.
+        progress: called after each object, in this thread.
+
+    Returns:
+        The report, with all anomalies.
+
+    Raises:
+        NoReplicaError: there is no replica.
+        ConfigError: a URL that no installed package serves.
+        StoreError: the store cannot even be listed.
+        SourceError: the log cannot be read.
+        ValueError: ``sample`` or ``parallelism`` is out of range.
+    """
+    scope = Scope(sample, SystemRandom().getrandbits(SEED_BITS) if seed is None else seed)
+    url, options = address_of(replica)
+    with opened_replica(url, options) as client:
+        report = verify(
+            client.store,
+            formats=partial(open_stored_format, pattern=pattern),
+            scope=scope,
+            parallelism=parallelism,
+            against=None if against is None else os.fspath(against),
+            watch=Watch(progress),
+        )
+        if report.is_empty:
+            raise NoReplicaError(client.url)
+    return report

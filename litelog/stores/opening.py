@@ -1,0 +1,57 @@
+"""Opens the client of a replica for a program that reads it: with retries, until it is closed."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from litelog.errors import NoReplicaError
+from litelog.stores.missing import describe_missing
+from litelog.stores.object_store import ObjectReplicaClient
+from litelog.stores.registry import open_store
+from litelog.stores.retrying_store import RetryingStore
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+
+def open_retrying(url: str, options: Mapping[str, object] | None, stop: threading.Event) -> ObjectReplicaClient:
+    """Open a client of the replica at ``url``, with retries until ``stop`` is set.
+
+    Args:
+        url: The replica's URL or path.
+        options: Its backend's own options.
+        stop: Ends a wait between two attempts.
+
+    Raises:
+        ConfigError: The URL or an option is invalid, or no installed package serves the scheme.
+    """
+    return ObjectReplicaClient(RetryingStore(open_store(url, options), stop))
+
+
+@contextmanager
+def opened_replica(url: str, options: Mapping[str, object] | None = None) -> Iterator[ObjectReplicaClient]:
+    """Open a client as ``open_retrying`` does, and close it at the end.
+
+    A NoReplicaError of the block says what is there instead of a replica.
+    """
+    stop = threading.Event()
+    client = open_retrying(url, options, stop)
+    try:
+        with explaining_no_replica(client):
+            yield client
+    finally:
+        stop.set()
+        client.close()
+
+
+@contextmanager
+def explaining_no_replica(client: ObjectReplicaClient) -> Iterator[None]:
+    """Make a NoReplicaError of the block say what is there instead of the client's replica."""
+    try:
+        yield
+    except NoReplicaError as error:
+        if error.url != client.url:
+            raise
+        raise NoReplicaError(client.url, describe_missing(client.store)) from error
