@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 _HEAD = """# Commands
 
 `python -m litelog_cli.reference` makes this page from the command's own help. A test fails if it differs from the code.
+
+The exit codes of each verb, and what `--json` prints, are in [scripting.md](scripting.md).
 """
 
 _MARKDOWN = re.compile(r"([\\*<|`])")

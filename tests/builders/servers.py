@@ -75,6 +75,10 @@ class S3Server:
 
     def make_user(self, actions: Iterable[str], bucket: str) -> dict[str, str]:
         """A user who may do just that in the bucket: the credentials, as a replica's options."""
+        return self.make_user_for(actions, [f"arn:aws:s3:::{bucket}", f"arn:aws:s3:::{bucket}/*"])
+
+    def make_user_for(self, actions: Iterable[str], places: list[str]) -> dict[str, str]:
+        """A user who may do just that with those resources."""
         iam = boto3.client(
             "iam",
             endpoint_url=self.endpoint,
@@ -83,7 +87,6 @@ class S3Server:
             aws_secret_access_key=SECRET_ACCESS_KEY,
         )
         name = f"user-{uuid4().hex}"
-        places = [f"arn:aws:s3:::{bucket}", f"arn:aws:s3:::{bucket}/*"]
         statement = {"Effect": "Allow", "Action": sorted(actions), "Resource": places}
         policy = json.dumps({"Version": "2012-10-17", "Statement": [statement]})
         iam.create_user(UserName=name)

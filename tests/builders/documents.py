@@ -1,0 +1,86 @@
+"""The documents that people read, and the code blocks in them.
+
+The first word after a fence is the block's language. ``not-run: REASON`` after it says that no test runs the block, and
+why. ``needs: MODULE`` says that it runs where that module is installed.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+DOCUMENTS = {
+    path.relative_to(ROOT).as_posix(): path.read_text()
+    for path in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "etc" / "docs").glob("*.md")))
+    if path.exists()
+}
+"""Their text, by path."""
+
+RUN = ("sh", "yaml", "python")
+"""The languages of blocks that are run."""
+
+COMMANDS = {"demo": "tests/cli/test_demo.py runs the demo", "test": ".ci/run runs it"}
+"""The README's two commands, each below a comment with its name, and who runs them: they install litelog first."""
+
+_FENCE = re.compile(r"^```(\w+)(?: +([^\n]*))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A code block of a document."""
+
+    document: str
+    line: int
+    heading: str
+    """The nearest heading of the second level above it."""
+
+    language: str
+    info: str
+    """What follows the language."""
+
+    text: str
+
+    @property
+    def place(self) -> str:
+        return f"{self.document}:{self.line}"
+
+    @property
+    def reason(self) -> str | None:
+        """Why no test runs it."""
+        return self.info.removeprefix("not-run:").strip() if self.info.startswith("not-run") else None
+
+    @property
+    def missing(self) -> str | None:
+        """A module that it needs and that is not installed here."""
+        needed = self.info.removeprefix("needs:").strip() if self.info.startswith("needs:") else None
+        return needed if needed is not None and find_spec(needed) is None else None
+
+    @property
+    def uses_spark(self) -> bool:
+        return "litelog.spark" in self.text or "litelog spark" in self.text
+
+
+def blocks_of(document: str) -> list[Block]:
+    """All code blocks of a document, in order."""
+    text = DOCUMENTS[document]
+    found = []
+    for match in _FENCE.finditer(text):
+        before = text[: match.start()]
+        info = match[2] or ""
+        if (named := re.search(r"<!-- (\w+) command -->\n\Z", before)) is not None:
+            info = f"not-run: {COMMANDS[named[1]]}"
+        headings = re.findall(r"^## (.*)$", before, re.MULTILINE)
+        heading = headings[-1] if headings else ""
+        found.append(Block(document, before.count("\n") + 1, heading, match[1], info, match[3]))
+    return found
+
+
+def section(document: str, heading: str) -> str:
+    """The text of a document from a heading of any level to the next one of that level or above."""
+    found = re.search(rf"^(#+) {re.escape(heading)}\n(.*?)(?=^#{{1,6}} |\Z)", DOCUMENTS[document], re.M | re.S)
+    assert found is not None, f"{document}: no heading {heading!r}"
+    return found[2]

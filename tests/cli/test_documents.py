@@ -1,0 +1,162 @@
+"""The commands, the configurations and the code that the documents show do what they say.
+
+The blocks of a document run one after the other in one shell and one empty folder, as somebody would copy them. S3 is
+moto's, over HTTP, and ``aws`` asks the same server. What needs a service manager, a container engine or a cluster says
+so in its info string (``not-run:``). Blocks with Spark run in ``tests/spark``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import pytest
+
+from litelog.errors import ConfigError
+from replica_clients.s3.settings import read_settings
+from tests.builders.documents import DOCUMENTS, ROOT, RUN, Block, blocks_of, section
+from tests.builders.servers import permissions_checked
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.builders.servers import S3Server
+
+BLOCKS = {document: [each for each in blocks_of(document) if each.language in RUN] for document in DOCUMENTS}
+HERE = {
+    document: [each for each in blocks if each.reason is None and each.missing is None and not each.uses_spark]
+    for document, blocks in BLOCKS.items()
+}
+DEADLINE_SECONDS = 240
+PORT = "9977"
+"""The daemon's default, which another daemon on this machine may have."""
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class Shell:
+    """A shell in an empty folder, in which ``litelog``, ``python`` and ``aws`` are those of the tests."""
+
+    def __init__(self, folder: Path, server: S3Server) -> None:
+        administrator = server.make_user_for(["*"], ["*"])
+        self.folder = folder / "work"
+        self.folder.mkdir()
+        programs = folder / "bin"
+        programs.mkdir()
+        for name, command in {
+            "litelog": "-m litelog_cli",
+            "python": "",
+            "python3": "",
+            "aws": str(ROOT / "tests" / "builders" / "fake_aws.py"),
+        }.items():
+            program = programs / name
+            program.write_text(f'#!/bin/sh\nexec "{sys.executable}" {command} "$@"\n')
+            program.chmod(0o755)
+        known = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "LITELOG", "XDG_"))}
+        self._environment = {
+            **known,
+            "PATH": f"{programs}:{os.environ['PATH']}",
+            "HOME": str(folder),
+            "XDG_STATE_HOME": str(folder / "state"),
+            "AWS_ENDPOINT_URL": server.endpoint,
+            "AWS_ACCESS_KEY_ID": administrator["access-key-id"],
+            "AWS_SECRET_ACCESS_KEY": administrator["secret-access-key"],
+            "PYTHONWARNINGS": "ignore",
+        }
+
+    def run(self, script: str) -> tuple[int, str, str]:
+        """Run it, and end what it left in the background: its exit status, output and error output."""
+        arguments = ["bash", "-euo", "pipefail", "-c", script]
+        process = subprocess.Popen(
+            arguments,
+            cwd=self.folder,
+            env=self._environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        try:
+            process.wait(DEADLINE_SECONDS)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+        out, err = process.communicate()
+        return process.returncode, out, err
+
+
+def script_of(blocks: list[Block], port: int) -> str:
+    """The blocks as one script, which says on its error output where each begins."""
+    parts = []
+    for block in blocks:
+        text = block.text
+        if "addr:" not in text:
+            text = re.sub(r"^logs:\n", f"addr: 127.0.0.1:{PORT}\nlogs:\n", text, flags=re.MULTILINE)
+        if block.language == "yaml":
+            text = f"cat > block.yml <<'END-OF-BLOCK'\n{text}END-OF-BLOCK\nlitelog config check block.yml\n"
+        elif block.language == "python":
+            text = f"python - <<'END-OF-BLOCK'\n{text}END-OF-BLOCK\n"
+        parts.append(f"echo '== {block.place}' >&2\n{text}")
+    return re.sub(rf"\b{PORT}\b", str(port), "\n".join(parts))
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("document", [document for document, blocks in HERE.items() if blocks])
+def test_what_a_document_shows_runs_in_its_order(document: str, tmp_path: Path, server: S3Server) -> None:
+    shell = Shell(tmp_path, server)
+    with permissions_checked():
+        code, out, err = shell.run(script_of(HERE[document], free_port()))
+    assert code == 0, f"{out[-2000:]}\n{err[-4000:]}"
+
+
+def test_what_is_not_run_says_why_and_is_little() -> None:
+    left = [each for blocks in BLOCKS.values() for each in blocks if each.reason is not None]
+    assert [each.place for each in left if len(each.reason or "") < 10] == []
+    everything = sum(len(blocks) for blocks in BLOCKS.values())
+    assert len(left) <= everything / 3
+
+
+def test_every_info_string_is_known() -> None:
+    known = re.compile(r"(not-run: .+|needs: \w+)?")
+    assert [each.place for blocks in BLOCKS.values() for each in blocks if not known.fullmatch(each.info)] == []
+
+
+def test_every_option_of_s3_is_explained_once() -> None:
+    with pytest.raises(ConfigError, match="it has") as refused:
+        read_settings("s3://bucket", {"?": ""})
+    known = str(refused.value).partition("it has ")[2].rstrip(")").split(", ")
+    rows = re.findall(r"^\| (`.*?) \|", section("etc/docs/s3.md", "Options of `s3://`"), re.MULTILINE)
+    assert len(known) > 15
+    assert sorted(re.findall(r"`([a-z0-9-]+)`", "\n".join(rows))) == known
+
+
+def test_the_readme_is_short_enough_to_be_read() -> None:
+    assert DOCUMENTS["README.md"].count("\n") <= 180
+
+
+@pytest.mark.parametrize("name", ["demo", "test"])
+def test_the_readme_has_its_two_commands(name: str) -> None:
+    (command,) = re.findall(rf"<!-- {name} command -->\n```sh\n(.*)\n```", DOCUMENTS["README.md"])
+    assert command.endswith({"demo": "litelog demo", "test": "pytest -n 2"}[name])
+    assert "README.md" in (ROOT / ".ci" / "run").read_text(), "it runs the second one"
+
+
+def test_the_readme_leads_to_every_document() -> None:
+    pages = {path for path in DOCUMENTS if path.startswith("etc/docs/")} | {"CONTRIBUTING.md", "CHANGELOG.md"}
+    assert [page for page in sorted(pages) if f"]({page}" not in DOCUMENTS["README.md"]] == []
+
+
+def test_every_file_that_is_for_a_service_is_explained() -> None:
+    there = {path.name for path in (ROOT / "etc").iterdir() if path.is_file() and path.name != "README.md"}
+    assert [name for name in sorted(there) if name not in (ROOT / "etc" / "README.md").read_text()] == []

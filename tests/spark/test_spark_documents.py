@@ -1,0 +1,59 @@
+"""What the documents show with Spark: code and commands do what they say, and the options are those that there are."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from litelog.spark.options import READ_OPTIONS
+from litelog.spark.scan.schema import TYPES
+from litelog.spark.sink.options import OPTIONS
+from litelog.spark.stream.options import STREAM_OPTIONS
+from litelog_cli.main import run
+from tests.builders.documents import DOCUMENTS, RUN, blocks_of, section
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PAGE = "etc/docs/spark.md"
+BLOCKS = {
+    document: found
+    for document in DOCUMENTS
+    if (found := [each for each in blocks_of(document) if each.language in RUN and each.uses_spark])
+}
+
+
+@pytest.mark.parametrize("document", BLOCKS)
+def test_code_and_commands_hold_what_they_say(
+    document: str, spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One after the other, in the session that is there. Its workers are in another folder: so paths are whole."""
+    for block in BLOCKS[document]:
+        text = re.sub(r"\bevents-", f"{tmp_path}/events-", block.text)
+        if block.language == "python":
+            exec(compile(text, block.place, "exec"), {})
+            continue
+        for line in map(shlex.split, text.splitlines()):
+            assert line[0] == "litelog"
+            assert run([*line[1:], "--quiet"]) == 0, line
+    if document == PAGE:
+        said = capsys.readouterr().out
+        assert "exported 1000 records" in said
+        assert "all is well" in said
+        assert '{"last":999}' in said
+    assert spark.range(3).count() == 3  # the session of the other tests still works
+
+
+def test_every_option_is_described() -> None:
+    page = DOCUMENTS[PAGE]
+    options = set(re.findall(r"`([A-Za-z]+)`", section(PAGE, "Options")))
+    assert {*READ_OPTIONS, *STREAM_OPTIONS} - {"path", "paths"} <= options
+    assert {*OPTIONS} - {"path"} <= {*re.findall(r"`([A-Za-z]+)(?:=true)?`", page)}
+
+
+def test_every_column_is_described_with_its_type() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| `([A-Z]+)` \|", section(PAGE, "Columns"), re.MULTILINE)
+    assert {name: kind.lower() for name, kind in rows} == dict(TYPES)
