@@ -52,7 +52,7 @@ def read_claim(client: ReplicaClient, name: ClaimName) -> Claim:
 
 
 def newest_claims(client: ReplicaClient, names: Sequence[ClaimName]) -> Iterator[Claim]:
-    """Yield the claims of ``names`` (oldest first), newest first: a GET each, when it is taken."""
+    """Yield the claims of ``names`` (oldest first), newest first. Each costs a GET, once it is requested."""
     return (read_claim(client, name) for name in reversed(names))
 
 

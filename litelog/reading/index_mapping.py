@@ -1,4 +1,4 @@
-"""Check how a claim maps the indexes of the generation that it continues to its own.
+"""Checks how a claim maps the indexes of the generation that it continues to its own.
 
 A wrong mapping would hide acknowledged bytes: a reader would take the older generation, or read past a part of the
 newer one. So the name of the log segment with which the older generation ended must stand at the index it is mapped to.

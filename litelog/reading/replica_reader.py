@@ -61,7 +61,7 @@ STOP_SECONDS = 0.1
 class ReplicaReader:
     """Reads a replica's records with the checks of a restore. One thread reads; any thread may close.
 
-    It reads sealed segments as far as the newest snapshot names them. Then it follows the names that must come next,
+    It reads the sealed segments that the newest snapshot names. Then it follows the names that must come next,
     with one GET each. It lists only to find its start, and to tell an end from a hole. At the end of a generation it
     continues in the next one, at the same place. WAL segments that were sealed and removed while it read are read from
     their sealed segment.

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class ShippedBatch(NamedTuple):
-    """Records, and the time by which all of them were shipped, in microseconds since 1970, if it is known."""
+    """Records, and the time by which all of them were shipped, in microseconds since 1970, if that is known."""
 
     columns: Columns
     shipped: int | None

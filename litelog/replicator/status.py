@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 LIVE = {"live": True}
-"""Marks the fields of a status that are no values: they change after it was taken, and no line can hold them."""
+"""Marks the fields of a status that are not values: they change after it was taken, and no line can hold them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -193,7 +193,7 @@ class Gathering:
 
     def _describe(self, info: IndexedInfo, claim: Claim | None) -> SnapshotFacts:
         """Return the facts of a snapshot, which must be the claim's. Nothing is known of one that is not, so that
-        whatever it may name stays. A snapshot of a generation that nobody claimed counts as it is."""
+        whatever it may name stays. A snapshot of a generation without a claim counts as it is."""
         place = (info.generation, info.index, info.size)
         if place not in self._described:
             try:

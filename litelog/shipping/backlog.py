@@ -210,7 +210,7 @@ class BacklogSealer:
     def _check(
         self, sealed: Sequence[SealedLogSegment], expect: Expectation, unfit: NotSealableError | None = None
     ) -> BacklogResult:
-        """Check that they follow each other, which was unknown while they were sealed at the same time."""
+        """Check that they follow each other: while they were sealed at the same time, that was not known."""
         if self._format.self_numbered:
             for at, one in enumerate(sealed):
                 try:
@@ -247,8 +247,8 @@ class BacklogSealer:
     def _find(
         self, task: _Task, opened: OpenSegment, expect: Expectation, raise_if_stopped: Callable[[], None]
     ) -> SnapshotEntry | None:
-        """Return the entry of a sealed segment that holds the same bytes, and the same records by their numbers; None
-        if there is none. Unnumbered records have other numbers if more or fewer records precede them now."""
+        """Return the entry of a sealed segment with the same bytes and the same numbers of records; None if there is
+        none. Unnumbered records have other numbers if more or fewer records precede them now."""
         known = task.known
         if known is not None and not self._is_numbered_on(known, expect):
             known = None

@@ -26,7 +26,7 @@ PROBE_BYTES = 64 << 10
 READ_BYTES = 4 << 20
 
 UNFIT = (CorruptCommitError, SequenceGapError, WrongFormatError, DivergedError, FileNotFoundError)
-"""The errors of a log segment that cannot be a finished one."""
+"""The errors that show that a log segment is not finished."""
 
 
 class NotSealableError(Exception):

@@ -271,7 +271,7 @@ class Owner:
             if read_claim(self._client, claim.name).owner == claim.owner:
                 self._epoch_met = claim.epoch
                 return ClaimDue(unclaimed, stage.cause)
-            if stage.is_loaded and self._takeover.is_open:  # the run that chose it did not come to put it in time
+            if stage.is_loaded and self._takeover.is_open:  # the run that chose it did not put it in time
                 return ClaimDue(unclaimed)
             raise
         self._takeover.spend()

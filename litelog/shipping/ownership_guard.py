@@ -26,7 +26,7 @@ its puts.)"""
 
 
 class LostSegmentError(DivergedError):
-    """The replica lacks something, and not the log: a new generation may continue this one."""
+    """The replica lacks something that the log still holds: a new generation may continue this one."""
 
 
 class LostObjectsError(LostSegmentError):
@@ -37,7 +37,7 @@ class OwnershipGuard:
     """The checks before each put in one generation. Used by one thread at a time."""
 
     def __init__(self, context: ReplicaContext, proof: OwnershipProof, keeper: StateKeeper) -> None:
-        """The generation was just begun, or proved to be ours."""
+        """Called when the generation was just begun, or was proved to be ours."""
         self._folder = context.source.folder
         self._claim = keeper.state.claim
         self._proof = proof

@@ -53,10 +53,10 @@ RENUMBERED = "the log begins with log segments that the predecessor did not have
 
 @dataclass(frozen=True, slots=True)
 class Succession:
-    """How a claim follows its predecessor, and which index the log's first log segment gets by it."""
+    """How a claim follows its predecessor, and which index it gives to the log's first log segment."""
 
     claim: Claim
-    """Its ``first`` does not count the log segments yet that are to be sealed."""
+    """Its ``first`` does not yet count the log segments that are to be sealed."""
     base: int
     salvaged: int | None = None
     """The index, in the predecessor, of the first log segment that is still whole there, if the rest was lost."""
@@ -288,7 +288,7 @@ def _find_shipped(context: ReplicaContext, place: SourcePosition) -> ShippedEnd 
 
 
 def _reconstruct(claim: Claim, ended: OwnEnd) -> WalHeader | None:
-    """Return a header that stands in for the unreadable one of the newest WAL segment."""
+    """Return a header to use in place of the newest WAL segment's, which cannot be read."""
     end = ended.end
     if end is None:
         return None

@@ -43,7 +43,7 @@ class OwnershipProof:
     """Shows an owner whether its generation is still its own, and whole."""
 
     def __init__(self, context: ReplicaContext, identity: LogIdentity, root: Rooted) -> None:
-        """``root``: of the store. Once the replica is found there, later puts go to no other one."""
+        """``root``: the store's root. Once the replica is found there, later puts go only to that root."""
         self._context = context
         self._client = context.client
         self._identity = identity
@@ -107,7 +107,7 @@ def _find_lost(
 
 
 def describe_lost(lost: Sequence[str]) -> str:
-    """Say why a generation cannot continue that lost objects."""
+    """Say why a generation that lost objects cannot continue."""
     more = f" and {len(lost) - MAX_NAMED} more" if len(lost) > MAX_NAMED else ""
     return f"the replica lost acknowledged objects: {', '.join(lost[:MAX_NAMED])}{more}"
 

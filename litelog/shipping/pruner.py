@@ -92,8 +92,8 @@ class Pruner:
         generation: these were durable before the last WAL segment was put.
 
         Returns whether all were deleted; stops early once ``should_continue()`` is false. An error that only a person
-        can mend (a missing permission, a snapshot of a newer litelog) is logged once, and retried in an hour.
-        StoreError for one that may pass: run it again.
+        can fix (a missing permission, a snapshot of a newer litelog) is logged once, and retried in an hour. StoreError
+        for an error that may pass: run it again.
         """
         try:
             if not self._left:
@@ -137,7 +137,7 @@ PROOF_SECONDS = 30.0
 
 
 class NotOwnerError(FencedError):
-    """No owner's state is kept here with which to prune."""
+    """The state folder holds no owner's state, and nothing can be pruned without it."""
 
     def __init__(self, replica: str, reason: str) -> None:
         super().__init__(f"{replica}: {reason}; only its owner deletes: run this where its daemon keeps its state")
@@ -168,12 +168,12 @@ class PruningSession:
 
     def prune(
         self,
-        told: Callable[[RetentionPlan], None] = lambda _: None,
+        on_plan: Callable[[RetentionPlan], None] = lambda _: None,
         progress: Callable[[int, int], None] = lambda _done, _whole: None,
     ) -> Pruned | None:
         """Delete planned objects. None if no generation can be restored.
 
-        ``told`` is called first, with the plan. ``progress(freed, total)`` is called after each step, in bytes.
+        ``on_plan`` is called first, with the plan. ``progress(freed, total)`` is called after each step, in bytes.
 
         ReplicaLockedError while a daemon has the replica, FencedError if this is not its owner (any more).
         """
@@ -185,7 +185,7 @@ class PruningSession:
             plan = self._plan(state)
             if plan is None:
                 return None
-            told(plan)
+            on_plan(plan)
             deleted = freed = 0
             for step in delete_planned(self._client, plan.removals, proof):
                 deleted += len(step)

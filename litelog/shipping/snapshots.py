@@ -64,7 +64,7 @@ class Snapshots:
         return made
 
     def is_own(self, there: Snapshot, sealed: Sequence[ShippedSegment]) -> bool:
-        """Whether an existing snapshot is from an earlier try with the ``sealed`` of then, whose answer was lost."""
+        """Whether an existing snapshot is from an earlier try, whose answer was lost, with what was ``sealed`` then."""
         last = next((segment for segment in sealed if segment.index == there.next - 1), None)
         if last is None or (there.owner, there.chain) != (self._claim.owner, last.chain):
             return False

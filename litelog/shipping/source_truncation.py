@@ -34,11 +34,11 @@ LOCKED_SECONDS = 10.0
 """How soon a log is tried again while another process or thread truncates it."""
 
 RETRY_SECONDS = 600.0
-"""How soon a log is tried again that could not be truncated."""
+"""How soon truncation is tried again after it failed."""
 
 PATIENCE_SECONDS = 4 * 3600.0
-"""How long an active replica may lack what others hold before that is logged. It holds more only with each of its
-snapshots."""
+"""How long an active replica may lack what others hold before that is logged. Only its snapshots make it hold
+more."""
 
 
 class ReplicatedNotes:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from litelog.verify.findings import Anomaly
 
 ROUNDS = 30
-"""A check reads one object in thirty, other ones each time, so daily checks read all within a month."""
+"""A check reads one object in thirty, different ones each time, so daily checks read all within a month."""
 
 MAX_LOST = 1000
 """How many lost objects are reported."""

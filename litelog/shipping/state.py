@@ -76,7 +76,7 @@ class StateError(LitelogError):
 
 
 class LostStateError(StateError):
-    """A state file exists, but a daemon cannot have saved it like that."""
+    """A state file exists, but no daemon can have saved it in that form."""
 
     def __init__(self, path: str, reason: str) -> None:
         self.path = path
@@ -169,7 +169,7 @@ class Running:
     """As in ``Claimed``."""
     folder_inode: int = 0
     oldest: str = ""
-    """The log's oldest log segment when bytes were last shipped. An older one in the same folder came back since."""
+    """The log's oldest log segment when bytes were last shipped. An older one in that folder has come back."""
     promised: ShippedEnd | None = None
     """In a generation that continues another, until it has come that far: where the other one ended."""
     archive: ArchiveState | None = None

@@ -115,7 +115,7 @@ def count_slots(spark: Any) -> int | None:
 
 
 def _left_open() -> dict[str, str]:
-    """The defaults that neither spark-submit nor whoever started an existing session has set."""
+    """The defaults that neither spark-submit nor the program that started an existing session has set."""
     from pyspark import SparkConf, SparkContext  # noqa: PLC0415 - an extra, and slow to load
 
     if SparkContext._active_spark_context is not None:  # noqa: SLF001 - Spark reports only a thread's own session
@@ -123,8 +123,8 @@ def _left_open() -> dict[str, str]:
     if _GATEWAY not in os.environ:
         return DEFAULTS | LOCAL_DEFAULTS
     SparkContext._ensure_initialized()  # noqa: SLF001 - until then a SparkConf lacks the JVM's settings
-    told = SparkConf()
-    return {name: value for name, value in DEFAULTS.items() if not told.contains(name)}
+    submitted = SparkConf()
+    return {name: value for name, value in DEFAULTS.items() if not submitted.contains(name)}
 
 
 def _prepare_process() -> None:

@@ -97,7 +97,7 @@ def _translate(hadoop: Mapping[str, str]) -> dict[str, str]:
 
 
 _DEFAULTS = "core-default.xml"
-"""Hadoop's source for values that nobody set."""
+"""The source that Hadoop names for a value that was not set."""
 
 
 def s3_options(spark: Any, bucket: str | None = None) -> dict[str, str]:

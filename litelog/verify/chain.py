@@ -42,7 +42,7 @@ class ChainExtent:
 
 @dataclass(frozen=True, slots=True)
 class ChainSegment:
-    """A log segment as WAL segments hold it, as far as they hold it."""
+    """The part of a log segment that its WAL segments hold."""
 
     index: int
     file: str

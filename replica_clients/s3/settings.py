@@ -101,7 +101,7 @@ def read_settings(url: str, options: Mapping[str, object]) -> S3Settings:
     Raises ConfigError for unknown or unfit options, and for a secret in the URL, where logs and process lists show it.
     """
     parts = urlsplit(url)
-    if "@" in parts.netloc or ":" in parts.netloc:  # a password may hold a slash that nobody escaped
+    if "@" in parts.netloc or ":" in parts.netloc:  # a password may hold an unescaped slash
         raise ConfigError(f"an S3 URL takes no credentials: {_ADVICE}")
     if not _BUCKET.fullmatch(parts.netloc):
         named = f"{parts.netloc!r} is not a bucket's name (3 letters or more)" if parts.netloc else "it names no bucket"

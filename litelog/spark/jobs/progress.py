@@ -16,10 +16,10 @@ ASK_SECONDS = 0.5
 
 
 @contextmanager
-def watching(spark: Any, progress: Progress | None, size: int, *, before: int = 0, behind: int = 0) -> Iterator[None]:
+def watching(spark: Any, progress: Progress | None, size: int, *, before: int = 0, after: int = 0) -> Iterator[None]:
     """Report to ``progress`` how much is done of the ``size`` bytes that Spark reads meanwhile, from finished tasks.
 
-    ``before`` and ``behind``: bytes of the same job that were done earlier, and that follow. Spark Connect does not
+    ``before`` and ``after``: bytes of the same job that were done earlier, and that follow. Spark Connect does not
     report progress, so there are no calls then.
     """
     context = None if progress is None else getattr(spark, "sparkContext", None)
@@ -37,7 +37,7 @@ def watching(spark: Any, progress: Progress | None, size: int, *, before: int = 
                     seen[number] = (stage.numCompletedTasks, stage.numTasks)
             if seen:
                 over, tasks = (sum(column) for column in zip(*seen.values(), strict=True))
-                progress(before + size * over // tasks, before + size + behind)
+                progress(before + size * over // tasks, before + size + after)
 
     thread = threading.Thread(target=ask, daemon=True)
     thread.start()

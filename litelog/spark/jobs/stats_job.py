@@ -133,7 +133,7 @@ def stats(
     count = len(partitions)
     kinds = "partition bigint, bucket bigint, " + ", ".join(f"{name} bigint" for name in _NUMBERS)
     size = sum(partition.raw_bytes for partition in partitions)
-    with watching(spark, progress, size, behind=size):
+    with watching(spark, progress, size, after=size):
         rows = spark.range(0, count, 1, max(count, 1)).mapInArrow(work, kinds).collect()
     with watching(spark, progress, size, before=size):
         keyed = read(spark, url, columns=["key"], options=options)

@@ -41,7 +41,7 @@ def read(
         columns: names; or a mapping of names to a column's name or a ``pyarrow.compute.Expression``.
         where: a ``pyarrow.compute.Expression``, or a list of ``(column, operator, value)``. A row must meet all
             conditions of the list; a null meets none. Conditions on ``timestamp``, and conditions of such a list on
-            ``sequence``, also avoid reading objects that hold no match. It is no error if the log holds no match.
+            ``sequence``, also avoid reading objects that hold no match. A log that holds no match is not an error.
         aggregate: ``{name: (column, function)}`` with count, sum, min and max; ``*`` stands for all rows. Tasks compute
             partial results, and Spark merges them.
         group_by: columns to aggregate by.
