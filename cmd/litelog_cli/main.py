@@ -38,6 +38,7 @@ VERBS = (
     "snapshot",
     "prune",
     "forget",
+    "dismiss",
     "check",
     "config",
     "spark",

@@ -9,20 +9,27 @@ from typing import TYPE_CHECKING
 from litelog.errors import LitelogError
 from litelog.log.replica_registry import ReplicaSet, log_state_folder
 from litelog.objects.position import Position
-from litelog.server.make_report import format_time
-from litelog.server.report import LogReport, ReplicaReport, StatusReport
+from litelog.replicator.status import ReplicaStatus
+from litelog.server.make_report import group_by_log
+from litelog.server.reasons import UNKNOWN
+from litelog.server.report import StatusReport, format_time
+from litelog.server.status_view import HealthThresholds, StatusView
+from litelog.server.verdict import judge
+from litelog.shipping.divergence import read_divergence
 from litelog.shipping.state import Running, Unclaimed, read_state
 from litelog.system.clock import SystemClock
+from litelog.verify.scrub import read_result
 from litelog.version import VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from litelog.config import ReplicaConfig
     from litelog.log.source_position import SourcePosition
     from litelog_cli.configured import ConfiguredReplica
 
-UNKNOWN = "unknown"
+_Found = list[tuple[ReplicaStatus, dict[str, object]]]
+"""What is known of each replica, and more fields of its report."""
 
 
 def read_kept(state_dir: str, place: str | None, configured: Sequence[str]) -> StatusReport:
@@ -37,30 +44,48 @@ def read_kept(state_dir: str, place: str | None, configured: Sequence[str]) -> S
     if place is not None and "://" not in place:
         named = os.path.basename(log_state_folder(state_dir, place))
         paths.setdefault(named, os.path.abspath(place))
-    logs = []
+    found: _Found = []
     for name in _folders(state_dir):
         folder = os.path.join(state_dir, name)
         replicas = ReplicaSet(folder).names() or {}
-        wanted = {
-            each: url for each, url in replicas.items() if place is None or name == named or same_replica(place, url)
-        }
-        if wanted:
-            log = paths.get(name)
-            reports = [_of_folder(os.path.join(folder, each), url, log) for each, url in wanted.items()]
-            logs.append(LogReport(log=log or name, replicas=reports))
-    return _report("state", logs)
+        for each, url in replicas.items():
+            if place is None or name == named or same_replica(place, url):
+                found.append(_of_folder(os.path.join(folder, each), url, paths.get(name), name))
+    return _report("state", found)
 
 
 def read_replicas(replicas: Sequence[tuple[str, ConfiguredReplica | ReplicaConfig]]) -> StatusReport:
     """Read the status from the replicas, each with its log's folder if known. Unreadable ones have an error."""
-    logs: dict[str, list[ReplicaReport]] = {}
-    for log, replica in replicas:
-        logs.setdefault(log, []).append(_of_replica(replica))
-    return _report("replica", [LogReport(log=log, replicas=found) for log, found in logs.items()])
+    return _report("replica", [_of_replica(log, replica) for log, replica in replicas])
 
 
-def _report(source: str, logs: list[LogReport]) -> StatusReport:
-    return StatusReport(source=source, litelog=VERSION, time=format_time(SystemClock().now()), logs=logs)
+def _report(source: str, found: _Found) -> StatusReport:
+    clock = SystemClock()
+    statuses = [status for status, _ in found]
+    moment = clock.monotonic()
+    view = StatusView(statuses, moment, clock.now(), moment, moment, moment, is_live=False)
+    judgement = judge(view, HealthThresholds(0.0))
+    more = {(status.log, status.replica): facts for status, facts in found}
+    logs = [
+        log.model_copy(
+            update={
+                "replicas": [
+                    each.model_copy(update={"lag_bytes": None, "lag_seconds": None, **more[log.log, each.replica]})
+                    for each in log.replicas
+                ]
+            }
+        )
+        for log in group_by_log(statuses, judgement)
+    ]
+    return StatusReport(
+        source=source,
+        litelog=VERSION,
+        time=format_time(view.time),
+        verdict=judgement.verdict.value,
+        words=judgement.words,
+        reasons=list(judgement.reasons),
+        logs=logs,
+    )
 
 
 def _folders(state_dir: str) -> list[str]:
@@ -70,22 +95,43 @@ def _folders(state_dir: str) -> list[str]:
         return []
 
 
-def _of_folder(folder: str, url: str, log: str | None) -> ReplicaReport:
+def _status(log: str, url: str, facts: Mapping[str, object]) -> ReplicaStatus:
+    known: dict[str, object] = {
+        "fencing": UNKNOWN,
+        "phase": UNKNOWN,
+        "position": None,
+        "sequence": None,
+        "error": None,
+        "failures": 0,
+    }
+    return ReplicaStatus(log=log, replica=url, **{**known, **facts})  # type: ignore[arg-type]  # the names are checked
+
+
+def _of_folder(folder: str, url: str, log: str | None, name: str) -> tuple[ReplicaStatus, dict[str, object]]:
     state = read_state(folder)
     if state is None or isinstance(state, Unclaimed):
-        return ReplicaReport(replica=url, phase=UNKNOWN, fencing=UNKNOWN, error="no state is kept, or it is damaged")
+        return _status(log or name, url, {"error": "no state is kept, or it is damaged"}), {}
     claim, shipped = state.claim, state.shipped if isinstance(state, Running) else 0
-    position = Position(claim.generation, state.place.index, state.place.offset)
-    return ReplicaReport(
-        replica=url,
-        phase=UNKNOWN,
-        fencing=str(claim.fencing),
-        generation=claim.generation,
-        position=str(position),
-        sequence=state.place.sequence,
-        lag_bytes=None if log is None else _measure(log, claim.format, state.place),
-        last_shipped=format_time(shipped) if shipped else None,
-    )
+    verified = read_result(folder)
+    facts: dict[str, object] = {
+        "fencing": str(claim.fencing),
+        "position": str(Position(claim.generation, state.place.index, state.place.offset)),
+        "sequence": state.place.sequence,
+        "lost": state.lost or None,
+        "diverged": read_divergence(folder),
+    }
+    if verified is not None:
+        facts |= {
+            "last_verified": verified.time or None,
+            "anomalies": verified.anomalies,
+            "damaged": verified.damaged,
+            "damaged_since": verified.damaged_since or None,
+        }
+    more: dict[str, object] = {
+        "lag_bytes": None if log is None else _measure(log, claim.format, state.place),
+        "last_shipped": format_time(shipped) if shipped else None,
+    }
+    return _status(log or name, url, facts), more
 
 
 def _measure(log: str, format_name: str, place: SourcePosition) -> int | None:
@@ -101,7 +147,7 @@ def _measure(log: str, format_name: str, place: SourcePosition) -> int | None:
     return None
 
 
-def _of_replica(replica: ConfiguredReplica | ReplicaConfig) -> ReplicaReport:
+def _of_replica(log: str, replica: ConfiguredReplica | ReplicaConfig) -> tuple[ReplicaStatus, dict[str, object]]:
     from litelog.stores.registry import redact
     from litelog_cli.arguments import opened_replica
     from litelog_cli.listing import describe_generations
@@ -110,18 +156,19 @@ def _of_replica(replica: ConfiguredReplica | ReplicaConfig) -> ReplicaReport:
         with opened_replica(replica.url, replica.options) as client:
             url, found = client.url, describe_generations(client)
     except LitelogError as error:
-        return ReplicaReport(replica=redact(replica.url), phase=UNKNOWN, fencing=UNKNOWN, error=str(error))
+        return _status(log, redact(replica.url), {"error": str(error)}), {}
     if not found:
-        return ReplicaReport(replica=url, phase=UNKNOWN, fencing=UNKNOWN, error="holds no generation")
+        return _status(log, url, {"error": "holds no generation"}), {}
     newest = found[-1]
-    return ReplicaReport(
-        replica=url,
-        phase=UNKNOWN,
-        fencing=newest.fencing or UNKNOWN,
-        generation=newest.generation,
-        position=newest.end,
-        sequence=newest.next_sequence,
-        snapshots=newest.snapshots,
-        last_shipped=None if newest.last_shipped is None else format_time(newest.last_shipped),
-        error="damaged" if newest.damage else None,
-    )
+    facts = {
+        "fencing": newest.fencing or UNKNOWN,
+        "position": newest.end,
+        "sequence": newest.next_sequence,
+        "error": f"damaged: {newest.damage}" if newest.damage else None,
+    }
+    more: dict[str, object] = {
+        "generation": newest.generation,
+        "snapshots": newest.snapshots,
+        "last_shipped": None if newest.last_shipped is None else format_time(newest.last_shipped),
+    }
+    return _status(log, url, facts), more

@@ -212,13 +212,22 @@ class Replicator:
         return self._last_turn
 
     def is_ready(self) -> bool:
-        """Return whether the first sync is done: every log is complete in one replica, and the other replicas were
-        tried. Once True, it stays True."""
+        """Return whether what is there was synced: every log is complete in one replica, and the other replicas were
+        tried. A log whose folder is missing, or holds no log segment, is waited for meanwhile. Once True, it stays
+        True."""
         with self._run_state.changed:
             tasks = self._scheduler.tasks
-            if not self._ready and all(task.last_clean_at > -math.inf or task.failures for task in tasks):
-                synced = {task.log for task in tasks if task.last_clean_at > -math.inf}
-                self._ready = all(task.log in synced for task in tasks) and (bool(tasks) or self._members.awaits_more)
+            if (
+                not self._ready
+                and self._members.opened
+                and all(task.last_clean_at > -math.inf or task.failures for task in tasks)
+            ):
+                settled = {
+                    task.log
+                    for task in tasks
+                    if task.last_clean_at > -math.inf or isinstance(task.error, SourceMissingError)
+                }
+                self._ready = all(task.log in settled for task in tasks) and (bool(tasks) or self._members.awaits_more)
             return self._ready
 
     def barrier(self, log: str | None, replica: str | None, timeout: float) -> Barrier:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
+from litelog.errors import SourceMissingError
 from litelog.replicator.task import Phase
 
 if TYPE_CHECKING:
@@ -12,12 +13,13 @@ if TYPE_CHECKING:
 
     from litelog.replicator.task import ReplicaTask
     from litelog.shipping.counters import ReplicaCounters
+    from litelog.shipping.divergence import Divergence
     from litelog.shipping.lag import LagMeter
     from litelog.system.clock import Clock
 
 
 LIVE = {"live": True}
-"""Marks the fields of a status that are not values: they change after it was taken, and no line can hold them."""
+"""Marks the fields of a status that no line holds: they change after it was taken, or only its verdict needs them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,16 @@ class ReplicaStatus:
     """How long every sync has failed; 0 if the last one did not."""
     source_error: str | None = None
     """Why the lag could not be measured: the error of the log's folder."""
+    opened_seconds: float = field(default=0.0, metadata=LIVE)
+    """How long ago the daemon opened it."""
+    source_missing: bool = field(default=False, metadata=LIVE)
+    """Whether the last sync failed because the log's folder is missing, or holds no log segment."""
+    damaged: tuple[str, ...] = field(default=(), metadata=LIVE)
+    """The keys of objects that the last verification found lost or damaged."""
+    damaged_since: int | None = field(default=None, metadata=LIVE)
+    """When a verification first found damage that is still there, in microseconds since 1970."""
+    diverged: Divergence | None = field(default=None, metadata=LIVE)
+    """The last time that the log was rewound or rewritten, unless that was dismissed."""
     counters: ReplicaCounters | None = field(default=None, repr=False, compare=False, metadata=LIVE)
     meter: LagMeter | None = field(default=None, repr=False, compare=False, metadata=LIVE)
 
@@ -119,16 +131,23 @@ def status_of(task: ReplicaTask, now: float) -> ReplicaStatus:
         queued=replica.queued if replica is not None else 0,
         failing_seconds=0.0 if task.failing_since is None else max(0.0, now - task.failing_since),
         source_error=task.lag.source.error if task.lag is not None else None,
+        opened_seconds=max(0.0, now - task.opened_at),
+        source_missing=isinstance(task.error, SourceMissingError),
+        damaged=verified.damaged if verified is not None else (),
+        damaged_since=(verified.damaged_since or None) if verified is not None else None,
+        diverged=replica.divergence.open if replica is not None else None,
         counters=task.counters,
         meter=task.lag,
     )
 
 
 def measure(tasks: Sequence[ReplicaTask], clock: Clock) -> None:
-    """Look at the folders of the tasks' logs, and take samples of their lag. Once a second is enough. It may hang as
-    file systems do, so it belongs in a thread of its own, one at a time."""
+    """Look at the folders of the tasks' logs, take samples of their lag, and read which warnings were dismissed. Once a
+    second is enough. It may hang as file systems do, so it belongs in a thread of its own, one at a time."""
     now = clock.monotonic()
     for task in tasks:
         meter, busy = task.lag, task.phase is not Phase.IDLE
         if meter is not None and (busy or now >= meter.due):
             meter.measure_if_due(now, task.last_clean_at, busy=busy)
+        if task.replica is not None:
+            task.replica.divergence.look()

@@ -91,6 +91,8 @@ class ReplicaTask:
     """When to look at it next, in the clock's monotonic seconds."""
     spaced_until: float = -math.inf
     """When the current sync interval ends, in monotonic seconds."""
+    opened_at: float = 0.0
+    """When it was opened, in monotonic seconds."""
     watched: bool = False
     """Whether a file-system event will wake it."""
     wake_pending: bool = False

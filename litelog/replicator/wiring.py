@@ -43,7 +43,7 @@ from litelog.verify.scrub import Found, Scrub, ScrubSettings
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
     from concurrent.futures import Executor
     from random import Random
 
@@ -159,6 +159,7 @@ def _open_replica(
     client = ObjectReplicaClient(store)
     _require_outside(log.path, client.url)
     task = ReplicaTask(log.path, client.url, None, replica.sync_interval, log.poll_interval, replica.max_segment_bytes)
+    task.opened_at = tools.clock.monotonic()
     task.fencing = replica.fencing
     task.counters = counters
     try:
@@ -227,11 +228,19 @@ def _make_scrub(
         last = replica.acknowledged
         return None if last is None else Acknowledged(*last)
 
-    def check(throttled: ObjectStore, number: int, should_continue: Callable[[], bool]) -> Found | None:
+    def check(
+        throttled: ObjectStore, number: int, damaged: Collection[str], should_continue: Callable[[], bool]
+    ) -> Found | None:
         client = ObjectReplicaClient(throttled)
         try:
             return check_replica(
-                throttled, client, lambda: replica.known, number, formats=formats, should_continue=should_continue
+                throttled,
+                client,
+                lambda: replica.known,
+                number,
+                formats=formats,
+                should_continue=should_continue,
+                damaged=damaged,
             )
         except ReplicaUnavailableError:
             replica.suspect()

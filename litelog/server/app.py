@@ -16,13 +16,12 @@ from starlette.routing import Route
 
 from litelog.errors import ConfigError
 from litelog.server.auth import BARE, RequestGuard
-from litelog.server.health import find_unhealthy, find_unready
 from litelog.server.make_report import make_report
 from litelog.server.metrics import make_registry
 from litelog.server.page.filter import choose, read_first
 from litelog.server.page.page import page_headers, read_histories, render_page
-from litelog.server.page.severity import judge
 from litelog.server.report import SyncReport, UnreachedReport, escape
+from litelog.server.verdict import judge
 from litelog.units import parse_duration
 
 if TYPE_CHECKING:
@@ -31,13 +30,17 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from litelog.replicator.barrier import Barrier
-    from litelog.server.daemon_view import Daemon, StatusCache, StatusView
+    from litelog.server.daemon_view import Daemon, StatusCache
     from litelog.server.heartbeat import Heartbeat
     from litelog.server.report import Reason, StatusReport
+    from litelog.server.status_view import StatusView
     from litelog.server.token_file import TokenFile
+    from litelog.server.verdict import Judgement
 
 _FORMATS = ("application/openmetrics-text", "text/plain")
 _VERSION = re.compile(r"([0-9]{1,9}(\.[0-9]{1,9}){0,3})?")
+STALLS = ("loop_stopped", "status_stalled")
+"""Kinds of reasons for which a restart helps."""
 _NO_STORE = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
 
 
@@ -55,18 +58,19 @@ class Handlers:
         query = request.query_params
         wanted = query.get("q", "")
         snapshot = self._status_cache.read()
-        states = judge(snapshot.statuses, find_unready(snapshot, self._status_cache.rules))
-        choice = choose(states, wanted, read_first(query.get("from", "")))
-        report = self._report(snapshot, history=False, logs=choice.logs)
+        judgement = judge(snapshot, self._status_cache.rules)
+        choice = choose(judgement.replicas, wanted, read_first(query.get("from", "")))
+        report = self._report(snapshot, judgement, history=False, logs=choice.logs)
         histories = read_histories(snapshot, choice.logs)
-        return HTMLResponse(render_page(report, histories, states, choice, wanted), headers=page_headers())
+        return HTMLResponse(render_page(report, histories, judgement, choice, wanted), headers=page_headers())
 
     def status(self, request: Request) -> Response:
         """The report."""
         history = request.query_params.get("history", "0") not in ("", "0")
         log = request.query_params.get("log")
         snapshot = self._status_cache.read()
-        report = self._report(snapshot, history=history, logs=None if log is None else (log,))
+        judgement = judge(snapshot, self._status_cache.rules)
+        report = self._report(snapshot, judgement, history=history, logs=None if log is None else (log,))
         if log is not None and snapshot.opened and not report.logs and not report.not_replicated:
             return _error(404, f"{log}: is not replicated here")
         return Response(report.model_dump_json(), media_type="application/json", headers=_NO_STORE)
@@ -80,12 +84,20 @@ class Handlers:
         return Response(encode(self._registry), headers={**_NO_STORE, "content-type": content_type})
 
     def healthz(self, request: Request) -> Response:
-        """Whether all is safe."""
-        return _verdict(request, find_unhealthy(self._status_cache.read(), self._status_cache.rules))
+        """Whether nothing is late or unsafe."""
+        found = self._status_cache.judge()
+        return _answer(request, found.reasons, found.verdict.value, is_well=found.healthy)
 
     def readyz(self, request: Request) -> Response:
-        """Whether all is safe, and has been synced."""
-        return _verdict(request, find_unready(self._status_cache.read(), self._status_cache.rules))
+        """Whether the daemon runs, and has synced what is there."""
+        unready = self._status_cache.judge().unready
+        return _answer(request, unready, "starting" if unready else "ready", is_well=not unready)
+
+    def livez(self, request: Request) -> Response:
+        """Whether the daemon runs. If not, a restart helps."""
+        found = self._status_cache.judge()
+        stalls = [each for each in found.reasons if each.kind in STALLS]
+        return _answer(request, stalls, "stalled" if stalls else "running", is_well=not stalls)
 
     async def sync(self, request: Request) -> Response:
         """Wait until the current data of the logs is durable."""
@@ -115,9 +127,11 @@ class Handlers:
         )
         return JSONResponse(report.model_dump(), 200 if report.reached else 504, _NO_STORE)
 
-    def _report(self, snapshot: StatusView, *, history: bool, logs: Container[str] | None) -> StatusReport:
+    def _report(
+        self, snapshot: StatusView, judgement: Judgement, *, history: bool, logs: Container[str] | None
+    ) -> StatusReport:
         beats = self._heartbeat.report() if self._heartbeat is not None else None
-        return make_report(self._status_cache, snapshot, heartbeat=beats, history=history, logs=logs)
+        return make_report(self._status_cache, snapshot, judgement, heartbeat=beats, history=history, logs=logs)
 
 
 def make_app(
@@ -136,6 +150,7 @@ def make_app(
         Route("/metrics", handlers.metrics),
         Route("/healthz", handlers.healthz),
         Route("/readyz", handlers.readyz),
+        Route("/livez", handlers.livez),
         Route("/sync", handlers.sync, methods=["POST"]),
     ]
     return Starlette(routes=routes, middleware=[Middleware(RequestGuard, token=token, hosts=hosts)])
@@ -150,11 +165,12 @@ def _read_versions(accept: str) -> Iterator[str]:
             yield from (value.strip() for name, _, value in pairs if name.strip() == "version")
 
 
-def _verdict(request: Request, reasons: list[Reason]) -> Response:
-    body: dict[str, object] = {"status": "failing" if reasons else "ok"}
+def _answer(request: Request, reasons: Iterable[Reason], verdict: str, *, is_well: bool) -> Response:
+    body: dict[str, object] = {"status": "ok" if is_well else "failing"}
     if not request.scope.get(BARE):
+        body["verdict"] = verdict
         body["reasons"] = [reason.model_dump() for reason in reasons]
-    return JSONResponse(body, 503 if reasons else 200, _NO_STORE)
+    return JSONResponse(body, 200 if is_well else 503, _NO_STORE)
 
 
 def _error(status: int, message: str, headers: dict[str, str] | None = None) -> Response:

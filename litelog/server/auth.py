@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 MAX_BODY_BYTES = 4096
 """No request needs a body, but client libraries may send small ones."""
 
-PROBES = ("/healthz", "/readyz")
+PROBES = ("/healthz", "/readyz", "/livez")
 """Paths that anyone may request. Without a token the answer is only yes or no."""
 
 PAGE = "/"

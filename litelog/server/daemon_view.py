@@ -8,17 +8,20 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from litelog.errors import LitelogError
 from litelog.events import fields
+from litelog.server.status_view import StatusView
+from litelog.server.verdict import judge
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from litelog.replicator.barrier import Barrier
     from litelog.replicator.status import NotReplicated, ReplicaStatus
+    from litelog.server.status_view import HealthThresholds
+    from litelog.server.verdict import Judgement
     from litelog.system.clock import Clock
 
 MEASURE_SECONDS = 1.0
@@ -32,29 +35,22 @@ PATIENCE_SECONDS = 2.0
 _logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class StatusView:
-    """The daemon at one moment. Times are monotonic seconds, except ``time``."""
-
-    statuses: Sequence[ReplicaStatus]
-    now: float
-    """When it was requested."""
-    time: int
-    """When it was taken, microseconds since 1970."""
-    taken: float
-    measured: float
-    """When the logs' folders were last measured."""
-    last_turn: float
-    opened: bool = True
-    """Whether the daemon has opened everything that existed at its start, as far as possible."""
-    not_replicated: Sequence[NotReplicated] = ()
-
-
 class StatusCache:
     """Keeps the daemon's latest status. ``read`` works from any thread, and does not hang if the daemon does."""
 
-    def __init__(self, daemon: Daemon, rules: HealthThresholds, clock: Clock) -> None:
+    def __init__(
+        self,
+        daemon: Daemon,
+        rules: HealthThresholds,
+        clock: Clock,
+        *,
+        host: str | None = None,
+        config: str | None = None,
+    ) -> None:
+        """``host``: this machine's name; ``config``: the configuration file, both for people."""
         self.rules = rules
+        self.host = host
+        self.config = config
         self.clock = clock
         self.started = clock.now()
         self._daemon = daemon
@@ -62,7 +58,7 @@ class StatusCache:
         self._stopped = threading.Event()
         self._wanted = False
         self._statuses: Sequence[ReplicaStatus] = ()
-        self._opened = False
+        self._opened = self._ready = False
         self._not_replicated: Sequence[NotReplicated] = ()
         self._time = clock.now()
         self._taken = self._measured = clock.monotonic()
@@ -101,7 +97,12 @@ class StatusCache:
                 self._daemon.last_turn,
                 self._opened,
                 self._not_replicated,
+                self._ready,
             )
+
+    def judge(self) -> Judgement:
+        """The verdict on the current snapshot."""
+        return judge(self.read(), self.rules)
 
     def expire(self) -> None:
         """Make the next read return a newer snapshot, so that a caller who waited for a change sees it."""
@@ -144,9 +145,10 @@ class StatusCache:
             self._wanted = False
         taken, time = self.clock.monotonic(), self.clock.now()
         opened, statuses, lacking = self._daemon.opened, self._daemon.status(), self._daemon.not_replicated()
+        ready = self._daemon.is_ready()
         with self._changed:
             self._statuses, self._taken, self._time = statuses, taken, time
-            self._opened, self._not_replicated = opened, lacking
+            self._opened, self._not_replicated, self._ready = opened, lacking, ready
             self._oldest = taken if self._oldest == math.inf else self._oldest
             self._changed.notify_all()
 
@@ -167,6 +169,9 @@ class Daemon(Protocol):
     def opened(self) -> bool:
         """Whether everything that existed at its start has been opened, as far as possible."""
 
+    def is_ready(self) -> bool:
+        """Whether what is there has been synced. Once True, it stays True."""
+
     def status(self) -> list[ReplicaStatus]:
         """The state of every replica."""
 
@@ -178,13 +183,3 @@ class Daemon(Protocol):
 
     def barrier(self, log: str | None, replica: str | None, timeout: float) -> Barrier:
         """Wait until the logs' current data is durable. ConfigError if ``log`` and ``replica`` match none."""
-
-
-@dataclass(frozen=True, slots=True)
-class HealthThresholds:
-    """Thresholds for trusting a daemon."""
-
-    max_lag: float
-    """Largest lag of a replica, in seconds."""
-    loop_seconds: float = 30.0
-    """Largest age of the main loop's last turn, of the last measurement, and of the last status, in seconds."""

@@ -10,9 +10,8 @@ from http.client import HTTPException
 from typing import TYPE_CHECKING
 
 from litelog.events import fields
-from litelog.server.health import find_unready
-from litelog.server.make_report import format_time
-from litelog.server.report import HeartbeatReport
+from litelog.server.report import HeartbeatReport, format_time
+from litelog.server.verdict import Verdict
 from litelog.stores.registry import redact
 
 if TYPE_CHECKING:
@@ -27,10 +26,7 @@ _logger = logging.getLogger(__name__)
 
 
 class Heartbeat:
-    """Calls the URL once per interval from its own thread while the daemon is ready.
-
-    It is ready if every replica has been synced, none lags more than max-lag, and none has stopped.
-    """
+    """Calls the URL once per interval from its own thread while the verdict is safe."""
 
     def __init__(self, status_cache: StatusCache, url: str, interval: float) -> None:
         """``url``: http or https. It may be secret, so only its host is shown. ``interval``: seconds."""
@@ -44,7 +40,7 @@ class Heartbeat:
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
 
     def start(self) -> None:
-        """Start. The first call follows as soon as the daemon is ready."""
+        """Start. The first call follows as soon as the verdict is safe."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -64,16 +60,16 @@ class Heartbeat:
     def _run(self) -> None:
         while not self._stopped.is_set():
             try:
-                is_ready = not find_unready(self._status_cache.read(), self._status_cache.rules)
-                if is_ready:
+                is_safe = self._status_cache.judge().verdict is Verdict.SAFE
+                if is_safe:
                     self._call()
             except Exception as error:  # noqa: BLE001 - a bug stops one call, not the thread
                 self._failed += 1
                 self._report_failure(error)
-                is_ready = False
-            if not is_ready:
+                is_safe = False
+            if not is_safe:
                 self._withheld += 1
-            soon = not is_ready and self._last_success is None
+            soon = not is_safe and self._last_success is None
             self._stopped.wait(min(self._interval, 1.0) if soon else self._interval)
 
     def _call(self) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from litelog.server.health import find_unhealthy, find_unready
 from litelog.server.report import (
     FailureReport,
     GenerationReport,
@@ -16,44 +14,52 @@ from litelog.server.report import (
     RequestCount,
     StatusReport,
     WrittenReport,
+    format_time,
 )
+from litelog.server.verdict import Judgement, ReplicaCondition
 from litelog.version import VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable
 
     from litelog.replicator.status import ReplicaStatus
-    from litelog.server.daemon_view import StatusCache, StatusView
+    from litelog.server.daemon_view import StatusCache
     from litelog.server.report import HeartbeatReport
+    from litelog.server.status_view import StatusView
     from litelog.shipping.counters import ReplicaCounters
-
-_BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def make_report(
     status_cache: StatusCache,
     snapshot: StatusView,
+    judgement: Judgement,
     *,
     heartbeat: HeartbeatReport | None = None,
     history: bool = False,
     logs: Container[str] | None = None,
 ) -> StatusReport:
     """The document. ``history``: include the lag of the last hour. ``logs``: only these logs, by folder."""
-    unready = find_unready(snapshot, status_cache.rules)
     return StatusReport(
         source="daemon",
         litelog=VERSION,
         time=format_time(snapshot.time),
         started=format_time(status_cache.started),
-        healthy=not find_unhealthy(snapshot, status_cache.rules),
-        ready=not unready,
-        reasons=unready,
+        host=status_cache.host,
+        config=status_cache.config,
+        verdict=judgement.verdict.value,
+        words=judgement.words,
+        healthy=judgement.healthy,
+        ready=not judgement.unready,
+        reasons=list(judgement.reasons),
         max_lag_seconds=status_cache.rules.max_lag,
         last_turn_seconds=_age(snapshot, snapshot.last_turn),
         measured_seconds=_age(snapshot, snapshot.measured),
         heartbeat=heartbeat,
-        logs=_group(
-            (each for each in snapshot.statuses if logs is None or each.log in logs), snapshot.now, history=history
+        logs=group_by_log(
+            (each for each in snapshot.statuses if logs is None or each.log in logs),
+            judgement,
+            snapshot.now,
+            history=history,
         ),
         not_replicated=[
             NotReplicatedReport(
@@ -65,26 +71,26 @@ def make_report(
     )
 
 
-def format_time(microseconds: int) -> str:
-    """ISO 8601 in UTC, to the millisecond."""
-    moment = _BEGINNING + timedelta(microseconds=microseconds)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
 def _age(snapshot: StatusView, moment: float) -> float:
     return round(max(0.0, snapshot.now - moment), 3)
 
 
-def _group(statuses: Iterable[ReplicaStatus], now: float, *, history: bool) -> list[LogReport]:
+def group_by_log(
+    statuses: Iterable[ReplicaStatus], judgement: Judgement, now: float = 0.0, *, history: bool = False
+) -> list[LogReport]:
+    """The report on each log. ``now``: monotonic seconds; ``history``: include the lag of the last hour."""
     logs: dict[str, list[ReplicaReport]] = {}
     for status in statuses:
-        logs.setdefault(status.log, []).append(_make_replica(status, now, history=history))
+        condition = judgement.replicas.get((status.log, status.replica), ReplicaCondition.UNKNOWN)
+        logs.setdefault(status.log, []).append(_make_replica(status, condition, now, history=history))
     return [LogReport(log=log, replicas=replicas) for log, replicas in logs.items()]
 
 
-def _make_replica(status: ReplicaStatus, now: float, *, history: bool) -> ReplicaReport:
+def _make_replica(status: ReplicaStatus, condition: ReplicaCondition, now: float, *, history: bool) -> ReplicaReport:
     report = ReplicaReport(
         replica=status.replica,
+        verdict=condition.verdict.value,
+        condition=condition.value,
         phase=status.phase,
         fencing=str(status.fencing),
         generation=None if status.position is None else status.position.partition("/")[0],
@@ -104,6 +110,9 @@ def _make_replica(status: ReplicaStatus, now: float, *, history: bool) -> Replic
         snapshot=status.snapshot,
         last_verified=_optional(status.last_verified),
         anomalies=status.anomalies,
+        damaged=list(status.damaged),
+        damaged_since=_optional(status.damaged_since),
+        diverged=None if status.diverged is None else format_time(status.diverged.time),
         lost=status.lost,
         verify_error=status.verify_error,
         lag_history=_make_history(status, now) if history else None,

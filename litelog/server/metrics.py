@@ -17,8 +17,9 @@ from litelog.objects.claim import Relation
 from litelog.objects.layout import Fencing
 from litelog.objects.position import Position
 from litelog.replicator.task import Phase
-from litelog.server.health import STOPPED, find_unhealthy, find_unready
+from litelog.server.reasons import STOPPED
 from litelog.server.report import escape
+from litelog.server.verdict import VERDICT_NUMBERS, judge
 from litelog.stores.metered_store import BOUNDS, KINDS, Durations
 from litelog.version import VERSION
 
@@ -28,8 +29,9 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
     from litelog.replicator.status import ReplicaStatus
-    from litelog.server.daemon_view import StatusCache, StatusView
+    from litelog.server.daemon_view import StatusCache
     from litelog.server.heartbeat import Heartbeat
+    from litelog.server.status_view import StatusView
     from litelog.shipping.counters import ReplicaCounters
 
 PAIR = ("log", "replica")
@@ -188,6 +190,16 @@ OF_REPLICA = (
         "Anomalies that the last verification found.",
         lambda status: status.anomalies,
     ),
+    _gauge(
+        "litelog_replica_damaged_since_timestamp_seconds",
+        "When a verification first found damage that is still there.",
+        lambda status: _seconds(status.damaged_since),
+    ),
+    _gauge(
+        "litelog_replica_diverged_timestamp_seconds",
+        "When the log was last rewound or rewritten, until that is dismissed.",
+        lambda status: None if status.diverged is None else _seconds(status.diverged.time),
+    ),
     _counter(
         "litelog_written_objects_total",
         ("object",),
@@ -245,7 +257,14 @@ REQUEST_DURATION = MetricSpec(
     ("kind",),
     "How long requests to all stores took, including failed ones: put, get, list or delete.",
 )
-HEALTHY = MetricSpec("litelog_healthy", "gauge", (), "1 if /healthz answers with 200.")
+VERDICT = MetricSpec(
+    "litelog_verdict", "gauge", (), "The worst verdict on any replica: 0 safe, 1 unknown, 2 late, 3 unsafe."
+)
+REPLICA_VERDICT = MetricSpec(
+    "litelog_replica_verdict", "gauge", PAIR, "The verdict on the replica: 0 safe, 1 unknown, 2 late, 3 unsafe."
+)
+WARNINGS = MetricSpec("litelog_warnings", "gauge", (), "How many warnings the page shows: they make nothing unsafe.")
+HEALTHY = MetricSpec("litelog_healthy", "gauge", (), "1 if /healthz answers with 200: nothing is late or unsafe.")
 READY = MetricSpec("litelog_ready", "gauge", (), "1 if /readyz answers with 200.")
 LOGS = MetricSpec("litelog_logs", "gauge", (), "How many logs are replicated.")
 NOT_REPLICATED = MetricSpec(
@@ -264,7 +283,7 @@ HEARTBEATS = MetricSpec(
     "litelog_heartbeats_total",
     "counter",
     ("result",),
-    "Calls of the heartbeat URL: ok, error, or withheld because the daemon was not healthy.",
+    "Calls of the heartbeat URL: ok, error, or withheld because the verdict was not safe.",
 )
 BUILD = MetricSpec(
     "litelog_build_info",
@@ -277,6 +296,9 @@ SPECS: tuple[MetricSpec, ...] = (
     *(metric.spec for metric in OF_REPLICA),
     LATENCY,
     REQUEST_DURATION,
+    VERDICT,
+    REPLICA_VERDICT,
+    WARNINGS,
     HEALTHY,
     READY,
     LOGS,
@@ -313,10 +335,17 @@ class DaemonCollector(Collector):
 
     def _of_process(self, snapshot: StatusView) -> Iterator[Metric]:
         rules = self._status_cache.rules
+        judgement = judge(snapshot, rules)
+        verdicts = _family(REPLICA_VERDICT)
+        for pair, condition in judgement.replicas.items():
+            verdicts.add_metric(tuple(map(escape, pair)), VERDICT_NUMBERS[condition.verdict])
+        yield verdicts
         frozen = {each.log for each in snapshot.statuses if each.phase == Phase.FROZEN.value}
         values = {
-            HEALTHY: not find_unhealthy(snapshot, rules),
-            READY: not find_unready(snapshot, rules),
+            VERDICT: VERDICT_NUMBERS[judgement.verdict],
+            WARNINGS: judgement.warnings,
+            HEALTHY: judgement.healthy,
+            READY: not judgement.unready,
             LOGS: len({each.log for each in snapshot.statuses}),
             NOT_REPLICATED: len(snapshot.not_replicated),
             FROZEN_LOGS: len(frozen),

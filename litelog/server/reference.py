@@ -26,8 +26,9 @@ and replicates without the API. If a configured `addr` cannot be used, the daemo
 
 An address that other machines can reach needs a `token-file`, and each request needs `Authorization: Bearer TOKEN`. At
 `/` a browser asks for a password: any user name, and the token as the password. That opens everything that is read, but
-not `/sync`. Without the token, `/healthz` and `/readyz` answer with their status code and no reasons. If no token is
-configured, the Host header must name this machine's loopback, the configured address, or one of `allowed-hosts`.
+not `/sync`. Without the token, `/healthz`, `/readyz` and `/livez` answer with their status code and no reasons. If no
+token is configured, the Host header must name this machine's loopback, the configured address, or one of
+`allowed-hosts`.
 
 `POST /sync` is the only request that starts anything. It costs requests to the stores, so web pages of others may not
 send it. If a token is configured, it needs `Authorization: Bearer TOKEN`, which no browser adds by itself. If not,
@@ -43,12 +44,45 @@ folder, replica or state holds TEXT; with `from`, those after the first N |
 | `GET /status[?history=1][&log=FOLDER]` | the report below; with `history=1`, also the lag of the last hour; with \
 `log`, only that log: 404 if no log of that name is replicated; JSON: `error` |
 | `GET /metrics` | the metrics below |
-| `GET /healthz` | 200; or 503 if a replica lags more than `max-lag`, has failed for longer than that, or is frozen, \
-fenced or refused, if a configured log could not be opened for longer than that, or if a loop has stopped; JSON: \
-`status` (ok or failing), `reasons` |
-| `GET /readyz` | as `/healthz`; 503 also until every replica has been synced once |
+| `GET /healthz` | is everything safe? 200 if the verdict is safe or unknown, 503 if it is late or unsafe; JSON: \
+`status` (ok or failing), `verdict`, `reasons` |
+| `GET /readyz` | has the daemon started? 503 until it has synced what is there, and while its main loop stands still; \
+JSON as above, with the verdict ready or starting |
+| `GET /livez` | does the daemon run? 503 if its main loop stands still, which a restart cures; JSON as above, with \
+the verdict running or stalled |
 | `POST /sync?wait=30s[&log=FOLDER][&replica=URL]` | waits until everything that the logs hold at the call is durable \
 in all replicas, or in the named one, for at most 10m; it ships with the next batch |
+
+## The verdict
+
+One function (`litelog/server/verdict.py`) judges all replicas. The page, `/healthz`, `litelog status`, the metrics, the
+alerts and the heartbeat say what it returns:
+
+| verdict | meaning | `/healthz` | exit code of `litelog status` | `litelog_verdict` | heartbeat |
+|---|---|---|---|---|---|
+| safe | every replica holds what its log held `max-lag` ago, and no damage is known; there may be warnings | 200 | 0 \
+| 0 | sent |
+| unknown | the first sync is not done, a log's folder is missing, or no daemon runs; after `max-lag` the first two \
+are late or unsafe | 200 | 0 | 1 | withheld |
+| late | a replica lags more than `max-lag`, or every sync has failed for that long | 503 | 1 | 2 | withheld |
+| unsafe | a replica is damaged, fenced, frozen, refused or was never synced, a log is not replicated, or the daemon \
+has stalled | 503 | 1 | 3 | withheld |
+
+Each reason names the object or the place, since when it holds, what to do, and the command to begin with.
+
+Damage stays in the verdict until a verification finds it gone: each check reads again what the last one found damaged.
+
+A log that was rewound or rewritten begins a new generation. The replica loses nothing by that: the generation before
+still holds what was there. So it is a warning. It ends after a day, or when you run `litelog dismiss LOG_DIR`, which
+writes `dismissed.json` into the replica's state folder. The other warnings: sealing, snapshots, a verification or a
+look at the log's folder failed.
+
+Ready means that the daemon runs and has synced what is there: every log is complete in one replica, and the other
+replicas were tried. systemd gets the same answer. A log whose folder is missing does not delay it. A daemon that was
+ready once stays ready: whether everything is safe is the question of `/healthz`.
+
+Use `/livez` where a failure restarts the daemon (Kubernetes' liveness). A restart cures a loop that stands still, but
+neither damage nor a store that does not answer.
 
 Limits: 64 connections (for one more, the oldest connection that waits for its client is closed), 16 KiB of request line
 and headers, 10 s for them to arrive, bodies of at most 4 KiB, 16 calls of `/sync` that wait at a time.

@@ -6,11 +6,14 @@ is secret: URLs have no credentials.
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 VERSION: Literal[1] = 1
+
+_BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class _Part(BaseModel):
@@ -24,15 +27,27 @@ class _Part(BaseModel):
 
 
 class Reason(_Part):
-    """Why the daemon is not healthy, or not ready."""
+    """Why a log is not safe, or why that is not known; or a warning."""
 
     kind: str = Field(
-        description="lag, failing, lost, frozen, fenced, refused, failed, not_replicated, not_synced, loop_stopped, "
-        "status_stalled or measuring_stalled."
+        description="Unsafe: frozen, fenced, refused, failed (the final sync), damaged, lost, never_synced, "
+        "unreadable, loop_stopped, status_stalled or measuring_stalled. Late: lag, failing or not_synced_for_long. "
+        "Unknown: waiting (for the log's folder), not_synced or no_daemon. Warnings: diverged, archive_failing, "
+        "verify_failing or source_unreadable. not_replicated is unknown at first, and unsafe after max-lag."
+    )
+    verdict: str = Field(
+        default="unknown", description="What it makes of the replica: unsafe, late, unknown, or safe for a warning."
     )
     log: str | None = Field(default=None, description="The log's folder, if the reason is about one log.")
     replica: str | None = Field(default=None, description="The replica's URL, if the reason is about one replica.")
     message: str = Field(description="The reason, as text for people.")
+    since: str | None = Field(default=None, description="Since when it holds; null if that is not known.")
+    object: str | None = Field(
+        default=None,
+        description="What it is about: the first damaged object's key, a generation, a folder or the replica's URL.",
+    )
+    action: str | None = Field(default=None, description="What to do, as text for people.")
+    command: str | None = Field(default=None, description="The command to begin with, as a shell takes it.")
 
 
 class WrittenReport(_Part):
@@ -84,6 +99,13 @@ class ReplicaReport(_Part):
     """One replica of one log."""
 
     replica: str = Field(description="Its URL, without credentials.")
+    verdict: str = Field(default="unknown", description="safe, late, unsafe or unknown.")
+    condition: str = Field(
+        default="unknown",
+        description="The verdict in a word. Unsafe: frozen, fenced, refused, failed, damaged, unreadable, never "
+        "synced or stalled. Late: late or failing. Unknown: waiting, starting or unknown. Safe: safe, or with "
+        "a warning diverged or troubled.",
+    )
     phase: str = Field(
         description="idle, syncing, sealing (finished log segments are uploaded first), spacing (the sync interval is "
         "not over), backing off, fenced, frozen, refused, done or failed. With source state or replica: unknown."
@@ -122,6 +144,13 @@ class ReplicaReport(_Part):
     last_shipped: str | None = Field(default=None, description="When the last WAL segment was acknowledged.")
     last_verified: str | None = Field(default=None, description="When the replica was last verified or checked.")
     anomalies: int = Field(default=0, description="Number of anomalies that were found then.")
+    damaged: list[str] = Field(
+        default_factory=list, description="The keys of the objects with these anomalies, at most 100."
+    )
+    damaged_since: str | None = Field(default=None, description="When the first of these anomalies was found.")
+    diverged: str | None = Field(
+        default=None, description="When the log was last rewound or rewritten, until that is dismissed."
+    )
     lost: str | None = Field(
         default=None,
         description="What the replica lost for good, until it is forgotten. A default restore begins after that.",
@@ -170,7 +199,7 @@ class HeartbeatReport(_Part):
 
     succeeded: int = Field(description="Number of calls that were answered with success.")
     failed: int = Field(description="Number of calls that failed.")
-    withheld: int = Field(description="Number of calls that were left out because the daemon was not healthy.")
+    withheld: int = Field(description="Number of calls that were left out because the verdict was not safe.")
     last_success: str | None = Field(description="When the last call succeeded.")
 
 
@@ -185,9 +214,20 @@ class StatusReport(_Part):
     litelog: str = Field(description="The version of litelog.")
     time: str = Field(description="When the status was collected.")
     started: str | None = Field(default=None, description="When the daemon started.")
-    healthy: bool | None = Field(default=None, description="The answer of /healthz; null without a daemon.")
+    host: str | None = Field(default=None, description="The name of the daemon's host.")
+    config: str | None = Field(default=None, description="The daemon's configuration file.")
+    verdict: str = Field(
+        default="unknown", description="The worst verdict on any replica: unsafe, late, unknown or safe."
+    )
+    words: str = Field(default="", description="The verdict in a line for people.")
+    healthy: bool | None = Field(
+        default=None, description="The answer of /healthz: not late or unsafe; null without a daemon."
+    )
     ready: bool | None = Field(default=None, description="The answer of /readyz; null without a daemon.")
-    reasons: list[Reason] = Field(default_factory=list, description="Why the daemon is not healthy or not ready.")
+    reasons: list[Reason] = Field(
+        default_factory=list,
+        description="Why the verdict is not safe, and all warnings, the worst first.",
+    )
     max_lag_seconds: float | None = Field(default=None, description="The configuration's max-lag.")
     last_turn_seconds: float | None = Field(default=None, description="How long ago the main loop took its last turn.")
     measured_seconds: float | None = Field(
@@ -240,6 +280,12 @@ PARTS: tuple[type[_Part], ...] = (
     UnreachedReport,
 )
 """All parts of the documents."""
+
+
+def format_time(microseconds: int) -> str:
+    """ISO 8601 in UTC, to the millisecond."""
+    moment = _BEGINNING + timedelta(microseconds=microseconds)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def escape(text: str) -> str:

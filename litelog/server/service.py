@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 import threading
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,14 +17,14 @@ from typing import TYPE_CHECKING, Any, Self
 from litelog.config.models import DEFAULT_ADDR, OFF
 from litelog.errors import ConfigError
 from litelog.events import fields
-from litelog.server.daemon_view import HealthThresholds, StatusCache
+from litelog.server.daemon_view import StatusCache
 from litelog.server.heartbeat import Heartbeat
 from litelog.server.listener import Address, ListenError, listen
+from litelog.server.status_view import HealthThresholds
 from litelog.server.token_file import TokenFile
 from litelog.system.clock import SystemClock
 
 if TYPE_CHECKING:
-    import socket
     from types import TracebackType
 
     from litelog.config import Config
@@ -54,6 +55,8 @@ class ServiceSettings:
     heartbeat_url: str | None = None
     heartbeat_interval: float = 60.0
     """Seconds."""
+    config_file: str | None = None
+    """The configuration's file, for people."""
     request_seconds: float = 10.0
     """Seconds for a request's line and headers to arrive, and so the longest idle time of a connection."""
 
@@ -101,7 +104,13 @@ class Service:
     def __init__(self, daemon: Daemon, settings: ServiceSettings) -> None:
         self._daemon = daemon
         self._settings = settings
-        self._status_cache = StatusCache(daemon, HealthThresholds(settings.max_lag), SystemClock())
+        self._status_cache = StatusCache(
+            daemon,
+            HealthThresholds(settings.max_lag),
+            SystemClock(),
+            host=socket.gethostname(),
+            config=settings.config_file,
+        )
         self._heartbeat = (
             Heartbeat(self._status_cache, settings.heartbeat_url, settings.heartbeat_interval)
             if settings.heartbeat_url is not None

@@ -19,6 +19,7 @@ from litelog.log.follower import FolderReplacedError, GapError
 from litelog.objects.position import Position
 from litelog.shipping.archive_state import resume_archive
 from litelog.shipping.archiver import Archiver
+from litelog.shipping.divergence import DivergenceRecord
 from litelog.shipping.ownership_guard import LostObjectsError, LostSegmentError, OwnershipGuard
 from litelog.shipping.proof import describe_lost
 from litelog.shipping.snapshots import LostSnapshotError
@@ -69,6 +70,7 @@ class Replica:
         self._clock = context.clock
         self._listener = context.listener
         self._shipping: _Shipping | None = None
+        self.divergence = DivergenceRecord(folder.path)
         self._closed = False
         self._fork: DivergedError | None = None
         self._fenced: FencedError | None = None
@@ -313,6 +315,7 @@ class Replica:
         writer = WalShipper(self._context, keeper, archive, guard, backlog_sealer)
         shipping = self._shipping = _Shipping(keeper, archive, guard, writer)
         if before is None or claim != before.keeper.state.claim:
+            self.divergence.note(claim, None if before is None else before.keeper.state.place.sequence)
             self._listener.on_generation_started(self._source.folder, self._client.url, claim)
         if begun.snapshot is not None:
             self._listener.on_snapshot_written(begun.snapshot)

@@ -26,7 +26,7 @@ from litelog.verify.sealed import SealedVerifier
 from litelog.verify.wal import WalReader
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from litelog.formats import LogFormat
     from litelog.objects.claim import Claim
@@ -71,8 +71,11 @@ def check_replica(
     *,
     formats: Callable[[str], LogFormat],
     should_continue: Callable[[], bool],
+    damaged: Collection[str] = (),
 ) -> Found | None:
     """List the replica, and read the share of its contents that check ``number`` covers.
+
+    It also reads the objects in ``damaged``, so what one check finds damaged is found until it is gone.
 
     None if the owner has no generation yet. VerifyStoppedError once ``should_continue()`` is false. Memory grows with
     the log segments that the newest snapshot names, not with other objects. Raises the errors of its requests, and
@@ -82,7 +85,7 @@ def check_replica(
     if known is None:
         return None
     require_claim(client, known.claim)
-    check = _Check(store, client, known, number, formats)
+    check = _Check(store, client, known, number, formats, damaged)
     for info in ordered(store.list("")):
         if not should_continue():
             raise VerifyStoppedError
@@ -110,8 +113,10 @@ class _Check:
         known: Expected,
         number: int,
         formats: Callable[[str], LogFormat],
+        damaged: Collection[str],
     ) -> None:
         self._store = store
+        self._damaged = damaged
         self._client = client
         self._known = known
         self._turn = number % ROUNDS
@@ -134,7 +139,7 @@ class _Check:
             what = f"has {info.size} bytes where {size} were put"
             self._anomalies.add(AnomalyKind.LENGTH, info.key, what)
         self._count(info)
-        if crc32c(info.key.encode(errors="surrogateescape")) % ROUNDS == self._turn:
+        if info.key in self._damaged or crc32c(info.key.encode(errors="surrogateescape")) % ROUNDS == self._turn:
             self._check_content(info)
 
     def _count(self, info: ObjectInfo) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 from litelog.codec.typed_fields import build
@@ -22,7 +22,7 @@ from litelog.verify.findings import VerifyStoppedError, Watch
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
     from random import Random
 
     from litelog.formats import LogFormat
@@ -40,6 +40,9 @@ MAX_SAID = 10_000
 
 FIRST_SHARE = 0.1
 """The first verification of a replica falls at a random time within this share of the interval, as many may start."""
+
+MAX_DAMAGED = 100
+"""How many damaged objects a result names."""
 
 RETRY_SECONDS = 3600.0
 """The longest time in seconds before another attempt, if the store could not be read."""
@@ -61,6 +64,11 @@ class ScrubResult:
     seconds: float
     error: str | None = None
     """Why there is no result, if the store could not be listed."""
+    damaged: tuple[str, ...] = ()
+    """The keys of the objects with these anomalies, at most MAX_DAMAGED."""
+    damaged_since: int = 0
+    """When the first one of an unbroken row of verifications found an anomaly, in microseconds since 1970; 0 if the
+    last one found none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,12 +108,13 @@ class Scrub:
         acknowledged: Callable[[], Acknowledged | None],
         clock: Clock,
         random: Random,
-        check: Callable[[ObjectStore, int, Callable[[], bool]], Found | None] | None = None,
+        check: Callable[[ObjectStore, int, Collection[str], Callable[[], bool]], Found | None] | None = None,
         on_harm: Callable[[Sequence[str]], None] | None = None,
     ) -> None:
         """``folder``: where the findings are kept. ``check`` replaces a whole verification. It is called with the
-        store, its own number, and a function that returns whether it may continue; it returns None while there is
-        nothing to check. ``on_harm`` is called with the keys that a reader may meet."""
+        store, its own number, the objects that the last one found damaged, and a function that returns whether it may
+        continue; it returns None while there is nothing to check. ``on_harm`` is called with the keys that a reader may
+        meet."""
         self._store = store
         self._settings = settings
         self._path = os.path.join(folder, FILE)
@@ -144,7 +153,8 @@ class Scrub:
 
     def _find(self, store: ObjectStore, stop: threading.Event) -> Found | None:
         if self._check is not None:
-            return self._check(store, self._number, lambda: not stop.is_set())
+            known = frozenset(self.last.damaged) if self.last is not None else frozenset()
+            return self._check(store, self._number, known, lambda: not stop.is_set())
         report = verify(
             store,
             formats=self._formats,
@@ -161,7 +171,17 @@ class Scrub:
         new = [anomaly for name, anomaly in named.items() if name not in self._said]
         self._said = dict.fromkeys(list(named)[:MAX_SAID])
         harm = [anomaly.key for anomaly in found.anomalies if anomaly.harmful]
-        self.last = ScrubResult(self._clock.now(), found.objects, found.bytes, found.harmful, found.unread, seconds)
+        now, before = self._clock.now(), self.last.damaged_since if self.last is not None else 0
+        self.last = ScrubResult(
+            now,
+            found.objects,
+            found.bytes,
+            found.harmful,
+            found.unread,
+            seconds,
+            damaged=tuple(dict.fromkeys(harm))[:MAX_DAMAGED],
+            damaged_since=(before or now) if found.harmful else 0,
+        )
         self._number += 1
         self._save()
         if harm and self._on_harm is not None:
@@ -170,10 +190,8 @@ class Scrub:
 
     def _fail(self, error: LitelogError) -> ScrubResult:
         """Keep the last result, with the new error: the replica was not verified."""
-        last = self.last or ScrubResult(0, 0, 0, 0, 0, 0.0)
-        failed = ScrubResult(last.time, last.objects, last.bytes, last.anomalies, last.unread, last.seconds, str(error))
-        self.last = failed
-        return failed
+        self.last = replace(self.last or ScrubResult(0, 0, 0, 0, 0, 0.0), error=str(error))
+        return self.last
 
     def _first_delay(self, random: Random) -> float:
         interval, first = self._settings.interval, self._settings.first
@@ -184,8 +202,7 @@ class Scrub:
 
     def _load(self) -> tuple[ScrubResult | None, dict[str, None], int]:
         try:
-            kept = read_json(self._path)
-            return build(ScrubResult, kept["last"]), dict.fromkeys(map(str, kept["said"])), int(kept.get("number", 0))
+            return _read(self._path)
         except FileNotFoundError:
             pass
         except (OSError, ValueError, TypeError, KeyError) as error:
@@ -202,6 +219,19 @@ class Scrub:
         except OSError as error:
             extra = fields("state-not-kept", path=self._path)
             _logger.warning("%s: cannot be kept: %s", self._path, error.strerror, extra=extra)
+
+
+def read_result(folder: str) -> ScrubResult | None:
+    """Return the result that is kept in a replica's state folder; None if there is none, or it cannot be read."""
+    try:
+        return _read(os.path.join(folder, FILE))[0]
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+def _read(path: str) -> tuple[ScrubResult, dict[str, None], int]:
+    kept = read_json(path)
+    return build(ScrubResult, kept["last"]), dict.fromkeys(map(str, kept["said"])), int(kept.get("number", 0))
 
 
 def _name(anomaly: Anomaly) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -67,7 +68,7 @@ def test_status_asks_the_daemon(litelog: Command) -> None:
     assert report["logs"][0]["replicas"][0]["sequence"] == 3
     for place in (str(litelog.folder / "log"), "log/", "replica", f"file://{litelog.folder}/replica"):
         table = litelog("status", "--config", "c.yml", place)
-        assert (table.code, table.out.splitlines()[-1]) == (ExitCode.DONE, "healthy")
+        assert (table.code, table.out.splitlines()[0]) == (ExitCode.DONE, "All safe")
         assert f"file://{litelog.folder}/replica" in table.out
 
 
@@ -85,10 +86,75 @@ def test_a_daemon_that_is_not_healthy_is_reported_with_exit_code_1_and_why(litel
         file.write(commit)  # the same sequences once more
     assert litelog("sync", "--config", "c.yml", "--wait", "20s", "log").code == ExitCode.FAILURE
     done = litelog("status", "--config", "c.yml")
-    assert (done.code, done.out.splitlines()[-1]) == (ExitCode.FAILURE, "NOT HEALTHY")
-    assert "frozen" in done.out
+    assert (done.code, done.out.splitlines()[0]) == (ExitCode.FAILURE, "Not safe: 1 of 2 replicas frozen")
+    folder = litelog.folder
+    assert f"UNSAFE: {folder}/log to file://{folder}/replica\n  frozen: " in done.out
+    assert f"  $ litelog verify file://{folder}/replica --against {folder}/log\n" in done.out
     well = litelog("status", "--config", "c.yml", "--json", "other").lines[0]["logs"]
     assert [(each["log"], each["replicas"][0]["lag_bytes"]) for each in well] == [(str(litelog.folder / "other"), 0)]
+
+
+def kill(process: Running) -> None:
+    """Kill a daemon, if it still runs."""
+    if process.poll() is None:
+        process.kill()
+        process.communicate()
+
+
+def test_damage_that_a_scrub_found_is_unsafe_with_and_without_a_daemon(litelog: Command) -> None:
+    litelog.lines(3)
+    litelog.lines(3, log="other")
+    replicas = [{"url": str(litelog.folder / "replica"), "scrub-interval": "1s"}]
+    configure(litelog, replicas=replicas)
+    process = start(litelog)
+    (wal,) = (litelog.folder / "replica").rglob("*.wal.lz4")
+    key = wal.relative_to(litelog.folder / "replica")
+    body = wal.read_bytes()
+    wal.chmod(0o600)
+    wal.write_bytes(body[:-1] + bytes([body[-1] ^ 1]))
+    wait_until(lambda: litelog("status", "--config", "c.yml").code == ExitCode.FAILURE)
+    for _ in range(2):
+        done = litelog("status", "--config", "c.yml")
+        assert "Not safe: 1 of 1 replica damaged" in done.out
+        assert re.search(rf"damaged: a verification found \d anomal(y|ies): {key}", done.out)
+        assert f"  $ litelog verify file://{litelog.folder}/replica\n" in done.out
+        assert done.code == ExitCode.FAILURE
+        kill(process)  # the second time, it is the state folder that knows
+
+
+def test_a_rewound_log_is_a_warning_until_it_is_dismissed(litelog: Command) -> None:
+    litelog.lines(3)
+    configure(litelog)
+    process = start(litelog)
+    assert litelog("dismiss", "log", "--config", "c.yml").code == ExitCode.USAGE
+    (segment,) = (each for each in (litelog.folder / "log").iterdir() if each.suffix == ".log")
+    body = segment.read_bytes()
+    litelog.lines(2)
+    assert litelog("sync", "--config", "c.yml").code == ExitCode.DONE
+    with segment.open("r+b") as file:
+        file.truncate(len(body))
+
+    def told(*arguments: str) -> Any:
+        return litelog("status", "--config", "c.yml", "--json", *arguments).lines[0]
+
+    wait_until(lambda: told()["reasons"])
+    for _ in range(2):
+        report = told()
+        (reason,) = (each for each in report["reasons"] if each["kind"] != "no_daemon")
+        assert (reason["kind"], reason["verdict"]) == ("diverged", "safe")
+        assert "5 records were acknowledged before, the log holds 3 now" in reason["message"]
+        assert reason["command"].startswith(f"litelog dismiss {litelog.folder}/log file://")
+        kill(process)  # it outlasts the daemon
+    process = litelog.start("replicate", "--config", "c.yml")
+    litelog.wait_for_line(process, "listening")
+    wait_until(lambda: told()["ready"])
+    assert (told()["verdict"], told()["words"]) == ("safe", "Safe, with a warning: 1 diverged")
+    assert litelog("dismiss", "log", "elsewhere", "--config", "c.yml").code == ExitCode.USAGE
+    done = litelog("dismiss", "log", "--config", "c.yml")
+    assert (done.code, done.out.startswith("dismissed: log to file://")) == (ExitCode.DONE, True)
+    wait_until(lambda: told()["words"] == "All safe")
+    kill(process)
+    assert [each["kind"] for each in told()["reasons"]] == ["no_daemon"]
 
 
 def test_without_a_daemon_the_state_folder_shows(litelog: Command) -> None:
@@ -164,9 +230,9 @@ def test_a_log_that_is_not_replicated_is_reported_wherever_one_looks(litelog: Co
     assert one.code == ExitCode.FAILURE
     assert "logs/other: is not replicated: " in one.err
     while (done := litelog("status", "--config", "c.yml")).code == ExitCode.DONE:
-        assert "not_replicated: " in done.out  # not ready at once, and not healthy after max-lag
-    assert "not_replicated: logs/other to " in done.out
-    assert done.out.splitlines()[-1] == "NOT HEALTHY"
+        assert "not_replicated: " in done.out  # not known at first, and unsafe after max-lag
+    assert "UNSAFE: logs/other to " in done.out
+    assert done.out.splitlines()[0] == "Not safe: 1 not replicated"
     (report,) = litelog("status", "--config", "c.yml", "--json").lines
     (lacking,) = report["not_replicated"]
     assert (lacking["log"], lacking["seconds"] > 1) == ("logs/other", True)

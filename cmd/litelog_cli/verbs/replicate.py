@@ -8,7 +8,7 @@ import signal
 import socket
 import threading
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -196,7 +196,8 @@ def _replicate(config: Config, state_dir: str, options: ReplicateOptions, read: 
         replicator = Replicator(
             config, state_dir=state_dir, host=socket.gethostname(), listener=listener, on_turn=turned
         )
-        with nullcontext() if once else _make_service(replicator, config):
+        config_file = None if read is None else os.path.abspath(config_path(options.config_file))
+        with nullcontext() if once else _make_service(replicator, config, config_file):
             if not once:
                 collect_new_objects_often()
             reloader = None if read is None or once else Reloader(replicator, read)
@@ -213,10 +214,10 @@ def _replicate(config: Config, state_dir: str, options: ReplicateOptions, read: 
     return code
 
 
-def _make_service(replicator: Replicator, config: Config) -> Service:
+def _make_service(replicator: Replicator, config: Config, config_file: str | None) -> Service:
     from litelog.server.service import Service, ServiceSettings
 
-    return Service(replicator, ServiceSettings.of(config))
+    return Service(replicator, replace(ServiceSettings.of(config), config_file=config_file))
 
 
 class _Session:

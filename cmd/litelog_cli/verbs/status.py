@@ -10,14 +10,11 @@ from litelog.errors import ExitCode, LitelogError, SourceError
 from litelog_cli.arguments import PLACE, is_replica
 from litelog_cli.config_file import choose_state_dir, read_config
 from litelog_cli.daemon_options import daemon_addr_option, daemon_config_option
-from litelog_cli.output import echo, print_json
+from litelog_cli.output import echo, echo_lines, print_json
 
 if TYPE_CHECKING:
     from litelog.config import Config, LogConfig
     from litelog.server.report import StatusReport
-
-_COLUMNS = ("log", "replica", "phase", "lag", "behind", "position", "sequence", "verified", "")
-_NUMBERS = ("lag", "behind", "sequence")
 
 
 @click.command(
@@ -31,8 +28,10 @@ Examples:
 Asks the daemon that runs on this machine. If none answers, it shows what the
 daemon last saved in its state folder. With --replica it reads the replicas
 themselves, no matter who writes them.
-Exit codes: 0 all is well (or, without a daemon, known), 1 the daemon is not
-healthy, nothing is known, or a replica cannot be read, 2 usage or configuration.
+The first line is the verdict: safe, late or unsafe, or not known. Each reason
+says what to do, and the command to begin with.
+Exit codes: 0 nothing is late or unsafe, 1 something is, or no state was found,
+2 usage or configuration.
 """
 )
 @click.argument("place", metavar="[LOG_DIR|REPLICA_URL]", required=False, type=PLACE)
@@ -139,22 +138,10 @@ def _logs_of(config: Config | None) -> list[LogConfig]:
 
 
 def _show(report: StatusReport, as_json: bool) -> int:
+    from litelog_cli.status_text import format_status
+
     if as_json:
         print_json(report.model_dump())
     else:
-        _print(report)
-    unread = report.source == "replica" and any(each.error for log in report.logs for each in log.replicas)
-    return ExitCode.FAILURE if report.healthy is False or unread else ExitCode.DONE
-
-
-def _print(report: StatusReport) -> None:
-    from litelog_cli.output import print_table
-    from litelog_cli.status_rows import format_pair, make_row
-
-    rows = [make_row(log.log, replica) for log in report.logs for replica in log.replicas]
-    print_table(_COLUMNS, rows, _NUMBERS)
-    for reason in report.reasons:
-        place = f"{format_pair(reason.log, reason.replica)}: " if reason.log else ""
-        echo(f"{reason.kind}: {place}{reason.message}")
-    if report.healthy is not None:
-        echo("healthy" if report.healthy else "NOT HEALTHY")
+        echo_lines(format_status(report))
+    return ExitCode.FAILURE if report.verdict in ("late", "unsafe") else ExitCode.DONE

@@ -11,7 +11,7 @@ from litelog_cli.arguments import PLACE
 from litelog_cli.config_file import read_config
 from litelog_cli.daemon_options import daemon_addr_option, daemon_config_option
 from litelog_cli.output import echo, print_json
-from litelog_cli.status_rows import format_pair
+from litelog_cli.status_text import format_pair
 
 if TYPE_CHECKING:
     from litelog_cli.daemon_client import DaemonClient

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from litelog.server.page.severity import RANKS
+from litelog.server.verdict import RANKS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from litelog.server.page.severity import ReplicaCondition
+    from litelog.server.verdict import ReplicaCondition
 
 MAX_REPLICAS = 100
 """A page shows no more logs after this many replicas, which bounds its size and the cost of making it."""

@@ -20,7 +20,8 @@ from markupsafe import Markup
 
 from litelog.server.page.chart import HEIGHT, WIDTH, Sample, draw
 from litelog.server.page.filter import MAX_FILTER
-from litelog.server.page.severity import ReplicaCondition, find_verdict, rank
+from litelog.server.page.severity import Level, level_of, level_of_all
+from litelog.server.verdict import ReplicaCondition
 from litelog.units import format_duration, format_size
 
 if TYPE_CHECKING:
@@ -28,10 +29,11 @@ if TYPE_CHECKING:
 
     from jinja2 import Template
 
-    from litelog.server.daemon_view import StatusView
     from litelog.server.page.chart import Chart
     from litelog.server.page.filter import LogPage
     from litelog.server.report import Reason, ReplicaReport, StatusReport
+    from litelog.server.status_view import StatusView
+    from litelog.server.verdict import Judgement
 
     Histories = Mapping[tuple[str, str], Sequence[Sample]]
     """By log and replica's URL; the oldest first."""
@@ -41,9 +43,15 @@ PLAIN_REFRESH_SECONDS = 60
 """Seconds between reloads without scripts: rare enough to read the page aloud."""
 
 MAX_REASONS = 8
-"""Reasons shown at the top, at most one per replica. The rows show all of them."""
+"""Reasons shown at the top. The rows show all of them."""
 
-_ICON_COLORS = {"bad": "%23b3261e", "warning": "%239a6200", "waiting": "%235c5c57", "good": "%231a7f45"}
+_ICON_COLORS = {
+    Level.BAD: "%23b3261e",
+    Level.LATE: "%23b3261e",
+    Level.WARNING: "%239a6200",
+    Level.WAITING: "%235c5c57",
+    Level.GOOD: "%231a7f45",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +59,10 @@ class Row:
     """One replica, as a row of the page."""
 
     report: ReplicaReport
-    state: ReplicaCondition
+    condition: ReplicaCondition
+    level: Level
     chart: Chart
-    reasons: list[str]
+    reasons: list[Reason]
     snapshot: str | None
     """When the newest snapshot was written; None if that is not known."""
     errors: int
@@ -74,26 +83,28 @@ def read_histories(snapshot: StatusView, logs: Container[str]) -> Histories:
 def render_page(
     report: StatusReport,
     histories: Histories,
-    states: Mapping[tuple[str, str], ReplicaCondition],
+    judgement: Judgement,
     choice: LogPage,
     wanted: str,
 ) -> str:
     """Render the page.
 
-    ``report`` and ``histories`` cover the logs of ``choice``, ``states`` all replicas. ``wanted`` is the filter's text.
+    ``report`` and ``histories`` cover the logs of ``choice``, ``judgement`` all replicas. ``wanted`` is the filter's
+    text.
     """
     now = datetime.fromisoformat(report.time)
-    verdict = find_verdict(states, report.reasons)
-    rows = _make_rows(report, histories, states)
-    reasons = _pick_worst(report.reasons)
+    level = level_of_all(judgement)
+    rows = _make_rows(report, histories, judgement)
+    reasons = judgement.reasons
 
     return _load_template().render(
         report=report,
-        verdict=verdict,
-        icon=_ICON_COLORS[verdict.level.value],
+        words=judgement.words,
+        level=level,
+        icon=_ICON_COLORS[level],
         logs=[(log, rows[log]) for log in choice.logs if log in rows],
         choice=choice,
-        replicas=len(states),
+        replicas=len(judgement.replicas),
         reasons=reasons[:MAX_REASONS],
         more_reasons=max(0, len(reasons) - MAX_REASONS),
         wanted=wanted[:MAX_FILTER],
@@ -118,22 +129,18 @@ def page_headers() -> dict[str, str]:
     }
 
 
-def _make_rows(
-    report: StatusReport, histories: Histories, states: Mapping[tuple[str, str], ReplicaCondition]
-) -> dict[str, list[Row]]:
-    reasons: dict[tuple[str | None, str | None], list[str]] = {}
-    for reason in report.reasons:
-        reasons.setdefault((reason.log, reason.replica), []).append(reason.message)
+def _make_rows(report: StatusReport, histories: Histories, judgement: Judgement) -> dict[str, list[Row]]:
+    reasons: dict[tuple[str | None, str | None], list[Reason]] = {}
+    for reason in judgement.reasons:
+        reasons.setdefault((reason.log, reason.replica), []).append(reason)
     max_lag = report.max_lag_seconds or 0.0
     return {
         log.log: [
-            Row(
-                report=each,
-                state=states.get((log.log, each.replica), ReplicaCondition.SAFE),
-                chart=draw([*histories.get((log.log, each.replica), ()), *_sample_now(each)], max_lag),
-                reasons=[*reasons.get((log.log, each.replica), ()), *_find_troubles(each)],
-                snapshot=each.last_snapshot,
-                errors=sum(each.errors.values()),
+            _make_row(
+                each,
+                judgement.replicas.get((log.log, each.replica), ReplicaCondition.UNKNOWN),
+                draw([*histories.get((log.log, each.replica), ()), *_sample_now(each)], max_lag),
+                reasons.get((log.log, each.replica), []),
             )
             for each in log.replicas
         ]
@@ -141,13 +148,16 @@ def _make_rows(
     }
 
 
-def _pick_worst(reasons: Sequence[Reason]) -> list[Reason]:
-    """The reasons that concern no replica, then the worst one of each replica."""
-    picked: dict[tuple[str | None, ...], Reason] = {}
-    for reason in sorted(reasons, key=rank):
-        about = (reason.log, reason.replica, None if reason.log is not None else reason.kind)
-        picked.setdefault(about, reason)
-    return list(picked.values())
+def _make_row(report: ReplicaReport, condition: ReplicaCondition, chart: Chart, reasons: list[Reason]) -> Row:
+    return Row(
+        report=report,
+        condition=condition,
+        level=level_of(condition),
+        chart=chart,
+        reasons=reasons,
+        snapshot=report.last_snapshot,
+        errors=sum(report.errors.values()),
+    )
 
 
 def _sample_now(replica: ReplicaReport) -> list[Sample]:
@@ -155,19 +165,6 @@ def _sample_now(replica: ReplicaReport) -> list[Sample]:
     if replica.lag_seconds is None or replica.lag_bytes is None:
         return []
     return [Sample(0.0, replica.lag_seconds, replica.lag_bytes)]
-
-
-def _find_troubles(replica: ReplicaReport) -> list[str]:
-    """Problems that health does not report."""
-    said = (
-        ("the last verification found", f"{replica.anomalies} anomalies" if replica.anomalies > 1 else "1 anomaly")
-        if replica.anomalies
-        else None,
-        ("sealing, snapshots or deletions failed:", replica.archive_error) if replica.archive_error else None,
-        ("the last verification failed:", replica.verify_error) if replica.verify_error else None,
-        ("the log's folder cannot be looked at:", replica.source_error) if replica.source_error else None,
-    )
-    return [" ".join(each) for each in said if each is not None]
 
 
 def _shorten(position: str) -> str:

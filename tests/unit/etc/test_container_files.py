@@ -139,8 +139,7 @@ def test_the_probes_ask_what_the_daemon_answers_where_it_listens() -> None:
     assert {ports[probe["port"]] for probe in asked.values()} == {PORT}
     assert {probe["path"] for probe in asked.values()} <= ROUTES
     assert asked["readinessProbe"]["path"] == "/readyz"
-    liveness = SIDECAR["livenessProbe"]
-    assert liveness["periodSeconds"] * liveness["failureThreshold"] > 5 * CONFIG.max_lag
+    assert asked["livenessProbe"]["path"] == "/livez", "a restart does not cure a replica that is late or damaged"
 
 
 def test_state_and_token_are_where_the_configuration_says() -> None:

@@ -124,7 +124,8 @@ def test_there_is_an_alert_for_whatever_ends_safety() -> None:
     asked = {selector.name for rule in RULES for selector in selectors(rule["expr"])}
     assert len({rule["alert"] for rule in RULES}) == len(RULES)
     assert asked >= {
-        *("up", "litelog_replica_lag_seconds", "litelog_loop_last_turn_seconds", "litelog_replica_frozen"),
+        *("up", "litelog_verdict", "litelog_replica_verdict", "litelog_loop_last_turn_seconds"),
+        *("litelog_replica_frozen", "litelog_warnings", "litelog_replica_diverged_timestamp_seconds"),
         *("litelog_replica_fenced", "litelog_replica_stopped", "litelog_replica_anomalies"),
         *("litelog_replica_last_snapshot_timestamp_seconds", "litelog_replica_failing_seconds"),
         "litelog_not_replicated",
@@ -151,7 +152,7 @@ def test_what_is_watched_for_a_rise_is_there_before_it_rises(tmp_path: Path) -> 
                 asked = {(matcher.name, matcher.value) for matcher in selector.matchers.matchers}
                 assert any(each[0] == selector.name and asked <= set(each[1:]) for each in there), rule["alert"]
                 counted += 1
-    assert counted == 2
+    assert counted == 1
 
 
 def test_the_values_of_labels_that_are_asked_for_can_occur() -> None:
@@ -200,5 +201,5 @@ def test_every_metric_of_a_replica_is_on_the_dashboard_or_in_an_alert() -> None:
     assert left == {
         *("litelog_replica_position_epoch", "litelog_replica_position_index", "litelog_replica_position_offset_bytes"),
         *("litelog_replica_synced", "litelog_replica_fencing_isolated", "litelog_ready", "litelog_build_info"),
-        "litelog_replica_last_shipped_timestamp_seconds",
+        *("litelog_replica_last_shipped_timestamp_seconds", "litelog_replica_damaged_since_timestamp_seconds"),
     }

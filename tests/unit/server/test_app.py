@@ -48,7 +48,7 @@ def test_a_replica_that_has_all_of_its_log_is_reported_as_synced(tmp_path: Path,
         assert replica["generations"][0]["relation"] == "first"
         assert replica["wal"]["log_bytes"] == os.path.getsize(log.path())
         assert {"kind": "put", "result": "exists", "count": 1} in replica["requests"]  # the claim's second put
-        assert watched.ask("/healthz").json == {"status": "ok", "reasons": []}
+        assert watched.ask("/healthz").json == {"status": "ok", "verdict": "safe", "reasons": []}
 
 
 def test_lag_grows_while_a_store_hangs_and_health_says_so_until_it_recovers(
@@ -73,7 +73,8 @@ def test_lag_grows_while_a_store_hangs_and_health_says_so_until_it_recovers(
         labels = (("log", log.folder), ("replica", url))
         assert told["litelog_replica_lag_bytes", labels] == grown
         assert told["litelog_replica_lag_seconds", labels] > 0.5
-        assert (told["litelog_healthy", ()], told["litelog_ready", ()]) == (0, 0)
+        assert (told["litelog_healthy", ()], told["litelog_ready", ()]) == (0, 1)
+        assert watched.ask("/readyz").status == 200, "it has started, and a late replica does not undo that"
         store.release()
         watched.wait_until(lambda: watched.ask("/healthz").status == 200)
         assert watched.replica()["lag_bytes"] == 0
@@ -135,7 +136,7 @@ def test_a_store_that_only_fails_is_reported_with_its_errors(
         assert replica["recent_errors"][-1]["count"] == replica["errors"]["store"]
         assert {(each["kind"], each["result"]) for each in replica["requests"]} >= {("put", "error"), ("put", "ok")}
         faulty.enabled = False
-        watched.wait_until_ready()
+        watched.wait_until(lambda: watched.ask("/healthz").status == 200)
         assert (watched.replica()["error"], watched.replica()["failing_seconds"]) == (None, 0)
 
 

@@ -20,7 +20,8 @@ from litelog.errors import ConfigError
 from litelog.replicator.barrier import Barrier
 from litelog.replicator.status import NotReplicated, ReplicaStatus
 from litelog.server.app import make_app
-from litelog.server.daemon_view import HealthThresholds, StatusCache
+from litelog.server.daemon_view import StatusCache
+from litelog.server.status_view import HealthThresholds
 from litelog.server.token_file import TokenFile
 from litelog.system.clock import SystemClock
 from tests.builders.server_builder import TOKEN
@@ -47,6 +48,9 @@ class Calm:
 
     def not_replicated(self) -> tuple[NotReplicated, ...]:
         return ()
+
+    def is_ready(self) -> bool:
+        return True
 
     def measure(self) -> None: ...
 

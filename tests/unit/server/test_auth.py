@@ -159,7 +159,9 @@ def test_with_the_token_everything_is_shown_whatever_the_host(guarded: Watched) 
 
 def test_a_probe_needs_no_token_and_learns_no_reasons(guarded: Watched) -> None:
     assert guarded.ask("/healthz").json == {"status": "ok"}
-    assert guarded.ask("/healthz", headers={"Authorization": f"Bearer {TOKEN}"}).json == {"status": "ok", "reasons": []}
+    answer = guarded.ask("/healthz", headers={"Authorization": f"Bearer {TOKEN}"}).json
+    assert answer == {"status": "ok", "verdict": "safe", "reasons": []}
+    assert guarded.ask("/livez").json == {"status": "ok"}
     assert guarded.ask("/healthz", "POST").status == 401
 
 

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from litelog.replicator.status import NotReplicated, ReplicaStatus
-from litelog.server.daemon_view import HealthThresholds, StatusCache
-from litelog.server.health import find_unhealthy, find_unready
+from litelog.server.daemon_view import StatusCache
+from litelog.server.status_view import HealthThresholds
+from litelog.server.verdict import judge
 from litelog.system.clock import SystemClock
 from tests.waiting import WAIT_SECONDS
 
@@ -41,6 +42,9 @@ class Stuck:
         if self.turning:
             self._stopped_at = SystemClock().monotonic()
         return self._stopped_at
+
+    def is_ready(self) -> bool:
+        return True
 
     def status(self) -> list[ReplicaStatus]:
         self.asked += 1
@@ -77,7 +81,7 @@ def status_cache(daemon: Stuck, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sta
 def wait_for(status_cache: StatusCache, kinds: list[str]) -> None:
     deadline = time.monotonic() + WAIT_SECONDS
     while (
-        found := [each.kind for each in find_unhealthy(status_cache.read(patience=0.1), status_cache.rules)]
+        found := [each.kind for each in judge(status_cache.read(patience=0.1), status_cache.rules).reasons]
     ) != kinds:
         assert time.monotonic() < deadline, found
         time.sleep(0.02)
@@ -127,5 +131,6 @@ def test_the_daemon_is_asked_at_intervals_no_matter_how_many_ask(status_cache: S
 def test_before_anything_is_open_it_is_not_ready(status_cache: StatusCache, daemon: Stuck) -> None:
     daemon.answers.clear()
     snapshot = status_cache.read(patience=0.1)
-    assert [each.kind for each in find_unready(snapshot, status_cache.rules)] == ["not_synced"]
-    assert find_unhealthy(snapshot, status_cache.rules) == []
+    found = judge(snapshot, status_cache.rules)
+    assert [each.kind for each in found.unready] == ["not_synced"]
+    assert found.healthy

@@ -16,11 +16,10 @@ pytest.importorskip("uvicorn")
 pytest.importorskip("prometheus_client")
 pytest.importorskip("jinja2")
 
-from litelog.replicator.status import ReplicaStatus
 from litelog.server.page.chart import HEIGHT, WIDTH, Sample, draw
 from litelog.server.page.filter import MAX_REPLICAS, choose, read_first
 from litelog.server.page.page import MAX_REASONS, page_headers, render_page
-from litelog.server.page.severity import Level, ReplicaCondition, find_verdict, judge
+from litelog.server.page.severity import Level, level_of, level_of_all
 from litelog.server.report import (
     FailureReport,
     GenerationReport,
@@ -30,30 +29,18 @@ from litelog.server.report import (
     StatusReport,
     WrittenReport,
 )
+from litelog.server.verdict import Judgement, ReplicaCondition, Verdict
 from tests.builders.log_builder import make_log
 from tests.builders.server_builder import Watched
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from litelog.server.page.filter import LogPage
 
 NOW = "2026-11-21T12:00:00.000Z"
 GENERATION = "00000002a1b2c3d4"
-
-
-def status(log: str, replica: str = "file:///r", **facts: Any) -> ReplicaStatus:
-    known: dict[str, Any] = {
-        "fencing": "required",
-        "phase": "idle",
-        "position": None,
-        "sequence": None,
-        "error": None,
-        "failures": 0,
-        **facts,
-    }
-    return ReplicaStatus(log=log, replica=replica, **known)
 
 
 def reason(kind: str, log: str | None = "/a", replica: str | None = "file:///r", message: str = "why") -> Reason:
@@ -85,11 +72,12 @@ def render(
     wanted: str = "",
     choice: LogPage | None = None,
 ) -> Parsed:
-    judged = {(log, each.replica): ReplicaCondition.SAFE for log, replicas in logs.items() for each in replicas} | dict(
-        states or {}
-    )
-    lags = {key: samples(*((float(ago), 70.0) for ago in range(0, 3600, 10))) for key in judged}
-    html = render_page(report_of(logs, reasons), lags, judged, choice or choose(judged, wanted, 0), wanted)
+    all_states = {
+        (log, each.replica): ReplicaCondition.SAFE for log, replicas in logs.items() for each in replicas
+    } | dict(states or {})
+    lags = {key: samples(*((float(ago), 70.0) for ago in range(0, 3600, 10))) for key in all_states}
+    choice = choice or choose(all_states, wanted, 0)
+    html = render_page(report_of(logs, reasons), lags, judged(all_states, reasons or ()), choice, wanted)
     return Parsed(html)
 
 
@@ -125,102 +113,33 @@ class Parsed(HTMLParser):
 # --- the verdict
 
 
-@pytest.mark.parametrize(
-    ("reasons", "facts", "state"),
-    [
-        ([], {}, ReplicaCondition.SAFE),
-        (["not_synced"], {}, ReplicaCondition.STARTING),
-        (["lag"], {}, ReplicaCondition.LATE),
-        (["failing"], {}, ReplicaCondition.FAILING),
-        (["failing", "lag", "not_synced"], {}, ReplicaCondition.LATE),
-        (["lag", "frozen"], {}, ReplicaCondition.FROZEN),
-        (["fenced"], {}, ReplicaCondition.FENCED),
-        (["refused"], {}, ReplicaCondition.REJECTED),
-        (["failed"], {}, ReplicaCondition.FAILED),
-        ([], {"anomalies": 1}, ReplicaCondition.DAMAGED),
-        (["lag"], {"anomalies": 1}, ReplicaCondition.DAMAGED),
-        ([], {"archive_error": "no"}, ReplicaCondition.TROUBLED),
-        ([], {"verify_error": "no"}, ReplicaCondition.TROUBLED),
-        ([], {"source_error": "no"}, ReplicaCondition.TROUBLED),
-        (["a kind of tomorrow"], {}, ReplicaCondition.TROUBLED),
-    ],
-)
-def test_a_replica_is_what_is_worst_about_it(
-    reasons: list[str], facts: dict[str, Any], state: ReplicaCondition
-) -> None:
-    found = judge([status("/a", **facts), status("/b")], [reason(kind) for kind in reasons])
-    assert found == {("/a", "file:///r"): state, ("/b", "file:///r"): ReplicaCondition.SAFE}
+def judged(
+    conditions: Mapping[tuple[str, str], ReplicaCondition], reasons: Sequence[Reason] = (), words: str = "All safe"
+) -> Judgement:
+    verdicts = [condition.verdict for condition in conditions.values()]
+    return Judgement(min(verdicts, key=list(Verdict).index, default=Verdict.SAFE), words, reasons, conditions, ())
 
 
-@pytest.mark.parametrize(
-    ("states", "kinds", "level", "words"),
-    [
-        ([ReplicaCondition.SAFE] * 2, [], Level.GOOD, "All safe"),
-        ([], ["not_synced"], Level.WAITING, "Starting: no replica is open yet"),
-        (
-            [ReplicaCondition.STARTING, ReplicaCondition.SAFE],
-            [],
-            Level.WAITING,
-            "Starting: 1 of 2 replicas not synced yet",
-        ),
-        ([ReplicaCondition.TROUBLED], [], Level.WARNING, "Safe, but 1 of 1 replica troubled"),
-        (
-            [ReplicaCondition.TROUBLED, ReplicaCondition.STARTING],
-            [],
-            Level.WAITING,
-            "Starting: 1 of 2 replicas not synced yet",
-        ),
-        (
-            [ReplicaCondition.LATE, ReplicaCondition.SAFE, ReplicaCondition.LATE],
-            [],
-            Level.BAD,
-            "Not safe: 2 of 3 replicas late",
-        ),
-        (
-            [ReplicaCondition.LATE, ReplicaCondition.FENCED, ReplicaCondition.STARTING],
-            [],
-            Level.BAD,
-            "Not safe: 1 of 3 replicas fenced, 1 late",
-        ),
-        ([ReplicaCondition.DAMAGED], [], Level.BAD, "Not safe: 1 of 1 replica damaged"),
-        ([ReplicaCondition.SAFE], ["loop_stopped"], Level.BAD, "Not safe: the daemon has stalled"),
-        ([ReplicaCondition.FROZEN], ["status_stalled"], Level.BAD, "Not safe: the daemon has stalled, 1 frozen"),
-        ([ReplicaCondition.SAFE], ["measuring_stalled"], Level.BAD, "Not safe: the daemon has stalled"),
-        (
-            [ReplicaCondition.SAFE, ReplicaCondition.LATE],
-            ["not_replicated"] * 2,
-            Level.BAD,
-            "Not safe: 2 not replicated, 1 late",
-        ),
-        ([], ["not_replicated"], Level.BAD, "Not safe: 1 not replicated"),
-        ([], [], Level.WAITING, "No log has been found yet"),
-    ],
-)
-def test_the_verdict_says_the_worst_first(
-    states: list[ReplicaCondition], kinds: list[str], level: Level, words: str
-) -> None:
-    found = find_verdict({(str(at), ""): state for at, state in enumerate(states)}, [reason(each) for each in kinds])
-    assert (found.level, found.words) == (level, words)
+@pytest.mark.parametrize("condition", list(ReplicaCondition))
+def test_every_condition_has_a_colour_and_a_mark_of_its_severity(condition: ReplicaCondition) -> None:
+    level = level_of(condition)
+    assert level.mark
+    warning = Reason(kind="diverged", verdict="safe", message="why")
+    assert level_of_all(judged({("/a", ""): condition}, [warning] * condition.is_warning)) is level
+    assert (level is Level.GOOD) == (condition is ReplicaCondition.SAFE)
 
 
-@pytest.mark.parametrize("state", [state for state in ReplicaCondition if state is not ReplicaCondition.SAFE])
-def test_all_is_safe_only_where_all_is(state: ReplicaCondition) -> None:
-    found = find_verdict({("/a", ""): ReplicaCondition.SAFE, ("/b", ""): state}, [])
-    assert found.level is state.level
-    assert found.words != "All safe"
-
-
-def test_reasons_are_reported_the_worst_first_one_of_a_replica_and_so_many() -> None:
+def test_so_many_reasons_are_at_the_top_and_all_beside_their_replicas() -> None:
     logs = {f"/log{number}": [replica_of()] for number in range(20)}
-    reasons = [reason("lag", log, message=f"late {log}.") for log in logs]
-    reasons += [reason("frozen", "/log19", message="torn"), reason("loop_stopped", None, None, "no turn")]
+    reasons = [reason("loop_stopped", None, None, "no turn"), reason("frozen", "/log19", message="torn")]
+    reasons += [reason("lag", log, message=f"late {log}.") for log in logs]
     page = render(logs, reasons=reasons)
     top = page.text.partition("Filter")[0]
     told = [top.index("no turn"), top.index("torn"), top.index("late /log0.")]
     assert told == sorted(told)
     assert top.count("late /log") == MAX_REASONS - 2
     assert "late /log19." not in top
-    assert f"and {21 - MAX_REASONS} more" in top
+    assert f"and {22 - MAX_REASONS} more" in top
     assert page.text.count("late /log19.") == 1, "beside its replica"
 
 
@@ -359,7 +278,6 @@ def test_a_replica_is_shown_with_all_that_is_known_of_it() -> None:
         last_snapshot="2026-11-21T11:58:00.000Z",
         last_verified="2026-11-21T09:00:00.000Z",
         anomalies=2,
-        archive_error="cannot seal",
         fencing="isolated",
         errors={"store": 1000, "other": 1},
         recent_errors=[FailureReport(time="2026-11-21T11:00:00.000Z", kind="store", message="timed out", count=12)],
@@ -372,10 +290,12 @@ def test_a_replica_is_shown_with_all_that_is_known_of_it() -> None:
         wal=WrittenReport(objects=3, log_bytes=4096, object_bytes=100),
         sealed=WrittenReport(objects=1, log_bytes=1 << 20, object_bytes=100),
     )  # fmt: skip
-    text = render({"/log": [full]}, {("/log", "file:///r"): ReplicaCondition.DAMAGED}).text
+    reasons = [reason("damaged", "/log", message="a verification found 2 anomalies: x.wal.lz4")]
+    reasons.append(reason("archive_failing", "/log", message="sealing failed: cannot seal"))
+    text = render({"/log": [full]}, {("/log", "file:///r"): ReplicaCondition.DAMAGED}, reasons).text
     for words in (
         "✗ damaged", "1m30s 2.0 KiB", "sequence 12,345 …a1b2c3d4/a/100", "2m00s ago", "3h00m ago, 2 anomalies",
-        "the last verification found 2 anomalies", "sealing, snapshots or deletions failed: cannot seal",
+        "a verification found 2 anomalies: x.wal.lz4", "sealing failed: cannot seal",
         f"generation {GENERATION} diverged 2h00m ago, 1,001 errors", "idle, fencing isolated",
         f"2026-11-21 10:00:00 {GENERATION} diverged 00000001ffffffff the log was replaced",
         "2026-11-21 11:00:00 store 12 timed out", "4.0 KiB in 3 WAL segments, 1.0 MiB in 1 sealed",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from random import Random
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -18,6 +19,7 @@ from litelog.shipping.standing_check import FIRST_SECONDS, INTERVAL_SECONDS, ROU
 from litelog.stores.object_store import ObjectReplicaClient
 from litelog.stores.registry import open_store
 from litelog.verify.findings import VerifyStoppedError
+from litelog.verify.scrub import Scrub, ScrubSettings
 from replica_clients import memory
 from replica_clients.memory import MemoryStore
 from tests.builders.daemon_builder import Daemon
@@ -146,6 +148,46 @@ def test_an_object_of_another_size_and_one_that_is_damaged_are_found(daemon: Dae
     daemon.replica.repair([cut, flipped])  # which this generation does not rely on
     daemon.sync()
     assert daemon.generation == name
+
+
+def test_what_one_check_finds_damaged_is_read_by_each_one_until_it_is_whole(
+    daemon: Daemon, store: CountingStore, tmp_path: Path
+) -> None:
+    key = next(key for key in objects(store) if parse_sealed(key) is not None)
+    whole = objects(store)[key]
+    store.inner.put(key, [whole[:40] + bytes([whole[40] ^ 1]) + whole[41:]], create_only=False)
+    scrub = Scrub(
+        store,
+        ScrubSettings(INTERVAL_SECONDS, 1 << 40),
+        str(tmp_path),
+        formats=lambda _: daemon.log.format,
+        acknowledged=lambda: None,
+        clock=daemon.clock,
+        random=Random(1),
+        check=lambda plain, number, damaged, go_on: check_replica(
+            plain,
+            ObjectReplicaClient(plain),
+            lambda: daemon.replica.known,
+            number,
+            formats=lambda _: daemon.log.format,
+            should_continue=go_on,
+            damaged=damaged,
+        ),
+    )
+    results = []
+    for _ in range(2 * ROUNDS):
+        daemon.clock.advance(1)
+        ran = scrub.run(threading.Event())
+        assert ran is not None
+        results.append(ran[0])
+    found = [each.damaged for each in results]
+    first = found.index((key,))
+    assert found == [()] * first + [(key,)] * (2 * ROUNDS - first), "once found, it stays found"
+    assert {each.damaged_since for each in results[first:]} == {results[first].time}
+    store.inner.put(key, [whole], create_only=False)
+    ran = scrub.run(threading.Event())
+    assert ran is not None
+    assert (ran[0].anomalies, ran[0].damaged, ran[0].damaged_since) == (0, (), 0)
 
 
 def test_what_a_writer_does_meanwhile_is_not_an_anomaly(

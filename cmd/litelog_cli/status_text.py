@@ -1,0 +1,99 @@
+"""Formats a status for people: the verdict first, a block for each reason, then two lines for each replica."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from litelog.objects.layout import Fencing
+from litelog.units import format_duration, format_size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from litelog.server.report import Reason, ReplicaReport, StatusReport
+
+MAX_REASONS = 20
+"""How many reasons are shown. ``--json`` has all of them."""
+
+
+def format_pair(log: str | None, replica: str | None) -> str:
+    """A log and its replica, as far as they are known."""
+    return " to ".join(filter(None, (log, replica)))
+
+
+def format_status(report: StatusReport) -> Iterator[str]:
+    """The lines. No part of a name is left out, so a line is as long as the names in it."""
+    yield report.words
+    where = (
+        ("host ", report.host),
+        ("configuration ", report.config),
+        ("litelog ", report.litelog),
+        ("as of ", _format_time(report.time)),
+    )
+    yield "; ".join(word + value for word, value in where if value)
+    for reason in report.reasons[:MAX_REASONS]:
+        yield ""
+        yield from _format_reason(reason)
+    if len(report.reasons) > MAX_REASONS:
+        yield ""
+        yield f"and {len(report.reasons) - MAX_REASONS} more: --json shows all"
+    for log in report.logs:
+        yield ""
+        yield log.log or "log not known"
+        for replica in log.replicas:
+            yield from _format_replica(report, replica)
+
+
+def _format_reason(reason: Reason) -> Iterator[str]:
+    pair = format_pair(reason.log, reason.replica)
+    yield f"{_TITLES.get(reason.verdict, reason.verdict)}: {pair or 'the daemon'}"
+    since = f" (since {_format_time(reason.since)})" if reason.since is not None else ""
+    yield f"  {reason.kind}: {reason.message}{since}"
+    if reason.action is not None:
+        yield f"  {reason.action}"
+    if reason.command is not None:
+        yield f"  $ {reason.command}"
+
+
+_TITLES = {"unsafe": "UNSAFE", "late": "LATE", "unknown": "not known", "safe": "warning"}
+
+
+def _format_replica(report: StatusReport, replica: ReplicaReport) -> Iterator[str]:
+    isolated = ", isolated" if replica.fencing == Fencing.ISOLATED else ""
+    phase = f" ({replica.phase}{isolated})" if replica.phase not in ("idle", "unknown") or isolated else ""
+    yield f"  {replica.condition}{phase}: {replica.replica}"
+    facts = [_format_lag(replica)]
+    if replica.sequence is not None:
+        facts.append(f"next sequence {replica.sequence:,}")
+    if replica.position is not None:
+        facts.append(f"position {_shorten(replica.position)}")
+    if replica.last_verified is not None:
+        facts.append(f"verified {_format_age(report, replica.last_verified)}")
+    elif report.source == "daemon":
+        facts.append("not verified yet")
+    yield f"    {', '.join(facts)}"
+
+
+def _format_lag(replica: ReplicaReport) -> str:
+    if replica.lag_bytes is None and replica.lag_seconds is None:
+        return "lag not known"
+    age = format_duration(replica.lag_seconds) if replica.lag_seconds else ""
+    size = format_size(replica.lag_bytes) if replica.lag_bytes else ""
+    return f"lag {' and '.join(filter(None, (age, size))) or 'none'}"
+
+
+def _format_time(moment: str) -> str:
+    """A time of the report, to the second."""
+    return f"{moment[:10]} {moment[11:19]}Z"
+
+
+def _format_age(report: StatusReport, moment: str) -> str:
+    seconds = (datetime.fromisoformat(report.time) - datetime.fromisoformat(moment)).total_seconds()
+    return f"{format_duration(max(0.0, seconds))} ago"
+
+
+def _shorten(position: str) -> str:
+    """A position with its whole generation, and without the leading zeros of index and offset."""
+    generation, *numbers = position.split("/")
+    return "/".join([generation, *(number.lstrip("0") or "0" for number in numbers)])

@@ -1,0 +1,47 @@
+"""The daemon at one moment, and the thresholds by which it is judged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from litelog.replicator.status import NotReplicated, ReplicaStatus
+
+
+@dataclass(frozen=True, slots=True)
+class StatusView:
+    """The daemon at one moment. Times are monotonic seconds, except ``time``."""
+
+    statuses: Sequence[ReplicaStatus]
+    now: float
+    """When it was requested."""
+    time: int
+    """When it was taken, microseconds since 1970."""
+    taken: float
+    measured: float
+    """When the logs' folders were last measured."""
+    last_turn: float
+    opened: bool = True
+    """Whether the daemon has opened everything that existed at its start, as far as possible."""
+    not_replicated: Sequence[NotReplicated] = ()
+    ready: bool = True
+    """Whether the daemon has synced what is there."""
+    is_live: bool = True
+    """False if no daemon was asked: the statuses are from its state folder, or from the replicas."""
+
+    def time_of(self, age: float) -> int:
+        """The time ``age`` seconds before ``now``, in microseconds since 1970."""
+        return self.time + int((self.now - self.taken - age) * 1_000_000)
+
+
+@dataclass(frozen=True, slots=True)
+class HealthThresholds:
+    """Thresholds for trusting a daemon."""
+
+    max_lag: float
+    """Largest lag of a replica, in seconds."""
+    loop_seconds: float = 30.0
+    """Largest age of the main loop's last turn, of the last measurement, and of the last status, in seconds."""
