@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests import sampling
-from tests.sampling import FEWER_IN_A_LOOP, MORE_AT_NIGHT, describe, make_fewer_examples
+from tests.sampling import describe, examples, make_fewer_examples
 from tests.warm import PACKAGES, Warm
 
 if TYPE_CHECKING:
@@ -54,12 +54,7 @@ def _limit_heaps() -> None:
 _limit_heaps()
 
 DEFAULT_EXAMPLES = 100
-"""Hypothesis's own; a test that names another number multiplies it with ``examples`` of tests/sampling.py."""
-
-# How long an example takes, or to make one, is the machine's affair, and no assertion.
-settings.register_profile("ci", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("dev", settings.get_profile("ci"), max_examples=DEFAULT_EXAMPLES // FEWER_IN_A_LOOP)
-settings.register_profile("nightly", settings.get_profile("ci"), max_examples=DEFAULT_EXAMPLES * MORE_AT_NIGHT)
+"""Hypothesis's own, of which ``examples`` of tests/sampling.py makes fewer or more, as of those that a test names."""
 
 PEAK = "peak resident mebibytes"
 MAX_RESIDENT_MEBIBYTES = 500
@@ -261,6 +256,9 @@ def pytest_configure(config: pytest.Config) -> None:
     gc.disable()  # until everything is collected, all of which stays
     if "slow" in find_left_out(config.option.markexpr):
         make_fewer_examples()
+    # How long an example takes, or to make one, is the machine's affair, and no assertion.
+    quiet = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.register_profile(sampling.PROFILE, quiet, max_examples=examples(DEFAULT_EXAMPLES))
     settings.load_profile(sampling.PROFILE)
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Peaks())

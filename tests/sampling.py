@@ -1,8 +1,8 @@
 """How much of a long walk a run takes: a sample that a seed chooses, or, at night, all of it.
 
-LITELOG_TEST_NIGHTLY=1 takes every walk and every bound in full, and ten times as many of Hypothesis's examples;
-LITELOG_TEST_PROFILE=dev makes a quarter of them. LITELOG_TEST_SEED chooses the samples; pytest prints
-the seed of each run, and the same seed gives the same samples.
+LITELOG_TEST_NIGHTLY=1 takes every walk and every bound in full, and ten times as many of Hypothesis's examples as a
+test names. A run makes half of these, and LITELOG_TEST_PROFILE=dev a quarter. LITELOG_TEST_SEED chooses the samples;
+pytest prints the seed of each run, and the same seed gives the same samples.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
 Point, Value = TypeVar("Point"), TypeVar("Value")
 
@@ -27,10 +27,10 @@ SEED = os.environ.setdefault(SEED_VARIABLE, str(secrets.randbelow(1 << 32)))
 """The workers of a run inherit it with the environment."""
 
 MORE_AT_NIGHT = 10
-"""How many times as many examples a night makes."""
+"""How many times as many examples a night makes as a test names."""
 
-FEWER_IN_A_LOOP = 4
-"""What a fast loop divides the number of examples by."""
+FEWER_IN_A_RUN, FEWER_IN_A_LOOP = 2, 4
+"""What a run, and a fast loop, divide the number of examples by."""
 
 PROFILE_VARIABLE = "LITELOG_TEST_PROFILE"
 
@@ -79,6 +79,13 @@ def sampled_cases(values: Iterable[object], one_in: int, walk: str) -> list[obje
     ]
 
 
+def one_in_a_run(names: Sequence[str], walk: str) -> Callable[[str], pytest.MarkDecorator]:
+    """A mark for each test of a walk, by its name there: all except for one are skipped, save at night."""
+    taken = sampled(names, len(names), walk)
+    reason = f"one of {len(names)} runs; {NIGHTLY_VARIABLE}=1 takes all"
+    return lambda name: pytest.mark.skipif(name not in taken, reason=reason)
+
+
 def at_night(*values: object) -> list[object]:
     """Cases that are run at night alone."""
     left_out = pytest.mark.skipif(not NIGHTLY, reason=f"at night: {NIGHTLY_VARIABLE}=1")
@@ -86,10 +93,10 @@ def at_night(*values: object) -> list[object]:
 
 
 def examples(count: int) -> int:
-    """How many examples Hypothesis makes where a run of ``ci`` makes ``count``."""
+    """How many examples Hypothesis makes, of ``count`` that a test names, in this run."""
     if PROFILE == "nightly":
         return count * MORE_AT_NIGHT
-    return max(1, count // FEWER_IN_A_LOOP) if PROFILE == "dev" else count
+    return max(1, count // (FEWER_IN_A_LOOP if PROFILE == "dev" else FEWER_IN_A_RUN))
 
 
 def times(fewer: Value, at_night: Value) -> Value:

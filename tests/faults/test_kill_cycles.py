@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
     from tests.warm import Warm
 
-CYCLES = times(7, at_night=25)
+CYCLES = times(6, at_night=25)
 """In each of the two tests; at night both together are at least 50."""
 
 LOSE_EVERY = 5
 """After this number of kills the log itself is lost, and the restored one replaces it."""
 
-MAX_RUN_SECONDS = 0.5
+MAX_RUN_SECONDS = 0.25
 """How long writer and daemon are under load at most before they are killed."""
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+from itertools import product
 from typing import TYPE_CHECKING
 
 import pytest
@@ -21,7 +22,7 @@ from tests.faults.figures import report
 from tests.faults.restore_copies import AFTER, DURING, OLDER, OTHER, SCRIPT, Replicas, held, place_with
 from tests.faults.restore_walk import TEMPORARY, Walk, touched_by_copies
 from tests.faults.tracing import run_traced, why_not_traced
-from tests.sampling import NIGHTLY
+from tests.sampling import NIGHTLY, sampled_cases
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -78,7 +79,7 @@ def is_prefix(files: dict[str, bytes], *, of: dict[str, bytes], at_least: dict[s
     )
 
 
-@pytest.mark.parametrize("call", DELTA_CALLS)
+@pytest.mark.parametrize("call", sampled_cases(DELTA_CALLS, 2, "calls of a delta"))
 def test_a_delta_killed_at_any_call_leaves_the_older_copy_or_the_newer_one(
     tmp_path: Path, replicas: Replicas, warm: Warm, call: str
 ) -> None:
@@ -104,8 +105,9 @@ def test_a_delta_killed_at_any_call_leaves_the_older_copy_or_the_newer_one(
     assert killed > 0 or call == "rename"
 
 
-@pytest.mark.parametrize("mode", ["follow", "delta, then follow"])
-@pytest.mark.parametrize("call", FOLLOW_CALLS)
+@pytest.mark.parametrize(
+    ("mode", "call"), sampled_cases(product(["follow", "delta, then follow"], FOLLOW_CALLS), 2, "calls of a follower")
+)
 def test_a_follower_killed_at_any_call_leaves_a_prefix_that_is_brought_up_to_date(
     tmp_path: Path, replicas: Replicas, warm: Warm, call: str, mode: str
 ) -> None:
@@ -133,8 +135,9 @@ def test_a_follower_killed_at_any_call_leaves_a_prefix_that_is_brought_up_to_dat
     assert while_following > 0 or not NIGHTLY
 
 
-@pytest.mark.parametrize("error", ["EIO", "ENOSPC"])
-@pytest.mark.parametrize("call", FAILING_CALLS)
+@pytest.mark.parametrize(
+    ("error", "call"), sampled_cases(product(["EIO", "ENOSPC"], FAILING_CALLS), 2, "calls of a delta that fail")
+)
 def test_a_delta_that_fails_at_any_call_says_so_and_leaves_one_of_both(
     tmp_path: Path, replicas: Replicas, warm: Warm, call: str, error: str
 ) -> None:

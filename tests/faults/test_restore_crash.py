@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from itertools import product
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,7 +18,7 @@ from tests.builders.replica_builder import FORMAT, ReplicaBuilder, make_log
 from tests.faults.figures import report
 from tests.faults.restore_walk import TEMPORARY, Walk
 from tests.faults.tracing import run_traced, why_not_traced
-from tests.sampling import NIGHTLY
+from tests.sampling import NIGHTLY, sampled_cases
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -95,7 +96,7 @@ def restore_again(place: Path, replica: Path) -> None:
     restore(client, find_plan(client, Target(), FORMAT), str(place / "out"), log_format=FORMAT)
 
 
-@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("call", sampled_cases(CALLS, 2, "calls of a restore"))
 def test_a_restore_killed_at_any_call_leaves_all_or_nothing_and_can_be_run_again(
     tmp_path: Path, replica: Path, warm: Warm, call: str
 ) -> None:
@@ -115,8 +116,14 @@ def test_a_restore_killed_at_any_call_leaves_all_or_nothing_and_can_be_run_again
     assert killed >= (AT_LEAST.get(call, 1) if NIGHTLY else 1)
 
 
-@pytest.mark.parametrize("error", ["EIO", "ENOSPC"])
-@pytest.mark.parametrize("call", [call for call in CALLS if call not in ("close", "unlinkat")])
+@pytest.mark.parametrize(
+    ("error", "call"),
+    sampled_cases(
+        product(["EIO", "ENOSPC"], [call for call in CALLS if call not in ("close", "unlinkat")]),
+        2,
+        "calls of a restore that fail",
+    ),
+)
 def test_a_restore_that_fails_at_any_call_says_so_and_leaves_nothing(
     tmp_path: Path, replica: Path, warm: Warm, call: str, error: str
 ) -> None:

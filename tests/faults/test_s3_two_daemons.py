@@ -15,10 +15,11 @@ pytest.importorskip("moto.server")
 
 from litelog.errors import ExitCode
 from litelog.objects.position import Position
+from tests.builders.hasty import QUICKLY_TRIED, RUN
 from tests.builders.independent_reader import Generation, read_replica
 from tests.builders.servers import REGION
 from tests.faults.figures import report
-from tests.faults.processes import APPEND_RECORDS, COMMAND, Spoken, anything, shipped
+from tests.faults.processes import APPEND_RECORDS, Spoken, anything, shipped
 from tests.sampling import sampled_cases, times
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ class Contest:
         state = str(self.bench.folder / "states" / str(len(self.daemons)))
         options = ("--takeover",) if takeover else ()
         words = ("replicate", *options, "--json", "--state-dir", state, "--sync-interval", "20ms", self.log, url)
-        self.daemons.append(daemon := Spoken(self.warm, COMMAND, *words))
+        self.daemons.append(daemon := Spoken(self.warm, QUICKLY_TRIED + RUN, *words))
         self._running.append(daemon)
         return daemon
 
@@ -106,7 +107,7 @@ def has_shipped(daemon: Spoken) -> bool:
     return shipped(daemon) > 0
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", sampled_cases([1, 2], 2, "seeds of daemons that are stopped"))
 def test_a_daemon_that_was_stopped_and_taken_over_from_ends_fenced(contest: Contest, seed: int) -> None:
     choose = random.Random(seed)
     pause = threading.Event()
@@ -141,7 +142,7 @@ def test_a_daemon_that_was_stopped_and_taken_over_from_ends_fenced(contest: Cont
     )
 
 
-@pytest.mark.parametrize("number", sampled_cases(range(BEGINNING_REQUESTS + 2), 3, "requests of a daemon that begins"))
+@pytest.mark.parametrize("number", sampled_cases(range(BEGINNING_REQUESTS + 2), 4, "requests of a daemon that begins"))
 def test_a_takeover_while_the_old_daemon_is_stopped_at_each_of_its_requests(contest: Contest, number: int) -> None:
     """The ``number``-th request of the old daemon is held on its way while the new one takes over."""
     bench = contest.bench

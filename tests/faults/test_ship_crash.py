@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shutil
 import signal
+from itertools import product
 from typing import TYPE_CHECKING
 
 import pytest
@@ -21,7 +22,7 @@ from tests.builders.independent_reader import read_replica
 from tests.faults.figures import report
 from tests.faults.processes import count_records, segments
 from tests.faults.tracing import count_calls, run_traced, why_not_traced
-from tests.sampling import NIGHTLY, sampled
+from tests.sampling import NIGHTLY, sampled, sampled_cases
 
 if TYPE_CHECKING:
     import subprocess
@@ -162,8 +163,9 @@ SITUATIONS = {
 }
 
 
-@pytest.mark.parametrize("situation", SITUATIONS)
-@pytest.mark.parametrize("calls", CALLS)
+@pytest.mark.parametrize(
+    ("situation", "calls"), sampled_cases(product(SITUATIONS, CALLS), 2, "situations and calls of a daemon that ships")
+)
 def test_a_daemon_killed_at_any_call_continues_where_it_was(
     tmp_path: Path, warm: Warm, situation: str, calls: str
 ) -> None:

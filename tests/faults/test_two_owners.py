@@ -185,7 +185,7 @@ def test_a_rival_at_any_request_of_an_owner_that_seals(tmp_path: Path, first: in
 @pytest.mark.parametrize("first", [0, 1])
 def test_an_owner_and_a_rival_that_interrupt_each_other_once_and_come_back(tmp_path: Path, first: int) -> None:
     points = list(itertools.product(range(14), range(1, 16, 2)))
-    for until, then in sampled(points, 3, f"interruptions, {first} first"):
+    for until, then in sampled(points, 6, f"interruptions, {first} first"):
         folder = tmp_path / f"{until}-{then}"
         play = Play(str(folder), in_turn(first, until, then))
         play.turns.run(play.act(0, 4), play.act(1, 2))
@@ -197,7 +197,7 @@ def test_an_owner_and_a_rival_that_interrupt_each_other_once_and_come_back(tmp_p
 @pytest.mark.parametrize("owned", [False, True])
 def test_all_interleavings_of_the_first_requests(tmp_path: Path, owned: bool) -> None:
     width = 7
-    for bits in sampled(range(1 << width), 3, f"orders of the first requests, owned {owned}"):
+    for bits in sampled(range(1 << width), 6, f"orders of the first requests, owned {owned}"):
         folder = tmp_path / str(bits)
         play = Play(str(folder), by_bits(bits, width), owned=owned)
         play.turns.run(play.act(0, 2), play.act(1, 2))
@@ -210,7 +210,7 @@ def test_all_interleavings_of_the_first_requests(tmp_path: Path, owned: bool) ->
 @pytest.mark.parametrize("rivals", [1, 2])
 def test_interleavings_by_chance(tmp_path: Path, rivals: int, sealing: bool) -> None:
     fenced = stood_for = 0
-    seeds = sampled(range(50 if sealing else 150), 3, f"interleavings of {rivals} rivals, sealing {sealing}")
+    seeds = sampled(range(50 if sealing else 150), 6, f"interleavings of {rivals} rivals, sealing {sealing}")
     for seed in seeds:
         folder = tmp_path / str(seed)
         play = Play(str(folder), Random(seed).choice, rivals=rivals, owned=seed % 3 > 0, sealing=sealing)
@@ -226,7 +226,7 @@ def test_interleavings_by_chance(tmp_path: Path, rivals: int, sealing: bool) -> 
 @pytest.mark.parametrize("sealing", [False, True])
 def test_interleavings_by_chance_with_lost_answers(tmp_path: Path, sealing: bool) -> None:
     lost = 0
-    seeds = sampled(range(50 if sealing else 150), 3, f"interleavings with lost answers, sealing {sealing}")
+    seeds = sampled(range(50 if sealing else 150), 6, f"interleavings with lost answers, sealing {sealing}")
     for seed in seeds:
         folder = tmp_path / str(seed)
         play = Play(str(folder), Random(seed).choice, owned=sealing and seed % 2 > 0, sealing=sealing)
@@ -247,7 +247,7 @@ def test_interleavings_by_chance_with_lost_answers(tmp_path: Path, sealing: bool
 def test_isolated_owners_never_mix_in_any_order_of_their_first_requests(tmp_path: Path, owned: bool) -> None:
     """On a store that refuses nothing: each generation is its owner's alone, and holds all that it acknowledged."""
     width, together = 7, 0
-    orders = sampled(range(1 << width), 3, f"orders of isolated owners' first requests, owned {owned}")
+    orders = sampled(range(1 << width), 6, f"orders of isolated owners' first requests, owned {owned}")
     for bits in orders:
         folder = tmp_path / str(bits)
         play = Play(str(folder), by_bits(bits, width), owned=owned, fencing=Fencing.ISOLATED)
@@ -261,7 +261,7 @@ def test_isolated_owners_never_mix_in_any_order_of_their_first_requests(tmp_path
 @pytest.mark.parametrize("rivals", [1, 2])
 def test_isolated_owners_never_mix_by_chance_and_with_lost_answers(tmp_path: Path, rivals: int) -> None:
     both = 0
-    seeds = sampled(range(100), 3, f"isolated owners with {rivals} rivals")
+    seeds = sampled(range(100), 6, f"isolated owners with {rivals} rivals")
     for seed in seeds:
         folder = tmp_path / str(seed)
         play = Play(str(folder), Random(seed).choice, rivals=rivals, owned=seed % 3 > 0, fencing=Fencing.ISOLATED)

@@ -388,7 +388,7 @@ def test_each_object_of_the_chosen_one_may_be_lost(
     """``further``: the other replica lacks the last commit, so it cannot be restored instead of the first."""
     one = replica(([0, 1], [0], [0]), digests=digests, final=final)
     two = replica(([1], [], [0, 1]), upto=7 if further else None, digests=digests, first=5, owners=2)
-    for key in sampled(list(one), 3, f"objects that are lost: {damage}, {digests}, {final}, {further}"):
+    for key in sampled(list(one), 6, f"objects that are lost: {damage}, {digests}, {final}, {further}"):
         newest = key == wal_keys(one)[-1]
         found = outcome([DAMAGES[damage](one, key), two], tmp_path, parallelism=2)
         if not isinstance(found, LitelogError) and found[1].client.url == "memory://r0":

@@ -77,12 +77,12 @@ def test_a_plan_costs_four_requests_and_reading_lists_nothing(proxied: FaultProx
 
 
 @pytest.mark.slow
-def test_a_plan_of_several_wal_pages_lists_them_once(proxied: FaultProxy) -> None:
+def test_a_plan_of_several_wal_pages_lists_them_once(proxied: FaultProxy, module_server: S3Server) -> None:
     """1,100 names are two pages: a request each, and none of them twice."""
     builder = _built()
     options = _upload(proxied, "pages", builder.objects())
     name = builder.generations[0].name
-    store = open_store(f"s3://{proxied.bucket}/pages", {"endpoint": proxied.endpoint, "region": REGION, **CREDENTIALS})  # type: ignore[attr-defined]
+    store = open_store(f"s3://{proxied.bucket}/pages", module_server.options())  # type: ignore[attr-defined]
     for number in range(2, 1_100):
         store.put(f"generations/{name}/wal/{2:016x}/{10_000 * number:016x}.wal.lz4", [b"x"])
     store.close()
