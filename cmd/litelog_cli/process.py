@@ -119,6 +119,12 @@ def _in_foreground() -> bool:
 FEEDS_PER_TIMEOUT = 4
 """How often the watchdog is fed within its time: one message may be late, or lost to a full socket."""
 
+LOOK_SECONDS = 10.0
+"""How often the line of status is made again, and a start is extended."""
+
+START_SECONDS = 60.0
+"""How much longer a start may take if its first sync is in progress. Several looks: a message may be lost."""
+
 _logger = logging.getLogger(__name__)
 
 
@@ -139,27 +145,47 @@ class ServiceManager:
         self._steady = steady
         self._fed = -math.inf
         self._ready = False
+        self._stopping = False
         self._failed = False
+        self._said = ""
+        self._look_at = steady() + LOOK_SECONDS
 
-    def turned(self, is_ready: Callable[[], bool], status: Callable[[], str]) -> None:
+    def turned(
+        self,
+        is_ready: Callable[[], bool],
+        status: Callable[[], str],
+        is_advancing: Callable[[], bool] = lambda: False,
+    ) -> None:
         """Feed the watchdog if it is due, and report readiness once it is reached.
 
-        Only the main loop may call this after each turn: a timer would prove nothing. ``status``: one line, requested
-        once.
+        Only the main loop may call this after each turn: a timer would prove nothing.
+
+        Args:
+            is_ready: whether the first sync is done.
+            status: returns one line for people. It is sent with readiness, and later whenever it has changed.
+            is_advancing: whether the first sync is in progress without an error: then the start may take longer.
         """
         if not self._address:
             return
-        if not self._ready and is_ready():
-            self._ready = True
-            self._send("READY=1", f"STATUS={status()}")
         now = self._steady()
+        if not self._ready and is_ready():
+            self._ready, self._said = True, status()
+            self._send("READY=1", f"STATUS={self._said}")
+            self._look_at = now + LOOK_SECONDS
+        elif now >= self._look_at and not self._stopping:
+            self._look_at = now + LOOK_SECONDS
+            if not self._ready and is_advancing():
+                self._send(f"EXTEND_TIMEOUT_USEC={int(START_SECONDS * 1e6)}")
+            elif self._ready and (said := status()) != self._said:
+                self._said = said
+                self.status(said)
         if self._feed_seconds and now >= self._fed + self._feed_seconds:
             self._fed = now
             self._send("WATCHDOG=1")
 
     def stopping(self, seconds: float) -> None:
         """Report that the final sync begins, and how many seconds it may take."""
-        self._ready = True  # too late to report readiness
+        self._ready = self._stopping = True  # too late to report readiness
         self._send("STOPPING=1", "STATUS=final sync", f"EXTEND_TIMEOUT_USEC={int(seconds * 1e6)}")
 
     def status(self, text: str) -> None:

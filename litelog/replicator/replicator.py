@@ -217,18 +217,20 @@ class Replicator:
         True."""
         with self._run_state.changed:
             tasks = self._scheduler.tasks
-            if (
-                not self._ready
-                and self._members.opened
-                and all(task.last_clean_at > -math.inf or task.failures for task in tasks)
-            ):
-                settled = {
-                    task.log
-                    for task in tasks
-                    if task.last_clean_at > -math.inf or isinstance(task.error, SourceMissingError)
-                }
-                self._ready = all(task.log in settled for task in tasks) and (bool(tasks) or self._members.awaits_more)
+            if not self._ready and self._members.opened and all(task.is_synced or task.failures for task in tasks):
+                done = {task.log for task in tasks if task.is_synced or task.awaits_log}
+                self._ready = all(task.log in done for task in tasks) and (bool(tasks) or self._members.awaits_more)
             return self._ready
+
+    def is_syncing_first(self) -> bool:
+        """Return whether a replica's first sync is in progress, and its last attempt did not fail."""
+        with self._run_state.changed:
+            return any(not task.is_synced and task.error is None for task in self._scheduler.tasks)
+
+    def awaited_logs(self) -> list[str]:
+        """Return the logs whose folders do not exist yet, or hold no log segment."""
+        with self._run_state.changed:
+            return sorted({task.log for task in self._scheduler.tasks if task.awaits_log})
 
     def barrier(self, log: str | None, replica: str | None, timeout: float) -> Barrier:
         """Wait until everything that the logs hold now is durable in the replicas.

@@ -320,6 +320,9 @@ class SyncScheduler(TaskDuty):
         if task.phase in FINISHED:
             extra = task.fields(task.phase.value, task.failures)
             _logger.error("%s to %s: %s: %s", task.log, task.url, task.phase.value, error, extra=extra)
+        elif isinstance(error, SourceMissingError) and task.awaits_log and not self._run_state.final:
+            if task.failures == 1:
+                _logger.info("waiting for %s to appear: %s", task.log, error.reason, extra=task.fields("log-awaited"))
         elif is_worth_logging(task.failures):
             level = logging.ERROR if needs_help(error) else logging.WARNING
             message = "%s to %s: failure %d in a row, %s: %s"

@@ -127,7 +127,7 @@ def status_of(task: ReplicaTask, now: float) -> ReplicaStatus:
         verify_error=verified.error if verified is not None else None,
         lag_bytes=lag.bytes if lag is not None else 0,
         lag_seconds=lag.seconds if lag is not None else 0.0,
-        synced=task.last_clean_at > float("-inf"),
+        synced=task.is_synced,
         queued=replica.queued if replica is not None else 0,
         failing_seconds=0.0 if task.failing_since is None else max(0.0, now - task.failing_since),
         source_error=task.lag.source.error if task.lag is not None else None,

@@ -14,6 +14,7 @@ from litelog.errors import (
     FencedError,
     LitelogError,
     OtherLogError,
+    SourceMissingError,
     SourceSyncError,
     UnknownVersionError,
 )
@@ -127,6 +128,16 @@ class ReplicaTask:
         """Return the fields of a log line about this pair."""
         position = self.replica.position if self.replica is not None else None
         return fields(event, log=self.log, replica=self.url, position=position, failures=failures)
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether it held, at some time since the run began, all that the log held then."""
+        return self.last_clean_at > -math.inf
+
+    @property
+    def awaits_log(self) -> bool:
+        """Whether there has been nothing to sync: the log's folder does not exist yet, or holds no log segment."""
+        return isinstance(self.error, SourceMissingError) and not self.is_synced
 
     def succeed(self) -> None:
         """Forget earlier failures."""

@@ -87,6 +87,15 @@ def test_a_daemon_whose_replica_cannot_be_reached_is_not_ready(litelog: Command,
         assert all("READY=1" not in message for message in manager.hear_until("STOPPING=1"))
 
 
+def test_a_daemon_whose_log_does_not_exist_yet_is_ready_and_says_what_for(litelog: Command, tmp_path: Path) -> None:
+    with closing(Manager(str(tmp_path / "notify"))) as manager:
+        process = litelog.start("replicate", "log", "replica", NOTIFY_SOCKET=manager.address)
+        ready = manager.hear_until("READY=1")[-1]
+        assert f"STATUS=replicates to 1 replica; waiting for {litelog.folder / 'log'} to appear" in ready
+        litelog.lines(10)
+        litelog.wait_for_line(process, "continues after")
+
+
 def test_one_replica_that_is_down_does_not_hold_up_the_others(litelog: Command, tmp_path: Path) -> None:
     litelog.lines(10)
     (litelog.folder / "down").write_text("a file where a folder has to be")
@@ -125,6 +134,32 @@ def test_a_fenced_daemon_says_that_it_stops_before_it_waits_for_its_program(lite
         assert "EXTEND_TIMEOUT_USEC=20000000" in manager.hear_until("STOPPING=1")[-1]
         os.close(os.open(tmp_path / "end", os.O_WRONLY | os.O_NONBLOCK))  # it has a reader: the program still runs
         assert process.wait(DEADLINE_SECONDS) == 5
+
+
+def test_a_start_may_take_longer_only_while_its_first_sync_advances(tmp_path: Path) -> None:
+    now = 100.0
+    with closing(Manager(str(tmp_path / "notify"))) as manager:
+        service = ServiceManager({"NOTIFY_SOCKET": manager.address}, lambda: now)
+        said = "replicates to 1 replica; waiting for a to appear"
+
+        def turn(*, ready: bool, advancing: bool) -> None:
+            service.turned(lambda: ready, lambda: said, lambda: advancing)
+
+        turn(ready=False, advancing=True)
+        now += 10
+        turn(ready=False, advancing=False)
+        assert manager.hears_nothing()
+        now += 10
+        turn(ready=False, advancing=True)
+        assert manager.hear() == ["EXTEND_TIMEOUT_USEC=60000000"]
+        turn(ready=True, advancing=True)
+        assert manager.hear() == ["READY=1", f"STATUS={said}"]
+        now += 10
+        turn(ready=True, advancing=True)
+        assert manager.hears_nothing()
+        said, now = "replicates to 1 replica", now + 10
+        turn(ready=True, advancing=True)
+        assert manager.hear() == ["STATUS=replicates to 1 replica"]
 
 
 def test_only_the_loops_turns_feed_the_watchdog_several_times_within_its_time(tmp_path: Path) -> None:

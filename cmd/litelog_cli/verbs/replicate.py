@@ -191,7 +191,7 @@ def _replicate(config: Config, state_dir: str, options: ReplicateOptions, read: 
         manager.status("first sync")
 
         def turned() -> None:
-            manager.turned(replicator.is_ready, lambda: f"replicates to {len(replicator.status())} replicas")
+            manager.turned(replicator.is_ready, lambda: _describe(replicator), replicator.is_syncing_first)
 
         replicator = Replicator(
             config, state_dir=state_dir, host=socket.gethostname(), listener=listener, on_turn=turned
@@ -212,6 +212,14 @@ def _replicate(config: Config, state_dir: str, options: ReplicateOptions, read: 
             for status in replicator.status():
                 listener.ended(status)
     return code
+
+
+def _describe(replicator: Replicator) -> str:
+    """What the daemon does, in one line for the service manager."""
+    awaited = replicator.awaited_logs()
+    count = len(replicator.status())
+    said = "replicates to 1 replica" if count == 1 else f"replicates to {count} replicas"
+    return f"{said}; waiting for {', '.join(awaited)} to appear" if awaited else said
 
 
 def _make_service(replicator: Replicator, config: Config, config_file: str | None) -> Service:
