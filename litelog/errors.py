@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
@@ -56,9 +57,11 @@ class UnknownSchemeError(ConfigError):
         self.scheme = scheme
         self.known = known
         self.hint = hint
-        install = f"for {scheme}:// run: pip install 'litelog[{extra}]'" if extra else ""
-        advice = f"; {hint or install}" if hint or install else ""
-        super().__init__(f"no replica client for {scheme}:// (known: {', '.join(known)}){advice}")
+        install = f"{scheme}:// needs what is not installed; run: pip install 'litelog[{extra}]'" if extra else ""
+        package = re.search(r'(?:[Ii]nstall|requires) "?([A-Za-z0-9_.-]+)', hint)
+        named = f"{package[1]}: pip install {package[1]}" if package else hint
+        needed = f"{scheme}:// needs {named}" if hint else install
+        super().__init__(needed or f"no replica client for {scheme}:// (known: {', '.join(known)})")
 
 
 class UnknownFormatError(ConfigError):
@@ -122,7 +125,12 @@ class StoreError(LitelogError):
         self.reason = reason
         self.retryable = retryable
         self.retry_after = retry_after
+        self.place: str | None = None
+        """The replica's URL, if the message begins with it."""
         super().__init__(f"{f'{operation} {key}'.rstrip()}: {reason}")
+
+    def __str__(self) -> str:
+        return super().__str__() if self.place is None else f"{self.place}: {super().__str__()}"
 
 
 class NotFoundError(StoreError):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import inspect
 import re
-import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
 
 from litelog_cli.main import litelog
+from litelog_cli.output import echo_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -121,4 +121,4 @@ def _escape(text: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(make_reference())
+    echo_lines(make_reference().splitlines())

@@ -15,7 +15,7 @@ from litelog.log.read_bounds import ReadBounds, Start
 from litelog.objects.position import generation as to_generation
 from litelog.reading.last_commit import find_end
 from litelog.reading.replica_reader import ReplicaReader
-from litelog.stores.opening import explaining_no_replica, open_retrying
+from litelog.stores.opening import naming_replica, open_retrying
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -62,7 +62,7 @@ class ReplicaRecords(RecordStream):
             CorruptObjectError, ReplicaGapError: an object is damaged or missing.
             StoreError: a request failed.
         """
-        with self._busy, explaining_no_replica(self._client):
+        with self._busy, naming_replica(self._client):
             return None if self._stop.is_set() else next(self._batches, None)
 
     def close(self) -> None:
@@ -116,7 +116,7 @@ def open_replica(  # noqa: PLR0913 - each is an independent choice
     client = open_retrying(url, options, stop)
 
     try:
-        with explaining_no_replica(client):
+        with naming_replica(client):
             first = _first_sequence(client, bounds.start, name, formats, follow=follow)
     except BaseException:
         client.close()

@@ -71,6 +71,8 @@ def check_addr(text: str) -> str:
             raise ValueError("write a unix socket as unix:/an/absolute/path")
         return text
     match = _HOST_AND_PORT.fullmatch(text)
+    if re.fullmatch(":[0-9]{1,5}", text):
+        raise ValueError(f"names no host: write 127.0.0.1{text}, or 0.0.0.0{text} with a token-file for other machines")
     if match is None or int(match[3]) > 65535:
         raise ValueError("must be HOST:PORT, [IPV6]:PORT, unix:/path or off")
     if match[1]:

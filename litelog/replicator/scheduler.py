@@ -327,6 +327,9 @@ class SyncScheduler(TaskDuty):
             level = logging.ERROR if needs_help(error) else logging.WARNING
             message = "%s to %s: failure %d in a row, %s: %s"
             extra = task.fields("sync-failed", task.failures)
+            if isinstance(error, SourceMissingError):
+                _logger.log(level, "waiting for the log %s, which goes to %s", error, task.url, extra=extra)
+                return
             wait = describe_wait(error, task.due - now)
             _logger.log(level, message, task.log, task.url, task.failures, wait, error, extra=extra)
 

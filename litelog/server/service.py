@@ -153,21 +153,25 @@ class Service:
         self._release()
 
     def _open(self) -> tuple[Address | None, socket.socket | None]:
-        message = self._settings.addr
-        if message == OFF:
+        given = self._settings.addr
+        if given == OFF:
             return None, None
-        address = Address.parse(message or DEFAULT_ADDR)
-        if message is not None:
-            require_listenable(message, self._settings.token_file)
+        address = Address.parse(given or DEFAULT_ADDR)
+        if given is not None:
+            require_listenable(given, self._settings.token_file)
         elif lacking := _find_lacking(address):
             _logger.info("no status over HTTP: %s (or say addr: off)", lacking, extra=fields("not-listening"))
             return None, None
         try:
             return address, listen(address)
         except ListenError as error:
-            if message is not None:
+            if given is not None:
                 raise
-            _logger.warning("%s; continuing without status over HTTP", error, extra=fields("not-listening"))
+            _logger.warning(
+                "%s; continuing without status over HTTP (another daemon may have it: choose another addr)",
+                error,
+                extra=fields("not-listening"),
+            )
             return None, None
 
     def _serve(self) -> None:

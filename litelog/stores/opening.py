@@ -6,7 +6,7 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from litelog.errors import NoReplicaError
+from litelog.errors import NoReplicaError, StoreError
 from litelog.stores.missing import describe_missing
 from litelog.stores.object_store import ObjectReplicaClient
 from litelog.stores.registry import open_store
@@ -39,7 +39,7 @@ def opened_replica(url: str, options: Mapping[str, object] | None = None) -> Ite
     stop = threading.Event()
     client = open_retrying(url, options, stop)
     try:
-        with explaining_no_replica(client):
+        with naming_replica(client):
             yield client
     finally:
         stop.set()
@@ -47,10 +47,14 @@ def opened_replica(url: str, options: Mapping[str, object] | None = None) -> Ite
 
 
 @contextmanager
-def explaining_no_replica(client: ObjectReplicaClient) -> Iterator[None]:
-    """Make a NoReplicaError of the block say what is there instead of the client's replica."""
+def naming_replica(client: ObjectReplicaClient) -> Iterator[None]:
+    """Make a StoreError of the block name the client's replica, and a NoReplicaError say what is there instead."""
     try:
         yield
+    except StoreError as error:
+        if client.url not in str(error):
+            error.place = client.url
+        raise
     except NoReplicaError as error:
         if error.url != client.url:
             raise

@@ -66,6 +66,10 @@ def load_entry(entry: EntryPoint | RegisteredEntry, what: str, advice: str = "")
         return entry.load()
     except LitelogError:
         raise
+    except ModuleNotFoundError as error:
+        if error.name is None or entry.value.startswith(error.name):
+            raise ConfigError(f"{what}: {entry.value} cannot be loaded: {error}{advice}") from error
+        raise ConfigError(f"{what} needs {error.name}, which is not installed{advice}") from error
     except Exception as error:  # a third party's module may fail in any way
         reason = f"{type(error).__name__}: {error}"
         raise ConfigError(f"{what}: {entry.value} cannot be loaded: {reason}{advice}") from error

@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import threading
+import time
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ from litelog.events import fields
 from litelog.objects.layout import Fencing
 from litelog_cli.arguments import PLACE
 from litelog_cli.config_file import choose_state_dir, config_path, message_lines, read_config
+from litelog_cli.daemon_reports import log_end, log_start, say_shipped
 from litelog_cli.event_lines import PATIENCE_SECONDS, EventLines
 from litelog_cli.logging_setup import say
 from litelog_cli.process import FORWARDED, Child, Reloader, ServiceManager
@@ -49,6 +51,7 @@ class ReplicateOptions:
     sync_interval: str | None
     fencing: str | None
     state_dir: str | None
+    addr: str | None
     once: bool
     command: str | None
     takeover: bool
@@ -89,6 +92,7 @@ succeeded and the final sync did not).
     help="How daemons are kept apart; isolated if the store cannot.  [default: required]",
 )
 @click.option("--state-dir", help="Where the daemon keeps its identity.")
+@click.option("--addr", help="Where to serve status over HTTP: HOST:PORT, unix:/path or off.  [default: as configured]")
 @click.option("--once", is_flag=True, help="Ship all that the log holds, then exit.")
 @click.option("--exec", "command", help="Run this program, and exit when it ends.")
 @click.option("--takeover", is_flag=True, help="Take the replicas over from another owner, once.")
@@ -120,19 +124,34 @@ def replicate(**arguments: Any) -> int:
             raise click.UsageError(f"--{min(given)} needs LOG_DIR and REPLICA_URL; or set it in the configuration")
         config = _config_of_file(options.config_file)
 
+    def overridden(config: Config) -> Config:
+        return _listening(_taking_over(config, options.takeover), options.addr)
+
     def read_again() -> Config:
-        return _taking_over(_config_of_file(options.config_file), options.takeover)
+        return overridden(_config_of_file(options.config_file))
 
     read = read_again if options.log_dir is None else None
     kept_in = choose_state_dir(options.state_dir, config)
     with nullcontext() if read is None else message_lines(config_path(options.config_file)):
-        return _replicate(_taking_over(config, options.takeover), kept_in, options, read)
+        return _replicate(overridden(config), kept_in, options, read)
 
 
 def _taking_over(config: Config, takeover: bool) -> Config:
     if not takeover:
         return config
     return config.model_copy(update={"logs": tuple(log.model_copy(update={"takeover": True}) for log in config.logs)})
+
+
+def _listening(config: Config, addr: str | None) -> Config:
+    """The configuration with another address to listen at, if one is given."""
+    from litelog.config.models import check_addr
+
+    if addr is None:
+        return config
+    try:
+        return config.model_copy(update={"addr": check_addr(addr)})
+    except ValueError as error:
+        raise click.BadParameter(f"{addr}: {error}", param_hint="--addr") from None
 
 
 def config_of(log_dir: str | None, replica_urls: tuple[str, ...], config_file: str | None) -> Config:
@@ -197,15 +216,21 @@ def _replicate(config: Config, state_dir: str, options: ReplicateOptions, read: 
             config, state_dir=state_dir, host=socket.gethostname(), listener=listener, on_turn=turned
         )
         config_file = None if read is None else os.path.abspath(config_path(options.config_file))
-        with nullcontext() if once else _make_service(replicator, config, config_file):
+        with nullcontext() if once else _make_service(replicator, config, config_file) as service:
             if not once:
                 collect_new_objects_often()
+                address = service.address if service is not None else None
+                log_start(config, config_file, state_dir, address)
             reloader = None if read is None or once else Reloader(replicator, read)
             quiet = options.quiet or options.as_json or not once
             shown = watching_progress("replicate", quiet=quiet, look=ShippingProgress(replicator).look)
             with shown:
                 session = _Session(replicator, manager, command, reloader, held)
                 code = session.run(once)
+            if once and not options.as_json and not options.quiet:
+                say_shipped(replicator.status())
+            if not once:
+                log_end(replicator.status(), session.seconds_since_stop)
         if listener is not None:
             listener.patience = PATIENCE_SECONDS if session.was_told_to_end else None
             replicator.measure()
@@ -246,6 +271,7 @@ class _Session:
         self._manager = manager
         self._command = command
         self._signals = 0
+        self._stopped_at = time.monotonic()
         self._starting = threading.Lock()  # a signal during the program's start is for the program
         self._child: Child | None = None
 
@@ -281,7 +307,13 @@ class _Session:
         say(f"litelog: {error}", "failed", level=logging.ERROR)
         return code
 
+    @property
+    def seconds_since_stop(self) -> float:
+        """How long ago the final sync began."""
+        return time.monotonic() - self._stopped_at
+
     def _stop(self) -> None:
+        self._stopped_at = time.monotonic()
         self._log_stopping()
         self._replicator.stop()
 

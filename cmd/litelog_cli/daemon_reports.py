@@ -1,0 +1,71 @@
+"""What ``litelog replicate`` says at its start and at its end."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from litelog.events import fields
+from litelog.units import format_count, format_duration, format_size
+from litelog.version import VERSION
+from litelog_cli.logging_setup import say
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from litelog.config import Config
+    from litelog.replicator.status import ReplicaStatus
+    from litelog.server.listener import Address
+
+_logger = logging.getLogger(__name__)
+
+DONE = "done"
+"""The phase of a replica whose final sync reached the log's end."""
+
+
+def log_start(config: Config, config_file: str | None, state_dir: str, address: Address | None) -> None:
+    """Log what a daemon does, where its configuration and state are, and where its status is.
+
+    ``config_file``: None for the command line.
+    """
+    logs = config.own_logs
+    what = format_count(len(logs), "log")
+    if config.folders:
+        below = ", ".join(folder.dir for folder in config.folders)
+        what = f"{what} and those below {below}" if logs else f"the logs below {below}"
+    source = "from the command line" if config_file is None else f"configured by {config_file}"
+    replicas = format_count(sum(len(log.replicas) for log in logs), "replica")
+    status = "no status over HTTP" if address is None else f"status at {_render(address)}"
+    extra = fields("starting", version=VERSION, config=config_file, state_dir=state_dir, addr=str(address or ""))
+    message = "litelog %s: replicating %s to %s (%s; state in %s); %s"
+    to = replicas if logs else "their replicas"
+    _logger.info(message, VERSION, what, to, source, state_dir, status, extra=extra)
+
+
+def log_end(statuses: Sequence[ReplicaStatus], seconds: float) -> None:
+    """Log how the final sync ended. ``seconds``: since it began."""
+    complete = sum(status.phase == DONE for status in statuses)
+    whole = format_count(len(statuses), "replica")
+    held = f"{whole} complete" if complete == len(statuses) else f"{complete} of {whole} complete"
+    extra = fields("final-sync", seconds=round(seconds, 3), complete=complete, replicas=len(statuses))
+    _logger.info("final sync done in %s: %s", format_duration(seconds), held, extra=extra)
+
+
+def say_shipped(statuses: Sequence[ReplicaStatus]) -> None:
+    """Say what one pass shipped to each replica."""
+    for status in statuses:
+        counts = status.counters.counts if status.counters is not None else None
+        if counts is None or status.phase != DONE:
+            continue
+        size = counts.wal_log_bytes + counts.sealed_log_bytes
+        stored = counts.wal_object_bytes + counts.sealed_object_bytes
+        reached = "" if not status.sequence else f"; it ends with sequence {status.sequence - 1:,}"
+        said = f"shipped {format_size(size)} ({format_size(stored)} stored) to {status.replica}{reached}"
+        if not size:
+            said = f"nothing new to ship to {status.replica}{reached}"
+        position = status.position
+        say(said, "shipped-all", log=status.log, replica=status.replica, position=position, bytes=size, stored=stored)
+
+
+def _render(address: Address) -> str:
+    return str(address) if address.path is not None else f"http://{address}"
