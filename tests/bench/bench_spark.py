@@ -2,12 +2,16 @@
 
 All in one session, interleaved. Every variant's result is compared with Parquet's before anything is timed. Processor
 time is that of the JVM and of the Python workers, which neighbours on the machine disturb less than seconds.
+
+The targets are for ten million records. For a quick look: --records 100000 --objects 2000 --rounds 1 --warming 1.
 """
 
 from __future__ import annotations
 
 import shutil
+import time
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -33,6 +37,8 @@ ROWS = (
 )
 """About 100 bytes a record."""
 
+STARTED = time.monotonic()
+
 PARQUET, SOURCE, FAST, WORKER = "parquet zstd", "data source", "fast path", "fast path, aggregated by workers"
 TOLD = "data source, told its columns and times"
 """By a schema and options: Spark tells Parquet what a query needs, and a data source in Python nothing."""
@@ -45,10 +51,6 @@ TARGETS = {
     ("sum of lengths", WORKER): 1.3,
     ("filter and group", WORKER): 1.5,
 }
-
-
-WARMING_ROUNDS = 4
-"""Until the JVM has compiled what runs often, for Parquet and for the rest: as a session of many queries has it."""
 
 
 class Bench:
@@ -161,42 +163,69 @@ def measure_planning(objects: int, rounds: int) -> tuple[float, ...]:
     return tuple(measure(lambda: plan(options)) for _ in range(rounds))
 
 
+def show(step: str) -> None:
+    """Say on standard error what runs now."""
+    click.echo(f"{time.monotonic() - STARTED:7.1f} s  {step}", err=True)
+
+
 def require_equal(bench: Bench) -> None:
     """Every variant's answers are Parquet's; SystemExit where one is not."""
     for question, variants in bench.questions().items():
+        show(f"{question}: comparing the answers")
         answers = {kind: ask() for kind, ask in variants.items()}
         for kind, answer in answers.items():
             if answer != answers[PARQUET]:
                 raise SystemExit(f"{question}: {kind} does not say what Parquet says")
 
 
+def _show_of(question: str, step: str) -> None:
+    show(f"{question}: {step}")
+
+
 @click.command(help=__doc__)
-@click.option("--records", default=10_000_000, help="Of about 100 bytes.")
-@click.option("--rounds", default=4, help="Interleaved rounds.")
+@click.option("--records", default=10_000_000, show_default=True, help="Of about 100 bytes.")
+@click.option("--rounds", default=4, show_default=True, help="Interleaved rounds.")
+@click.option(
+    "--warming",
+    default=4,
+    show_default=True,
+    help="Rounds before them, until the JVM has compiled what runs often, as in a session of many queries.",
+)
 @click.option("--objects", default=100_000, show_default=True, help="Of the replica whose planning is timed.")
 @click.option("--master", default="local[2]", show_default=True)
 @click.option("--patience", default=0.0, help="Seconds that each measurement waits for a quiet machine.")
 @click.option("--folder", help="Where to work, on a disk.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def main(
-    records: int, rounds: int, objects: int, master: str, patience: float, folder: str | None, as_json: bool
+    records: int,
+    rounds: int,
+    warming: int,
+    objects: int,
+    master: str,
+    patience: float,
+    folder: str | None,
+    as_json: bool,
 ) -> None:
+    show(f"planning {objects} objects")
     planned = measure_planning(objects, rounds + 1)
     spark = session("bench", master=master, driver_memory="4g", config={"spark.log.level": "ERROR"})
     report = Report(f"Spark, {records} records")
     report.findings.append(Finding(f"planning {objects} objects", "seconds", planned, at_most=2.0, unit="s"))
     with bench_folder(folder) as place:
         bench = Bench(spark, place, records)
+        show("writing the replica and its Parquet")
         bench.prepare()
         require_equal(bench)
         report.figures["replica"] = f"{folder_bytes(place / 'replica') / 1e6:.0f} MB"
         report.figures["parquet"] = f"{folder_bytes(place / 'parquet') / 1e6:.0f} MB"
         for question, variants in bench.questions().items():
+            show(f"{question}: processor time")
             for kind, ask in variants.items():
                 report.figures[f"{question}, processors for 10 M: {kind}"] = measure_processors(ask, records)
         for question, variants in bench.questions().items():
             calls = {kind: lambda ask=ask: measure(ask) for kind, ask in variants.items()}  # type: ignore[misc]
-            times = interleave(calls, rounds, patience, warming=WARMING_ROUNDS)
+            say = partial(_show_of, question)
+            times = interleave(calls, rounds, patience, warming=warming, show=say)
             for kind, taken in times.items():
                 report.figures[f"{question}: {kind}"] = f"{min(taken):.2f} s at best"
                 if kind != PARQUET:
@@ -204,7 +233,7 @@ def main(
                     found = ratios(times[PARQUET], taken)
                     report.findings.append(Finding(f"{question}: {kind}", PARQUET, found, target))
         writers = {"export": lambda: measure(bench.export), "writer": lambda: measure(bench.write_parquet)}
-        times = interleave(writers, max(1, rounds // 2), patience)
+        times = interleave(writers, max(1, rounds // 2), patience, show=show)
         report.figures["export"] = rate(records * 120, times["export"])
         found = ratios(times["writer"], times["export"])
         report.findings.append(Finding("export", "Spark's Parquet writer", found, 2.0))

@@ -111,12 +111,17 @@ def measure(call: Callable[[], object]) -> float:
 
 
 def interleave(
-    calls: Mapping[str, Callable[[], float]], rounds: int, patience: float = 0.0, *, warming: int = 1
+    calls: Mapping[str, Callable[[], float]],
+    rounds: int,
+    patience: float = 0.0,
+    *,
+    warming: int = 1,
+    show: Callable[[str], None] = lambda _: None,
 ) -> dict[str, list[float]]:
     """What each call returns (its seconds), round by round; the first of a round goes last in the next.
 
     ``warming``: rounds before them that warm caches, and are not counted. ``patience``: how many seconds each call may
-    wait for the machine to be quiet.
+    wait for the machine to be quiet. ``show`` is called with what runs next.
     """
     names = list(calls)
     found: dict[str, list[float]] = {name: [] for name in names}
@@ -124,6 +129,7 @@ def interleave(
         turn = number % len(names)
         for name in names[turn:] + names[:turn]:
             wait_for_quiet(patience)
+            show(f"{name}, round {number + 1} of {warming + rounds}")
             value = calls[name]()
             if number >= warming:
                 found[name].append(value)
