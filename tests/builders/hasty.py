@@ -8,12 +8,17 @@ main()
 """
 """The command itself."""
 
-QUICKLY_TRIED = """
-from litelog.stores import probe, trial
-trial.RACERS = 2
-trial.ROUNDS = 1
+QUICKLY_CHECKED = """
+from litelog.stores import probe
 probe.LISTED = 20
 """
+"""``litelog check`` lists twenty objects rather than a thousand."""
+
+QUICKLY_TRIED = f"""
+from litelog.stores import trial
+trial.RACERS = 2
+trial.ROUNDS = 1
+{QUICKLY_CHECKED}"""
 """A store is tried with a dozen requests before the first claim, rather than with more than a hundred."""
 
 HASTY = f"""

@@ -77,9 +77,9 @@ def shipped(daemon: Spoken) -> int:
     return max((event["next"] or 0 for event in events if event["event"] == "shipped"), default=0)
 
 
-def litelog(warm: Warm, *arguments: str) -> subprocess.CompletedProcess[str]:
+def litelog(warm: Warm, *arguments: str, program: str = COMMAND) -> subprocess.CompletedProcess[str]:
     """Run the command to its end."""
-    with warm.spawn(COMMAND, *arguments) as process:
+    with warm.spawn(program, *arguments) as process:
         out, err = process.communicate(timeout=WAIT_SECONDS)
     assert process.returncode is not None
     return subprocess.CompletedProcess(arguments, process.returncode, out, err)

@@ -13,12 +13,12 @@ pytest.importorskip("boto3")
 pytest.importorskip("moto.server")
 
 from litelog.errors import ExitCode
+from tests.builders.hasty import QUICKLY_CHECKED, RUN
 from tests.builders.independent_reader import read_replica
 from tests.builders.servers import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY, S3Server
 from tests.faults.figures import report
 from tests.faults.processes import COMMAND, Spoken, litelog, segments, shipped
 from tests.faults.s3_replicas import Bench, s3_bench
-from tests.sampling import NIGHTLY
 from tests.waiting import WAIT_SECONDS
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def url(bench: Bench) -> str:
 @pytest.fixture
 def run(warm: Warm) -> Run:
     """The command, to its end."""
-    return partial(litelog, warm)
+    return partial(litelog, warm, program=QUICKLY_CHECKED + RUN)
 
 
 def replicate(bench: Bench, name: str, *options: str) -> tuple[str, ...]:
@@ -88,7 +88,7 @@ def test_configured_isolated_it_is_used_and_says_so_everywhere(bench: Bench, run
     assert {event["fencing"] for event in lines(done.stdout) if event["event"] == "began"} == {"isolated"}
     listed = run("generations", "--json", url(bench))
     assert [facts["fencing"] for facts in lines(listed.stdout)] == ["isolated"]
-    assert " isolated " in run("generations", url(bench)).stdout
+    assert " isolated " in run("generations", "--wide", url(bench)).stdout
     assert run("restore", url(bench), "-o", str(bench.folder / "out")).returncode == ExitCode.DONE
     assert segments(bench.folder / "out") == bench.written()
 
@@ -159,8 +159,6 @@ def test_check_shows_which_fencing_it_is_good_for(bench: Bench, run: Run) -> Non
     assert outcomes.pop("create-only put refused") == "failed"
     assert outcomes.pop("one of 8 puts at once wins") == outcomes.pop("the same, in parts") == "skipped"
     assert set(outcomes.values()) == {"passed"}
-    if not NIGHTLY:
-        return  # a check takes thousands of requests
     bench.proxy.dropped_headers.clear()
     done = run("check", "--json", url(bench))
     *steps, result = lines(done.stdout)

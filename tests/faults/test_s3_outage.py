@@ -24,7 +24,7 @@ from tests.builders.fault_proxy import Fault
 from tests.builders.independent_reader import read_replica
 from tests.faults.figures import report
 from tests.faults.s3_replicas import Bench, s3_bench
-from tests.sampling import at_night
+from tests.sampling import at_night, times
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -132,9 +132,10 @@ def test_a_store_that_hangs_leaves_few_large_wal_segments_in_memory(
             bench.append(1, 1 << 20)
         daemon = bench.daemon(limit=5 << 20, workers=workers)
         task = bench.task(daemon)
-        bench.proxy.plan.next("PUT", Fault.HANG, times=5, key_part="/wal/")
+        hangs = times(2, at_night=5)
+        bench.proxy.plan.next("PUT", Fault.HANG, times=hangs, key_part="/wal/")
         most = 0
-        for _ in range(5):
+        for _ in range(hangs):
             with pytest.raises(StoreError) as caught:
                 daemon.sync()
             task.fail(caught.value, bench.clock.monotonic(), daemon.random)
