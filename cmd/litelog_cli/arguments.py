@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+from calendar import monthrange
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -288,8 +289,6 @@ def _microseconds(moment: datetime) -> int:
 
 def _back_from(word: str, now: datetime) -> datetime | None:
     """``now`` minus a duration, by the calendar: a month before 31 March is the last day of February."""
-    from dateutil.relativedelta import relativedelta
-
     amounts: dict[str, int] = {}
     at = 0
     while at < len(word):
@@ -302,9 +301,15 @@ def _back_from(word: str, now: datetime) -> datetime | None:
     if not amounts:
         return None
     try:
-        return now - relativedelta(**amounts)  # type: ignore[arg-type]
+        months = 12 * amounts.pop("years", 0) + amounts.pop("months", 0)
+        return _months_before(now, months) - timedelta(**amounts)
     except (OverflowError, ValueError):
         raise ConfigError(f"{word!r} reaches back before the year 1") from None
+
+
+def _months_before(now: datetime, months: int) -> datetime:
+    year, month = divmod(12 * now.year + now.month - 1 - months, 12)
+    return now.replace(year=year, month=month + 1, day=min(now.day, monthrange(year, month + 1)[1]))
 
 
 def _iso_time(text: str) -> datetime | None:

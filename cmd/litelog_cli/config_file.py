@@ -32,7 +32,12 @@ def load(path: str) -> Config:
     """Load the configuration from a file. Raises ConfigError."""
     from litelog.config import load_config
 
-    return load_config(Path(path), variables())
+    return load_config(_source(path), variables())
+
+
+def _source(path: str) -> Path:
+    """``-`` is standard input."""
+    return Path("/dev/stdin" if path == "-" else path)
 
 
 def load_checked(path: str) -> Config:
@@ -40,7 +45,7 @@ def load_checked(path: str) -> Config:
     from litelog.config import load_config
     from litelog.replicator.wiring import find_refused
 
-    return load_config(Path(path), variables(), find_refused)
+    return load_config(_source(path), variables(), find_refused)
 
 
 @contextmanager

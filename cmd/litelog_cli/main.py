@@ -41,6 +41,7 @@ VERBS = (
     "dismiss",
     "check",
     "config",
+    "service",
     "spark",
     "demo",
     "version",

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 
 DEFAULT_ADDR = "127.0.0.1:9977"
-"""Default address, if the packages for listening are installed."""
+"""Default address."""
 
 OFF = "off"
 """The address of a daemon that does not listen."""

@@ -11,7 +11,6 @@ import socket
 import threading
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Self
 
 from litelog.config.models import DEFAULT_ADDR, OFF
@@ -35,8 +34,6 @@ STOP_SECONDS = 0.5
 MAX_HEAD_BYTES = 16 << 10
 """Limit of a request's line and headers together, in bytes."""
 KEEP_ALIVE_SECONDS = 5
-NEEDED = ("starlette", "uvicorn", "prometheus_client", "jinja2")
-INSTALL = "pip install 'litelog[server]'"
 
 _logger = logging.getLogger(__name__)
 
@@ -74,31 +71,21 @@ class ServiceSettings:
 
 
 def require_listenable(addr: str, token_file: str | None) -> None:
-    """Raise ConfigError if the server may not listen on a configured address, even if it is free.
-
-    Either a package is missing, or other machines can reach the address and there is no token.
-    """
+    """Raise ConfigError if the server may not listen on a configured address, even if it is free: other machines can
+    reach the address, and there is no token."""
     if addr == OFF:
         return
     address = Address.parse(addr)
-    if lacking := _find_lacking(address):
-        raise ConfigError(lacking)
     if not address.is_local and token_file is None:
         raise ConfigError(f"addr {address}: other machines can reach it, so it needs a token-file")
-
-
-def _find_lacking(address: Address) -> str | None:
-    """The missing packages, and how to install them; None if there are none."""
-    missing = [name for name in NEEDED if find_spec(name) is None]
-    return f"addr {address}: {', '.join(missing)} not installed; run: {INSTALL}" if missing else None
 
 
 class Service:
     """A context manager. It listens from its creation, and answers inside the context.
 
-    Raises ConfigError if an address that is not loopback has no token, if the token cannot be used, and if a package
-    for a configured address is missing. Raises ListenError if it cannot listen on a configured address. At the default
-    address it only logs that, and the daemon continues without: another daemon may be using it.
+    Raises ConfigError if an address that is not loopback has no token, and if the token cannot be used. Raises
+    ListenError if it cannot listen on a configured address. At the default address it only logs that, and the daemon
+    continues without: another daemon may be using it.
     """
 
     def __init__(self, daemon: Daemon, settings: ServiceSettings) -> None:
@@ -159,9 +146,6 @@ class Service:
         address = Address.parse(given or DEFAULT_ADDR)
         if given is not None:
             require_listenable(given, self._settings.token_file)
-        elif lacking := _find_lacking(address):
-            _logger.info("no status over HTTP: %s (or say addr: off)", lacking, extra=fields("not-listening"))
-            return None, None
         try:
             return address, listen(address)
         except ListenError as error:

@@ -21,7 +21,7 @@ from litelog_cli.main import BROKEN_PIPE, INTERRUPTED, VERBS, VerbGroup, run
 if TYPE_CHECKING:
     from conftest import Command
 
-HEAVY = {"pydantic", "numpy", "pyarrow", "rich", "yaml", "lz4", "dateutil", "watchdog"}
+HEAVY = {"pydantic", "numpy", "pyarrow", "rich", "yaml", "lz4", "watchdog"}
 
 
 @pytest.mark.parametrize("arguments", [["version"], ["--version"], ["completion", "bash"], ["version", "--help"]])

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
-import subprocess
-import sys
-import sysconfig
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -358,37 +354,3 @@ def test_a_secret_in_a_url_is_not_repeated(litelog: Command, verb: tuple[str, ..
     asked = litelog(*verb, url, "--config", "c.yml")
     assert (alone.code, asked.code) != (ExitCode.DONE, ExitCode.DONE)
     assert OPTION not in alone.out + alone.err + asked.out + asked.err
-
-
-def without_server(tmp_path: Path) -> dict[str, str]:
-    """An environment for ``python -S`` in which everything is installed except the packages of the extra ``server``."""
-    packages = tmp_path / "packages"
-    packages.mkdir()
-    for entry in Path(sysconfig.get_paths()["purelib"]).iterdir():
-        if not entry.name.startswith(("starlette", "uvicorn", "prometheus_client", "jinja2")):
-            (packages / entry.name).symlink_to(entry)
-    return {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "cmd"), str(packages)])}
-
-
-def test_without_the_extra_the_daemon_runs_and_says_how_to_install_it(litelog: Command, tmp_path: Path) -> None:
-    litelog.lines(3)
-    environment = {**litelog.environment, **without_server(tmp_path)}
-
-    def replicate(*arguments: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-S", "-m", "litelog_cli", "replicate", *arguments]
-        process = subprocess.Popen(
-            command, cwd=litelog.folder, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, text=True, start_new_session=True,
-        )  # fmt: skip
-        litelog.processes.append(process)
-        return process
-
-    process = replicate("log", "replica")
-    said = litelog.wait_for_line(process, "begins")
-    assert sum("pip install 'litelog[server]'" in line for line in said) == 1
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(240) == ExitCode.DONE
-    configure(litelog)
-    refused = replicate("--config", "c.yml")
-    _, err = refused.communicate(timeout=240)
-    assert (refused.returncode, "pip install 'litelog[server]'" in err) == (ExitCode.USAGE, True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,6 +14,7 @@ if TYPE_CHECKING:
     from litelog.config import Config
 
 _FILE_NOTE = """\b
+FILE may be -, which is standard input.
 Without FILE the configuration is read from $LITELOG_CONFIG or from
 /etc/litelog.yml, the first that is given.
 """
@@ -103,11 +103,23 @@ def show(file: str | None, as_json: bool) -> int:
     return ExitCode.DONE
 
 
+@config.command(
+    epilog="""\b
+Examples:
+  litelog config example > /etc/litelog.yml
+  litelog config example | litelog config check -
+"""
+)
+def example() -> None:
+    """Print a configuration that explains every key."""
+    from litelog_cli.service_files import EXAMPLE_CONFIG, read_service_file
+
+    echo_lines(read_service_file(EXAMPLE_CONFIG).splitlines())
+
+
 def _filled(found: Config) -> Config:
     """The configuration with the values that the command chooses."""
-    from litelog.config.models import DEFAULT_ADDR, OFF
-    from litelog.server.service import NEEDED
+    from litelog.config.models import DEFAULT_ADDR
 
-    installed = all(find_spec(name) is not None for name in NEEDED)
-    left = {"state_dir": choose_state_dir(None, found), "addr": DEFAULT_ADDR if installed else OFF}
+    left = {"state_dir": choose_state_dir(None, found), "addr": DEFAULT_ADDR}
     return found.model_copy(update={name: value for name, value in left.items() if getattr(found, name) is None})

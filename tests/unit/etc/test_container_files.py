@@ -17,6 +17,7 @@ from litelog.config import load_config
 from litelog.config.models import DEFAULT_ADDR
 from litelog.log.replica_registry import default_state_dir
 from litelog.server.app import make_app
+from litelog.units import parse_duration
 from litelog_cli.config_file import DEFAULT_CONFIG
 from tests.builders.command_lines import parse_command
 
@@ -69,7 +70,8 @@ def test_it_installs_extras_that_exist_from_files_that_are_sent() -> None:
     assert extras
     assert set(extras[1].split(",")) <= set(PROJECT["project"]["optional-dependencies"])
     sent = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
-    packages = {package.split("/")[0] for package in PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]}
+    wheel = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]
+    packages = {path.split("/")[0] for path in (*wheel["packages"], *wheel["force-include"])}
     needed = packages | {"pyproject.toml", PROJECT["project"]["readme"], *PROJECT["project"]["license-files"]}
     assert needed == sent
     assert all((ROOT / path).exists() for path in sent)
@@ -80,6 +82,16 @@ def test_its_state_lies_in_its_volume_where_no_configuration_says(monkeypatch: p
     monkeypatch.setenv("XDG_STATE_HOME", variables.get("XDG_STATE_HOME", ""))
     monkeypatch.setattr("os.geteuid", lambda: int(last("USER").split(":")[0]))
     assert default_state_dir() == last("VOLUME")
+
+
+def test_compose_mounts_what_the_image_uses_and_waits_for_the_final_sync() -> None:
+    services = yaml.safe_load((ROOT / "etc" / "compose.yml").read_text())["services"]
+    mounts = [mount.split(":") for mount in services["litelog"]["volumes"]]
+    assert {target for _, target, *_ in mounts} == {"/var/lib/events", last("VOLUME"), DEFAULT_CONFIG}
+    assert services["server"]["volumes"][0].split(":") == mounts[0][:2]
+    longest = load_config(ROOT / "etc" / "litelog.yml", {}).shutdown_timeout
+    assert parse_duration(services["litelog"]["stop_grace_period"]) > longest
+    assert list(services["server"]["depends_on"]) == ["litelog"]
 
 
 def test_its_health_check_asks_where_the_daemon_listens() -> None:
