@@ -14,7 +14,6 @@ import fcntl
 import os
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from litelog.errors import LockedError, SourceError
@@ -96,15 +95,20 @@ class Truncated:
     """The next log segment the policy would remove, if only a missing replica prevents it."""
 
 
+def count_spare(segments: Sequence[LocalSegment]) -> int:
+    """Return how many of the oldest ``segments`` (in their order) may be removed. A log segment that is not replicated
+    stays, and so do all after it and the one before it."""
+    replicated = next((number for number, segment in enumerate(segments) if segment.shipped is None), len(segments))
+    return max(0, min(replicated - 1, len(segments) - KEPT))
+
+
 def plan_truncation(segments: Sequence[LocalSegment], policy: TruncationPolicy, now: int) -> int:
     """Return how many of the oldest ``segments`` (in their order) ``policy`` removes at ``now`` (microseconds since
-    1970), if every replica holds them. A log segment that is not replicated stays, and so do all after it and the one
-    before it."""
+    1970), if every replica holds them."""
     left = sum(segment.size for segment in segments)
     count = 0
-    for segment, after in pairwise(segments[: max(0, len(segments) - KEPT + 1)]):
-        if segment.shipped is None or after.shipped is None:
-            break
+    for segment in segments[: count_spare(segments)]:
+        assert segment.shipped is not None
         too_large = policy.max_bytes is not None and left > policy.max_bytes
         too_old = policy.max_age is not None and segment.shipped <= now - int(policy.max_age * MICROSECONDS)
         if not too_large and not too_old:
@@ -117,9 +121,7 @@ def plan_truncation(segments: Sequence[LocalSegment], policy: TruncationPolicy, 
 def when_older(segments: Sequence[LocalSegment], policy: TruncationPolicy) -> int | None:
     """Return when the first of ``segments`` is removed by its age, in microseconds since 1970. None if it stays until
     there are more of them, or more is replicated."""
-    if policy.max_age is None or len(segments) <= KEPT:
-        return None
-    if segments[0].shipped is None or segments[1].shipped is None:
+    if policy.max_age is None or not count_spare(segments) or segments[0].shipped is None:
         return None
     return segments[0].shipped + int(policy.max_age * MICROSECONDS)
 
@@ -218,13 +220,15 @@ class Truncation:
     ) -> Truncated:
         """Remove as many of the first ``count`` as every replica holds."""
         kept = None
+        spare = count_spare(segments)
         firsts = self._firsts([segment.name for segment in segments])
         first = next(firsts) if count else 0
         for number, segment in enumerate(segments[:count]):
-            after, first_after = segments[number + 1], next(firsts)
+            first_after = next(firsts)
             kept = self._why_kept(segment, first, held)
-            if kept is None and after.shipped is None:
-                kept = f"{segment.name} shows where the replicas end; {self._why_kept(after, first_after, held)}"
+            if kept is None and number >= spare:
+                why = self._why_kept(segments[number + 1], first_after, held)
+                kept = f"{segment.name} shows where the replicas end; {why}"
             if kept is not None:
                 count = number
                 break

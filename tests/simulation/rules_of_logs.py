@@ -22,9 +22,7 @@ FROZEN_BY_SYNC = Cut(
     "(CorruptionError, UnknownVersionError, SourceSyncError)",
     "(CorruptionError, UnknownVersionError)",
 )
-PLAN_OF_TRUNCATION = Cut(
-    "log/truncation", "        if segment.shipped is None or after.shipped is None:\n            break\n"
-)
+SPARE_LOG_SEGMENTS = Cut("log/truncation", "min(replicated - 1, len(segments) - KEPT)", "len(segments) - KEPT")
 
 DURABILITY = (
     found("a log segment is synced before it is read", "power loss in a log segment", SYNC_OF_READER),
@@ -99,12 +97,12 @@ DELETION = (
     missed(
         "a log is truncated up to what every replica holds",
         "doubly guarded: see the rule with both removed",
-        PLAN_OF_TRUNCATION,
+        SPARE_LOG_SEGMENTS,
     ),
     found(
         "a log is truncated up to what every replica holds, by the plan and by the removal",
         "outage and truncation",
-        PLAN_OF_TRUNCATION,
+        SPARE_LOG_SEGMENTS,
         Cut(
             "log/truncation",
             "            if kept is not None:\n                count = number",
