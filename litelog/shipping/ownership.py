@@ -302,9 +302,6 @@ class Owner:
         state, claim = stage.state, stage.claim
         diverged = claim.relation is Relation.DIVERGED
         again = Cause(claim.reason, state.place.file if diverged else "", diverged)
-        outrun = ClaimDue(state, Cause("the log does not hold the end that the predecessor came to"))
-        if not self._predecessors.is_end_held(stage):
-            return outrun
         try:
             sealed = seal_first(self.backlog_sealer, stage)
         except NotSealableError as error:
@@ -315,7 +312,9 @@ class Owner:
         if sealed is None:
             self._sealing = stage
             return stage
-        return sealed if self._predecessors.is_end_held(stage) else outrun  # sealing may take long
+        if not self._predecessors.is_end_held(stage):
+            return ClaimDue(state, Cause("the log does not hold the end that the predecessor came to"))
+        return sealed
 
     def _write_first_snapshot(self, stage: BacklogSealed) -> GenerationBegun:
         """Look for a newer claim, write the first snapshot, and look again. Then the generation has begun."""
