@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import logging
 import os
-import resource
 import shutil
 import signal
 import sys
@@ -17,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests import sampling
+from tests.builders.worker_limits import Leftovers, WorkerLimits, limit_heaps
 from tests.sampling import describe, examples, make_fewer_examples
 from tests.warm import PACKAGES, Warm
 
@@ -40,25 +39,10 @@ if not sampling.NIGHTLY and os.path.isdir(IN_MEMORY) and shutil.disk_usage(IN_ME
     # A sync takes milliseconds on a disk, and the tests make a hundred thousand of them.
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", IN_MEMORY)
 
-M_MMAP_THRESHOLD, M_ARENA_MAX = -3, -8
-
-
-def _limit_heaps() -> None:
-    """Have glibc give back buffers of a MiB and more when they are freed, and threads share few heaps."""
-    if hasattr(library := ctypes.CDLL(None), "mallopt"):
-        library.mallopt(M_MMAP_THRESHOLD, 1 << 20)
-        library.mallopt(M_ARENA_MAX, 2)
-        library.malloc_trim(0)
-
-
-_limit_heaps()
+limit_heaps()
 
 DEFAULT_EXAMPLES = 100
 """Hypothesis's own, of which ``examples`` of tests/sampling.py makes fewer or more, as of those that a test names."""
-
-PEAK = "peak resident mebibytes"
-MAX_RESIDENT_MEBIBYTES = 500
-"""What no worker may grow beyond: three of them, and what the tests start, fit into a small machine."""
 
 MARKED = {
     "tests/cli/": "process",
@@ -172,14 +156,19 @@ def _memory_is_given_back() -> Iterator[None]:
         _freeze()
     if "fsspec.implementations.memory" in sys.modules:
         sys.modules["fsspec.implementations.memory"].MemoryFileSystem.store.clear()
-    _limit_heaps()  # a daemon, or a Spark task, that ran in this process has set other limits
+    limit_heaps()  # a daemon, or a Spark task, that ran in this process has set other limits
 
 
 @pytest.hookimpl(trylast=True)  # after the test's fixtures
 def pytest_runtest_teardown() -> None:
-    """Ends the daemons that the test made in this process."""
-    if (builder := sys.modules.get("tests.builders.daemon_builder")) is not None:
-        builder.end_daemons()
+    """Closes what the test left open in this process, and collects what it left."""
+    for name in ("daemon_builder", "log_following"):
+        if (builder := sys.modules.get(f"tests.builders.{name}")) is not None:
+            builder.close_left_open()
+    _leftovers.collect_if_many()
+
+
+_leftovers = Leftovers()
 
 
 @pytest.fixture(scope="session")
@@ -224,32 +213,8 @@ def pytest_report_header() -> str:
     return describe()
 
 
-def _resident_mebibytes() -> int:
-    """The most that this process has had in memory."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> (10 if sys.platform == "linux" else 20)
-
-
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    output = getattr(session.config, "workeroutput", None)
-    if output is not None:
-        output[PEAK] = _resident_mebibytes()
-
-
-class Peaks:
-    """What each worker of a run had in memory at most."""
-
-    def __init__(self) -> None:
-        self.found: dict[str, int] = {}
-
-    @pytest.hookimpl(optionalhook=True)
-    def pytest_testnodedown(self, node: Any) -> None:
-        if PEAK in getattr(node, "workeroutput", {}):
-            self.found[node.gateway.id] = node.workeroutput[PEAK]
-
-    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        found = self.found or {"pytest": _resident_mebibytes()}
-        said = ", ".join(f"{worker} {peak} MiB" for worker, peak in sorted(found.items()))
-        terminalreporter.write_line(f"peak memory: {said} (at most {MAX_RESIDENT_MEBIBYTES} MiB); {describe()}")
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    terminalreporter.write_line(describe())
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -260,6 +225,6 @@ def pytest_configure(config: pytest.Config) -> None:
     quiet = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     settings.register_profile(sampling.PROFILE, quiet, max_examples=examples(DEFAULT_EXAMPLES))
     settings.load_profile(sampling.PROFILE)
+    config.pluginmanager.register(WorkerLimits())
     if not hasattr(config, "workerinput"):
-        config.pluginmanager.register(Peaks())
         config.pluginmanager.register(Groups())

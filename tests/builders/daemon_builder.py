@@ -80,7 +80,7 @@ class Silent:
 _daemons: WeakSet[Daemon] = WeakSet()
 
 
-def end_daemons() -> None:
+def close_left_open() -> None:
     """End all daemons that a test has not ended: each has a lock and a log segment open."""
     while _daemons:
         _daemons.pop().__del__()

@@ -27,7 +27,19 @@ ALL_FORMATS = pytest.mark.parametrize("log", FORMATS, indirect=True)
 def follow(
     log: LogBuilder, clock: ManualClock, place: SourcePosition | None = None, log_format: LogFormat | None = None
 ) -> Follower:
-    return Follower(log.folder, log_format or log.format, place or SourcePosition(0, ""), clock)
+    """A follower, which is closed when the test ends."""
+    made = Follower(log.folder, log_format or log.format, place or SourcePosition(0, ""), clock)
+    _open.append(made)
+    return made
+
+
+def close_left_open() -> None:
+    """Close the followers of a test: each may have several log segments open."""
+    while _open:
+        _open.pop().close()
+
+
+_open: list[Follower] = []
 
 
 def drain(follower: Follower, limit: int = LIMIT) -> list[CommitRun]:

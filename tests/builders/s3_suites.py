@@ -17,8 +17,14 @@ if TYPE_CHECKING:
     from tests.builders.servers import S3Server
 
 
+LARGE_BYTES = 12 << 20
+"""Three parts, and more than a WAL segment. The server in this process keeps several copies of each object."""
+
+
 class S3StoreSuite(ObjectStoreConformance):
     """Every object goes up in one request."""
+
+    large_bytes = LARGE_BYTES
 
     @pytest.fixture
     def store(self, server: S3Server) -> Iterator[S3Store]:
@@ -29,6 +35,8 @@ class S3StoreSuite(ObjectStoreConformance):
 
 class S3StoreInPartsSuite(ObjectStoreConformance):
     """Every object above 100 bytes goes up in parts. S3 requires 5 MiB for all parts except the last one."""
+
+    large_bytes = LARGE_BYTES
 
     @pytest.fixture
     def store(self, server: S3Server) -> Iterator[S3Store]:

@@ -26,6 +26,8 @@ def memory_url(tmp_path: Path) -> str:
 
 
 class TestMemory(ObjectStoreConformance):
+    large_bytes = 12 << 20
+
     @pytest.fixture
     def store(self, memory_url: str) -> FsspecStore:
         return open_store(memory_url, {})

@@ -128,7 +128,7 @@ def test_a_store_that_hangs_leaves_few_large_wal_segments_in_memory(
     server: S3Server, tmp_path: Path, workers: Executors
 ) -> None:
     with s3_bench(server, tmp_path, segment_bytes=1 << 30) as bench:
-        for _ in range(40):
+        for _ in range(30):
             bench.append(1, 1 << 20)
         daemon = bench.daemon(limit=5 << 20, workers=workers)
         task = bench.task(daemon)

@@ -139,7 +139,7 @@ def test_a_stop_is_heard_amid_a_log_segment_and_what_was_sealed_is_adopted(
     make: Callable[..., Replicator], progress: Progress, stores: dict[str, ObjectStore], tmp_path: Path
 ) -> None:
     log = make_log(tmp_path / "log", "raw")
-    for size in (24 << 20, 24 << 20, 24 << 20, 10):
+    for size in (9 << 20, 9 << 20, 9 << 20, 10):
         log.roll(1, size=size)
     store = MemoryStore("a")
     stores["testing://a"] = Slow(store)

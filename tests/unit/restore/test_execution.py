@@ -286,15 +286,17 @@ def test_a_cut_anywhere_in_a_large_piece_is_exact(tmp_path: Path, kept: int) -> 
 @pytest.mark.parametrize("size", [3 << 20, 9 << 20, 20 << 20])
 def test_commits_larger_than_a_window_come_back(tmp_path: Path, size: int) -> None:
     segment = make_segment(0, [1])
-    values = [os.urandom(size), b"small", os.urandom(size), b"last"]
-    data = segment.data + b"".join(bytes(encode_commit(1 + n, 1, n, [value])) for n, value in enumerate(values[:2]))
-    rest = b"".join(bytes(encode_commit(3 + n, 1, n, [value])) for n, value in enumerate(values[2:]))
     builder = ReplicaBuilder()
     built = builder.add()
-    built.ship(data, segment.name)
-    built.ship(rest, segment.name)
+    expected = segment.data
+    for first, values in ((1, [os.urandom(size), b"small"]), (3, [os.urandom(3 << 20), b"last"])):
+        data = b"".join(bytes(encode_commit(first + n, 1, n, [value])) for n, value in enumerate(values))
+        built.ship(data if first > 1 else expected + data, segment.name)
+        expected += data
+    built.shipped.clear()  # the builder's own copy
+    del values, data
     restore_to(builder.client, tmp_path / "out", parallelism=2)
-    assert files_in(tmp_path / "out") == {segment.name: data + rest}
+    assert files_in(tmp_path / "out") == {segment.name: expected}
 
 
 # --- damaged replicas

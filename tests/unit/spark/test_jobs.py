@@ -183,28 +183,28 @@ def nested(depth: int) -> bytes:
     return b'{"version": 1, "plan": ' + b"[" * depth + b"]" * depth + b"}"
 
 
-HOSTILE = {
-    "deep": (nested(100_000), "nested more than 4 deep"),
-    "many lists": (b'{"version": 1, "files": [' + b"[]," * (1 << 20) + b"[]]}", "lists and objects"),
-    "many values": (b'{"version": 1, "files": [' + b"1," * (4 << 20) + b"1]}", "values"),
-    "no JSON": (b"\xff\xfe", "codec"),
-    "a list": (b"[]", "no JSON object"),
-    "NaN": (b'{"version": NaN}', "not a number"),
-    "another version": (b'{"version": 2}', "version of the export is 2, expected 1"),
-    "a boolean": (b'{"version": true}', "version of the export is True, expected 1"),
-    "no plan": (b'{"version": 1, "files": []}', "no JSON object"),
+HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
+    "deep": (lambda: nested(100_000), "nested more than 4 deep"),
+    "many lists": (lambda: b'{"version": 1, "files": [' + b"[]," * (1 << 20) + b"[]]}", "lists and objects"),
+    "many values": (lambda: b'{"version": 1, "files": [' + b"1," * (4 << 20) + b"1]}", "values"),
+    "no JSON": (lambda: b"\xff\xfe", "codec"),
+    "a list": (lambda: b"[]", "no JSON object"),
+    "NaN": (lambda: b'{"version": NaN}', "not a number"),
+    "another version": (lambda: b'{"version": 2}', "version of the export is 2, expected 1"),
+    "a boolean": (lambda: b'{"version": true}', "version of the export is True, expected 1"),
+    "no plan": (lambda: b'{"version": 1, "files": []}', "no JSON object"),
 }
 
 
 @pytest.mark.parametrize("kind", ["", ".plan"])
-@pytest.mark.parametrize(("body", "what"), HOSTILE.values(), ids=HOSTILE)
+@pytest.mark.parametrize(("make_body", "what"), HOSTILE.values(), ids=HOSTILE)
 def test_a_document_of_an_export_is_measured_before_it_is_parsed(
-    replica: GrowingReplica, target: str, kind: str, body: bytes, what: str
+    replica: GrowingReplica, target: str, kind: str, make_body: Callable[[], bytes], what: str
 ) -> None:
     replica.grow(2)
     store = open_store(target)
     key = f"_litelog/00000001{kind}.json"
-    store.put(key, [body])
+    store.put(key, [make_body()])
     with pytest.raises(CorruptObjectError, match=what) as caught:
         export(Tasks(), replica.url, target)
     assert caught.value.key == key
