@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import click
 from click.shell_completion import CompletionItem
 
-from litelog.errors import ConfigError, NothingToRestoreError
+from litelog.errors import ConfigError, LitelogError, NothingToRestoreError
 from litelog.objects.position import Generation, generation
 
 if TYPE_CHECKING:
@@ -40,9 +40,34 @@ class _GenerationName(click.ParamType[str]):
             self.fail(f"{value!r} is not a generation: write its 16 hexadecimal digits, or the first ones", param, ctx)
         return text
 
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002
+        """The generations of a local replica that was typed before."""
+        from litelog.reading.latest import read_claims
+
+        place = next((text for text in map(str, ctx.params.values()) if os.path.isdir(text) and is_replica(text)), None)
+        with suppress(LitelogError, OSError):
+            if place is not None:
+                with opened_replica(place) as client:
+                    return [CompletionItem(name) for name in sorted(read_claims(client)) if name.startswith(incomplete)]
+        return []
+
 
 GENERATION = _GenerationName()
 GENERATION_DIGITS = 16
+
+
+class _FormatName(click.ParamType[str]):
+    """A log format's name, which shells complete."""
+
+    name = "format"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002
+        from litelog.formats.registry import format_names
+
+        return [CompletionItem(name) for name in format_names() if name.startswith(incomplete)]
+
+
+FORMAT = _FormatName()
 
 
 class _SequenceNumber(click.ParamType[int]):
@@ -121,7 +146,15 @@ class _PlaceName(click.ParamType[str]):
         return value
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002
-        return [CompletionItem(incomplete, type="dir")]
+        """Folders, and the folders of configured logs."""
+        from litelog_cli.config_file import read_config
+
+        found = [CompletionItem(incomplete, type="dir")]
+        with suppress(LitelogError, OSError):
+            config = read_config(ctx.params.get("config_file"))
+            logs = [log.path for log in config.own_logs] if config is not None else []
+            found += [CompletionItem(path) for path in logs if path.startswith(incomplete)]
+        return found
 
 
 PLACE = _PlaceName()

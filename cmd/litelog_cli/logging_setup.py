@@ -39,9 +39,10 @@ def set_up_logging(level: int, chosen: LogLineFormat = LogLineFormat.AUTO, *, da
     ``daemon``: without a terminal, a program collects the lines.
     """
     journal = is_journal(os.environ)
+    asked = chosen is LogLineFormat.JSON
     if chosen is LogLineFormat.AUTO:
         chosen = LogLineFormat.JSON if daemon and not journal and not _is_terminal() else LogLineFormat.TEXT
-    handler = _Lines(chosen)
+    handler = _Lines(chosen, asked=asked)
     handler.setFormatter(_json_lines() if chosen is LogLineFormat.JSON else _JournalLine() if journal else _TextLine())
     root = logging.getLogger()
     root.handlers[:] = [handler]
@@ -54,6 +55,11 @@ def logs_json() -> bool:
     return any(
         isinstance(handler, _Lines) and handler.chosen is LogLineFormat.JSON for handler in logging.root.handlers
     )
+
+
+def asks_json() -> bool:
+    """Whether JSON lines were asked for, so that errors before a daemon's start are JSON as well."""
+    return any(isinstance(handler, _Lines) and handler.asked for handler in logging.root.handlers)
 
 
 def say(
@@ -100,9 +106,10 @@ def _utc(record: logging.LogRecord) -> str:
 class _Lines(logging.StreamHandler):  # type: ignore[type-arg]
     """Writes to standard error."""
 
-    def __init__(self, chosen: LogLineFormat) -> None:
+    def __init__(self, chosen: LogLineFormat, *, asked: bool) -> None:
         logging.Handler.__init__(self)
         self.chosen = chosen
+        self.asked = asked
 
     @property
     def stream(self) -> Any:

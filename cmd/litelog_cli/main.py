@@ -8,7 +8,6 @@ import os
 import sys
 import threading
 import traceback
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 import click
@@ -16,38 +15,13 @@ import click
 from litelog.errors import ExitCode, LitelogError
 from litelog.system.memory import collect_seldom, exempt_existing_objects
 from litelog.version import VERSION
-from litelog_cli.logging_setup import LEVELS, LogLineFormat, logs_json, say, set_up_logging
+from litelog_cli.logging_setup import LEVELS, LogLineFormat, asks_json, logs_json, say, set_up_logging
 from litelog_cli.output import echo, echo_lines
 from litelog_cli.signals import HeldSignals
+from litelog_cli.verb_group import VerbGroup, dashes_advice
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-VERBS = (
-    "replicate",
-    "status",
-    "sync",
-    "restore",
-    "append",
-    "cat",
-    "generations",
-    "snapshots",
-    "segments",
-    "wal",
-    "verify",
-    "snapshot",
-    "prune",
-    "forget",
-    "dismiss",
-    "check",
-    "config",
-    "service",
-    "spark",
-    "demo",
-    "version",
-    "completion",
-)
-"""Each name is a module of ``verbs``, with a click command of the same name."""
 
 DAEMONS = ("replicate",)
 """The verbs whose log lines are collected by a program if there is no terminal."""
@@ -68,17 +42,8 @@ class OutputGoneError(Exception):
     """The reader of the output is gone. Not a BrokenPipeError, for which click would exit with code 1."""
 
 
-class VerbGroup(click.Group):
-    """Imports a verb's module when it is called, so that a small verb does not wait for a large one."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        return list(VERBS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        if cmd_name not in VERBS:
-            return None
-        command: click.Command = getattr(import_module(f"litelog_cli.verbs.{cmd_name}"), cmd_name)
-        return command
+class _Litelog(VerbGroup):
+    """The command's verbs. The loss of the output's reader ends them."""
 
     def invoke(self, ctx: click.Context) -> object:
         try:
@@ -94,7 +59,7 @@ def _print_version(ctx: click.Context, _parameter: click.Parameter, value: bool)
 
 
 @click.group(
-    cls=VerbGroup,
+    cls=_Litelog,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="""\b
 Examples:
@@ -184,8 +149,11 @@ def run(  # noqa: PLR0911 - one for each kind of end
     except click.exceptions.Abort:
         return INTERRUPTED
     except click.ClickException as error:
-        if logs_json():
-            return _fail([error.format_message()], error.exit_code)
+        advice = dashes_advice(error, arguments)
+        if asks_json():
+            return _fail([advice or error.format_message()], error.exit_code)
+        if advice:
+            error = click.UsageError(advice, getattr(error, "ctx", None))
         shown = io.StringIO()
         error.show(shown)
         echo_lines(shown.getvalue().splitlines(), err=True)

@@ -11,13 +11,38 @@ from litelog.stores.registry import local_folder
 from litelog.system.files import has_folder
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from litelog.stores.object_store import ObjectStore
+
+LAST = f"/{chr(0x10FFFF)}"
+"""Sorts after all keys of a folder."""
 
 LOOKED_AT = 1000
 """Keys of a store that are listed at most: one page of S3."""
 
 MAX_NAMED = 5
 """Replicas below a place that are named."""
+
+
+MAX_LEVELS = 3
+"""How deep replicas are looked for."""
+
+
+def find_replicas(store: ObjectStore, prefix: str = "", levels: int = MAX_LEVELS) -> Iterator[str]:
+    """Yield the places at or below ``prefix`` (empty, or with its slash) that hold replicas, without the last slash.
+
+    Two requests for each name, whatever lies below it.
+    """
+    if any(next(store.list(prefix + root), None) is not None for root in ROOTS):
+        yield prefix.rstrip("/")
+        return
+    after: str | None = None
+    while levels > 0 and (info := next(iter(store.list(prefix, after)), None)) is not None:
+        name, slash, _ = info.key.removeprefix(prefix).partition("/")
+        if slash:
+            yield from find_replicas(store, f"{prefix}{name}/", levels - 1)
+        after = f"{prefix}{name}{slash and LAST}"
 
 
 def describe_missing(store: ObjectStore) -> str:

@@ -16,7 +16,8 @@ import pytest
 import litelog.errors
 from litelog.errors import ExitCode, LitelogError, NothingToRestoreError
 from litelog_cli import logging_setup
-from litelog_cli.main import BROKEN_PIPE, INTERRUPTED, VERBS, VerbGroup, run
+from litelog_cli.main import BROKEN_PIPE, INTERRUPTED, run
+from litelog_cli.verb_group import VERBS, VerbGroup
 
 if TYPE_CHECKING:
     from conftest import Command
@@ -56,7 +57,7 @@ def test_the_command_lists_its_verbs_and_its_exit_codes(capsys: pytest.CaptureFi
     ("arguments", "message"),
     [
         ([], "Usage: litelog"),
-        (["frobnicate"], "No such command 'frobnicate'"),
+        (["frobnicate"], "no verb 'frobnicate'"),
         (["version", "--jsn"], "No such option"),
         (["restore", "somewhere"], "Missing option '-o'"),
         (["append", "--batch", "0", "log"], "Invalid value for '--batch'"),

@@ -47,7 +47,7 @@ logs:
 def test_a_configuration_that_fits_is_said_to(litelog: Command) -> None:
     (litelog.folder / "c.yml").write_text("logs: [{path: a, replicas: [b, {url: c}]}]".replace("b, ", "{url: b}, "))
     done = litelog("config", "check", "c.yml")
-    assert (done.code, done.out) == (0, "c.yml: valid (1 entries of logs, 2 replicas)\n")
+    assert (done.code, done.out) == (0, "c.yml: valid (1 entry of logs, 2 replicas)\n")
     done = litelog("config", "check", "--json", LITELOG_CONFIG="c.yml")
     assert done.lines == [{"file": "c.yml", "fits": True, "problems": [], "entries": 1, "replicas": 2}]
 

@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from litelog_cli.arguments import GENERATION, PLACE, StartKind, StartPoint, is_replica, parse_start, wait_for_place
+from litelog_cli.arguments import (
+    FORMAT,
+    GENERATION,
+    PLACE,
+    StartKind,
+    StartPoint,
+    is_replica,
+    parse_start,
+    wait_for_place,
+)
 from litelog_cli.configured import find_log, find_replica
 from litelog_cli.inputs import (
     DEFAULT_FORMAT,
@@ -73,7 +82,10 @@ a duration back from now (10s, 1day, 2month3days, by the calendar), or an ISO ti
 @click.option("-f", "--follow", is_flag=True, help="Continue with records appended later; wait until the place exists.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each record.")
 @click.option(
-    "--format", "format_name", help="A log's format; a replica has its own.  [default: as configured, or litelog]"
+    "--format",
+    "format_name",
+    type=FORMAT,
+    help="A log's format; a replica has its own.  [default: as configured, or litelog]",
 )
 @click.option("--pattern", help="Pattern for the names of log segments (formats lines and raw).")
 @click.option("--generation", "name", type=GENERATION, help="Generation of the replica to read.  [default: the latest]")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from litelog.errors import ConfigError, ExitCode, InvalidConfigError
+from litelog.units import format_count
 from litelog_cli.config_file import choose_state_dir, config_path, load, load_checked
 from litelog_cli.output import echo, echo_lines, print_json
 
@@ -18,6 +19,15 @@ FILE may be -, which is standard input.
 Without FILE the configuration is read from $LITELOG_CONFIG or from
 /etc/litelog.yml, the first that is given.
 """
+
+_file_argument = click.argument("file", required=False, type=click.Path())
+_file_option = click.option("--config", "config_file", type=click.Path(), help="The same as FILE.")
+
+
+def _one(file: str | None, config_file: str | None) -> str | None:
+    if file is not None and config_file is not None:
+        raise click.UsageError("FILE and --config exclude each other")
+    return file or config_file
 
 
 @click.group(
@@ -45,16 +55,17 @@ Exit codes: 0 it fits, 2 it does not: each error has its line, its key and,
 for a key that is not known, the nearest one.
 """
 )
-@click.argument("file", required=False, type=click.Path())
+@_file_argument
+@_file_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def check(file: str | None, as_json: bool) -> int:
+def check(file: str | None, config_file: str | None, as_json: bool) -> int:
     """Check a configuration: its keys and values, and that formats, replica clients and the HTTP service are installed.
 
     Contacts no replica; for that, use litelog check URL.
     """
     from litelog.server.service import require_listenable
 
-    path = config_path(file)
+    path = config_path(_one(file, config_file))
     try:
         found = load_checked(path)
         if found.addr is not None:
@@ -69,7 +80,8 @@ def check(file: str | None, as_json: bool) -> int:
     if as_json:
         print_json({"file": path, "fits": True, "problems": [], **counts})
     else:
-        echo(f"{path}: valid ({counts['entries']} entries of logs, {counts['replicas']} replicas)")
+        held = f"{format_count(counts['entries'], 'entry', 'entries')} of logs"
+        echo(f"{path}: valid ({held}, {format_count(counts['replicas'], 'replica')})")
     return ExitCode.DONE
 
 
@@ -83,9 +95,10 @@ Examples:
 """
     + _FILE_NOTE
 )
-@click.argument("file", required=False, type=click.Path())
+@_file_argument
+@_file_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, seconds and bytes as numbers.")
-def show(file: str | None, as_json: bool) -> int:
+def show(file: str | None, config_file: str | None, as_json: bool) -> int:
     """Show a configuration with variables replaced and all defaults filled in. Secrets are hidden.
 
     A text among a replica's options counts as a secret, unless it is known to be harmless.
@@ -94,7 +107,7 @@ def show(file: str | None, as_json: bool) -> int:
 
     from litelog_cli.config_values import written
 
-    found = load(config_path(file))
+    found = load(config_path(_one(file, config_file)))
     values: dict[str, Any] = written(_filled(found), exact=as_json)
     if as_json:
         print_json(values)

@@ -17,7 +17,7 @@ import click
 from litelog.errors import FinalSyncError, InvalidConfigError, LitelogError
 from litelog.events import fields
 from litelog.objects.layout import Fencing
-from litelog_cli.arguments import PLACE
+from litelog_cli.arguments import FORMAT, PLACE
 from litelog_cli.config_file import choose_state_dir, config_path, message_lines, read_config
 from litelog_cli.daemon_reports import log_end, log_start, say_shipped
 from litelog_cli.event_lines import PATIENCE_SECONDS, EventLines
@@ -83,7 +83,7 @@ succeeded and the final sync did not).
 @click.argument("log_dir", required=False, type=PLACE)
 @click.argument("replica_urls", nargs=-1, type=PLACE)
 @click.option("--config", "config_file", type=click.Path(), help="Configuration file.")
-@click.option("--format", "format_name", help="The log's format.  [default: litelog]")
+@click.option("--format", "format_name", type=FORMAT, help="The log's format.  [default: litelog]")
 @click.option("--pattern", help="Pattern for the names of log segments (formats lines and raw).")
 @click.option("--sync-interval", help="Time between two uploads under load.  [default: 1s]")
 @click.option(

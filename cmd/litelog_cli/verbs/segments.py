@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from litelog.units import format_size
-from litelog_cli.arguments import GENERATION, PLACE, is_replica, opened_replica
+from litelog_cli.arguments import FORMAT, GENERATION, PLACE, is_replica, opened_replica
 from litelog_cli.configured import find_log, find_replica
 from litelog_cli.inputs import choose_format
 from litelog_cli.listed import choose_claim, place_config_option, wide_option
@@ -55,7 +55,10 @@ Examples:
 @click.argument("place", metavar="REPLICA_URL|LOG_DIR", type=PLACE)
 @click.option("--generation", "name", type=GENERATION, help="Generation to list.  [default: the latest]")
 @click.option(
-    "--format", "format_name", help="A log's format; a replica has its own.  [default: as configured, or litelog]"
+    "--format",
+    "format_name",
+    type=FORMAT,
+    help="A log's format; a replica has its own.  [default: as configured, or litelog]",
 )
 @click.option("--pattern", help="Pattern for the names of log segments (formats lines and raw).")
 @place_config_option

@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 import pytest
 
-from litelog_cli.main import VERBS
 from litelog_cli.reference import Paragraph, describe_verbs, make_reference
+from litelog_cli.verb_group import VERBS
 
 DOCUMENT = Path(__file__).parents[3] / "etc" / "docs" / "cli.md"
 

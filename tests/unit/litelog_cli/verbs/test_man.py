@@ -1,0 +1,31 @@
+"""``litelog man``: pages that troff shows as they are."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from litelog.errors import ExitCode
+
+if TYPE_CHECKING:
+    from tests.unit.litelog_cli.conftest import InProcess
+
+
+def test_a_page_has_its_sections_and_every_option(command: InProcess) -> None:
+    lines = command("man", "restore").out.splitlines()
+    assert lines[0].startswith('.TH "LITELOG\\-RESTORE" 1')
+    assert [line for line in lines if line.startswith(".SH")] == [".SH NAME", ".SH SYNOPSIS", ".SH DESCRIPTION"]
+    assert ".B \\-\\-dry\\-run" in lines
+    assert not [line for line in lines if line.startswith("'")]
+    assert '.SH "LITELOG CONFIG CHECK"' in command("man").out.splitlines()
+    assert command("man", "nothing").code == ExitCode.USAGE
+
+
+@pytest.mark.skipif(shutil.which("groff") is None, reason="groff is not installed")
+def test_troff_has_no_complaint(command: InProcess) -> None:
+    page = command("man").out
+    done = subprocess.run(["groff", "-man", "-Tutf8", "-ww"], input=page, capture_output=True, text=True, check=True)
+    assert done.stderr == ""
