@@ -14,7 +14,7 @@ import os
 import threading
 from dataclasses import asdict, dataclass
 
-from litelog.codec.typed_fields import build
+from litelog.codec.decoding import build
 from litelog.errors import SourceSyncError
 from litelog.events import fields
 from litelog.log.replica_registry import read_checked, write_checked

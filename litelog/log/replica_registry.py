@@ -21,7 +21,7 @@ from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from litelog.codec.checksum import crc32c
-from litelog.codec.typed_fields import build
+from litelog.codec.decoding import build
 from litelog.errors import LogError
 from litelog.events import fields as event_fields
 from litelog.system.private_files import make_private, open_lock, read_json, write_private

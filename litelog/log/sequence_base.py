@@ -14,8 +14,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from litelog.codec.checksum import crc32c
-from litelog.codec.decoding import JsonLimits
-from litelog.codec.typed_fields import build
+from litelog.codec.decoding import JsonLimits, build
 from litelog.formats import MAX_COMMIT_BYTES, Expectation
 from litelog.formats.capabilities import is_divisible
 from litelog.system.private_files import read_json

@@ -11,8 +11,7 @@ from array import array
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
-from litelog.codec.decoding import parse_json
-from litelog.codec.typed_fields import build
+from litelog.codec.decoding import build, parse_json
 from litelog.events import fields as event_fields
 from litelog.objects.frame_table import ShipTimes
 from litelog.objects.position import Generation, generation

@@ -13,7 +13,7 @@ import os
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from litelog.codec.typed_fields import build
+from litelog.codec.decoding import build
 from litelog.events import fields
 from litelog.objects.claim import Relation
 from litelog.system.private_files import read_json, write_private

@@ -13,7 +13,7 @@ from dataclasses import MISSING, asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from litelog.codec.checksum import crc32c
-from litelog.codec.typed_fields import Readers, build
+from litelog.codec.decoding import Readers, build
 from litelog.errors import LitelogError, ReplicaLockedError
 from litelog.events import fields as event_fields
 from litelog.log.replica_registry import STATE_FILE as FILE

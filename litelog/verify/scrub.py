@@ -12,7 +12,7 @@ import os
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
-from litelog.codec.typed_fields import build
+from litelog.codec.decoding import build
 from litelog.errors import LitelogError
 from litelog.events import fields
 from litelog.stores.throttled_store import ThrottledStore
