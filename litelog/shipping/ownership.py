@@ -302,6 +302,9 @@ class Owner:
         state, claim = stage.state, stage.claim
         diverged = claim.relation is Relation.DIVERGED
         again = Cause(claim.reason, state.place.file if diverged else "", diverged)
+        outrun = ClaimDue(state, Cause("the log does not hold the end that the predecessor came to"))
+        if not self._predecessors.is_end_held(stage):  # also before: what would be sealed for nothing may be large
+            return outrun
         try:
             sealed = seal_first(self.backlog_sealer, stage)
         except NotSealableError as error:
@@ -312,9 +315,7 @@ class Owner:
         if sealed is None:
             self._sealing = stage
             return stage
-        if not self._predecessors.is_end_held(stage):
-            return ClaimDue(state, Cause("the log does not hold the end that the predecessor came to"))
-        return sealed
+        return sealed if self._predecessors.is_end_held(stage) else outrun  # sealing may take long
 
     def _write_first_snapshot(self, stage: BacklogSealed) -> GenerationBegun:
         """Look for a newer claim, write the first snapshot, and look again. Then the generation has begun."""
