@@ -20,18 +20,26 @@ _SIZE_UNITS = {
     "MIB": 1 << 20,
     "GIB": 1 << 30,
     "TIB": 1 << 40,
+    "K": 1 << 10,
+    "M": 1 << 20,
+    "G": 1 << 30,
+    "T": 1 << 40,
 }
 _DURATION_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 # Digits are counted, so that no text makes a number that cannot be held exactly.
 _NUMBER = r"[0-9]{1,12}(?:\.[0-9]{1,9})?"
-_SIZE = re.compile(rf"({_NUMBER}) ?([KMGT]?i?B)", re.IGNORECASE)
+_SIZE = re.compile(rf"({_NUMBER}) ?([KMGT]i?B|[KMGT]|B)", re.IGNORECASE)
+_DIGITS = re.compile(r"[0-9]{1,18}")
+_PLAIN = re.compile(_NUMBER)
 _DURATION = re.compile(rf"(?:{_NUMBER}(?:ms|s|m|h|d))+")
 _DURATION_PART = re.compile(rf"({_NUMBER})(ms|s|m|h|d)")
 
 
 def parse_size(text: str) -> int:
-    """Bytes that ``text`` says: ``64MiB``, ``1.5 GiB``, ``10kB``, ``512B``. ValueError, without ``text``, if none."""
+    """Bytes that ``text`` says: ``64MiB``, ``64M`` (the same), ``1.5 GiB``, ``10kB``, ``512``. ValueError if none."""
+    if _DIGITS.fullmatch(text.strip()):
+        return int(text)
     match = _SIZE.fullmatch(text.strip())
     unit = _SIZE_UNITS.get(match[2].upper()) if match else None
     if match is None or unit is None:
@@ -43,7 +51,9 @@ def parse_size(text: str) -> int:
 
 
 def parse_duration(text: str) -> float:
-    """Seconds that ``text`` says: ``10s``, ``1m30s``, ``500ms``. ValueError, without ``text``, if it says none."""
+    """Seconds that ``text`` says: ``10s``, ``1m30s``, ``500ms``, ``10``. ValueError, without ``text``, if none."""
+    if _PLAIN.fullmatch(text.strip()):
+        return float(text)
     if not _DURATION.fullmatch(text.strip()):
         raise ValueError("must be a duration such as 10s, 1m30s or 500ms")
     parts = _DURATION_PART.findall(text)

@@ -89,6 +89,25 @@ class _SequenceNumber(click.ParamType[int]):
 SEQUENCE = _SequenceNumber()
 
 
+class _Duration(click.ParamType[float]):
+    """Seconds: 10s, 1m30s, 500ms, or a number alone."""
+
+    name = "duration"
+
+    def convert(self, value: str | float, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        from litelog.units import parse_duration
+
+        if isinstance(value, float):
+            return value
+        try:
+            return parse_duration(value)
+        except ValueError as error:
+            self.fail(f"{value!r} {error}", param, ctx)
+
+
+DURATION = _Duration()
+
+
 class _Sample(click.ParamType[float]):
     """A share of the contents, in percent."""
 

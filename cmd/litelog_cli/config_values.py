@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, BeforeValidator
 
-from litelog.config.values import kebab, read_bytes, read_seconds
+from litelog.config.values import kebab, read_age, read_bytes, read_seconds
 from litelog.stores.registry import MASK, redact
 
 if TYPE_CHECKING:
@@ -43,8 +43,8 @@ def _value(name: str, value: Any, reader: object) -> Any:
         return written(value, exact=reader is None)
     if isinstance(value, tuple):
         return [_value("", each, reader) for each in value]
-    if reader in (read_seconds, read_bytes):
-        return _duration(value) if reader is read_seconds else _size(value)
+    if reader in (read_age, read_seconds, read_bytes):
+        return _size(value) if reader is read_bytes else _duration(value)
     plain = value.value if isinstance(value, Enum) else value
     return redact(plain) if isinstance(plain, str) else plain
 
@@ -72,7 +72,7 @@ def _reader(field: FieldInfo) -> object:
     while annotations:
         each = annotations.pop()
         if isinstance(each, BeforeValidator):
-            if each.func in (read_seconds, read_bytes):
+            if each.func in (read_age, read_seconds, read_bytes):
                 return each.func
         else:
             annotations += [*get_args(each), *getattr(each, "__metadata__", ())]

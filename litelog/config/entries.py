@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import re
 from fnmatch import fnmatchcase
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
@@ -32,8 +32,8 @@ from litelog.config.values import (
     Text,
     WalRetention,
     at_least_one,
+    read_age,
     read_bytes,
-    read_seconds,
 )
 from litelog.log.truncation import TruncationPolicy
 from litelog.objects.layout import CLAIMS, GENERATIONS, Fencing
@@ -57,7 +57,7 @@ def _at_least_zero(size: int) -> int:
     return size
 
 
-Age = Annotated[float, BeforeValidator(read_seconds), AfterValidator(_age)]
+Age = Annotated[float, BeforeValidator(read_age), AfterValidator(_age)]
 Bytes = Annotated[int, BeforeValidator(read_bytes), AfterValidator(_at_least_zero)]
 
 
@@ -114,6 +114,12 @@ class ReplicaConfig(BaseModel):
     """One replica of a log."""
 
     model_config = MODEL
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_url(cls, value: Any) -> Any:
+        """A replica may be written as its URL alone."""
+        return {"url": value} if isinstance(value, str) else value
 
     url: Text = Field(repr=False)
     """Destination: ``file:///path``, a plain path, or another scheme for which a replica client is installed."""

@@ -131,6 +131,19 @@ def _message(detail: ErrorDetails) -> str:
     return _MESSAGES.get(detail["type"]) or detail["msg"].removeprefix("Value error, ")
 
 
+_CLIENT_OPTIONS = {
+    "access-key-id",
+    "access-key-secret",
+    "bucket",
+    "endpoint",
+    "force-path-style",
+    "profile",
+    "region",
+    "secret-access-key",
+    "session-token",
+}
+"""What other programs take beside a replica's URL, and its client takes among its options, if at all."""
+
 _MESSAGES = {
     "string_type": "must be text (in quotes, if it looks like a number)",
     "string_too_short": "may not be empty",
@@ -143,6 +156,8 @@ _MESSAGES = {
 
 def _unknown_key(location: Location) -> str:
     known = known_keys(location[:-1])
+    if "url" in known and str(location[-1]).replace("_", "-") in _CLIENT_OPTIONS:
+        return f"unknown key; it belongs under options: (options: {{{location[-1]}: ...}})"
     near = difflib.get_close_matches(str(location[-1]).replace("_", "-"), known, 1, 0.6)
     return f"unknown key; did you mean {near[0]}?" if near else f"unknown key (known: {', '.join(known)})"
 
@@ -173,5 +188,7 @@ def _entries(value: Any, key: str) -> list[Any]:
 
 
 def _texts(location: Location, entry: Any) -> list[tuple[Location, str]]:
+    if isinstance(entry, str) and entry and location[-1] == "url":  # a replica that is its URL alone
+        return [(location[:-1], entry)]
     text = entry.get(location[-1]) if isinstance(entry, dict) else None
     return [(location, text)] if isinstance(text, str) and text else []

@@ -18,13 +18,22 @@ FROM_DOCUMENT = "document"
 """Key in the validation context: the values come from YAML, where a number without a unit is not a duration."""
 
 
-def read_seconds(value: Any, info: ValidationInfo) -> Any:
-    """Convert a duration as people write it to seconds. Numbers stay as they are, except in YAML."""
+def read_seconds(value: Any) -> Any:
+    """Convert a duration as people write it to seconds. A number is one of seconds."""
     if isinstance(value, str):
         return parse_duration(value)
-    if value is not None and (isinstance(value, bool) or (info.context and info.context.get(FROM_DOCUMENT))):
+    if isinstance(value, bool):
         raise ValueError("must be a duration such as 10s, 1m30s or 500ms")
     return value
+
+
+def read_age(value: Any, info: ValidationInfo) -> Any:
+    """As ``read_seconds``, but people write a unit: what is older is deleted, and few mean seconds."""
+    number = str(value).strip()
+    is_written = isinstance(value, str) or (info.context and info.context.get(FROM_DOCUMENT))
+    if is_written and not isinstance(value, bool) and number.isascii() and number.isdigit():
+        raise ValueError(f"has no unit: write {number}d or {number}h")
+    return read_seconds(value)
 
 
 def read_bytes(value: Any) -> Any:

@@ -111,6 +111,7 @@ def test_without_limits_there_is_nothing_to_plan(litelog: Command, replica: str)
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
+        (("--max-age", "30"), "--max-age: has no unit: write 30d or 30h"),
         (("--max-age", "1x"), "--max-age: must be a duration"),
         (("--max-age", "5m"), "max-age must be at least 1h"),
         (("--max-bytes", "many"), "--max-bytes: must be a size"),

@@ -17,7 +17,16 @@ import click
 from litelog.errors import ConfigError, NothingToRestoreError, OutputExistsError
 from litelog.formats.registry import open_stored_format
 from litelog.units import format_count, format_duration, format_size
-from litelog_cli.arguments import GENERATION, OUTPUT, PLACE, SEQUENCE, expand_generation, make_target, opened_replica
+from litelog_cli.arguments import (
+    DURATION,
+    GENERATION,
+    OUTPUT,
+    PLACE,
+    SEQUENCE,
+    expand_generation,
+    make_target,
+    opened_replica,
+)
 from litelog_cli.configured import find_sources
 from litelog_cli.logging_setup import say
 from litelog_cli.output import echo, echo_lines, format_time, print_json
@@ -34,6 +43,8 @@ if TYPE_CHECKING:
     from litelog_cli.configured import ConfiguredReplica
 
 DEFAULT_PARALLELISM = 4
+
+MIN_POLL_SECONDS = 0.01
 
 MAX_PARALLELISM = 64
 """The library's limit."""
@@ -106,9 +117,7 @@ of that log's replicas.
 )
 @click.option("--delta", is_flag=True, help="Replace an older copy in the output; read only what it lacks.")
 @click.option("--follow", is_flag=True, help="Keep the copy up to date afterwards, until a signal.")
-@click.option(
-    "--poll-interval", type=click.FloatRange(0.01), default=1.0, show_default=True, help="Poll interval in seconds."
-)
+@click.option("--poll-interval", type=DURATION, default=1.0, show_default="1s", help="Pause between two looks.")
 @click.option("--ignore-free-space", is_flag=True, help="Restore even if the disk seems to be too small.")
 @click.option("--if-not-exists", is_flag=True, help="Exit with code 0 if the output already exists.")
 @click.option("--if-replica-exists", is_flag=True, help="Exit with code 0 if there is nothing to restore.")
@@ -118,6 +127,8 @@ of that log's replicas.
 def restore(**arguments: Any) -> None:
     """Rebuild a log from its replicas: complete, checked and synced, or not at all."""
     options = RestoreOptions(**arguments)
+    if options.poll_interval < MIN_POLL_SECONDS:
+        raise click.BadParameter(f"must be at least {MIN_POLL_SECONDS:g}s", param_hint="--poll-interval")
     if options.delta and options.if_not_exists:
         raise click.UsageError("--delta and --if-not-exists exclude each other")
     target = make_target(None, options.index, options.sequence, options.timestamp)

@@ -34,7 +34,7 @@ def test_what_is_said_is_what_counts() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("{max-age: 30}", "retention.max-age: must be a duration"),
+        ("{max-age: 30}", "retention.max-age: has no unit: write 30d or 30h"),
         ("{max-age: 59m}", "max-age must be at least 1h"),
         ("{max-age: 40000d}", "must be from 0s to 36500d"),
         ("{max-age: never}", "must be a duration"),
@@ -63,7 +63,7 @@ def test_a_retention_that_does_not_fit_is_refused_with_its_line(text: str, said:
     [
         ("{}", "truncate needs max-bytes, max-age or both"),
         ("{max-size: 5MiB}", "truncate.max-size: unknown key"),
-        ("{max-age: 5}", "truncate.max-age: must be a duration"),
+        ("{max-age: 5}", "truncate.max-age: has no unit: write 5d or 5h"),
         ("true", "must be a mapping"),
     ],
 )

@@ -209,7 +209,7 @@ def test_all_that_is_wrong_is_reported_at_once_in_the_order_of_lines() -> None:
         replicas:
           - url: ${NOWHERE}
             max-segment-bytes: 64MiB
-          - sync-interval: 5
+          - sync-interval: soon
       - format: raw
         replicas: []
       - seventeen
@@ -224,7 +224,7 @@ def test_all_that_is_wrong_is_reported_at_once_in_the_order_of_lines() -> None:
         "line 8, column 28: logs[0].replicas[0].max-segment-bytes: must be from 4KiB to 16MiB (found '64MiB')",
         "line 9, column 9: logs[0].replicas[1].url: is required",
         "line 9, column 24: logs[0].replicas[1].sync-interval: "
-        "must be a duration such as 10s, 1m30s or 500ms (found '5')",
+        "must be a duration such as 10s, 1m30s or 500ms (found 'soon')",
         "line 10, column 5: logs[1].path: is required",
         "line 11, column 15: logs[1].replicas: must have at least one entry",
         "line 12, column 5: logs[2]: must be a mapping of keys to values (found 'seventeen')",
@@ -470,7 +470,7 @@ def test_when_snapshots_are_written_is_said_once_or_for_each_replica() -> None:
     ("line", "problem"),
     [
         ("wal-retention: 59m", "must be from 1h to 36500d"),
-        ("wal-retention: 3600", "must be a duration"),
+        ("wal-retention: 3599", "must be from 1h"),
         ("snapshot-interval: 0s", "must be from 1s to 36500d"),
         ("snapshot-segments: 0", "greater than or equal to 1"),
         ("snapshot-segments: many", "valid integer"),
@@ -480,3 +480,26 @@ def test_when_snapshots_are_written_is_said_once_or_for_each_replica() -> None:
 def test_what_snapshots_cannot_be_is_refused(line: str, problem: str) -> None:
     with pytest.raises(InvalidConfigError, match=problem):
         load_config(f"{line}\nlogs: [{{path: /a, replicas: [{{url: /b}}]}}]\n", {})
+
+
+def test_a_replica_may_be_its_url_alone() -> None:
+    both = config_of("logs: [{path: /log, replicas: [/one, {url: 's3://bucket/x'}]}]")
+    assert [replica.url for replica in both.logs[0].replicas] == ["/one", "s3://bucket/x"]
+    assert problems_of("logs: [{path: /log, replicas: ['']}]")
+
+
+@pytest.mark.parametrize("key", ["region", "endpoint", "access-key-id"])
+def test_an_option_beside_the_url_is_answered_with_where_it_belongs(key: str) -> None:
+    (problem,) = problems_of(f"logs: [{{path: /log, replicas: [{{url: /one, {key}: x}}]}}]")
+    assert f"{key}: unknown key; it belongs under options: (options: {{{key}: ...}})" in problem
+
+
+def test_a_number_alone_is_one_of_seconds() -> None:
+    config = config_of("{sync-interval: 2, logs: [{path: /log, replicas: [/one]}]}")
+    assert config.logs[0].replicas[0].sync_interval == 2
+
+
+def test_a_url_alone_that_stands_twice_is_an_error() -> None:
+    (problem,) = problems_of("logs: [{path: /log, replicas: [/one, {url: /one}]}]")
+    assert "every log and replica stands once" in problem
+    assert problems_of("logs: [{path: /log, replicas: ['${NOWHERE}']}]")

@@ -42,7 +42,7 @@ def test_an_option_wins_over_the_url() -> None:
         ({"storage_clas": "x"}, "did you mean storage-class"),
         ({"zzz": "x"}, "no option 'zzz'"),
         ({"path-style": "maybe"}, "path-style must be true or false"),
-        ({"read-timeout": "10"}, "read-timeout must be a duration"),
+        ({"read-timeout": "soon"}, "read-timeout must be a duration"),
         ({"connect-timeout": "0s"}, "above 0s"),
         ({"connections": "many"}, "connections must be a number"),
         ({"checksum": "crc16"}, "one of crc32c, sha256, md5"),
