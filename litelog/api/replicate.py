@@ -118,7 +118,7 @@ class Replication:
             self._error = error
         finally:
             self._ended.set()
-            self.replicator.stop()  # wakes whoever waits for logs that were never opened
+            self.replicator.stop()  # wakes callers that wait for logs that were never opened
 
     def _require_hope(self, unreached: tuple[Unreached, ...]) -> None:
         """Raise the error of a daemon that has ended, or of replicas that cannot be reached any more."""

@@ -1,11 +1,11 @@
-"""The registry of log formats: by name, found through entry points, ours and others' alike.
+"""The registry of log formats, by their names. Ours and those of other packages are found through entry points alike.
 
 A package adds a format with one line in its pyproject.toml:
 
     [project.entry-points."litelog.formats"]
     journal = "my_package.journal:Journal"  # called without arguments, or with a pattern; returns a LogFormat
 
-A program registers a format of its own with ``register_format``.
+A program registers its own format with ``register_format``.
 """
 
 from __future__ import annotations

@@ -140,7 +140,7 @@ def _read(client: ReplicaClient, position: Position) -> WalSegment:
         body = read()
         try:
             return wal_segment.decode(key, body)
-        except CorruptObjectError:  # the header has a checksum of its own
+        except CorruptObjectError:  # the header has its own checksum
             header = wal_segment.decode_header(key, body)
             return wal_segment.WalSegment(header, wal_segment.digest([body]), memoryview(body))
 

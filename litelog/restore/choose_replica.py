@@ -169,7 +169,7 @@ class _Chooser:
     def _skip(self, client: ReplicaClient, error: LitelogError) -> None:
         """Remember why a replica is not chosen. A damaged or shorter one may still supply lost bytes."""
         named = isinstance(error, NothingToRestoreError) and self._target.generation is not None
-        if not named or len(self._clients) == 1:  # each replica has generations of its own
+        if not named or len(self._clients) == 1:  # each replica has its own generations
             self._errors[id(client)] = (client.url, error)
         if isinstance(error, (StoreError, OtherLogError)) and client in self._helpers:
             self._helpers.remove(client)

@@ -142,7 +142,7 @@ def _compare_bytes(
 
 
 def readable_claims(client: ReplicaClient) -> Iterator[Claim]:
-    """Yield the intact claims, newest first; a GET for each, when it is taken."""
+    """Yield the intact claims, newest first. Each costs a GET, once it is requested."""
     for name in reversed(client.claims()):
         try:
             yield read_claim(client, name)

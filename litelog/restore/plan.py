@@ -24,7 +24,7 @@ class Target:
     generation: Generation | None = None
     """This generation instead of the latest."""
     index: int | None = None
-    """Up to the end of this log segment, which is included as far as it was shipped."""
+    """Up to the end of this log segment, or to where its shipping has come."""
     sequence: int | None = None
     """The longest run of commits from the start that hold no record above this sequence."""
     timestamp: int | None = None

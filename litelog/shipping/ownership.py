@@ -104,7 +104,7 @@ class Owner:
         self._unfit = ""
         """A log segment that looked finished and could not be sealed."""
         self._epoch_met = FIRST_EPOCH - 1
-        """The newest epoch of which this owner found a claim of its own that no listing had shown."""
+        """The newest epoch of which this owner found its own claim, which no listing had shown."""
         self._chosen: ClaimChosen | None = None
         """Where the next call continues after a failure: what follows the choice of a claim is repeated."""
         self._sealing: ClosedBelow | None = None

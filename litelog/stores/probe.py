@@ -1,4 +1,4 @@
-"""The probe: checks step by step whether a store does what replication needs, with objects of its own."""
+"""The probe: checks step by step whether a store does what replication needs, with its own objects."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ A package adds a backend with one line in its pyproject.toml:
     [project.entry-points."litelog.object_store_families"]
     fsspec = "my_package.fsspec:open_store" # for schemes that no package names, and for fsspec+SCHEME://
 
-A program registers a backend of its own with ``register_object_store``. Log formats are found in ``formats/registry``.
+A program registers its own backend with ``register_object_store``. Log formats are found in ``formats/registry``.
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ class Comparison:
     files: int
     """The number of compared log segments."""
     bytes: int
-    """Their bytes, as far as the replica holds them."""
+    """Those of their bytes that the replica holds."""
     gone: int
     """The number of older log segments of the replica that the local log has dropped."""
     behind: int

@@ -1,4 +1,4 @@
-"""A file store that answers no put as long as there is a file ``hang`` beside the folder ``replicas``, under the scheme
+"""A file store that answers no put while there is a file ``hang`` next to the folder ``replicas``, under the scheme
 ``slow``."""
 
 from __future__ import annotations

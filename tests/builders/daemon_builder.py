@@ -211,7 +211,7 @@ class Daemon:
     def on_snapshot_written(self, event: SnapshotWritten) -> None:
         self.snapshots.append(event)
 
-    # --- what is due: all of it is looked for by the test, but for what it gives to do
+    # --- what is due: the test asks for all of it, except for what it submits itself
 
     def on_scrub_finished(self, event: ScrubFinished) -> None: ...
 

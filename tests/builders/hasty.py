@@ -1,4 +1,4 @@
-"""Lines of Python that a command runs first, so that a test of it need not wait as people do."""
+"""Lines of Python that a command runs first, so that a test of it does not wait as long as people do."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """LocalStack's S3, where it is installed: it checks digests, which moto takes blindly, and is spoken to over TLS.
 
-It needs an environment of its own, as its requirements clash with others': a Python of 3.13, and there
+It needs its own environment, as its requirements clash with others': a Python of 3.13, and there
 ``pip install 'localstack-core[runtime]==4.14.0' 'cbor2<6' service-identity``. ``LITELOG_LOCALSTACK_PYTHON`` names that
 environment's Python; without it, ``localstack-supervisor`` is looked for on the path.
 """

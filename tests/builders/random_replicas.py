@@ -18,7 +18,7 @@ SHAPES = st.lists(st.lists(st.integers(1, 3), min_size=1, max_size=4), min_size=
 
 def draw_replica(data: Any, shape: list[list[int]], owners: int = 3) -> tuple[ReplicaBuilder, list[LogSegment]]:
     """A replica, and the log that its last owner shipped to its end. Each owner begins with some log segments sealed,
-    some of them by its predecessor, comes as far as it comes, and seals, snapshots and prunes up to anywhere."""
+    some of them by its predecessor, ships up to some point, and seals, snapshots and prunes up to others."""
     builder, log = ReplicaBuilder(), make_log(shape)
     for left in reversed(range(data.draw(st.integers(1, owners), "owners"))):
         shift = data.draw(st.integers(0, 2), "shift") if builder.generations else 0

@@ -68,7 +68,7 @@ class Command:
         return Outcome(process.returncode, out, err)
 
     def start(self, *arguments: str, cold: bool = False, **environment: str) -> Running:
-        """Start it and leave it running. ``cold``: in an interpreter of its own."""
+        """Start it and leave it running. ``cold``: in a new interpreter."""
         everything = {**self.environment, **environment}
         program = f"{self.before}\n{RUN}" if self.before else MODULE
         process = self._warm.spawn(program, *arguments, cwd=self.folder, environment=everything, cold=cold)

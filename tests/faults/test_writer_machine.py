@@ -363,7 +363,7 @@ class WriterMachine(RuleBasedStateMachine):
         return any(map(holds, histories))
 
     def check_relation(self, generation: Generation) -> None:
-        """One that continues holds what its predecessor held, as far as it has come."""
+        """A generation that continues holds what its predecessor held, up to where it has come."""
         claim = generation.claim
         if claim["relation"] != "continues":
             return

@@ -44,13 +44,13 @@ def main() -> int:
         os.execve(sys.executable, command, {**os.environ, HASHING: "0"})
     World.talks, World.talks_of_requests = arguments.talk or arguments.requests, arguments.requests
     substitution = Substitution()
-    gc.freeze()  # what is imported need not be looked at after each seed
+    gc.freeze()  # so that no collection looks at what is imported
     counts: Counter[str] = Counter()
     failed: list[int] = []
     hours = 0.0
     began = time.perf_counter()
     ended: list[int] = []
-    signal.signal(signal.SIGTERM, lambda number, _frame: ended.append(number))  # after the seed at hand
+    signal.signal(signal.SIGTERM, lambda number, _frame: ended.append(number))  # after the current seed
     for name, drawn in _plans(arguments):
         seed, plan = drawn.seed, _leave_out(drawn, arguments)
         if arguments.steps:
@@ -172,14 +172,14 @@ def _close_all(folder: str) -> None:
 
 
 def _parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description="Simulates, each seed anew.")
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description="Simulates seeds, each by itself.")
     parser.add_argument("--seed", type=int, help="this one alone")
     parser.add_argument("--seeds", metavar="FIRST-[LAST]", help="0-19, if nothing is said")
     parser.add_argument("--plan", choices=sorted(GUARDS), help="one that guards a rule, rather than those of seeds")
     parser.add_argument("--guards", action="store_true", help="all plans that guard a rule, each with its own seed")
     parser.add_argument("--one-in", type=int, default=1, metavar="N", help="with --guards: a sample of them")
     parser.add_argument("--seconds", type=float, default=math.inf, help="begin no further seed after so long")
-    parser.add_argument("--hours", type=float, default=math.inf, help="begin none after so many simulated hours")
+    parser.add_argument("--hours", type=float, default=math.inf, help="begin no seed after this many simulated hours")
     parser.add_argument("--keep", metavar="NUMBERS", help="only these steps of the plan")
     parser.add_argument("--without", default="", metavar="STEPS", help="no steps that do this: lose_objects,...")
     parser.add_argument("--go-on", action="store_true", help="after a seed that fails")

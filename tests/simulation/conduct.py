@@ -25,7 +25,7 @@ class _Sender:
     """One process of a daemon."""
 
     proved: float | None = None
-    """When it last knew that a WAL segment of its own is in its slot."""
+    """When it last knew that its own WAL segment is in its slot."""
     refused: set[str] = field(default_factory=set)
     """The WAL segments that it was not allowed to put: it may find that they are its own."""
     sent: dict[object, float] = field(default_factory=dict)

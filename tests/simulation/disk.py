@@ -106,7 +106,7 @@ class Disks:
         disk.errors[status.st_ino] += 1
 
     def lose_power(self, disk: Disk, random: Random) -> None:
-        """Leave what a power cut may leave. Nobody has anything open there."""
+        """Leave what a power cut may leave. No process has anything open there."""
         for folder, _, _ in list(os.walk(disk.root)):
             durable = disk.names.get(folder, {})
             found = _files(folder)

@@ -47,7 +47,7 @@ class LogChanges:
 
     def rewind_log(self, segments: int) -> None:
         """An older state takes the place of the log: its newest log segments are gone, and half of the one before. Its
-        writer goes on there, with other commits under the same names."""
+        writer continues there, with other commits under the same names."""
         world = self._world
         names = self._end_and_list()
         if len(names) <= segments:
@@ -63,7 +63,7 @@ class LogChanges:
         world.scheduler.after(WRITER_SECONDS, world.begin_writer)
 
     def take_segments_away(self, segments: int) -> None:
-        """The newest log segments are moved to another place. Nobody writes until they are back."""
+        """The newest log segments are moved to another place. No writer writes until they are back."""
         world = self._world
         names = self._end_and_list()
         if len(names) <= segments or os.path.exists(self._away):
@@ -98,7 +98,7 @@ class LogChanges:
             os.unlink(index_path(path))
 
     def _rewound(self, what: str) -> None:
-        self._world.written = 0  # its writer finds out where it goes on
+        self._world.written = 0  # its writer finds out where it continues
         self._world.oracle.rewound()
         self._changed(what)
 

@@ -181,7 +181,7 @@ class Oracle:
     # --- the end
 
     def begin_catching_up(self) -> None:
-        """The last fault is over: what is written by now is owed by whoever runs."""
+        """The last fault is over: each daemon that runs owes what is written by now."""
         owed = self._find_held()
         for replica in self._world.replicas:
             replica.begin_catching_up(owed)

@@ -118,7 +118,7 @@ def _draw_settings(random: Random) -> dict[str, Any]:
         "store": random.choice(("objects", "folder")),
         "creation": "refuses",
         "fsync": random.choice(("always", "never")),
-        "scheme": random.choice(("memory", "memory", "simulated")),  # one that nobody knows is tried before it is used
+        "scheme": random.choice(("memory", "memory", "simulated")),  # an unknown one is tried before it is used
     }
     if settings["fencing"] == "isolated":
         settings["store"], settings["creation"] = "objects", random.choice(("refuses", "looks", "none"))
@@ -258,7 +258,7 @@ def _older_state(now: float, random: Random) -> list[Step]:
 
 
 def _verify(now: float, random: Random) -> list[Step]:
-    """Somebody verifies beside the owner at work, and may be slow."""
+    """A person verifies while the owner works, and may be slow."""
     steps = [Step(now, "verify")]
     if random.random() < 0.5:
         when = When("verifier", random.choice(("open ", "list ")), "before", random.choice((1, 2, 5)))

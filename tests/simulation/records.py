@@ -1,4 +1,4 @@
-"""What the writer writes: whoever reads a record can tell whether it is the one that was written."""
+"""What the writer writes: a reader of a record sees whether it is the one that was written."""
 
 from __future__ import annotations
 

@@ -260,7 +260,7 @@ class ReplicaOracle:
         return not (self._world.settings["fencing"] == "isolated" and self._foreign_claims)
 
     def _check_beginning(self, first: str, known: list[str]) -> None:
-        """What a replica no longer holds is what its retention, or the policy ``mirror``, lets go."""
+        """What a replica no longer holds is what its retention, or the policy ``mirror``, dropped."""
         settings = self._world.settings
         gone = known[: known.index(first)]
         if not (gone and self._keeps_promises) or self._truth.gone:
@@ -311,7 +311,7 @@ class ReplicaOracle:
     # --- the end
 
     def begin_catching_up(self, owed: dict[str, int]) -> None:
-        """The last fault is over: that is owed by whoever has it."""
+        """The last fault is over: its owner owes that."""
         self._owed = owed
         self._catching_up = [slot.process for slot in self._world.slots.values() if slot.is_running]
 
@@ -340,7 +340,7 @@ class ReplicaOracle:
         for name, body in self._truth.here().items():
             promised[name] = max(promised.get(name, 0), end_of_commits(name, body))
         self.check_restore(whole=True)
-        if self._world.settings["scrub_interval"] or not self.lost:  # nobody else looks at what only older points need
+        if self._world.settings["scrub_interval"] or not self.lost:  # nothing else checks what only older points need
             self._check_points()
         harmful = self._find_harm()
         if harmful and not self.lost:

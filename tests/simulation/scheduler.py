@@ -1,7 +1,7 @@
 """Virtual time, and who runs next: tasks of simulated processes, switched only where they wait.
 
 A task is a greenlet. It runs until it waits for something (a lock, a clock, a store); then the scheduler picks by seed
-who runs next. Time moves only while nobody can run. So one seed is one history, and nothing takes real time.
+who runs next. Time moves only while no task can run. So one seed is one history, and nothing takes real time.
 """
 
 from __future__ import annotations
@@ -85,14 +85,14 @@ class Scheduler:
         self._turns_in_second = 0
         self._busy_seconds = 0
 
-    # --- for whoever sets the scene
+    # --- for the code that sets the scene
 
     def at(self, when: float, call: Callable[[], None]) -> None:
         """Have ``call`` called outside of all tasks once that time has come."""
         heappush(self._calls, (max(when, self.now), next(self._numbers), call))
 
     def after(self, seconds: float, call: Callable[[], None]) -> None:
-        """The same, so many seconds from now."""
+        """The same, in that many seconds."""
         self.at(self.now + seconds, call)
 
     def spawn(self, process: Process, name: str, work: Callable[[], object]) -> Task:
@@ -151,7 +151,7 @@ class Scheduler:
             raise self.violation
 
     def discard(self) -> None:
-        """Let go of all tasks: each is unwound, in a world where nothing happens any more."""
+        """End all tasks: each is unwound, in a world where nothing happens any more."""
         self._calls.clear()
         self._ready.clear()
         self._held.clear()
@@ -218,7 +218,7 @@ class Scheduler:
             self._ready.append(task)
 
     def seam(self) -> None:
-        """The task at hand calls a store or a disk: here its process may be killed or paused."""
+        """The current task calls a store or a disk: here its process may be killed or paused."""
         task = self.current
         if task is None:
             return

@@ -1,7 +1,7 @@
 """A simulated object store behind a simulated network.
 
 A request is under way for a while, is carried out at one moment, and is answered a while later. What goes wrong on the
-way is drawn from the weather at hand: a request may fail before or after it was carried out, be throttled, or come so
+way is drawn from the current weather: a request may fail before or after it was carried out, be throttled, or come so
 late that its sender has given up (a late put). A killed or paused sender changes nothing about a request under way.
 """
 

@@ -36,7 +36,7 @@ class StoreFaults:
 
     def root_away(self, seconds: float, replica: int = 0) -> None:
         """The disk of a folder replica is unmounted for so long. A daemon that never saw the replica would begin one in
-        the folder that is left: only whoever mounts the disk can tell that this is wrong."""
+        the folder that is left: only the person who mounts the disk can see that this is wrong."""
         world = self._world
         bucket = world.replicas[replica].bucket
         running = (slot for slot in world.slots.values() if slot.is_running)

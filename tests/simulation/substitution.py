@@ -1,10 +1,10 @@
-"""Puts the simulation's threads, randomness and stores in the place of the machine's, in this process only.
+"""Puts the simulation's threads, randomness and stores instead of the machine's, in this process only.
 
 Clocks are arguments of the library, so they are not exchanged. These are, in each module that names them:
 
 - ``threading`` and ``ThreadPoolExecutor``: locks, conditions, events and pools are made in some thirty places, by the
   class that uses each. As arguments they would be a parameter of each of these classes, for this one purpose.
-- ``Random``: a back-off draws from one of its own, and gets another where its maker does not care.
+- ``Random``: a back-off draws from its own, and gets another where its maker does not care.
 - ``open_store`` and ``read_boot_id``: where a daemon finds its stores, and which run of the machine it belongs to.
 
 So all of the library runs as it is, in any number of processes that are not ones, and not one of its lines knows.

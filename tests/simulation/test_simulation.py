@@ -18,7 +18,7 @@ FIRST_SEEDS = (0, 20)
 
 
 def _simulate(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """In a process of its own: threads, clocks and the calls of ``os`` are exchanged in all of it."""
+    """In a separate process: threads, clocks and the calls of ``os`` are exchanged in all of it."""
     command = [sys.executable, "-m", "tests.simulation", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 

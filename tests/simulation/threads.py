@@ -164,7 +164,7 @@ class Event:
 
 
 class _Barrier:
-    """As far as the library uses one: once."""
+    """Only what the library uses of one: once."""
 
     def __init__(self, scheduler: Scheduler, parties: int, timeout: float | None = None) -> None:
         self._left = parties
@@ -215,7 +215,7 @@ class _Thread:
 
 
 class Pool(Executor):
-    """A pool of at most so many tasks. Work that is handed in outside of all tasks is done at once."""
+    """A pool of a limited number of tasks. Work that is handed in outside of all tasks is done at once."""
 
     def __init__(self, scheduler: Scheduler, width: int, name: str) -> None:
         self._scheduler = scheduler

@@ -106,7 +106,7 @@ class Shipped:
 
 
 def find_flaw(copy: Mapping[str, bytes], history: Mapping[str, bytes], what: str) -> str:
-    """Why a copy is no run of a log that held ``history``: another byte, or a hole. Empty where it is one."""
+    """Why a copy is not a run of a log that held ``history``: another byte, or a hole. Empty if it is."""
     names, known = sorted(copy), sorted(history)
     for name in names:
         written = history.get(name, b"")

@@ -1,4 +1,4 @@
-"""The simulated world: a log and its writer, its daemons, the store, and whoever starts and stops them."""
+"""The simulated world: a log and its writer, its daemons, the store, and the operator who starts and stops them."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Run:
     began: int
     """Microseconds since 1970."""
     takeover: bool
-    """Whether it was told to take over."""
+    """Whether it may take over."""
     looked: dict[str, float] = field(default_factory=dict)
     """By replica, when it was first given a listing of claims, virtual seconds."""
     foreign_claims: Counter[str] = field(default_factory=Counter)
@@ -139,7 +139,7 @@ class World:
         self.verifier: Process | None = None
         self.writing = True
         self.written = 0
-        """Records that the writer was told are durable."""
+        """Records that the writer knows to be durable."""
         self.written_at = 0.0
         """When it last wrote."""
         self._resting_until = 0.0
@@ -331,7 +331,7 @@ class World:
         self._trigger(process, calls, die)
 
     def pause(self, who: str, calls: int, seconds: float) -> None:
-        """SIGSTOP at that call, and SIGCONT so many seconds later."""
+        """SIGSTOP at that call, and SIGCONT that many seconds later."""
         others = {"verifier": self.verifier, "reader": self.readers.process}
         process = self.slots[who].process if who in self.slots else others[who]
         if process is None or process.dead:
@@ -370,7 +370,7 @@ class World:
         self.scheduler.spawn(process, "verify", lambda: verified.verify(self.open_store(verified.bucket.url)))
 
     def rest(self, seconds: float) -> None:
-        """Nobody has anything to write for so long."""
+        """The writer has nothing to write for that long."""
         self._resting_until = self.scheduler.now + seconds
 
     def kill_writer(self, calls: int) -> None:
@@ -540,7 +540,7 @@ class World:
             self.scheduler.sleep(min(10.0, until - self.scheduler.now + 0.001))
 
     def _end(self, process: Process) -> None:
-        """Let go of what the operating system takes from a process that has ended."""
+        """Release what the operating system takes from a process that has ended."""
         self.scheduler.kill(process)
         for descriptor, owner in list(self.opened.items()):
             if owner is process:

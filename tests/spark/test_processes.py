@@ -82,7 +82,7 @@ write(hang, "unfinished")
 
 @contextmanager
 def driver(script: str, *arguments: str, output: Path) -> Iterator[Callable[[Callable[[], Any]], None]]:
-    """A process, of a group of its own that is killed at the end, and what waits for a condition meanwhile."""
+    """A process in its own group, which is killed at the end, and what waits for a condition meanwhile."""
     with open(output, "wb") as file:
         process = subprocess.Popen(
             [sys.executable, "-c", script, *arguments], stdout=file, stderr=file, start_new_session=True

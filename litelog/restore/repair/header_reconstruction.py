@@ -1,4 +1,4 @@
-"""Reconstructs what the header of a lost WAL segment said, from other replicas' bytes, as far as a plan needs it."""
+"""Reconstructs what the header of a lost WAL segment said, from other replicas' bytes: the parts that a plan needs."""
 
 from __future__ import annotations
 

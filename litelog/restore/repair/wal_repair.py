@@ -54,7 +54,7 @@ class Replacement:
 class WalRepair:
     """Restores WAL segments as ``inner`` does, and what ``inner`` cannot restore from other replicas.
 
-    Shared by threads, each with an object of its own. An object is replaced in one of two ways: by its header, if that
+    Shared by threads, each with its own object. An object is replaced in one of two ways: by its header, if that
     is left and continues the chain; otherwise up to the next object, whose statement about it is then trusted.
     """
 

@@ -15,7 +15,7 @@ NOISE = {"files": 2, "sockets": 2, "resident_bytes": 4 << 20}
 
 
 def of(field: str, *more: float) -> list[Gauge]:
-    """Gauges of a daemon that takes so much more of one thing, round by round."""
+    """Gauges of a daemon that takes more of one thing, round by round."""
     return [replace(QUIET, **{field: getattr(QUIET, field) + each}) for each in more]
 
 

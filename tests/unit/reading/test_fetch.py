@@ -1,4 +1,4 @@
-"""Bytes that changed in transit are fetched again. An object that is damaged in the store is reported by name."""
+"""Bytes that changed in transit are fetched again. An error names an object that is damaged in the store."""
 
 from __future__ import annotations
 

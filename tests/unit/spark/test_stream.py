@@ -771,7 +771,7 @@ def test_options_that_fit_no_stream_are_refused_by_name(options: dict[str, str],
 
 @pytest.mark.parametrize("name", ["maxFilesPerTrigger", "maxBytesPerTrigger", "pollInterval"])
 def test_a_value_that_no_stream_takes_is_refused_before_it_is_known_to_be_one(name: str) -> None:
-    """load() raises it: Spark hides what start() raises under an error of its own."""
+    """load() raises it: Spark hides what start() raises under its own error."""
     with pytest.raises(ConfigError, match=name):
         parse_any_options({"path": "memory://x", name: "much"})
     parse_any_options({"path": "memory://x", "maxFilesPerTrigger": "3", "pollInterval": "2s"})

@@ -1,4 +1,4 @@
-"""A program offers stores and formats of its own, beside those of installed packages."""
+"""A program offers its own stores and formats, besides those of installed packages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verification of a replica whose owner is at work: objects written or removed meanwhile are no anomalies.
+"""Verification of a replica whose owner is at work: objects written or removed meanwhile are not anomalies.
 
 A step of the owner's is taken before each request of the verification, from a request on that is tried one by one: so
 every step comes between every two requests once.
