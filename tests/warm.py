@@ -65,6 +65,11 @@ class Warm:
         self._process = subprocess.Popen(command, cwd=ROOT, env=environment, pass_fds=[theirs.fileno()])
         theirs.close()
 
+    @property
+    def control(self) -> int:
+        """The descriptor of the socket that takes requests, for a child that passes requests of its own on."""
+        return self._control.fileno()
+
     def start(
         self,
         program: str,

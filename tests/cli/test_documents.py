@@ -22,17 +22,20 @@ from litelog.errors import ConfigError
 from replica_clients.s3.settings import read_settings
 from tests.builders.documents import DOCUMENTS, ROOT, RUN, Block, blocks_of, section
 from tests.builders.servers import permissions_checked
+from tests.warm import COLD_STARTS
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.builders.servers import S3Server
+    from tests.warm import Warm
 
 BLOCKS = {document: [each for each in blocks_of(document) if each.language in RUN] for document in DOCUMENTS}
 HERE = {
     document: [each for each in blocks if each.reason is None and each.missing is None and not each.uses_spark]
     for document, blocks in BLOCKS.items()
 }
+BUILDERS = ROOT / "tests" / "builders"
 DEADLINE_SECONDS = 240
 PORT = "9977"
 """The daemon's default, which another daemon on this machine may have."""
@@ -48,17 +51,19 @@ def free_port() -> int:
 class Shell:
     """A shell in an empty folder, in which ``litelog``, ``python`` and ``aws`` are those of the tests."""
 
-    def __init__(self, folder: Path, server: S3Server) -> None:
+    def __init__(self, folder: Path, server: S3Server, warm: Warm) -> None:
+        self._pids = folder / "pids"
+        self._pids.touch()
         administrator = server.make_user_for(["*"], ["*"])
         self.folder = folder / "work"
         self.folder.mkdir()
         programs = folder / "bin"
         programs.mkdir()
         for name, command in {
-            "litelog": "-m litelog_cli",
+            "litelog": "-m litelog_cli" if COLD_STARTS else f"-I -S {BUILDERS / 'warm_litelog.py'}",
             "python": "",
             "python3": "",
-            "aws": str(ROOT / "tests" / "builders" / "fake_aws.py"),
+            "aws": str(BUILDERS / "fake_aws.py"),
         }.items():
             program = programs / name
             program.write_text(f'#!/bin/sh\nexec "{sys.executable}" {command} "$@"\n')
@@ -72,8 +77,10 @@ class Shell:
             "AWS_ENDPOINT_URL": server.endpoint,
             "AWS_ACCESS_KEY_ID": administrator["access-key-id"],
             "AWS_SECRET_ACCESS_KEY": administrator["secret-access-key"],
-            "PYTHONWARNINGS": "ignore",
+            "WARM_CONTROL": str(warm.control),
+            "WARM_PIDS": str(self._pids),
         }
+        self._passed = [warm.control]
 
     def run(self, script: str) -> tuple[int, str, str]:
         """Run it, and end what it left in the background: its exit status, output and error output."""
@@ -86,12 +93,14 @@ class Shell:
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
+            pass_fds=self._passed,
         )
         try:
             process.wait(DEADLINE_SECONDS)
         finally:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+            for pid in (process.pid, *map(int, self._pids.read_text().split())):
+                with suppress(ProcessLookupError):
+                    os.killpg(pid, signal.SIGKILL)
         out, err = process.communicate()
         return process.returncode, out, err
 
@@ -113,8 +122,8 @@ def script_of(blocks: list[Block], port: int) -> str:
 
 @pytest.mark.process
 @pytest.mark.parametrize("document", [document for document, blocks in HERE.items() if blocks])
-def test_what_a_document_shows_runs_in_its_order(document: str, tmp_path: Path, server: S3Server) -> None:
-    shell = Shell(tmp_path, server)
+def test_what_a_document_shows_runs_in_its_order(document: str, tmp_path: Path, server: S3Server, warm: Warm) -> None:
+    shell = Shell(tmp_path, server, warm)
     with permissions_checked():
         code, out, err = shell.run(script_of(HERE[document], free_port()))
     assert code == 0, f"{out[-2000:]}\n{err[-4000:]}"

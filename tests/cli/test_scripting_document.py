@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from litelog.errors import ExitCode
-from litelog_cli.main import VERBS
+from litelog_cli.verb_group import VERBS
 from tests.builders.documents import section
 
 if TYPE_CHECKING:
