@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 
 from litelog.errors import LitelogError
 from litelog.system.files import read_regular
+from litelog_cli.config_file import choose_state_dir
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -25,6 +26,16 @@ MAX_TOKEN_BYTES = 4096
 
 class NoDaemonError(LitelogError):
     """No daemon answers at the address."""
+
+
+class OtherDaemonError(NoDaemonError):
+    """Another daemon answers than the one that was meant: it keeps its state elsewhere."""
+
+    def __init__(self, addr: str, pid: object, actual: str, expected: str) -> None:
+        super().__init__(
+            f"the daemon at {addr} is another one: process {pid}, which keeps its state in {actual}, not in "
+            f"{expected}; name the address of yours with --addr"
+        )
 
 
 class DaemonAnswerError(LitelogError):
@@ -56,6 +67,14 @@ class DaemonClient:
         status, answer = self._request("GET", path, query, CONNECT_SECONDS)
         if status != http.HTTPStatus.OK:
             raise DaemonAnswerError(f"the daemon at {self.addr} answers {status}: {answer.get('error', '')}")
+        return answer
+
+    def status(self, state_dir: str | None) -> dict[str, Any]:
+        """The daemon's status. Raises OtherDaemonError if it keeps its state elsewhere than in ``state_dir``."""
+        answer = self.get("/status")
+        actual = answer.get("state_dir")  # an older daemon does not tell
+        if state_dir is not None and isinstance(actual, str) and os.path.realpath(state_dir) != actual:
+            raise OtherDaemonError(self.addr, answer.get("pid"), actual, os.path.abspath(state_dir))
         return answer
 
     def post(self, path: str, seconds: float, accepted: Sequence[int], **query: str) -> dict[str, Any]:
@@ -116,6 +135,16 @@ def find_daemon(config: Config | None, addr: str | None) -> DaemonClient | None:
     if chosen == OFF:
         return None
     return DaemonClient(chosen, config.token_file if config is not None else None)
+
+
+def expected_state(given: str | None, config: Config | None, addr: str | None) -> str | None:
+    """The state folder of the daemon that is meant: from ``--state-dir``, else from the configuration.
+
+    None if nothing names one: the daemon was chosen by its address, or there is no configuration.
+    """
+    if given is not None or addr is not None or config is None:
+        return given
+    return choose_state_dir(None, config)
 
 
 def same_log(one: str, other: str) -> bool:

@@ -6,6 +6,7 @@ import os
 import socket
 import threading
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
 from litelog.api.replica_address import address_of
@@ -93,7 +94,8 @@ class Replication:
         if self._serve:
             from litelog.server.service import Service, ServiceSettings  # noqa: PLC0415 - only if it listens
 
-            self._services.enter_context(Service(self.replicator, ServiceSettings.of(self.replicator.config)))
+            settings = replace(ServiceSettings.of(self.replicator.config), state_dir=self.replicator.state_dir)
+            self._services.enter_context(Service(self.replicator, settings))
         self._thread.start()
         return self
 

@@ -100,6 +100,7 @@ class Replicator:
             on_turn: called by the main loop in each turn, at most a second apart. It must neither block nor fail.
         """
         self._config = config
+        self._state_dir = os.path.realpath(state_dir)
         self._clock = clock or SystemClock()
         self._watcher = watcher or Watcher()
         self._on_turn = on_turn or _do_nothing
@@ -195,6 +196,11 @@ class Replicator:
         with self._run_state.changed:
             tasks = list(self._scheduler.tasks)
         measure(tasks, self._clock)
+
+    @property
+    def state_dir(self) -> str:
+        """The folder for the state of all logs and replicas."""
+        return self._state_dir
 
     @property
     def config(self) -> Config:

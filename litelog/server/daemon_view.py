@@ -46,11 +46,14 @@ class StatusCache:
         *,
         host: str | None = None,
         config: str | None = None,
+        state_dir: str | None = None,
     ) -> None:
-        """``host``: this machine's name; ``config``: the configuration file, both for people."""
+        """``host``: this machine's name; ``config``: the configuration file, both for people. ``state_dir``: the state
+        folder, by which commands know the daemon."""
         self.rules = rules
         self.host = host
         self.config = config
+        self.state_dir = state_dir
         self.clock = clock
         self.started = clock.now()
         self._daemon = daemon

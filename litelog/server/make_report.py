@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from litelog.server.report import (
@@ -46,6 +47,8 @@ def make_report(
         started=format_time(status_cache.started),
         host=status_cache.host,
         config=status_cache.config,
+        state_dir=status_cache.state_dir,
+        pid=os.getpid(),
         verdict=judgement.verdict.value,
         words=judgement.words,
         healthy=judgement.healthy,

@@ -216,6 +216,8 @@ class StatusReport(_Part):
     started: str | None = Field(default=None, description="When the daemon started.")
     host: str | None = Field(default=None, description="The name of the daemon's host.")
     config: str | None = Field(default=None, description="The daemon's configuration file.")
+    state_dir: str | None = Field(default=None, description="The daemon's state folder.")
+    pid: int | None = Field(default=None, description="The daemon's process.")
     verdict: str = Field(
         default="unknown", description="The worst verdict on any replica: unsafe, late, unknown or safe."
     )

@@ -54,6 +54,8 @@ class ServiceSettings:
     """Seconds."""
     config_file: str | None = None
     """The configuration's file, for people."""
+    state_dir: str | None = None
+    """The daemon's state folder, by which commands know the daemon that they mean."""
     request_seconds: float = 10.0
     """Seconds for a request's line and headers to arrive, and so the longest idle time of a connection."""
 
@@ -97,6 +99,7 @@ class Service:
             SystemClock(),
             host=socket.gethostname(),
             config=settings.config_file,
+            state_dir=settings.state_dir,
         )
         self._heartbeat = (
             Heartbeat(self._status_cache, settings.heartbeat_url, settings.heartbeat_interval)

@@ -49,7 +49,7 @@ def start(litelog: Command) -> Running:
 def test_a_log_folder_that_is_missing_is_reported_once(litelog: Command) -> None:
     configure(litelog)
     process = litelog.start("replicate", "--config", "c.yml")
-    litelog.wait_for_line(process, "failure 1 in a row")
+    litelog.wait_for_line(process, f"waiting for {litelog.folder}/log to appear")
     (row,) = (line for line in litelog("status", "--config", "c.yml").out.splitlines() if "no such folder" in line)
     assert row.count("no such folder") == 1
 
@@ -297,6 +297,24 @@ def test_sync_without_a_daemon_says_so(litelog: Command) -> None:
     assert "addr: off" in litelog("sync", "--config", "c.yml").err
     assert litelog("sync", "--wait", "soon").code == ExitCode.USAGE
     assert litelog("sync", "--wait", "1h").code == ExitCode.USAGE
+
+
+def test_sync_and_status_say_which_daemon_answered_and_refuse_another_one(litelog: Command) -> None:
+    configure(litelog, **{"state-dir": str(litelog.folder / "mine")})
+    litelog.lines(3)
+    process = start(litelog)
+    assert f"(process {process.pid} on " in litelog("sync", "--config", "c.yml").out
+    (report,) = litelog("status", "--config", "c.yml", "--json").lines
+    assert (report["state_dir"], report["pid"]) == (str(litelog.folder / "mine"), process.pid)
+    (litelog.folder / "other").mkdir()
+    mine, other = litelog.folder / "mine", litelog.folder / "other"
+    said = f"is another one: process {process.pid}, which keeps its state in {mine}, not in {other}"
+    refused = litelog("sync", "--config", "c.yml", "--state-dir", "other")
+    assert (refused.code, said in refused.err) == (ExitCode.FAILURE, True)
+    assert f"{litelog.folder}/log" not in litelog("status", "--config", "c.yml", "--state-dir", "other").out
+    configure(litelog, **{"state-dir": str(litelog.folder / "other")})
+    assert said in litelog("sync", "--config", "c.yml").err
+    assert litelog("sync", "--addr", f"unix:{litelog.folder}/socket").code == ExitCode.DONE
 
 
 def test_sync_of_a_log_that_the_daemon_does_not_have_names_those_it_has(litelog: Command) -> None:

@@ -250,7 +250,8 @@ def _describe(replicator: Replicator) -> str:
 def _make_service(replicator: Replicator, config: Config, config_file: str | None) -> Service:
     from litelog.server.service import Service, ServiceSettings
 
-    return Service(replicator, replace(ServiceSettings.of(config), config_file=config_file))
+    settings = replace(ServiceSettings.of(config), config_file=config_file, state_dir=replicator.state_dir)
+    return Service(replicator, settings)
 
 
 class _Session:

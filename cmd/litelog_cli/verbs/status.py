@@ -52,7 +52,7 @@ def status(
 ) -> int:
     """Show the state of all replicas, of those of LOG_DIR, or of the one at REPLICA_URL."""
     from litelog.stores.registry import redact
-    from litelog_cli.daemon_client import NoDaemonError, find_daemon
+    from litelog_cli.daemon_client import NoDaemonError, expected_state, find_daemon
 
     config = read_config(config_file)
     if from_replica:
@@ -61,7 +61,7 @@ def status(
     silence = "the daemon is configured to listen nowhere (addr: off)"
     if daemon is not None:
         try:
-            report = _choose(daemon.get("/status"), place)
+            report = _choose(daemon.status(expected_state(state_dir, config, addr)), place)
         except NoDaemonError as error:
             if addr is not None:
                 raise

@@ -36,6 +36,7 @@ Exit codes: 0 all is there, 1 not in time or no daemon, 2 usage or configuration
 @click.option("--replica", "replica_url", help="Wait for this replica only.")
 @daemon_config_option
 @daemon_addr_option
+@click.option("--state-dir", help="State folder of the daemon: another daemon is refused.")
 @click.option("--json", "as_json", is_flag=True, help="Print the answer as a JSON object.")
 def sync(
     log_dir: str | None,
@@ -43,11 +44,12 @@ def sync(
     replica_url: str | None,
     config_file: str | None,
     addr: str | None,
+    state_dir: str | None,
     as_json: bool,
 ) -> int:
     """Wait until the current data of all logs, or of the log in LOG_DIR, is durable in their replicas."""
     from litelog.units import parse_duration
-    from litelog_cli.daemon_client import find_daemon
+    from litelog_cli.daemon_client import expected_state, find_daemon
 
     try:
         seconds = parse_duration(wait)
@@ -55,26 +57,29 @@ def sync(
         raise click.BadParameter(str(error), param_hint="--wait") from error
     if seconds > 600:
         raise click.BadParameter("must be at most 10m", param_hint="--wait")
-    daemon = find_daemon(read_config(config_file), addr)
+    config = read_config(config_file)
+    daemon = find_daemon(config, addr)
     if daemon is None:
         raise LitelogError("the daemon does not listen (addr: off), so the command cannot reach it")
-    query = {"wait": wait, **_choose(daemon, log_dir, replica_url)}
+    status = daemon.status(expected_state(state_dir, config, addr))
+    query = {"wait": wait, **_choose(daemon, status, log_dir, replica_url)}
     answer = daemon.post("/sync", seconds, (REACHED, TOO_LATE), **query)
     if as_json:
         print_json(answer)
     else:
-        _print(answer)
+        _print(answer, f"process {status.get('pid')} on {status.get('host')}, at {daemon.addr}")
     return ExitCode.DONE if answer["reached"] else ExitCode.FAILURE
 
 
-def _choose(daemon: DaemonClient, log_dir: str | None, replica_url: str | None) -> dict[str, str]:
+def _choose(
+    daemon: DaemonClient, status: dict[str, Any], log_dir: str | None, replica_url: str | None
+) -> dict[str, str]:
     """The log and the replica by the daemon's names. Raises LitelogError if it has none of that name."""
     from litelog.stores.registry import redact
     from litelog_cli.daemon_client import same_log, same_replica
 
     if log_dir is None and replica_url is None:
         return {}
-    status = daemon.get("/status")
     logs: list[dict[str, Any]] = status["logs"]
     found = [log for log in logs if log_dir is None or same_log(log_dir, log["log"])]
     if not found:
@@ -93,10 +98,11 @@ def _choose(daemon: DaemonClient, log_dir: str | None, replica_url: str | None) 
     return {**query, "replica": match}
 
 
-def _print(answer: dict[str, Any]) -> None:
+def _print(answer: dict[str, Any], daemon: str) -> None:
+    """``daemon``: which one answered."""
     for each in answer["unreached"]:
         why = f": {each['error']}" if each["error"] else ""
         place = format_pair(each["log"], each["replica"])
         echo(f"{place or 'all logs'}: not in time ({each['phase']}){why}", err=True)
     done = answer["replicas"] - len(answer["unreached"])
-    echo(f"{done} of {answer['replicas']} replicas have all of it, after {answer['waited_seconds']:.1f} s")
+    echo(f"{done} of {answer['replicas']} replicas have all of it, after {answer['waited_seconds']:.1f} s ({daemon})")
