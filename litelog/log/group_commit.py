@@ -1,8 +1,8 @@
 """Group commit: appends from many threads are put in one order and written a group at a time.
 
-The thread that holds the pen writes the queue for all threads. A thread that waits for its own append takes the pen
-itself, so a single writing thread pays for no hand-over. One background thread writes for asynchronous appends. It
-alone resolves their futures, in order and without the pen, so a callback may append again.
+The thread that holds the write lock writes the queue for all threads. A thread that waits for its own append takes
+the write lock itself, so a single writing thread pays for no hand-over. One background thread writes for asynchronous
+appends. It alone resolves their futures, in order and without the write lock, so a callback may append again.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Pending:
 
 
 class GroupCommit:
-    """The queue and the pen. ``write`` gets groups of appends in order, with the pen held."""
+    """The queue and the write lock. ``write`` gets groups of appends in order, with the write lock held."""
 
     def __init__(self, write: Callable[[list[Pending]], None], name: str, clock: Clock) -> None:
         self._write = write
@@ -68,7 +68,7 @@ class GroupCommit:
         self.changed = threading.Condition(lock)
         """Guards the queue. Notified when the queue has room, when sequences become durable, and at the end."""
         self._work = threading.Condition(lock)  # for the background thread alone
-        self.pen = threading.RLock()
+        self.write_lock = threading.RLock()
         self._queue: deque[Pending] = deque()
         self._queued_bytes = 0
         self._resolvable: deque[Pending] = deque()
@@ -104,22 +104,22 @@ class GroupCommit:
 
     def finish(self, pending: Pending) -> None:
         """Return when ``pending`` is written as the policy says. PoisonedError if that failed."""
-        with self.pen:
+        with self.write_lock:
             while not pending.done:
                 self._write_group()
         if pending.error is not None:
             raise self._report()
 
     def flush(self) -> None:
-        """Write the whole queue. Call it with the pen held. PoisonedError if a write failed."""
+        """Write the whole queue. Call it with the write lock held. PoisonedError if a write failed."""
         while self._write_group():
             pass
         self.require_sound()
 
     def guard(self, action: Callable[[], None], *, needs_open: bool = False) -> None:
-        """Run ``action`` with the pen held. If it fails, the log is poisoned. ``needs_open``: raise ClosedError once
-        the log is closed, because another writer may have it then."""
-        with self.pen:
+        """Run ``action`` with the write lock held. If it fails, the log is poisoned. ``needs_open``: raise ClosedError
+        once the log is closed, because another writer may have it then."""
+        with self.write_lock:
             if needs_open:
                 self.require_open()
             self.flush()
@@ -134,7 +134,7 @@ class GroupCommit:
             self.changed.notify_all()
 
     def tick_every(self, seconds: float, tick: Callable[[], None]) -> None:
-        """Have the background thread call ``tick`` every ``seconds``, with the pen held."""
+        """Have the background thread call ``tick`` every ``seconds``, with the write lock held."""
         self._tick, self._tick_seconds = tick, seconds
         with self.changed:
             self._start()
@@ -174,7 +174,7 @@ class GroupCommit:
     def finish_all(self, last: Callable[[], None]) -> None:
         """Write the queue and run ``last``, unless a write failed. Then resolve all futures. PoisonedError."""
         try:
-            with self.pen:
+            with self.write_lock:
                 while self._write_group():
                     pass
                 if not self.poisoned:
@@ -205,7 +205,7 @@ class GroupCommit:
         error.__cause__ = self._poison
         return error
 
-    # --- writing, with the pen held
+    # --- writing, with the write lock held
 
     def _write_group(self) -> bool:
         """Write the front of the queue. False if the queue was empty."""
@@ -224,7 +224,7 @@ class GroupCommit:
             self._settle(group, size, error)
             self._fail(error)
             if not isinstance(error, (OSError, PoisonedError)):
-                raise  # a bug or an interrupt: the thread that holds the pen must end, too
+                raise  # a bug or an interrupt: the thread that holds the write lock must end, too
         else:
             self._settle(group, size, None)
         return True
@@ -269,7 +269,7 @@ class GroupCommit:
                 idle = not self._queue
             try:
                 if not idle:
-                    with self.pen:
+                    with self.write_lock:
                         self._write_group()
             finally:
                 self._resolve()
@@ -281,7 +281,7 @@ class GroupCommit:
         return bool(self._queue or self._resolvable or self._closing)
 
     def _do_tick(self, tick: Callable[[], None]) -> None:
-        with self.pen:
+        with self.write_lock:
             if self._closing or self.poisoned:
                 return
             try:

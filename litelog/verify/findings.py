@@ -84,9 +84,9 @@ class Anomaly:
 class Anomalies:
     """All anomalies of one run, in the order in which they were found. The order is the same in each run."""
 
-    def __init__(self, tell: Callable[[Anomaly], None] | None = None) -> None:
-        """``tell`` is called with each anomaly, when it is found."""
-        self._report = tell
+    def __init__(self, on_anomaly: Callable[[Anomaly], None] | None = None) -> None:
+        """``on_anomaly`` is called with each anomaly, when it is found."""
+        self._report = on_anomaly
         self.kept: list[Anomaly] = []
         self.counts: Counter[AnomalyKind] = Counter()
         self.harmful = 0

@@ -30,6 +30,7 @@ RETIRED = {
     "mended": "repaired",
     "mender": "repairer",
     "mending": "repair",
+    "pen": "write lock",
     "poke": "wake",
     "passed over": "skipped",
     "pass over": "skip",

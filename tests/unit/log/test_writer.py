@@ -625,7 +625,7 @@ def test_a_failed_sync_at_close_is_reported(tmp_path: Path) -> None:
 def test_a_sync_that_failed_in_the_background_is_reported_at_close(tmp_path: Path, asynchronous: bool) -> None:
     disk = FailingDisk()
     writer = LogWriter(str(tmp_path), disk=disk, fsync="interval", fsync_interval=0.01)
-    with writer._group.pen:  # no sync comes between
+    with writer._group.write_lock:  # no sync comes between
         appended = writer.append_async(b"x") if asynchronous else writer.append(b"x")
         disk.fail_sync = True
     with writer._group.changed:
