@@ -34,6 +34,8 @@ class Sources:
     replicas: tuple[ConfiguredReplica, ...]
     pattern: str | None = None
     """Pattern of the configured log, if there is one."""
+    log: str | None = None
+    """The folder of the one configured log that was named."""
 
 
 def find_sources(places: Sequence[str], config_file: str | None) -> Sources:
@@ -47,18 +49,20 @@ def find_sources(places: Sequence[str], config_file: str | None) -> Sources:
         return _only_log(config)
     replicas: list[ConfiguredReplica] = []
     pattern: str | None = None
+    logs: list[str] = []
     for place in places:
         log = None if config is None or is_replica(place) else config.find_log(place)
         if log is not None:
             replicas += [_configured(replica) for replica in log.replicas]
             pattern = pattern or log.pattern
+            logs.append(log.path)
         elif (known := _replica_at(config, place)) is not None:
             replicas.append(known)
         elif config_file is not None and not is_replica(place):
             raise click.UsageError(f"{place}: neither a replica nor a log of {config_file} ({_known(config)})")
         else:
             replicas.append(ConfiguredReplica(place))
-    return Sources(tuple(replicas), pattern)
+    return Sources(tuple(replicas), pattern, logs[0] if len(logs) == len(places) == 1 else None)
 
 
 def find_replica(place: str, config_file: str | None) -> ConfiguredReplica:
@@ -95,7 +99,7 @@ def _only_log(config: Config | None) -> Sources:
     if len(config.logs) > 1 or config.folders:
         raise click.UsageError(f"which log? give its folder ({_known(config)})")
     (log,) = config.own_logs
-    return Sources(tuple(_configured(replica) for replica in log.replicas), log.pattern)
+    return Sources(tuple(_configured(replica) for replica in log.replicas), log.pattern, log.path)
 
 
 def _configured(replica: ReplicaConfig) -> ConfiguredReplica:

@@ -12,6 +12,7 @@ import click
 
 from litelog.units import format_duration, format_size
 from litelog_cli.logging_setup import say
+from litelog_cli.output import escape
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -72,6 +73,31 @@ def watching_progress(what: str, *, quiet: bool, look: Callable[[], tuple[int, i
         finally:
             over.set()
             watcher.join(1.0)  # a call may hang with its file system
+
+
+@contextmanager
+def watching_status(*, quiet: bool, look: Callable[[], str]) -> Iterator[None]:
+    """On a terminal, show the line that ``look`` returns, again and again, while the block runs; then remove it."""
+    if quiet or not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    over = Event()
+    with Console(stderr=True).status(escape(look())) as shown:
+
+        def watch() -> None:
+            while not over.wait(ASK_SECONDS):
+                with suppress(Exception):  # the work may end at any time; its errors are reported elsewhere
+                    shown.update(escape(look()))
+
+        watcher = Thread(target=watch, name="status", daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            over.set()
+            watcher.join(1.0)
 
 
 def describe(done: int, whole: int | None, seconds: float) -> str:

@@ -57,8 +57,8 @@ def test_a_plan_is_printed_and_nothing_is_changed(litelog: Command, replica: str
     for extra in ((), ("--dry-run",)):
         done = litelog("prune", replica, "--max-snapshots", "1", *extra)
         assert (done.code, done.err) == (ExitCode.DONE, "")
-        assert "snapshots go" in done.out
-        assert "sealed segments go" in done.out
+        assert "snapshots to delete" in done.out
+        assert "sealed segments to delete" in done.out
         assert "nothing was deleted" in done.out
     assert files(litelog.folder / "replica") == before
     assert files(litelog.folder / "state") == state

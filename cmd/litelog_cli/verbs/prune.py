@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import glob
 import os
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from litelog.errors import ConfigError, ExitCode, InvalidConfigError, NoReplicaError
+from litelog.errors import ConfigError, ExitCode, FencedError, InvalidConfigError, NoReplicaError, ReplicaLockedError
+from litelog.units import format_count, format_size
 from litelog_cli.arguments import PLACE, opened_replica
 from litelog_cli.config_file import choose_state_dir, read_config
-from litelog_cli.output import echo, format_time, print_json, print_table
+from litelog_cli.output import echo, format_moment, format_number, print_json, print_table
 from litelog_cli.owner_state import require_readable
 from litelog_cli.progress import quiet_option, showing_progress
 
@@ -153,7 +155,7 @@ def _prune(replica: _Replica, policy: RetentionPolicy, state_dir: str, options: 
         session = PruningSession(client, policy, SystemClock(), _state_folder(replica, state_dir, client.url))
         deleted = None
         if options.confirm:
-            with showing_progress("prune", quiet=options.quiet or options.as_json) as show:
+            with showing_progress("prune", quiet=options.quiet or options.as_json) as show, _saying_who_prunes():
                 pruned = session.prune(
                     lambda plan: None if options.as_json else _print_plan(client.url, plan),
                     show or (lambda _done, _whole: None),
@@ -167,11 +169,28 @@ def _prune(replica: _Replica, policy: RetentionPolicy, state_dir: str, options: 
         if options.as_json:
             print_json(_json(client.url, plan, deleted))
         elif options.confirm:
-            echo(f"deleted {deleted} objects")
+            echo(f"deleted {format_count(deleted or 0, 'object')}")
         else:
             _print_plan(client.url, plan)
             if plan.removals:
                 echo("nothing was deleted: add --confirm to delete")
+
+
+@contextmanager
+def _saying_who_prunes() -> Iterator[None]:
+    """Say in an error of the block what to do if the replica's daemon runs, or runs elsewhere."""
+    from litelog.shipping.pruner import NotOwnerError
+
+    try:
+        yield
+    except ReplicaLockedError as error:
+        advice = "its daemon is running, and prunes by itself as its configuration says; stop it first"
+        raise ReplicaLockedError(error.path, f"{advice}: its state") from error
+    except NotOwnerError as error:
+        raise FencedError(
+            f"{error} (--state-dir). If that machine is gone, take the replica over with "
+            "litelog replicate --once --takeover, and prune then"
+        ) from error
 
 
 def _state_folder(replica: _Replica, state_dir: str, place: str) -> str | None:
@@ -186,17 +205,15 @@ def _state_folder(replica: _Replica, state_dir: str, place: str) -> str | None:
 
 
 def _print_plan(url: str, plan: RetentionPlan) -> None:
-    from litelog.units import format_size
-
-    since = "" if plan.window_start is None else f", every state since {format_time(plan.window_start)} stays"
-    echo(f"{url}: {len(plan.removals)} objects to delete, {format_size(plan.freed)}{since}")
+    since = "" if plan.window_start is None else f", every state since {format_moment(plan.window_start)} stays"
+    echo(f"{url}: {format_count(len(plan.removals), 'object')} to delete, {format_size(plan.freed)}{since}")
     rows: list[tuple[str, str, str, str]] = []
     for kind in dict.fromkeys(removal.kind for removal in plan.removals):
         same = [removal for removal in plan.removals if removal.kind is kind]
         size = format_size(sum(removal.size for removal in same))
-        rows.append((f"{kind.value}s go", str(len(same)), size, f"{same[0].key} to {same[-1].key}"))
+        rows.append((f"{kind.value}s to delete", format_number(len(same)), size, f"{same[0].key} to {same[-1].key}"))
     for why, total in plan.stays.items():
-        rows.append(("stay", str(total.count), format_size(total.bytes), why.value))
+        rows.append(("stay", format_number(total.count), format_size(total.bytes), why.value))
     if plan.cause is not None:
         rows.append(("why", "", "", plan.cause.value))
     if plan.beyond:

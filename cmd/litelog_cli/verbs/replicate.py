@@ -14,12 +14,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from litelog.errors import FinalSyncError, InvalidConfigError, LitelogError
+from litelog.errors import (
+    FencedError,
+    FinalSyncError,
+    ForeignClaimError,
+    InvalidConfigError,
+    LitelogError,
+    ReplicaLockedError,
+)
 from litelog.events import fields
 from litelog.objects.layout import Fencing
 from litelog_cli.arguments import FORMAT, PLACE
 from litelog_cli.config_file import choose_state_dir, config_path, message_lines, read_config
-from litelog_cli.daemon_reports import log_end, log_start, say_shipped
+from litelog_cli.daemon_reports import explain_takeover, log_end, log_start, say_shipped
 from litelog_cli.event_lines import PATIENCE_SECONDS, EventLines
 from litelog_cli.logging_setup import say
 from litelog_cli.process import FORWARDED, Child, Reloader, ServiceManager
@@ -226,7 +233,12 @@ def _replicate(config: Config, state_dir: str, options: ReplicateOptions, read: 
             shown = watching_progress("replicate", quiet=quiet, look=ShippingProgress(replicator).look)
             with shown:
                 session = _Session(replicator, manager, command, reloader, held)
-                code = session.run(once)
+                try:
+                    code = session.run(once)
+                except FencedError as error:
+                    if isinstance(error, ForeignClaimError | ReplicaLockedError):
+                        raise  # it says what to do
+                    raise explain_takeover(error, config) from error
             if once and not options.as_json and not options.quiet:
                 say_shipped(replicator.status())
             if not once:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 import time
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
@@ -30,7 +29,7 @@ from litelog_cli.arguments import (
 from litelog_cli.configured import find_sources
 from litelog_cli.logging_setup import say
 from litelog_cli.output import echo, echo_lines, format_time, print_json
-from litelog_cli.progress import quiet_option, showing_progress, watching_progress
+from litelog_cli.progress import quiet_option, showing_progress, watching_status
 from litelog_cli.signals import acting_on_signals
 
 if TYPE_CHECKING:
@@ -85,7 +84,7 @@ Examples:
   litelog restore --delta file:///backup/events -o /var/lib/events
   litelog restore --if-not-exists --if-replica-exists file:///backup/events -o /var/lib/events
   litelog restore file:///backup/events s3://bucket/events -o /var/lib/events
-  litelog restore --config /etc/litelog.yml /var/lib/events -o /var/lib/events
+  litelog restore --config /etc/litelog.yml /var/lib/events
 \b
 Of several replicas of one log, the one that reaches furthest is restored. The
 others supply data that it lost. LOG_DIR, the folder of a log in the
@@ -100,8 +99,7 @@ of that log's replicas.
     "--output",
     metavar="FOLDER",
     type=OUTPUT,
-    required=True,
-    help="Folder to write; it must not exist, or must be empty.",
+    help="Folder to write; it must not exist, or must be empty.  [default: the folder of a configured log]",
 )
 @click.option("--generation", "name", type=GENERATION, help="Generation to restore.  [default: the latest]")
 @click.option("--index", help="Restore up to the end of this log segment (hexadecimal, as in object names).")
@@ -132,12 +130,16 @@ def restore(**arguments: Any) -> None:
     if options.delta and options.if_not_exists:
         raise click.UsageError("--delta and --if-not-exists exclude each other")
     target = make_target(None, options.index, options.sequence, options.timestamp)
+    sources = find_sources(options.replica_urls, options.config_file)
+    if not options.output:
+        if sources.log is None:
+            raise click.UsageError("-o FOLDER is missing: only a configured log has a folder to restore to")
+        options = replace(options, output=sources.log)
     if options.if_not_exists and _is_taken(options.output):
         _end_without(f"{options.output}: exists already, nothing to do", options.output, options.as_json)
         return
     if options.follow and (options.name is not None or target != make_target(None, None, None, None)):
         raise click.UsageError("--follow continues after the end of the log: use it without --generation or bounds")
-    sources = find_sources(options.replica_urls, options.config_file)
     options = replace(options, pattern=options.pattern or sources.pattern)
     try:
         _restore(sources.replicas, target, options)
@@ -255,9 +257,9 @@ def _follow(choice: ReplicaChoice, output: str, poll_interval: float, *, quiet: 
 
     stop = Event()
     with CopyFollower(choice.client, output, choice.plan, choice.log_format) as follower:
-        say(f"following {choice.client.url}", "following", replica=choice.client.url)
-        shown = watching_progress(
-            "restore", quiet=quiet or not sys.stderr.isatty(), look=lambda: (follower.appended, None)
+        say(f"following {choice.client.url} (Ctrl-C ends it)", "following", replica=choice.client.url)
+        shown = watching_status(
+            quiet=quiet, look=lambda: f"following: {format_size(follower.appended)} appended, up to {follower.position}"
         )
         with acting_on_signals(lambda _: stop.set()), shown:
             follower.run(stop, poll_interval)

@@ -108,3 +108,24 @@ def test_a_time_is_read_as_people_write_it(text: str, microseconds: int) -> None
 def test_what_is_not_a_time_is_answered_with_how_to_write_one(text: str) -> None:
     with pytest.raises(click.BadParameter, match="is not a time: write 2026-11-21T10:00:00Z, 1h"):
         parse_time(text, NOW)
+
+
+def test_a_configured_log_is_restored_to_its_own_folder(command: InProcess) -> None:
+    command.replica()
+    (command.folder / "c.yml").write_text(f"logs: [{{path: {command.folder}/log, replicas: [{{url: replica}}]}}]")
+    taken = command("restore", "--config", "c.yml", "log")
+    assert (taken.code, "log: exists already" in taken.err) == (ExitCode.FAILURE, True)
+    (command.folder / "log").rename(command.folder / "gone")
+    assert command("restore", "--config", "c.yml", "log").code == ExitCode.DONE
+    name = "00000000000000000000.log"
+    assert (command.folder / "log" / name).read_bytes() == (command.folder / "gone" / name).read_bytes()
+    missing = command("restore", "replica")
+    assert (missing.code, "-o FOLDER is missing" in missing.err) == (ExitCode.USAGE, True)
+
+
+def test_a_poll_interval_is_a_duration(command: InProcess) -> None:
+    done = command("restore", "replica", "-o", "out", "--poll-interval", "soon")
+    assert (done.code, "must be a duration such as 10s" in done.err) == (ExitCode.USAGE, True)
+    done = command("restore", "replica", "-o", "out", "--poll-interval", "1ms")
+    assert (done.code, "must be at least 0.01s" in done.err) == (ExitCode.USAGE, True)
+    assert command("restore", command.replica(), "-o", "out", "--poll-interval", "1s").code == ExitCode.DONE

@@ -1,0 +1,44 @@
+"""``litelog prune`` and a daemon that another one took over from: who has the replica, and what to do."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from litelog.errors import ExitCode
+from litelog.shipping.state import StateFolder
+
+if TYPE_CHECKING:
+    from tests.unit.litelog_cli.conftest import InProcess
+
+
+def test_a_running_daemon_prunes_by_itself(command: InProcess) -> None:
+    replica = command.replica()
+    (state,) = (command.folder / "state" / "litelog").glob("*/*/")
+    with StateFolder(str(state), "the daemon"):
+        done = command("prune", replica, "--max-age", "30d", "--confirm")
+    assert done.code == ExitCode.FENCED
+    assert "its daemon is running, and prunes by itself as its configuration says; stop it first" in done.err
+
+
+def test_elsewhere_it_says_where_and_what_if_that_machine_is_gone(command: InProcess) -> None:
+    done = command("prune", command.replica(), "--max-age", "30d", "--confirm", "--state-dir", "none")
+    assert done.code == ExitCode.FENCED
+    assert "run this where its daemon keeps its state (--state-dir)" in done.err
+    assert "litelog replicate --once --takeover, and prune then" in done.err
+
+
+def test_a_plan_is_in_plain_numbers(command: InProcess) -> None:
+    done = command("prune", command.replica(), "--max-age", "30d")
+    assert "0 objects to delete, 0 B, every state since 20" in done.out
+
+
+def test_a_takeover_is_explained(command: InProcess) -> None:
+    replica = command.replica()
+    command.append(1)
+    assert command("replicate", "--once", "--takeover", "--state-dir", "other", "log", replica).code == ExitCode.DONE
+    command.append(1)
+    done = command("replicate", "--once", "log", replica)
+    assert done.code == ExitCode.FENCED
+    assert re.search(r"was succeeded by .* Owner [0-9a-f]{8} took it over on .* at 20.*Z\. If that", done.err), done.err
+    assert "stop that daemon, then start this one with --takeover" in done.err
