@@ -44,7 +44,7 @@ class RecordStream(ABC):
 
         Iterate over the batches, or hand the stream over. pandas, Polars and DuckDB take its batches without a copy:
 
-            pandas.DataFrame.from_arrow(reader.arrow())
+            reader.arrow().read_pandas(types_mapper=pandas.ArrowDtype)
             polars.from_arrow(reader.arrow())
             duckdb.from_arrow(reader.arrow())
 

@@ -123,6 +123,8 @@ def test_pandas_takes_the_batches_without_a_copy(backup: Path) -> None:
     with litelog.open_replica(backup) as records:
         table = records.arrow().read_all()
     frame = table.to_pandas(types_mapper=pandas.ArrowDtype)
+    with litelog.open_replica(backup) as records:
+        assert frame.equals(records.arrow().read_pandas(types_mapper=pandas.ArrowDtype))
     assert frame["value"].tolist() == [b"%d" % number for number in range(10)]
     taken = pyarrow.chunked_array(frame["value"])
     assert addresses(taken) == addresses(table.column("value"))
@@ -146,7 +148,7 @@ def test_duckdb_queries_the_stream(backup: Path) -> None:
     pytest.importorskip("pyarrow", reason="needs litelog[arrow]")
     with litelog.open_replica(backup) as records, duckdb.connect() as connection:
         stream = records.arrow()
-        connection.register("orders", stream)
+        connection.register("orders", stream)  # as a Python variable, or duckdb.from_arrow, does
         found = connection.execute("SELECT count(*), max(sequence) FROM orders WHERE value >= '5'::BLOB").fetchone()
     assert found == (5, 9)
 
