@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 
     from tests.builders.servers import S3Server
 
-os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # the processes that tests start would compile everything, each time
+# Without bytecode on disk, this process rewrites the assertions of each test module, each time; and the processes that
+# tests start would compile everything.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # Under nohup, and in the background of a shell, these are ignored, and every program that a test starts would inherit
 # that. A handler is not inherited.
