@@ -14,8 +14,10 @@ import pytest
 from litelog.config import load_config
 from litelog.errors import ExitCode
 from litelog.log.replica_registry import default_state_dir
+from litelog.stores.registry import local_folder
 from litelog.units import parse_duration
 from litelog_cli.config_file import DEFAULT_CONFIG
+from litelog_cli.process import LOOK_SECONDS, START_SECONDS
 from tests.builders.command_lines import parse_command
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -86,6 +88,19 @@ def test_readiness_and_the_watchdog_are_the_main_processs_own() -> None:
     assert SERVICE["NotifyAccess"] == ["main"]
     # The loop turns at least once a second, and feeds it four times within its time.
     assert parse_duration(SERVICE["WatchdogSec"][0]) >= 8
+
+
+def test_a_start_is_bounded_and_longer_than_two_requests_for_more_time() -> None:
+    (limit,) = SERVICE["TimeoutStartSec"]
+    assert parse_duration(limit.replace("min", "m")) >= 2 * START_SECONDS > 2 * LOOK_SECONDS
+
+
+def test_the_example_configuration_may_write_its_replica() -> None:
+    (log,) = load_config(ROOT / "etc" / "litelog.yml", {}).own_logs
+    folders = {local_folder(replica.url) for replica in log.replicas}
+    assert folders == {path.removeprefix("-") for line in SERVICE["ReadWritePaths"] for path in line.split()}
+    steps = "".join(line for line in UNIT.read_text().splitlines() if line.startswith("#"))
+    assert all(f"install -d -o litelog -g litelog -m 0700 {folder}" in steps for folder in folders)
 
 
 def test_its_state_lies_where_the_configuration_and_the_command_look_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
