@@ -9,8 +9,8 @@ main()
 """The command itself."""
 
 QUICKLY_CHECKED = """
-from litelog.stores import probe
-probe.LISTED = 20
+from litelog.stores import trial
+trial.LISTED = 20
 """
 """``litelog check`` lists twenty objects rather than a thousand."""
 

@@ -1,8 +1,8 @@
 """``litelog`` for a shell script: asks the tests' warm process to run it with this process's streams, folder and
 environment, and ends as it does. An interpreter with the command's modules takes twenty times as long to start.
 
-``WARM_CONTROL`` is the descriptor of the warm process's socket, which the shell passes on. ``WARM_PIDS`` is a file to
-which the pid of each started process is added.
+``WARM_CONTROL`` is the descriptor of the warm process's socket, which the shell passes on. ``WARM_PROGRAM`` is the
+program as ``tests/warm.py`` takes it. ``WARM_PIDS`` is a file to which the pid of each started process is added.
 """
 
 import json
@@ -20,7 +20,7 @@ def main() -> None:
     status, their_status = os.pipe()
     their_gate, gate = os.pipe()
     environment = {name: value for name, value in os.environ.items() if not name.startswith("WARM_")}
-    request = json.dumps(["-m litelog_cli", sys.argv[1:], os.getcwd(), environment]).encode()
+    request = json.dumps([os.environ["WARM_PROGRAM"], sys.argv[1:], os.getcwd(), environment]).encode()
     with socket.socket(fileno=int(os.environ["WARM_CONTROL"])) as control:
         socket.send_fds(control, [request], [0, 1, 2, their_status, their_gate])
     for descriptor in (0, 1, 2, their_status, their_gate):

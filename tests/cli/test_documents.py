@@ -21,6 +21,8 @@ import pytest
 from litelog.errors import ConfigError
 from replica_clients.s3.settings import read_settings
 from tests.builders.documents import DOCUMENTS, ROOT, RUN, Block, blocks_of, section
+from tests.builders.hasty import QUICKLY_TRIED
+from tests.builders.hasty import RUN as RUN_COMMAND
 from tests.builders.servers import permissions_checked
 from tests.warm import COLD_STARTS
 
@@ -78,6 +80,7 @@ class Shell:
             "AWS_ACCESS_KEY_ID": administrator["access-key-id"],
             "AWS_SECRET_ACCESS_KEY": administrator["secret-access-key"],
             "WARM_CONTROL": str(warm.control),
+            "WARM_PROGRAM": f"{QUICKLY_TRIED}\n{RUN_COMMAND}",
             "WARM_PIDS": str(self._pids),
         }
         self._passed = [warm.control]
