@@ -75,6 +75,8 @@ class ReplicaStatus:
     """The keys of objects that the last verification found lost or damaged."""
     damaged_since: int | None = field(default=None, metadata=LIVE)
     """When a verification first found damage that is still there, in microseconds since 1970."""
+    stored_bytes: int | None = field(default=None, metadata=LIVE)
+    """Bytes of all objects in the replica, when they were last counted."""
     diverged: Divergence | None = field(default=None, metadata=LIVE)
     """The last time that the log was rewound or rewritten, unless that was dismissed."""
     counters: ReplicaCounters | None = field(default=None, repr=False, compare=False, metadata=LIVE)
@@ -135,6 +137,7 @@ def status_of(task: ReplicaTask, now: float) -> ReplicaStatus:
         source_missing=isinstance(task.error, SourceMissingError),
         damaged=verified.damaged if verified is not None else (),
         damaged_since=(verified.damaged_since or None) if verified is not None else None,
+        stored_bytes=verified.bytes or None if verified is not None else None,
         diverged=replica.divergence.open if replica is not None else None,
         counters=task.counters,
         meter=task.lag,

@@ -19,7 +19,7 @@ from litelog.server.auth import BARE, RequestGuard
 from litelog.server.make_report import make_report
 from litelog.server.metrics import make_registry
 from litelog.server.page.filter import choose, read_first
-from litelog.server.page.page import page_headers, read_histories, render_page
+from litelog.server.page.page import page_headers, read_histories, render_page, sum_up
 from litelog.server.report import SyncReport, UnreachedReport, escape
 from litelog.server.verdict import judge
 from litelog.units import parse_duration
@@ -62,7 +62,10 @@ class Handlers:
         choice = choose(judgement.replicas, wanted, read_first(query.get("from", "")))
         report = self._report(snapshot, judgement, history=False, logs=choice.logs)
         histories = read_histories(snapshot, choice.logs)
-        return HTMLResponse(render_page(report, histories, judgement, choice, wanted), headers=page_headers())
+        verdicts = self._status_cache.verdicts
+        totals = sum_up(snapshot, verdicts)
+        page = render_page(report, histories, judgement, choice, wanted, verdicts=verdicts, totals=totals)
+        return HTMLResponse(page, headers=page_headers())
 
     def status(self, request: Request) -> Response:
         """The report."""

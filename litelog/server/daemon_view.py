@@ -14,6 +14,7 @@ from litelog.errors import LitelogError
 from litelog.events import fields
 from litelog.server.status_view import StatusView
 from litelog.server.verdict import judge
+from litelog.server.verdict_history import VerdictHistory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -29,6 +30,8 @@ RETRY_SECONDS = 1.0
 """Seconds before a retry after a bug."""
 FRESH_SECONDS = 0.25
 """Seconds for which a status is reused: the daemon is asked at most four times a second, however many clients ask."""
+RECORD_SECONDS = 30.0
+"""How often the verdicts on all replicas are recorded for the page, in seconds."""
 PATIENCE_SECONDS = 2.0
 """Seconds to wait for a new status. After that the last one is returned, with its age."""
 
@@ -56,6 +59,7 @@ class StatusCache:
         self.state_dir = state_dir
         self.clock = clock
         self.started = clock.now()
+        self.verdicts = VerdictHistory()
         self._daemon = daemon
         self._changed = threading.Condition()
         self._stopped = threading.Event()
@@ -69,7 +73,7 @@ class StatusCache:
         self._failed = False
         self._threads = [
             threading.Thread(target=self._go_on, args=(work, name), name=name, daemon=True)
-            for work, name in ((self._measure, "measure"), (self._take, "status"))
+            for work, name in ((self._measure, "measure"), (self._take, "status"), (self._record, "verdicts"))
         ]
 
     def start(self) -> None:
@@ -139,6 +143,11 @@ class StatusCache:
         else:
             self._measured = self.clock.monotonic()
         self._stopped.wait(MEASURE_SECONDS)
+
+    def _record(self) -> None:
+        view = self.read()
+        self.verdicts.record(view.now, judge(view, self.rules).replicas, view.statuses)
+        self._stopped.wait(RECORD_SECONDS)
 
     def _take(self) -> None:
         with self._changed:

@@ -115,6 +115,7 @@ def _make_replica(status: ReplicaStatus, condition: ReplicaCondition, now: float
         anomalies=status.anomalies,
         damaged=list(status.damaged),
         damaged_since=_optional(status.damaged_since),
+        stored_bytes=status.stored_bytes,
         diverged=None if status.diverged is None else format_time(status.diverged.time),
         lost=status.lost,
         verify_error=status.verify_error,

@@ -148,6 +148,9 @@ class ReplicaReport(_Part):
         default_factory=list, description="The keys of the objects with these anomalies, at most 100."
     )
     damaged_since: str | None = Field(default=None, description="When the first of these anomalies was found.")
+    stored_bytes: int | None = Field(
+        default=None, description="Bytes of all objects in the replica, when it was last verified or checked."
+    )
     diverged: str | None = Field(
         default=None, description="When the log was last rewound or rewritten, until that is dismissed."
     )

@@ -175,11 +175,10 @@ def _describe(verdict: Verdict, reasons: Sequence[Reason], counts: Counter[Repli
         return _describe_unknown(reasons, counts)
     warned = [condition for condition in ReplicaCondition if condition.is_warning and counts[condition]]
     if warned:
+        first, *others = (f"{counts[condition]}{{}} {condition.value}" for condition in warned)
         many = sum(counts[condition] for condition in warned)
-        said = ", ".join(f"{counts[condition]} {condition.value}" for condition in warned)
-        return (
-            f"Safe, with a warning: {said}" if many == total == 1 else f"Safe, with warnings: {said} of {_count(total)}"
-        )
+        said = ", ".join([first.format(f" of {_count(total)}"), *(each.format("") for each in others)])
+        return f"Safe, with {'a warning' if many == 1 else 'warnings'}: {said}"
     return "All safe"
 
 

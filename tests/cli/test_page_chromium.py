@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Browser, Page
 
+    from tests.warm import Warm
+
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 FIGURES = Path(__file__).resolve().parents[2] / ".figures"
 TOKEN = "canary-token-of-the-tests-0123456789"
@@ -58,8 +60,8 @@ class World:
 
 
 @contextmanager
-def run_daemon(folder: Path, logs: dict[str, list[str]], **keys: Any) -> Iterator[World]:
-    command = Command(folder)
+def run_daemon(folder: Path, warm: Warm, logs: dict[str, list[str]], **keys: Any) -> Iterator[World]:
+    command = Command(folder, warm)
     entries = []
     for log, replicas in logs.items():
         command.lines(3, log=log)
@@ -85,10 +87,10 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Iterator[World]:
+def world(tmp_path_factory: pytest.TempPathFactory, browser: Browser, warm: Warm) -> Iterator[World]:
     folder = tmp_path_factory.mktemp("world")
     logs = {"orders": ["backup/orders"], CANARY: ["backup/canary"], "clicks": ["near", "far"], "ledger": ["books"]}
-    with run_daemon(folder, logs, **{"max-lag": "2s"}) as world:
+    with run_daemon(folder, warm, logs, **{"max-lag": "2s"}) as world:
         page = browser.new_page()
         wait_for(page, world.url, "All safe")
         (folder / "far").rename(folder / "gone")
@@ -115,7 +117,7 @@ def wait_for(page: Page, url: str, words: str) -> None:
         said = page.locator("h1").inner_text()
         if words in said:
             return
-        assert time.monotonic() < deadline, (said, page.locator(".why").all_inner_texts())
+        assert time.monotonic() < deadline, (said, page.locator(".reasons").all_inner_texts())
         page.wait_for_timeout(100)
 
 
@@ -142,7 +144,7 @@ def rows(page: Page) -> list[tuple[str, str, str]]:
         tuple(each)  # type: ignore[misc]
         for each in page.evaluate("""() => [...document.querySelectorAll('tr.replica')].map((row) => [
             row.closest('tbody').querySelector('h2').textContent,
-            row.querySelector('th').textContent, row.querySelector('.state').innerText])""")
+            row.querySelector('.url').textContent, row.querySelector('.state').innerText])""")
     ]
 
 
@@ -154,18 +156,20 @@ def test_one_look_shows_what_is_safe_and_what_is_not_the_worst_first(world: Worl
         assert shown[0] == (world.path("ledger"), f"file://{world.path('books')}", "✗ frozen")
         assert shown[1:3] == [
             (world.path("clicks"), f"file://{world.path('near')}", "✓ safe"),
-            (world.path("clicks"), f"file://{world.path('far')}", "✗ late"),
+            (world.path("clicks"), f"file://{world.path('far')}", "▲ late"),
         ]
         assert sorted(each[0] for each in shown[3:]) == sorted([world.path("orders"), world.path(CANARY)])
         assert {each[2] for each in shown[3:]} == {"✓ safe"}
-        why = " ".join(page.locator("header .why").inner_text().split())
-        assert re.search(rf"{re.escape(world.path('clicks'))}.*/far: lags .* more than max-lag 2.0s", why)
-        assert re.search(rf"{re.escape(world.path('ledger'))}.*/books: frozen: ", why)
+        why = " ".join(page.locator("header .reasons").inner_text().split())
+        assert re.search(rf"{re.escape(world.path('clicks'))}.*/far lags .* more than max-lag 2.0s", why)
+        assert re.search(rf"{re.escape(world.path('ledger'))}.*/books frozen, ", why)
         late = page.locator("tr.replica", has_text="/far").locator("td")
         assert re.fullmatch(r"[0-9.a-z]+ [0-9.]+ \S*B", " ".join(late.nth(1).inner_text().split()))
         assert late.nth(2).locator(".above").get_attribute("d"), "the chart shows the minute above max-lag"
         well = page.locator("tr.replica", has_text="backup/orders").locator("td")
-        assert (well.nth(1).inner_text(), well.nth(3).inner_text().split("\n")[0]) == ("none", "sequence 3")
+        assert (well.nth(1).inner_text(), well.nth(4).inner_text()) == ("none", "3")
+        command = page.locator("header .command", has_text="litelog verify").first
+        expect(command.get_by_role("button")).to_have_text("Copy")
 
 
 def test_details_hold_generations_with_reasons_and_errors(world: World, browser: Browser) -> None:
@@ -179,8 +183,8 @@ def test_details_hold_generations_with_reasons_and_errors(world: World, browser:
             "Generation", "Relation", "Predecessor", "Reason",
         ]  # fmt: skip
         cells = generations.locator("tbody tr").inner_text().split()
-        assert cells[-3:] == ["first", "none", "none"]
-        assert re.fullmatch(r"[0-9a-f]{16}", cells[-4])
+        assert cells[-5:] == ["is", "the", "first", "none", "none"]
+        assert re.fullmatch(r"[0-9a-f]{16}", cells[-6])
         assert "store" in errors.inner_text()
         assert "far" in errors.inner_text()
 
@@ -222,7 +226,7 @@ def test_a_screen_reader_finds_landmarks_headers_names_and_the_charts_words(
         }
         roles = {role for role, _ in found}
         assert {"banner", "main", "contentinfo", "search", "table", "columnheader", "rowheader", "status"} <= roles
-        assert {name for role, name in found if role == "columnheader"} >= {"State", "Lag now", "Position"}
+        assert {name for role, name in found if role == "columnheader"} >= {"State", "Lag now", "Next sequence"}
         assert ("searchbox", "Filter") in found
         charts = [name for role, name in found if role in ("image", "img")]
         assert any(re.search(r"Lag over the last hour: at most .* above max-lag", name) for name in charts)
@@ -282,17 +286,17 @@ def test_without_script_it_says_the_same_filters_and_loads_itself_again(world: W
         expect(page.locator("details table").first).to_be_visible()
 
 
-def test_what_changed_is_put_in_its_place_and_nothing_else_moves(tmp_path: Path, browser: Browser) -> None:
+def test_what_changed_is_put_in_its_place_and_nothing_else_moves(tmp_path: Path, browser: Browser, warm: Warm) -> None:
     logs = {f"log{number}": [f"backup{number}"] for number in range(6)}
-    with run_daemon(tmp_path, logs) as world, open_page(browser, world.url, PHONE) as page:
+    with run_daemon(tmp_path, warm, logs) as world, open_page(browser, world.url, PHONE) as page:
         expect(page.locator("h1")).to_have_text("✓ All safe", timeout=1000 * WAIT_SECONDS)
         page.locator("summary").nth(3).click()
         page.locator("summary").nth(2).focus()
         page.evaluate("window.scrollTo(0, 400); window.before = [...document.querySelectorAll('tr, details, h1')]")
         verdict = page.evaluate_handle("document.getElementById('words').firstChild")
         world.append(4, "log2")
-        position = page.locator("tr.replica").nth(2).locator(".position")
-        expect(position).to_contain_text("sequence 7", timeout=1000 * WAIT_SECONDS)
+        sequence = page.locator("tr.replica").nth(2).locator("[data-label='Next sequence']")
+        expect(sequence).to_have_text("7", timeout=1000 * WAIT_SECONDS)
         assert page.evaluate("""(words) => [
             window.scrollY, [...document.querySelectorAll('details')].map((each) => each.open),
             document.activeElement === document.querySelectorAll('summary')[2],
@@ -339,8 +343,8 @@ def hide(page: Page, *, hidden: bool) -> None:
     )
 
 
-def test_a_daemon_that_does_not_answer_is_not_said_to_be_safe(tmp_path: Path, browser: Browser) -> None:
-    with run_daemon(tmp_path, {"log": ["backup"]}) as world, open_page(browser, world.url) as page:
+def test_a_daemon_that_does_not_answer_is_not_said_to_be_safe(tmp_path: Path, browser: Browser, warm: Warm) -> None:
+    with run_daemon(tmp_path, warm, {"log": ["backup"]}) as world, open_page(browser, world.url) as page:
         expect(page.locator("h1")).to_have_text("✓ All safe", timeout=1000 * WAIT_SECONDS)
         page.context.set_offline(True)
         expect(page.locator("h1")).to_have_text("? Not known: the daemon does not answer", timeout=1000 * WAIT_SECONDS)
@@ -351,12 +355,14 @@ def test_a_daemon_that_does_not_answer_is_not_said_to_be_safe(tmp_path: Path, br
         expect(page.locator("header")).to_have_class("verdict good")
 
 
-def test_off_loopback_the_browser_asks_for_the_token_and_the_page_keeps_it(tmp_path: Path, browser: Browser) -> None:
+def test_off_loopback_the_browser_asks_for_the_token_and_the_page_keeps_it(
+    tmp_path: Path, browser: Browser, warm: Warm
+) -> None:
     secret = tmp_path / "token"
     secret.write_text(TOKEN)
     secret.chmod(0o600)
     keys = {"addr": "0.0.0.0:0", "token-file": str(secret)}
-    with run_daemon(tmp_path, {"log": ["backup"]}, **keys) as world:
+    with run_daemon(tmp_path, warm, {"log": ["backup"]}, **keys) as world:
         with pytest.raises(Error, match="ERR_INVALID_AUTH_CREDENTIALS"), open_page(browser, world.url):
             pass  # it asks, and gets no answer here
         with open_page(browser, world.url, http_credentials={"username": "anybody", "password": TOKEN}) as page:

@@ -144,7 +144,7 @@ def test_a_rewound_log_is_a_warning_until_it_is_dismissed(litelog: Command) -> N
     process = litelog.start("replicate", "--config", "c.yml")
     litelog.wait_for_line(process, "listening")
     wait_until(lambda: told()["ready"])
-    assert (told()["verdict"], told()["words"]) == ("safe", "Safe, with a warning: 1 diverged")
+    assert (told()["verdict"], told()["words"]) == ("safe", "Safe, with a warning: 1 of 1 replica diverged")
     assert litelog("dismiss", "log", "elsewhere", "--config", "c.yml").code == ExitCode.USAGE
     done = litelog("dismiss", "log", "--config", "c.yml")
     assert (done.code, done.out.startswith("dismissed: log to file://")) == (ExitCode.DONE, True)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from litelog.server.verdict import ReplicaCondition
 
-MAX_REPLICAS = 100
+MAX_REPLICAS = 40
 """A page shows no more logs after this many replicas, which bounds its size and the cost of making it."""
 
 MAX_FILTER = 200

@@ -30,6 +30,7 @@
   function show(text) {
     const fresh = new DOMParser().parseFromString(text, "text/html");
     if (fresh.body.dataset.build !== document.body.dataset.build) { location.reload(); return; }
+    offerCopies(fresh);
     const focused = document.activeElement;
     for (const part of ["header", "main", "footer", "link[rel=icon]"]) {
       become(document.querySelector(part), fresh.querySelector(part));
@@ -37,6 +38,22 @@
     if (document.title !== fresh.title) document.title = fresh.title;
     if (focused && focused !== document.activeElement && focused.isConnected) focused.focus({ preventScroll: true });
     current = true;
+  }
+
+  // A button beside each command. Where the browser does not let pages copy, the command can be selected.
+  function offerCopies(root) {
+    if (!navigator.clipboard) return;
+    for (const command of root.querySelectorAll(".command:not(:has(button))")) {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.textContent = "Copy";
+      button.setAttribute("aria-label", "Copy " + command.textContent);
+      button.addEventListener("click", async () => {
+        await navigator.clipboard.writeText(command.querySelector("code").textContent);
+        button.textContent = "Copied";
+      });
+      command.append(button);
+    }
   }
 
   function say(words) {
@@ -92,5 +109,6 @@
     timer = setTimeout(filter, PAUSE);
   });
   document.querySelector("form").addEventListener("submit", (event) => { event.preventDefault(); filter(); });
+  offerCopies(document);
   wait();
 })();

@@ -19,9 +19,14 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from litelog.server.page.chart import HEIGHT, WIDTH, Sample, draw
+from litelog.server.page.day import HEIGHT as DAY_HEIGHT
+from litelog.server.page.day import WIDTH as DAY_WIDTH
+from litelog.server.page.day import draw_day
 from litelog.server.page.filter import MAX_FILTER
 from litelog.server.page.severity import Level, level_of, level_of_all
+from litelog.server.reasons import quote
 from litelog.server.verdict import ReplicaCondition
+from litelog.server.verdict_history import VerdictHistory
 from litelog.units import format_duration, format_size
 
 if TYPE_CHECKING:
@@ -30,6 +35,7 @@ if TYPE_CHECKING:
     from jinja2 import Template
 
     from litelog.server.page.chart import Chart
+    from litelog.server.page.day import DayStrip
     from litelog.server.page.filter import LogPage
     from litelog.server.report import Reason, ReplicaReport, StatusReport
     from litelog.server.status_view import StatusView
@@ -44,6 +50,16 @@ PLAIN_REFRESH_SECONDS = 60
 
 MAX_REASONS = 8
 """Reasons shown at the top. The rows show all of them."""
+
+MAX_DETAILED = 12
+"""Replicas on a page that shows the details of each. A page of more has a line for each, and a link to its details."""
+
+_RELATIONS = {
+    "first": "is the first",
+    "continues": "continues the one before",
+    "diverged": "began anew, since the log was rewound or rewritten",
+    "resumed": "was taken up again",
+}
 
 _ICON_COLORS = {
     Level.BAD: "%23b3261e",
@@ -62,11 +78,29 @@ class Row:
     condition: ReplicaCondition
     level: Level
     chart: Chart
+    day: DayStrip
     reasons: list[Reason]
+    """Those that the top of the page does not show."""
     snapshot: str | None
     """When the newest snapshot was written; None if that is not known."""
     errors: int
     """Number of errors since the daemon started."""
+    ratio: float | None
+    """Bytes of the log for each stored byte, of what was written since the start; None if nothing was."""
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Figures of all replicas together."""
+
+    log_bytes: float | None
+    """Shipped bytes of the logs a second; None if that is not known yet."""
+    records: float | None
+    """Shipped records a second; likewise."""
+    stored: int
+    """Bytes of the objects in all replicas that were counted."""
+    uncounted: int
+    """Replicas whose objects were not counted yet."""
 
 
 def read_histories(snapshot: StatusView, logs: Container[str]) -> Histories:
@@ -80,22 +114,37 @@ def read_histories(snapshot: StatusView, logs: Container[str]) -> Histories:
     }
 
 
+def sum_up(snapshot: StatusView, verdicts: VerdictHistory) -> Totals:
+    """The figures of all replicas."""
+    rate = verdicts.rate
+    sizes = [status.stored_bytes for status in snapshot.statuses]
+    return Totals(
+        log_bytes=None if rate is None else rate.log_bytes,
+        records=None if rate is None else rate.records,
+        stored=sum(size for size in sizes if size is not None),
+        uncounted=sizes.count(None),
+    )
+
+
 def render_page(
     report: StatusReport,
     histories: Histories,
     judgement: Judgement,
     choice: LogPage,
     wanted: str,
+    *,
+    verdicts: VerdictHistory | None = None,
+    totals: Totals | None = None,
 ) -> str:
     """Render the page.
 
     ``report`` and ``histories`` cover the logs of ``choice``, ``judgement`` all replicas. ``wanted`` is the filter's
-    text.
+    text. ``verdicts`` are those of the last day.
     """
     now = datetime.fromisoformat(report.time)
     level = level_of_all(judgement)
-    rows = _make_rows(report, histories, judgement)
     reasons = judgement.reasons
+    rows = _make_rows(report, histories, judgement, verdicts or VerdictHistory())
 
     return _load_template().render(
         report=report,
@@ -108,6 +157,9 @@ def render_page(
         reasons=reasons[:MAX_REASONS],
         more_reasons=max(0, len(reasons) - MAX_REASONS),
         wanted=wanted[:MAX_FILTER],
+        totals=totals,
+        detailed=sum(map(len, rows.values())) <= MAX_DETAILED,
+        show=lambda log: "?" + urlencode({"q": log[-MAX_FILTER:]}),
         age=lambda moment: _format_age((now - datetime.fromisoformat(moment)).total_seconds()),
         link=lambda first: "?" + urlencode({"q": wanted[:MAX_FILTER], "from": first}),
     )
@@ -129,9 +181,11 @@ def page_headers() -> dict[str, str]:
     }
 
 
-def _make_rows(report: StatusReport, histories: Histories, judgement: Judgement) -> dict[str, list[Row]]:
+def _make_rows(
+    report: StatusReport, histories: Histories, judgement: Judgement, verdicts: VerdictHistory
+) -> dict[str, list[Row]]:
     reasons: dict[tuple[str | None, str | None], list[Reason]] = {}
-    for reason in judgement.reasons:
+    for reason in judgement.reasons[MAX_REASONS:]:
         reasons.setdefault((reason.log, reason.replica), []).append(reason)
     max_lag = report.max_lag_seconds or 0.0
     return {
@@ -140,6 +194,7 @@ def _make_rows(report: StatusReport, histories: Histories, judgement: Judgement)
                 each,
                 judgement.replicas.get((log.log, each.replica), ReplicaCondition.UNKNOWN),
                 draw([*histories.get((log.log, each.replica), ()), *_sample_now(each)], max_lag),
+                draw_day(verdicts.read((log.log, each.replica))),
                 reasons.get((log.log, each.replica), []),
             )
             for each in log.replicas
@@ -148,8 +203,14 @@ def _make_rows(report: StatusReport, histories: Histories, judgement: Judgement)
     }
 
 
-def _make_row(report: ReplicaReport, condition: ReplicaCondition, chart: Chart, reasons: list[Reason]) -> Row:
+def _make_row(
+    report: ReplicaReport, condition: ReplicaCondition, chart: Chart, day: DayStrip, reasons: list[Reason]
+) -> Row:
+    written = [each for each in (report.wal, report.sealed) if each is not None]
+    stored = sum(each.object_bytes for each in written)
     return Row(
+        day=day,
+        ratio=sum(each.log_bytes for each in written) / stored if stored else None,
         report=report,
         condition=condition,
         level=level_of(condition),
@@ -187,6 +248,9 @@ def _load_template() -> Template:
         "size": format_size,
         "number": lambda number: f"{number:,}",
         "short": _shorten,
+        "quote": quote,
+        "rate": lambda number: f"{number:,.0f}" if number >= 10 or not number else f"{number:.1f}",
+        "relation": lambda relation: _RELATIONS.get(relation, relation),
     }
     style, script = _read("page.css"), _read("page.js")
     environment.globals |= {
@@ -196,6 +260,8 @@ def _load_template() -> Template:
         "refresh": REFRESH_SECONDS,
         "plain_refresh": PLAIN_REFRESH_SECONDS,
         "max_filter": MAX_FILTER,
+        "day_width": DAY_WIDTH,
+        "day_height": DAY_HEIGHT,
         "chart_width": WIDTH,
         "chart_height": HEIGHT,
     }

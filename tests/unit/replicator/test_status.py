@@ -16,6 +16,6 @@ def test_a_line_holds_all_values_and_nothing_that_changes_later() -> None:
     task.counters = ReplicaCounters(Silent(), ManualClock())
     status = status_of(task, 0.0)
     facts = facts_of(status)
-    judged = {"opened_seconds", "source_missing", "damaged", "damaged_since", "diverged"}
+    judged = {"opened_seconds", "source_missing", "damaged", "damaged_since", "stored_bytes", "diverged"}
     assert {"counters", "meter"} | judged == set(type(status).__dataclass_fields__) - set(facts)
     assert json.loads(json.dumps(facts))["phase"] == "idle"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+import socket
 from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -16,7 +17,9 @@ pytest.importorskip("uvicorn")
 pytest.importorskip("prometheus_client")
 pytest.importorskip("jinja2")
 
+from litelog.replicator.status import ReplicaStatus
 from litelog.server.page.chart import HEIGHT, WIDTH, Sample, draw
+from litelog.server.page.day import draw_day
 from litelog.server.page.filter import MAX_REPLICAS, choose, read_first
 from litelog.server.page.page import MAX_REASONS, page_headers, render_page
 from litelog.server.page.severity import Level, level_of, level_of_all
@@ -30,7 +33,11 @@ from litelog.server.report import (
     WrittenReport,
 )
 from litelog.server.verdict import Judgement, ReplicaCondition, Verdict
+from litelog.server.verdict_history import SLOT_SECONDS, SLOTS, VerdictHistory
+from litelog.shipping.counters import DurableCounts, ReplicaCounters
+from tests.builders.daemon_builder import Silent
 from tests.builders.log_builder import make_log
+from tests.builders.manual_clock import ManualClock
 from tests.builders.server_builder import Watched
 
 if TYPE_CHECKING:
@@ -228,8 +235,8 @@ def test_a_page_of_many_bad_replicas_stays_small() -> None:
     reasons = [reason("lag", f"/log{number}", message="z" * 500) for number in range(1000)]
     page = render(logs, states, reasons)
     assert len(page.html) < 3 << 20
-    assert next(attributes["href"] for tag, attributes in page.elements if tag == "a") == "?q=&from=100"
-    assert "1 to 100 of 1,000 logs, worst first" in page.text
+    assert f"?q=&from={MAX_REPLICAS}" in [attributes["href"] for tag, attributes in page.elements if tag == "a"]
+    assert f"1 to {MAX_REPLICAS} of 1,000 logs, worst first" in page.text
 
 
 # --- the chart
@@ -266,6 +273,50 @@ def test_a_chart_says_that_there_was_no_lag_and_that_nothing_was_measured() -> N
     assert nothing.words == "Lag over the last hour: not measured yet"
 
 
+# --- the day
+
+
+def test_the_worst_verdict_of_each_slot_is_kept_for_a_day_and_gone_replicas_are_not() -> None:
+    history, a, b = VerdictHistory(), ("/a", "x"), ("/b", "x")
+    late, well = ReplicaCondition.LATE, ReplicaCondition.SAFE
+    history.record(1000 * SLOT_SECONDS, {a: late, b: well}, ())
+    history.record(1000 * SLOT_SECONDS + 60, {a: well, b: well}, ())
+    history.record(1003 * SLOT_SECONDS, {a: ReplicaCondition.DAMAGED}, ())
+    assert list(history.read(a)) == [
+        *[Verdict.UNKNOWN] * (SLOTS - 4),
+        Verdict.LATE,
+        *[Verdict.UNKNOWN] * 2,
+        Verdict.UNSAFE,
+    ]
+    assert set(history.read(b)) == {Verdict.UNKNOWN}
+    history.record(2000 * SLOT_SECONDS, {a: well}, ())
+    assert list(history.read(a)) == [*[Verdict.UNKNOWN] * (SLOTS - 1), Verdict.SAFE]
+
+
+def test_a_strip_has_a_bar_for_each_verdict_and_says_how_long_each_held() -> None:
+    unknown = [Verdict.UNKNOWN] * (SLOTS - 4)
+    strip = draw_day([*unknown, Verdict.SAFE, Verdict.SAFE, Verdict.UNSAFE, Verdict.SAFE])
+    assert dict(strip.paths) == {"safe": "M140 10V6H142V10zM143 10V6H144V10z", "unsafe": "M142 10V0H143V10z"}
+    assert strip.words == (
+        "Last 24 hours, in slots of 10 minutes: unsafe for 10m00s, unknown for 23h20m, safe for 30m00s"
+    )
+
+
+def test_the_rate_is_what_was_shipped_between_two_records() -> None:
+    history, clock = VerdictHistory(), ManualClock()
+
+    def shipped(sequence: int, size: int) -> ReplicaStatus:
+        counters = ReplicaCounters(Silent(), clock)
+        counters._counts = DurableCounts(wal_log_bytes=size)
+        return ReplicaStatus("/a", "x", "required", "idle", None, sequence, None, 0, counters=counters)
+
+    assert history.rate is None
+    history.record(100.0, {("/a", "x"): ReplicaCondition.SAFE}, [shipped(1000, 0)])
+    assert history.rate is None
+    history.record(110.0, {("/a", "x"): ReplicaCondition.SAFE}, [shipped(1500, 4096)])
+    assert history.rate == (50.0, 409.6)
+
+
 # --- what is shown
 
 
@@ -278,6 +329,8 @@ def test_a_replica_is_shown_with_all_that_is_known_of_it() -> None:
         last_snapshot="2026-11-21T11:58:00.000Z",
         last_verified="2026-11-21T09:00:00.000Z",
         anomalies=2,
+        damaged=["k.wal.lz4"],
+        stored_bytes=123_000_000,
         fencing="isolated",
         errors={"store": 1000, "other": 1},
         recent_errors=[FailureReport(time="2026-11-21T11:00:00.000Z", kind="store", message="timed out", count=12)],
@@ -293,11 +346,13 @@ def test_a_replica_is_shown_with_all_that_is_known_of_it() -> None:
     reasons = [reason("damaged", "/log", message="a verification found 2 anomalies: x.wal.lz4")]
     reasons.append(reason("archive_failing", "/log", message="sealing failed: cannot seal"))
     text = render({"/log": [full]}, {("/log", "file:///r"): ReplicaCondition.DAMAGED}, reasons).text
+    anew = "began anew, since the log was rewound or rewritten"
     for words in (
-        "✗ damaged", "1m30s 2.0 KiB", "sequence 12,345 …a1b2c3d4/a/100", "2m00s ago", "3h00m ago, 2 anomalies",
+        "✗ damaged", "1m30s 2.0 KiB", "12,345", "(…a1b2c3d4/a/100)", "2m00s ago", "3h00m ago 2 anomalies",
+        "5263.4 : 1", "litelog restore file:///r -o DIR", "117.3 MiB", "k.wal.lz4",
         "a verification found 2 anomalies: x.wal.lz4", "sealing failed: cannot seal",
-        f"generation {GENERATION} diverged 2h00m ago, 1,001 errors", "idle, fencing isolated",
-        f"2026-11-21 10:00:00 {GENERATION} diverged 00000001ffffffff the log was replaced",
+        f"Generation {GENERATION} {anew}, 2h00m ago, 1,001 errors", "idle, fencing isolated",
+        f"2026-11-21 10:00:00 {GENERATION} {anew} 00000001ffffffff the log was replaced",
         "2026-11-21 11:00:00 store 12 timed out", "4.0 KiB in 3 WAL segments, 1.0 MiB in 1 sealed",
     ):  # fmt: skip
         assert words in text, words
@@ -336,9 +391,9 @@ def test_links_of_pages_keep_the_filter() -> None:
     page = render({"/log150": [replica_of()]}, states, wanted="LOG", choice=choice)
     assert [attributes["href"] for tag, attributes in page.elements if tag == "a"][:2] == [
         "?q=LOG&from=0",
-        "?q=LOG&from=200",
+        "?q=LOG&from=140",
     ]
-    assert "101 to 200 of 300 logs that match, worst first" in page.text
+    assert "101 to 140 of 300 logs that match, worst first" in page.text
 
 
 def test_the_policy_allows_the_pages_own_style_and_script_by_their_hashes() -> None:
@@ -366,7 +421,9 @@ def test_it_is_served_with_its_policy_and_filtered(tmp_path: Path) -> None:
         page = Parsed(answer.body.decode())
         assert (answer.status, answer.headers["content-type"]) == (200, "text/html; charset=utf-8")
         assert page_headers().items() <= answer.headers.items()
-        assert page.text.startswith("✓ All safe · litelog ✓ All safe 2 logs, 2 replicas;")
+        assert page.text.startswith(
+            f"✓ All safe · litelog litelog on {socket.gethostname()} ✓ All safe 2 logs, 2 replicas;"
+        )
         assert [one.folder in page.text, two.folder in page.text] == [True, True]
         assert "All logs, worst first" in page.text
 
@@ -378,7 +435,7 @@ def test_it_is_served_with_its_policy_and_filtered(tmp_path: Path) -> None:
         (measured, _) = [
             attributes["aria-label"]
             for tag, attributes in Parsed(watched.ask("/").body.decode()).elements
-            if tag == "svg"
+            if tag == "svg" and (attributes["aria-label"] or "").startswith("Lag")
         ]
         assert measured is not None
         assert re.fullmatch("Lag over the last hour: (none|at most .*), measured for (?!0ms).*", measured)

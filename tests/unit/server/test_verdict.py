@@ -183,21 +183,22 @@ CASES = [
     ),
     Case(
         "diverged", Daemon([replica(diverged=diverged(1))]), "safe", ("diverged",),
-        "Safe, with a warning: 1 diverged", "diverged", GENERATION, f"litelog dismiss {LOG} {Q}",
+        "Safe, with a warning: 1 of 1 replica diverged", "diverged", GENERATION, f"litelog dismiss {LOG} {Q}",
     ),
     Case("diverged two days ago", Daemon([replica(diverged=diverged(48))]), "safe", (), "All safe", "safe"),
     Case(
         "sealing fails", Daemon([replica(archive_error="put: denied"), replica("file:///well")]), "safe",
-        ("archive_failing",), "Safe, with warnings: 1 troubled of 2 replicas", "troubled", "put: denied",
+        ("archive_failing",), "Safe, with a warning: 1 of 2 replicas troubled", "troubled", "put: denied",
         f"litelog check {Q}",
     ),
     Case(
         "verifying fails", Daemon([replica(verify_error="list: denied")]), "safe", ("verify_failing",),
-        "Safe, with a warning: 1 troubled", "troubled", "list: denied", f"litelog verify {Q}",
+        "Safe, with a warning: 1 of 1 replica troubled", "troubled", "list: denied", f"litelog verify {Q}",
     ),
     Case(
         "the folder cannot be looked at", Daemon([replica(source_error="Permission denied")]), "safe",
-        ("source_unreadable",), "Safe, with a warning: 1 troubled", "troubled", "Permission denied", f"ls -l {LOG}",
+        ("source_unreadable",), "Safe, with a warning: 1 of 1 replica troubled", "troubled", "Permission denied",
+        f"ls -l {LOG}",
     ),
     Case(
         "several at once",
