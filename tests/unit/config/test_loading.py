@@ -409,6 +409,7 @@ def test_any_yaml_is_a_configuration_or_one_clear_error(value: object) -> None:
         assert all(problem.startswith("line ") for problem in error.problems)  # noqa: PT017 - either outcome is right
 
 
+@pytest.mark.slow
 @given(st.text(alphabet=st.sampled_from("ab:-[]{}\n \t'\"#&*!|>%@`$,?~0189.<=/\\\x00\x85\ufeff"), max_size=60))
 def test_any_text_is_a_configuration_or_one_clear_error(text: str) -> None:
     with pytest.raises(InvalidConfigError) as caught:

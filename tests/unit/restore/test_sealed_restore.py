@@ -696,6 +696,7 @@ def test_a_restore_reuses_what_a_killed_one_left_only_if_its_checksums_hold(
     assert files_in(tmp_path / "out") == expected
 
 
+@pytest.mark.slow
 def test_a_killed_restore_may_be_followed_by_one_to_another_point(
     large: tuple[ReplicaBuilder, dict[str, bytes]], tmp_path: Path
 ) -> None:

@@ -104,6 +104,7 @@ def test_a_mirror_keeps_what_a_state_in_the_window_held(log: LogBuilder, store: 
     assert 10 <= len(indexes(store, parse_sealed)) <= 17
 
 
+@pytest.mark.slow
 def test_a_source_that_loses_all_its_past_at_once_leaves_it_in_the_window(
     log: LogBuilder, store: MemoryStore, tmp_path: Path
 ) -> None:

@@ -151,6 +151,7 @@ def test_an_owner_that_fell_silent_keeps_all_that_it_has(owners: Owners) -> None
     assert owners.is_whole(silent)
 
 
+@pytest.mark.slow
 def test_after_a_takeover_the_new_owner_prunes_only_its_own_objects(owners: Owners) -> None:
     old = owners.start(RetentionPolicy())
     old.sync()

@@ -111,6 +111,7 @@ def state_fields(daemon: Daemon) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if name not in ("version", "checksum")}
 
 
+@pytest.mark.slow
 def test_state_of_any_shape_under_a_good_checksum_is_state_or_lost(daemon: Daemon) -> None:
     fields = state_fields(daemon)
     path, found, lost = Path(daemon.state, "state.json"), 0, 0
@@ -151,6 +152,7 @@ def test_state_that_says_what_cannot_be_is_lost(daemon: Daemon, changes: dict[st
     assert read_state(daemon.state) is None
 
 
+@pytest.mark.slow
 def test_a_daemon_ends_with_an_error_of_ours_whatever_its_state_says(daemon: Daemon) -> None:
     """Well-formed state may still be wrong: of another log, another owner or another place."""
     fields = state_fields(daemon)

@@ -525,6 +525,7 @@ def test_a_checkpoint_cannot_be_in_another_replica() -> None:
 # --- requests
 
 
+@pytest.mark.slow
 def test_a_quiet_log_costs_a_get_for_each_poll_and_no_listing() -> None:
     _, url, _ = _shipped()
     query = Query(url, pollInterval="1s").run()
@@ -561,6 +562,7 @@ def test_polls_are_closer_where_news_was_and_reach_the_interval() -> None:
     assert query.counts["LIST"] == 0
 
 
+@pytest.mark.slow
 def test_far_behind_it_lists_and_does_not_ask_for_each_name() -> None:
     builder, url, _ = _shipped()
     query = Query(url).run()

@@ -191,6 +191,7 @@ conditions = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(conditions)
 @settings(max_examples=examples(200))
 def test_no_record_outside_is_wanted(where: Any) -> None:

@@ -606,6 +606,7 @@ def test_threads_end_with_the_iterator() -> None:
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("litelog-")]
 
 
+@pytest.mark.slow
 def test_small_pieces_are_coalesced_and_large_ones_cut() -> None:
     builder = ReplicaBuilder()
     generation = builder.add()
