@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import shlex
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from litelog.errors import ConfigError
 from litelog.spark.spark_session import java_home, require_spark, session
+from tests.sampling import one_in_a_run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,9 +24,18 @@ JVM = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialG
 QUICK_JVM = {"JAVA_TOOL_OPTIONS": JVM["spark.driver.extraJavaOptions"]}
 """The same for processes that start a JVM by themselves, by their environment."""
 
+PYTHON = f"""#!/bin/sh
+if [ "$1 $2" = "-m pyspark.daemon" ]; then
+  shift 2
+  set -- -m tests.spark.worker_daemon "$@"
+fi
+exec {shlex.quote(sys.executable)} "$@"
+"""
+"""What Spark starts its workers with: this Python, whose daemon forks workers that have their modules already."""
+
 CONFIG = {
     **JVM,
-    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.shuffle.partitions": "1",
     "spark.default.parallelism": "2",
     "spark.eventLog.enabled": "true",
     "spark.eventLog.compress": "false",
@@ -30,6 +43,9 @@ CONFIG = {
     "spark.python.authenticate.socketTimeout": "120s",
 }
 
+
+started_by_itself = one_in_a_run(("connect", "submit", "settings"), "Spark that is started in other ways")
+"""For tests that start a JVM, or two, of their own: half a minute each."""
 
 IGNORED = (
     "ignore::ResourceWarning",  # Py4J leaves sockets to the collector
@@ -63,7 +79,12 @@ def spark(event_log: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         "spark.local.dir": str(tmp_path_factory.mktemp("spark-local")),
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("spark-warehouse")),
     }
+    python = tmp_path_factory.mktemp("spark-python") / "python"
+    python.write_text(PYTHON)
+    python.chmod(0o755)
+    os.environ["PYSPARK_PYTHON"] = str(python)
     started = session("tests", master="local[2]", driver_memory="1g", config={**CONFIG, **folders})
+    os.environ["PYSPARK_PYTHON"] = sys.executable  # for processes of their own
     started.sparkContext.setLogLevel("ERROR")
     try:
         yield started

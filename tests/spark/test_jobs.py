@@ -366,7 +366,7 @@ def test_progress_is_reported_of_bytes_by_the_tasks_that_are_over(spark: Any, tm
                 time.sleep(0.01)
             yield batch
 
-    with watching(spark, progress, 100, before=10, behind=5):
+    with watching(spark, progress, 100, before=10, after=5):
         assert len(spark.range(0, 4, 1, 4).mapInArrow(work, "id bigint").collect()) == 4
     assert (10 + 50, 115) in told
     assert told == sorted(told)

@@ -27,7 +27,7 @@ from litelog.verify.findings import AnomalyKind
 from litelog_cli.verbs.spark import spark as group
 from tests.builders.spark_reading import table_sequences
 from tests.builders.spark_writing import expected, read_replica, require_records, require_well, rows
-from tests.spark.conftest import QUICK_JVM
+from tests.spark.conftest import QUICK_JVM, started_by_itself
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -160,6 +160,7 @@ write(spark.range(5).selectExpr("concat('v', id) AS value").coalesce(1), sys.arg
 """
 
 
+@started_by_itself("connect")
 def test_spark_connect(spark: Any, tmp_path: Path) -> None:
     """A Connect server and its thin client: batch, SQL, fast path, a write."""
     if missing := [name for name in ("grpc", "google.rpc", "grpc_status", "zstandard") if not _is_there(name)]:
@@ -201,6 +202,7 @@ def test_a_write_that_lost_everything_holds_nothing(tmp_path: Path) -> None:
         read_replica(str(tmp_path))
 
 
+@started_by_itself("submit")
 def test_spark_submit_runs_a_job_as_the_help_says(spark: Any, tmp_path: Path) -> None:
     """The command of ``litelog spark --help``, with this machine as the cluster and the replica of this test."""
     submit = shutil.which("spark-submit", path=os.path.dirname(sys.executable))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from litelog.spark.spark_session import java_home, session
+from tests.spark.conftest import QUICK_JVM, started_by_itself
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,6 +50,7 @@ def test_a_session_that_is_there_keeps_its_settings(spark: Any) -> None:
         spark.conf.set("spark.sql.session.timeZone", zone)
 
 
+@started_by_itself("settings")
 def test_settings_of_spark_submit_are_kept(spark: Any, tmp_path: Path) -> None:
     submit = shutil.which("spark-submit", path=os.path.dirname(sys.executable))
     if submit is None:
@@ -62,7 +64,7 @@ def test_settings_of_spark_submit_are_kept(spark: Any, tmp_path: Path) -> None:
     )
     told = ["--conf", f"{names[0]}=Europe/Berlin", "--conf", f"{names[1]}=true"]
     command = [submit, "--master", "local[1]", "--driver-memory", "512m", *told, str(script)]
-    environment = {**os.environ, "PATH": os.pathsep.join([os.path.dirname(submit), os.environ["PATH"]])}
+    environment = {**os.environ, **QUICK_JVM, "PATH": os.pathsep.join([os.path.dirname(submit), os.environ["PATH"]])}
     environment |= {} if (home := java_home()) is None else {"JAVA_HOME": home}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert "told Europe/Berlin true true" in done.stdout, done.stderr[-2000:]

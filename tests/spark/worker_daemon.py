@@ -1,0 +1,31 @@
+"""Spark's daemon of Python workers, which has imported what each of them needs before it forks.
+
+Spark's own imports next to nothing, and each plan of a source is made in a worker of its own. So the tests would import
+the same modules several hundred times.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+
+# A process that forks has one thread.
+os.environ["OPENBLAS_NUM_THREADS"] = "1"
+os.environ["JE_ARROW_MALLOC_CONF"] = "background_thread:false"
+
+MODULES = (
+    "pyspark.worker",
+    "pyspark.sql.worker.create_data_source",
+    "pyspark.sql.worker.plan_data_source_read",
+    "litelog.spark.source",
+    "replica_clients.file",
+)
+
+if __name__ == "__main__":
+    from pyspark.daemon import manager
+
+    if "lookup" not in sys.argv[1]:  # it is asked once
+        for name in MODULES:
+            import_module(name)
+    manager()
