@@ -29,4 +29,4 @@ retrying_store.READING = retrying_store.RetryPolicy(3, first_seconds=0.01, longe
 wiring.BEGINNING = retrying_store.RetryPolicy(4, first_seconds=0.01, longest_seconds=0.02)
 backoff.MAX_DELAY_SECONDS = 0.1
 {QUICKLY_TRIED}"""
-"""What fails is tried again soon, and a server that is down is given up soon."""
+"""The command tries again soon, and soon gives up a server that is down."""

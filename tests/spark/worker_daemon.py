@@ -1,7 +1,7 @@
 """Spark's daemon of Python workers, which has imported what each of them needs before it forks.
 
-Spark's own imports next to nothing, and each plan of a source is made in a worker of its own. So the tests would import
-the same modules several hundred times.
+Spark's own imports next to nothing, and makes each plan of a source in a new worker. So the tests would import the same
+modules several hundred times.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MODULES = (
 if __name__ == "__main__":
     from pyspark.daemon import manager
 
-    if "lookup" not in sys.argv[1]:  # it is asked once
+    if "lookup" not in sys.argv[1]:  # Spark asks it once
         for name in MODULES:
             import_module(name)
     manager()
