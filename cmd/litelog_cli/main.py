@@ -5,9 +5,11 @@ from __future__ import annotations
 import io
 import logging
 import os
+import re
 import sys
 import threading
 import traceback
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import click
@@ -16,7 +18,7 @@ from litelog.errors import ExitCode, LitelogError
 from litelog.system.memory import collect_seldom, exempt_existing_objects
 from litelog.version import VERSION
 from litelog_cli.logging_setup import LEVELS, LogLineFormat, asks_json, logs_json, say, set_up_logging
-from litelog_cli.output import echo, echo_lines
+from litelog_cli.output import echo, echo_lines, print_json_error
 from litelog_cli.signals import HeldSignals
 from litelog_cli.verb_group import VerbGroup, dashes_advice
 
@@ -150,6 +152,8 @@ def run(  # noqa: PLR0911 - one for each kind of end
         return INTERRUPTED
     except click.ClickException as error:
         advice = dashes_advice(error, arguments)
+        kind = "usage" if isinstance(error, click.UsageError) else "failure"
+        _print_failure(arguments, kind, advice or error.format_message(), error.exit_code)
         if asks_json():
             return _fail([advice or error.format_message()], error.exit_code)
         if advice:
@@ -159,6 +163,7 @@ def run(  # noqa: PLR0911 - one for each kind of end
         echo_lines(shown.getvalue().splitlines(), err=True)
         return error.exit_code
     except LitelogError as error:
+        _print_failure(arguments, _kind(error), str(error), error.exit_code)
         return _fail(error.lines or [str(error)], error.exit_code)
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -166,11 +171,28 @@ def run(  # noqa: PLR0911 - one for each kind of end
         return _give_up_output()
     except OSError as error:
         place = error.filename or _failing_output()
-        return _fail([f"{place}: {error.strerror}" if place else str(error)], trace=_verbose(arguments))
+        message = f"{place}: {error.strerror}" if place else str(error)
+        _print_failure(arguments, "system", message, ExitCode.FAILURE)
+        return _fail([message], trace=_verbose(arguments))
     except Exception as error:  # noqa: BLE001 - the last resort: a line for people, the traceback for -v
         hint = "" if _verbose(arguments) else " (litelog -v shows where)"
-        return _fail([f"unexpected error: {type(error).__name__}: {error}{hint}"], trace=_verbose(arguments))
+        message = f"unexpected error: {type(error).__name__}: {error}"
+        _print_failure(arguments, "unexpected", message, ExitCode.FAILURE)
+        return _fail([f"{message}{hint}"], trace=_verbose(arguments))
     return code if isinstance(code, int) else ExitCode.DONE
+
+
+def _kind(error: LitelogError) -> str:
+    """The kind of an error for programs: ``NothingToRestoreError`` is ``nothing-to-restore``."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "-", type(error).__name__.strip("_").removesuffix("Error")).lower()
+
+
+def _print_failure(arguments: Sequence[str], kind: str, message: str, code: int) -> None:
+    """Print an error as JSON on standard output too, for a program that asked for JSON and reads only that."""
+    if "--json" in arguments:
+        with suppress(OSError, ValueError):  # the output may be what failed
+            print_json_error(kind, message, int(code), is_event=any(verb in arguments for verb in DAEMONS))
+            sys.stdout.flush()
 
 
 def _fail(lines: Sequence[str], code: int = ExitCode.FAILURE, *, trace: bool = False) -> int:

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 PLAIN_WIDTH = 10_000
 """Width of a table that is not for a terminal: nothing is wrapped."""
 
+JSON_VERSION = 1
+"""Within a version, fields are only added to what verbs print as JSON."""
+
 MIN_TEXT_WIDTH = 24
 """The narrowest column into which text is wrapped."""
 
@@ -60,9 +63,22 @@ def echo_lines(lines: Iterable[str], *, err: bool = False) -> None:
         echo(line, err=err)
 
 
-def print_json(value: Mapping[str, Any]) -> None:
-    """Print a JSON object on one line."""
-    sys.stdout.write(json_line(value))
+def print_json(value: Mapping[str, Any], *, versioned: bool = True) -> None:
+    """Print a JSON object on one line. ``versioned``: with the version of its shape."""
+    sys.stdout.write(json_line({"version": JSON_VERSION, **value} if versioned else value))
+
+
+def print_json_error(kind: str, message: str, exit_code: int, *, is_event: bool) -> None:
+    """Print why a verb failed that was asked for JSON. ``is_event``: between the events of ``replicate``."""
+    named = {"event": "error"} if is_event else {}
+    print_json({**named, "error": {"kind": kind, "message": message, "exit_code": exit_code}})
+
+
+def with_times(fields: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    """The fields, with those of ``names`` as ISO 8601 in UTC instead of microseconds since 1970."""
+    return {
+        name: format_time(value) if name in names and value is not None else value for name, value in fields.items()
+    }
 
 
 def json_line(value: Mapping[str, Any]) -> str:

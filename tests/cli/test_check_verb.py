@@ -52,7 +52,13 @@ def test_json_is_one_object_a_step_and_the_result(litelog: Command) -> None:
     assert all(step["seconds"] > 0 for step in steps if step["outcome"] == "passed")
     assert [step["name"] for step in steps if step["required"]] == ["put", "get and compare", "list", "ranged read"]
     url = f"file://{litelog.folder}/replica"
-    assert result == {"replica": url, "fencing": "isolated", "usable": True, "usable_fencing": ["required", "isolated"]}
+    assert result == {
+        "version": 1,
+        "replica": url,
+        "fencing": "isolated",
+        "usable": True,
+        "usable_fencing": ["required", "isolated"],
+    }
 
 
 def test_a_place_that_nothing_can_be_put_into_is_good_for_nothing(litelog: Command) -> None:
@@ -63,6 +69,7 @@ def test_a_place_that_nothing_can_be_put_into_is_good_for_nothing(litelog: Comma
     assert [step["outcome"] for step in steps] == ["failed"] + ["skipped"] * (len(STEPS) - 1)
     assert "nothing can be replicated there" in steps[0]["meaning"]
     url = f"file://{litelog.folder}/replica"
+    assert result.pop("version") == 1
     assert result == {"replica": url, "fencing": "required", "usable": False, "usable_fencing": []}
     assert "none (requested: isolated)" in litelog("check", "--fencing", "isolated", "replica").out
 

@@ -49,7 +49,7 @@ def test_a_configuration_that_fits_is_said_to(litelog: Command) -> None:
     done = litelog("config", "check", "c.yml")
     assert (done.code, done.out) == (0, "c.yml: valid (1 entry of logs, 2 replicas)\n")
     done = litelog("config", "check", "--json", LITELOG_CONFIG="c.yml")
-    assert done.lines == [{"file": "c.yml", "fits": True, "problems": [], "entries": 1, "replicas": 2}]
+    assert done.lines == [{"version": 1, "file": "c.yml", "fits": True, "problems": [], "entries": 1, "replicas": 2}]
 
 
 def test_a_folder_of_logs_fits(litelog: Command) -> None:
@@ -76,7 +76,7 @@ def test_every_error_has_its_line_its_key_and_the_nearest_one(litelog: Command) 
     assert done.code == ExitCode.USAGE
     assert done.err.splitlines()[1:] == [f"  {problem}" for problem in problems]
     done = litelog("config", "check", "--json", "c.yml")
-    assert (done.code, done.lines) == (2, [{"file": "c.yml", "fits": False, "problems": problems}])
+    assert (done.code, done.lines) == (2, [{"version": 1, "file": "c.yml", "fits": False, "problems": problems}])
     assert litelog("config", "show", "c.yml").code == ExitCode.USAGE
 
 

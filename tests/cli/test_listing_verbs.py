@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import pytest
 
 from litelog.errors import ExitCode
 from litelog.objects.layout import sealed_key, snapshot_key
-from tests.builders.replica_builder import SECOND, ReplicaBuilder, make_log, make_segment
+from tests.builders.replica_builder import ReplicaBuilder, make_log, make_segment
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,6 +41,10 @@ def write_objects(builder: ReplicaBuilder, folder: Path) -> None:
         path.write_bytes(body)
 
 
+def seconds(time: str) -> float:
+    return datetime.fromisoformat(time).timestamp()
+
+
 def columns(table: str) -> list[dict[str, str]]:
     """The rows of a table by their titles; cells and titles of one word."""
     title, *rows = (line.split() for line in table.splitlines())
@@ -57,8 +62,8 @@ def test_segments_shows_each_log_segment_of_a_replica(litelog: Command, built: R
     assert [line["stored"] for line in lines] == ["sealed", "sealed", "sealed+wal", "wal"]
     assert [line["finished"] for line in lines] == [True, True, True, False]
     assert [line["objects"] for line in lines] == [1, 1, 2, 2]
-    assert [line["lowest"] // SECOND for line in lines] == [0, 6, 12, 13]
-    assert [line["highest"] // SECOND for line in lines] == [5, 10, 12, 17]
+    assert [seconds(line["lowest"]) for line in lines] == [0, 6, 12, 13]
+    assert [seconds(line["highest"]) for line in lines] == [5, 10, 12, 17]
     assert all(line["size"] > 0 and line["ratio"] > 0 for line in lines)
     table = columns(litelog("segments", "replica").out)
     assert [row["file"] for row in table] == [segment.name for segment in LOG]
@@ -89,7 +94,9 @@ def test_segments_shows_what_is_there_before_it_says_what_is_missing(litelog: Co
     done = litelog("segments", "--json", "replica")
     assert done.code == ExitCode.CORRUPTION
     assert str(place) in done.err
-    assert [line["file"] for line in done.lines][:2] == [segment.name for segment in LOG[:2]]
+    *listed, failed = done.lines
+    assert [line["file"] for line in listed][:2] == [segment.name for segment in LOG[:2]]
+    assert failed["error"]["exit_code"] == ExitCode.CORRUPTION
 
 
 def test_snapshots_shows_what_each_one_names(litelog: Command, built: ReplicaBuilder) -> None:
@@ -140,7 +147,8 @@ def test_generations_tell_ranges_sizes_ratios_and_lag(litelog: Command) -> None:
     assert second["ratio"] == round(second["sealed_length"] / second["sealed_bytes"], 2)
     assert (first["snapshots"], second["snapshots"], second["newest_snapshot"]) == (2, 2, 3)
     assert second["lag"] == 0
-    assert first["lag"] == (second["last_shipped"] - first["last_shipped"]) / SECOND > 0
+    assert first["lag"] == pytest.approx(seconds(second["last_shipped"]) - seconds(first["last_shipped"]))
+    assert first["lag"] > 0
     rows = columns(litelog("generations", "replica").out)
     assert [row["generation"] for row in rows] == [old.name, new.name]
 
@@ -208,7 +216,8 @@ def test_a_replica_that_holds_nothing_does_not_hide_the_others(litelog: Command,
         assert f"skipped {litelog.folder}/{empty}: " in done.err
     configure(litelog, "empty", "bare")
     done = litelog(verb, "--config", "litelog.yml", "--json", "log")
-    assert (done.code, done.out) == (ExitCode.NOTHING_TO_RESTORE, "")
+    assert done.code == ExitCode.NOTHING_TO_RESTORE
+    assert [list(line) for line in done.lines] == [["version", "error"]]
 
 
 def test_a_generation_is_listed_of_the_replica_that_has_it(litelog: Command) -> None:

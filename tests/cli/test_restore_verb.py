@@ -92,7 +92,11 @@ def test_what_is_not_restored_is_reported_in_json_too(litelog: Command, replica:
     (litelog.folder / "out").mkdir()
     (litelog.folder / "out" / "mine").write_text("precious")
     (told,) = litelog("restore", replica, "-o", "out", "--if-not-exists", "--json").lines
-    assert told == {"output": str(litelog.folder / "out"), "nothing_to_do": "out: exists already, nothing to do"}
+    assert told == {
+        "version": 1,
+        "output": str(litelog.folder / "out"),
+        "nothing_to_do": "out: exists already, nothing to do",
+    }
     (told,) = litelog("restore", "nowhere", "-o", "new", "--if-replica-exists", "--json").lines
     assert "no replica there" in told["nothing_to_do"]
 

@@ -110,7 +110,7 @@ def show(file: str | None, config_file: str | None, as_json: bool) -> int:
     found = load(config_path(_one(file, config_file)))
     values: dict[str, Any] = written(_filled(found), exact=as_json)
     if as_json:
-        print_json(values)
+        print_json(values, versioned=False)  # it can be read as a configuration
     else:
         echo_lines(yaml.safe_dump(values, sort_keys=False, allow_unicode=True).splitlines())
     return ExitCode.DONE

@@ -14,7 +14,7 @@ from litelog.errors import ConfigError, ExitCode, FencedError, InvalidConfigErro
 from litelog.units import format_count, format_size
 from litelog_cli.arguments import PLACE, opened_replica
 from litelog_cli.config_file import choose_state_dir, read_config
-from litelog_cli.output import echo, format_moment, format_number, print_json, print_table
+from litelog_cli.output import echo, format_moment, format_number, format_time, print_json, print_table
 from litelog_cli.owner_state import require_readable
 from litelog_cli.progress import quiet_option, showing_progress
 
@@ -224,8 +224,8 @@ def _print_plan(url: str, plan: RetentionPlan) -> None:
 def _json(url: str, plan: RetentionPlan, deleted: int | None) -> dict[str, Any]:
     return {
         "replica": url,
-        "now": plan.now,
-        "window_start": plan.window_start,
+        "now": format_time(plan.now),
+        "window_start": None if plan.window_start is None else format_time(plan.window_start),
         "cut": plan.cut,
         "cause": plan.cause,
         "removals": [{"kind": one.kind, "key": one.key, "bytes": one.size} for one in plan.removals],

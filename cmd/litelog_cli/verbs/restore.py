@@ -28,12 +28,12 @@ from litelog_cli.arguments import (
 )
 from litelog_cli.configured import find_sources
 from litelog_cli.logging_setup import say
-from litelog_cli.output import echo, echo_lines, format_time, print_json
+from litelog_cli.output import echo, echo_lines, format_time, print_json, with_times
 from litelog_cli.progress import quiet_option, showing_progress, watching_status
 from litelog_cli.signals import acting_on_signals
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from litelog.restore.choose_replica import ReplicaChoice
     from litelog.restore.execution import RestoreResult
@@ -208,9 +208,14 @@ def _end_without(reason: str, output: str, as_json: bool) -> None:
 
 def _print_plan(plan: RestorePlan, skipped: Sequence[tuple[str, str]], as_json: bool) -> None:
     if as_json:
-        print_json({**plan.as_json(), "skipped": _as_json(skipped)})
+        print_json({**_plan_json(plan.as_json()), "skipped": _as_json(skipped)})
     else:
         echo_lines(plan.lines())
+
+
+def _plan_json(plan: Mapping[str, Any]) -> dict[str, Any]:
+    before = plan["before"]
+    return {**with_times(plan, "shipped"), "before": None if before is None else _plan_json(before)}
 
 
 def _require_past(

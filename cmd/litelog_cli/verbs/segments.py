@@ -12,7 +12,7 @@ from litelog_cli.arguments import FORMAT, GENERATION, PLACE, is_replica, opened_
 from litelog_cli.configured import find_log, find_replica
 from litelog_cli.inputs import choose_format
 from litelog_cli.listed import choose_claim, place_config_option, wide_option
-from litelog_cli.output import format_moment, format_number, format_range, print_json, print_table
+from litelog_cli.output import format_moment, format_number, format_range, print_json, print_table, with_times
 from litelog_cli.segment_listing import local_segments, replica_segments
 
 if TYPE_CHECKING:
@@ -95,7 +95,8 @@ def segments(
 def _print(found: Iterable[SegmentFacts], as_json: bool, columns: tuple[str, ...]) -> None:
     if as_json:
         for facts in found:
-            print_json({field: value for field, value in asdict(facts).items() if value is not None})
+            known = {field: value for field, value in asdict(facts).items() if value is not None}
+            print_json(with_times(known, "lowest", "highest", "shipped_first", "shipped_last"))
         return
     rows = (_row(facts) for facts in found)
     print_table(columns, ([row[column] for column in columns] for row in rows), _NUMBERS)

@@ -11,7 +11,7 @@ from litelog.units import format_size
 from litelog_cli.arguments import GENERATION, PLACE
 from litelog_cli.listed import choose_claim, config_option, each_replica, print_heading, wide_option
 from litelog_cli.listing import ratio
-from litelog_cli.output import echo, format_moment, format_number, format_range, print_json, print_table
+from litelog_cli.output import echo, format_moment, format_number, format_range, print_json, print_table, with_times
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,6 +37,8 @@ _WIDE_COLUMNS = (
     "",
 )
 _WIDE_NUMBERS = ("index", "size", "segments", "first", "next", "log bytes", "stored", "ratio")
+
+_TIMES = ("created", "shipped_first", "shipped_last")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +90,12 @@ def snapshots(place: str, name: str | None, config_file: str | None, wide: bool,
         found = _describe_all(client, claim)
         if as_json:
             for facts in found:
-                print_json({**({"replica": url} if url else {}), **asdict(facts)})
+                print_json(
+                    {
+                        **({"replica": url} if url else {}),
+                        **with_times(asdict(facts), *_TIMES),
+                    }
+                )
         else:
             print_heading(url, echo)
             if wide:

@@ -11,7 +11,7 @@ from litelog.units import format_size
 from litelog_cli.arguments import GENERATION, PLACE
 from litelog_cli.listed import choose_generation, config_option, each_replica, print_heading
 from litelog_cli.listing import ratio
-from litelog_cli.output import echo, format_moment, format_number, format_range, print_json, print_table
+from litelog_cli.output import echo, format_moment, format_number, format_range, print_json, print_table, with_times
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,7 +70,14 @@ def _with_headers(client: ReplicaClient, found: Iterator[WalSegmentInfo]) -> Ite
 def _print_lines(client: ReplicaClient, found: Iterator[WalSegmentInfo], headers: bool, fields: dict[str, str]) -> None:
     if headers:
         for info, header in _with_headers(client, found):
-            print_json({**fields, "position": str(info.position), "size": info.size, **asdict(header)})
+            print_json(
+                {
+                    **fields,
+                    "position": str(info.position),
+                    "size": info.size,
+                    **with_times(asdict(header), "lowest", "highest", "shipped"),
+                }
+            )
         return
     for info in found:
         where = info.position

@@ -7,6 +7,7 @@ import json
 import logging
 import re
 from dataclasses import replace
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,8 @@ from tests.builders.replica_builder import LogSegment, ReplicaBuilder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from tests.unit.litelog_cli.conftest import InProcess
 
 HOSTILE = "\x1b]0;owned\x07\x1b[31mred\x9b2J\u202egnp\nlitelog: all is well\r\t\x7f"
 FILE = "app-\x1b[2J\x9b\u202e\n.log"
@@ -135,3 +138,45 @@ def test_all_that_is_printed_passes_the_one_place_that_escapes() -> None:
                 if printing.fullmatch(called):
                     found.append(f"{path.name}:{node.lineno}: {called}")
     assert found == []
+
+
+def test_json_has_a_version_and_times_in_utc(command: InProcess) -> None:
+    replica = command.replica()
+    shapes = {
+        ("generations",): ("claimed", "first_shipped", "last_shipped"),
+        ("snapshots",): ("created",),
+        ("segments",): ("lowest", "highest", "shipped_first", "shipped_last"),
+        ("wal", "--headers"): ("lowest", "highest", "shipped"),
+        ("restore", "-o", "out", "--dry-run"): ("shipped",),
+        ("prune", "--max-age", "30d"): ("now", "window_start"),
+    }
+    for verb, times in shapes.items():
+        for line in command(*verb, "--json", replica).lines:
+            assert next(iter(line)) == "version", verb
+            assert line["version"] == 1
+            for name in times:
+                assert datetime.fromisoformat(line[name]).utcoffset() == timedelta(0), (verb, name)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind", "code"),
+    [
+        (["generations", "--json", "nowhere"], "no-replica", ExitCode.NOTHING_TO_RESTORE),
+        (["restore", "--json", "replica"], "usage", ExitCode.USAGE),
+        (["check", "--json", "s3//bucket"], "config", ExitCode.USAGE),
+        (["segments", "--json", "nowhere"], "source-missing", ExitCode.FAILURE),
+    ],
+)
+def test_a_failure_is_json_too(command: InProcess, arguments: list[str], kind: str, code: ExitCode) -> None:
+    done = command(*arguments)
+    (line,) = done.lines
+    assert (done.code, line["version"]) == (code, 1)
+    assert (line["error"]["kind"], line["error"]["exit_code"]) == (kind, code)
+    assert line["error"]["message"] in done.err
+    assert command(*(argument for argument in arguments if argument != "--json")).out == ""
+
+
+def test_a_failure_between_events_is_an_event(command: InProcess) -> None:
+    done = command("replicate", "--once", "--json", "nowhere", "replica")
+    assert [line["event"] for line in done.lines][-1] == "error"
+    assert done.lines[-1]["error"]["kind"] == "source-missing"
