@@ -53,7 +53,10 @@ EVENTS = {
     "not-closed": "The state of a log could not be saved when it was closed.",
     "descriptor-limit": "The limit of file descriptors is low for the number of logs.",
     # the process
+    "starting": "The daemon starts; the line has its version, its logs and replicas, and where its state is.",
     "signal": "The daemon received a signal to end.",
+    "final-sync": "The final sync has ended; the line has how many replicas hold all of their log.",
+    "shipped-all": "With --once: all that the log held is in a replica.",
     "reloaded": "The configuration was read again, and is in force.",
     "reload-partial": "Some changed keys take effect only at the next start.",
     "reload-failed": "The configuration was not read again.",
@@ -70,6 +73,7 @@ EVENTS = {
     "store-asks-to-wait": "A store asks to wait (Retry-After) before the next attempt. The wait is limited.",
     "upload-not-aborted": "Parts of a failed upload may be left in the store.",
     "failed": "The command failed.",
+    "nothing-printed": "What was asked for has no record yet.",
     "nothing-to-do": "There was nothing to do.",
     "progress": "The progress of a long command.",
     # reading and restoring
