@@ -28,7 +28,7 @@ from litelog_cli.arguments import (
 )
 from litelog_cli.configured import find_sources
 from litelog_cli.logging_setup import say
-from litelog_cli.output import echo, echo_lines, format_time, print_json, with_times
+from litelog_cli.output import echo, echo_lines, format_moment, print_json, with_times
 from litelog_cli.progress import quiet_option, showing_progress, watching_status
 from litelog_cli.signals import acting_on_signals
 
@@ -233,8 +233,8 @@ def _require_past(
         clients, replace(target, timestamp=None), lambda name: open_stored_format(name, options.pattern)
     )
     if everything.plan.end == choice.plan.end:
-        reached = f"the last records were shipped at {format_time(choice.plan.shipped)}"
-        said = f"{choice.plan.replica}: {format_time(target.timestamp)} is in the future; {reached}"
+        reached = f"the last records were shipped at {format_moment(choice.plan.shipped)}"
+        said = f"{choice.plan.replica}: {format_moment(target.timestamp)} is in the future; {reached}"
         raise NothingToRestoreError(f"{said}: leave out --timestamp to restore everything")
 
 
