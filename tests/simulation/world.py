@@ -25,6 +25,7 @@ from litelog.log.writer import LogWriter
 from litelog.replicator import Replicator
 from litelog.replicator.task import FINISHED, Phase
 from tests.simulation.disk import Disk, Disks
+from tests.simulation.listeners import Ears, EventCounter, Watcher
 from tests.simulation.log_changes import LogChanges
 from tests.simulation.oracle import Oracle
 from tests.simulation.plan import DAEMONS, Plan, Step
@@ -39,8 +40,6 @@ from tests.simulation.threads import EPOCH, VirtualClock
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from litelog.objects.claim import Claim
-    from litelog.shipping.events import ScrubFinished, SegmentSealed, SnapshotWritten, WalSegmentShipped
     from litelog.stores.object_store import ObjectStore
     from tests.simulation.replica_oracle import ReplicaOracle
     from tests.simulation.substitution import Substitution
@@ -184,7 +183,7 @@ class World:
 
     def run(self) -> None:
         """The whole plan, the settling, and the judgement. ViolationError."""
-        events = _EventCounter(self)
+        events = EventCounter(self)
         logger = logging.getLogger("litelog")
         logger.addHandler(events)
         logger.setLevel(logging.INFO)
@@ -436,8 +435,8 @@ class World:
             host=slot.name,
             clock=self.clock,
             random=Random(self._numbers.getrandbits(64)),
-            listener=_Ears(self, slot),
-            watcher=_Watcher(self, process),  # type: ignore[arg-type]
+            listener=Ears(self, slot),
+            watcher=Watcher(self, process),  # type: ignore[arg-type]
         )
         slot.replicator = replicator
         try:
@@ -571,68 +570,3 @@ class World:
         self.armed = [each for each in self.armed if each[1] != folder]
         for process, _, wake in woken:
             self.scheduler.spawn(process, "watcher", wake)
-
-
-class _Watcher:
-    """Stands for ``litelog.system.inotify.Watcher``."""
-
-    def __init__(self, world: World, process: Process) -> None:
-        self._world = world
-        self._process = process
-        self.available = bool(world.settings["watched"])
-
-    def arm(self, folder: str, wake: Callable[[], None]) -> bool:
-        if not self.available or not os.path.isdir(folder):
-            return False
-        entry = (self._process, folder, wake)
-        if entry not in self._world.armed:
-            self._world.armed.append(entry)
-        return True
-
-    def disarm(self, folder: str, wake: Callable[[], None]) -> None:
-        entry = (self._process, folder, wake)
-        if entry in self._world.armed:
-            self._world.armed.remove(entry)
-
-    def close(self) -> None:
-        self.available = False
-        self._world.armed = [each for each in self._world.armed if each[0] is not self._process]
-
-
-class _Ears:
-    """The listener of one daemon."""
-
-    def __init__(self, world: World, slot: Slot) -> None:
-        self._oracle, self._counts, self._slot = world.oracle, world.counts, slot
-        self._replicas = {replica.bucket.url: replica for replica in world.replicas}
-
-    def on_wal_segment_shipped(self, event: WalSegmentShipped) -> None:
-        self._replicas[event.replica].acknowledged(self._slot, event)
-
-    def on_generation_started(self, log: str, replica: str, claim: Claim) -> None:
-        self._counts[f"began: {claim.relation}{f' ({claim.reason})' if claim.reason else ''}"] += 1
-        self._oracle.look_soon()
-
-    def on_segment_sealed(self, event: SegmentSealed) -> None:
-        self._replicas[event.replica].sealed.add(event.entry.file)
-
-    def on_snapshot_written(self, event: SnapshotWritten) -> None: ...
-
-    def on_scrub_finished(self, event: ScrubFinished) -> None: ...
-
-
-class _EventCounter(logging.Handler):
-    """Counts the log's lines by their event; prints them, if asked."""
-
-    def __init__(self, world: World) -> None:
-        super().__init__()
-        self._world = world
-
-    def emit(self, record: logging.LogRecord) -> None:
-        event = getattr(record, "event", "none")
-        self._world.counts[f"event: {event}"] += 1
-        for replica in self._world.replicas:
-            if replica.bucket.url == getattr(record, "replica", ""):
-                replica.heard(event, record.getMessage())
-        task = self._world.scheduler.current
-        self._world.say(f"{task.process.name if task is not None else '-'}: {record.getMessage()}")
