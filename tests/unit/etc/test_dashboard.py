@@ -185,7 +185,7 @@ def test_the_dashboard_has_what_grafana_needs() -> None:
     variables = {variable["name"]: variable for variable in DASHBOARD["templating"]["list"]}
     used = set(re.findall(r"\$(?:\{)?(\w+)", json.dumps(DASHBOARD))) - {"__rate_interval", "__all"}
     assert used <= set(variables)
-    for name in ("job", "log", "replica"):
+    for name in ("job", "instance", "log", "replica"):
         match = re.fullmatch(r"label_values\((.*), (\w+)\)", variables[name]["definition"])
         assert match
         check(match[1])
@@ -193,13 +193,40 @@ def test_the_dashboard_has_what_grafana_needs() -> None:
         assert match[2] in (known_labels(selector.name) or ())
 
 
+def test_the_table_has_what_is_known_of_each_replica() -> None:
+    (table,) = (panel for panel in PANELS if panel["type"] == "table")
+    asked = {selector.name for target in table["targets"] for selector in selectors(target["expr"])}
+    assert asked >= {
+        *("litelog_replica_verdict", "litelog_replica_lag_seconds", "litelog_replica_next_sequence"),
+        *("litelog_replica_last_verified_timestamp_seconds", "litelog_replica_anomalies"),
+    }
+    (names,) = (each["options"]["renameByName"] for each in table["transformations"] if each["id"] == "organize")
+    assert {f"Value #{target['refId']}" for target in table["targets"]} <= set(names)
+
+
+def test_new_generations_and_takeovers_are_marked() -> None:
+    notes = {each["name"]: each for each in DASHBOARD["annotations"]["list"]}
+    assert set(notes) == {"New generations", "Takeovers"}
+    for note in notes.values():
+        check(note["expr"])
+        said = set(re.findall(r"\{\{(\w+)\}\}", note["titleFormat"] + note["textFormat"]))
+        assert said <= {label for each in selectors(note["expr"]) for label in known_labels(each.name) or ()}
+
+
+def test_every_query_is_of_the_chosen_daemons() -> None:
+    notes = [each["expr"] for each in DASHBOARD["annotations"]["list"]]
+    for query in (*QUERIES, *notes):
+        for selector in selectors(query):
+            asked = {(matcher.name, matcher.value) for matcher in selector.matchers.matchers}
+            assert asked >= {("job", "$job"), ("instance", "$instance")}, query
+
+
 def test_every_metric_of_a_replica_is_on_the_dashboard_or_in_an_alert() -> None:
     asked = {selector.name for query in (*QUERIES, *(rule["expr"] for rule in RULES)) for selector in selectors(query)}
     seen = {spec.name for spec in SPECS if set(_scraped_names(spec)) & asked}
-    # A position has no rate, and readiness and the mode of fencing are the configuration's and the start's.
+    # The verdict says more than health, and readiness and the mode of fencing are the configuration's and the start's.
     left = {spec.name for spec in SPECS} - seen
     assert left == {
-        *("litelog_replica_position_epoch", "litelog_replica_position_index", "litelog_replica_position_offset_bytes"),
+        *("litelog_replica_position_epoch", "litelog_replica_last_shipped_timestamp_seconds", "litelog_healthy"),
         *("litelog_replica_synced", "litelog_replica_fencing_isolated", "litelog_ready", "litelog_build_info"),
-        *("litelog_replica_last_shipped_timestamp_seconds", "litelog_replica_damaged_since_timestamp_seconds"),
     }
