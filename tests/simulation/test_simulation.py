@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-HOURS = 5
+HOURS = 10
 """Simulated hours of each of the two shares that a test run has; a seed has one or two."""
 
 FIRST_SEEDS = (0, 20)
