@@ -7,16 +7,23 @@ from __future__ import annotations
 
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from litelog.errors import CorruptObjectError, LitelogError
+from litelog.errors import CorruptObjectError, LitelogError, NotFoundError, StoreError
+from litelog.objects import wal_segment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from concurrent.futures import Executor, Future
     from types import TracebackType
     from typing import Self
+
+    from litelog.objects.chain import ChainState
+    from litelog.objects.position import Position
+    from litelog.objects.wal_segment import WalHeader
+    from litelog.stores.replica_client import ReplicaClient
 
 _Checked = TypeVar("_Checked")
 _Read = TypeVar("_Read")
@@ -35,6 +42,24 @@ def read_verified(read: Callable[[], _Read], check: Callable[[_Read], _Checked],
         except CorruptObjectError:
             pass
     return check(read())
+
+
+def confirm_digest(client: ReplicaClient, link: ChainState, before: Position | None, header: WalHeader) -> ChainState:
+    """``link`` with the digest that ``header`` names, if another read of the object before it has that digest.
+
+    The bytes of that object may have changed in transit in a way that its own checksums do not cover: LZ4 has several
+    spellings of the same bytes. ``before``: its position; None if it is not a WAL segment. No request if the two agree.
+    """
+    if before is None or link.digest in ("", header.previous):
+        return link
+    for _ in range(READ_ATTEMPTS - 1):  # it was read once
+        try:
+            body = client.read_wal_segment(before)
+        except (NotFoundError, StoreError):
+            break  # ``header`` does not continue what was read
+        if wal_segment.digest([body]) == header.previous:
+            return replace(link, digest=header.previous)
+    return link
 
 
 _Result = TypeVar("_Result")

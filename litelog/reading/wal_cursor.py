@@ -12,7 +12,7 @@ from litelog.objects.layout import sealed_key, wal_key
 from litelog.objects.position import Position
 from litelog.objects.sealed_segment import read_footer
 from litelog.objects.snapshot_entries import make_entry
-from litelog.reading.fetch import ordered_prefetch, read_verified
+from litelog.reading.fetch import confirm_digest, ordered_prefetch, read_verified
 from litelog.reading.sealed_reader import BrokenEntryError, SealedStart, read_sealed
 from litelog.reading.search import read_segment
 
@@ -55,6 +55,8 @@ class WalCursor:
         self._executor = executor
         self._format = log_format
         self._ahead: Iterator[tuple[Position, WalSegment | None]] = iter(())
+        self._last: Position | None = None
+        """The position of the last WAL segment that was taken; None if none was."""
 
     @classmethod
     def behind(
@@ -111,9 +113,9 @@ class WalCursor:
 
     def _take(self, segment: WalSegment) -> ShippedBatch | None:
         header = segment.header
-        after = next_state(self.link, segment, self._format)
+        after = next_state(confirm_digest(self._client, self.link, self._last, header), segment, self._format)
         columns = self._decode(segment) if header.length else None
-        self.link = after
+        self.link, self._last = after, header.position
         return None if columns is None else ShippedBatch(columns, header.shipped)
 
     def _decode(self, segment: WalSegment) -> Columns | None:
@@ -143,7 +145,8 @@ class WalCursor:
 
     def _take_sealed(self, segment: WalSegment) -> Iterator[ShippedBatch]:
         header, entry = segment.header, describe_sealed(self._client, segment.header)
-        after = next_state_sealed(self.link, segment, entry, self._format)
+        link = confirm_digest(self._client, self.link, self._last, header)
+        after = next_state_sealed(link, segment, entry, self._format)
         offset, place = header.offset, self.place
         if place is not None and place.index == header.index:
             offset = max(offset, place.offset)
@@ -155,7 +158,7 @@ class WalCursor:
                     yield ShippedBatch(batch.columns, header.shipped)
             except BrokenEntryError as error:
                 raise error.cause from None
-        self.link = after
+        self.link, self._last = after, header.position
 
 
 def describe(client: ReplicaClient, header: WalHeader) -> WalHeader | SnapshotEntry:

@@ -20,6 +20,7 @@ from litelog.errors import (
 from litelog.events import fields, is_worth_logging
 from litelog.formats import Expectation, FinishedTail, safe_segment_order
 from litelog.objects.chain import ChainState, Identity, next_state, state_after
+from litelog.reading.fetch import confirm_digest
 from litelog.reading.follower import LOOK_SECONDS, ReplicaFollower, SegmentFound
 from litelog.reading.search import find_segment, read_header
 from litelog.reading.successors import find_shift, may_be_late
@@ -80,6 +81,8 @@ class CopyFollower:
         self._end = plan.end
         """The end of the copy, when it was last observed."""
         self._state: ChainState | None = None
+        self._last: Position | None = None
+        """The position of the last WAL segment that was appended from this generation; None if none was."""
         """The state of the chain at the slot; None if nothing is known of it."""
         self._name = ""
         self._size = self._crc = 0
@@ -198,7 +201,7 @@ class CopyFollower:
             self._follower.pass_segment(last)
             before = ChainState.before(last, Identity.of(plan.claim), plan.claim.first)
             self._state = before.after(last, digest="")
-        self._end = self._follower.slot or self._end
+        self._end, self._last = self._follower.slot or self._end, None
 
     def _require_joined(self, plan: RestorePlan, shift: int) -> None:
         """Check that the replica's contents begin in a log segment that the copy has, or right after its end.
@@ -221,14 +224,15 @@ class CopyFollower:
         if self._state is None:
             state = state_after(self._follower.claim, segment)
         else:
-            state = next_state(self._state, segment, self._format)
+            link = confirm_digest(self._client, self._state, self._last, header)
+            state = next_state(link, segment, self._format)
         self._open_segment(header.file)
         if header.offset != self._size:
             raise CorruptObjectError(key, "offset", self._size, header.offset)
         if header.length:
             data = memoryview(segment.data())
             self._append(key, data, header.crc_total, is_finished=header.final)
-        self._state, self._end = state, header.next_slot
+        self._state, self._end, self._last = state, header.next_slot, header.position
 
     def _take_chunk(self, chunk: ByteRun) -> None:
         self._append(f"{chunk.replica}: {self._name}", chunk.data, chunk.crc_total, is_finished=True)

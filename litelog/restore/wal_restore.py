@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
@@ -10,7 +10,7 @@ from litelog.errors import CorruptionError, LitelogError, NotFoundError, Replica
 from litelog.objects import wal_segment
 from litelog.objects.chain import check_run, expectation, next_state, next_state_sealed
 from litelog.objects.layout import wal_key
-from litelog.reading.fetch import READ_ATTEMPTS, read_verified
+from litelog.reading.fetch import confirm_digest, read_verified
 from litelog.reading.wal_cursor import describe_sealed
 from litelog.restore.plan import RestoredObject
 
@@ -121,18 +121,8 @@ class WalRestorer:
         return step, count
 
     def _confirm(self, step: ChainStep, segment: WalSegment) -> ChainState:
-        """``step.link`` with the digest that ``segment`` names, if another read of the object before it has that
-        digest: its bytes may have changed in transit."""
-        link, named = step.link, segment.header.previous
-        if link.digest == named or step.before is None:
-            return link
-        try:
-            for _ in range(READ_ATTEMPTS - 1):  # it was read once
-                if self._read(step.before.slot).digest == named:
-                    return replace(link, digest=named)
-        except (CorruptionError, StoreError):
-            pass  # ``segment`` does not continue what was read
-        return link
+        before = None if step.before is None else step.before.slot
+        return confirm_digest(self._client, step.link, before, segment.header)
 
     # --- bytes
 

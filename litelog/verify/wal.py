@@ -97,6 +97,13 @@ class WalReader:
         except CorruptObjectError:
             return None
 
+    def has_digest(self, key: str, digest: str) -> bool:
+        """Whether another read of an object gives that SHA-256. Raises no error of the store."""
+        try:
+            return any(wal_segment.digest([read_bounded(self._store, key)]) == digest for _ in range(READ_ATTEMPTS - 1))
+        except (CorruptionError, NotFoundError, StoreError):
+            return False
+
     def follows(self, read: WalRead, sequence: int) -> Anomaly | None:
         """Judge, by its format, a WAL segment whose first record should have ``sequence`` and does not."""
         try:

@@ -157,6 +157,7 @@ class WalChecks:
         self._find_late_snapshot(before, read, header)
         is_terminal = header.successor is not None
         log_format = None if is_terminal else self._tools.formats(header.format)
+        self._confirm_digest(before, header)
         for violation in violations(before.state, header, log_format):
             self.report(violation, read.key, before.key)
         self.prove_snapshots(before, header)
@@ -172,6 +173,13 @@ class WalChecks:
             before.epoch = max(before.epoch, read.epoch)
         if header.final:
             self._check_sealed(before.state, read.key, header)
+
+    def _confirm_digest(self, before: ChainPosition, header: WalHeader) -> None:
+        """Read the object before once more if ``header`` names another digest: bytes may change in transit."""
+        if before.state.digest in ("", header.previous) or never_began(self._subject.first, header):
+            return
+        if self._tools.reader.has_digest(before.key, header.previous):
+            before.name_before(header.previous, before.key)
 
     def report(self, violation: Violation, key: str, before: str = "") -> None:
         """Report a broken rule of the chain. ``before``: the key of the object before."""

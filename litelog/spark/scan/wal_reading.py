@@ -23,7 +23,7 @@ from litelog.objects.chain import check_run, expectation, next_state, next_state
 from litelog.objects.layout import wal_key
 from litelog.objects.position import MAX_OFFSET
 from litelog.reading.contents import list_pieces
-from litelog.reading.fetch import ordered_prefetch, read_verified
+from litelog.reading.fetch import confirm_digest, ordered_prefetch, read_verified
 from litelog.reading.sealed_reader import open_sealed
 from litelog.reading.search import find_segment
 from litelog.reading.wal_cursor import describe_sealed
@@ -82,6 +82,8 @@ class _WalReader:
         self._claim = task.log.replica_claim
         self._infos = list(piece.infos(task.log.generation))
         self._link: ChainState | None = piece.link
+        self._last: Position | None = None
+        """The position of the WAL segment that the state is after; None if another task read it."""
         self._starts_log = piece.starts_log
 
     def read(self) -> Iterator[RecordRun | SegmentCommits | Malformed]:
@@ -131,6 +133,9 @@ class _WalReader:
             raise fetched.error
         task, link, segment = self._task, self._link, fetched.segment
         header = segment.header
+        if link is not None:
+            link = self._link = confirm_digest(task.client, link, self._last, header)
+        self._last = header.position
         if header.sealed is not None:
             yield from self._take_sealed(segment)
             return
