@@ -59,7 +59,7 @@ def test_the_command_lists_its_verbs_and_its_exit_codes(capsys: pytest.CaptureFi
         ([], "Usage: litelog"),
         (["frobnicate"], "no verb 'frobnicate'"),
         (["version", "--jsn"], "No such option"),
-        (["restore", "somewhere"], "Missing option '-o'"),
+        (["restore", "somewhere"], "-o FOLDER is missing"),
         (["append", "--batch", "0", "log"], "Invalid value for '--batch'"),
         (["replicate", "log"], "LOG_DIR needs at least one REPLICA_URL"),
         (["replicate", "--config", "x", "log", "url"], "--config and LOG_DIR exclude each other"),

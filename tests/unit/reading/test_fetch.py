@@ -72,8 +72,8 @@ def build_sealed() -> ReplicaBuilder:
 
 
 BITS = [1, *(8 * byte for byte in (1, 10, 40, 100, 200, 300, 400, 500, -1, -30))]
-"""The first one lies in a WAL segment's kind of skippable frame: only the next WAL segment, which names the digest, shows
-that it was flipped."""
+"""The first one lies in the kind of skippable frame that a WAL segment begins with. Only the next WAL segment, which
+names the digest, shows that it was flipped."""
 
 
 def test_what_fails_its_check_is_read_again_and_no_more_often_than_that() -> None:

@@ -760,7 +760,7 @@ def test_offsets_are_versioned_and_always_the_same_text() -> None:
         ({"startingSequence": "newest"}, "startingSequence"),
         ({"maxFilesPerTrigger": "0"}, "maxFilesPerTrigger"),
         ({"maxBytesPerTrigger": "much"}, "maxBytesPerTrigger"),
-        ({"pollInterval": "1"}, "pollInterval"),
+        ({"pollInterval": "soon"}, "pollInterval"),
         ({"pollInterval": "1ms"}, "from 10ms to 5m"),
         ({"maxFilePerTrigger": "1"}, "did you mean maxFilesPerTrigger"),
         ({"format": "lines"}, "local folders"),
