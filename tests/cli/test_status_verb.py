@@ -50,7 +50,12 @@ def test_a_log_folder_that_is_missing_is_reported_once(litelog: Command) -> None
     configure(litelog)
     process = litelog.start("replicate", "--config", "c.yml")
     litelog.wait_for_line(process, f"waiting for {litelog.folder}/log to appear")
-    (row,) = (line for line in litelog("status", "--config", "c.yml").out.splitlines() if "no such folder" in line)
+
+    def rows() -> list[str]:
+        return [line for line in litelog("status", "--config", "c.yml").out.splitlines() if "no such folder" in line]
+
+    wait_until(rows)
+    (row,) = rows()
     assert row.count("no such folder") == 1
 
 

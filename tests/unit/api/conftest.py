@@ -29,6 +29,6 @@ def orders(tmp_path: Path) -> Path:
 def backup(orders: Path, tmp_path: Path) -> Path:
     """The folder of its replica."""
     folder = tmp_path / "backup"
-    with litelog.replicate(orders, folder, state_dir=tmp_path / "state") as replication:
+    with litelog.replicate(orders, folder, state_dir=tmp_path / "state", sync_interval=0.05) as replication:
         assert replication.wait_synced()
     return folder
