@@ -44,6 +44,9 @@ CONFIG = {
 }
 
 
+killed = one_in_a_run(("stream", "write"), "Spark that is killed")
+"""For tests that kill drivers and workers of Spark: half a minute each."""
+
 started_by_itself = one_in_a_run(("connect", "submit", "settings"), "Spark that is started in other ways")
 """For tests that start a JVM, or two, of their own: half a minute each."""
 

@@ -27,7 +27,7 @@ from litelog.verify.findings import AnomalyKind
 from litelog_cli.verbs.spark import spark as group
 from tests.builders.spark_reading import table_sequences
 from tests.builders.spark_writing import expected, read_replica, require_records, require_well, rows
-from tests.spark.conftest import QUICK_JVM, started_by_itself
+from tests.spark.conftest import QUICK_JVM, killed, started_by_itself
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -102,6 +102,7 @@ def driver(script: str, *arguments: str, output: Path) -> Iterator[Callable[[Cal
         process.wait()
 
 
+@killed("write")
 def test_killed_and_retried_nothing_is_twice_or_half(spark: Any, tmp_path: Path) -> None:
     """kill -9 of a driver and its workers, in the middle of a write and of an export. Before that, a task of a write
     failed once after it had written its sealed segments."""

@@ -26,6 +26,7 @@ from tests.builders.replica_builder import make_log as make_segments
 from tests.builders.servers import REGION
 from tests.builders.spark_shipping import iso_time, micros, read, shipping, value_of
 from tests.sampling import sampled_cases, times
+from tests.spark.conftest import killed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -284,6 +285,7 @@ def _workers(session: int) -> list[int]:
     return found
 
 
+@killed("stream")
 @pytest.mark.timeout(1200)
 def test_killed_drivers_and_workers_leave_every_record_once(spark: Any, tmp_path: Path) -> None:
     """kill -9 of Python's workers, and of the driver with all of its processes, in the midst of a stream; at night

@@ -27,6 +27,7 @@ from tests.builders.log_builder import make_log as make_folder
 from tests.builders.replica_builder import ReplicaBuilder, make_log
 from tests.builders.servers import CREDENTIALS, REGION
 from tests.builders.spark_reading import planned, rows, stored, values
+from tests.sampling import NIGHTLY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -77,6 +78,7 @@ def test_a_plan_costs_four_requests_and_reading_lists_nothing(proxied: FaultProx
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(not NIGHTLY, reason="at night: a thousand puts")
 def test_a_plan_of_several_wal_pages_lists_them_once(proxied: FaultProxy, module_server: S3Server) -> None:
     """1,100 names are two pages: a request each, and none of them twice."""
     builder = _built()
