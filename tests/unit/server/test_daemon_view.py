@@ -128,8 +128,9 @@ def test_the_daemon_is_asked_at_intervals_no_matter_how_many_ask(status_cache: S
     assert daemon.asked == before + 1
 
 
-def test_before_anything_is_open_it_is_not_ready(status_cache: StatusCache, daemon: Stuck) -> None:
-    daemon.answers.clear()
+def test_before_anything_is_open_it_is_not_ready(daemon: Stuck, request: pytest.FixtureRequest) -> None:
+    daemon.answers.clear()  # before the first question
+    status_cache: StatusCache = request.getfixturevalue("status_cache")
     snapshot = status_cache.read(patience=0.1)
     found = judge(snapshot, status_cache.rules)
     assert [each.kind for each in found.unready] == ["not_synced"]
