@@ -219,8 +219,11 @@ def test_interleavings_by_chance(tmp_path: Path, rivals: int, sealing: bool) -> 
         fenced += sum(play.fenced)
         stood_for += play.count_finals() > 0
         shutil.rmtree(folder)
-    assert fenced > len(seeds) / 5  # the fence is met, not avoided
-    assert stood_for > len(seeds) / 10 if sealing else not stood_for
+    assert fenced > (len(seeds) / 5 if NIGHTLY else 0)  # the fence is met, not avoided
+    if not sealing:
+        assert not stood_for
+    elif NIGHTLY:  # few seeds may have none
+        assert stood_for > len(seeds) / 10
 
 
 @pytest.mark.parametrize("sealing", [False, True])
@@ -240,7 +243,7 @@ def test_interleavings_by_chance_with_lost_answers(tmp_path: Path, sealing: bool
         lost += faulty.injected["put", Fault.AFTER]
         play.judge(finished=False)
         shutil.rmtree(folder)
-    assert lost > len(seeds) * (1 if sealing else 2 / 3)
+    assert lost > (len(seeds) * (1 if sealing else 2 / 3) if NIGHTLY else 0)
 
 
 @pytest.mark.parametrize("owned", [False, True])
@@ -274,4 +277,4 @@ def test_isolated_owners_never_mix_by_chance_and_with_lost_answers(tmp_path: Pat
         play.judge(finished=False)
         both += sum(bool(generation.segments) for generation in play.look().values()) > 1
         shutil.rmtree(folder)
-    assert both > len(seeds) / 2
+    assert both > (len(seeds) / 2 if NIGHTLY else 0)
