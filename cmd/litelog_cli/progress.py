@@ -55,24 +55,31 @@ def showing_progress(
 @contextmanager
 def watching_progress(what: str, *, quiet: bool, look: Callable[[], tuple[int, int | None]]) -> Iterator[None]:
     """Show what ``look`` returns while the block runs. A separate thread calls it at intervals."""
-    over = Event()
     with showing_progress(what, quiet=quiet) as show:
         if show is None:
             yield
             return
-
-        def watch() -> None:
-            while not over.wait(ASK_SECONDS):
-                with suppress(Exception):  # the work may end at any time; its errors are reported elsewhere
-                    show(*look())
-
-        watcher = Thread(target=watch, name="progress", daemon=True)
-        watcher.start()
-        try:
+        with _repeated(lambda: show(*look()), "progress"):
             yield
-        finally:
-            over.set()
-            watcher.join(1.0)  # a call may hang with its file system
+
+
+@contextmanager
+def _repeated(call: Callable[[], None], name: str) -> Iterator[None]:
+    """Repeat ``call`` in a thread while the block runs."""
+    over = Event()
+
+    def repeat() -> None:
+        while not over.wait(ASK_SECONDS):
+            with suppress(Exception):  # the work may end at any time; its errors are reported elsewhere
+                call()
+
+    thread = Thread(target=repeat, name=name, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(1.0)  # a call may hang with its file system
 
 
 @contextmanager
@@ -83,21 +90,11 @@ def watching_status(*, quiet: bool, look: Callable[[], str]) -> Iterator[None]:
         return
     from rich.console import Console
 
-    over = Event()
-    with Console(stderr=True).status(escape(look())) as shown:
-
-        def watch() -> None:
-            while not over.wait(ASK_SECONDS):
-                with suppress(Exception):  # the work may end at any time; its errors are reported elsewhere
-                    shown.update(escape(look()))
-
-        watcher = Thread(target=watch, name="status", daemon=True)
-        watcher.start()
-        try:
-            yield
-        finally:
-            over.set()
-            watcher.join(1.0)
+    with (
+        Console(stderr=True).status(escape(look())) as shown,
+        _repeated(lambda: shown.update(escape(look())), "status"),
+    ):
+        yield
 
 
 def describe(done: int, whole: int | None, seconds: float) -> str:
