@@ -1,4 +1,4 @@
-"""The processes of the demo, a writer and a daemon: each is the litelog command itself. Reads their output."""
+"""Runs the processes of the demo, a writer and a daemon, and reads their output. Each is the litelog command itself."""
 
 from __future__ import annotations
 
@@ -26,11 +26,12 @@ END_TIMEOUT_SECONDS = 30.0
 
 
 class CommandProcess:
-    """A litelog command. ``take`` gets each line of its output, and returns the sequence below which all is safe."""
+    """A litelog command. ``take`` gets each line of its output, and returns the sequence below which all records are
+    safe."""
 
     def __init__(self, arguments: Sequence[str], take: Callable[[bytes], int], *, fed: bool = False) -> None:
         self.sequence = 0
-        """The process has reported that all records below this sequence are safe."""
+        """All records below this sequence are safe, as the process has reported."""
         self._take = take
         self._news = threading.Condition()
         self._process = subprocess.Popen(  # noqa: S603 - this very command
@@ -52,8 +53,7 @@ class CommandProcess:
     @property
     def input(self) -> IO[bytes]:
         """The process's standard input."""
-        assert self._process.stdin is not None
-        return self._process.stdin
+        return _pipe(self._process.stdin)
 
     def wait_for(self, sequence: int, seconds: float) -> None:
         """Wait until all records below ``sequence`` are safe."""
@@ -66,12 +66,12 @@ class CommandProcess:
             raise click.ClickException(f"no record {sequence} within {seconds:g}s (at {reached}); it said: {said}")
 
     def end(self, number: signal.Signals) -> None:
-        """Send a signal and wait for the end. All earlier output has been read then."""
+        """Send a signal and wait for the end. Returns after all output was read."""
         self._process.send_signal(number)
         self._join()
 
     def finish(self) -> None:
-        """Wait for the end. All earlier output has been read then."""
+        """Wait for the end. Returns after all output was read."""
         self._join()
 
     def _join(self) -> None:
@@ -80,8 +80,7 @@ class CommandProcess:
             reader.join()
 
     def _read(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
+        for line in _pipe(self._process.stdout):
             if line.endswith(b"\n"):
                 with self._news:
                     self.sequence = max(self.sequence, self._take(line))
@@ -90,8 +89,7 @@ class CommandProcess:
             self._news.notify_all()
 
     def _read_errors(self) -> None:
-        assert self._process.stderr is not None
-        self._errors = self._process.stderr.read()
+        self._errors = _pipe(self._process.stderr).read()
 
     def __enter__(self) -> Self:
         return self
@@ -103,12 +101,16 @@ class CommandProcess:
             self._process.kill()
         self._join()
         for stream in (self._process.stdout, self._process.stderr):
-            assert stream is not None
-            stream.close()
+            _pipe(stream).close()
+
+
+def _pipe(stream: IO[bytes] | None) -> IO[bytes]:
+    assert stream is not None  # Popen has a pipe here, and types it as if there might be none
+    return stream
 
 
 def start_writer(log: str) -> CommandProcess:
-    """Start ``litelog append``, which appends the lines that it is fed."""
+    """Start ``litelog append``, which appends the lines on its standard input."""
     return CommandProcess(["append", log], int, fed=True)
 
 
@@ -142,7 +144,7 @@ class Feeder:
             self._input.close()
         except BrokenPipeError:
             with suppress(BrokenPipeError):
-                self._input.close()  # it was killed; its buffered data is lost
+                self._input.close()  # the writer was killed; buffered data is lost
 
 
 @dataclass(slots=True)
@@ -154,7 +156,7 @@ class Shipping:
     object_bytes: int = 0
 
     def take(self, line: bytes) -> int:
-        """Record an event. Returns the sequence below which all is acknowledged, according to this event."""
+        """Record an event. Returns the sequence below which all records are acknowledged, according to this event."""
         event = json.loads(line)
         if event["event"] != "shipped":
             return 0

@@ -11,9 +11,10 @@ from litelog.errors import NothingToRestoreError
 from litelog_cli.arguments import expand_generation, opened_replica
 from litelog_cli.configured import find_sources
 from litelog_cli.logging_setup import say
+from litelog_cli.output import print_json, with_times
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from litelog.objects.claim import Claim
     from litelog.objects.position import Generation
@@ -42,11 +43,11 @@ place_config_option = click.option(
 def each_replica(
     place: str, config_file: str | None, look: Callable[[ReplicaClient], Found]
 ) -> Iterator[tuple[str | None, ReplicaClient, Found]]:
-    """Yield the replicas that ``place`` names, each with what ``look`` finds there, and with its URL if there are
-    several. Each stays open until the next one.
+    """Yield each replica that ``place`` names: its URL (None if there is only one), its client, and the result of
+    ``look``. Each client stays open until the next replica is taken.
 
-    If there are several, empty ones are reported on standard error. ``look`` raises NothingToRestoreError for an empty
-    replica; if all are empty, so does this function.
+    ``look`` raises NothingToRestoreError for an empty replica. If there are several replicas, this function reports
+    empty ones on standard error; if all are empty, it raises the error.
     """
     replicas = find_sources((place,), config_file).replicas
     several, skipped = len(replicas) > 1, 0
@@ -63,7 +64,7 @@ def each_replica(
 
 
 def choose_claim(client: ReplicaClient, prefix: str | None) -> Claim:
-    """The claim of the generation whose name begins so, or of the latest one."""
+    """The claim of the generation whose name begins with ``prefix``; None: of the latest one."""
     from litelog.reading.latest import find_claim, find_latest
 
     name = expand_generation(prefix, [client])
@@ -73,6 +74,14 @@ def choose_claim(client: ReplicaClient, prefix: str | None) -> Claim:
 def choose_generation(client: ReplicaClient, prefix: str | None) -> Generation:
     """As ``choose_claim``, but returns the generation's name."""
     return choose_claim(client, prefix).generation
+
+
+def print_facts(url: str | None, facts: Mapping[str, object], times: Sequence[str]) -> None:
+    """Print ``facts`` as a JSON line, with the replica's URL if there are several replicas.
+
+    ``times``: the names of the facts that are microseconds since 1970.
+    """
+    print_json({**({"replica": url} if url else {}), **with_times(facts, *times)})
 
 
 def print_heading(url: str | None, echo: Callable[[str], None]) -> None:

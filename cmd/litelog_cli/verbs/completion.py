@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import click
-from click.shell_completion import get_completion_class
+from click.shell_completion import BashComplete, FishComplete, ZshComplete
 
 VARIABLE = "_LITELOG_COMPLETE"
+
+SHELLS = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
 
 
 @click.command(
@@ -16,10 +18,8 @@ Examples:
   litelog completion fish > ~/.config/fish/completions/litelog.fish
 """
 )
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.argument("shell", type=click.Choice(list(SHELLS)))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
     """Print the script that completes litelog's verbs, options and folders in SHELL."""
-    kind = get_completion_class(shell)
-    assert kind is not None
-    click.echo(kind(ctx.find_root().command, {}, "litelog", VARIABLE).source())
+    click.echo(SHELLS[shell](ctx.find_root().command, {}, "litelog", VARIABLE).source())

@@ -9,16 +9,14 @@ import click
 
 from litelog.units import format_duration, format_size
 from litelog_cli.arguments import PLACE
-from litelog_cli.listed import config_option, each_replica, print_heading, wide_option
+from litelog_cli.listed import config_option, each_replica, print_facts, print_heading, wide_option
 from litelog_cli.output import (
     echo,
     echo_lines,
     format_moment,
     format_number,
     format_range,
-    print_json,
     print_table,
-    with_times,
 )
 
 if TYPE_CHECKING:
@@ -78,12 +76,7 @@ def generations(place: str, config_file: str | None, wide: bool, as_json: bool) 
     for url, _, found in each_replica(place, config_file, describe_generations):
         if as_json:
             for facts in found:
-                print_json(
-                    {
-                        **({"replica": url} if url else {}),
-                        **with_times(asdict(facts), *_TIMES),
-                    }
-                )
+                print_facts(url, asdict(facts), _TIMES)
         else:
             print_heading(url, echo)
             if wide:

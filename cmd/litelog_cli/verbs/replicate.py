@@ -10,6 +10,7 @@ import threading
 import time
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -34,14 +35,14 @@ from litelog_cli.progress import ShippingProgress, quiet_option, watching_progre
 from litelog_cli.signals import STOPPING, HeldSignals, acting_on_signals
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from litelog.config import Config
     from litelog.replicator import Replicator
     from litelog.server.service import Service
 
 STOP_GRACE_SECONDS = 10.0
-"""Extra seconds that the service manager grants besides the final sync: for opening, closing and reporting."""
+"""Seconds that the service manager grants in addition to the final sync, for opening, closing and reporting."""
 
 _logger = logging.getLogger(__name__)
 
@@ -80,7 +81,7 @@ or from /etc/litelog.yml, in this order.
 \b
 SIGTERM and SIGINT begin the final sync, which ends within shutdown-timeout. A
 second signal exits at once. SIGHUP reads the configuration file again, and
-changes only what differs in it; without a file it begins the final sync. If a
+applies what changed in it; without a file it begins the final sync. If a
 signal arrives during the start, the daemon acts on it as soon as the logs are
 open. With --exec the program gets the signals. When it ends, the final sync
 follows, and litelog exits with the program's exit code (4 if the program
@@ -98,7 +99,7 @@ succeeded and the final sync did not).
     type=click.Choice([mode.value for mode in Fencing]),
     help="How daemons are kept apart; isolated if the store cannot.  [default: required]",
 )
-@click.option("--state-dir", help="Where the daemon keeps its identity.")
+@click.option("--state-dir", help="Where the daemon keeps its state.")
 @click.option("--addr", help="Where to serve status over HTTP: HOST:PORT, unix:/path or off.  [default: as configured]")
 @click.option("--once", is_flag=True, help="Ship all that the log holds, then exit.")
 @click.option("--exec", "command", help="Run this program, and exit when it ends.")
@@ -120,19 +121,12 @@ def replicate(**arguments: Any) -> int:
         "fencing": options.fencing,
     }
     given = {name: value for name, value in settings.items() if value is not None}
-    if options.log_dir is not None:
-        if options.config_file is not None:
-            raise click.UsageError("--config and LOG_DIR exclude each other")
-        if not options.replica_urls:
-            raise click.UsageError("LOG_DIR needs at least one REPLICA_URL")
-        config = _config_of_arguments(options.log_dir, options.replica_urls, given)
-    else:
-        if given:
-            raise click.UsageError(f"--{min(given)} needs LOG_DIR and REPLICA_URL; or set it in the configuration")
-        config = _config_of_file(options.config_file)
+    if given and options.log_dir is None:
+        raise click.UsageError(f"--{min(given)} needs LOG_DIR and REPLICA_URL; or set it in the configuration")
+    config = config_of(options.log_dir, options.replica_urls, options.config_file, given)
 
     def overridden(config: Config) -> Config:
-        return _listening(_taking_over(config, options.takeover), options.addr)
+        return _with_addr(_with_takeover(config, options.takeover), options.addr)
 
     def read_again() -> Config:
         return overridden(_config_of_file(options.config_file))
@@ -143,14 +137,14 @@ def replicate(**arguments: Any) -> int:
         return _replicate(overridden(config), kept_in, options, read)
 
 
-def _taking_over(config: Config, takeover: bool) -> Config:
+def _with_takeover(config: Config, takeover: bool) -> Config:
     if not takeover:
         return config
     return config.model_copy(update={"logs": tuple(log.model_copy(update={"takeover": True}) for log in config.logs)})
 
 
-def _listening(config: Config, addr: str | None) -> Config:
-    """The configuration with another address to listen at, if one is given."""
+def _with_addr(config: Config, addr: str | None) -> Config:
+    """The configuration with ``addr`` as the address to listen at, if it is given."""
     from litelog.config.models import check_addr
 
     if addr is None:
@@ -161,18 +155,26 @@ def _listening(config: Config, addr: str | None) -> Config:
         raise click.BadParameter(f"{addr}: {error}", param_hint="--addr") from None
 
 
-def config_of(log_dir: str | None, replica_urls: tuple[str, ...], config_file: str | None) -> Config:
-    """The configuration that a command's arguments name. Raises UsageError and ConfigError."""
+def config_of(
+    log_dir: str | None,
+    replica_urls: tuple[str, ...],
+    config_file: str | None,
+    given: Mapping[str, str] = MappingProxyType({}),
+) -> Config:
+    """The configuration that a command's arguments name. Raises UsageError and ConfigError.
+
+    ``given``: settings of the log in ``log_dir``, by their options' names.
+    """
     if log_dir is None:
         return _config_of_file(config_file)
     if config_file is not None:
         raise click.UsageError("--config and LOG_DIR exclude each other")
     if not replica_urls:
         raise click.UsageError("LOG_DIR needs at least one REPLICA_URL")
-    return _config_of_arguments(log_dir, replica_urls, {})
+    return _config_of_arguments(log_dir, replica_urls, given)
 
 
-def _config_of_arguments(log_dir: str, urls: tuple[str, ...], given: dict[str, str]) -> Config:
+def _config_of_arguments(log_dir: str, urls: tuple[str, ...], given: Mapping[str, str]) -> Config:
     from litelog.config import make_config
 
     log: dict[str, Any] = {"path": log_dir and os.path.abspath(log_dir), "replicas": [{"url": url} for url in urls]}
@@ -201,7 +203,7 @@ def _config_of_file(config_file: str | None) -> Config:
 
 
 def _replicate(config: Config, state_dir: str, options: ReplicateOptions, read: Callable[[], Config] | None) -> int:
-    """``read``: reads the configuration again; None if it is not from a file."""
+    """Replicate, and return the exit code. ``read``: reads the configuration again; None if it is not from a file."""
     from litelog.replicator import Replicator
     from litelog.replicator.wiring import find_refused
     from litelog.system.memory import collect_new_objects_often, keep_freed_memory
@@ -209,7 +211,7 @@ def _replicate(config: Config, state_dir: str, options: ReplicateOptions, read: 
     held = click.get_current_context().find_object(HeldSignals)
     keep_freed_memory()
     once, command = options.once, options.command
-    if command is not None:  # before a program is started that would have to be stopped again
+    if command is not None:  # so that an invalid configuration is refused before the program starts
         for _, refused in find_refused(config):
             raise refused
     with EventLines() if options.as_json else nullcontext() as listener:
@@ -244,7 +246,7 @@ def _replicate(config: Config, state_dir: str, options: ReplicateOptions, read: 
             if not once:
                 log_end(replicator.status(), session.seconds_since_stop)
         if listener is not None:
-            listener.patience = PATIENCE_SECONDS if session.was_told_to_end else None
+            listener.patience = PATIENCE_SECONDS if session.was_signalled else None
             replicator.measure()
             for status in replicator.status():
                 listener.ended(status)
@@ -252,7 +254,7 @@ def _replicate(config: Config, state_dir: str, options: ReplicateOptions, read: 
 
 
 def _describe(replicator: Replicator) -> str:
-    """What the daemon does, in one line for the service manager."""
+    """One line for the service manager: what the daemon does."""
     awaited = replicator.awaited_logs()
     count = len(replicator.status())
     said = "replicates to 1 replica" if count == 1 else f"replicates to {count} replicas"
@@ -277,7 +279,7 @@ class _Session:
         reloader: Reloader | None,
         held: HeldSignals | None,
     ) -> None:
-        """``held``: signals that have arrived since the process began."""
+        """``held``: holds the signals that have arrived since the process began."""
         self._reloader = reloader
         self._held = held
         self._replicator = replicator
@@ -290,7 +292,7 @@ class _Session:
 
     def run(self, once: bool) -> int:
         """Replicate until a signal, or until the program ends. Returns the exit code."""
-        with acting_on_signals(self._act, (*STOPPING, *self._others()), self._held):
+        with acting_on_signals(self._act, (*STOPPING, *self._other_signals()), self._held):
             with self._starting:
                 if self._command is not None:
                     self._child = Child(self._command, self._stop)
@@ -305,8 +307,8 @@ class _Session:
         return 0 if self._child is None else self._child.exit_code or 0
 
     @property
-    def was_told_to_end(self) -> bool:
-        """Whether a signal ended it."""
+    def was_signalled(self) -> bool:
+        """Whether a signal ended the session."""
         return self._signals > 0
 
     @property
@@ -333,10 +335,10 @@ class _Session:
     def _log_stopping(self) -> None:
         self._manager.stopping(self._timeout + STOP_GRACE_SECONDS)
 
-    def _others(self) -> tuple[signal.Signals, ...]:
-        """The signals to act on besides those that always end it.
+    def _other_signals(self) -> tuple[signal.Signals, ...]:
+        """The signals to act on besides those that always end the session.
 
-        If there is no configuration file to read again, SIGHUP comes from a closing terminal, and ends it. It is
+        Without a configuration file to read again, SIGHUP comes from a closing terminal, and ends the session. It stays
         ignored if it was ignored at the start (nohup).
         """
         if self._command is not None:

@@ -9,9 +9,9 @@ import click
 
 from litelog.units import format_size
 from litelog_cli.arguments import GENERATION, PLACE
-from litelog_cli.listed import choose_claim, config_option, each_replica, print_heading, wide_option
+from litelog_cli.listed import choose_claim, config_option, each_replica, print_facts, print_heading, wide_option
 from litelog_cli.listing import ratio
-from litelog_cli.output import echo, format_moment, format_number, format_range, print_json, print_table, with_times
+from litelog_cli.output import echo, format_moment, format_number, format_range, print_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -90,12 +90,7 @@ def snapshots(place: str, name: str | None, config_file: str | None, wide: bool,
         found = _describe_all(client, claim)
         if as_json:
             for facts in found:
-                print_json(
-                    {
-                        **({"replica": url} if url else {}),
-                        **with_times(asdict(facts), *_TIMES),
-                    }
-                )
+                print_facts(url, asdict(facts), _TIMES)
         else:
             print_heading(url, echo)
             if wide:
@@ -114,7 +109,7 @@ def _describe_all(client: ReplicaClient, claim: Claim) -> Iterator[ListedSnapsho
         except (CorruptObjectError, UnknownVersionError) as error:
             yield ListedSnapshot(info.generation, info.index, info.size, str(error))
         except NotFoundError:
-            continue  # removed by retention meanwhile
+            continue  # retention removed it meanwhile
         else:
             yield _describe(info, snapshot)
 
