@@ -252,7 +252,7 @@ def _parse_index(text: str) -> int:
 
 
 _EPOCH_UNITS = {9: 1_000_000, 10: 1_000_000, 12: 1000, 13: 1000, 15: 1, 16: 1}
-"""How many microseconds a number of so many digits counts: seconds, milliseconds or microseconds since 1970."""
+"""By a number's count of digits, the microseconds in its unit: seconds, milliseconds or microseconds since 1970."""
 
 
 def parse_time(text: str, now: datetime) -> int:

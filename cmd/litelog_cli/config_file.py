@@ -41,7 +41,7 @@ def _source(path: str) -> Path:
 
 
 def load_checked(path: str) -> Config:
-    """As ``load``, and also checked by the formats and replica clients that it names."""
+    """As ``load``; the formats and replica clients that the configuration names also check it."""
     from litelog.config import load_config
     from litelog.replicator.wiring import find_refused
 
@@ -50,7 +50,7 @@ def load_checked(path: str) -> Config:
 
 @contextmanager
 def message_lines(path: str) -> Iterator[None]:
-    """Add line and key in the file to an error about a value that only a format or a client refuses."""
+    """If a format or a client refuses a value in the block, raise an error with the line and key in the file."""
     try:
         yield
     except InvalidConfigError:
@@ -68,10 +68,10 @@ def choose_state_dir(given: str | None, config: Config | None) -> str:
 
 
 CREDENTIALS = "CREDENTIALS_DIRECTORY"
-"""The variable with the folder for the credentials of ``LoadCredential=``."""
+"""The environment variable that names systemd's folder for the credentials of ``LoadCredential=``."""
 
 MAX_CREDENTIAL_BYTES = 1 << 20
-"""systemd's limit for all of them together, in bytes."""
+"""The most bytes of a credential: systemd's limit for all of a unit's credentials together."""
 
 
 class Variables(Mapping[str, str]):

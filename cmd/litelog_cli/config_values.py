@@ -20,7 +20,7 @@ SHOWN_OPTIONS = frozenset(
     {"region", "endpoint", "profile", "path-style", "storage-class", "checksum", "sse", "ca-bundle"}
     | {"connect-timeout", "read-timeout", "connections", "host", "port", "username"}
 )
-"""The options of replica clients that are not secret. Any other may be one: others can write clients, too."""
+"""The options of replica clients that are not secret. Any other may be, since third parties write clients, too."""
 
 _DURATIONS = ((86400.0, "d"), (3600.0, "h"), (60.0, "m"), (1.0, "s"))
 _SIZES = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
@@ -67,7 +67,7 @@ def _option(key: str, value: Any) -> Any:
 
 
 def _reader(field: FieldInfo) -> object:
-    """The function that reads a field's text, which shows the number's unit; ``_PLAIN`` if it has none."""
+    """The function that parses a field's text, and so implies the number's unit; ``_PLAIN`` if there is none."""
     annotations = [field.annotation, *field.metadata]
     while annotations:
         each = annotations.pop()

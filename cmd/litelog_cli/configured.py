@@ -35,14 +35,18 @@ class Sources:
     pattern: str | None = None
     """Pattern of the configured log, if there is one."""
     log: str | None = None
-    """The folder of the one configured log that was named."""
+    """The folder of the configured log, if the arguments name exactly one and nothing else."""
 
 
 def find_sources(places: Sequence[str], config_file: str | None) -> Sources:
     """The replicas that ``places`` name: URLs, folders of replicas, and folders of configured logs.
 
-    A place that is a replica stands for itself, with its options in the configuration if ``config_file`` is given. No
-    places stand for the only log in the configuration. Raises UsageError, and ConfigError for an invalid configuration.
+    A place that is a replica stands for itself, with its options from the configuration if ``config_file`` is given. If
+    ``places`` is empty, returns the replicas of the only log in the configuration.
+
+    Raises:
+        UsageError: the places do not name replicas.
+        ConfigError: the configuration is invalid.
     """
     config = _load(places, config_file)
     if not places:
@@ -66,7 +70,10 @@ def find_sources(places: Sequence[str], config_file: str | None) -> Sources:
 
 
 def find_replica(place: str, config_file: str | None) -> ConfiguredReplica:
-    """The one replica that ``place`` names, with its options if ``config_file`` is given. UsageError for several."""
+    """The one replica that ``place`` names, with its options if ``config_file`` is given.
+
+    Raises UsageError if it names several.
+    """
     replicas = find_sources((place,), config_file).replicas
     if len(replicas) > 1:
         raise click.UsageError(f"{place} has several: choose a URL of {', '.join(each.url for each in replicas)}")
@@ -76,7 +83,7 @@ def find_replica(place: str, config_file: str | None) -> ConfiguredReplica:
 def find_log(folder: str, config_file: str | None) -> tuple[LogConfig | None, str | None]:
     """The configured log in ``folder``, and the configured state folder.
 
-    Raises UsageError if ``config_file`` is given and does not contain the log, and ConfigError.
+    Raises UsageError if ``config_file`` is given and does not contain the log, and ConfigError if it is invalid.
     """
     config = _load((folder,), config_file)
     if config is None:

@@ -29,7 +29,7 @@ class NoDaemonError(LitelogError):
 
 
 class OtherDaemonError(NoDaemonError):
-    """Another daemon answers than the one that was meant: it keeps its state elsewhere."""
+    """The daemon that answers is not the intended one: it keeps its state elsewhere."""
 
     def __init__(self, addr: str, pid: object, actual: str, expected: str) -> None:
         super().__init__(
@@ -39,7 +39,7 @@ class OtherDaemonError(NoDaemonError):
 
 
 class DaemonAnswerError(LitelogError):
-    """The answer does not come from a daemon, or is a refusal."""
+    """The answer is a refusal, or does not come from a daemon."""
 
 
 class _UnixConnection(http.client.HTTPConnection):
@@ -72,7 +72,7 @@ class DaemonClient:
     def status(self, state_dir: str | None) -> dict[str, Any]:
         """The daemon's status. Raises OtherDaemonError if it keeps its state elsewhere than in ``state_dir``."""
         answer = self.get("/status")
-        actual = answer.get("state_dir")  # an older daemon does not tell
+        actual = answer.get("state_dir")  # older daemons do not report it
         if state_dir is not None and isinstance(actual, str) and os.path.realpath(state_dir) != actual:
             raise OtherDaemonError(self.addr, answer.get("pid"), actual, os.path.abspath(state_dir))
         return answer
@@ -127,7 +127,7 @@ class DaemonClient:
 
 
 def find_daemon(config: Config | None, addr: str | None) -> DaemonClient | None:
-    """The daemon's address: ``addr``, else the configured one; None if the daemon is configured not to listen."""
+    """The daemon at ``addr``, else at the configured address; None if the daemon is configured not to listen."""
     from litelog.config.models import DEFAULT_ADDR, OFF
 
     configured = config.addr if config is not None else None
@@ -138,9 +138,9 @@ def find_daemon(config: Config | None, addr: str | None) -> DaemonClient | None:
 
 
 def expected_state(given: str | None, config: Config | None, addr: str | None) -> str | None:
-    """The state folder of the daemon that is meant: from ``--state-dir``, else from the configuration.
+    """The state folder of the intended daemon: from ``--state-dir``, else from the configuration.
 
-    None if nothing names one: the daemon was chosen by its address, or there is no configuration.
+    None if nothing names one: the user chose the daemon by its address, or there is no configuration.
     """
     if given is not None or addr is not None or config is None:
         return given

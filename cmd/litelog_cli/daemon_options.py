@@ -1,4 +1,4 @@
-"""Options with which verbs find the daemon that they ask."""
+"""Options of the verbs that ask a daemon: how they find it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``litelog replicate`` says at its start and at its end."""
+"""Reports of ``litelog replicate`` at its start and at its end."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ DONE = "done"
 
 
 def log_start(config: Config, config_file: str | None, state_dir: str, address: Address | None) -> None:
-    """Log what a daemon does, where its configuration and state are, and where its status is.
+    """Log what a daemon replicates, where its configuration and state are, and where it serves its status.
 
-    ``config_file``: None for the command line.
+    ``config_file``: None if the configuration comes from the command line.
     """
     logs = config.own_logs
     what = format_count(len(logs), "log")
@@ -46,7 +46,7 @@ def log_start(config: Config, config_file: str | None, state_dir: str, address: 
 
 
 def log_end(statuses: Sequence[ReplicaStatus], seconds: float) -> None:
-    """Log how the final sync ended. ``seconds``: since it began."""
+    """Log how the final sync ended. ``seconds``: its duration."""
     complete = sum(status.phase == DONE for status in statuses)
     whole = format_count(len(statuses), "replica")
     held = f"{whole} complete" if complete == len(statuses) else f"{complete} of {whole} complete"
@@ -55,7 +55,7 @@ def log_end(statuses: Sequence[ReplicaStatus], seconds: float) -> None:
 
 
 def say_shipped(statuses: Sequence[ReplicaStatus]) -> None:
-    """Say what one pass shipped to each replica."""
+    """Report what one pass shipped to each replica."""
     for status in statuses:
         counts = status.counters.counts if status.counters is not None else None
         if counts is None or status.phase != DONE:

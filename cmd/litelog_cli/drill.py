@@ -40,9 +40,7 @@ class DrillResult:
     def __str__(self) -> str:
         if self.error is not None:
             return f"restore drill FAILED: {self.error}"
-        judged = (
-            "its commits hold" if self.compared is None else f"{format_size(self.compared)} are those of the source"
-        )
+        judged = "its commits are valid" if self.compared is None else f"{format_size(self.compared)} equal the source"
         held = f"{format_count(self.records, 'record')}, {format_count(self.files, 'file')}"
         return f"restore drill: {format_size(self.bytes)} ({held}) in {format_duration(self.seconds)}; {judged}"
 
@@ -57,8 +55,8 @@ def run_drill(
 ) -> DrillResult:
     """Restore the latest generation below ``temp_dir``, and compare it with the log in ``source``.
 
-    Without ``source`` the log's format checks it. The folder is removed in any case. Errors of the restore are in the
-    result. ``show`` is called with restored bytes and total bytes.
+    Without ``source`` the log's format checks it. The folder is removed in any case. The result holds errors of the
+    restore. ``show`` is called with restored bytes and total bytes.
     """
     from litelog.restore.choose_replica import choose
     from litelog.restore.execution import restore

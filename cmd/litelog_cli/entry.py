@@ -1,4 +1,4 @@
-"""The console script. It holds signals from the first moment, before the command itself is imported."""
+"""The console script. It holds signals from the start, before it imports the command itself."""
 
 from __future__ import annotations
 

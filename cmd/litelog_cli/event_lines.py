@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from litelog.shipping.events import ScrubFinished, SegmentSealed, SnapshotWritten, WalSegmentShipped
 
 PATIENCE_SECONDS = 1.0
-"""How long a reader that does not read may delay the exit once the process is stopping, in seconds."""
+"""How many seconds a stalled reader of standard output may delay the exit once the process is stopping."""
 
 MAX_QUEUED_EVENTS = 10_000
-"""Events that wait for a slow reader. More are counted and dropped, since replication does not wait for readers."""
+"""The most events that wait for a slow reader. Further ones are counted and dropped: replication does not wait."""
 
 
 class EventLines:
-    """A listener that prints. A printed line was acknowledged, whatever happens to this process later."""
+    """A listener that prints. What a printed line reports is durable, no matter what happens to this process later."""
 
     def __init__(self) -> None:
         self._queue: Queue[dict[str, Any] | None] = Queue(MAX_QUEUED_EVENTS)
@@ -36,11 +36,11 @@ class EventLines:
         self._failure: OSError | None = None
         """Why printing has stopped: the reader is gone, or the destination is full."""
         self.patience: float | None = None
-        """Seconds that the last lines may take to be read at the end; None: no limit."""
-        self._thread = Thread(target=self._print_all, name="events")  # it may hang: main() does not wait for it
+        """Seconds that the end waits for the reader to take the last lines; None: no limit."""
+        self._thread = Thread(target=self._print_all, name="events")  # may hang: main() does not wait for it
 
     def on_generation_started(self, log: str, replica: str, claim: Claim) -> None:
-        """This daemon now owns a generation."""
+        """This daemon started a generation."""
         facts = {"event": "began", "log": log, "replica": replica}
         self._put(facts | {"generation": claim.generation, "fencing": claim.fencing})
 
@@ -84,7 +84,7 @@ class EventLines:
             self._queue.put(None, timeout=self.patience)
         self._thread.join(self.patience)
         if self._thread.is_alive():
-            sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - flushing the other one would hang
+            sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - to flush the old one would hang
         if self._failure is not None and kind is None:
             raise self._failure
 

@@ -49,7 +49,7 @@ def choose_format(log: LogConfig | None, format_name: str | None, pattern: str |
 
 
 def require_log(log: LogFolder) -> None:
-    """Raise SourceMissingError for a folder without log segments of that format, which names what it holds."""
+    """Raise SourceMissingError if the folder holds no log segments of that format. The error names what it holds."""
     from litelog.formats.registry import open_format
     from litelog.log.source import SegmentFolder
     from litelog.system.clock import SystemClock

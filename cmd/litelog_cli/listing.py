@@ -38,15 +38,15 @@ class ListedGeneration:
     """The position of its next slot, or of its terminal."""
     ended: bool
     began: bool
-    """False if it was ended before it began: no history includes it."""
+    """False if another owner ended it before it began: no history includes it."""
     snapshots: int
     newest_snapshot: int | None
     """Index of the newest snapshot: log segments before it are sealed."""
     sealed_segments: int
-    """Sealed segments that the newest snapshot names, wherever they are; likewise the next three fields."""
+    """Sealed segments that the newest snapshot names, in any generation. The next three fields are about them, too."""
     sealed_bytes: int
     sealed_length: int
-    """Bytes of the log."""
+    """Bytes of the log in them."""
     ratio: float | None
     """Bytes of the log for each stored byte."""
     wal_segments: int
@@ -62,7 +62,10 @@ class ListedGeneration:
 
 
 def describe_generations(client: ReplicaClient) -> list[ListedGeneration]:
-    """All generations that are claimed or hold objects, oldest first. A listing and at most four small GETs each."""
+    """Describe all generations that are claimed or hold objects, oldest first.
+
+    Makes a listing and at most four small GETs for each.
+    """
     claims = read_claims(client)
     names = sorted({*claims, *client.generations()})
     if not names:

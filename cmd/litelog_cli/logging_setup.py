@@ -36,7 +36,7 @@ class LogLineFormat(StrEnum):
 def set_up_logging(level: int, chosen: LogLineFormat = LogLineFormat.AUTO, *, daemon: bool = False) -> LogLineFormat:
     """Log to standard error from now on. Returns the format that was chosen.
 
-    ``daemon``: without a terminal, a program collects the lines.
+    ``daemon``: whether this is a daemon, whose lines a program collects if there is no terminal.
     """
     journal = is_journal(os.environ)
     asked = chosen is LogLineFormat.JSON
@@ -58,7 +58,7 @@ def logs_json() -> bool:
 
 
 def asks_json() -> bool:
-    """Whether JSON lines were asked for, so that errors before a daemon's start are JSON as well."""
+    """Whether the user asked for JSON lines. If so, errors before a daemon's start are JSON as well."""
     return any(isinstance(handler, _Lines) and handler.asked for handler in logging.root.handlers)
 
 

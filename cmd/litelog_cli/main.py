@@ -1,4 +1,4 @@
-"""The command's entry point: finds verbs when they are called, and turns errors into exit codes."""
+"""The command's entry point: parses the arguments, runs the verb, and turns errors into exit codes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 DAEMONS = ("replicate",)
-"""The verbs whose log lines are collected by a program if there is no terminal."""
+"""The verbs that are daemons: without a terminal, a program collects their log lines."""
 
 INTERRUPTED = 130
 """128 + SIGINT, as shells report it."""
@@ -45,7 +45,7 @@ class OutputGoneError(Exception):
 
 
 class _Litelog(VerbGroup):
-    """The command's verbs. The loss of the output's reader ends them."""
+    """The command's verbs. A verb ends when the reader of its output is gone."""
 
     def invoke(self, ctx: click.Context) -> object:
         try:
@@ -107,10 +107,10 @@ def litelog(ctx: click.Context, verbose: bool, log_format: str, log_level: str |
 
 
 def main(held: HeldSignals | None = None) -> None:
-    """Run the command, and exit with its code. ``held``: signals on which a daemon acts later."""
+    """Run the command, and exit with its code. ``held``: holds signals until a daemon can act on them."""
     collect_seldom()
     _prepare_streams()
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy would start one for each processor; they are not needed
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # else NumPy starts a thread for each processor
     code = run(sys.argv[1:], held=held)
     exempt_existing_objects()
     if any(thread is not threading.current_thread() and not thread.daemon for thread in threading.enumerate()):
@@ -133,7 +133,7 @@ def _prepare_streams() -> None:
     if sys.stdout is None:
         sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115 - open until the process ends
     elif isinstance(getattr(sys.stdout, "buffer", None), io.RawIOBase):
-        # Python's -u: such a file writes only as much as fits, and callers do not check how much that was.
+        # Under python -u, a write may take only part of the text, and callers do not check how much.
         sys.stdout = open(1, "w", encoding=sys.stdout.encoding, buffering=1, closefd=False)  # noqa: SIM115
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # as for standard error: names may not be UTF-8
@@ -211,7 +211,8 @@ def _fail(lines: Sequence[str], code: int = ExitCode.FAILURE, *, trace: bool = F
 
 
 def _failing_output() -> str | None:
-    """The name for standard output if writing to it fails, so that a full disk there is not taken for the log's."""
+    """``standard output`` if writing to it fails; None otherwise. A full disk there is then not mistaken for the
+    log's."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -224,7 +225,7 @@ def _verbose(arguments: Sequence[str]) -> bool:
 
 
 def _give_up_output() -> int:
-    # What is still buffered would fail again, with a traceback, when the interpreter exits.
+    # Otherwise the interpreter would flush the buffered output again at its exit, and fail with a traceback.
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)

@@ -1,4 +1,4 @@
-"""The status without a daemon: from its state folder, or from the replicas themselves."""
+"""Reads the status without a daemon: from its state folder, or from the replicas themselves."""
 
 from __future__ import annotations
 
@@ -29,13 +29,14 @@ if TYPE_CHECKING:
     from litelog_cli.configured import ConfiguredReplica
 
 _Found = list[tuple[ReplicaStatus, dict[str, object]]]
-"""What is known of each replica, and more fields of its report."""
+"""The status of each replica, and further fields of its report."""
 
 
 def read_kept(state_dir: str, place: str | None, configured: Sequence[str]) -> StatusReport:
     """Read the status of all logs, or of the log or replica at ``place``, from ``state_dir``.
 
-    A log that is neither ``place`` nor ``configured`` gets the name of its state folder, which does not hold its path.
+    A state folder does not hold its log's path. So a log that is neither ``place`` nor ``configured`` is shown under
+    the name of its state folder.
     """
     from litelog_cli.daemon_client import same_replica
 

@@ -32,14 +32,14 @@ _BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 _MARKS = "\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"  # they change the direction of text, or break lines
-_STEERING = re.compile(f"[\x00-\x1f\x7f-\x9f{_MARKS}\ud800-\udfff]")
+_CONTROL = re.compile(f"[\x00-\x1f\x7f-\x9f{_MARKS}\ud800-\udfff]")
 _BEYOND_JSON = re.compile(f"[\x7f-\x9f{_MARKS}\ud800-\udfff]")  # JSON escapes the others itself
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 def escape(text: str) -> str:
     """``text`` as a single line, with an escape (``\\x1b``, ``\\u202e``) for characters that control a terminal."""
-    return _STEERING.sub(lambda match: _SHORT.get(match[0]) or _render(match[0]), text)
+    return _CONTROL.sub(lambda match: _SHORT.get(match[0]) or _render(match[0]), text)
 
 
 def escape_json(text: str) -> str:
@@ -64,36 +64,37 @@ def echo_lines(lines: Iterable[str], *, err: bool = False) -> None:
 
 
 def print_json(value: Mapping[str, Any], *, versioned: bool = True) -> None:
-    """Print a JSON object on one line. ``versioned``: with the version of its shape."""
+    """Print a JSON object on one line. ``versioned``: whether to add JSON_VERSION to it."""
     sys.stdout.write(json_line({"version": JSON_VERSION, **value} if versioned else value))
 
 
 def print_json_error(kind: str, message: str, exit_code: int, *, is_event: bool) -> None:
-    """Print why a verb failed that was asked for JSON. ``is_event``: between the events of ``replicate``."""
+    """Print as JSON why a verb failed. ``is_event``: whether the line stands among the events of ``replicate``."""
     named = {"event": "error"} if is_event else {}
     print_json({**named, "error": {"kind": kind, "message": message, "exit_code": exit_code}})
 
 
 def with_times(fields: Mapping[str, Any], *names: str) -> dict[str, Any]:
-    """The fields, with those of ``names`` as ISO 8601 in UTC instead of microseconds since 1970."""
+    """Return ``fields``, with those in ``names`` as ISO 8601 in UTC instead of microseconds since 1970."""
     return {
         name: format_time(value) if name in names and value is not None else value for name, value in fields.items()
     }
 
 
 def json_line(value: Mapping[str, Any]) -> str:
-    """The line, limited to characters that standard output accepts: JSON escapes the others in ASCII."""
-    return escape_json(json.dumps(value, ensure_ascii=not _takes_all())) + "\n"
+    """``value`` as a line of JSON, in ASCII if standard output does not take all characters."""
+    return escape_json(json.dumps(value, ensure_ascii=not _is_utf())) + "\n"
 
 
-def _takes_all() -> bool:
+def _is_utf() -> bool:
     return (sys.stdout.encoding or "utf-8").lower().startswith("utf")
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], numbers: Iterable[str] = ()) -> None:
     """Print rows under column titles. ``numbers``: columns to align on the right.
 
-    No cell is cut. On a narrow terminal, the text of a column without a title is wrapped, or else all lines.
+    No cell is cut. If a terminal is too narrow, the text in columns without a title is wrapped; if that is not enough,
+    whole lines are.
     """
     from rich.console import Console
     from rich.table import Table
@@ -114,7 +115,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], numbers: 
             for text in untitled:
                 text.no_wrap, text.overflow = False, "fold"
         elif whole > console.width:
-            console.width = whole  # the terminal itself wraps the lines
+            console.width = whole  # the terminal wraps the lines
         console.print(table)
         return
     console = Console(file=io.StringIO(), width=PLAIN_WIDTH, highlight=False)
@@ -129,7 +130,7 @@ def format_number(number: float | None) -> str:
 
 
 def format_range(first: int | None, following: int | None) -> str:
-    """Sequences for people: ``0-2,999``; ``-`` for none. ``following``: the one after the last."""
+    """Sequences for people: ``0-2,999``; ``-`` for none. ``following``: the sequence after the last one."""
     return "-" if first is None or following is None or first >= following else f"{first:,}-{following - 1:,}"
 
 

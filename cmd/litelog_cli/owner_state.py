@@ -1,4 +1,4 @@
-"""The state that a log's daemon keeps of a replica on this machine, regardless of how their names are spelled."""
+"""Finds the state that a log's daemon keeps of a replica on this machine, under any spelling of the replica's URL."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _AMAZON = ".amazonaws.com"
 def require_readable(state_dir: str, log: str | None = None) -> None:
     """Raise StateError if the daemon's state, of all logs or of ``log``, cannot be read.
 
-    Otherwise it would seem that there is none. A missing state is not an error.
+    Without this check, an unreadable state would look like no state. A missing state is not an error.
     """
     from litelog.log.replica_registry import log_state_folder
     from litelog.shipping.state import StateError
@@ -33,10 +33,10 @@ def require_readable(state_dir: str, log: str | None = None) -> None:
 
 
 def find_acknowledged(state_dir: str, log: str, url: str, place: str) -> Acknowledged | None:
-    """What the daemon of ``log`` knows to be in the replica; None if it has no state here.
+    """Find the last WAL segment that the replica acknowledged to the daemon of ``log``; None if there is no state here.
 
-    ``url``: the replica's URL here; ``place``: its client's. A daemon that spelled the URL differently is found by the
-    place. If several daemons wrote there, returns the state that is furthest ahead. Raises StateError.
+    ``url``: the replica's URL as given here. ``place``: the URL of its client, which also finds a daemon that spelled
+    the URL differently. If several daemons wrote there, returns the state that is furthest ahead. Raises StateError.
     """
     from litelog.log.replica_registry import ReplicaSet, log_state_folder
     from litelog.replicator.wiring import state_folder_of
@@ -59,7 +59,7 @@ def find_acknowledged(state_dir: str, log: str, url: str, place: str) -> Acknowl
 
 
 def normal_place(url: str) -> tuple[str, ...] | None:
-    """A client's URL in a form that is equal for the same place; None if masked parts of it may belong to the place."""
+    """A client's URL in a form that is equal for the same place; None if masked parts may identify the place."""
     from litelog.stores.registry import MASK, local_folder, scheme_of
 
     if MASK in url:

@@ -1,4 +1,4 @@
-"""The daemon as a process: the program of ``--exec``, notifications to the service manager, and reloads."""
+"""Runs the daemon as a process: with the program of ``--exec``, notifications to the service manager, and reloads."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
     from litelog.replicator import Replicator
 
 FORWARDED = (signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH)
-"""Signals that are only passed to the program, besides those that end it."""
+"""Signals that are only forwarded to the program, besides those that end it."""
 
 _FROM_TERMINAL = (signal.SIGINT, signal.SIGQUIT, signal.SIGWINCH)
 """Signals that a terminal sends to its whole foreground group."""
 
 
 class Child:
-    """A running program. A thread calls ``on_end`` once, when it has ended.
+    """A running program. A thread calls ``on_end`` once, after the program has ended.
 
-    If this process is PID 1, it inherits processes that lose their parent, and waits for them when they end.
+    If this process is PID 1, it inherits processes that lose their parent, and reaps them when they end.
     """
 
     def __init__(self, command: str, on_end: Callable[[], None]) -> None:
@@ -91,7 +91,7 @@ class Child:
         self._on_end()
 
     def _reap_orphans(self) -> None:
-        """Wait for any process that ends, but leave the program's end to those who ask for its exit code."""
+        """Reap every process that ends. The program itself is reaped through its Popen, which keeps the exit code."""
         while (ended := _look_for_ended()) is not None:
             if ended == self._process.pid and self._process.returncode is None:
                 self._process.wait()
@@ -117,13 +117,14 @@ def _in_foreground() -> bool:
 
 
 FEEDS_PER_TIMEOUT = 4
-"""How often the watchdog is fed within its time: one message may be late, or lost to a full socket."""
+"""How often the watchdog is fed within its timeout: a message may be late, or lost to a full socket."""
 
 LOOK_SECONDS = 10.0
-"""How often the line of status is made again, and a start is extended."""
+"""Seconds between two updates of the status line, and between two extensions of the start."""
 
 START_SECONDS = 60.0
-"""How much longer a start may take if its first sync is in progress. Several looks: a message may be lost."""
+"""Seconds by which an extension lengthens a start whose first sync is in progress. A multiple of LOOK_SECONDS, since a
+message may be lost."""
 
 _logger = logging.getLogger(__name__)
 
@@ -131,7 +132,7 @@ _logger = logging.getLogger(__name__)
 class ServiceManager:
     """Notifies the service manager that started this process, if there is one.
 
-    Nothing here blocks or fails, since replication does not depend on notifications. For use from any thread.
+    No method blocks or fails, since replication does not depend on notifications. Any thread may call them.
     """
 
     def __init__(self, environment: MutableMapping[str, str], steady: Callable[[], float] = time.monotonic) -> None:
@@ -158,12 +159,13 @@ class ServiceManager:
     ) -> None:
         """Feed the watchdog if it is due, and report readiness once it is reached.
 
-        Only the main loop may call this after each turn: a timer would prove nothing.
+        The main loop, and nothing else, calls this after each turn: a timer would not prove that the loop runs.
 
         Args:
-            is_ready: whether the first sync is done.
+            is_ready: returns whether the first sync is done.
             status: returns one line for people. It is sent with readiness, and later whenever it has changed.
-            is_advancing: whether the first sync is in progress without an error: then the start may take longer.
+            is_advancing: returns whether the first sync is in progress without an error. If so, the start may take
+                longer.
         """
         if not self._address:
             return
@@ -207,7 +209,7 @@ class ServiceManager:
 
 
 def _watchdog_seconds(environment: MutableMapping[str, str]) -> float:
-    """The watchdog's time in seconds; 0 if there is none for this process."""
+    """The watchdog's timeout in seconds; 0 if none is set for this process."""
     microseconds = environment.pop("WATCHDOG_USEC", "")
     meant_for = environment.pop("WATCHDOG_PID", "")
     if not microseconds.isdecimal() or (meant_for and meant_for != str(os.getpid())):
@@ -224,7 +226,7 @@ FIXED = (
     "heartbeat_url",
     "heartbeat_interval",
 )
-"""The keys that are only read when the daemon starts."""
+"""The keys that the daemon reads only when it starts."""
 
 
 class Reloader:
@@ -237,11 +239,11 @@ class Reloader:
         self._one_at_a_time = threading.Lock()
 
     def start(self) -> None:
-        """Start to read it again. The result is logged."""
+        """Start to read the configuration again. The result is logged."""
         threading.Thread(target=self.reload, name="reload", daemon=True).start()
 
     def reload(self) -> None:
-        """Read it again, and apply it unless it is invalid."""
+        """Read the configuration again, and apply it unless it is invalid."""
         with self._one_at_a_time:
             try:
                 config = self._read()

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from litelog.replicator import Replicator
 
 WORTH_SECONDS = 2.0
-"""Shorter work shows no progress; seconds."""
+"""Seconds. Work that takes less time shows no progress."""
 
 LINE_SECONDS = 10.0
 """Pause between two lines if there is no terminal, in seconds."""
@@ -31,7 +31,7 @@ ASK_SECONDS = 0.2
 """Pause between two checks of work that does not report progress, in seconds."""
 
 quiet_option = click.option("-q", "--quiet", is_flag=True, help="Show no progress.")
-"""For every verb that shows progress."""
+"""The option of every verb that shows progress."""
 
 
 @contextmanager
@@ -40,7 +40,7 @@ def showing_progress(
 ) -> Iterator[Callable[[int, int | None], None] | None]:
     """Yield a function to call from any thread with bytes done and total bytes (None: not known yet).
 
-    Yields None if nothing is to be shown. ``what``: the verb. ``steady``: monotonic seconds.
+    Yields None if no progress is shown. ``what``: the verb. ``steady``: monotonic seconds.
     """
     if quiet:
         yield None
@@ -70,7 +70,7 @@ def _repeated(call: Callable[[], None], name: str) -> Iterator[None]:
 
     def repeat() -> None:
         while not over.wait(ASK_SECONDS):
-            with suppress(Exception):  # the work may end at any time; its errors are reported elsewhere
+            with suppress(Exception):  # the work may end at any time; other code reports its errors
                 call()
 
     thread = Thread(target=repeat, name=name, daemon=True)
@@ -178,7 +178,7 @@ class ShippingProgress:
         self._whole = 0
 
     def look(self) -> tuple[int, int | None]:
-        """(bytes done, total bytes); the total is None until the folders have been read."""
+        """Return (bytes done, total bytes); the total is None until the folders were read."""
         self._replicator.measure()
         statuses = self._replicator.status()
         behind = sum(status.lag_bytes for status in statuses)
@@ -187,5 +187,5 @@ class ShippingProgress:
         self._whole = max(self._whole, behind)
         if not self._whole:
             return durable, None
-        # First contact seals before anything is acknowledged, and sealed data may have been shipped before.
+        # A first sync seals log segments before anything is acknowledged, and sealed data may have been shipped before.
         return min(self._whole, max(durable, self._whole - behind)), self._whole

@@ -62,7 +62,7 @@ def replica_segments(client: ReplicaClient, claim: Claim) -> Iterator[SegmentFac
     """Yield the log segments of a generation, in order.
 
     Those in the newest snapshot cost no further request. Each later one costs at most two headers, and a footer if it
-    is sealed. Raises as ``list_pieces`` does; reports its gap after all log segments before it.
+    is sealed. Raises as ``list_pieces`` does; if there is a gap, raises it after all log segments before it.
     """
     from litelog.reading.contents import list_pieces
 
@@ -90,7 +90,7 @@ def _above(client: ReplicaClient, pieces: GenerationContents) -> Iterator[Segmen
 
 
 def _read_entry(client: ReplicaClient, name: Generation, index: int) -> SnapshotEntry | None:
-    """The entry from the footer of a sealed segment; None if that is damaged or missing: its WAL segments exist."""
+    """The entry from the footer of a sealed segment; None if the footer is damaged or missing. WAL segments exist."""
     from litelog.reading.wal_cursor import read_entry
 
     try:
@@ -100,9 +100,9 @@ def _read_entry(client: ReplicaClient, name: Generation, index: int) -> Snapshot
 
 
 def _is_named(entry: SnapshotEntry, infos: Sequence[WalSegmentInfo], headers: HeaderReader) -> bool:
-    """Whether the sealed segment belongs to the log: a ``final`` names it, or the next snapshot will.
+    """Whether the sealed segment belongs to the log: the ``final`` names it, or the next snapshot will.
 
-    The next snapshot will name it if it holds the same bytes. Any other sealed segment is an orphan.
+    The next snapshot will name it if it holds the same bytes. Otherwise it is an orphan.
     """
     (last,) = headers([infos[-1].position])
     if not last.final:
@@ -136,7 +136,8 @@ def _sealed(entry: SnapshotEntry, stored: str, size: int, objects: int) -> Segme
 def _shipped(infos: Sequence[WalSegmentInfo], headers: HeaderReader) -> Iterator[SegmentFacts]:
     """A log segment that is in WAL segments.
 
-    Its first and last header show all except the number of records and the timestamps, unless there are no others.
+    The number of records and the timestamps are known only if it has no more than two WAL segments: the first header
+    and the last one show everything else.
     """
     first, last = headers([infos[0].position, infos[-1].position])
     if first.successor is not None:
@@ -170,7 +171,7 @@ def _shipped(infos: Sequence[WalSegmentInfo], headers: HeaderReader) -> Iterator
 def local_segments(folder: str, log_format: LogFormat) -> list[SegmentFacts]:
     """The log segments in a log's folder, in order. Raises SourceMissingError.
 
-    If commits carry sequences and times, those of each first record are read, and the sequence after the last one.
+    If commits carry sequences, reads the first record of each log segment and the last record of the log.
     """
     from litelog.log.source import SegmentFolder
     from litelog.system.clock import SystemClock

@@ -1,4 +1,4 @@
-"""The files of ``etc/`` for running litelog as a service, as they lie in a wheel, or in a checkout."""
+"""Reads the files of ``etc/`` for running litelog as a service, from a wheel or a checkout."""
 
 from __future__ import annotations
 

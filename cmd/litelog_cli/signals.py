@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 STOPPING = (signal.SIGTERM, signal.SIGINT)
 
 STARTING_SECONDS = 60.0
-"""Seconds that a start may still take after a signal that ends it. A start that hangs (a configuration on a lost mount)
-has nothing to sync, and must end. A cold start takes seconds, even on a busy machine."""
+"""Seconds that a start may still take after a signal to stop. A start that hangs (a configuration on a lost mount) has
+nothing to sync, and must end. A cold start takes seconds, even on a busy machine."""
 
 
 class HeldSignals:
     """Holds the signals that arrive before anything can act on them. For the main thread only.
 
-    A second ending signal exits at once, as it does later. So does the expiry of ``STARTING_SECONDS``.
+    The process exits at once on a second signal to stop, as it also does later, and after ``starting_seconds``.
     """
 
     def __init__(self, starting_seconds: float = STARTING_SECONDS) -> None:
@@ -42,7 +42,7 @@ class HeldSignals:
                 self._previous[number] = signal.signal(number, self._keep)
 
     def take(self, numbers: tuple[signal.Signals, ...]) -> list[int]:
-        """The signals among ``numbers`` that have arrived, in order. Call this once something else handles them.
+        """Return the signals among ``numbers`` that have arrived, in order. The caller handles these signals by now.
 
         Other signals have their default effect from now on.
         """
@@ -85,8 +85,8 @@ def acting_on_signals(
 ) -> Iterator[None]:
     """Call ``act`` with the number of each of these signals while the block runs, first with the ``held`` ones.
 
-    A separate thread calls it. For the main thread only. A handler may only put a value into a queue, since it may
-    interrupt code that holds any lock.
+    For the main thread only; a separate thread calls ``act``. The handlers only put values into a queue, since a
+    handler may interrupt code that holds any lock.
     """
     arrived: SimpleQueue[int | None] = SimpleQueue()
 

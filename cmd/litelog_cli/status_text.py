@@ -18,12 +18,12 @@ MAX_REASONS = 20
 
 
 def format_pair(log: str | None, replica: str | None) -> str:
-    """A log and its replica, as far as they are known."""
+    """The names of a log and its replica; of one of them if the other is not known."""
     return " to ".join(filter(None, (log, replica)))
 
 
 def format_status(report: StatusReport) -> Iterator[str]:
-    """The lines. No part of a name is left out, so a line is as long as the names in it."""
+    """The lines of the report. Names are never shortened, so a line may be long."""
     yield report.words
     where = (
         ("host ", report.host),

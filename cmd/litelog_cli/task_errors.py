@@ -1,4 +1,4 @@
-"""Recovers litelog's errors raised by Spark tasks from the text of Spark's errors."""
+"""Recovers the litelog errors that Spark tasks raised from the text of Spark's errors."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ if TYPE_CHECKING:
     from litelog.errors import ExitCode
 
 _RAISED = re.compile(r"^(?:.*: )?((?:litelog|replica_clients)(?:\.\w+)+): (.+)$", re.MULTILINE)
-"""The line of a Python traceback with an error of litelog's and its message."""
+"""Matches the line of a Python traceback with a litelog error and its message."""
 
 
 class TaskError(LitelogError):
-    """An error of litelog's that a task raised, as found in Spark's error."""
+    """A litelog error that a task raised, as found in Spark's error."""
 
     def __init__(self, message: str, exit_code: ExitCode) -> None:
         self.exit_code = exit_code
         super().__init__(message)
 
 
-def find_told(text: str) -> TaskError | None:
-    """The litelog error at the end of the tracebacks in ``text``; None if there is none."""
+def find_task_error(text: str) -> TaskError | None:
+    """Find the last litelog error in the tracebacks in ``text``; None if there is none."""
     for name, message in reversed(_RAISED.findall(text)):
         module, _, word = name.rpartition(".")
         try:

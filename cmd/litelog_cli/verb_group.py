@@ -1,4 +1,4 @@
-"""The verbs in their groups, and what a mistyped verb or option is answered with."""
+"""The verbs in their groups, and the advice for a mistyped verb or option."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ GROUPS = {
         "version": "Print versions",
     },
 }
-"""Each verb is a module of ``verbs``, with a click command of the same name; with its summary in the list of verbs."""
+"""The summary of each verb, by group. A verb is a module of ``verbs`` with a click command of the same name."""
 
 VERBS = tuple(verb for verbs in GROUPS.values() for verb in verbs)
 
 MAX_SUMMARY = 45
-"""Characters, so that no summary is cut on a terminal of 80 columns."""
+"""The most characters of a summary: none is cut on a terminal of 80 columns."""
 
 _MEANT = {
     "databases": "ls",
@@ -68,7 +68,7 @@ _MEANT = {
     "fsck": "verify",
     "doctor": "check",
 }
-"""What other programs call it."""
+"""Names that other programs use, and the verb that does the same here."""
 
 _SINGLE_DASH = re.compile("-([a-z][a-z-]+)(=.*)?")
 
@@ -108,7 +108,7 @@ def _suggest(verb: str) -> str:
 
 
 def dashes_advice(error: click.ClickException, arguments: Sequence[str]) -> str:
-    """What to say if an option was typed with one dash, as some other programs take them; else nothing."""
+    """The advice for an option with one dash, as some other programs take it; empty for any other error."""
     if not isinstance(error, click.NoSuchOption):
         return ""
     typed = (argument for argument in arguments if argument.startswith(error.option_name[:2]))

@@ -1,7 +1,7 @@
-"""What Spark finds by itself: the data source ``litelog``.
+"""Registers the data source ``litelog`` with Spark, which finds this module by itself.
 
-On the first format that it does not know, Spark imports every top-level module named ``pyspark_*`` and registers its
-``DefaultSource``. An import that fails would break that for every other source, so this one cannot.
+For a format that it does not know, Spark imports every top-level module named ``pyspark_*`` and registers its
+``DefaultSource``. A failing import would break this for all other sources, so this module suppresses its own.
 """
 
 from __future__ import annotations

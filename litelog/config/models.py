@@ -300,11 +300,9 @@ def place_of(text: str) -> str:
 
 
 def _with_defaults(log: Entry, defaults: dict[str, Any]) -> Entry:
-    replicas = tuple(
-        replica.model_copy(update=_unsaid(replica, defaults, REPLICA_DEFAULTS)) for replica in log.replicas
-    )
-    return log.model_copy(update={**_unsaid(log, defaults, ("poll_interval",)), "replicas": replicas})
+    replicas = tuple(replica.model_copy(update=_unset(replica, defaults, REPLICA_DEFAULTS)) for replica in log.replicas)
+    return log.model_copy(update={**_unset(log, defaults, ("poll_interval",)), "replicas": replicas})
 
 
-def _unsaid(model: BaseModel, defaults: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+def _unset(model: BaseModel, defaults: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
     return {name: defaults[name] for name in names if name in defaults and name not in model.model_fields_set}

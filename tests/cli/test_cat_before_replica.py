@@ -11,7 +11,7 @@ import pytest
 from litelog_cli.arguments import PLACE_POLL_SECONDS, StartKind, StartPoint, wait_for_place
 from litelog_cli.configured import ConfiguredReplica
 from litelog_cli.inputs import GenerationSource, replica_batches
-from litelog_cli.verbs.cat import start_once_there
+from litelog_cli.verbs.cat import wait_for_start
 from replica_clients.file import FileStore
 from tests.builders.replica_builder import ReplicaBuilder, make_segment
 
@@ -46,8 +46,8 @@ def test_a_folder_is_waited_for_until_it_is_a_replica_or_holds_a_log(tmp_path: P
 )
 def test_the_end_of_what_was_not_there_is_its_beginning(tmp_path: Path, kind: StartKind, expected: StartKind) -> None:
     place = tmp_path / "place"
-    assert start_once_there(str(place), StartPoint(kind), lambda _: os.makedirs(place / "epochs")).kind is expected
-    assert start_once_there(str(place), StartPoint(kind), pytest.fail).kind is kind
+    assert wait_for_start(str(place), StartPoint(kind), lambda _: os.makedirs(place / "epochs")).kind is expected
+    assert wait_for_start(str(place), StartPoint(kind), pytest.fail).kind is kind
 
 
 @pytest.mark.parametrize("kind", [StartKind.BEGINNING, StartKind.LAST, StartKind.END])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from litelog.errors import ExitCode
-from litelog_cli.task_errors import find_told
+from litelog_cli.task_errors import find_task_error
 
 TRACE = """[PYTHON_EXCEPTION] An exception was thrown from the Python worker: Traceback (most recent call last):
   File "litelog/objects/wal_segment.py", line 119, in pieces
@@ -33,12 +33,12 @@ log bad, generation 00000001c36dbe1f
         ("pyspark.X: cannot call: litelog.errors.NothingToRestoreError: none", "none", ExitCode.NOTHING_TO_RESTORE),
     ],
 )
-def test_an_error_of_ours_is_found_in_a_trace(raised: str, message: str, code: ExitCode) -> None:
-    told = find_told(TRACE.format(raised=raised))
-    assert told is not None
-    assert (str(told), told.exit_code) == (message, code)
+def test_a_litelog_error_is_found_in_a_trace(raised: str, message: str, code: ExitCode) -> None:
+    found = find_task_error(TRACE.format(raised=raised))
+    assert found is not None
+    assert (str(found), found.exit_code) == (message, code)
 
 
 @pytest.mark.parametrize("raised", ["KeyError: 5", "litelog.errors.NoSuchError: a", "litelog.nowhere.SomeError: a"])
-def test_what_is_none_of_ours_is_not_taken_for_it(raised: str) -> None:
-    assert find_told(TRACE.format(raised=raised)) is None
+def test_other_errors_are_not_found(raised: str) -> None:
+    assert find_task_error(TRACE.format(raised=raised)) is None

@@ -1,1 +1,1 @@
-"""The verbs: a module each, with a click command of the same name."""
+"""The verbs. Each is a module with a click command of the same name."""

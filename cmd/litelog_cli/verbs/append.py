@@ -18,16 +18,16 @@ READ_BYTES = 1 << 20
 """Bytes per read. A pipe returns what it has, at most 64 KiB."""
 
 DEFAULT_BATCH = 1000
-"""Records in a commit, if that many are waiting."""
+"""The most records in a commit without ``--batch``."""
 
 MAX_BATCH = 65_535
-"""The most bytes in a commit of litelog's own format."""
+"""The most records in a commit of litelog's own format."""
 
 MAX_BATCH_BYTES = 8 << 20
-"""A batch of long lines is committed before it is full, to bound memory."""
+"""Bytes. A batch of this size is committed before it is full, to bound memory."""
 
 MAX_LINE_BYTES = 16 << 20
-"""The longest line. Longer input without a line end is taken as not being text."""
+"""The longest line, in bytes. Longer input without a line end is refused: it is probably not text."""
 
 
 @click.command(
@@ -60,7 +60,7 @@ def append(log_dir: str, batch: int | None, key_separator: str | None, as_json: 
     if separator == b"":
         raise click.BadParameter("may not be empty", param_hint="--key-separator")
 
-    if sys.stdin is None:  # the next file opened would get its descriptor
+    if sys.stdin is None:  # the descriptor may belong to another file by now
         raise click.ClickException("standard input is closed: there is nothing to append")
     descriptor = sys.stdin.fileno()
 
@@ -96,7 +96,7 @@ def line_batches(read: Callable[[], bytes], batch: int | None) -> Iterator[list[
         while len(lines) >= step:
             yield lines[:step]
             del lines[:step]
-            size = 0  # the rest came with this piece, and is small
+            size = 0  # the rest is smaller than a read
         if lines and (batch is None or size >= MAX_BATCH_BYTES):
             yield lines
             lines, size = [], 0

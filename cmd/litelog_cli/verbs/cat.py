@@ -105,7 +105,7 @@ def cat(**arguments: Any) -> None:
     write = _write_json if options.as_json else _write_values
     for_logs = (options.config_file, options.format_name, options.state_dir)
     if options.follow and not any(value is not None for value in for_logs):
-        start = start_once_there(options.place, start)
+        start = wait_for_start(options.place, start)
     with ExitStack() as stack:
         if is_replica(options.place):
             for option, given, why in (
@@ -134,7 +134,7 @@ def cat(**arguments: Any) -> None:
 
 
 def _explain_nothing(options: CatOptions, start: StartPoint) -> None:
-    """Say where the log ends, if the start names a place after it."""
+    """Report where the log ends, if the start lies after its end."""
     if start.kind not in (StartKind.SEQUENCE, StartKind.TIME):
         return
     with ExitStack() as stack:
@@ -153,8 +153,8 @@ def _explain_nothing(options: CatOptions, start: StartPoint) -> None:
         say(f"litelog: {options.place}: {said}", "nothing-printed", level=logging.WARNING)
 
 
-def start_once_there(place: str, start: StartPoint, wait: Callable[[float], object] = time.sleep) -> StartPoint:
-    """Wait until ``place`` is a log or a replica. Returns where to begin: at its first record if it had to wait."""
+def wait_for_start(place: str, start: StartPoint, wait: Callable[[float], object] = time.sleep) -> StartPoint:
+    """Wait until ``place`` is a log or a replica. Returns where to begin: after a wait, at the first record."""
     waited = wait_for_place(place, wait)
     return StartPoint(StartKind.BEGINNING) if waited and start.kind in (StartKind.LAST, StartKind.END) else start
 
@@ -162,7 +162,7 @@ def start_once_there(place: str, start: StartPoint, wait: Callable[[float], obje
 def _find_log(options: CatOptions) -> LogFolder:
     """The log in a folder, from the options, then from its configuration.
 
-    The default configuration is only read if needed: for a format whose first sequence is in the daemon's state.
+    The default configuration is read only for formats whose first sequence is in the daemon's state.
     """
     configured, state_dir = None, options.state_dir
     if options.config_file is not None or (state_dir is None and options.format_name not in (None, DEFAULT_FORMAT)):

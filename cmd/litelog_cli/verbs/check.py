@@ -70,7 +70,7 @@ def _check(replica: ConfiguredReplica, fencing: Fencing, heading: bool, as_json:
     steps = []
     folder = local_folder(store.url)
     listed = LISTED if folder is None else 0  # a folder has no pages
-    with _left_as_it_was(folder) as made:
+    with _removing_new_folders(folder) as made:
         try:
             for step in run_probe(store, SystemClock(), SystemRandom(), fencing, listed):
                 steps.append(step)
@@ -92,9 +92,11 @@ def _check(replica: ConfiguredReplica, fencing: Fencing, heading: bool, as_json:
 
 
 @contextmanager
-def _left_as_it_was(folder: str | None) -> Iterator[list[str]]:
-    """Refuse the folder of a log; at the end, remove the folders that the block made. Yields those, the deepest first.
-    ``folder``: of a local replica."""
+def _removing_new_folders(folder: str | None) -> Iterator[list[str]]:
+    """Refuse the folder of a log. At the end, remove the folders that the block created; yields them, deepest first.
+
+    ``folder``: the folder of a local replica; None for another replica.
+    """
     if folder is None:
         yield []
         return
@@ -126,14 +128,14 @@ def _refuse_log(place: str, *, is_folder_itself: bool) -> None:
 
 
 def _names(folder: str) -> list[str]:
-    """The files in a folder; empty if it cannot be read, or is none: the probe says why."""
+    """The files in a folder; empty if it cannot be read, or is not a folder: the probe reports why."""
     with suppress(OSError), os.scandir(folder) as entries:
         return sorted(entry.name for entry in entries if entry.is_file() and not entry.name.startswith("."))
     return []
 
 
 def _is_shown(step: ProbeStep) -> bool:
-    """Whether people see a step: what a store does not offer and nothing needs is noise, except for ``-v``."""
+    """Whether to print a step. Without ``-v``, a feature that the store lacks and litelog does not need is left out."""
     from litelog.stores.probe import StepOutcome
 
     return step.outcome is not StepOutcome.NOT_OFFERED or bool(

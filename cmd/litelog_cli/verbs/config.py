@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 _FILE_NOTE = """\b
 FILE may be -, which is standard input.
-Without FILE the configuration is read from $LITELOG_CONFIG or from
-/etc/litelog.yml, the first that is given.
+Without FILE the configuration is read from $LITELOG_CONFIG or, if that is not
+set, from /etc/litelog.yml.
 """
 
 _file_argument = click.argument("file", required=False, type=click.Path())
@@ -51,8 +51,8 @@ Examples:
 """
     + _FILE_NOTE
     + """\b
-Exit codes: 0 it fits, 2 it does not: each error has its line, its key and,
-for a key that is not known, the nearest one.
+Exit codes: 0 valid, 2 not valid: each error has its line, its key and, for an
+unknown key, the nearest known one.
 """
 )
 @_file_argument
@@ -61,7 +61,7 @@ for a key that is not known, the nearest one.
 def check(file: str | None, config_file: str | None, as_json: bool) -> int:
     """Check a configuration: its keys and values, and that formats, replica clients and the HTTP service are installed.
 
-    Contacts no replica; for that, use litelog check URL.
+    Contacts no replica: litelog check URL does that.
     """
     from litelog.server.service import require_listenable
 
@@ -101,7 +101,7 @@ Examples:
 def show(file: str | None, config_file: str | None, as_json: bool) -> int:
     """Show a configuration with variables replaced and all defaults filled in. Secrets are hidden.
 
-    A text among a replica's options counts as a secret, unless it is known to be harmless.
+    A replica's options count as secrets, except for those that are known to be harmless.
     """
     import yaml
 
@@ -110,7 +110,7 @@ def show(file: str | None, config_file: str | None, as_json: bool) -> int:
     found = load(config_path(_one(file, config_file)))
     values: dict[str, Any] = written(_filled(found), exact=as_json)
     if as_json:
-        print_json(values, versioned=False)  # it can be read as a configuration
+        print_json(values, versioned=False)  # so that it is a configuration itself
     else:
         echo_lines(yaml.safe_dump(values, sort_keys=False, allow_unicode=True).splitlines())
     return ExitCode.DONE
@@ -131,7 +131,7 @@ def example() -> None:
 
 
 def _filled(found: Config) -> Config:
-    """The configuration with the values that the command chooses."""
+    """The configuration with the defaults that the command chooses."""
     from litelog.config.models import DEFAULT_ADDR
 
     left = {"state_dir": choose_state_dir(None, found), "addr": DEFAULT_ADDR}

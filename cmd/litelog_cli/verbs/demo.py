@@ -1,4 +1,4 @@
-"""``litelog demo``: the main job with real processes: write, replicate, kill -9, lose the log, restore, compare."""
+"""``litelog demo``: writes and replicates a log with real processes, kills them, restores the log, and compares."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PLAIN_SECONDS = 2.0
 """Seconds between printed lines if there is no terminal for a table."""
 
 START_TIMEOUT_SECONDS = 60.0
-"""How long the processes may take to start on a slow machine, in seconds."""
+"""Seconds that the processes may take to start, even on a slow machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ def demo(seconds: float, folder: str | None) -> int:
 
     echo()
     echo("the restored log is continued, and replicated in a new generation:")
-    generations = _go_on(folders)
+    generations = _continue_log(folders)
     run_verb("restore", backup, "-o", again)
     same = _check(_is_prefix(log, again), "the second restore differs from the log")
     total = _count_records(again)
@@ -103,7 +103,8 @@ def _make_folders(folder: str | None) -> Folders:
 
 
 def _write_and_kill(folders: Folders, seconds: float) -> tuple[int, int]:
-    """Write and replicate for a while, then kill both. Returns the durable and the acknowledged sequences."""
+    """Write and replicate for ``seconds``, then kill both processes. Returns the durable sequence and the acknowledged
+    one."""
     shipping = Shipping()
     with start_writer(folders / "log") as writer:
         Feeder(writer, RECORDS_PER_SECOND)
@@ -116,8 +117,8 @@ def _write_and_kill(folders: Folders, seconds: float) -> tuple[int, int]:
         return writer.sequence, daemon.sequence
 
 
-def _go_on(folders: Folders) -> int:
-    """Append to the restored log while a daemon runs, and stop both in order. Returns the number of generations."""
+def _continue_log(folders: Folders) -> int:
+    """Append to the restored log while a daemon runs, and stop both cleanly. Returns the number of generations."""
     with _start_daemon(folders, Shipping()) as daemon:
         with start_writer(folders / "log") as writer:
             feeder = Feeder(writer, RECORDS_PER_SECOND)

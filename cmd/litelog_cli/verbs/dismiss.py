@@ -37,7 +37,7 @@ def dismiss(
 ) -> None:
     """Dismiss the warning that a log was rewound or rewritten.
 
-    The warning of LOG_DIR in all its replicas, or only in REPLICA_URL.
+    Dismisses the warning of LOG_DIR for all its replicas, or only for REPLICA_URL.
     """
     from litelog.log.replica_registry import ReplicaSet, log_state_folder
     from litelog.shipping.divergence import dismiss as dismiss_divergence

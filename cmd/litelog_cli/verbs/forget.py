@@ -63,7 +63,7 @@ def forget(log_dir: str, replica_url: str, state_dir: str | None, as_json: bool)
 
 
 def _find(state_dir: str, log_dir: str, url: str, names: dict[str, str]) -> str | None:
-    """The replica's name in the set, by its configured URL or by its client's."""
+    """The replica's name in the set, found by its configured URL or by its client's URL."""
     from litelog.errors import LitelogError
     from litelog.replicator.wiring import state_folder_of
     from litelog.stores.registry import open_store
@@ -78,5 +78,5 @@ def _find(state_dir: str, log_dir: str, url: str, names: dict[str, str]) -> str 
     name = os.path.basename(state_folder_of(state_dir, log_dir, url, place))
     if name in names:
         return name
-    told = [other for other, known in names.items() if known in (url, place)]
-    return told[0] if len(told) == 1 else None
+    matching = [other for other, known in names.items() if known in (url, place)]
+    return matching[0] if len(matching) == 1 else None

@@ -26,7 +26,7 @@ Examples:
 def ls(place: str | None, config_file: str | None, as_json: bool) -> None:
     """List the configured logs and their replicas, or the replicas at or below URL.
 
-    Looks up to three levels below URL, with two requests for each name there.
+    Looks up to three levels below URL, with two requests for each name that it finds.
     """
     if place is None:
         _list_configured(config_file, as_json)

@@ -82,6 +82,6 @@ def _paragraph(paragraph: Paragraph) -> Iterator[str]:
 
 
 def _escape(text: str) -> str:
-    r"""Text that troff shows as it is: ``\`` and ``-`` are commands, and a line that begins with a dot or a quote."""
+    r"""Escape text for troff, which takes ``\``, ``-`` and a line that begins with a dot or a quote as commands."""
     escaped = text.replace("\\", "\\e").replace("-", "\\-")
     return f"\\&{escaped}" if escaped.startswith((".", "'")) else escaped

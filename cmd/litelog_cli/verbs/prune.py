@@ -79,8 +79,8 @@ Exit codes: 0 done, 1 failure, 2 usage or configuration, 3 nothing there,
 def prune(**arguments: Any) -> int:
     """Show what retention would delete from a replica, and why the rest stays; with --confirm, delete it.
 
-    LOG_DIR is the folder of a configured log: all its replicas, each with its own retention. Options given here
-    override the configuration.
+    LOG_DIR, the folder of a configured log, stands for all its replicas, each with its own retention. The limits given
+    here replace the configured ones.
     """
     options = PruneOptions(**arguments)
     if options.dry_run and options.confirm:
@@ -155,7 +155,7 @@ def _prune(replica: _Replica, policy: RetentionPolicy, state_dir: str, options: 
         session = PruningSession(client, policy, SystemClock(), _state_folder(replica, state_dir, client.url))
         deleted = None
         if options.confirm:
-            with showing_progress("prune", quiet=options.quiet or options.as_json) as show, _saying_who_prunes():
+            with showing_progress("prune", quiet=options.quiet or options.as_json) as show, _explaining_refusals():
                 pruned = session.prune(
                     lambda plan: None if options.as_json else _print_plan(client.url, plan),
                     show or (lambda _done, _whole: None),
@@ -177,8 +177,8 @@ def _prune(replica: _Replica, policy: RetentionPolicy, state_dir: str, options: 
 
 
 @contextmanager
-def _saying_who_prunes() -> Iterator[None]:
-    """Say in an error of the block what to do if the replica's daemon runs, or runs elsewhere."""
+def _explaining_refusals() -> Iterator[None]:
+    """Add what to do to an error of the block: if the replica's daemon runs, or runs elsewhere."""
     from litelog.shipping.pruner import NotOwnerError
 
     try:
@@ -194,7 +194,7 @@ def _saying_who_prunes() -> Iterator[None]:
 
 
 def _state_folder(replica: _Replica, state_dir: str, place: str) -> str | None:
-    """The owner's state folder. For a replica that is not configured, the one kept under its name."""
+    """The owner's state folder. For a replica that is not configured, the only one under the replica's name, if any."""
     from litelog.replicator.wiring import state_folder_of
 
     if replica.log is not None:

@@ -1,4 +1,4 @@
-"""``litelog restore``: rebuilds a log from a replica."""
+"""``litelog restore``: rebuilds a log from its replicas."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def restore(**arguments: Any) -> None:
             raise click.UsageError("-o FOLDER is missing: only a configured log has a folder to restore to")
         options = replace(options, output=sources.log)
     if options.if_not_exists and _is_taken(options.output):
-        _end_without(f"{options.output}: exists already, nothing to do", options.output, options.as_json)
+        _report_nothing_to_do(f"{options.output}: exists already, nothing to do", options.output, options.as_json)
         return
     if options.follow and (options.name is not None or target != make_target(None, None, None, None)):
         raise click.UsageError("--follow continues after the end of the log: use it without --generation or bounds")
@@ -146,7 +146,7 @@ def restore(**arguments: Any) -> None:
     except OutputExistsError as error:
         if not options.if_not_exists:
             raise
-        _end_without(str(error), options.output, options.as_json)
+        _report_nothing_to_do(str(error), options.output, options.as_json)
 
 
 def _restore(replicas: Sequence[ConfiguredReplica], target: Target, options: RestoreOptions) -> None:
@@ -164,10 +164,10 @@ def _restore(replicas: Sequence[ConfiguredReplica], target: Target, options: Res
             target = replace(target, generation=expand_generation(options.name, clients))
             choice = choose(clients, target, lambda name: open_stored_format(name, options.pattern))
         except NothingToRestoreError as error:
-            _require_asked(unopened, error)
+            _require_all_opened(unopened, error)
             if not options.if_replica_exists:
                 raise
-            _end_without(f"{error}; nothing to do", output, as_json)
+            _report_nothing_to_do(f"{error}; nothing to do", output, as_json)
             return
         plan = choice.plan
         _require_past(choice, target, clients, options)
@@ -199,8 +199,8 @@ def _restore(replicas: Sequence[ConfiguredReplica], target: Target, options: Res
             _follow(choice, result.output, options.poll_interval, quiet=quiet)
 
 
-def _end_without(reason: str, output: str, as_json: bool) -> None:
-    """Report why nothing is restored, if the user asked for exit code 0 then."""
+def _report_nothing_to_do(reason: str, output: str, as_json: bool) -> None:
+    """Report why nothing is restored; the user asked for exit code 0 in this case."""
     say(f"litelog: {reason}", "nothing-to-do", output=output)
     if as_json:
         print_json({"output": os.path.abspath(output), "nothing_to_do": reason})
@@ -221,9 +221,9 @@ def _plan_json(plan: Mapping[str, Any]) -> dict[str, Any]:
 def _require_past(
     choice: ReplicaChoice, target: Target, clients: Sequence[ReplicaClient], options: RestoreOptions
 ) -> None:
-    """Raise NothingToRestoreError for a time that is not reached yet, as for a sequence that is not there.
+    """Raise NothingToRestoreError if the time of ``target`` is in the future, and bounds nothing.
 
-    A time after now is fine if records are stamped with even later ones.
+    A time in the future is accepted if records have even later timestamps.
     """
     from litelog.restore.choose_replica import choose
 
@@ -273,7 +273,7 @@ def _follow(choice: ReplicaChoice, output: str, poll_interval: float, *, quiet: 
 
 
 def _open(stack: ExitStack, replicas: Sequence[ConfiguredReplica]) -> tuple[list[ReplicaClient], list[tuple[str, str]]]:
-    """Clients of the replicas, and why others have none: a backend or a setting may be missing here."""
+    """Open clients of the replicas. Returns them, and each replica that cannot be opened here, with the reason."""
     from litelog.stores.registry import redact
 
     clients: list[ReplicaClient] = []
@@ -296,8 +296,8 @@ def _print_skipped(skipped: Sequence[tuple[str, object]]) -> None:
         say(said, "replica-skipped", level=logging.WARNING)
 
 
-def _require_asked(unopened: Sequence[tuple[str, str]], error: NothingToRestoreError) -> None:
-    """Raise ConfigError if some replicas could not be opened: they may hold something to restore."""
+def _require_all_opened(unopened: Sequence[tuple[str, str]], error: NothingToRestoreError) -> None:
+    """Raise ConfigError if some replicas could not be opened, since they may hold something to restore."""
     if unopened:
         raise ConfigError(f"nothing to restore from the others ({error}); make the skipped ones readable") from error
 
@@ -307,7 +307,7 @@ def _as_json(skipped: Sequence[tuple[str, str]]) -> list[dict[str, str]]:
 
 
 def _render(repaired: RepairedRange) -> str:
-    """The fate of a lost object, in one line."""
+    """One line about a lost object: what replaced it."""
     if repaired.file is None:
         return f"{repaired.reason}: skipped, since it holds no data of the log"
     return f"{repaired.reason}: {repaired.file} bytes {repaired.start} to {repaired.end} are from {repaired.replica}"
@@ -325,4 +325,4 @@ def _is_taken(output: str) -> bool:
     try:
         return bool(os.listdir(output))
     except OSError:
-        return os.path.lexists(output)  # a file, or nothing
+        return os.path.lexists(output)

@@ -15,7 +15,7 @@ FILES = {
     "prometheus": ("prometheus-alerts.yml", "Print alert rules for Prometheus."),
     "grafana": ("grafana-dashboard.json", "Print a dashboard for Grafana."),
 }
-"""Each name is a verb below ``service``: the file that it prints, and its summary."""
+"""By the name of a verb below ``service``: the file that it prints, and its summary."""
 
 
 @click.group(
@@ -25,15 +25,15 @@ Examples:
   litelog service compose > compose.yml
   litelog service grafana > dashboard.json
 \b
-Each file begins with what to change in it. litelog config example prints the
-configuration.
+Each file begins with a comment on what to change in it. litelog config example
+prints the configuration.
 """
 )
 def service() -> None:
     """Print a file to run litelog as a service, or to watch it."""
 
 
-def _printing(name: str, file: str, summary: str) -> click.Command:
+def _make_command(name: str, file: str, summary: str) -> click.Command:
     def print_file() -> None:
         echo_lines(read_service_file(file).splitlines())
 
@@ -42,4 +42,4 @@ def _printing(name: str, file: str, summary: str) -> click.Command:
 
 
 for _name, (_file, _summary) in FILES.items():
-    service.add_command(_printing(_name, _file, _summary))
+    service.add_command(_make_command(_name, _file, _summary))

@@ -48,9 +48,9 @@ Examples:
   litelog snapshot --config etc/litelog.yml
 \b
 If a daemon replicates the log, it writes the snapshot: it seals all finished log
-segments, and the snapshot names them. Without a daemon this command does it, after
-it has shipped the rest of the log, as `litelog replicate --once` does. If no log
-segment was finished since the last snapshot, that one stays the newest.
+segments, and the snapshot names them. Without a daemon this command ships the
+rest of the log, as `litelog replicate --once` does, and then writes the snapshot.
+If no log segment was finished since the last snapshot, that one stays the newest.
 Exit codes: 0 done, 1 failure or no answer in time, 2 usage or configuration, 5 fenced.
 """
 )
@@ -72,10 +72,10 @@ def snapshot(**arguments: Any) -> None:
         raise click.BadParameter(str(error), param_hint="--timeout") from error
     config = config_of(options.log_dir, options.replica_urls, options.config_file)
     kept_in = choose_state_dir(options.state_dir, config)
-    running, free = _sort(config, kept_in)
+    running, free = _split_running(config, kept_in)
     found = _ask(kept_in, running, seconds)
     if free is not None:
-        found += _do_here(free, kept_in, quiet=options.quiet or options.as_json)
+        found += _snapshot_without_daemon(free, kept_in, quiet=options.quiet or options.as_json)
     for log, url, key in found:
         if options.as_json:
             print_json({"log": log, "replica": url, "snapshot": key})
@@ -83,8 +83,9 @@ def snapshot(**arguments: Any) -> None:
             echo(f"{log} to {url}: {key or 'no log segment is finished yet, so there is no snapshot'}")
 
 
-def _sort(config: Config, state_dir: str) -> tuple[list[tuple[str, str, str]], Config | None]:
-    """(log, replica, state folder) of each replica that a daemon uses, and a configuration of the rest, if any."""
+def _split_running(config: Config, state_dir: str) -> tuple[list[tuple[str, str, str]], Config | None]:
+    """Return (log, replica, state folder) of each replica that a daemon uses, and a configuration of the rest, if
+    any."""
     from litelog.replicator.discovery import find_logs
     from litelog.system.clock import SystemClock
 
@@ -149,7 +150,7 @@ def _ask(state_dir: str, running: list[tuple[str, str, str]], seconds: float) ->
     return found
 
 
-def _do_here(config: Config, state_dir: str, *, quiet: bool) -> list[tuple[str, str, str | None]]:
+def _snapshot_without_daemon(config: Config, state_dir: str, *, quiet: bool) -> list[tuple[str, str, str | None]]:
     """Ship all that the logs hold, seal finished log segments, and write the snapshots."""
     from litelog.replicator import Replicator
 

@@ -18,7 +18,7 @@ from litelog_cli.configured import find_replica
 from litelog_cli.listed import replica_config_option
 from litelog_cli.output import echo, print_json, print_table
 from litelog_cli.progress import quiet_option, showing_progress
-from litelog_cli.task_errors import find_told
+from litelog_cli.task_errors import find_task_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,7 +60,7 @@ class _Assignment(click.ParamType[tuple[str, str]]):
 
 
 def _session_options(command: _Command) -> _Command:
-    """The options of every job: where Spark runs, and how it reads."""
+    """Add the options of every job: where Spark runs, and how it reads."""
     options = [
         click.option("--master", help="Spark's master.  [default: local[*], or spark-submit's]"),
         click.option("--driver-memory", default="2g", show_default=True, help="Memory of the driver's JVM."),
@@ -89,9 +89,9 @@ Examples:
   litelog spark export s3://bucket/events s3://bucket/table --table delta \\
       --schema 'user STRING, amount DOUBLE'
 \b
-Run it again to add what came since. What a run that was killed left is done
-again, so that each record is in the table once. Of the bounds in -o, a new
-table takes startingSequence, and begins there; others are refused.
+Run it again to add newer records. It repeats the unfinished work of a run that
+was killed, and the table holds each record once. The only bound that -o may set
+is startingSequence: a new table begins there.
 """
 )
 @click.argument("replica_url", type=PLACE)
@@ -254,7 +254,7 @@ Examples:
 )
 @_session_options
 def hybrid(replica_url: str, target: str, sql: str, target_option: tuple[tuple[str, str], ...], **common: Any) -> None:
-    """Query a log: the exported table TARGET up to its end, then the replica. Prints a JSON object per row."""
+    """Query a log: reads the exported table TARGET, and the replica after the table's end. Prints each row as JSON."""
     from litelog.spark.jobs import query
 
     url, options = _place(replica_url, common)
@@ -273,7 +273,7 @@ def hybrid(replica_url: str, target: str, sql: str, target_option: tuple[tuple[s
 
 
 class _Session:
-    """Spark for one job. litelog's own errors keep their message and exit code, wherever they were raised."""
+    """A Spark session for one job. A litelog error keeps its message and exit code, even if a Spark task raised it."""
 
     def __init__(self, job: str, common: dict[str, Any]) -> None:
         self._job = job
@@ -301,15 +301,17 @@ class _Session:
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         self._closing.close()
-        told = find_told(str(error)) if isinstance(error, Exception) and not isinstance(error, LitelogError) else None
-        if told is not None:
+        raised = None
+        if isinstance(error, Exception) and not isinstance(error, LitelogError):
+            raised = find_task_error(str(error))
+        if raised is not None:
             said = "%s: raised by a Spark task"
             _logger.debug(said, self._job, exc_info=error, extra=fields("task-failed", job=self._job))
-            raise told from None
+            raise raised from None
 
 
 def _place(replica_url: str, common: dict[str, Any]) -> tuple[str, dict[str, object]]:
-    """The replica's URL, and the data source's options: from the configuration, overridden by the command's."""
+    """The replica's URL, and the options of the data source: those of the command override the configured ones."""
     replica = find_replica(replica_url, common["config_file"])
     return replica.url, {
         **{f"store.{name}": value for name, value in replica.options.items()},

@@ -125,7 +125,7 @@ def _of_replicas(place: str | None, config_file: str | None, config: Config | No
 
 
 def _logs_of(config: Config | None) -> list[LogConfig]:
-    """The logs of a configuration. If a folder of logs cannot be read, those that are named individually."""
+    """The logs of a configuration. If a folder of logs cannot be read, only those with entries of their own."""
     from litelog.replicator.discovery import find_logs
     from litelog.system.clock import SystemClock
 

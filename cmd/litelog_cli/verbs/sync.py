@@ -26,8 +26,8 @@ Examples:
   litelog sync --wait 2m /var/lib/events
   litelog sync --replica s3://bucket/events /var/lib/events
 \b
-Asks the daemon that runs on this machine. Uploads do not begin sooner: the
-command waits for those that are due anyway.
+Asks the daemon that runs on this machine. The command does not hasten uploads:
+it waits for those that are due anyway.
 Exit codes: 0 all is there, 1 not in time or no daemon, 2 usage or configuration.
 """
 )
@@ -74,7 +74,8 @@ def sync(
 def _choose(
     daemon: DaemonClient, status: dict[str, Any], log_dir: str | None, replica_url: str | None
 ) -> dict[str, str]:
-    """The log and the replica by the daemon's names. Raises LitelogError if it has none of that name."""
+    """The log and the replica, as the daemon names them. Raises LitelogError if the daemon has no such log or
+    replica."""
     from litelog.stores.registry import redact
     from litelog_cli.daemon_client import same_log, same_replica
 
@@ -99,7 +100,7 @@ def _choose(
 
 
 def _print(answer: dict[str, Any], daemon: str) -> None:
-    """``daemon``: which one answered."""
+    """Print the answer. ``daemon``: describes the daemon that answered."""
     for each in answer["unreached"]:
         why = f": {each['error']}" if each["error"] else ""
         place = format_pair(each["log"], each["replica"])

@@ -151,7 +151,7 @@ def verify(**arguments: Any) -> int:
 
 
 def _require_folders(options: VerifyOptions) -> None:
-    """Raise UsageError for a folder that is not used, and UsageError or ConfigError for one that does not exist."""
+    """Raise UsageError for a folder that no option uses, and UsageError or ConfigError for one that does not exist."""
     against, temp_dir = options.against, options.temp_dir
     if options.state_dir is not None and against is None:
         raise click.UsageError("--state-dir needs --against")
@@ -164,7 +164,7 @@ def _require_folders(options: VerifyOptions) -> None:
 
 
 def _state_dir(given: str | None, config_file: str | None) -> str:
-    """Where the daemon keeps its state, found as the daemon itself finds it."""
+    """The folder in which the daemon keeps its state, found as the daemon itself finds it."""
     return choose_state_dir(given, read_config(config_file) if given is None else None)
 
 
@@ -195,7 +195,7 @@ def exit_code(report: VerifyReport, drill: DrillResult | None, *, strict: bool) 
 
 
 def _is_unchecked(report: VerifyReport) -> bool:
-    """Whether a sample held nothing of the contents that are there."""
+    """Whether the replica has contents, and the sample held none of them."""
     return 0 < report.share < 1 and not report.content_bytes and bool(report.sealed_segments + report.wal_segments)
 
 
@@ -243,7 +243,7 @@ _REASONS = {
 
 
 def _left_out(comparison: Comparison) -> Iterator[str]:
-    """Lists what was not compared: a line for each reason, with the first names."""
+    """Yield what was not compared: a line for each reason, with the first names."""
     if comparison.missing:
         missing = format_count(comparison.missing, "log segment")
         yield f"not compared: {missing} missing in the replica, an anomaly each"
@@ -258,7 +258,7 @@ def _left_out(comparison: Comparison) -> Iterator[str]:
 
 
 def summary(report: VerifyReport, scope: Scope, drill: DrillResult | None) -> Iterator[str]:
-    """What was read, and the verdict at the end."""
+    """Yield what was read and compared, and the verdict at the end."""
     objects = report.claims + report.snapshots + report.sealed_segments + report.wal_segments
     yield (
         f"read {format_count(objects, 'object')} ({format_size(report.object_bytes)}) and checked "

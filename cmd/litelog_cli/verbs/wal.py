@@ -98,7 +98,7 @@ def _row(info: WalSegmentInfo) -> tuple[str, ...]:
 
 
 def _place(info: WalSegmentInfo) -> str:
-    """Index and offset, as short as they are."""
+    """Index and offset, without leading zeros."""
     return f"{info.position.index:x}/{info.position.offset:x}"
 
 
