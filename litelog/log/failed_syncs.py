@@ -12,12 +12,11 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
-from litelog.codec.decoding import build
 from litelog.errors import SourceSyncError
 from litelog.events import fields
-from litelog.log.replica_registry import read_checked, write_checked
+from litelog.system.checked_files import NoteFile
 
 FILE = "failed-syncs.json"
 
@@ -45,7 +44,7 @@ class FailedSyncs:
     def __init__(self, folder: str | None = None, boot: str = "") -> None:
         """``folder``: the log's state folder; None: failures are forgotten with this object. ``boot``: identifies this
         run of the machine."""
-        self._path = os.path.join(folder, FILE) if folder is not None else None
+        self._file = None if folder is None else NoteFile(os.path.join(folder, FILE), _Note, "the log counts as synced")
         self._boot = boot
         self._lock = threading.Lock()
         self._note: _Note | None = None
@@ -60,8 +59,9 @@ class FailedSyncs:
             f"could not be synced ({failure.reason}), so the disk may lack what is read from it: the log is frozen "
             "until the machine is restarted, or until this file is replaced by a copy of itself"
         )
-        by_hand = f", or until {self._path} is removed, after the file system was mounted again"
-        raise SourceSyncError(failure.path, reason + (by_hand if self._path is not None else ""))
+        if self._file is not None:
+            reason += f", or until {self._file.path} is removed, after the file system was mounted again"
+        raise SourceSyncError(failure.path, reason)
 
     def keep(self, path: str, inode: int, error: OSError) -> SourceSyncError:
         """Remember that the sync of a file failed, durably. Return the error to raise."""
@@ -82,26 +82,15 @@ class FailedSyncs:
 
     def _load(self) -> _Note:
         if self._note is None:
-            self._note = self._read()
+            self._note = (self._file.read() if self._file is not None else None) or _Note()
         return self._note
 
-    def _read(self) -> _Note:
-        if self._path is None:
-            return _Note()
-        try:
-            return build(_Note, read_checked(self._path))
-        except FileNotFoundError:
-            return _Note()
-        except (OSError, ValueError) as error:
-            message = "%s: cannot be used: %s; it is treated as lost: the log counts as synced"
-            _logger.warning(message, self._path, error, extra=fields("state-lost", path=self._path))
-            return _Note()
-
     def _save(self, note: _Note) -> None:
-        if self._path is None:
+        if self._file is None:
             return
         try:
-            write_checked(self._path, asdict(note))
+            self._file.write(note)
         except OSError as error:
             message = "%s: cannot be saved: %s; restart the machine before litelog is started again for this log"
-            _logger.error(message, self._path, error.strerror, extra=fields("state-not-kept", path=self._path))
+            path = self._file.path
+            _logger.error(message, path, error.strerror, extra=fields("state-not-kept", path=path))

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import json
 import logging
 import os
 import re
@@ -20,18 +19,16 @@ from contextlib import contextmanager, suppress
 from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Any, TypeGuard
 
-from litelog.codec.checksum import crc32c
 from litelog.codec.decoding import build
 from litelog.errors import LogError
 from litelog.events import fields as event_fields
-from litelog.system.private_files import make_private, open_lock, read_json, write_private
+from litelog.system.checked_files import read_checked, write_checked
+from litelog.system.private_files import make_private, open_lock
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
 _logger = logging.getLogger(__name__)
-
-VERSION = 1
 
 STATE_FILE = "state.json"
 """A daemon's state of one replica, as ``litelog.shipping.state`` describes it."""
@@ -219,25 +216,6 @@ def read_replicated(folder: str) -> Mapping[str, ReplicatedSegment]:
     return {}
 
 
-def read_checked(path: str) -> dict[str, Any]:
-    """Return the fields of a file that states its version and checksum. A flipped digit would be another valid position
-    or owner, so a file with a wrong checksum counts as lost. OSError, ValueError."""
-    fields = read_json(path)
-    if not isinstance(fields, dict):
-        raise ValueError("is not an object")
-    version, stated = fields.pop("version", None), fields.pop("checksum", None)
-    if version != VERSION or isinstance(version, bool):
-        raise ValueError(f"version is not {VERSION}")
-    if isinstance(stated, bool) or stated != _checksum(fields):
-        raise ValueError("the checksum is wrong")
-    return fields
-
-
-def write_checked(path: str, fields: dict[str, Any]) -> None:
-    """Write a file that ``read_checked`` reads, durably and atomically. OSError."""
-    write_private(path, json.dumps({"version": VERSION, "checksum": _checksum(fields), **fields}).encode())
-
-
 _UNREADABLE = (OSError, ValueError)
 
 
@@ -262,7 +240,3 @@ def _save(folder: str, name: str, fields: dict[str, Any]) -> None:
         write_checked(os.path.join(folder, name), fields)
     except OSError as error:
         raise PositionsError(f"{folder}: cannot record what is replicated: {error.strerror}") from error
-
-
-def _checksum(fields: dict[str, Any]) -> int:
-    return crc32c(json.dumps(fields, sort_keys=True).encode())

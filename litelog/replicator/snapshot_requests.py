@@ -15,12 +15,21 @@ from typing import TYPE_CHECKING
 
 from litelog.codec.decoding import JsonLimits
 from litelog.shipping.state import StateError
-from litelog.system.private_files import make_private, make_private_root, read_json, write_private
+from litelog.system.private_files import (
+    make_private,
+    make_private_root,
+    read_json,
+    temporary_name,
+    write_private,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 FOLDER = "requests"
+VERDICTS_FILE = "verdicts.json"
+"""The verdicts of the last day. The HTTP service keeps them in the state folder."""
+VERDICTS_LOCK = "verdicts.lock"
 _REQUEST, _ANSWER = ".request", ".answer"
 _LOG_STATE = re.compile(r".*-[0-9a-f]{16}", re.DOTALL)
 
@@ -117,7 +126,8 @@ class Requests:
 
 def _is_state(name: str) -> bool:
     """Whether an entry with that name in a state folder is litelog's."""
-    return name == FOLDER or _LOG_STATE.fullmatch(name) is not None
+    ours = (FOLDER, VERDICTS_FILE, VERDICTS_LOCK, temporary_name(VERDICTS_FILE))
+    return name in ours or _LOG_STATE.fullmatch(name) is not None
 
 
 def _read(path: str) -> dict[str, object] | None:

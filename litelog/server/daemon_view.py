@@ -52,14 +52,14 @@ class StatusCache:
         state_dir: str | None = None,
     ) -> None:
         """``host``: this machine's name; ``config``: the configuration file, both for people. ``state_dir``: the state
-        folder, by which commands know the daemon."""
+        folder, by which commands know the daemon, and which keeps the verdicts of the last day."""
         self.rules = rules
         self.host = host
         self.config = config
         self.state_dir = state_dir
         self.clock = clock
         self.started = clock.now()
-        self.verdicts = VerdictHistory()
+        self.verdicts = VerdictHistory(state_dir)
         self._daemon = daemon
         self._changed = threading.Condition()
         self._stopped = threading.Event()
@@ -146,7 +146,7 @@ class StatusCache:
 
     def _record(self) -> None:
         view = self.read()
-        self.verdicts.record(view.now, judge(view, self.rules).replicas, view.statuses)
+        self.verdicts.record(view, judge(view, self.rules).replicas)
         self._stopped.wait(RECORD_SECONDS)
 
     def _take(self) -> None:

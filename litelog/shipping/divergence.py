@@ -2,21 +2,19 @@
 
 <state folder>/<log>/<replica>/diverged.json    the newest generation that diverged; its owner writes it
 <state folder>/<log>/<replica>/dismissed.json   a generation that is no longer a warning; ``litelog dismiss`` writes it
-Neither decides what is shipped. A file that cannot be read counts as missing.
+Neither decides what is shipped. A file that cannot be read counts as missing, and is logged.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from litelog.codec.decoding import build
 from litelog.events import fields
 from litelog.objects.claim import Relation
-from litelog.system.private_files import read_json, write_private
+from litelog.system.checked_files import NoteFile
 
 if TYPE_CHECKING:
     from litelog.objects.claim import Claim
@@ -41,13 +39,18 @@ class Divergence:
     """The sequence after the last record that was acknowledged before; None if it is not known."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Dismissal:
+    generation: str
+
+
 class DivergenceRecord:
     """The record of one replica. One thread at a time writes it; any thread reads ``open``."""
 
     def __init__(self, folder: str) -> None:
         """``folder``: the replica's state folder."""
-        self._folder = folder
-        self.open = read_divergence(folder)
+        self._file, self._dismissed = _found_file(folder), _dismissed_file(folder)
+        self.open = _read_open(self._file, self._dismissed)
         """The newest divergence; None if there is none, or it was dismissed."""
 
     def note(self, claim: Claim, sequence: int | None) -> None:
@@ -55,48 +58,49 @@ class DivergenceRecord:
         if claim.relation is not Relation.DIVERGED:
             return
         found = Divergence(claim.generation, claim.predecessor or "", claim.time, claim.reason or "", sequence)
-        kept = _read(self._folder)
+        kept = self._file.read()
         if kept is not None and kept.generation == found.generation:
             return  # it was resumed
         self.open = found
-        path = os.path.join(self._folder, FILE)
         try:
-            write_private(path, json.dumps(asdict(found)).encode(), durable=False)
+            self._file.write(found)
         except OSError as error:
-            extra = fields("state-not-kept", path=path)
-            _logger.warning("%s: cannot be kept: %s", path, error.strerror, extra=extra)
+            extra = fields("state-not-kept", path=self._file.path)
+            _logger.warning("%s: cannot be kept: %s", self._file.path, error.strerror, extra=extra)
 
     def look(self) -> None:
         """Read whether the divergence was dismissed since. It costs a read only while there is one."""
         found = self.open
-        if found is not None and _read_dismissed(self._folder) == found.generation and self.open is found:
+        if found is not None and _is_dismissed(found, self._dismissed) and self.open is found:
             self.open = None
 
 
 def read_divergence(folder: str) -> Divergence | None:
     """Return the divergence that a state folder records; None if there is none, or it was dismissed."""
-    found = _read(folder)
-    return None if found is None or _read_dismissed(folder) == found.generation else found
+    return _read_open(_found_file(folder), _dismissed_file(folder))
 
 
 def dismiss(folder: str) -> Divergence | None:
     """Dismiss the divergence that a state folder records, durably. Return it; None if there is none. OSError."""
     found = read_divergence(folder)
     if found is not None:
-        body = json.dumps({"generation": found.generation}).encode()
-        write_private(os.path.join(folder, DISMISSED_FILE), body)
+        _dismissed_file(folder).write(_Dismissal(found.generation))
     return found
 
 
-def _read(folder: str) -> Divergence | None:
-    try:
-        return build(Divergence, read_json(os.path.join(folder, FILE)))
-    except (OSError, ValueError):
-        return None
+def _found_file(folder: str) -> NoteFile[Divergence]:
+    return NoteFile(os.path.join(folder, FILE), Divergence, "the log counts as never rewound or rewritten")
 
 
-def _read_dismissed(folder: str) -> str | None:
-    try:
-        return str(read_json(os.path.join(folder, DISMISSED_FILE))["generation"])
-    except (OSError, ValueError, TypeError, KeyError):
-        return None
+def _dismissed_file(folder: str) -> NoteFile[_Dismissal]:
+    return NoteFile(os.path.join(folder, DISMISSED_FILE), _Dismissal, "no warning counts as dismissed")
+
+
+def _read_open(file: NoteFile[Divergence], dismissed: NoteFile[_Dismissal]) -> Divergence | None:
+    found = file.read()
+    return None if found is None or _is_dismissed(found, dismissed) else found
+
+
+def _is_dismissed(found: Divergence, dismissed: NoteFile[_Dismissal]) -> bool:
+    last = dismissed.read()
+    return last is not None and last.generation == found.generation

@@ -17,13 +17,13 @@ from litelog.codec.decoding import Readers, build
 from litelog.errors import LitelogError, ReplicaLockedError
 from litelog.events import fields as event_fields
 from litelog.log.replica_registry import STATE_FILE as FILE
-from litelog.log.replica_registry import read_checked
 from litelog.log.source_position import CHECKED_BYTES, SourcePosition
 from litelog.objects import claim as claims
 from litelog.objects.claim import Claim
 from litelog.objects.position import Position
 from litelog.shipping.archive_state import ArchiveState, read_archive, write_archive
 from litelog.shipping.log_identity import ShippedEnd  # noqa: TC001 - ``build`` looks for it
+from litelog.system.checked_files import read_checked
 from litelog.system.clock import read_boot_id
 from litelog.system.private_files import make_private, open_lock, write_private
 

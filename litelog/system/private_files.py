@@ -67,7 +67,7 @@ def write_private(path: str, body: bytes, *, durable: bool = True) -> None:
     ``durable``: return only when it would outlast a power cut.
     """
     folder, name = os.path.split(path)
-    temporary = os.path.join(folder, f".{name}.tmp")
+    temporary = os.path.join(folder, temporary_name(name))
     with suppress(FileNotFoundError):
         os.unlink(temporary)
     file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
@@ -80,6 +80,11 @@ def write_private(path: str, body: bytes, *, durable: bool = True) -> None:
     os.rename(temporary, path)
     if durable:
         sync_folder(folder)
+
+
+def temporary_name(name: str) -> str:
+    """The name of a file that is being written, and that a crash may leave."""
+    return f".{name}.tmp"
 
 
 def open_lock(path: str) -> int:

@@ -11,12 +11,15 @@ import pytest
 from litelog.replicator.status import NotReplicated, ReplicaStatus
 from litelog.server.daemon_view import StatusCache
 from litelog.server.status_view import HealthThresholds
-from litelog.server.verdict import judge
+from litelog.server.verdict import Verdict, judge
+from litelog.server.verdict_history import SLOT_SECONDS
 from litelog.system.clock import SystemClock
-from tests.waiting import WAIT_SECONDS
+from tests.builders.manual_clock import ManualClock
+from tests.waiting import WAIT_SECONDS, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from litelog.replicator.barrier import Barrier
 
@@ -135,3 +138,14 @@ def test_before_anything_is_open_it_is_not_ready(daemon: Stuck, request: pytest.
     found = judge(snapshot, status_cache.rules)
     assert [each.kind for each in found.unready] == ["not_synced"]
     assert found.healthy
+
+
+def test_the_next_daemon_shows_the_verdicts_of_the_last_day(daemon: Stuck, tmp_path: Path) -> None:
+    clock, shown = ManualClock(), (IDLE.log, IDLE.replica)
+    daemon.turning = False  # no turn since long ago: unsafe
+    for expected in ([Verdict.UNSAFE], [Verdict.UNSAFE, Verdict.UNKNOWN, Verdict.UNSAFE]):
+        clock.advance(2 * SLOT_SECONDS)
+        made = StatusCache(daemon, HealthThresholds(max_lag=60.0), clock, state_dir=str(tmp_path))
+        made.start()
+        wait_until(lambda: list(made.verdicts.read(shown))[-len(expected) :] == expected)  # noqa: B023
+        made.stop()

@@ -17,7 +17,6 @@ pytest.importorskip("uvicorn")
 pytest.importorskip("prometheus_client")
 pytest.importorskip("jinja2")
 
-from litelog.replicator.status import ReplicaStatus
 from litelog.server.page.chart import HEIGHT, WIDTH, Sample, draw
 from litelog.server.page.day import draw_day
 from litelog.server.page.filter import MAX_REPLICAS, choose, read_first
@@ -33,11 +32,8 @@ from litelog.server.report import (
     WrittenReport,
 )
 from litelog.server.verdict import Judgement, ReplicaCondition, Verdict
-from litelog.server.verdict_history import SLOT_SECONDS, SLOTS, VerdictHistory
-from litelog.shipping.counters import DurableCounts, ReplicaCounters
-from tests.builders.daemon_builder import Silent
+from litelog.server.verdict_history import SLOTS
 from tests.builders.log_builder import make_log
-from tests.builders.manual_clock import ManualClock
 from tests.builders.server_builder import Watched
 
 if TYPE_CHECKING:
@@ -276,23 +272,6 @@ def test_a_chart_says_that_there_was_no_lag_and_that_nothing_was_measured() -> N
 # --- the day
 
 
-def test_the_worst_verdict_of_each_slot_is_kept_for_a_day_and_gone_replicas_are_not() -> None:
-    history, a, b = VerdictHistory(), ("/a", "x"), ("/b", "x")
-    late, well = ReplicaCondition.LATE, ReplicaCondition.SAFE
-    history.record(1000 * SLOT_SECONDS, {a: late, b: well}, ())
-    history.record(1000 * SLOT_SECONDS + 60, {a: well, b: well}, ())
-    history.record(1003 * SLOT_SECONDS, {a: ReplicaCondition.DAMAGED}, ())
-    assert list(history.read(a)) == [
-        *[Verdict.UNKNOWN] * (SLOTS - 4),
-        Verdict.LATE,
-        *[Verdict.UNKNOWN] * 2,
-        Verdict.UNSAFE,
-    ]
-    assert set(history.read(b)) == {Verdict.UNKNOWN}
-    history.record(2000 * SLOT_SECONDS, {a: well}, ())
-    assert list(history.read(a)) == [*[Verdict.UNKNOWN] * (SLOTS - 1), Verdict.SAFE]
-
-
 def test_a_strip_has_a_bar_for_each_verdict_and_says_how_long_each_held() -> None:
     unknown = [Verdict.UNKNOWN] * (SLOTS - 4)
     strip = draw_day([*unknown, Verdict.SAFE, Verdict.SAFE, Verdict.UNSAFE, Verdict.SAFE])
@@ -300,21 +279,6 @@ def test_a_strip_has_a_bar_for_each_verdict_and_says_how_long_each_held() -> Non
     assert strip.words == (
         "Last 24 hours, in slots of 10 minutes: unsafe for 10m00s, unknown for 23h20m, safe for 30m00s"
     )
-
-
-def test_the_rate_is_what_was_shipped_between_two_records() -> None:
-    history, clock = VerdictHistory(), ManualClock()
-
-    def shipped(sequence: int, size: int) -> ReplicaStatus:
-        counters = ReplicaCounters(Silent(), clock)
-        counters._counts = DurableCounts(wal_log_bytes=size)
-        return ReplicaStatus("/a", "x", "required", "idle", None, sequence, None, 0, counters=counters)
-
-    assert history.rate is None
-    history.record(100.0, {("/a", "x"): ReplicaCondition.SAFE}, [shipped(1000, 0)])
-    assert history.rate is None
-    history.record(110.0, {("/a", "x"): ReplicaCondition.SAFE}, [shipped(1500, 4096)])
-    assert history.rate == (50.0, 409.6)
 
 
 # --- what is shown

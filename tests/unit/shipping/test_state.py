@@ -22,7 +22,7 @@ from litelog.log.replica_registry import (
     save_replicated,
 )
 from litelog.objects.position import Generation, Position
-from litelog.replicator.snapshot_requests import Answer, Request, Requests
+from litelog.replicator.snapshot_requests import VERDICTS_FILE, VERDICTS_LOCK, Answer, Request, Requests
 from litelog.shipping import archive_state
 from litelog.shipping.state import (
     Claimed,
@@ -398,6 +398,8 @@ def test_state_folders_that_others_may_enter_are_closed_with_a_line(
     folder.mkdir(parents=True)
     for path in (folder, folder.parent, folder.parent.parent):
         path.chmod(0o755)
+    for name in (VERDICTS_FILE, VERDICTS_LOCK):
+        (tmp_path / "state" / name).touch()
     Requests(str(tmp_path / "state")).prepare()
     ReplicaSet(str(folder.parent)).add("replica", "memory://r")
     StateFolder(str(folder), "test").close()

@@ -1,0 +1,84 @@
+"""Small private files of state: JSON with a version and a checksum, replaced atomically and durably.
+
+A flipped digit would be another valid position, owner or verdict. So a file with a wrong checksum counts as lost.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
+
+from litelog.codec.checksum import crc32c
+from litelog.codec.decoding import build
+from litelog.events import fields as event_fields
+from litelog.system.private_files import read_json, write_private
+
+if TYPE_CHECKING:
+    from dataclasses import Field
+
+VERSION = 1
+
+_logger = logging.getLogger(__name__)
+
+
+class _Dataclass(Protocol):
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+
+_Note = TypeVar("_Note", bound=_Dataclass)
+
+
+class NoteFile(Generic[_Note]):
+    """A file that holds one dataclass, without which its owner can continue."""
+
+    def __init__(self, path: str, kind: type[_Note], loss: str) -> None:
+        """``loss``: what follows if the file cannot be read, as text for people."""
+        self.path = path
+        self._kind = kind
+        self._loss = loss
+        self._reported = False
+
+    def read(self) -> _Note | None:
+        """Return what the file holds; None if there is none. A file that cannot be used counts as missing, and is
+        logged once."""
+        try:
+            found = build(self._kind, read_checked(self.path))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            if not self._reported:
+                message = "%s: cannot be used: %s; it is treated as lost: %s"
+                extra = event_fields("state-lost", path=self.path)
+                _logger.warning(message, self.path, error, self._loss, extra=extra)
+            self._reported = True
+            return None
+        self._reported = False
+        return found
+
+    def write(self, note: _Note) -> None:
+        """Replace the file, durably and atomically. OSError."""
+        write_checked(self.path, asdict(note))
+
+
+def read_checked(path: str) -> dict[str, Any]:
+    """Return the fields of a file that states its version and checksum. OSError, ValueError."""
+    fields = read_json(path)
+    if not isinstance(fields, dict):
+        raise ValueError("is not an object")
+    version, stated = fields.pop("version", None), fields.pop("checksum", None)
+    if version != VERSION or isinstance(version, bool):
+        raise ValueError(f"version is not {VERSION}")
+    if isinstance(stated, bool) or stated != _checksum(fields):
+        raise ValueError("the checksum is wrong")
+    return fields
+
+
+def write_checked(path: str, fields: dict[str, Any]) -> None:
+    """Write a file that ``read_checked`` reads, durably and atomically. OSError."""
+    write_private(path, json.dumps({"version": VERSION, "checksum": _checksum(fields), **fields}).encode())
+
+
+def _checksum(fields: dict[str, Any]) -> int:
+    return crc32c(json.dumps(fields, sort_keys=True).encode())
