@@ -40,7 +40,7 @@ class ConfigError(LitelogError):
 
 
 class InvalidConfigError(ConfigError):
-    """A configuration is invalid. ``problems`` lists all errors in it, one line each, with its place."""
+    """A configuration is invalid. ``problems`` has one line for each error in it, which names the error's place."""
 
     def __init__(self, source: str, problems: list[str]) -> None:
         self.source = source
@@ -51,13 +51,13 @@ class InvalidConfigError(ConfigError):
 
 
 class UnknownSchemeError(ConfigError):
-    """No replica client is installed for a URL's scheme. ``hint`` says what a package that serves it still needs."""
+    """No replica client is installed for a URL's scheme. ``hint`` says what an installed client for it still needs."""
 
     def __init__(self, scheme: str, known: list[str], extra: str | None = None, hint: str = "") -> None:
         self.scheme = scheme
         self.known = known
         self.hint = hint
-        install = f"{scheme}:// needs what is not installed; run: pip install 'litelog[{extra}]'" if extra else ""
+        install = f"{scheme}:// needs packages that are missing; run: pip install 'litelog[{extra}]'" if extra else ""
         package = re.search(r'(?:[Ii]nstall|requires) "?([A-Za-z0-9_.-]+)', hint)
         named = f"{package[1]}: pip install {package[1]}" if package else hint
         needed = f"{scheme}:// needs {named}" if hint else install
@@ -65,7 +65,7 @@ class UnknownSchemeError(ConfigError):
 
 
 class UnknownFormatError(ConfigError):
-    """No log format of that name is installed. ``key``: the object that names it, if any."""
+    """No log format of that name is installed. ``key``: the object that names the format, if any."""
 
     def __init__(self, name: str, known: list[str], key: str = "") -> None:
         self.name = name
@@ -188,7 +188,7 @@ class OtherLogError(LitelogError):
 
 
 class FencedError(LitelogError):
-    """This owner may not write to this replica, or not any more: another owner has it."""
+    """This owner may not write to this replica, or may no longer do so: another owner has it."""
 
     exit_code = ExitCode.FENCED
 
@@ -306,8 +306,8 @@ class ReplicaGapError(CorruptionError):
     def __init__(self, position: str, found: str | None = None) -> None:
         self.position = position
         self.found = found
-        behind = f" (the next one there is {found})" if found else ""
-        super().__init__(f"{position}: missing from the replica{behind}")
+        following = f" (the next one there is {found})" if found else ""
+        super().__init__(f"{position}: missing from the replica{following}")
 
 
 # --- the source
@@ -365,7 +365,7 @@ class SequenceConflictError(LogError):
 
 
 class StaleEpochError(LogError):
-    """An epoch below the log's newest one; nothing was written."""
+    """The given epoch is below the log's newest one; nothing was written."""
 
     def __init__(self, epoch: int, newest: int) -> None:
         self.epoch = epoch
@@ -380,10 +380,10 @@ class PoisonedError(LogError):
 class TruncatedError(LogError):
     """The requested sequence precedes the first available one."""
 
-    def __init__(self, asked: int, first_available: int) -> None:
-        self.asked = asked
+    def __init__(self, requested: int, first_available: int) -> None:
+        self.requested = requested
         self.first_available = first_available
-        super().__init__(f"sequence {asked} was truncated; the first available is {first_available}")
+        super().__init__(f"sequence {requested} was truncated; the first available is {first_available}")
 
 
 class NotYetAvailableError(LogError):

@@ -73,7 +73,7 @@ EVENTS = {
     "store-asks-to-wait": "A store asks to wait (Retry-After) before the next attempt. The wait is limited.",
     "upload-not-aborted": "Parts of a failed upload may be left in the store.",
     "failed": "The command failed.",
-    "nothing-printed": "What was asked for has no record yet.",
+    "nothing-printed": "The requested part of the log has no record yet.",
     "nothing-to-do": "There was nothing to do.",
     "progress": "The progress of a long command.",
     # reading and restoring
@@ -90,9 +90,9 @@ EVENTS = {
     "follow-failed": "Following met a temporary error.",
     "gap": "An object is missing, or late.",
     # Spark
-    "data-lost": "Data is missing; reading continues, as failOnDataLoss=false.",
+    "data-lost": "Data is missing; reading continues, as failOnDataLoss is false.",
     "nothing-yet": "A log that a pattern names has no data yet; it is left out.",
-    "malformed": "A malformed commit was skipped, as mode says.",
+    "malformed": "A malformed commit was skipped, as the option mode asks.",
     "malformed-total": "The number of malformed commits that a task skipped.",
     "store-failed": "A stream's request failed; it will be retried.",
     "task-failed": "A Spark task raised the error that the command ends with.",
@@ -102,7 +102,8 @@ EVENTS = {
 """Every event of a log line, and its meaning. The names are stable, for counts and alerts."""
 
 REMINDER_FAILURES = 64
-"""Failures are logged after 1, 2, 4, 8, ... in a row, and at each multiple of this: every half an hour, or sooner."""
+"""The failures 1, 2, 4, 8, ... in a row are logged, and so is each multiple of this number. With delays of at most 30
+seconds between attempts, that is a line in about half an hour."""
 
 
 def fields(
@@ -116,7 +117,7 @@ def fields(
     """The ``extra`` argument for a call of ``logging``, without fields that are None.
 
     ``event``: a stable name, for counts and alerts. ``log``: the log's folder. ``replica``: the URL as its client
-    gives it, without secrets. ``position``: a Position, or text. ``more``: the event's own.
+    gives it, without secrets. ``position``: a Position, or text. ``more``: fields that only this event has.
     """
     message = {EVENT: event, LOG: log, REPLICA: replica, POSITION: None if position is None else str(position), **more}
     return {name: value for name, value in message.items() if value is not None}

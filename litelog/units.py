@@ -27,7 +27,7 @@ _SIZE_UNITS = {
 }
 _DURATION_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
-# Digits are counted, so that no text makes a number that cannot be held exactly.
+# The number of digits is limited, so that each number can be represented exactly.
 _NUMBER = r"[0-9]{1,12}(?:\.[0-9]{1,9})?"
 _SIZE = re.compile(rf"({_NUMBER}) ?([KMGT]i?B|[KMGT]|B)", re.IGNORECASE)
 _DIGITS = re.compile(r"[0-9]{1,18}")
@@ -37,7 +37,7 @@ _DURATION_PART = re.compile(rf"({_NUMBER})(ms|s|m|h|d)")
 
 
 def parse_size(text: str) -> int:
-    """Bytes that ``text`` says: ``64MiB``, ``64M`` (the same), ``1.5 GiB``, ``10kB``, ``512``. ValueError if none."""
+    """Parse a size, in bytes: ``64MiB``, ``64M`` (the same), ``1.5 GiB``, ``10kB``, ``512``. Raises ValueError."""
     if _DIGITS.fullmatch(text.strip()):
         return int(text)
     match = _SIZE.fullmatch(text.strip())
@@ -51,7 +51,8 @@ def parse_size(text: str) -> int:
 
 
 def parse_duration(text: str) -> float:
-    """Seconds that ``text`` says: ``10s``, ``1m30s``, ``500ms``, ``10``. ValueError, without ``text``, if none."""
+    """Parse a duration, in seconds: ``10s``, ``1m30s``, ``500ms``, ``10``. Raises ValueError; its message does not
+    repeat ``text``."""
     if _PLAIN.fullmatch(text.strip()):
         return float(text)
     if not _DURATION.fullmatch(text.strip()):
@@ -71,7 +72,7 @@ def format_size(size: int) -> str:
 
 
 def format_count(number: int, noun: str, plural: str = "") -> str:
-    """``number`` things for people: ``1 file``, ``12,345 records``. ``plural``: of a noun that takes more than an s."""
+    """``number`` things for people: ``1 file``, ``12,345 records``. ``plural``: if it is not the noun with an s."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
@@ -91,7 +92,8 @@ def format_duration(seconds: float) -> str:
 
 
 def to_microseconds(time: Time) -> int:
-    """Microseconds since 1970. ValueError for a datetime without a zone: it would mean another time on each machine."""
+    """Microseconds since 1970. Raises ValueError for a datetime without a zone, which means another time on each
+    machine."""
     if not isinstance(time, datetime):
         return time
     if time.utcoffset() is None:

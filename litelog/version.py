@@ -1,3 +1,3 @@
-"""The version of litelog. It stands only here: the build reads it from this file."""
+"""The version of litelog. Nothing else states it: the build reads this file."""
 
 VERSION = "0.1.0"

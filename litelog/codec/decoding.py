@@ -1,8 +1,8 @@
-"""What all decoders of JSON from outside share: it is measured before it is parsed, dataclasses are built from it by
-the types of their fields, and errors name the object.
+"""Decodes JSON from outside: measures it before it is parsed, builds dataclasses from it by the types of their fields,
+and names the object in errors.
 
-Parsed, an object of a few hundred kilobytes can become a gigabyte of lists. So its members are first counted in its
-bytes, at the speed of a copy.
+An object of a few hundred kilobytes can become a gigabyte of lists when it is parsed. So its members are first counted
+in its bytes, at the speed of a copy.
 
 Specified in litelog/objects/README.md#what-a-decoder-checks.
 """
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 MOST = 1 << 63
-"""The exclusive upper limit of whole numbers in an object, unless the field has its own: files, times and sums fit."""
+"""The exclusive upper limit of a whole number in an object, unless its field has its own. Sizes, times and sums fit."""
 
 _BRACKETS = b"[]{}"
 _NO_BRACKETS = bytes(set(range(256)) - set(_BRACKETS))
@@ -86,11 +86,11 @@ def naming(key: str, what: str) -> Iterator[None]:
 def require_fields(value: object) -> dict[str, Any]:
     """``value``, if it is a JSON object. Raises ValueError otherwise."""
     if not isinstance(value, dict):
-        raise ValueError(f"is {shown(value)}, and no JSON object")
+        raise ValueError(f"is {abbreviate(value)}, and no JSON object")
     return value
 
 
-def is_spelled(text: str) -> bool:
+def is_valid_text(text: str) -> bool:
     """Whether ``text`` is Unicode, or a file name outside UTF-8 in Python's form: a low surrogate for each byte that
     does not fit. No file name has any other surrogate."""
     if text.isascii():
@@ -101,7 +101,7 @@ def is_spelled(text: str) -> bool:
         return False
 
 
-def shown(value: object) -> str:
+def abbreviate(value: object) -> str:
     """``value`` for a message, shortened if it is long."""
     return _SHOWN.repr(value)
 
@@ -110,9 +110,9 @@ _SHOWN = reprlib.Repr()
 _SHOWN.maxstring = _SHOWN.maxother = _SHOWN.maxlong = 80
 
 
-def _check(what: str, held: int, limit: int) -> None:
-    if held > limit:
-        raise ValueError(f"holds {held} {what}, more than {limit}")
+def _check(what: str, count: int, limit: int) -> None:
+    if count > limit:
+        raise ValueError(f"holds {count} {what}, more than {limit}")
 
 
 def _refuse_constant(name: str) -> NoReturn:
@@ -140,8 +140,8 @@ def build(kind: type[T], values: object, readers: Readers = MappingProxyType({})
     hints, required = _shape(kind)  # type: ignore[arg-type]  # every class is hashable
     if unknown := values.keys() - hints.keys():
         raise ValueError(f"{kind.__name__} has an unknown field {min(map(repr, unknown))}")
-    if lacking := required - values.keys():
-        raise ValueError(f"{kind.__name__} has no field {min(lacking)!r}")
+    if missing := required - values.keys():
+        raise ValueError(f"{kind.__name__} has no field {min(missing)!r}")
     read = {name: _read(f"{kind.__name__}.{name}", hints[name], value, readers) for name, value in values.items()}
     return kind(**read)
 

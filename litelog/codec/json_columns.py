@@ -95,7 +95,7 @@ def _read(name: str, written: object, count: int | None) -> list[Any]:
         try:
             written = [written[0], *np.frombuffer(b64decode(written[1], validate=True), "<i4").tolist()]
         except ValueError as error:
-            raise ValueError(f"{name} is packed in another way: {error}") from error
+            raise ValueError(f"{name} is not packed as 32-bit numbers in base64: {error}") from error
     if count is not None and len(written) != count:
         raise ValueError(f"{name} has {len(written)} entries, not {count}")
     return written

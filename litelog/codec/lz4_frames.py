@@ -69,7 +69,7 @@ class FrameError(LitelogError):
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One frame in a buffer, whole at [start, end). ``size`` is the size of its content, uncompressed."""
+    """One frame, which takes the bytes [start, end) of a buffer. ``size`` is the size of its content, uncompressed."""
 
     start: int
     end: int
@@ -92,7 +92,7 @@ def compress_frame(data: Buffer) -> bytes:
     )
     head = bytearray(frame[:_HEAD_BYTES])
     if not head[4] & _CONTENT_SIZE:  # lz4 omits the size of empty content
-        raise ValueError("an empty frame says nothing")
+        raise ValueError("there is no frame for empty data")
     head[4] |= _CONTENT_CHECKSUM
     head[-1] = _header_checksum(memoryview(head)[4:-1])
     checksum = struct.pack("<I", xxh32(data))
@@ -175,7 +175,7 @@ def _decompress_only_block(view: memoryview, frame: Frame, *, known: bool) -> me
 
 @cache
 def block_decompressor() -> Callable[[memoryview, int], memoryview]:
-    """The faster one of the two functions below that works here."""
+    """The faster of the two decompressors below, if it works here; otherwise the other."""
     try:
         call = ctypes.CDLL(sys.modules[lz4.block.decompress.__module__].__file__).LZ4_decompress_safe
     except (AttributeError, KeyError, OSError, TypeError):  # an extension that hides its symbols
@@ -195,7 +195,7 @@ def decompress_by_package(block: memoryview, size: int) -> memoryview:
 
 class BlockDecompressor:
     """As ``decompress_by_package``, with liblz4's own function, in three quarters of the time: the package copies the
-    decompressed bytes once more, while no other thread may run."""
+    decompressed bytes once more, and no other Python thread runs while it copies."""
 
     def __init__(self, call: Any) -> None:
         """``call``: ``LZ4_decompress_safe``, which writes at most as many bytes as it is given room for."""

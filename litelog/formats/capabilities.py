@@ -1,4 +1,4 @@
-"""What a log format may offer beyond the contract. Each of these has a default, so no format needs them.
+"""Members that a log format may offer beyond the contract. Each has a default, so no format needs them.
 
 Specified in litelog/formats/README.md#what-a-format-may-offer.
 """
@@ -18,7 +18,7 @@ HEAD_BYTES = 64
 
 
 class Capabilities(Protocol):
-    """The optional members of a log format. The functions of this module call them, or do without."""
+    """The optional members of a log format. The functions of this module call a member, or use its default."""
 
     divisible: bool
     """Whether sequences count bytes, so that any run of bytes is a record and may be cut anywhere. Default: False."""
@@ -80,8 +80,8 @@ def first_sequence(log_format: LogFormat, name: str) -> int | None:
 
 
 def find_commit(log_format: LogFormat, data: memoryview, offset: int, start: int) -> int | None:
-    """Where in ``data`` the next intact commit lies after damage at ``start``; None if there is none, or if the format
-    cannot find it. ``offset``: where ``data`` starts in the log segment."""
+    """Find the place in ``data`` of the next intact commit after damage at ``start``; None if there is none, or if the
+    format cannot find it. ``offset``: where ``data`` starts in the log segment."""
     offered = cast("Capabilities", log_format)
     return offered.find_commit(data, offset, start) if hasattr(log_format, "find_commit") else None
 

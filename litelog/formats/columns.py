@@ -38,9 +38,9 @@ def copy_batch(columns: Columns, names: Sequence[str] = NAMES) -> pyarrow.Record
         arrays["key"] = pyarrow.nulls(len(columns), pyarrow.binary())
         key = _key_lengths(columns)
         if key is not None and columns.key_starts is not None:
-            held = np.maximum(key, 0)
-            breaks = _find_breaks(columns.key_starts, held)
-            arrays["key"] = _copy(pyarrow, columns.data, breaks, columns.key_starts, held, key)
+            sizes = np.maximum(key, 0)
+            breaks = _find_breaks(columns.key_starts, sizes)
+            arrays["key"] = _copy(pyarrow, columns.data, breaks, columns.key_starts, sizes, key)
     if "value" in names:
         arrays["value"] = _copy(pyarrow, columns.data, _find_runs(columns), columns.value_starts, columns.value_lengths)
     return _batch(pyarrow, arrays, names)
@@ -77,7 +77,7 @@ def borrow_batches(columns: Columns, names: Sequence[str] = NAMES) -> Iterator[p
     ):
         yield copy_batch(columns, names)
         return
-    # An array without a copy needs each run's end where the next run's start stands. So two arrays take turns.
+    # An array of offsets holds a run's end where the next run's start would be. So even and odd runs have their own.
     stops = np.empty_like(breaks)
     stops[:-1] = breaks[1:]
     stops[-1] = len(columns)
@@ -89,11 +89,11 @@ def borrow_batches(columns: Columns, names: Sequence[str] = NAMES) -> Iterator[p
     even[stops[::2]], odd[stops[1::2]] = ends[::2], ends[1::2]
     others = {**_fixed_columns(pyarrow, columns), "key": pyarrow.nulls(len(columns), pyarrow.binary())}
     data = pyarrow.py_buffer(columns.data)
-    turns = [
+    batches = [
         _batch(pyarrow, {**others, "value": _binary(pyarrow, None, offsets, data)}, names) for offsets in (even, odd)
     ]
     for run, (first, stop) in enumerate(zip(breaks.tolist(), stops.tolist(), strict=True)):
-        yield turns[run & 1].slice(first, stop - first)
+        yield batches[run & 1].slice(first, stop - first)
 
 
 def _borrow_run(pyarrow: Any, columns: Columns, names: Sequence[str]) -> Any:
@@ -106,13 +106,13 @@ def _borrow_run(pyarrow: Any, columns: Columns, names: Sequence[str]) -> Any:
         arrays["key"] = pyarrow.nulls(len(columns), pyarrow.binary())
         key = _key_lengths(columns)
         if key is not None and columns.key_starts is not None:
-            held, valid = key, None
+            sizes, valid = key, None
             if int(key.min()) < 0:
-                held = np.maximum(key, 0)
+                sizes = np.maximum(key, 0)
                 valid = pyarrow.py_buffer(np.packbits(key >= 0, bitorder="little"))
-            if not np.array_equal(columns.key_starts[1:], columns.key_starts[:-1] + held[:-1]):
+            if not np.array_equal(columns.key_starts[1:], columns.key_starts[:-1] + sizes[:-1]):
                 return None
-            arrays["key"] = _binary(pyarrow, valid, _ends(columns.key_starts, held), data)
+            arrays["key"] = _binary(pyarrow, valid, _ends(columns.key_starts, sizes), data)
     return _batch(pyarrow, arrays, names)
 
 

@@ -2,7 +2,7 @@
 
 A format keeps two results apart. *Not yet*: the bytes after the last whole commit may still become one. They are
 incomplete, or zero, or fail a check with nothing good after them; ``Scan.tail`` says which. *Corrupt*: a bad commit is
-followed by good ones, or the bytes are such as no writer of this format leaves. That raises an error.
+followed by good ones, or no writer of this format leaves such bytes. That raises an error.
 
 Specified in litelog/formats/README.md#the-contract.
 """
@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from litelog.formats.columns import Columns
 
 MAX_COMMIT_BYTES = 32 << 20
-"""The largest commit that is accepted, in bytes. It bounds what one log holds in memory at a time."""
-
+"""The largest commit that is accepted, in bytes. It bounds the memory that one log takes at a time."""
 
 MAX_FILE_NAME_BYTES = 255
 """The longest file name that file systems take, in bytes."""
@@ -48,7 +47,8 @@ class FinishedTail(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """What the next commit must be. If ``sequence`` is None, the log segment itself says it (a log's beginning)."""
+    """The sequence and the lowest epoch of the next commit. If ``sequence`` is None, any commit may be next, as at a
+    log's beginning."""
 
     sequence: int | None = None
     epoch: int = 0

@@ -53,7 +53,7 @@ def natural_order(name: str, pattern: str) -> tuple[object, ...] | None:
     if name.startswith(".") or name.endswith(NEVER_SEGMENTS) or not fnmatchcase(name, pattern):
         return None
     parts = _NUMBERS.split(name)
-    # Text and numbers alternate, so text is compared with text. The name itself tells a1 from a01.
+    # Text and numbers alternate, so text is compared with text. The name itself decides between a1 and a01.
     return (tuple(int(part) if place & 1 else part for place, part in enumerate(parts)), name)
 
 
@@ -65,9 +65,9 @@ def refuse_rotation(names: list[str], pattern: str) -> None:
         if shifted and shifted["base"] in segments:
             base = shifted["base"]
             raise ConfigError(
-                f"{base} next to {name}: rotation by renaming gives a name to another file each time, so that names do "
-                f"not show what was replicated; let finished files keep a name (logrotate: dateext) and replicate "
-                f"those with the pattern '{base}-*'"
+                f"{base} next to {name}: rotation by renaming gives each name to another file each time, so names do "
+                f"not show what was replicated; let finished files keep their names (logrotate: dateext), and "
+                f"replicate those with the pattern '{base}-*'"
             )
         if dated and dated["base"] in segments:
             base = dated["base"]

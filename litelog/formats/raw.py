@@ -1,4 +1,5 @@
-"""The format of any file that is only appended to: the bytes read at once are a commit; its offset is its sequence.
+"""The format of any file that is only appended to: the bytes read at once are a commit, and a record's sequence is the
+number of the log's bytes before it.
 
 Specified in litelog/formats/README.md#raw.
 """

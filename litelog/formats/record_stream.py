@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 class RecordStream(ABC):
     """An iterator of Record, and a context manager.
 
-    ``read``, ``batches``, ``arrow`` and iteration share one position: each continues where the last one stopped. But
-    iteration buffers one batch that the others do not see. One thread reads; any thread may close.
+    ``read``, ``batches``, ``arrow`` and iteration share one position: each continues where the last one stopped. The
+    exception is the batch that iteration buffers: the others do not see its records. One thread reads; any thread may
+    close.
     """
 
     def __init__(self) -> None:

@@ -37,7 +37,7 @@ def register_format(name: str, open_format: Callable[[], LogFormat] | Callable[[
         ConfigError: The name is empty, or an installed package provides it.
     """
     if not name:
-        raise ConfigError("a log format has a name")
+        raise ConfigError("a log format needs a name")
     register(FORMATS, name, open_format)
 
 

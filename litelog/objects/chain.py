@@ -44,7 +44,7 @@ class Rule(Enum):
     DIGEST = auto()
     """It names another object as the one before it."""
     CHECKSUM = auto()
-    """Its CRC-32C of the log segment up to its end does not follow from the one before."""
+    """The CRC-32C of the log segment up to its end does not follow from the one before."""
     TIME = auto()
     """It was shipped before the one before it."""
     TERMINAL = auto()
@@ -65,7 +65,7 @@ class Rule(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A broken rule. ``expected`` is None where ``what`` says all."""
+    """A broken rule. ``expected`` is None if ``what`` alone describes it."""
 
     rule: Rule
     what: str
@@ -81,7 +81,8 @@ class Violation:
 
 
 class Identity(NamedTuple):
-    """What every WAL segment of a generation states alike, except that its terminal names the owner who ended it."""
+    """The fields that are the same in every WAL segment of a generation. Only its terminal names another owner: the one
+    who ended it."""
 
     log: str
     format: str
@@ -293,7 +294,7 @@ def next_state(state: ChainState, segment: WalSegment, log_format: LogFormat | N
     header = segment.header
     _require_place(state, segment)
     if header.sealed is not None:
-        raise CorruptObjectError(segment.key, "stands for a sealed segment, which is to be read for it")
+        raise CorruptObjectError(segment.key, "stands for a sealed segment, which must be read in its place")
     _raise_first(violations(state, header, log_format), segment.key)
     return state.after(header, segment.digest)
 
@@ -303,7 +304,7 @@ def next_state_sealed(
 ) -> ChainState:
     """The state after a ``final`` that stands for a sealed segment, which ``entry`` describes.
 
-    Raises as ``next_state``. Instead of it, read the sealed segment from ``state.slot`` on.
+    Raises as ``next_state``. The caller reads the sealed segment, from ``state.slot`` on, in place of the ``final``.
     """
     header, key = segment.header, segment.key
     _require_place(state, segment)

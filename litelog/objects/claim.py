@@ -1,4 +1,4 @@
-"""Claims: the object that says who writes a generation, and what it continues.
+"""Claims. A claim is the object that names the owner who writes a generation, and what the generation continues.
 
 Specified in litelog/objects/README.md#claim.
 """
@@ -86,7 +86,7 @@ class Claim:
 
     @property
     def writer(self) -> Writer:
-        """The kind of program that made it. All batch writers of a log have one owner id; no daemon draws it."""
+        """The kind of program that made it. All batch writers of a log have one owner id, which no daemon has."""
         return Writer.BATCH if self.owner == batch_owner(self.log) else Writer.DAEMON
 
     @property
@@ -99,8 +99,8 @@ class Claim:
 
 
 def batch_owner(log: str) -> str:
-    """The owner id of all batch writers of a log, which are Spark jobs. They never resume by themselves, so none is
-    fenced from the next; two concurrent ones are kept apart by the claim, which is for one generation."""
+    """The owner id of all batch writers of a log, which are Spark jobs. A job never continues another job's generation,
+    so they can share an id. Each of two concurrent jobs claims a generation of its own."""
     return hashlib.sha256(f"litelog.spark {log}".encode()).hexdigest()[:32]
 
 

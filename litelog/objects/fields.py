@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypeVar
 
 from litelog.codec.checksum import is_sha256
-from litelog.codec.decoding import MOST, is_spelled, shown
+from litelog.codec.decoding import MOST, abbreviate, is_valid_text
 from litelog.codec.json_columns import LIMIT
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def read_all(readers: Mapping[str, Reader[Any]], fields: Mapping[str, object]) -
 
 def text(name: str, value: object) -> str:
     """Read text."""
-    if not isinstance(value, str) or not is_spelled(value):
+    if not isinstance(value, str) or not is_valid_text(value):
         refuse(name, value)
     return value
 
@@ -84,4 +84,4 @@ def require(holds: bool, name: str, value: object) -> None:
 
 def refuse(name: str, value: object) -> NoReturn:
     """Raise ValueError for a field with an impossible value."""
-    raise ValueError(f"{name} is {shown(value)}")
+    raise ValueError(f"{name} is {abbreviate(value)}")

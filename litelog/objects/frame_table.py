@@ -165,14 +165,14 @@ class FrameTable:
     def groups(self, runs: Iterable[range], most_bytes: int) -> Iterator[list[range]]:
         """``runs`` joined if they lie back to back, up to ``most_bytes`` of the log. A longer run stays alone."""
         group: list[range] = []
-        held = 0
+        total = 0
         for run in runs:
             size = len(self.content_range(run))
-            if group and (held + size > most_bytes or run.start != group[-1].stop):
+            if group and (total + size > most_bytes or run.start != group[-1].stop):
                 yield group
-                group, held = [], 0
+                group, total = [], 0
             group.append(run)
-            held += size
+            total += size
         if group:
             yield group
 
@@ -264,8 +264,8 @@ class FrameTable:
         rising = _rises((-1, *self.inner), by=1)
         _require(rising and self.inner[-1] < len(self) - 1, "the frames that end inside a commit are out of range")
         for run in self.runs():
-            held = len(self.content_range(run))
-            _require(held <= MAX_RUN_BYTES, f"a run of frames holds {held} bytes")
+            size = len(self.content_range(run))
+            _require(size <= MAX_RUN_BYTES, f"a run of frames holds {size} bytes")
             _require(not any(self.records[run.start + 1 : run.stop]), "records start inside a run of frames")
 
     def _is_inner(self, number: int) -> bool:
@@ -285,7 +285,7 @@ class ShipTimes:
     offsets: Column
     """Strictly rising; the last one is the log segment's length."""
     times: Column
-    """Never going back."""
+    """They never go back."""
     exact: bool = True
     """Whether each shipped WAL segment has a mark. If not, bytes may have been shipped earlier than the marks say."""
 

@@ -34,9 +34,9 @@ class Fencing(StrEnum):
     """What keeps the owners of a replica apart. A claim's name states it, no matter what the store can do today."""
 
     REQUIRED = "required"
-    """The store does: of two create-only puts of one key it refuses one. A store that does not is refused."""
+    """The store: it refuses one of two create-only puts of a key. litelog refuses a store that does not."""
     ISOLATED = "isolated"
-    """Only names do: an owner writes only to its own generations. Two may write at a time, and nothing stops them."""
+    """Names alone: an owner writes only to its own generations. Two owners may write at the same time."""
 
 
 def claim_key(epoch: int, isolated: Generation | None = None) -> str:
@@ -126,7 +126,7 @@ def parse_generation(key: str) -> Generation | None:
 
 
 def _hex(number: int, digits: int) -> str:
-    """``number`` in ``digits`` hex digits. ValueError if it needs more: readers would take its key as foreign."""
+    """``number`` in ``digits`` hex digits. ValueError if it needs more: readers would skip its key as foreign."""
     text = f"{number:0{digits}x}"
     if number < 0 or len(text) > digits:
         raise ValueError(f"{number} does not fit in {digits} hex digits")

@@ -78,9 +78,9 @@ def decode_run(key: str, footer: SealedFooter, run: range, body: Buffer, log_for
 def decode_frames(key: str, footer: SealedFooter, run: range, body: Buffer) -> memoryview:
     """The bytes of a run of frames, each checked as ``decode_frame`` does."""
     view = memoryview(body).cast("B")
-    held = len(footer.frames.stored_range(run))
-    if len(view) != held:
-        raise CorruptObjectError(key, f"bytes of frames {run.start} to {run.stop - 1}", held, len(view))
+    size = len(footer.frames.stored_range(run))
+    if len(view) != size:
+        raise CorruptObjectError(key, f"bytes of frames {run.start} to {run.stop - 1}", size, len(view))
     pieces = []
     for number in run:
         part = footer.frames.stored_part(view, run, range(number, number + 1))

@@ -1,4 +1,4 @@
-"""Sealing: makes a sealed segment of a finished log segment, piece by piece. Bytes in, the object's bytes out.
+"""Sealing: makes a sealed segment from a finished log segment, piece by piece. Bytes in, the object's bytes out.
 
 It reads a window of the log segment, finds its whole commits, and turns them into a frame. It reads the next window
 while frames are compressed. So memory holds a few windows, no matter how long the log segment is.
@@ -36,14 +36,14 @@ AHEAD = 4
 
 @dataclass(frozen=True, slots=True)
 class FinishedSegment:
-    """A log segment to seal, and the facts about it that are known before."""
+    """A log segment to seal, and what is known about it beforehand."""
 
     claim: Claim
     """The claim of the generation that the sealed segment belongs to."""
     index: int
     file: str
     length: int
-    """Bytes to seal. If ``crc`` is None: the bytes of the file; the format decides where its commits end."""
+    """Bytes to seal. If ``crc`` is None, the length of the file: the format decides where its commits end."""
     shipped: int
     """Microseconds since 1970: the ship time of bytes that ``marks`` do not cover."""
     crc: int | None = None
@@ -217,13 +217,13 @@ def _make_frame(data: memoryview) -> _Frame:
 def _cut_run(run: memoryview, scan: Scan, expect: Expectation, frame_bytes: int) -> Iterator[_Cut]:
     """Yield one frame, or several if one cannot hold the run; the first one describes the whole run."""
     first = scan.first if scan.first is not None else expect.sequence or 0
-    behind = scan.next if scan.next is not None else first
+    following = scan.next if scan.next is not None else first
     whole = len(run) <= frame_bytes * (MAX_FRAME_BYTES // FRAME_BYTES)
     pieces = [run] if whole else [run[at : at + frame_bytes] for at in range(0, len(run), frame_bytes)]
     last = len(pieces) - 1
     yield _Cut(pieces[0], first, scan.records, scan.lowest, scan.highest, scan.next, inner=last > 0)
     for number, piece in enumerate(pieces[1:], 1):
-        yield _Cut(piece, behind, 0, None, None, scan.next, inner=number < last)
+        yield _Cut(piece, following, 0, None, None, scan.next, inner=number < last)
 
 
 class _Table:

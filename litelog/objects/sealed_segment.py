@@ -179,11 +179,11 @@ def read_footer(key: str, read: Callable[[int, int], bytes], size: int, guess: i
     Makes one read of ``guess`` bytes, and a second one for the rest only if the footer is longer. Raises as
     ``decode_footer``, and what ``read`` raises.
     """
-    held = min(size, max(guess, _TRAILER.size))
-    tail = _read_exactly(key, read, size - held, held)
+    first = min(size, max(guess, _TRAILER.size))
+    tail = _read_exactly(key, read, size - first, first)
     length = footer_bytes(key, tail, size)
-    if length > held:
-        tail = _read_exactly(key, read, size - length, length - held) + tail
+    if length > first:
+        tail = _read_exactly(key, read, size - length, length - first) + tail
     return decode_footer(key, tail, size)
 
 
@@ -227,7 +227,7 @@ _FIELDS: dict[str, Reader[Any]] = {
 
 def _footer(fields: Any) -> SealedFooter:
     if set(require_fields(fields)) != set(SealedFooter.__slots__):
-        raise ValueError("has other fields than it should have")
+        raise ValueError("has fields that are not a footer's, or lacks some")
     values = read_all(_FIELDS, fields)
     marks = ShipTimes.from_json(fields["marks"], values["length"])
     footer = SealedFooter(**values, marks=marks, frames=FrameTable.from_json(fields["frames"]))

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from litelog.codec.checksum import is_sha256
-from litelog.codec.decoding import JsonLimits, naming, parse_json, require_fields, shown
+from litelog.codec.decoding import JsonLimits, abbreviate, naming, parse_json, require_fields
 from litelog.codec.lz4_frames import compress_frames, decompress_frames
 from litelog.errors import CorruptObjectError, UnknownVersionError
 from litelog.objects.fields import Reader, number, optional, parsed, read_all, refuse, sha256, text
@@ -132,7 +132,7 @@ def decode(key: str, body: Buffer) -> Snapshot:
         fields = require_fields(parse_json(decompress_frames(body, LIMITS.size), LIMITS))
         version = fields.pop("version")
         if type(version) is not int or version != VERSION:
-            raise UnknownVersionError(key, "snapshot", VERSION, shown(version))
+            raise UnknownVersionError(key, "snapshot", VERSION, abbreviate(version))
         snapshot = _snapshot(fields)
     if snapshot.key != key:
         raise CorruptObjectError(key, "position in the snapshot", key, snapshot.key)
@@ -154,7 +154,7 @@ _FIELDS: dict[str, Reader[Any]] = {
 
 def _snapshot(fields: dict[str, Any]) -> Snapshot:
     if not fields.keys() <= {*_FIELDS, "segments"}:
-        raise ValueError("has other fields than it should have")
+        raise ValueError("has fields that are not a snapshot's")
     values = read_all(_FIELDS, fields)
     first, following, written = values["first"], values["next"], fields["segments"]
     if not 0 <= following - first <= MAX_ENTRIES:

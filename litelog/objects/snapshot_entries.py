@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from litelog.codec.decoding import MOST, is_spelled, shown
+from litelog.codec.decoding import MOST, abbreviate, is_valid_text
 from litelog.codec.json_columns import (
     read_differences,
     read_gapped,
@@ -142,7 +142,7 @@ def read_entries(first: int, count: int, written: object) -> tuple[SnapshotEntry
     Checks each entry by itself. The snapshot checks them against each other.
     """
     if not isinstance(written, dict) or set(written) != _COLUMNS:
-        raise ValueError("segments are not a table, or have other columns than they should have")
+        raise ValueError("segments are not a table of the columns of a snapshot's entries")
     columns: dict[str, Sequence[Any]] = {"index": range(first, first + count)}
     columns |= {name: read_plain(name, written[name], count) for name in _PLAIN}
     columns |= {name: read_differences(name, written[name], count) for name in _RISING}
@@ -192,14 +192,14 @@ no other meaning, as no file name holds this character."""
 
 def _shorten(file: str, first: int | None) -> str:
     if "/" in file or not file:
-        raise ValueError(f"{shown(file)} is not a file name")
+        raise ValueError(f"{abbreviate(file)} is not a file name")
     return file if first is None else file.replace(f"{first:020d}", _SEQUENCE)
 
 
 def _read_files(written: object, firsts: Sequence[int | None]) -> list[str]:
     files = _require_list("file", written)
     _require(len(files) == len(firsts) and set(map(type, files)) <= {str} and all(files), "file")
-    _require(is_spelled("/".join(files)), "file")
+    _require(is_valid_text("/".join(files)), "file")
     return [
         file if first is None else file.replace(_SEQUENCE, f"{first:020d}")
         for file, first in zip(files, firsts, strict=True)
@@ -219,7 +219,7 @@ def _sum(column: Sequence[int | None], more: Sequence[int]) -> list[int | None]:
 
 
 def _less(column: Sequence[int | None], known: Sequence[int | None]) -> list[int | None]:
-    """How much more each value is than the known one, or than 0 where that is None."""
+    """The excess of each value over the known one, or over 0 where that is None."""
     return [None if value is None else value - (less or 0) for value, less in zip(column, known, strict=True)]
 
 

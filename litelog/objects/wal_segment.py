@@ -64,8 +64,8 @@ LASTING_SEGMENTS = 2
 def may_be_remnant(first: Position | None, start: Position, count: int) -> bool:
     """Whether these WAL segments look like the remains of a pruned generation, or of one that is being pruned.
 
-    ``count`` WAL segments, from ``first`` on, are left of a generation that began at ``start``. That is so if no more
-    are left than always stay, or if the first one is gone: retention deletes it before all others.
+    ``count`` WAL segments, from ``first`` on, are left of a generation that began at ``start``. They look so if only
+    those are left that are never deleted, or if the first one is gone: retention deletes it before all others.
     """
     return count <= LASTING_SEGMENTS or first != start
 
@@ -103,8 +103,8 @@ class WalHeader:
     final: bool = False
     """Whether it is the last one of its index."""
     sealed: str | None = None
-    """In a ``final`` that holds no bytes and stands for a log segment that went up sealed: the SHA-256, hex, of that
-    log segment's bytes. The footer of its sealed segment states the same digest."""
+    """In a ``final`` that holds no bytes and stands for a sealed segment: the SHA-256, hex, of the log segment's bytes.
+    The footer of the sealed segment states the same digest."""
     check_start: int | None = None
     check_digest: str | None = None
     """SHA-256, hex, of [check_start, offset + length) of the log segment: the end of its last commit, or of several
@@ -117,7 +117,7 @@ class WalHeader:
         cls, claim: Claim, index: int, offset: int, scan: Scan | None = None, *, previous: str = "", shipped: int = 0
     ) -> WalHeader:
         """The header of a WAL segment of the claim's generation, with the records that ``scan`` found. It names no file
-        and no bytes: callers ``replace`` what they know of these."""
+        and no bytes: callers set these with ``replace``."""
         return cls(
             log=claim.log,
             format=claim.format,
@@ -244,14 +244,15 @@ def decode(key: str, body: Buffer) -> WalSegment:
     if not frames[0].skippable or any(frame.skippable for frame in frames[1:]):
         raise CorruptObjectError(key, "frames are not one header and then data")
     header = decode_header(key, view[: frames[0].end])
-    held = sum(frame.size for frame in frames[1:])
-    if held != header.length:
-        raise CorruptObjectError(key, "length", header.length, held)
+    length = sum(frame.size for frame in frames[1:])
+    if length != header.length:
+        raise CorruptObjectError(key, "length", header.length, length)
     return WalSegment(header, digest([view]), view)
 
 
 def decode_header(key: str, head: Buffer) -> WalHeader:
-    """Decode the header from the first bytes of a WAL segment (MAX_HEADER_BYTES are enough)."""
+    """Decode the header from the first bytes of a WAL segment (MAX_HEADER_BYTES are enough). Raises
+    CorruptObjectError, which names ``key``."""
     view = memoryview(head)
     size = int.from_bytes(view[4:8], "little")
     if len(view) < 8 or view[0] & 0xF0 != 0x50 or bytes(view[1:4]) != b"\x2a\x4d\x18":

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from litelog.codec.checksum import crc32c
-from litelog.codec.decoding import JsonLimits, is_spelled, parse_json
+from litelog.codec.decoding import JsonLimits, is_valid_text, parse_json
 from litelog.codec.lz4_frames import skippable_frame
 from litelog.errors import CorruptObjectError
 from litelog.events import fields
@@ -176,7 +176,7 @@ def _decode_line(line: bytes) -> VerifiedBytes | VerifiedWal | None:
     wal = [*map(type, values)] == [str] * 5 and values[-1] == _WAL
     if not wal and [*map(type, values)] != [str, str, int, int]:
         raise ValueError("a line has other fields")
-    if not all(is_spelled(value) for value in values if isinstance(value, str)):
+    if not all(is_valid_text(value) for value in values if isinstance(value, str)):
         raise ValueError("a line is not Unicode")
     return VerifiedWal(*values) if wal else VerifiedBytes(*values)
 

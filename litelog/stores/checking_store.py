@@ -22,11 +22,11 @@ _FIRST_BYTE = ByteRange(0, 1)
 
 
 class CheckingStore:
-    """An ObjectStore over one whose create-only puts are unreliable: it ignores the condition, or has none.
+    """An ObjectStore over another one that ignores the condition of a create-only put, or has no such condition.
 
-    It checks the key before each create-only put, which costs one more request. So an owner finds what it wrote itself
-    before a crash, and any object that has been there for a while. Of two writers at the same moment, neither is
-    refused. A condition that the inner store supports is still sent.
+    It checks the key before each create-only put, which costs one more request. So an owner finds the objects that it
+    wrote itself before a crash, and any object that has been there for a while. Two writers that put at the same moment
+    are both accepted. A condition that the inner store supports is still sent.
     """
 
     enforces_create_only = False
@@ -34,11 +34,11 @@ class CheckingStore:
     def __init__(self, inner: ObjectStore) -> None:
         self._inner = inner
         self.url = inner.url
-        self._looks = inner.enforces_create_only  # a store that says it does not fence checks by itself
+        self._checks = inner.enforces_create_only  # a store that says it does not enforce the condition checks the key
         self._conditional = True
 
     def put(self, key: str, body: Iterable[Buffer], *, create_only: bool = True) -> None:
-        if create_only and (self._looks or not self._conditional):
+        if create_only and (self._checks or not self._conditional):
             self._require_free(key)
         if create_only and self._conditional:
             try:

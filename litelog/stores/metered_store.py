@@ -52,7 +52,7 @@ class Histogram:
         self._lock = threading.Lock()
 
     def observe(self, seconds: float) -> None:
-        """One more."""
+        """Count a duration."""
         with self._lock:
             self._counts[bisect_left(BOUNDS, seconds)] += 1
             self._total += seconds

@@ -1,4 +1,4 @@
-"""Says what is there where a replica was expected: nothing, a log, or replicas one level below."""
+"""Describes what a place holds where a replica was expected: nothing, a log, or replicas one level below."""
 
 from __future__ import annotations
 
@@ -19,20 +19,19 @@ LAST = f"/{chr(0x10FFFF)}"
 """Sorts after all keys of a folder."""
 
 LOOKED_AT = 1000
-"""Keys of a store that are listed at most: one page of S3."""
+"""The most keys that are listed: one page of S3."""
 
 MAX_NAMED = 5
-"""Replicas below a place that are named."""
-
+"""The most replicas below a place that a message names."""
 
 MAX_LEVELS = 3
-"""How deep replicas are looked for."""
+"""How many levels below a place are searched for replicas."""
 
 
 def find_replicas(store: ObjectStore, prefix: str = "", levels: int = MAX_LEVELS) -> Iterator[str]:
     """Yield the places at or below ``prefix`` (empty, or with its slash) that hold replicas, without the last slash.
 
-    Two requests for each name, whatever lies below it.
+    Makes two requests for each name on the way, no matter how many objects lie below it.
     """
     if any(next(store.list(prefix + root), None) is not None for root in ROOTS):
         yield prefix.rstrip("/")
@@ -46,7 +45,7 @@ def find_replicas(store: ObjectStore, prefix: str = "", levels: int = MAX_LEVELS
 
 
 def describe_missing(store: ObjectStore) -> str:
-    """What to say of a store that holds no replica. Makes one listing."""
+    """The message about a store that holds no replica. Makes one listing."""
     folder = local_folder(store.url)
     return _describe_store(store) if folder is None else _describe_folder(folder)
 

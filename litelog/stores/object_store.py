@@ -27,7 +27,7 @@ READ_BYTES = 4 << 20
 """How many bytes of an object one read requests, so that a small object does not cost a buffer for the largest one."""
 
 MAX_KEY_CHARACTERS = 1024
-"""The longest key that S3 accepts, in bytes. The layout's own keys have under 100."""
+"""The longest key in characters: S3 accepts 1,024 bytes. The layout's own keys have under 100, all ASCII."""
 
 _KEY = re.compile(r"[^/\x00\ud800-\udfff]+(?:/[^/\x00\ud800-\udfff]+)*")
 
@@ -154,8 +154,8 @@ class ObjectStore(Protocol):
 
 @runtime_checkable
 class PartsAndPages(Protocol):
-    """An optional capability of a store that puts large objects in parts and lists in pages: to do both in small, so
-    that they can be tried with a few bytes."""
+    """An optional capability of a store that puts large objects in parts and lists in pages: it does both on a small
+    scale, so that they can be tried with a few bytes."""
 
     def put_in_parts(self, key: str, body: Sequence[Buffer]) -> None:
         """Put as a create-only ``put`` does, in one part or more, no matter how few bytes there are."""
@@ -189,7 +189,7 @@ class Rootless:
     """In place of ``Rooted``, for a store whose root cannot go away."""
 
     def look_at_root(self) -> Root:
-        """Return None: there is nothing to tell apart."""
+        """Return None: there is only one root."""
         return None
 
     def keep_to_root(self, root: Root, anchor: str) -> None:
@@ -329,10 +329,10 @@ def _require(name: Generation) -> None:
     parse_generation(name)
 
 
-def _indexed_keys(places: Iterable[tuple[Generation, int]], spell: Callable[[Generation, int], str]) -> Iterator[str]:
+def _indexed_keys(places: Iterable[tuple[Generation, int]], key_of: Callable[[Generation, int], str]) -> Iterator[str]:
     for generation, index in places:
         _require(generation)
-        yield spell(generation, index)
+        yield key_of(generation, index)
 
 
 def _claim_key(name: ClaimName) -> str:
@@ -357,8 +357,8 @@ def read_bounded(
     limit: int = MAX_OBJECT_BYTES,
     size: int = READ_BYTES,
 ) -> bytes:
-    """Read an object, or a range of it: at most one byte more than ``limit``. ``size``: its expected size in bytes, of
-    which the first read makes one buffer. Raises NotFoundError, StoreError and NotEnoughMemoryError."""
+    """Read an object, or a range of it: at most one byte more than ``limit``. ``size``: its expected size in bytes; the
+    first read requests that many. Raises NotFoundError, StoreError and NotEnoughMemoryError."""
     pieces: list[bytes] = []
     room = limit + 1
     with store.open(key, byte_range) as stream:
@@ -385,8 +385,8 @@ def ordered(infos: Iterator[ObjectInfo]) -> Iterator[ObjectInfo]:
 
 
 class ByteStream(io.RawIOBase):
-    """A base class, as ``io`` has no protocol for streams. ``read(size)`` returns ``size`` bytes, or all that are left
-    if they are fewer, or if ``size`` is None or negative."""
+    """The base class of streams. Subclasses implement ``read(size)``: it returns ``size`` bytes, or all that are left
+    if these are fewer, or if ``size`` is None or negative."""
 
     def readall(self) -> bytes:
         return self.read() or b""

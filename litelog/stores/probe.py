@@ -19,9 +19,10 @@ if TYPE_CHECKING:
     from litelog.system.clock import Clock
 
 BODY = bytes(range(256)) * 16
-"""The probe's object: long enough that a range of it is a real one."""
+"""The probe's object."""
 
-RANGE = ByteRange(1000, 100)
+RANGE_START, RANGE_BYTES = 1000, 100
+"""The range of it that is read."""
 
 CREATE_ONLY = "create-only put refused"
 RACE = f"one of {RACERS} puts at once wins"
@@ -33,10 +34,10 @@ LONG_LISTING = f"list {LISTED:,} objects"
 
 _ISOLATED_ONLY = (
     "the store cannot keep two daemons apart: with fencing: required (the default) such a replica is refused; "
-    "fencing: isolated takes it, and gives up that only one writes at a time"
+    "fencing: isolated accepts it, and gives up that only one daemon writes at a time"
 )
-_NO_PARTS = "no matter: each object goes up in one request"
-_NOT_LISTED = "whether the store lists them is not known"
+_NO_PARTS = "harmless: each object is uploaded in one request"
+_NOT_LISTED = "it is unknown whether the store lists them all"
 
 
 class StepOutcome(StrEnum):
@@ -78,8 +79,12 @@ def run_probe(
 ) -> Iterator[ProbeStep]:
     """Try every operation that replication uses, on new keys, and yield each step when it is done. Objects are deleted.
 
-    ``fencing``: as configured for the replica, now or later; isolated works without create-only puts. ``listed``:
-    objects in a long listing; 0 for a store without pages, such as a folder.
+    Args:
+        store: The store, without wrappers that retry.
+        clock: Measures how long each step takes.
+        random: Chooses the prefix of the probe's keys.
+        fencing: As configured for the replica, now or later. Isolated fencing works without create-only puts.
+        listed: Objects in a long listing; 0 for a store without pages, such as a folder.
     """
     probe = _Probe(store, trial_prefix(random.getrandbits(64)), fencing, listed)
     failed: set[str] = set()
@@ -121,7 +126,7 @@ class _Probe:
         self._fencing = fencing
         self._listed = listed
         self._deletes = False
-        self._lacks: NotSupportedError | None = None
+        self._not_supported: NotSupportedError | None = None
 
     def steps(self) -> list[tuple[str, set[str], bool, str, Callable[[], None]]]:
         """Name, steps that must have passed, whether it is required, what its failure means, and the step itself."""
@@ -144,32 +149,31 @@ class _Probe:
         try:
             self._store.put(self._key, [BODY])
         except NotSupportedError as error:
-            self._lacks = error
+            self._not_supported = error
             self._store.put(self._key, [BODY], create_only=False)
 
     def _get(self) -> None:
         with self._store.open(self._key) as stream:
-            _require(stream.read(len(BODY) + 1) == BODY, "other bytes came back than were put")
+            _require(stream.read(len(BODY) + 1) == BODY, "the bytes read are not the bytes put")
 
     def _get_range(self) -> None:
-        assert RANGE.length is not None
-        with self._store.open(self._key, RANGE) as stream:
-            expected = BODY[RANGE.start : RANGE.start + RANGE.length]
-            _require(stream.read(len(BODY) + 1) == expected, "other bytes came back than lie in the range")
+        with self._store.open(self._key, ByteRange(RANGE_START, RANGE_BYTES)) as stream:
+            expected = BODY[RANGE_START : RANGE_START + RANGE_BYTES]
+            _require(stream.read(len(BODY) + 1) == expected, "the bytes read are not those of the range")
 
     def _list(self) -> None:
         found = [(info.key, info.size) for info in self._store.list(self._prefix)]
         _require(found == [(self._key, len(BODY))], f"the listing shows {found}")
 
     def _put_again(self) -> None:
-        if self._lacks is not None:
-            raise self._lacks
+        if self._not_supported is not None:
+            raise self._not_supported
         try:
             self._store.put(self._key, [BODY])  # as a claim: the same bytes once more
         except ExistsError:
             _require(
                 self._store.enforces_create_only,
-                "the client checks that the key is free, then writes: two may do so at once",
+                "the client checks that the key is free, and then writes: two clients may do so at once",
             )
             return
         raise _WrongAnswerError("a second put of the same key was accepted")

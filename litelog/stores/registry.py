@@ -1,4 +1,5 @@
-"""The registry of stores: replica clients by URL, found through entry points, ours and others' alike.
+"""The registry of stores, by the schemes of their URLs. Ours and those of other packages are found through entry points
+alike.
 
 A package adds a backend with one line in its pyproject.toml:
 
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 OBJECT_STORES = "litelog.object_stores"
 FAMILIES = "litelog.object_store_families"
-"""Clients that serve many schemes. Each raises UnknownSchemeError for a scheme that it does not know."""
+"""Stores that serve many schemes. Each raises UnknownSchemeError for a scheme that it does not know."""
 
 MASK = "***"
 """Replaces a secret in messages."""
@@ -117,17 +118,17 @@ def open_store(url: str, options: Mapping[str, object] | None = None) -> ObjectS
             f"{like[0]} begins neither a URL nor a likely path: write {like[0]}// for a URL, "
             f"or ./{like[0]}... for a folder of that name"
         )
-    spelled = url if is_path else scheme + url[len(scheme) :]
+    normalized = url if is_path else scheme + url[len(scheme) :]
     if entry := find_entry(OBJECT_STORES, scheme):
-        return _load_store(entry, scheme, _EXTRAS.get(scheme))(spelled, options or {})
+        return _load_store(entry, scheme, _EXTRAS.get(scheme))(normalized, options or {})
     family, plus, _ = scheme.partition("+")
     if plus and (entry := find_entry(FAMILIES, family)):
-        return _open_in_family(_load_store(entry, scheme, family), spelled, options or {})
-    return _open_in_families(scheme, spelled, options or {})
+        return _open_in_family(_load_store(entry, scheme, family), normalized, options or {})
+    return _open_in_families(scheme, normalized, options or {})
 
 
 def redact(url: str) -> str:
-    """``url`` without its secrets: user and password, the values of its query, its fragment. Paths stay."""
+    """``url`` without its secrets: user and password, the values of its query, its fragment. The path stays."""
     match = _URL.match(url)
     if match is None:
         return url
@@ -152,7 +153,7 @@ def _open_in_family(
     except UnknownSchemeError as error:
         if not error.hint:
             raise
-        raise ConfigError(f"{family}+{error.scheme}://: what {family} needs for it is missing: {error.hint}") from error
+        raise ConfigError(f"{family}+{error.scheme}://: {family} lacks a package for it: {error.hint}") from error
 
 
 def _open_in_families(scheme: str, url: str, options: Mapping[str, object]) -> ObjectStore:

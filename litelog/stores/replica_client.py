@@ -35,9 +35,9 @@ class ReplicaClient(Protocol):
     """One replica. Several threads call it at once.
 
     Every write is create-only: it raises ExistsError if the key is taken, and returns only when the object is durable.
-    Reads raise NotFoundError for a missing object. Listings are in order, empty if nothing is there, and skip names
-    that are not ours. Deleting a missing object does nothing. Other failures raise StoreError. One implementation is
-    expected: ``ObjectReplicaClient``.
+    Reads raise NotFoundError for a missing object. Listings are in order, empty if nothing is there, and skip foreign
+    names. Deleting a missing object does nothing. Other failures raise StoreError. One implementation is expected:
+    ``ObjectReplicaClient``.
     """
 
     url: str

@@ -1,4 +1,4 @@
-"""Retries around an object store that a replica is read from: a failed request does not have to fail a restore."""
+"""Retries the requests to an object store, so that one failed request does not fail a whole restore."""
 
 from __future__ import annotations
 
@@ -29,26 +29,26 @@ _logger = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
 
 DELETE_KEYS = 1000
-"""Keys in one attempt to delete: as many as S3 takes in a request, and as many as are retried after a failure."""
+"""The most keys in one attempt to delete: as many as S3 takes in a request. After a failure these are retried."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How long a request is tried. Waits are decorrelated jitter: between ``first`` and three times the last wait."""
+    """How often and how long a request is tried. Waits have decorrelated jitter: each lasts between ``first_seconds``
+    and three times as long as the one before."""
 
     attempts: int = 8
-    """Too few to hide an outage: they end within half a second, or ten."""
     total_seconds: float = 60.0
     """No attempt starts later than this after the first one: a person is waiting."""
     first_seconds: float = 0.05
     longest_seconds: float = 10.0
     together: bool = False
-    """Whether ``total`` covers all requests that fail during one outage. Otherwise each of them would wait in turn."""
+    """Whether ``total_seconds`` covers all requests that fail during one outage. Otherwise it covers each of them."""
 
 
 READING = RetryPolicy(attempts=1000, total_seconds=20.0, together=True)
-"""Reads of a replica wait through a server's restart. Time limits them, not a number of attempts: waits are as often
-short as long."""
+"""Reads of a replica wait until a server has restarted. The time limits them, not the attempts: as the waits are
+random, a number of attempts may end soon or late."""
 
 
 class RetryingStore:
@@ -58,7 +58,7 @@ class RetryingStore:
     outage. NotFoundError and ExistsError are answers and are passed on. So a put whose answer was lost may raise
     ExistsError for an object that it wrote itself: the caller compares the object with what it sent (every attempt
     sends the same bytes).
-    A stream that fails is resumed where it was, and a listing after the last key it gave: objects never change.
+    A stream that fails is resumed where it stopped, and a listing after its last key: objects never change.
     ``stop``: once it is set, nothing is retried, and a wait ends at once with the last error.
     """
 
@@ -90,11 +90,11 @@ class RetryingStore:
         stream = self._try(lambda: self._inner.open(key, byte_range))
         whole = byte_range or ByteRange(0)
 
-        def open_behind(given: int) -> BinaryIO:
+        def open_from(given: int) -> BinaryIO:
             length = None if whole.length is None else whole.length - given
             return self._inner.open(key, ByteRange(whole.start + given, length))
 
-        return cast("BinaryIO", _ResumingStream(key, stream, open_behind, self._try))
+        return cast("BinaryIO", _ResumingStream(key, stream, open_from, self._try))
 
     def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
         listing = self._inner.list(prefix, start_after)
@@ -173,30 +173,30 @@ class RetryingStore:
         asked = error.retry_after
         if asked and not self._is_wait_logged:
             self._is_wait_logged = True
-            message = "%s: the store asks to be left alone for %g s; tried again in %.1f s: %s"
+            message = "%s: the store asks to wait %g s; tried again in %.1f s: %s"
             _logger.warning(
                 message, self.url, asked, seconds, error, extra=fields("store-asks-to-wait", replica=self.url)
             )
 
     def _began(self, now: float) -> float:
-        """When the time limit of a request that is tried ``now`` began: with the outage, if one lasts."""
+        """The start of the time limit of a request that is tried ``now``: the start of the outage, if one lasts."""
         first, last = self._outage or (now, now)
         return first if self._policy.together and now - last <= self._policy.total_seconds else now
 
 
 class _ResumingStream(ByteStream):
-    """A stream that is opened again when reading fails, after the bytes that it gave."""
+    """A stream that is opened again when reading fails. It continues after the last byte that it returned."""
 
     def __init__(
         self,
         key: str,
         stream: BinaryIO,
-        open_behind: Callable[[int], BinaryIO],
+        open_from: Callable[[int], BinaryIO],
         attempt: Callable[[Callable[[], bytes]], bytes],
     ) -> None:
         self._key = key
         self._stream: BinaryIO | None = stream
-        self._open_behind = open_behind
+        self._open_from = open_from
         self._attempt = attempt
         self._given = 0
 
@@ -213,7 +213,7 @@ class _ResumingStream(ByteStream):
     def _read_once(self, size: int) -> bytes:
         try:
             if self._stream is None:
-                self._stream = self._open_behind(self._given)
+                self._stream = self._open_from(self._given)
             return self._stream.read(size)
         except StoreError:
             self._drop()

@@ -27,7 +27,7 @@ READ_BYTES = 1 << 20
 
 
 class ThrottledStore:
-    """An ObjectStore whose reads wait for their turn. All other calls go straight to the inner store."""
+    """An ObjectStore that delays reads so that they stay below a rate. It passes on all other calls at once."""
 
     def __init__(self, inner: ObjectStore, rate: int, clock: Clock, wait: Callable[[float], object]) -> None:
         """``rate``: bytes a second. ``wait`` waits for that number of seconds, or for less if litelog is stopping."""
@@ -60,7 +60,7 @@ class ThrottledStore:
         self._inner.close()
 
     def _take(self, size: int) -> None:
-        """Account for ``size`` bytes, after waiting until the bytes before them are paid for."""
+        """Account for ``size`` bytes, and wait until the rate allows them."""
         with self._lock:
             now = self._clock.monotonic()
             delay = self._free_at - now
@@ -78,11 +78,11 @@ class _ThrottledStream(ByteStream):
         pieces: list[bytes] = []
         left = -1 if size is None else size
         while left:
-            asked = READ_BYTES if left < 0 else min(left, READ_BYTES)
-            piece = self._inner.read(asked)
+            size = READ_BYTES if left < 0 else min(left, READ_BYTES)
+            piece = self._inner.read(size)
             self._take(len(piece))
             pieces.append(piece)
-            if len(piece) < asked:
+            if len(piece) < size:
                 break
             left = left - len(piece) if left > 0 else left
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)

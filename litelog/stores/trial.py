@@ -1,4 +1,4 @@
-"""Trials of a store before it is relied on: a race of writers, and a long listing, with objects of their own.
+"""Trials of a store before it is used: a race of writers, and a listing, with objects of their own.
 
 A store may refuse a second create-only put and still accept two that come at the same moment, if it checks whether the
 key is free and then writes. It may also hold more objects than it can list. Ordinary use shows neither until it is too
@@ -34,7 +34,7 @@ ROUNDS = 3
 """Races of one kind, each for another key: a single one may pass by chance."""
 
 START_SECONDS = 10.0
-"""How long the writers wait for each other, in seconds. If one cannot start, or all were suspended, they begin."""
+"""How long the writers wait for each other, in seconds. After that they begin, even if one of them did not start."""
 
 LISTED = 1001
 """Objects in a long listing: one more than S3 gives in a page, and than some stores can list at all."""
@@ -42,7 +42,7 @@ LISTED = 1001
 PAGED, PAGE_KEYS = 5, 2
 """Objects in a short listing, and in each of its pages if the page size can be chosen: there are three pages.
 
-The owner tries this listing before its first claim, and not the long one. To list 1,001 objects takes a thousand puts
+The owner tries this listing before its first claim, and not the long one. A listing of 1,001 objects needs as many puts
 in each new process: 3.0 to 3.5 s of this process's CPU time with boto3, and 10 to 16 s against moto's server on two
 busy cores, with 16 threads as with 64. (A folder takes 1.1 s, a store in memory 0.1 s.) An owner may also lack the
 permission to delete what it puts there. The one server known to fail after 1,000 objects fails at its second page, and
@@ -50,11 +50,10 @@ so with two keys in a page. The standing check finds what this misses: it lists 
 """
 
 LISTING_TRIES = 4
-"""Attempts of a listing. Where one request in three fails, a few requests in a row often fail as a whole."""
+"""Attempts of a listing. If one request in three fails, a listing of a few requests often fails as a whole."""
 
 LISTING_THREADS = 16
 """Concurrent puts and deletions of a long listing's objects: over a network each waits for an answer."""
-
 
 _Place = tuple[str, Fencing]
 """A destination, and the fencing that is configured for it."""
@@ -64,10 +63,10 @@ _DECIDED_HERE = frozenset({"file", "local", "memory"})
 
 ISOLATED_INSTEAD = (
     "Choose a store that refuses a second create-only put of a key; or set fencing: isolated for this replica, which "
-    "gives up that only one daemon writes at a time, and with it that what a daemon was acknowledged is in what is "
-    "read by default"
+    "gives up that only one daemon writes at a time: then a default restore or read may lack data of the other daemon, "
+    "even if it was acknowledged"
 )
-CANNOT_LIST = "what is shipped there would be there, and could not be found by restore; choose another store"
+CANNOT_LIST = "shipped objects could not be found by restore; choose another store"
 
 
 class TrialError(Exception):
@@ -82,10 +81,10 @@ class UnfitStoreError(StoreError):
 
 
 class NotCreateOnlyError(UnfitStoreError):
-    """The store has no create-only put, so it cannot keep two writers apart. ``lacks`` says how litelog knows."""
+    """The store has no create-only put, so it cannot keep two writers apart. ``evidence`` says how litelog knows."""
 
-    def __init__(self, key: str, lacks: str) -> None:
-        reason = f"{lacks}: this store cannot fence writers, as fencing: required asks for. {ISOLATED_INSTEAD}"
+    def __init__(self, key: str, evidence: str) -> None:
+        reason = f"{evidence}: this store cannot fence writers, as fencing: required demands. {ISOLATED_INSTEAD}"
         super().__init__("put", key, reason)
 
 
@@ -145,7 +144,7 @@ def _list(listing: Callable[[str], Iterator[ObjectInfo]], prefix: str, count: in
 
 
 class StoreTrials:
-    """What this process knows of the destinations that it tried. Each is tried once, no matter how many logs use it."""
+    """Tries each destination once in this process, no matter how many logs use it, and keeps the result."""
 
     def __init__(self, random: Random) -> None:
         self._random = random
@@ -161,7 +160,7 @@ class StoreTrials:
 
         ``parts_and_pages``: the same store without wrappers, if it has that capability. Makes up to about 120 requests
         for objects of a few bytes, and listings of short pages. As no page is long, it does not find a store that fails
-        after 1,000 objects; ``litelog check`` does. Raises StoreError if nothing is known yet.
+        after 1,000 objects; ``litelog check`` does. Raises StoreError if requests failed before the result is known.
         """
         place = (destination, fencing)
         with self._lock:
@@ -200,8 +199,8 @@ class StoreTrials:
 
 
 def try_store(trials: StoreTrials, fencing: Fencing, store: ObjectStore, plain: ObjectStore) -> None:
-    """Raise UnfitStoreError or StoreError, as ``require_fit``, unless this machine itself decides which of two writers
-    is first. ``plain``: the store without wrappers."""
+    """Try the store as ``require_fit`` does, and raise its errors. A store in which this machine itself keeps writers
+    apart needs no trial. ``plain``: the store without wrappers."""
     if scheme_of(plain.url) in _DECIDED_HERE:
         return
     small = plain if isinstance(plain, PartsAndPages) else None
@@ -234,7 +233,7 @@ def _race(pool: ThreadPoolExecutor, store: ObjectStore, key: str, put: Callable[
     answers = list(pool.map(run, bodies))
     accepted = [body for body, error in zip(bodies, answers, strict=True) if error is None]
     if len(accepted) > 1:
-        raise TrialError(f"{len(accepted)} of {RACERS} create-only puts of one key, at one moment, were accepted")
+        raise TrialError(f"{len(accepted)} of {RACERS} concurrent create-only puts of one key were accepted")
     try:
         with store.open(key) as stream:
             there = stream.read()
@@ -242,9 +241,9 @@ def _race(pool: ThreadPoolExecutor, store: ObjectStore, key: str, put: Callable[
         failures = (error for error in answers if error is not None and not isinstance(error, ExistsError))
         raise next(failures, TrialError(f"none of {RACERS} create-only puts of a free key was accepted")) from None
     if there not in (accepted or bodies):
-        raise TrialError("of create-only puts of one key, at one moment, another one is there than was accepted")
+        raise TrialError("the store accepted one of several concurrent create-only puts of a key, and holds another")
 
 
 def _delete(store: ObjectStore, keys: Sequence[str]) -> None:
-    with suppress(StoreError):  # without permission, a few small objects stay that no reader uses
+    with suppress(StoreError):  # without the permission to delete, a few small objects stay; no reader uses them
         store.delete(keys)

@@ -1,4 +1,4 @@
-"""Time, as an argument: no other part of the library asks the machine for it."""
+"""The clock. Whatever decides by the time takes a clock as an argument, so that tests can set the time."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class SystemClock:
 
 
 def read_boot_id() -> str:
-    """Identify the run of the machine's steady clock: several processes, one after the other, can compare times of one
-    run. Empty if it cannot be known."""
+    """The id of the machine's current boot; empty if it is unknown. Processes can compare monotonic times of one boot,
+    even if they run one after the other."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             return file.read().strip()

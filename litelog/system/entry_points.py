@@ -1,5 +1,5 @@
-"""Entry points: what installed packages offer under a group and a name. Nothing is imported before it is requested, so
-a broken package does not stop users of other packages. A program may also register an object itself."""
+"""Entry points: objects that installed packages offer under a group and a name. Nothing is imported before it is
+requested, so a broken package does not stop users of other packages. A program may also register an object itself."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from litelog.errors import ConfigError, LitelogError
 
 @dataclass(frozen=True, slots=True)
 class RegisteredEntry:
-    """What this process registered under a name, in place of an entry point."""
+    """An object that this process registered under a name, in place of an entry point."""
 
     name: str
     registered: object
@@ -43,13 +43,13 @@ def register(group: str, name: str, registered: object) -> None:
 
 def names_of(group: str) -> list[str]:
     """The names that installed packages and this process offer in a group, sorted."""
-    here = {name for of, name in list(_registered) if of == group}
+    here = {name for entry_group, name in list(_registered) if entry_group == group}
     return sorted(here | {entry.name for entry in entry_points(group=group)})
 
 
 def find_entry(group: str, name: str) -> EntryPoint | RegisteredEntry | None:
-    """What is registered under that name, or the entry point. Raises ConfigError if two packages provide different
-    ones."""
+    """The object that this process registered under that name, or else the entry point. Raises ConfigError if two
+    packages provide different ones."""
     return _registered.get((group, name)) or _find_installed(group, name)
 
 
@@ -61,7 +61,8 @@ def _find_installed(group: str, name: str) -> EntryPoint | None:
 
 
 def load_entry(entry: EntryPoint | RegisteredEntry, what: str, advice: str = "") -> object:
-    """Import what an entry point names. A ConfigError says ``what`` cannot be loaded, and ends with ``advice``."""
+    """Import the object that an entry point names. Raises ConfigError if that fails: the message says that ``what``
+    cannot be loaded, and ends with ``advice``."""
     try:
         return entry.load()
     except LitelogError:
@@ -77,6 +78,6 @@ def load_entry(entry: EntryPoint | RegisteredEntry, what: str, advice: str = "")
 
 @lru_cache(maxsize=16)
 def _entries(group: str, _path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
-    """A group's entry points. To find them reads a file of each package installed on ``_path``: once is enough for all
-    logs of a process."""
+    """A group's entry points. The search reads a file of each package installed on ``_path``, so its result is kept for
+    all logs of a process."""
     return tuple(entry_points(group=group))

@@ -23,7 +23,7 @@ OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 _BEGIN = 2  # SYNC_FILE_RANGE_WRITE
 _KEEP_SIZE = 1  # FALLOC_FL_KEEP_SIZE
-_CANNOT = {errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.ENODEV, errno.EINTR, errno.EPERM}
+_UNSUPPORTED = {errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.ENODEV, errno.EINTR, errno.EPERM}
 _HERE, _EXCHANGE = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
 
 
@@ -44,11 +44,11 @@ def allocate(file: int, length: int) -> None:
     call = _fallocate()
     if call is not None and length > 0 and call(file, _KEEP_SIZE, 0, length):
         code = ctypes.get_errno()
-        if code not in _CANNOT:
+        if code not in _UNSUPPORTED:
             raise OSError(code, os.strerror(code))
 
 
-def exchange(one: str, two: str) -> None:
+def exchange(left: str, right: str) -> None:
     """Exchange two names on one file system atomically: neither is missing at any moment.
 
     Raises OSError, also if the file system cannot do that.
@@ -56,9 +56,9 @@ def exchange(one: str, two: str) -> None:
     call = _renameat2()
     if call is None:
         raise OSError(errno.ENOSYS, "this system cannot exchange two folders")
-    if call(_HERE, os.fsencode(one), _HERE, os.fsencode(two), _EXCHANGE):
+    if call(_HERE, os.fsencode(left), _HERE, os.fsencode(right), _EXCHANGE):
         code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code), one)
+        raise OSError(code, os.strerror(code), left)
 
 
 def begin_write_back(file: int, offset: int, length: int) -> None:
@@ -114,11 +114,11 @@ _MAYBE_NOT_REGULAR = {
     errno.EISDIR: True,
     errno.ELOOP: False,  # O_NOFOLLOW, and a link; or a circle of links
 }
-"""Errors of an open that say too little, each with whether links were followed."""
+"""The errors of an open that may mean that a file is not regular. The value says whether to follow links to see it."""
 
 
 class NotRegularError(OSError):
-    """A file name leads to something else. ``strerror`` says to what."""
+    """A file name does not lead to a regular file. ``strerror`` says what it leads to."""
 
     def __init__(self, path: str, kind: str) -> None:
         self.is_folder = kind == _KINDS[stat.S_IFDIR]
@@ -143,12 +143,12 @@ def open_regular(path: str, flags: int = os.O_RDONLY, mode: int = 0o600, *, dir_
 
     Links are followed unless ``flags`` has O_NOFOLLOW. O_TRUNC takes effect after the check that the file is regular.
     """
-    late = flags & os.O_TRUNC
+    truncate = flags & os.O_TRUNC
     try:
-        descriptor = _open(path, (flags & ~late) | _ALWAYS, mode, dir_fd)
+        descriptor = _open(path, (flags & ~truncate) | _ALWAYS, mode, dir_fd)
     except OSError as error:
         if error.errno in _MAYBE_NOT_REGULAR:
-            kind = _look(path, dir_fd, follow=_MAYBE_NOT_REGULAR[error.errno])
+            kind = _find_kind_by_name(path, dir_fd, follow=_MAYBE_NOT_REGULAR[error.errno])
             if kind is not None:
                 raise NotRegularError(path, kind) from error
         raise
@@ -156,7 +156,7 @@ def open_regular(path: str, flags: int = os.O_RDONLY, mode: int = 0o600, *, dir_
         kind = find_other_kind(os.fstat(descriptor).st_mode)
         if kind is not None:
             raise NotRegularError(path, kind)
-        if late:
+        if truncate:
             os.ftruncate(descriptor, 0)
     except OSError:
         os.close(descriptor)
@@ -193,7 +193,7 @@ def _open(path: str, flags: int, mode: int, dir_fd: int | None) -> int:
         os.close(place)
 
 
-def _look(path: str, dir_fd: int | None, *, follow: bool) -> str | None:
+def _find_kind_by_name(path: str, dir_fd: int | None, *, follow: bool) -> str | None:
     try:
         return find_other_kind(os.stat(path, dir_fd=dir_fd, follow_symlinks=follow).st_mode)
     except OSError:

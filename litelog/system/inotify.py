@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 JOIN_SECONDS = 5.0
-"""How long ``close`` waits for the thread, in seconds: it only ever waits inside a caller's ``wake``."""
+"""How long ``close`` waits for the thread, in seconds. The thread can only be delayed by a caller's ``wake``."""
 
 
 @dataclass(slots=True, eq=False)

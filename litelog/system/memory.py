@@ -1,7 +1,7 @@
 """How a process uses its memory: glibc's allocator, Python's collector of cycles, and what errors keep alive.
 
-Each function is for one kind of process, and says what it gains. The library calls none of them by itself, except for
-garbage that it made.
+Each function is for one kind of process, and says what it gains. The command and Spark's workers call those that suit
+them when they start. The rest of the library only frees what it created itself.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 COMMAND_THRESHOLD = 50_000
-"""Objects created between two collections of cycles in a command. With Python's 700, they would take a quarter of the
-start."""
+"""Objects created between two collections of cycles in a command. With Python's 700, a quarter of the start would be
+spent in collections."""
 
 DAEMON_THRESHOLD = 2_000
 """Objects created between two collections of cycles, once the daemon runs."""
 
 ARENAS = 4
-"""The number of arenas that threads allocate from: as many as compress at a time on a small machine."""
+"""The number of arenas that threads allocate from: as many as threads compress at a time on a small machine."""
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 
@@ -86,9 +86,9 @@ def without_collections() -> Iterator[None]:
 
 
 def clear_error_frames(error: BaseException) -> None:
-    """Free the local variables of the calls that raised ``error``, before it is kept. They often refer to the error, as
-    it does to them: bodies of many megabytes would stay until the cycle collector runs."""
-    each: BaseException | None = error
-    while each is not None:
-        clear_frames(each.__traceback__)
-        each = each.__cause__ or each.__context__
+    """Free the local variables of the calls that raised ``error``, before it is kept. The error refers to them, and
+    they often refer to the error: bodies of many megabytes would stay until the cycle collector runs."""
+    current: BaseException | None = error
+    while current is not None:
+        clear_frames(current.__traceback__)
+        current = current.__cause__ or current.__context__

@@ -24,7 +24,7 @@ OTHERS = 0o077
 """The rights of all users except the owner."""
 
 LIMITS = JsonLimits(size=64 << 20, values=8 << 20, texts=4 << 20, containers=2 << 20, depth=8)
-"""The most bytes in such a file: a hundred times what a log of ten thousand log segments needs."""
+"""The limits of a state file: a hundred times what a log of ten thousand log segments needs."""
 
 _logger = logging.getLogger(__name__)
 
@@ -35,8 +35,8 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 def make_private(path: str) -> None:
     """Make the folder ``path``, and missing folders above it, for this user alone.
 
-    An existing folder that is open to others is closed to them, and that is logged. Raises OSError if another user owns
-    it.
+    If others may enter an existing folder, it is closed to them, and a warning is logged. Raises OSError if another
+    user owns it.
     """
     _make(path)
     status = os.stat(path)
@@ -49,8 +49,8 @@ def make_private(path: str) -> None:
 def make_private_root(path: str, is_ours: Callable[[str], bool]) -> None:
     """Make the folder ``path``, which will hold private folders, as ``make_private`` does.
 
-    An existing folder may be a volume that root owns. It may hold other things (names that are not ``is_ours``), which
-    others need. Then its mode stays, and only the folders that litelog makes in it are private.
+    An existing folder may be a volume that root owns, or may hold names that are not ``is_ours``, which others need.
+    Then its mode stays, and only the folders that litelog makes in it are private.
     """
     _make(path)
     status = os.stat(path)

@@ -69,7 +69,7 @@ def test_by_default_it_is_refused_with_what_to_set(bench: Bench, run: Run) -> No
     bench.append()
     done = run(*replicate(bench, "state"))
     assert done.returncode == ExitCode.FAILURE
-    assert "8 of 8 create-only puts of one key, at one moment, were accepted" in done.stderr
+    assert "8 of 8 concurrent create-only puts of one key were accepted" in done.stderr
     assert "set fencing: isolated for this replica, which gives up" in done.stderr
     assert run("restore", url(bench), "-o", str(bench.folder / "out")).returncode == ExitCode.NOTHING_TO_RESTORE
     assert not list(bench.open(direct=True).list("")), "no claim, and nothing of what it was tried with"

@@ -52,9 +52,9 @@ class Commits:
 
 @dataclass(frozen=True, slots=True)
 class _Commit:
-    """One commit, as its header describes it. Places are in ``of.data``."""
+    """One commit, as its header describes it. Places are in ``run.data``."""
 
-    of: Commits
+    run: Commits
     at: int
     end: int
     first: int
@@ -80,14 +80,14 @@ class _Commit:
         return self.key_lengths_at + (4 * self.count if self.flags & KEYED else 0)
 
     def check(self, values_at: int) -> None:
-        """Check that its values, which begin at ``values_at``, end where the commit does."""
+        """Check that the values, which begin at ``values_at``, end where the commit does."""
         padding = self.end - CHECKSUM_BYTES - self.value_bytes - values_at
         if not 0 <= padding <= 7:
             raise self.fault("bytes of padding", "0 to 7", padding)
 
     def fault(self, what: str, expected: object, actual: object) -> CorruptCommitError:
         """The error that reports the commit as malformed."""
-        return CorruptCommitError(self.of.name, self.of.offset + self.at, what, expected, actual)
+        return CorruptCommitError(self.run.name, self.run.offset + self.at, what, expected, actual)
 
 
 class CommitGatherer:
@@ -157,7 +157,7 @@ class CommitGatherer:
         if "key" in self._names:
             arrays["key"] = self._arrow.nulls(count, self._arrow.binary())
             if keyed:
-                parts = [commit.of.data[commit.keys_at : place] for commit, place in zip(held, places, strict=True)]
+                parts = [commit.run.data[commit.keys_at : place] for commit, place in zip(held, places, strict=True)]
                 arrays["key"] = self._binary(count, valid, ends, parts)
         if "value" in self._names:
             ends = _offsets(held, np.frombuffer(b"".join([_value_lengths(commit) for commit in held]), "<u4"))
@@ -165,7 +165,7 @@ class CommitGatherer:
                 if size != commit.value_bytes:
                     raise commit.fault("sum of value lengths", commit.value_bytes, size)
             parts = [
-                commit.of.data[place : place + commit.value_bytes] for commit, place in zip(held, places, strict=True)
+                commit.run.data[place : place + commit.value_bytes] for commit, place in zip(held, places, strict=True)
             ]
             arrays["value"] = self._binary(count, None, ends, parts)
         return arrays
@@ -185,23 +185,23 @@ def _sequences(held: list[_Commit]) -> npt.NDArray[np.int64]:
             runs[-1] = (runs[-1][0], commit.first + commit.count)
         else:
             runs.append((commit.first, commit.first + commit.count))
-    arrays = [np.arange(first, behind, dtype=np.int64) for first, behind in runs]
+    arrays = [np.arange(first, stop, dtype=np.int64) for first, stop in runs]
     return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
 
 
 def _stamps(commit: _Commit) -> memoryview | bytes:
     if commit.flags & STAMPED:
-        return commit.of.data[commit.stamps_at : commit.stamps_at + 8 * commit.count]
+        return commit.run.data[commit.stamps_at : commit.stamps_at + 8 * commit.count]
     return struct.pack("<q", commit.stamp) * commit.count
 
 
 def _value_lengths(commit: _Commit) -> memoryview:
-    return commit.of.data[commit.value_lengths_at : commit.value_lengths_at + 4 * commit.count]
+    return commit.run.data[commit.value_lengths_at : commit.value_lengths_at + 4 * commit.count]
 
 
 def _key_lengths(commit: _Commit) -> memoryview | bytes:
     if commit.flags & KEYED:
-        return commit.of.data[commit.key_lengths_at : commit.key_lengths_at + 4 * commit.count]
+        return commit.run.data[commit.key_lengths_at : commit.key_lengths_at + 4 * commit.count]
     return NO_KEY * commit.count
 
 
@@ -210,8 +210,8 @@ def _offsets(held: list[_Commit], lengths: npt.NDArray[Any]) -> npt.NDArray[np.i
     if int(lengths.max()) * len(lengths) > MAX_ARROW_BYTES:
         total = int(lengths.sum(dtype=np.int64))
         if total > MAX_ARROW_BYTES:
-            behind = list(accumulate(commit.count for commit in held))
-            longest = held[bisect_right(behind, int(lengths.argmax()))]
+            stops = list(accumulate(commit.count for commit in held))
+            longest = held[bisect_right(stops, int(lengths.argmax()))]
             raise longest.fault("sum of lengths", f"up to {MAX_ARROW_BYTES}", total)
     offsets = np.empty(len(lengths) + 1, np.int32)
     offsets[0] = 0

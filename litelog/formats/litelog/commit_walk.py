@@ -30,7 +30,8 @@ RESIDUE = 0x48674BC7
 ZERO_CHUNK_BYTES = 1 << 20  # compared at a time, so that no temporary array is larger
 SEARCH_CHUNK_WORDS = 1 << 17  # 1 MiB: temporary arrays stay in the processor's cache
 SEARCH_LIMIT_BYTES = 1 << 30
-"""How many bytes a search may checksum: hostile bytes can hold a plausible header in every word, each claiming MiBs."""
+"""How many bytes a search may checksum. Hostile bytes can hold a plausible header in every word, each of a commit of
+megabytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +181,7 @@ def find_commit(data: memoryview, position: int, expect: Expectation, exact: int
             continue
         for at, total in _select_plausible(words, candidates, len(data), expect.epoch):
             budget -= total
-            # Too much to check counts as found: a person looks at an error, while a tail would be cut off silently.
+            # Over the limit, a commit counts as found: a person sees an error, and a tail would be cut off silently.
             if budget < 0 or crc32c(data[at : at + total]) == RESIDUE:
                 return at
     return None

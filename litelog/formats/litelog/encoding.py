@@ -45,7 +45,7 @@ FIXED_BYTES = (4, 8, 12, 16)
 MAX_RECORDS = 0xFFFF  # n is a u16
 MAX_SEQUENCE = (1 << 63) - 1  # sequences are int64 in columns
 MAX_EPOCH = (1 << 64) - 1
-MAX_TIMESTAMP = (1 << 63) - 1  # and one more below 0
+MAX_TIMESTAMP = (1 << 63) - 1  # the lowest is -MAX_TIMESTAMP - 1
 
 _CHECKSUM = struct.Struct("<I")
 
@@ -67,8 +67,10 @@ def encode_commit(
 
     Args:
         first_sequence: The sequence of the first record.
-        values: One value per record.
+        epoch: The writer's epoch.
         timestamps: Microseconds since 1970: one for all records, or one for each.
+        values: One value per record.
+        keys: One key per record, or None for a record without one; None if no record has a key.
 
     Raises:
         ValueError: A commit cannot hold this (see ``commit_bytes``, MAX_COMMIT_BYTES and MAX_RECORDS), or the columns
@@ -123,8 +125,8 @@ def encode_columns(
         _check_column("keys", len(key_lengths), count)
         flags |= KEYED
         columns += [key_lengths.astype("<i4").data, key_data]
-        held = int(np.maximum(key_lengths, 0).sum(dtype=np.int64)) if int(key_lengths.min(initial=0)) >= -1 else -1
-        if held != key_bytes:
+        total = int(np.maximum(key_lengths, 0).sum(dtype=np.int64)) if int(key_lengths.min(initial=0)) >= -1 else -1
+        if total != key_bytes:
             raise ValueError(f"key lengths do not sum to the {key_bytes} bytes of the keys")
     elif key_bytes:
         raise ValueError(f"{key_bytes} bytes of keys without key lengths")

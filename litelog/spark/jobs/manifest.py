@@ -18,7 +18,7 @@ import re
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from litelog.codec.decoding import JsonLimits, naming, parse_json, require_fields, shown
+from litelog.codec.decoding import JsonLimits, abbreviate, naming, parse_json, require_fields
 from litelog.errors import ConfigError, CorruptObjectError, ExistsError, NotFoundError
 from litelog.objects.fields import COUNT, SEQUENCE, refuse, text
 from litelog.objects.position import Generation, generation
@@ -165,7 +165,7 @@ def _fields(key: str, body: bytes) -> dict[str, Any]:
     fields = require_fields(parse_json(body, LIMITS))
     version = fields.get("version")
     if type(version) is not int or version != VERSION:
-        raise CorruptObjectError(key, "version of the export", VERSION, shown(version))
+        raise CorruptObjectError(key, "version of the export", VERSION, abbreviate(version))
     return fields
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from litelog.codec import decoding
 from litelog.codec.checksum import crc32c
-from litelog.codec.decoding import JsonLimits, is_spelled, naming, parse_json
+from litelog.codec.decoding import JsonLimits, is_valid_text, naming, parse_json
 from litelog.codec.lz4_frames import MAX_FRAME_BYTES, compress_frame, skippable_frame
 from litelog.errors import CorruptObjectError, ExitCode, NotEnoughMemoryError
 from litelog.objects import claim as claims
@@ -147,9 +147,9 @@ def test_a_failure_says_in_which_object_it_was() -> None:
 
 def test_a_name_is_unicode_or_the_bytes_of_a_file_name() -> None:
     for good in ("", "a", "é", "\U0001f600", "\udcff.log", "a\udc80b"):
-        assert is_spelled(good)
+        assert is_valid_text(good)
     for bad in ("\ud800", "\udc7f", "\udfff", "a\udcc3\udca9"):  # the last one is another spelling of é
-        assert not is_spelled(bad)
+        assert not is_valid_text(bad)
 
 
 # --- claims

@@ -158,7 +158,7 @@ def test_below_the_first_available_is_truncated_with_what_is(log: Path, tmp_path
     available = int(names[3].removesuffix(".log"))
     with LogReader(str(tmp_path), start=2) as reader, pytest.raises(TruncatedError) as caught:
         reader.read()
-    assert (caught.value.asked, caught.value.first_available) == (2, available)
+    assert (caught.value.requested, caught.value.first_available) == (2, available)
     assert sequences(tmp_path) == list(range(available, 60))
     assert sequences(tmp_path, start=available) == list(range(available, 60))
 
@@ -211,7 +211,7 @@ def test_a_start_that_is_truncated_meanwhile_is_reported(log: Path, tmp_path: Pa
         vanishing(reader, 1, opens)
         with pytest.raises(TruncatedError) as caught:
             reader.read()
-    assert (caught.value.asked, caught.value.first_available) == (2, first)
+    assert (caught.value.requested, caught.value.first_available) == (2, first)
 
 
 def test_numpys_integers_are_sequences(log: Path) -> None:
@@ -706,7 +706,7 @@ def test_a_follower_that_truncation_overtook_gets_an_error_with_what_is_left(tmp
             (tmp_path / name).unlink()
         with pytest.raises(TruncatedError) as caught:
             list(reader.batches())
-    assert (caught.value.asked, caught.value.first_available) == (len(first), int(names[3][:20]))
+    assert (caught.value.requested, caught.value.first_available) == (len(first), int(names[3][:20]))
 
 
 def test_lines_are_followed_from_file_to_file(tmp_path: Path, watcher: Watcher) -> None:

@@ -110,7 +110,7 @@ def test_readers_get_an_error_that_names_the_new_beginning(log: str, state: str)
         writer.truncate(25, state_dir=state)
     with LogReader(log, start=19) as reader, pytest.raises(TruncatedError) as caught:
         reader.read()
-    assert (caught.value.asked, caught.value.first_available) == (19, 20)
+    assert (caught.value.requested, caught.value.first_available) == (19, 20)
     with LogReader(log) as reader:
         assert [record.sequence for record in reader] == list(range(20, 50))
     tombstone = read_tombstone(log)

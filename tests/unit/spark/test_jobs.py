@@ -88,7 +88,7 @@ def test_records_that_retention_removed_are_not_an_export(replica: GrowingReplic
     replica.grow(3, first=2)
     with pytest.raises(TruncatedError) as caught:
         export(Tasks(), replica.url, target)
-    assert (caught.value.asked, caught.value.first_available) == (2, 3)
+    assert (caught.value.requested, caught.value.first_available) == (2, 3)
     done = export(Tasks(), replica.url, target, options={"failOnDataLoss": False})
     assert (done.first, done.next, done.rows) == (3, 10, 7)
     assert (newest_bounds(target)[0], newest_bounds(target)[-1]) == (3, 10)

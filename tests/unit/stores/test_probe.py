@@ -107,7 +107,7 @@ def test_a_good_store_passes_every_step_that_it_offers_and_nothing_is_left(tmp_p
 
 def test_a_step_that_a_good_store_does_not_offer_does_not_matter(tmp_path: Path) -> None:
     """The report does not say what a failure of this step would have meant."""
-    assert probe(folder(tmp_path))[RACE_IN_PARTS].meaning == "no matter: each object goes up in one request"
+    assert probe(folder(tmp_path))[RACE_IN_PARTS].meaning == "harmless: each object is uploaded in one request"
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_a_store_that_accepts_a_second_put_is_good_for_isolated_fencing_alone(tm
         assert steps[CREATE_ONLY].outcome is StepOutcome.FAILED
         assert steps[CREATE_ONLY].required is (fencing is Fencing.REQUIRED)
         assert "a second put" in steps[CREATE_ONLY].reason
-        assert "fencing: isolated takes it, and gives up" in steps[CREATE_ONLY].meaning
+        assert "fencing: isolated accepts it, and gives up" in steps[CREATE_ONLY].meaning
         assert failed(steps) == FENCING_STEPS
 
 
@@ -158,7 +158,7 @@ def test_a_client_that_looks_and_then_writes_refuses_nobody(tmp_path: Path) -> N
     store.enforces_create_only = False
     step = probe(store)[CREATE_ONLY]
     assert step.outcome is StepOutcome.FAILED
-    assert "two may do so at once" in step.reason
+    assert "two clients may do so at once" in step.reason
 
 
 def test_a_store_that_accepts_simultaneous_puts_is_fit_for_isolated_fencing_only() -> None:
@@ -169,8 +169,8 @@ def test_a_store_that_accepts_simultaneous_puts_is_fit_for_isolated_fencing_only
         steps = probe(store, fencing)
         assert failed(steps) == {RACE, RACE_IN_PARTS}
         assert steps[RACE].required is (fencing is Fencing.REQUIRED)
-        assert "8 of 8 create-only puts of one key, at one moment, were accepted" in steps[RACE].reason
-        assert "fencing: isolated takes it, and gives up" in steps[RACE].meaning
+        assert "8 of 8 concurrent create-only puts of one key were accepted" in steps[RACE].reason
+        assert "fencing: isolated accepts it, and gives up" in steps[RACE].meaning
     assert list(inner.list("")) == []
 
 
@@ -178,7 +178,7 @@ def test_a_store_whose_uploads_in_parts_race_is_good_for_isolated_fencing_alone(
     store = InPartsStore(RacyStore(MemoryStore(), lambda key: "/parts-" in key, RACERS))
     steps = probe(store)
     assert failed(steps) == {RACE_IN_PARTS}
-    assert "8 of 8 create-only puts" in steps[RACE_IN_PARTS].reason
+    assert "8 of 8 concurrent create-only puts" in steps[RACE_IN_PARTS].reason
     assert not failed(probe(InPartsStore(MemoryStore())))
 
 
@@ -209,5 +209,5 @@ def test_no_thousand_objects_are_left_where_nothing_can_be_deleted() -> None:
     step = steps[LONG_LISTING]
     assert (step.outcome, step.required) == (StepOutcome.NOT_OFFERED, False)
     assert "1,001 objects would stay" in step.reason
-    assert step.meaning == "whether the store lists them is not known"
+    assert step.meaning == "it is unknown whether the store lists them all"
     assert len(list(inner.list(""))) < 10

@@ -176,7 +176,7 @@ def test_a_family_that_lacks_a_driver_names_what_to_install(install: Install) ->
     install("lacking", {"litelog.object_store_families": {"lacking": "lacking_module:open_in_family"}})
     with pytest.raises(ConfigError) as caught:
         open_client("lacking+s3://bucket/x")
-    assert str(caught.value) == "lacking+s3://: what lacking needs for it is missing: install s3fs"
+    assert str(caught.value) == "lacking+s3://: lacking lacks a package for it: install s3fs"
 
 
 def test_an_unknown_scheme_shows_no_password() -> None:

@@ -63,5 +63,5 @@ def test_a_registered_format_is_opened_by_its_name() -> None:
     register_format("journal", LinesFormat)
     assert "journal" in format_names()
     assert isinstance(open_format("journal", "*.txt"), LinesFormat)
-    with pytest.raises(ConfigError, match="has a name"):
+    with pytest.raises(ConfigError, match="needs a name"):
         register_format("", RawFormat)

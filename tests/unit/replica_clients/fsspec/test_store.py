@@ -182,7 +182,7 @@ def test_a_package_that_fsspec_needs_is_named() -> None:
 @pytest.mark.skipif(importlib.util.find_spec("s3fs") is not None, reason="s3fs is installed")
 @pytest.mark.usefixtures("ours")
 def test_a_driver_that_fsspec_lacks_is_named_and_no_client_that_there_is() -> None:
-    with pytest.raises(ConfigError, match=r"^fsspec\+s3://: what fsspec needs for it is missing: Install s3fs"):
+    with pytest.raises(ConfigError, match=r"^fsspec\+s3://: fsspec lacks a package for it: Install s3fs"):
         open_by_url("fsspec+s3://bucket/x")
 
 

@@ -221,7 +221,7 @@ def test_a_start_before_the_first_record_is_a_loss_of_data() -> None:
         url = stored(builder.objects())
         with pytest.raises(TruncatedError) as caught:
             rows(url, startingSequence=3)
-        assert (caught.value.asked, caught.value.first_available) == (3, 10)
+        assert (caught.value.requested, caught.value.first_available) == (3, 10)
         assert values(url, startingSequence=3, failOnDataLoss="false") == expected(10, 16)
 
 
