@@ -71,22 +71,41 @@ AHEAD_JOBS = 8
 """The most concurrent requests: they wait for the store, not for each other."""
 
 
+class GrowingRoom:
+    """How many jobs may run ahead: one at first, and twice as many each time that its owner calls ``grow``."""
+
+    def __init__(self, most_jobs: int) -> None:
+        self._most_jobs = most_jobs
+        self.jobs = 1
+
+    def grow(self) -> None:
+        """Allow twice as many jobs, up to the most."""
+        self.jobs = min(2 * self.jobs, self._most_jobs)
+
+
 def ordered_prefetch(
     executor: Executor,
     jobs: Iterable[tuple[int, Callable[[], _Result]]],
     most_bytes: int = AHEAD_BYTES,
     most_jobs: int = AHEAD_JOBS,
+    room: GrowingRoom | None = None,
 ) -> Iterator[_Result]:
     """Yield the results of ``jobs`` in order. A job is the size of its result in bytes, and a function to call.
 
     Raises a job's error, or that of the iteration of ``jobs``, after all earlier results. Jobs are taken when there is
     room for them. Jobs that have not begun when this ends never run.
+
+    ``room``: limits the jobs instead of ``most_jobs``, for a caller that may want the first results only.
     """
     waiting: deque[tuple[int, Future[_Result]]] = deque()
     making, held = iter(jobs), 0
     failure: LitelogError | None = None
     try:
         while True:
+            while len(waiting) >= (most_jobs if room is None else room.jobs):
+                taken, future = waiting.popleft()
+                yield future.result()
+                held -= taken
             try:
                 size, job = next(making)
             except StopIteration:
@@ -94,7 +113,7 @@ def ordered_prefetch(
             except LitelogError as error:
                 failure = error
                 break
-            while waiting and (held + size > most_bytes or len(waiting) == most_jobs):
+            while waiting and held + size > most_bytes:
                 taken, future = waiting.popleft()
                 yield future.result()
                 held -= taken

@@ -76,7 +76,7 @@ def _read_runs(part: LogPart) -> Iterator[RecordRun | SegmentCommits | Malformed
     client = open_client(log.url, log.store, stop)
     task = Task(log, client, executor, decoder, log_format)
     try:
-        for run in _read_pieces(task, part):
+        for run in read_pieces(task, part):
             if isinstance(run, RecordRun):
                 run = cut_times(cut_sequences(run, log.range, divisible=task.is_divisible), log.range)  # noqa: PLW2901
             yield run
@@ -89,7 +89,8 @@ def _read_runs(part: LogPart) -> Iterator[RecordRun | SegmentCommits | Malformed
         executor.shutdown(wait=True, cancel_futures=True)
 
 
-def _read_pieces(task: Task, part: LogPart) -> Iterator[RecordRun | SegmentCommits | Malformed]:
+def read_pieces(task: Task, part: LogPart) -> Iterator[RecordRun | SegmentCommits | Malformed]:
+    """What a task reads of a part of a log, before it is cut at bounds. Reads ahead more with each result taken."""
     sealed = [piece for piece in part.pieces if isinstance(piece, SealedPiece)]
     yield from read_sealed_pieces(task, sealed)
     for piece in part.pieces:  # WAL segments come after all sealed segments

@@ -24,7 +24,7 @@ from litelog.formats import Expectation
 from litelog.formats.capabilities import scan_columns, scan_commits
 from litelog.objects.frame_table import frames_of
 from litelog.objects.sealed_decoding import check_scan, decode_frames
-from litelog.reading.fetch import ordered_prefetch
+from litelog.reading.fetch import GrowingRoom, ordered_prefetch
 from litelog.reading.sealed_reader import FETCH_BYTES, WHOLE_BYTES, open_sealed
 from litelog.spark.scan.damaged import read_fallback, salvage
 from litelog.spark.scan.record_runs import (
@@ -100,16 +100,18 @@ class _Broken:
 
 def read_sealed_pieces(task: Task, pieces: Iterable[SealedPiece]) -> Iterator[RecordRun | SegmentCommits | Malformed]:
     """Yield the records of sealed segments in order, a run of frames at a time. Raises as ``read_partition`` does."""
+    room = GrowingRoom(JOBS)
     openings = ((min(piece.entry.size, WHOLE_BYTES), partial(_open, task, piece)) for piece in pieces)
-    opened = ordered_prefetch(task.executor, openings, AHEAD_BYTES // 8, JOBS)
-    fetched = ordered_prefetch(task.executor, _fetches(task, opened), AHEAD_BYTES * 5 // 8, JOBS)
+    opened = ordered_prefetch(task.executor, openings, AHEAD_BYTES // 8, room=room)
+    fetched = ordered_prefetch(task.executor, _fetches(task, opened), AHEAD_BYTES * 5 // 8, room=room)
     decoding = ((one.held, one.decode) for one in fetched)
-    for found in ordered_prefetch(task.decoder, decoding, AHEAD_BYTES // 4, JOBS):
+    for found in ordered_prefetch(task.decoder, decoding, AHEAD_BYTES // 4, room=room):
         for run in found:
             if isinstance(run, _Broken):
                 yield from _repair(task, run)
             else:
                 yield run
+        room.grow()
 
 
 def _open(task: Task, piece: SealedPiece) -> _Opened | _Unread:

@@ -34,7 +34,8 @@ AHEAD_BYTES = 64 << 20
 """The most decompressed bytes that a task reads ahead of Spark, except if a single commit is larger."""
 
 JOBS = 16
-"""Concurrent requests of a task. They wait for the store, not for each other."""
+"""The most concurrent requests of a task. They wait for the store, not for each other. A task begins with one, and
+doubles them with each result that Spark takes: a query with a limit ends its tasks after the first rows."""
 
 _logger = logging.getLogger(__name__)
 

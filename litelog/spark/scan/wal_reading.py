@@ -23,7 +23,7 @@ from litelog.objects.chain import check_run, expectation, next_state, next_state
 from litelog.objects.layout import wal_key
 from litelog.objects.position import MAX_OFFSET
 from litelog.reading.contents import list_pieces
-from litelog.reading.fetch import confirm_digest, ordered_prefetch, read_verified
+from litelog.reading.fetch import GrowingRoom, confirm_digest, ordered_prefetch, read_verified
 from litelog.reading.sealed_reader import open_sealed
 from litelog.reading.search import find_segment
 from litelog.reading.wal_cursor import describe_sealed
@@ -85,6 +85,7 @@ class _WalReader:
         self._last: Position | None = None
         """The position of the WAL segment that the state is after; None if another task read it."""
         self._starts_log = piece.starts_log
+        self._room = GrowingRoom(JOBS)
 
     def read(self) -> Iterator[RecordRun | SegmentCommits | Malformed]:
         number = 0
@@ -96,7 +97,7 @@ class _WalReader:
     def _read_on(self, number: int) -> Generator[RecordRun | SegmentCommits | Malformed, None, int]:
         """Read from segment ``number`` on. Returns the number of the segment to continue with."""
         task, jobs = self._task, self._jobs(number)
-        for fetched in ordered_prefetch(task.executor, jobs, AHEAD_BYTES, JOBS):
+        for fetched in ordered_prefetch(task.executor, jobs, AHEAD_BYTES, room=self._room):
             if isinstance(fetched, _Unreadable) and isinstance(fetched.error, NotFoundError):
                 return (yield from self._replace(number))
             try:
@@ -110,6 +111,7 @@ class _WalReader:
                     raise
                 yield from self._drop(number, fetched, error)
             number += 1
+            self._room.grow()
             if self._link is not None and self._link.ended:
                 return len(self._infos)
         return number
