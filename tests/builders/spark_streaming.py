@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from litelog.spark.scan.decoding import read_partition
 from litelog.spark.scan.schema import log_columns
+from litelog.spark.stream.batching import Budget
 from litelog.spark.stream.follower import StreamFollower
 from litelog.spark.stream.options import parse_stream_options
 from litelog.stores.object_store import ObjectReplicaClient
@@ -107,7 +108,8 @@ class Query:
         """The next batch's end, as text; None where there is nothing new."""
         last = self.offsets[-1] if self.offsets else json.dumps(self.follower.initial())
         read = self.parsed
-        end = json.dumps(self.follower.latest(json.loads(last), read.max_bytes, read.max_files))
+        budget = Budget(read.max_bytes, read.max_files, read.max_records)
+        end = json.dumps(self.follower.latest(json.loads(last), budget))
         return None if end == last else end
 
     def read(self, number: int) -> list[dict[str, Any]]:

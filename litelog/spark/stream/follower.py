@@ -16,8 +16,9 @@ from litelog.spark.options import is_pattern
 from litelog.spark.scan.inputs import find_places, full_name
 from litelog.spark.scan.packing import pack
 from litelog.spark.scan.task import open_client
+from litelog.spark.stream.batching import Budget, choose
 from litelog.spark.stream.start import find_begin, find_end
-from litelog.spark.stream.steps import Budget, LogOffset, choose, decode, encode, step_items, until
+from litelog.spark.stream.steps import LogOffset, decode, encode, step_items, until
 from litelog.spark.stream.tail import StreamTail
 from litelog.system.clock import SystemClock
 
@@ -129,7 +130,7 @@ class StreamFollower:
         ends = dict(zip(self._logs, found, strict=True))
         self._targets = {name: None if end is None else end.position for name, end in ends.items()}
 
-    def latest(self, start: Mapping[str, Any], max_bytes: int | None, max_files: int | None) -> dict[str, Any]:
+    def latest(self, start: Mapping[str, Any], budget: Budget) -> dict[str, Any]:
         """The end of a batch that begins at ``start``, which is ``start`` itself if there is nothing new."""
         offsets = decode(start)
         self._find_logs()
@@ -140,7 +141,7 @@ class StreamFollower:
         logs = {name: log for name, log in self._logs.items() if name in offsets}
         for name, log in logs.items():
             self._seek(log, offsets[name])
-        ends = self._next(logs, offsets, Budget(max_bytes, max_files))
+        ends = self._next(logs, offsets, budget)
         return encode(offsets | ends)
 
     def report(self) -> dict[str, Any] | None:
@@ -299,8 +300,7 @@ class StreamFollower:
             target = None if self._targets is None else self._targets.get(name)
             if self._targets is not None and target is None:
                 continue
-            chosen = choose(tail.steps, budget, target)
-            end = self._forgiving(logs[name], partial(tail.take, offsets[name], chosen))
+            end = self._forgiving(logs[name], partial(_take, tail, offsets[name], budget, target))
             if end is not None and end != offsets[name]:
                 ends[name] = end
                 logs[name].turn = turn
@@ -372,3 +372,8 @@ class StreamFollower:
         if self._pool is None:
             self._pool = ThreadPoolExecutor(JOBS, "litelog-look")
         return list(self._pool.map(call, logs))
+
+
+def _take(tail: StreamTail, at: LogOffset, budget: Budget, target: Position | None) -> LogOffset:
+    """Take what a batch may take of a log that it enters at ``at``. Returns the offset after it."""
+    return tail.take(at, choose(tail.steps, budget, target, tail))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 EARLIEST, LATEST = "earliest", "latest"
 
-STREAM_OPTIONS: Final = ("maxBytesPerTrigger", "maxFilesPerTrigger", "pollInterval")
+STREAM_OPTIONS: Final = ("maxBytesPerTrigger", "maxFilesPerTrigger", "maxRecordsPerTrigger", "pollInterval")
 """The options that only streams have."""
 
 POLL_SECONDS = 1.0
@@ -56,6 +56,8 @@ class StreamOptions:
     """Uncompressed bytes of the logs in a batch, approximately; None: no limit."""
     max_files: int | None
     """Objects in a batch; None: no limit."""
+    max_records: int | None
+    """Records in a batch, approximately; None: no limit."""
     poll_interval: float
     """Longest pause in seconds between two polls of a quiet log."""
 
@@ -73,8 +75,7 @@ def parse_stream_options(given: Mapping[str, str]) -> StreamOptions:
     if read.format is not None:
         raise ConfigError("format is for logs in local folders: a stream reads replicas, which name their own format")
     start = StreamStart(word == LATEST, read.range.first, read.range.since)
-    max_bytes, max_files, poll_interval = _own_values(lowered)
-    return StreamOptions(replace(read, range=Range()), start, max_bytes, max_files, poll_interval)
+    return StreamOptions(replace(read, range=Range()), start, *_own_values(lowered))
 
 
 def parse_any_options(given: Mapping[str, str]) -> ReadOptions:
@@ -95,10 +96,12 @@ def _split_start(lowered: Mapping[str, str]) -> tuple[str | None, dict[str, str]
     return next(iter(spoken.values()), None), {name: value for name, value in lowered.items() if name not in spoken}
 
 
-def _own_values(lowered: Mapping[str, str]) -> tuple[int | None, int | None, float]:
+def _own_values(lowered: Mapping[str, str]) -> tuple[int | None, int | None, int | None, float]:
     """The values of STREAM_OPTIONS, in their order."""
     max_files = parse_count("maxFilesPerTrigger", lowered.get("maxfilespertrigger"), MAX_SEQUENCE)
-    return _optional_size("maxBytesPerTrigger", lowered), max_files, _interval(lowered.get("pollinterval"))
+    max_records = parse_count("maxRecordsPerTrigger", lowered.get("maxrecordspertrigger"), MAX_SEQUENCE)
+    interval = _interval(lowered.get("pollinterval"))
+    return _optional_size("maxBytesPerTrigger", lowered), max_files, max_records, interval
 
 
 def _optional_size(name: str, lowered: Mapping[str, str]) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -9,11 +10,13 @@ from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadMaxBytes,
     ReadMaxFiles,
+    ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
 
 from litelog.errors import ConfigError
 from litelog.spark.scan.decoding import read_partition
+from litelog.spark.stream.batching import Budget
 from litelog.spark.stream.follower import StreamFollower
 
 if TYPE_CHECKING:
@@ -41,16 +44,18 @@ class LitelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._followed().initial()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """The limit in the options. Spark accepts only one of two limits; ``latestOffset`` applies both."""
+        """A limit in the options. Spark accepts only one of several limits; ``latestOffset`` applies all of them."""
         if self._options.max_bytes is not None:
             return ReadMaxBytes(self._options.max_bytes)
         if self._options.max_files is not None:
             return ReadMaxFiles(self._options.max_files)
+        if self._options.max_records is not None:
+            return ReadMaxRows(self._options.max_records)
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """The end of the batch that begins at ``start``."""
-        return self._followed().latest(start, *self._limits(limit))
+        return self._followed().latest(start, self._budget(limit))
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """The end as last seen."""
@@ -82,12 +87,16 @@ class LitelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._follower = StreamFollower(self._options)
         return self._follower
 
-    def _limits(self, limit: ReadLimit) -> tuple[int | None, int | None]:
-        """(bytes, files) that a batch may take."""
+    def _budget(self, limit: ReadLimit) -> Budget:
+        """What a batch may take."""
+        options = self._options
+        budget = Budget(options.max_bytes, options.max_files, options.max_records)
         if isinstance(limit, ReadAllAvailable):
-            return None, None
+            return Budget(None, None, None)
         if isinstance(limit, ReadMaxBytes):
-            return limit.max_bytes, self._options.max_files
+            return replace(budget, bytes=limit.max_bytes)
         if isinstance(limit, ReadMaxFiles):
-            return self._options.max_bytes, limit.max_files
-        raise ConfigError(f"a stream's batches are limited by bytes and files, not by {type(limit).__name__}")
+            return replace(budget, files=limit.max_files)
+        if isinstance(limit, ReadMaxRows):
+            return replace(budget, records=limit.max_rows)
+        raise ConfigError(f"a stream's batches are limited by bytes, files and records, not by {type(limit).__name__}")

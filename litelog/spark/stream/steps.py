@@ -17,7 +17,7 @@ from litelog.spark.scan.task import open_log_format
 from litelog.stores.replica_client import WalSegmentInfo
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from litelog.objects.chain import ChainState
     from litelog.objects.claim import Claim
@@ -41,6 +41,8 @@ class StreamStep:
     """Uncompressed bytes of the log; an estimate for a WAL segment of which only the name is known."""
     sequence: int | None = None
     """The sequence that follows; None if that is not known."""
+    records: int | None = None
+    """How many records it holds; None if that is not known."""
     entry: SnapshotEntry | None = None
     """For a sealed segment: its entry."""
     follows: int | None = None
@@ -64,7 +66,13 @@ class StreamStep:
 
     def until(self, stop: Position) -> StreamStep:
         """The part before ``stop``, which lies inside it."""
-        return replace(self, stop=stop, raw=stop.offset - self.start.offset, sequence=None)
+        return replace(self, stop=stop, raw=stop.offset - self.start.offset, sequence=None, records=None)
+
+    def after(self, part: StreamStep) -> StreamStep:
+        """The rest after ``part``, the first part of a sealed segment."""
+        known = self.records is not None and part.records is not None
+        records = self.records - part.records if known else None  # type: ignore[operator]
+        return replace(self, start=part.stop, raw=self.raw - part.raw, records=records)
 
     def carry(self, place: Position) -> Position:
         """Map a position of this generation to the one that the move leads to."""
@@ -77,66 +85,6 @@ class StreamStep:
         if self.is_fork:
             return self.stop
         return Position(self.stop.generation, place.index + self.stop.index - self.start.index, place.offset)
-
-
-@dataclass(slots=True)
-class Budget:
-    """What a batch may still take. At least one object is always taken."""
-
-    bytes: int | None
-    files: int | None
-    taken: bool = False
-
-    def admits(self, step: StreamStep) -> bool:
-        """Whether the budget allows the step."""
-        if not self.taken:
-            return True
-        return (self.bytes is None or step.raw <= self.bytes) and (self.files is None or self.files > 0)
-
-    def share(self, count: int) -> Budget:
-        """One of ``count`` equal shares of what is left."""
-        most, files = (None if left is None else max(0, left) // count for left in (self.bytes, self.files))
-        return Budget(most, files, self.taken)
-
-    def spend(self, steps: Iterable[StreamStep]) -> None:
-        """Subtract steps that were taken from a share."""
-        for step in steps:
-            if step.raw:
-                self.take(step)
-
-    def take(self, step: StreamStep) -> None:
-        """Subtract a step."""
-        self.taken = True
-        if self.bytes is not None:
-            self.bytes -= step.raw
-        if self.files is not None:
-            self.files -= 1
-
-
-def choose(steps: Sequence[StreamStep], budget: Budget, target: Position | None) -> list[StreamStep]:
-    """Select the first of ``steps`` for a batch. A move is the last step of a batch, or its only one.
-
-    No step goes past ``target``: a sealed segment that reaches further is cut there. Steps without bytes are not
-    selected for their own sake.
-    """
-    chosen: list[StreamStep] = []
-    held = 0
-    for step in steps:
-        if target is not None and step.stop > target:
-            if step.entry is None or not step.start < target:
-                break
-            step = step.until(target)  # noqa: PLW2901
-        if step.is_move:
-            if not chosen[:held]:
-                return [*chosen, step]
-            break
-        if step.raw and not budget.admits(step):
-            break
-        chosen.append(step)
-        if step.raw:
-            budget.take(step)
-            held = len(chosen)
-    return chosen[:held]
 
 
 def behind(offset: LogOffset, step: StreamStep) -> LogOffset:

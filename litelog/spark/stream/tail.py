@@ -14,7 +14,15 @@ from functools import partial
 from itertools import islice, zip_longest
 from typing import TYPE_CHECKING
 
-from litelog.errors import ConfigError, DivergedError, LitelogError, NotFoundError, PrunedError, ReplicaGapError
+from litelog.errors import (
+    ConfigError,
+    CorruptionError,
+    DivergedError,
+    LitelogError,
+    NotFoundError,
+    PrunedError,
+    ReplicaGapError,
+)
 from litelog.events import fields
 from litelog.objects.claim import open_claimed_format
 from litelog.objects.position import ClaimName, Position, epoch_of
@@ -28,7 +36,8 @@ from litelog.reading.follower import (
     SegmentFound,
 )
 from litelog.reading.generations import read_claim
-from litelog.reading.search import find_header, read_header
+from litelog.reading.sealed_reader import open_sealed
+from litelog.reading.search import HeaderReader, find_header, read_header
 from litelog.reading.successors import find_shift
 from litelog.reading.wal_cursor import describe_sealed
 from litelog.spark.scan.partitions import COMPRESSION_RATIO
@@ -41,10 +50,13 @@ if TYPE_CHECKING:
 
     from litelog.objects.chain import ChainState
     from litelog.objects.claim import Claim
+    from litelog.objects.frame_table import FrameTable
     from litelog.objects.position import Generation
+    from litelog.objects.snapshot_entries import SnapshotEntry
     from litelog.objects.wal_segment import WalHeader
     from litelog.reading.contents import BaseSnapshot, GenerationContents
     from litelog.reading.follower import Event
+    from litelog.spark.stream.batching import Budget
     from litelog.spark.stream.steps import LogOffset
     from litelog.stores.replica_client import ReplicaClient, WalSegmentInfo
 
@@ -57,6 +69,13 @@ HEADERS_IN_A_ROW = 8
 
 LISTED_AT_ONCE = 20_000
 """Names listed at a time, which bounds what is known ahead."""
+
+
+COUNTED_AT_ONCE = 64
+"""Headers that are read together for the number of records in WAL segments."""
+
+PARALLELISM = 16
+"""Concurrent requests for headers."""
 
 
 class StreamTail:
@@ -76,6 +95,8 @@ class StreamTail:
         self._client, self._lossy, self._clock = client, lossy, clock
         self._follower: _Follower | None = None
         """Follows the replica from ``head`` on; None until the first look, and after ``head`` was moved back."""
+        self._headers = HeaderReader(client, PARALLELISM)
+        self._opened: tuple[SnapshotEntry, FrameTable] | None = None
         self._learned = clock()
         """The earliest time at which the first of the steps was found."""
 
@@ -119,10 +140,55 @@ class StreamTail:
         self.taken.extend(read)
         for step in read:
             at = behind(at, step)
-        if read[-1].stop != full.stop:  # it was cut, or the names hid a gap after it
+        if full.entry is not None and read[-1].stop != full.stop:
+            self.steps.appendleft(full.after(read[-1]))
+        elif read[-1].stop != full.stop:  # the names hid a gap after it
             self.steps.clear()
             self.head, self._follower = at, None
         return at
+
+    def count(self, step: StreamStep) -> StreamStep:
+        """The step of a WAL segment, with the number of its records. A GET, unless its header was read lately."""
+        assert step.segment is not None
+        at = next((number for number, one in enumerate(self.steps) if one.segment == step.segment), 0)
+        ahead = [one.segment for one in islice(self.steps, at, at + COUNTED_AT_ONCE) if one.segment is not None]
+        try:
+            return replace(step, records=self._headers(ahead)[0].records)
+        except ReplicaGapError:
+            return step  # removed since it was listed: ``take`` finds that
+
+    def cut(self, step: StreamStep, budget: Budget) -> StreamStep | None:
+        """The first runs of frames of a sealed segment that the budget allows; None if it allows none.
+
+        Reads the footer. If that is damaged or gone, the whole segment is taken, and the tasks find what replaces it.
+        """
+        assert step.entry is not None
+        try:
+            frames = self._frames(step.entry)
+        except (CorruptionError, NotFoundError):
+            return None if budget.taken else step
+        end = step.entry.length if step.stop.index > step.start.index else step.stop.offset
+        stop = raw = records = 0
+        following: int | None = None
+        for run in frames.runs(frames.for_offsets(step.start.offset, end)):
+            upto = min(frames.content_range(run).stop, end)
+            here, held = upto - step.start.offset, records + frames.records[run.start]
+            if (stop or budget.taken) and not budget.holds(here, held):
+                following = frames.firsts[run.start]
+                break
+            stop, raw, records = upto, here, held
+        if stop >= end:
+            return replace(step, records=records)
+        if not stop:
+            return None
+        place = Position(step.start.generation, step.start.index, stop)
+        return replace(step, stop=place, raw=raw, sequence=following, records=records)
+
+    def _frames(self, entry: SnapshotEntry) -> FrameTable:
+        """The frames of a sealed segment. Those of the last one are kept, as the next batch continues in it."""
+        if self._opened is None or self._opened[0] != entry:
+            self._opened = entry, open_sealed(self._client, entry).footer.frames
+        return self._opened[1]
 
     # --- finding new steps
 
@@ -205,7 +271,8 @@ class StreamTail:
             if entry.index >= at.index:
                 start = Position(at.generation, entry.index, at.offset if entry.index == at.index else 0)
                 stop = Position(at.generation, entry.index + 1, 0)
-                self._add(StreamStep(start, stop, max(0, entry.length - start.offset), entry.next, entry, follows))
+                raw, records = max(0, entry.length - start.offset), None if start.offset else entry.records
+                self._add(StreamStep(start, stop, raw, entry.next, records, entry, follows))
             follows = follows if entry.next is None else entry.next
 
     def _enter_wal(self, follower: _Follower, contents: GenerationContents) -> None:

@@ -26,6 +26,7 @@ from litelog.objects.claim import Relation
 from litelog.objects.layout import Fencing, wal_key
 from litelog.reading.follower import LOOK_SECONDS, POLLS_PER_LOOK
 from litelog.spark.scan.inputs import ScanInput, full_name
+from litelog.spark.stream.batching import Budget
 from litelog.spark.stream.follower import DISCOVERY_SECONDS
 from litelog.spark.stream.options import parse_any_options, parse_stream_options
 from litelog.spark.stream.steps import decode, encode
@@ -104,7 +105,7 @@ def test_a_batch_takes_what_is_allowed_and_one_object_at_least() -> None:
     # Without a limit, whatever the options say: as Trigger.Once asks.
     once = Query(url, maxFilesPerTrigger=1)
     once.step()
-    assert once.follower.latest(json.loads(once.offsets[0]), None, None) == json.loads(every.offsets[1])
+    assert once.follower.latest(json.loads(once.offsets[0]), Budget(None, None)) == json.loads(every.offsets[1])
 
 
 def test_it_follows_what_is_shipped_sealed_and_pruned_meanwhile() -> None:
