@@ -1,1 +1,1 @@
-"""What programs call: functions that put the library's parts together. ``import litelog`` offers them by name."""
+"""The functions that programs call. They combine packages of the library, and ``import litelog`` offers them."""

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class ReplicaRecords(RecordStream):
-    """Reads a replica's records, with the checks of a restore."""
+    """The records of a replica, read with the checks of a restore."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class ReplicaRecords(RecordStream):
         end_time: int | None,
         stop: threading.Event,
     ) -> None:
-        """Made by ``open_replica``."""
+        """For ``open_replica``, which makes the object."""
         super().__init__()
         self.url = client.url
         self._client = client
@@ -84,7 +84,7 @@ def open_replica(  # noqa: PLR0913 - each is an independent choice
     generation: str | None = None,
     pattern: str | None = None,
 ) -> ReplicaRecords:
-    """Open a replica to read its records. It makes no request yet, except to find what "latest" and "end" mean now.
+    """Open a replica to read its records. Makes no request yet, except to resolve "latest" and "end".
 
         with litelog.open_replica("s3://backups/orders", start=datetime(2026, 11, 23, tzinfo=UTC)) as records:
             for record in records:
@@ -92,21 +92,24 @@ def open_replica(  # noqa: PLR0913 - each is an independent choice
 
     Args:
         replica: the replica's URL or path, or a ReplicaConfig, which has options as well.
-        start: a sequence, or "earliest", or "latest" (the last record that exists), or "end" (after it); or a datetime
-            with a zone, as ``start_time``. After the replica's end there is nothing to read: without ``follow`` the
-            reader ends at once, and with it the reader waits for that record.
-        start_time: instead of ``start``: the first record at or after it. Microseconds since 1970, or a datetime with
-            a zone. In a format without timestamps: the first record shipped then or later.
+        start: a sequence, "earliest", "latest" (the last record that exists), "end" (after it), or a datetime with a
+            zone, as ``start_time``. If the start lies after the replica's end, the reader ends at once without
+            ``follow``, and waits for that record with it.
+        start_time: instead of ``start``: begin with the first record at or after this time. Microseconds since 1970,
+            or a datetime with a zone. In a format without timestamps: with the first record shipped then or later.
         end: the first sequence that is not returned, or a datetime, as ``end_time``; None: no limit.
-        end_time: end before the first record at or after it, as ``start_time``; None: no limit.
+        end_time: end before the first record at or after this time, given as ``start_time``; None: no limit.
         follow: wait for new records at the end of the replica. Without it, reading ends there.
-        poll_interval: seconds between two looks at the end.
-        generation: the generation to read; None: the latest one.
-        pattern: which names are log segments, for the formats ``lines`` and ``raw``; None: all.
+        poll_interval: seconds between two polls at the end.
+        generation: the name of the generation to read; None: the latest one.
+        pattern: the shell pattern for the names of log segments, for the formats ``lines`` and ``raw``; None: all.
+
+    Returns:
+        The records. Close them, or use them in a ``with`` block.
 
     Raises:
-        ConfigError: arguments that do not fit together, or a URL that no installed package serves.
-        NothingToRestoreError, StoreError: "latest" or "end" cannot be found.
+        ConfigError: the arguments contradict each other, or no installed package serves the URL.
+        NothingToRestoreError, StoreError: "latest" or "end" cannot be resolved.
     """
     bounds = ReadBounds.of(start, start_time, end, end_time)
     name = _generation_of(generation)
@@ -150,7 +153,7 @@ def _first_sequence(
     *,
     follow: bool,
 ) -> int | None:
-    """The sequence to begin with; None for the beginning. A follower waits for a replica that is still empty."""
+    """The sequence to begin with; None for the beginning, also of a replica that is empty and followed."""
     if isinstance(start, int) or start == "earliest":
         return start if isinstance(start, int) else None
     with suppress(NothingToRestoreError) if follow else nullcontext():

@@ -1,4 +1,4 @@
-"""How a program names a replica: by its URL or path, or by an object that has options as well."""
+"""How a program names a replica: by its URL or path, or by an object with a URL and options."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class ReplicaAddress(Protocol):
-    """A replica's URL and its backend's own options, as ``litelog.ReplicaConfig`` has them."""
+    """A replica's URL and the options of its backend, as ``litelog.ReplicaConfig`` has them."""
 
     @property
     def url(self) -> str:
@@ -20,7 +20,7 @@ class ReplicaAddress(Protocol):
 
     @property
     def options(self) -> Mapping[str, object]:
-        """Region, endpoint, credentials and the like."""
+        """The options of the backend: region, endpoint, credentials and the like."""
 
 
 Replica = str | os.PathLike[str] | ReplicaAddress
@@ -28,7 +28,7 @@ Replica = str | os.PathLike[str] | ReplicaAddress
 
 
 def address_of(replica: Replica) -> tuple[str, Mapping[str, object]]:
-    """Return a replica's URL and options. ConfigError for what is neither a URL, nor a path, nor has both."""
+    """Return a replica's URL and options. Raises ConfigError for any other object."""
     if isinstance(replica, str | os.PathLike):
         return os.fspath(replica), {}
     if not (hasattr(replica, "url") and hasattr(replica, "options")):
@@ -37,7 +37,7 @@ def address_of(replica: Replica) -> tuple[str, Mapping[str, object]]:
 
 
 def addresses_of(replicas: Replica | Iterable[Replica]) -> list[tuple[str, Mapping[str, object]]]:
-    """Return the URLs and options of one or several replicas. ConfigError as ``address_of``, and if there are none."""
+    """Return the URLs and options of one or several replicas. Raises ConfigError as ``address_of``, and for none."""
     if isinstance(replicas, str | os.PathLike) or hasattr(replicas, "url"):
         return [address_of(cast("Replica", replicas))]
     several = [address_of(replica) for replica in replicas]

@@ -26,19 +26,19 @@ if TYPE_CHECKING:
     from litelog.shipping.events import ReplicaListener
 
 LONGEST_WAIT_SECONDS = 3600.0
-"""The longest single wait of ``wait_synced``, which may wait for ever."""
+"""The longest single wait of ``wait_synced``, which repeats it if it has no limit."""
 
 RETRY_SECONDS = 0.5
-"""Pause before another look at logs that cannot be opened yet."""
+"""Pause before the next check of logs that cannot be opened yet."""
 
 _TERMINAL = frozenset(phase.value for phase in TERMINAL_PHASES)
 
 
 class Replication:
-    """A daemon in a thread of this process, from the beginning of the ``with`` block to its end."""
+    """A daemon that runs in a thread of this process while the ``with`` block does."""
 
     def __init__(self, replicator: Replicator, *, serve: bool) -> None:
-        """Made by ``replicate``. ``serve``: whether to answer over HTTP, at the configured address."""
+        """For ``replicate``, which makes the object. ``serve``: whether to serve HTTP at the configured address."""
         self.replicator = replicator
         self._serve = serve
         self._services = ExitStack()
@@ -56,23 +56,23 @@ class Replication:
 
     @property
     def is_running(self) -> bool:
-        """Whether the daemon runs. It ends before the block does if no replica is left: fenced, or damaged."""
+        """Whether the daemon runs. It ends before the block does if every replica is fenced or damaged."""
         return self._thread.is_alive()
 
     def wait_synced(self, timeout: float | None = None) -> bool:
         """Wait until everything that the logs hold now is durable in every replica.
 
-        A log folder that does not exist yet is waited for.
+        Waits for log folders that do not exist yet, too.
 
         Args:
             timeout: seconds; None: no limit.
 
         Returns:
-            True once it is durable; False after ``timeout``.
+            True once everything is durable; False after ``timeout``.
 
         Raises:
             FencedError, CorruptionError: the error with which the daemon ended.
-            NotReplicatedError: a replica gets nothing any more, and others go on; or the daemon was stopped.
+            NotReplicatedError: one replica has failed for good while others continue; or the daemon was stopped.
         """
         clock = self.replicator.clock
         until = None if timeout is None else clock.monotonic() + timeout
@@ -81,10 +81,10 @@ class Replication:
             unreached = self.replicator.barrier(None, None, min(left, LONGEST_WAIT_SECONDS)).unreached
             if not unreached:
                 return True
-            self._require_hope(unreached)
+            self._raise_if_lost(unreached)
             if until is not None and clock.monotonic() >= until:
                 return False
-            self._ended.wait(min(left, RETRY_SECONDS))  # the barrier returned early: logs are opened again soon
+            self._ended.wait(min(left, RETRY_SECONDS))  # the barrier returns early if logs cannot be opened yet
 
     def stop(self) -> None:
         """Begin the final sync. The end of the block waits for it."""
@@ -102,8 +102,8 @@ class Replication:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Sync a last time, within the configuration's shutdown-timeout, and raise the error of the run. An error of
-        the block itself comes first, and notes the other one."""
+        """Sync a last time, within the configuration's shutdown-timeout, and raise the error of the daemon. If the
+        block raised an error itself, add a note about the daemon's to that."""
         self.replicator.stop()
         self._thread.join()
         self._services.close()
@@ -122,8 +122,8 @@ class Replication:
             self._ended.set()
             self.replicator.stop()  # wakes callers that wait for logs that were never opened
 
-    def _require_hope(self, unreached: tuple[Unreached, ...]) -> None:
-        """Raise the error of a daemon that has ended, or of replicas that cannot be reached any more."""
+    def _raise_if_lost(self, unreached: tuple[Unreached, ...]) -> None:
+        """Raise the error of a daemon that has ended, or of replicas that have failed for good."""
         lost = [each for each in unreached if each.phase in _TERMINAL]
         if lost and all(status.phase in _TERMINAL for status in self.replicator.status()):
             self._ended.wait()  # no replica is left, so it ends at once
@@ -152,21 +152,24 @@ def replicate(
             replication.wait_synced(timeout=30)
 
     At the end of the block everything is synced a last time. If that fails, or if replication failed before, the end of
-    the block raises the error. It does not listen for HTTP, except where a configuration names an ``addr``.
+    the block raises the error. The daemon serves HTTP only if a configuration names an ``addr``.
 
     Args:
         log: the log's folder, or a Config, for example from ``load_config``.
-        replicas: where to, if ``log`` is a folder: URLs, paths, or ReplicaConfigs.
+        replicas: the destinations, if ``log`` is a folder: URLs, paths, or ReplicaConfigs.
         log_format: the log's format; None: litelog's own.
-        pattern: which names are log segments, for the formats ``lines`` and ``raw``.
-        sync_interval: seconds between two uploads under load, or a duration such as "10s".
-        fencing: "required" or "isolated", for stores that cannot keep two daemons apart.
+        pattern: the shell pattern for the names of log segments, for the formats ``lines`` and ``raw``; None: all.
+        sync_interval: seconds between two uploads under load, or a duration such as "10s"; None: 1 second.
+        fencing: "required", or "isolated" for stores that cannot keep two daemons apart; None: "required".
         takeover: take the replicas over from another owner, once.
-        state_dir: where to keep the identity of the daemon; None: as configured, or the usual folder.
+        state_dir: the folder for the daemon's state; None: as configured, or the usual folder.
         listener: receives the events of all replicas, in the threads that ship.
 
+    Returns:
+        The daemon. It starts at the beginning of the ``with`` block.
+
     Raises:
-        ConfigError: arguments that do not fit together, or a URL or a format that no installed package serves.
+        ConfigError: the arguments contradict each other, or no installed package serves the URL or the format.
     """
     settings = {"sync_interval": sync_interval, "fencing": fencing}
     given = {name: value for name, value in settings.items() if value is not None}

@@ -83,27 +83,30 @@ def restore_log(  # noqa: PLR0913 - each is an independent choice
         result = litelog.restore_log(["s3://backups/orders", "/mnt/backup/orders"], "orders")
         print(result.records, "records from", result.replica)
 
-    Of several replicas it takes the one that reaches furthest. The others replace what that one lost.
+    Of several replicas it takes the one that reaches furthest. The others supply the bytes that this one lost.
 
     Args:
         replicas: one or several replicas of the log: URLs, paths, or ReplicaConfigs, which have options as well.
         output: the folder to create. It must be missing or empty.
         sequence: restore up to this record; whole commits only. None: to the end.
         timestamp: restore up to this time instead. Microseconds since 1970, or a datetime with a zone.
-        generation: this generation instead of the latest one.
-        pattern: which names are log segments, for the formats ``lines`` and ``raw``; None: all.
-        delta: ``output`` may hold an older copy of the log. What that lacks is read, and the two are exchanged.
+        generation: the name of the generation to restore; None: the latest one.
+        pattern: the shell pattern for the names of log segments, for the formats ``lines`` and ``raw``; None: all.
+        delta: ``output`` may hold an older copy of the log. Only the data that the copy lacks is read; then the new
+            folder replaces the old one in one step.
         parallelism: how many objects are read at a time.
         progress: called after each object, in this thread.
         dry_run: return the plan, and change nothing.
 
     Returns:
-        What was restored, and from where; the plan with ``dry_run``.
+        What was restored, and from where; with ``dry_run``, the plan.
 
     Raises:
         OutputExistsError: ``output`` exists already. Nothing was changed.
-        NothingToRestoreError: no replica holds what was asked for.
-        ConfigError: arguments that do not fit together, or a URL that no installed package serves.
+        OutputError, LockedError: ``output`` cannot be written, or another process uses it.
+        NothingToRestoreError: no replica holds the requested data.
+        DivergedReplicasError: the replicas hold different histories of the log.
+        ConfigError: the arguments contradict each other, or no installed package serves a URL.
         CorruptionError: an object is damaged or missing, and no other replica holds its bytes.
         StoreError: a request failed.
     """
@@ -115,7 +118,7 @@ def restore_log(  # noqa: PLR0913 - each is an independent choice
         try:
             choice = choose(clients, target, formats)
         except NothingToRestoreError as error:
-            if unopened:  # they may hold something to restore
+            if unopened:  # these replicas may hold something to restore
                 skipped = "; ".join(describe(*each) for each in unopened)
                 raise ConfigError(f"nothing to restore from the others ({error}); skipped {skipped}") from error
             raise
@@ -148,7 +151,10 @@ def _target_of(sequence: int | None, timestamp: Time | None, generation: str | N
 def _open_all(
     stack: ExitStack, replicas: Replica | Iterable[Replica]
 ) -> tuple[list[ReplicaClient], list[tuple[str, str]]]:
-    """Clients of the replicas, and why others have none: a backend may be missing here. Raises if all have none."""
+    """Open clients of the replicas. Returns them, and each replica that cannot be opened here, with the reason.
+
+    Raises ConfigError if none can be opened.
+    """
     addresses = addresses_of(replicas)
     clients: list[ReplicaClient] = []
     unopened: list[tuple[str, str]] = []

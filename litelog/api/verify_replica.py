@@ -34,17 +34,17 @@ def verify_replica(
     parallelism: int = PARALLELISM,
     progress: Callable[[VerifyProgress], None] | None = None,
 ) -> VerifyReport:
-    """Check everything that a replica holds. Changes nothing, and raises no error for damage: that is in the report.
+    """Check everything that a replica holds. Changes nothing. Damage is in the report, and raises no error.
 
         report = litelog.verify_replica("s3://backups/orders")
         assert report.is_sound, report.anomalies
 
     Args:
         replica: the replica's URL or path, or a ReplicaConfig, which has options as well.
-        against: the folder of the log, to compare the replica with.
+        against: the folder of a log to compare the replica with; None: compare with none.
         sample: the share of the contents to read, from 0 to 1. Structure is always read.
-        seed: selects the sample; None: a random one, which the report states.
-        pattern: which names are log segments, for the formats ``lines`` and ``raw``; None: all.
+        seed: selects the sample; None: a random seed, which the report states.
+        pattern: the shell pattern for the names of log segments, for the formats ``lines`` and ``raw``; None: all.
         parallelism: how many objects are read at a time.
         progress: called after each object, in this thread.
 
@@ -52,9 +52,9 @@ def verify_replica(
         The report, with all anomalies.
 
     Raises:
-        NoReplicaError: there is no replica.
-        ConfigError: a URL that no installed package serves.
-        StoreError: the store cannot even be listed.
+        NoReplicaError: there is no replica at the URL.
+        ConfigError: no installed package serves the URL.
+        StoreError: the store cannot be listed.
         SourceError: the log cannot be read.
         ValueError: ``sample`` or ``parallelism`` is out of range.
     """

@@ -28,7 +28,7 @@ _TAGS = frozenset(
 
 
 class Expanded(str):
-    """Text that results from an expansion, so that parsing has not given it a YAML type."""
+    """Text that results from an expansion. YAML has not given it a type, so readers of values convert it."""
 
     __slots__ = ()
 
@@ -60,12 +60,12 @@ class Document:
     keys: dict[tuple[str | int, ...], TextPosition] = field(default_factory=dict)
     """Where each value's key stands."""
     shown: dict[tuple[str | int, ...], str] = field(default_factory=dict)
-    """A scalar as written, before expansion and without credentials, so safe for messages."""
+    """Each scalar as written, before expansion and without credentials: messages may show it."""
     problems: list[Problem] = field(default_factory=list)
 
 
 class _Composer(yaml.SafeLoader):
-    """Composes the nodes of one document. Refuses aliases, and limits the depth before it builds anything."""
+    """Composes the nodes of one document. Refuses aliases, and limits the depth while it composes."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -84,7 +84,7 @@ class _Composer(yaml.SafeLoader):
 
 
 def read_document(text: str, environment: Mapping[str, str]) -> Document:
-    """Parse the YAML document in ``text``. Problems are collected in ``problems``, not raised."""
+    """Parse the YAML document in ``text``. Problems are not raised: ``Document.problems`` lists them."""
     document = Document()
     try:
         node = _compose(text)

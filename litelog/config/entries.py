@@ -1,10 +1,10 @@
-"""The configuration of logs and their replicas, with their retention and truncation, and of folders in which logs are
-found.
+"""The configuration of logs and their replicas, with their retention and truncation, and of folders in which the daemon
+finds logs.
 
-A found log's name is its path relative to ``dir``, with ``/`` between the parts. In a replica's URL each part consists
-of letters, digits and ``. _ -``. Every other byte of its UTF-8 is escaped as ``=`` and two hexadecimal digits. So is
-the first byte of a part that is ``epochs`` or ``generations``, since these are names within a replica. So two names
-never share a URL, and no name leaves the place that the URL names.
+The name of a found log is its path relative to ``dir``, with ``/`` between the parts. In a replica's URL each part
+consists of letters, digits and ``. _ -``. Every other byte of its UTF-8 is escaped as ``=`` and two hexadecimal digits.
+The first byte of a part ``epochs`` or ``generations`` is escaped as well, since these are names within a replica. So
+two names never share a URL, and no name leads out of the place that the URL names.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from litelog.retention.policy import RetentionPolicy
 from litelog.shipping.context import Settings
 
 MAX_AGE = 100 * 365 * 86400.0
-"""Seconds. A larger value is a mistake in the unit."""
+"""Seconds. A larger value is probably a mistake in the unit."""
 
 
 def _age(seconds: float) -> float:
@@ -72,7 +72,7 @@ class RetentionConfig(BaseModel):
     """Compressed bytes of the replica; the oldest objects are deleted first."""
     max_snapshots: Count | None = None
     min_snapshots: Count = 1
-    """This many of the newest snapshots stay, with all that they name, regardless of the limits."""
+    """This many of the newest snapshots stay, with the objects that they name, regardless of the limits."""
 
     @model_validator(mode="after")
     def _check(self) -> RetentionConfig:
@@ -85,7 +85,7 @@ class RetentionConfig(BaseModel):
 
 
 class TruncateConfig(BaseModel):
-    """How much of itself a log keeps once every replica has the rest."""
+    """How much a log keeps on its disk. Only data that every replica has is removed."""
 
     model_config = MODEL
 
@@ -124,28 +124,28 @@ class ReplicaConfig(BaseModel):
     url: Text = Field(repr=False)
     """Destination: ``file:///path``, a plain path, or another scheme for which a replica client is installed."""
     sync_interval: Interval = 1.0
-    """Seconds between two PUTs under load."""
+    """Seconds between two PUTs of WAL segments under load."""
     max_segment_bytes: SegmentBytes = MAX_LENGTH_BYTES
     """The most uncompressed bytes of the log in one WAL segment."""
     snapshot_interval: SnapshotInterval = DEFAULTS.snapshot_interval
     """Seconds between two snapshots, if anything was sealed."""
     snapshot_segments: Count = DEFAULTS.snapshot_segments
-    """Number of sealed segments after which a snapshot is due earlier."""
+    """Number of sealed segments after which a snapshot is due before ``snapshot_interval`` has passed."""
     snapshot_policy: SnapshotMode = DEFAULTS.snapshot_policy
-    """What to do with log segments that the source has dropped: ``keep`` them, or ``mirror`` the deletion."""
+    """What a snapshot does with log segments that the source has dropped: ``keep`` them, or ``mirror`` the deletion."""
     wal_retention: WalRetention = DEFAULTS.wal_retention
     """Seconds for which WAL segments stay after a snapshot covers them."""
     fencing: FencingMode = Fencing.REQUIRED
-    """How two daemons are kept apart; ``isolated`` is for stores that cannot."""
+    """How two daemons are kept apart; ``isolated`` is for stores without create-only puts."""
     retention: RetentionConfig = RetentionConfig()
     """How much of its past the replica keeps."""
     scrub_interval: ScrubInterval | None = None
-    """Seconds between two background verifications of the whole replica; 0: none, and no requests. None: names and
-    sizes are compared once a day, and a thirtieth of the objects is read, different ones each day."""
+    """Seconds between two verifications of the whole replica in the background; 0: none, and no requests. None: once a
+    day, the daemon compares names and sizes, and reads a thirtieth of the objects, different ones each day."""
     scrub_rate: ScrubRate = SCRUB_RATE
     """Bytes of objects per second that a verification reads."""
     options: dict[str, OptionValue] = Field(default_factory=dict, repr=False)
-    """The replica client's own settings (region, endpoint, credentials, ...). The client checks them when it opens."""
+    """The backend's own settings (region, endpoint, credentials, ...). The backend checks them when it opens."""
 
 
 class EntryConfig(BaseModel):
@@ -158,9 +158,10 @@ class EntryConfig(BaseModel):
     takeover: Switch = False
     """Whether to take over a replica whose newest claim is another owner's."""
     poll_interval: Interval = 1.0
-    """Seconds between two polls of the folder; WATCHED_INTERVALS times as long if events wake the daemon."""
+    """Seconds between two polls of the folder; WATCHED_INTERVALS times as many if file events wake the daemon."""
     truncate: TruncateConfig | None = None
-    """What the log itself may lose once every replica has it; None: nothing, and nothing is ever written there."""
+    """When the daemon removes log segments from the log itself, after every replica has them; None: never, and the
+    daemon never writes to the log's folder."""
 
 
 class LogConfig(EntryConfig):
@@ -179,10 +180,10 @@ class LogConfig(EntryConfig):
 
 
 def check_segment_pattern(pattern: str | None, info: ValidationInfo) -> str | None:
-    """Return ``pattern``, unless the entry's format takes none. Raises ValueError."""
+    """Return ``pattern``. Raises ValueError if the entry's format takes none."""
     chosen = info.data.get("format")
     if pattern is not None and chosen is not None and chosen not in PATTERN_FORMATS:
-        raise ValueError("only the formats lines and raw have a pattern; others know their names")
+        raise ValueError("only the formats lines and raw have a pattern; others know the names of their files")
     return pattern
 
 
@@ -229,7 +230,7 @@ def name_url(url: str, name: str) -> str:
 
 
 def find_name(url: str, named: str) -> str | None:
-    """The name for which ``name_url`` turns ``url`` into ``named``; None if there is none."""
+    """The inverse of ``name_url``: the name that turns ``url`` into ``named``; None if there is none."""
     end = _path_end(url)
     before, found, after = url.partition(NAME)
     if not found:
@@ -296,7 +297,10 @@ class FolderConfig(EntryConfig):
         return check_segment_pattern(pattern, info)
 
     def means(self, name: str) -> bool:
-        """Whether the folder of that name may be a log. Only patterns that begin with a dot match hidden folders."""
+        """Whether this entry takes the folder of that name as a log, if it holds log segments.
+
+        Only a pattern that begins with a dot matches a hidden folder.
+        """
         parts, patterns = name.split("/"), self.pattern.split("/")
         if len(parts) < len(patterns) or (len(parts) > len(patterns) and not self.recursive):
             return False
@@ -305,7 +309,7 @@ class FolderConfig(EntryConfig):
         return not hidden and all(map(matches, last, patterns))
 
     def leads_to(self, name: str) -> bool:
-        """Whether the folder of that name may be a log, or contain one."""
+        """Whether this entry may take the folder of that name, or a folder below it, as a log."""
         if self.means(name):
             return True
         parts, patterns = name.split("/"), self.pattern.split("/")

@@ -26,7 +26,7 @@ SECRET_KEYS = frozenset(("options", "heartbeat-url"))
 """Keys whose values are not shown, since they may be secret."""
 
 _PATH = re.compile(r"[^\s:{}\[\]#]+\.ya?ml|/[^\n]*")
-"""Matches a text that is a path: YAML text has a mapping."""
+"""Matches a path. A YAML text is not matched, since it holds a mapping."""
 
 MAX_SHOWN = 60
 """Characters of a wrong value that a message shows."""
@@ -37,11 +37,19 @@ def load_config(
     environment: Mapping[str, str] | None = None,
     check: Callable[[Config], Iterable[tuple[Location, ConfigError]]] | None = None,
 ) -> Config:
-    """Load the configuration in ``source``: a file's path, or a YAML text (a str that no path looks like).
+    """Load a configuration from YAML.
 
-    ``${VAR}`` and ``${VAR:-default}`` in values are replaced from ``environment``; None: this process's. ``check``
-    returns further problems of a valid configuration, by the path of the key. Raises ConfigError if the file cannot be
-    read, and InvalidConfigError, which lists every problem with its line, if it is invalid.
+    Args:
+        source: a file's path, or a YAML text: a str that does not look like a path.
+        environment: replaces ``${VAR}`` and ``${VAR:-default}`` in values; None: the variables of this process.
+        check: returns further problems of a valid configuration, each with the path of its key.
+
+    Returns:
+        The configuration, with every default filled in.
+
+    Raises:
+        ConfigError: the file cannot be read.
+        InvalidConfigError: the configuration is invalid. The error lists every problem with its line.
     """
     environment = os.environ if environment is None else environment
     if isinstance(source, str) and not _PATH.fullmatch(source):
@@ -74,9 +82,17 @@ def load_config(
 
 
 def make_config(source: str, values: Mapping[str, Any]) -> Config:
-    """Make a Config from plain values, with Python's key names. Raises InvalidConfigError with all problems.
+    """Make a Config from plain values.
 
-    ``source``: where the values come from.
+    Args:
+        source: says in messages where the values come from.
+        values: the keys as Python spells them (``sync_interval``), and their values.
+
+    Returns:
+        The configuration, with every default filled in.
+
+    Raises:
+        InvalidConfigError: the values are invalid. The error lists every problem.
     """
     try:
         return Config.model_validate(values, by_alias=False, by_name=True)
@@ -142,7 +158,8 @@ _CLIENT_OPTIONS = {
     "secret-access-key",
     "session-token",
 }
-"""What other programs take beside a replica's URL, and its client takes among its options, if at all."""
+"""Keys that other programs take next to a replica's URL. Here they belong under ``options``, if the backend knows
+them."""
 
 _MESSAGES = {
     "string_type": "must be text (in quotes, if it looks like a number)",
@@ -167,7 +184,7 @@ def _shorten(text: str) -> str:
 
 
 def _repeated(document: Document) -> list[Problem]:
-    """Logs and replicas that appear twice. Looks at the text, so that other errors do not hide them."""
+    """Find logs and replicas that appear twice. Reads the document instead of the models, which errors may hide."""
     paths: list[tuple[Location, str]] = []
     urls: list[tuple[Location, str]] = []
     for number, log in enumerate(_entries(document.value, "logs")):
@@ -175,9 +192,7 @@ def _repeated(document: Document) -> list[Problem]:
         for position, replica in enumerate(_entries(log, "replicas")):
             urls += _texts(("logs", number, "replicas", position, "url"), replica)
     return [
-        Problem(
-            location, document.places[location], f"is the same as {spell(first)}; every log and replica stands once"
-        )
+        Problem(location, document.places[location], f"is the same as {spell(first)}; name every log and replica once")
         for location, first in [*same_places(paths), *same_places(urls)]
     ]
 

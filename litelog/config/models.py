@@ -1,4 +1,4 @@
-"""The whole configuration: logs and folders, their defaults, the HTTP service and the limits of health."""
+"""The whole configuration: logs and folders of logs, their defaults, the HTTP service and the limits of health."""
 
 from __future__ import annotations
 
@@ -48,16 +48,16 @@ if TYPE_CHECKING:
 
 
 DEFAULT_ADDR = "127.0.0.1:9977"
-"""Default address."""
+"""The address of the HTTP service, unless the configuration names another one."""
 
 OFF = "off"
 """The address of a daemon that does not listen."""
 
 MAX_LAG = 60.0
-"""Seconds."""
+"""Seconds: the default of ``max_lag``."""
 
 MAX_LAG_LIMIT = 366 * 86400.0
-"""Seconds. A larger value is a mistake in the unit."""
+"""Seconds. A larger value is probably a mistake in the unit."""
 
 _HOST_AND_PORT = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9.-]+)):([0-9]{1,5})")
 
@@ -81,7 +81,7 @@ def check_addr(text: str) -> str:
 
 
 def _off_word(value: Any) -> Any:
-    """Convert ``off``, which YAML reads as a bool."""
+    """Convert the bool that YAML makes of ``off`` back to text."""
     return OFF if value is False else value
 
 
@@ -169,9 +169,9 @@ class Config(BaseModel):
     model_config = MODEL
 
     state_dir: Text | None = None
-    """Where the daemon keeps its identity and positions; None: the command decides."""
+    """Where the daemon keeps its state; None: the command decides."""
     shutdown_timeout: Timeout = 10.0
-    """Seconds that stopping, including the final sync, may take if replicas do not answer."""
+    """Seconds that the stop of the daemon, with its final sync, may take if replicas do not answer."""
     sync_interval: Interval = 1.0
     max_segment_bytes: SegmentBytes = MAX_LENGTH_BYTES
     poll_interval: Interval = 1.0
@@ -186,10 +186,10 @@ class Config(BaseModel):
     token_file: TokenFile | None = None
     """File whose first line is the token that clients on other machines need."""
     allowed_hosts: tuple[HostName, ...] = ()
-    """Allowed names in a request's Host header, besides this machine's loopback ones: the names of a proxy in front of
-    the daemon."""
+    """Names that a request's Host header may have, besides the loopback names of this machine: those of a proxy in
+    front of the daemon."""
     heartbeat_url: HeartbeatUrl | None = Field(default=None, repr=False)
-    """URL that is called as long as no replica lags more than ``max_lag``. May be secret."""
+    """URL that the daemon calls while no replica lags more than ``max_lag``. May be secret."""
     heartbeat_interval: HeartbeatInterval = 60.0
     """Seconds between two heartbeats."""
     logs: Annotated[tuple[Entry, ...], AfterValidator(at_least_one)]
@@ -222,7 +222,7 @@ class Config(BaseModel):
             for m, replica in enumerate(log.replicas)
         ]
         for location, first in [*same_places(paths), *same_places(urls)]:
-            raise ValueError(f"{spell(location)} is the same as {spell(first)}; every log and replica stands once")
+            raise ValueError(f"{spell(location)} is the same as {spell(first)}; name every log and replica once")
         return self
 
     @property
@@ -281,7 +281,7 @@ def spell(location: Location) -> str:
 
 
 def same_places(places: Iterable[tuple[Location, str]]) -> list[tuple[Location, Location]]:
-    """The locations whose path or URL names the same place as an earlier one, each with that earlier one."""
+    """The locations whose path or URL names the same place as an earlier location, each with that location."""
     seen: dict[str, Location] = {}
     again = []
     for location, text in places:
@@ -292,7 +292,7 @@ def same_places(places: Iterable[tuple[Location, str]]) -> list[tuple[Location, 
 
 
 def place_of(text: str) -> str:
-    """One spelling of a path or URL: ``file:///a``, ``/a``, ``/a/`` and, from the root, ``a`` are the same place."""
+    """Normalise a path or URL: ``file:///a``, ``/a``, ``/a/`` and, in the root folder, ``a`` are the same place."""
     text = text.removeprefix("file://")
     if "://" in text:
         return text.rstrip("/")

@@ -1,4 +1,4 @@
-"""The types of the configuration's plain values, how they are read from YAML, and their limits."""
+"""The types of the configuration's plain values: how each is read from YAML, and its limits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FROM_DOCUMENT = "document"
 
 
 def read_seconds(value: Any) -> Any:
-    """Convert a duration as people write it to seconds. A number is one of seconds."""
+    """Convert a duration as people write it to seconds. A number is taken as seconds."""
     if isinstance(value, str):
         return parse_duration(value)
     if isinstance(value, bool):
@@ -28,7 +28,7 @@ def read_seconds(value: Any) -> Any:
 
 
 def read_age(value: Any, info: ValidationInfo) -> Any:
-    """As ``read_seconds``, but people write a unit: what is older is deleted, and few mean seconds."""
+    """As ``read_seconds``, but a unit is required in writing: older data is deleted, and few people mean seconds."""
     number = str(value).strip()
     is_written = isinstance(value, str) or (info.context and info.context.get(FROM_DOCUMENT))
     if is_written and not isinstance(value, bool) and number.isascii() and number.isdigit():
@@ -63,7 +63,7 @@ MIN_INTERVAL = 0.001
 """Seconds. An interval below a millisecond is a busy loop."""
 
 MAX_INTERVAL = 86400.0
-"""Seconds. Syncing a replica less than once a day is a mistake in the unit."""
+"""Seconds. A longer interval is probably a mistake in the unit."""
 
 MAX_SHUTDOWN_TIMEOUT = 3600.0
 """Seconds. A service manager would kill the daemon long before."""
@@ -162,10 +162,10 @@ Switch = Annotated[bool, BeforeValidator(_switch)]
 
 
 MIN_SNAPSHOT_INTERVAL = 1.0
-"""Seconds. Each snapshot names every log segment again."""
+"""Seconds. Snapshots are costly, as each names every log segment again."""
 
 MAX_DAYS = 36500
-"""A larger value is a mistake in the unit."""
+"""A larger value is probably a mistake in the unit."""
 
 
 def _snapshot_interval(seconds: float) -> float:

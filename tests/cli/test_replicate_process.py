@@ -235,4 +235,4 @@ def test_a_replica_is_the_same_no_matter_how_its_folder_is_spelled(litelog: Comm
         assert (done.code, done.err.count("begins")) == (0, 1 if spelled == "./backup" else 0)
     assert litelog("cat", "backup").out == text
     both = litelog("replicate", "--once", "log", "./backup", f"{litelog.folder}/backup")
-    assert (both.code, "every log and replica stands once" in both.err) == (ExitCode.USAGE, True)
+    assert (both.code, "name every log and replica once" in both.err) == (ExitCode.USAGE, True)

@@ -115,7 +115,7 @@ def test_a_name_stands_in_the_path_of_a_url_as_a_part_of_it(url: str, problem: s
 def test_two_folders_have_two_places() -> None:
     (found,) = problems_of("logs:\n- {dir: /a, replicas: [{url: /x}]}\n- {dir: /b, replicas: [{url: /x/}]}")
     assert found.endswith(
-        "logs[1].replicas[0].url: is the same as logs[0].replicas[0].url; every log and replica stands once"
+        "logs[1].replicas[0].url: is the same as logs[0].replicas[0].url; name every log and replica once"
     )
 
 

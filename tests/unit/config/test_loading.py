@@ -218,7 +218,7 @@ def test_all_that_is_wrong_is_reported_at_once_in_the_order_of_lines() -> None:
         "line 1, column 19: shutdown-timeout: must be a duration such as 10s, 1m30s or 500ms (found 'soon')",
         "line 3, column 11: logs[0].path: must be text (in quotes, if it looks like a number) (found '12')",
         "line 4, column 14: logs[0].pattern: only the formats lines and raw have a pattern; "
-        "others know their names (found '*.log')",
+        "others know the names of their files (found '*.log')",
         "line 5, column 15: logs[0].takeover: must be true or false (found 'maybe')",
         "line 7, column 14: logs[0].replicas[0].url: the variable NOWHERE is not set",
         "line 8, column 28: logs[0].replicas[0].max-segment-bytes: must be from 4KiB to 16MiB (found '64MiB')",
@@ -502,5 +502,5 @@ def test_a_number_alone_is_one_of_seconds() -> None:
 
 def test_a_url_alone_that_stands_twice_is_an_error() -> None:
     (problem,) = problems_of("logs: [{path: /log, replicas: [/one, {url: /one}]}]")
-    assert "every log and replica stands once" in problem
+    assert "name every log and replica once" in problem
     assert problems_of("logs: [{path: /log, replicas: ['${NOWHERE}']}]")
