@@ -1,6 +1,6 @@
 """The contents of a generation: its base snapshot, the sealed segments that it names, and the WAL segments after them.
 
-A reader does not have to list or read anything before the base.
+A reader never lists or reads anything before the base.
 
 Specified in litelog/reading/README.md#what-a-generation-holds.
 """
@@ -41,10 +41,10 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 PAGE = 1000
-"""The names that S3 lists per request. After this many names it pays to start a new listing nearer to the end."""
+"""Names: as many as S3 lists per request. After a page, a new listing that starts nearer to the end is cheaper."""
 
 MOST_TRIED = 16
-"""How many snapshots an owner tries until one is not damaged."""
+"""How many of the newest snapshots an owner tries until it finds an undamaged one."""
 
 LISTINGS = 2
 """How often a generation is listed before a missing object is reported: a store's listing may lag for a moment."""
@@ -70,7 +70,7 @@ class BaseSnapshot:
 
     @property
     def entries(self) -> tuple[SnapshotEntry, ...]:
-        """The log segments before ``start``, all sealed. Missing ones were dropped or pruned."""
+        """The log segments before ``start``, all sealed. Any others were dropped or pruned."""
         return () if self.snapshot is None else self.snapshot.segments
 
     @property
@@ -101,8 +101,8 @@ class Listing:
     snapshots: tuple[int, ...]
     """The indexes of its snapshots, ascending."""
     wal: tuple[WalSegmentInfo, ...]
-    """The last ones, in order. If ``whole``: all that the newest snapshot does not cover, the last one that it does
-    cover, and some before those."""
+    """The last WAL segments, in order. If ``whole``: all that the newest snapshot does not cover, the last one that it
+    covers, and maybe some before that."""
     whole: bool = True
 
     @property
@@ -149,8 +149,7 @@ def list_index(client: ReplicaClient, name: Generation, index: int) -> list[Posi
 def find_snapshot(client: ReplicaClient, claim: Claim) -> Snapshot | None:
     """Find the newest readable snapshot of a generation, for its owner. A listing and a GET.
 
-    Skips snapshots that are missing, too. Returns None if none of the newest MOST_TRIED can be read. Otherwise as
-    ``read_base``.
+    Also skips missing snapshots. Returns None if none of the newest MOST_TRIED can be read. Otherwise as ``read_base``.
     """
     newest = client.newest_snapshots(claim.generation, MOST_TRIED)
     try:
@@ -164,9 +163,12 @@ def read_base(
 ) -> BaseSnapshot:
     """Read the base of a generation whose snapshots stand at ``indexes``, ascending. One GET if the newest is intact.
 
-    A snapshot that is damaged, or not the claim's, is logged, and the next older one replaces it. Raises
-    CorruptObjectError if there is no other, UnknownVersionError if one is newer than this reader, and ReplicaGapError
-    if a listed one is missing, unless ``skip_missing``.
+    Logs a snapshot that is damaged or does not match the claim, and takes the next older one instead.
+
+    Raises:
+        CorruptObjectError: no snapshot is intact.
+        UnknownVersionError: a snapshot has a newer version than this reader knows.
+        ReplicaGapError: a listed snapshot is missing, unless ``skip_missing``.
     """
     damage: CorruptObjectError | None = None
     for index in reversed(indexes):
@@ -187,7 +189,10 @@ def read_base(
 
 
 def read_snapshot(client: ReplicaClient, claim: Claim, index: int) -> tuple[Snapshot, str]:
-    """Read the snapshot at ``index``, and its digest; check it against the claim. CorruptObjectError, NotFoundError."""
+    """Read the snapshot at ``index``, and check it against the claim. Returns it and its digest.
+
+    Raises CorruptObjectError and NotFoundError.
+    """
     name = claim.generation
     return read_verified(lambda: client.read_snapshot(name, index), partial(_check_snapshot, claim, index))
 
@@ -215,17 +220,25 @@ class GenerationContents:
     before: WalSegmentInfo | None
     """The last WAL segment before ``base.start``, if it still exists. It ends the index before."""
     gap: LitelogError | None
-    """The first hole that every listing shows: a ReplicaGapError or, if the newest snapshot is damaged and covered the
-    missing objects, its CorruptObjectError."""
+    """The first hole that all listings show: a ReplicaGapError or, if the newest snapshot is damaged and so may have
+    covered the missing objects, its CorruptObjectError."""
     began: bool = True
-    """False if it was ended before it began (``beginning``). Then it holds nothing, no matter what objects exist."""
+    """False if it was ended before it began (``never_began``). Then it holds nothing, no matter which objects exist."""
 
 
 def list_pieces(client: ReplicaClient, claim: Claim, listing: Listing | None = None) -> GenerationContents:
     """Find the contents of a generation: a listing and a GET, repeated if an object is missing.
 
-    A generation that never began has its terminal, and no snapshot. One ranged GET more if there is one WAL segment,
-    and no snapshot after the first one. ``listing``: a listing that was just made. Raises as ``read_base``.
+    One more ranged GET if there is a single WAL segment and no snapshot after the first one: a terminal may show that
+    the generation never began.
+
+    Args:
+        client: the replica.
+        claim: the generation's claim.
+        listing: a listing that was just made; None: make one.
+
+    Raises:
+        CorruptObjectError, UnknownVersionError, ReplicaGapError: as ``read_base``.
     """
     name = claim.generation
     for attempt in range(LISTINGS):
@@ -251,8 +264,8 @@ def list_pieces(client: ReplicaClient, claim: Claim, listing: Listing | None = N
 
 
 def _shows_no_beginning(client: ReplicaClient, claim: Claim, wal: Sequence[WalSegmentInfo]) -> bool:
-    """Whether the only WAL segment is a terminal that shows that the generation never began. False if the terminal is
-    damaged or missing: the reader of that object reports it."""
+    """Whether the only WAL segment is a terminal which shows that the generation never began. False if the terminal is
+    damaged or missing: the code that reads it reports that."""
     if len(wal) != 1 or wal[0].position != Position(claim.generation, claim.first, 0):
         return False
     try:
@@ -262,7 +275,7 @@ def _shows_no_beginning(client: ReplicaClient, claim: Claim, wal: Sequence[WalSe
 
 
 def missing_snapshot(base: BaseSnapshot, wal: Sequence[WalSegmentInfo]) -> ReplicaGapError | None:
-    """The gap of a generation that has WAL segments but no snapshot, which precedes all of them except a terminal."""
+    """The gap of a generation that has WAL segments and no snapshot. Only a terminal may exist without a snapshot."""
     if base.snapshot is not None or not wal or wal[-1].position == base.start:
         return None
     key = snapshot_key(base.claim.generation, base.claim.first)

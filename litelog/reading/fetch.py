@@ -1,6 +1,6 @@
-"""Verified, ordered and bounded reads: objects are read again if a check fails, and work ahead is limited.
+"""Verified, ordered and bounded reads: an object is read again if a check fails, and read-ahead is limited.
 
-Bytes may change on their way, so one failed check proves nothing about the store.
+Bytes may change in transit, so one failed check proves nothing about the store.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ READ_ATTEMPTS = 3
 
 
 def read_verified(read: Callable[[], _Read], check: Callable[[_Read], _Checked], held: _Read | None = None) -> _Checked:
-    """Return what ``check`` makes of the bytes. If it raises CorruptObjectError, the object is read again; the last
-    error is raised. ``held``: bytes that were read already, which count as the first read."""
+    """Read an object, and return the result of ``check`` for its bytes. If ``check`` raises CorruptObjectError, read
+    again, up to READ_ATTEMPTS times in all; then raise the error. ``held``: bytes that count as the first read."""
     for number in range(READ_ATTEMPTS - 1):
         body = read() if number or held is None else held
         try:
@@ -45,10 +45,16 @@ def read_verified(read: Callable[[], _Read], check: Callable[[_Read], _Checked],
 
 
 def confirm_digest(client: ReplicaClient, link: ChainState, before: Position | None, header: WalHeader) -> ChainState:
-    """``link`` with the digest that ``header`` names, if another read of the object before it has that digest.
+    """Return ``link``, with the digest that ``header`` names if another read of the object before has this digest.
 
-    The bytes of that object may have changed in transit in a way that its own checksums do not cover: LZ4 has several
-    spellings of the same bytes. ``before``: its position; None if it is not a WAL segment. No request if the two agree.
+    The bytes of that object may have changed in transit in a way that its own checksums do not cover: LZ4 can encode
+    the same content in several ways. Makes no request if the digests agree.
+
+    Args:
+        client: the replica.
+        link: the state of the chain, with the digest of the object as it was read.
+        before: the position of that object; None if it is not a WAL segment.
+        header: the header of the next object.
     """
     if before is None or link.digest in ("", header.previous):
         return link
@@ -56,7 +62,7 @@ def confirm_digest(client: ReplicaClient, link: ChainState, before: Position | N
         try:
             body = client.read_wal_segment(before)
         except (NotFoundError, StoreError):
-            break  # ``header`` does not continue what was read
+            break  # the digests stay different, and the caller reports that
         if wal_segment.digest([body]) == header.previous:
             return replace(link, digest=header.previous)
     return link
@@ -65,10 +71,10 @@ def confirm_digest(client: ReplicaClient, link: ChainState, before: Position | N
 _Result = TypeVar("_Result")
 
 AHEAD_BYTES = 16 << 20
-"""The most bytes that are held ahead of the reader, except for a single piece that is larger."""
+"""The most bytes that are held ahead of the reader; a single larger piece is held alone."""
 
 AHEAD_JOBS = 8
-"""The most concurrent requests: they wait for the store, not for each other."""
+"""The most concurrent requests."""
 
 
 class GrowingRoom:
@@ -92,8 +98,8 @@ def ordered_prefetch(
 ) -> Iterator[_Result]:
     """Yield the results of ``jobs`` in order. A job is the size of its result in bytes, and a function to call.
 
-    Raises a job's error, or that of the iteration of ``jobs``, after all earlier results. Jobs are taken when there is
-    room for them. Jobs that have not begun when this ends never run.
+    Takes a job when there is room for its result. Raises the error of a job, or of the iteration of ``jobs``, after all
+    earlier results. Jobs that have not begun when the iteration ends never run.
 
     ``room``: limits the jobs instead of ``most_jobs``, for a caller that may want the first results only.
     """
@@ -132,17 +138,18 @@ _Item = TypeVar("_Item")
 
 
 AHEAD_PER_WORKER = 4
+"""The most unfinished or unused items per worker of an OrderedPool."""
 
 
 class OrderedPool:
-    """Threads that process items, taken as they are needed. With one worker the caller's thread does the work."""
+    """Threads that process items in order. With one worker, the caller's thread does the work."""
 
     def __init__(self, workers: int) -> None:
         self._ahead = workers * AHEAD_PER_WORKER
         self._executor = ThreadPoolExecutor(workers, "verify") if workers > 1 else None
 
     def map(self, work: Callable[[_Item], _Result], items: Iterable[_Item]) -> Iterator[_Result]:
-        """Yield ``work`` of each item, in their order. At most AHEAD_PER_WORKER items per worker are held."""
+        """Yield the result of ``work`` for each item, in order. Holds at most AHEAD_PER_WORKER items per worker."""
         if self._executor is None:
             yield from map(work, items)
         else:

@@ -1,9 +1,9 @@
-"""Follows a replica: through the WAL segments of a generation, past what was sealed or pruned meanwhile, and into the
-generations that continue it.
+"""Follows a replica: through the WAL segments of a generation, past those that were sealed or pruned meanwhile, and
+into the generations that continue it.
 
-Each poll returns an event, or None while nothing happens. The caller decides what an event means: it reads records,
-appends to a copy, or plans the batches of a stream. The rules for gaps, and for when to look further than at the next
-name, are only here.
+Each poll returns an event, or None if nothing has happened. The caller decides what an event means: it reads records,
+appends to a copy, or plans the batches of a stream. This module alone has the rules for gaps, and for when to look
+further than at the next name.
 
 Specified in litelog/reading/README.md#following.
 """
@@ -33,43 +33,43 @@ if TYPE_CHECKING:
     from litelog.stores.replica_client import ReplicaClient
 
 POLLS_PER_LOOK = 30
-"""A follower looks for the next epoch after this number of polls without news, with one GET. It lists the successors of
-an ended generation just as often."""
+"""After this many polls without news, a follower looks for the next epoch, with one GET. In an ended generation it
+lists the successors just as often."""
 
 LOOK_SECONDS = 1800.0
-"""After this many seconds without news, or while it lags, a follower checks that its place still exists, and lists
-what follows it. Half of the grace for which WAL segments are kept at least."""
+"""After this many seconds without news, or while it lags, a follower checks that its place still exists, and lists the
+objects after it. Half of the grace, which is the least time that WAL segments are kept."""
 
 _Segment = TypeVar("_Segment")
 
 
 class Look(IntEnum):
-    """How far a follower looks that finds nothing at its slot. Each look includes the ones before it."""
+    """How far a follower looks if it finds nothing at its slot. Each value includes the ones before it."""
 
     SLOT = 0
-    """No further."""
+    """No further than the slot."""
     EPOCH = 1
-    """At the next epoch: whether a newer owner has begun."""
+    """Also at the next epoch: whether a newer owner has begun."""
     PLACE = 2
-    """At its place: whether it stands at the end, or at a hole."""
+    """Also at the objects around its place: whether it stands at the end, or at a hole."""
 
 
 class LookClock:
-    """Says how far a follower looks that finds nothing."""
+    """Decides how far a follower looks if it finds nothing at its slot."""
 
     def __init__(self, monotonic: Callable[[], float], look_seconds: float) -> None:
-        self._monotonic = monotonic  # retention continues elsewhere while this machine is suspended
+        self._monotonic = monotonic
         self._look_seconds = look_seconds
         self._polls = 0
         self._news = self._head = monotonic()
 
     def note_news(self) -> None:
-        """Something was found."""
+        """Note that the follower found something."""
         self._polls = 0
         self._news = self._monotonic()
 
     def note_nothing(self) -> Look:
-        """Nothing was found at the slot. Returns the look that is due."""
+        """Note that the follower found nothing at its slot. Returns the look that is due."""
         now, since = self._monotonic(), min(self._news, self._head)
         self._polls += 1
         self._head = now
@@ -93,27 +93,28 @@ class SegmentFound(Generic[_Segment]):
 
 @dataclass(frozen=True, slots=True)
 class ContentsFound:
-    """The contents of a generation that is entered, or whose newest snapshot covers the slot: WAL segments there were
-    sealed and deleted. The caller finds ``slot`` in them (None: its own start), and says with ``stand_at`` or ``skip``
-    where it continues. Until then, each poll finds the contents again."""
+    """The contents of a generation that the follower enters, or whose newest snapshot covers the slot, because the WAL
+    segments there were sealed and deleted. The caller finds ``slot`` in the contents (None: its own start), and says
+    with ``stand_at`` or ``skip`` where it continues. Until then, each poll finds the contents again."""
 
     contents: GenerationContents
 
 
 @dataclass(frozen=True, slots=True)
 class GenerationFollows:
-    """The generation ended, or its isolated owner was overtaken: another one begins. The caller ``enter``s it."""
+    """The generation ended, or another owner overtook its isolated owner. The caller enters the next generation with
+    ``enter``."""
 
     claim: Claim
 
 
 @dataclass(frozen=True, slots=True)
 class DataLost:
-    """Something is missing that must be there, or was pruned."""
+    """Data was pruned, or an object is missing that must exist."""
 
     error: LitelogError
     left: Position | None = None
-    """The start of the data that is left of the generation; None if nothing is left."""
+    """The start of the remaining data of the generation; None if nothing remains."""
     successor: Claim | None = None
     """The claim of a newer generation that has begun, if one is known."""
 
@@ -123,26 +124,26 @@ Event = SegmentFound[_Segment] | ContentsFound | GenerationFollows | DataLost
 
 @dataclass(frozen=True, slots=True)
 class _Entering:
-    """The generation's contents are to be found."""
+    """The follower enters the generation: it has to find the contents."""
 
     contents: GenerationContents | None
 
 
 @dataclass(frozen=True, slots=True)
 class _NotBegun:
-    """Its first snapshot is waited for."""
+    """The follower waits for the first snapshot of the generation."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Standing:
-    """A WAL segment at the slot is waited for."""
+    """The follower waits for a WAL segment at the slot."""
 
     slot: Position
 
 
 @dataclass(frozen=True, slots=True)
 class _Ended:
-    """A generation that follows is waited for."""
+    """The generation ended. The follower waits for the next one."""
 
     terminal: WalHeader
 
@@ -173,7 +174,8 @@ class ReplicaFollower(Generic[_Segment]):
             leaves_isolated: Whether to leave an isolated owner's generation once another one is the latest.
             look_seconds: After this many seconds without news, or while it lags, it makes sure that it stands at the
                 end, and not at a hole.
-            monotonic: Seconds that never go back.
+            monotonic: Returns monotonic seconds. They include the time for which the machine is suspended, as
+                retention continues elsewhere meanwhile.
         """
         self._client = client
         self._read = read
@@ -182,14 +184,14 @@ class ReplicaFollower(Generic[_Segment]):
         self.claim = claim
         """The claim of the generation that it follows."""
         self.slot = place
-        """The position of the next WAL segment, or the place to enter at. Everything before it was read."""
+        """The position of the next WAL segment, or the place at which to enter. Everything before it was read."""
         self.last: Position | None = None
         """The last WAL segment before the slot, if it was read."""
         self._state: _Entering | _NotBegun | _Standing | _Ended = _Entering(contents)
 
     @property
     def is_ended(self) -> bool:
-        """Whether the generation ended, and the next one is waited for."""
+        """Whether the generation ended, and the follower waits for the next one."""
         return isinstance(self._state, _Ended)
 
     # --- what the caller says
@@ -199,7 +201,7 @@ class ReplicaFollower(Generic[_Segment]):
         self.claim, self.slot, self.last, self._state = claim, place, None, _Entering(None)
 
     def stand_at(self, slot: Position, last: Position | None = None) -> None:
-        """Continue at ``slot``. ``last``: the WAL segment before it, which has to be there while nothing follows."""
+        """Continue at ``slot``. ``last``: the WAL segment before it, which must exist as long as nothing follows."""
         self.slot, self.last, self._state = slot, last, _Standing(slot)
 
     def pass_segment(self, header: WalHeader) -> None:
@@ -212,7 +214,8 @@ class ReplicaFollower(Generic[_Segment]):
     def skip(self, contents: GenerationContents) -> bool:
         """Leave a generation that retention pruned at the slot, if it ended: its successor has the rest. A GET.
 
-        Returns whether it ended."""
+        Returns whether it ended.
+        """
         terminal = find_terminal(self._client, contents)
         if terminal is not None:
             self._state = _Ended(terminal)
@@ -261,7 +264,7 @@ class ReplicaFollower(Generic[_Segment]):
     # --- entering a generation
 
     def _enter(self, contents: GenerationContents | None) -> Event[_Segment] | None:
-        """Find the contents of the generation. It may have ended before it began, or not have begun."""
+        """Find the contents of the generation, which may have ended before it began, or may not have begun yet."""
         contents = contents or list_pieces(self._client, self.claim)
         self._state = _Entering(None)
         if contents.base.snapshot is not None:
@@ -319,7 +322,7 @@ class ReplicaFollower(Generic[_Segment]):
         return self._read_at(slot) or GenerationFollows(newest)
 
     def _explain(self, slot: Position, error: LitelogError, successor: Claim | None = None) -> Event[_Segment] | None:
-        """Find what became of a slot that is empty, and should not be: a listing shows it, or the data is lost."""
+        """Find out by a listing why the slot is empty although something follows it, or its own data was there."""
         contents = list_pieces(self._client, self.claim)
         base = contents.base
         if slot.index < base.first.index:

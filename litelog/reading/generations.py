@@ -34,15 +34,15 @@ class GenerationEnd:
     last: WalHeader | None
     """The last WAL segment before the slot; None if there is none, or none any more."""
     digest: str
-    """SHA-256 of the object before the slot: that WAL segment, or the snapshot. Empty if neither exists, and if the
-    generation never began (``beginning``)."""
+    """SHA-256 of the object before the slot: that WAL segment, or the snapshot. Empty if neither exists, or if the
+    generation never began (``never_began``)."""
     terminal: WalHeader | None = None
     sealed: SnapshotEntry | None = None
     """If ``last`` is None: the last log segment before the slot, as a snapshot names it; None without one."""
 
     @property
     def started(self) -> bool:
-        """Whether its owner wrote anything after the claim. If so, all generations below it are closed."""
+        """Whether its owner wrote anything after the claim. If so, all older generations have ended."""
         return bool(self.digest)
 
 
@@ -52,13 +52,13 @@ def read_claim(client: ReplicaClient, name: ClaimName) -> Claim:
 
 
 def newest_claims(client: ReplicaClient, names: Sequence[ClaimName]) -> Iterator[Claim]:
-    """Yield the claims of ``names`` (oldest first), newest first. Each costs a GET, once it is requested."""
+    """Yield the claims of ``names``, which are oldest first, in reverse. Each costs a GET when it is taken."""
     return (read_claim(client, name) for name in reversed(names))
 
 
 def read_claim_of(client: ReplicaClient, name: Generation, named_by: Claim) -> Claim:
-    """Read the claim of a generation that another claim names. One GET, and a second one if the two are not fenced
-    alike. Raises NotFoundError."""
+    """Read the claim of a generation that another claim names. One GET, and a second one if only one of the two is
+    isolated. Raises NotFoundError."""
     spellings = [ClaimName(epoch_of(name)), ClaimName(epoch_of(name), name)]
     for spelling in reversed(spellings) if named_by.is_isolated else spellings:
         try:
@@ -71,10 +71,10 @@ def read_claim_of(client: ReplicaClient, name: Generation, named_by: Claim) -> C
 
 
 def find_newer(client: ReplicaClient, claim: Claim) -> Claim | None:
-    """Find a claim of a later epoch: the next one, by its name, in one GET. None without one.
+    """Find a claim of a later epoch; None if there is none. The name of the next claim is known, so this costs one GET.
 
     The names of claims after an isolated one are unknown, so a listing finds the newest one. (An isolated owner that
-    follows a claim that is not isolated ends that generation, so its claim is found there.)
+    follows a claim that is not isolated ends that generation, so the terminal there names its claim.)
     """
     if claim.is_isolated:
         names = client.claims(claim.epoch + 1)
@@ -88,8 +88,8 @@ def find_newer(client: ReplicaClient, claim: Claim) -> Claim | None:
 def find_tip(client: ReplicaClient, claim: Claim) -> GenerationEnd:
     """Find how far a generation has come: a listing, its last two objects, and the objects that followed since.
 
-    Raises CorruptObjectError if the last object cannot be read, or if the object before a terminal contradicts it.
-    Also reads a snapshot if no WAL segment shows what was shipped: there is none yet, or they were pruned.
+    Also reads a snapshot if no WAL segment shows how far it has come: there is none yet, or all were pruned. Raises
+    CorruptObjectError if the last object cannot be read, or if the object before a terminal contradicts it.
     """
     listing = list_generation(client, claim.generation, keep=2)
     start = Position(claim.generation, claim.first, 0)
@@ -108,7 +108,7 @@ def find_tip(client: ReplicaClient, claim: Claim) -> GenerationEnd:
     if damage is not None and tip.last is None:
         tip = _take_from_terminal(tip, damage)
     ended_unbegun = tip.terminal is not None and never_began(claim.first, tip.terminal)
-    # A snapshot that is known, but not listed, is the first one, and came after the listing.
+    # A snapshot that is known but not listed is the first one, and was written after the listing.
     snapshots = listing.snapshots or ((claim.first,) if tip.started else ())
     if tip.last is None and snapshots and tip.slot.index > 0 and not ended_unbegun:
         tip = replace(tip, sealed=_last_sealed(client, claim, snapshots))
@@ -116,7 +116,7 @@ def find_tip(client: ReplicaClient, claim: Claim) -> GenerationEnd:
 
 
 def read_forward(client: ReplicaClient, tip: GenerationEnd) -> GenerationEnd:
-    """``tip`` after all objects that follow it: a GET for each, until the next slot is free or holds a terminal."""
+    """Move ``tip`` past all objects that follow it: a GET for each, until the next slot is free or holds a terminal."""
     while tip.terminal is None:
         try:
             segment = _read(client, tip.slot)
@@ -127,8 +127,8 @@ def read_forward(client: ReplicaClient, tip: GenerationEnd) -> GenerationEnd:
 
 
 def _read(client: ReplicaClient, position: Position) -> WalSegment:
-    """Read the WAL segment at ``position``. Damage to its bytes in the store is ignored here: an owner can end,
-    continue or leave a damaged generation, and readers report the damage."""
+    """Read the WAL segment at ``position``. Ignores damage to its bytes in the store: an owner can end, continue or
+    leave a damaged generation, and readers report the damage."""
     key = wal_key(position)
 
     def read() -> bytes:
@@ -155,7 +155,7 @@ def _step(tip: GenerationEnd, segment: WalSegment) -> GenerationEnd:
 
 
 def _take_from_terminal(tip: GenerationEnd, damage: CorruptObjectError) -> GenerationEnd:
-    """``tip`` with the facts that its terminal repeats of the preceding WAL segment, which cannot be read."""
+    """Complete ``tip`` with the facts about the last WAL segment, which cannot be read, that its terminal repeats."""
     if tip.terminal is None or not tip.terminal.file:
         raise damage
     return replace(tip, last=replace(tip.terminal, successor=None), digest=tip.terminal.previous)

@@ -1,7 +1,7 @@
 """Checks how a claim maps the indexes of the generation that it continues to its own.
 
-A wrong mapping would hide acknowledged bytes: a reader would take the older generation, or read past a part of the
-newer one. So the name of the log segment with which the older generation ended must stand at the index it is mapped to.
+A wrong mapping would hide acknowledged bytes: a reader would take the older generation, or skip a part of the newer
+one. So the log segment with which the older generation ended must have the same name at its mapped index.
 
 Specified in litelog/reading/README.md#from-one-generation-to-the-next.
 """
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 class SegmentNames:
     """The names of a generation's log segments by index. Each is looked up when it is first needed.
 
-    A damaged object is skipped here: the code that reads it reports the damage.
+    Skips damaged objects: the code that reads their contents reports the damage.
     """
 
     def __init__(
         self, client: ReplicaClient, claim: Claim, slot: Position, last: WalHeader | None, find: Callable[[], Listing]
     ) -> None:
-        """``slot``: the generation's next slot. ``last``: its last header. ``find`` lists its objects."""
+        """``slot``: the generation's next slot. ``last``: its last header. ``find``: lists its objects."""
         self._client = client
         self._claim = claim
         self._find = find
@@ -54,8 +54,10 @@ class SegmentNames:
         return self._names.get(index)
 
     def index_of(self, name: str) -> int | None:
-        """The index of the log segment ``name``; None if no readable object states it. A GET for each index that no
-        snapshot describes."""
+        """The index of the log segment ``name``; None if no readable object states it.
+
+        Makes a GET for each index that no snapshot describes.
+        """
         for index in sorted({info.position.index for info in self._find().wal}):
             self.name(index)
         self._read_entries()
@@ -82,8 +84,8 @@ class SegmentNames:
 
 
 def check_mapping(claim: Claim, shift: int, newer: SegmentNames, older: SegmentNames) -> None:
-    """Check that ``shift``, added to an index of an older generation, gives the index of the same log segment in a
-    newer one. ``claim`` is the claim whose shift was added last; a CorruptObjectError names it."""
+    """Check ``shift``: the index of a log segment in the older generation, plus ``shift``, must be its index in the
+    newer one. Raises a CorruptObjectError that names ``claim``, whose shift is the last one in the sum."""
     ended = older.name(older.last) if older.last >= 0 else None
     if ended is None:
         return
@@ -98,5 +100,5 @@ def check_mapping(claim: Claim, shift: int, newer: SegmentNames, older: SegmentN
     index = newer.index_of(ended)
     if index is not None:
         raise CorruptObjectError(
-            claim.key, f"shift is {claim.shift}: maps log segment {ended!r} to index {mapped}, and it is index {index}"
+            claim.key, f"shift is {claim.shift}: maps log segment {ended!r} to index {mapped}, but it has index {index}"
         )

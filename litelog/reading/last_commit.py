@@ -23,7 +23,7 @@ class RecordsEnd(NamedTuple):
     """The end of a replica's records."""
 
     last: int
-    """The sequence of the last record. If sequences count bytes, the record that a reader of the log returns last."""
+    """The sequence of the last record. If sequences count bytes: that of the last record that a reader returns."""
     next: int
     """The sequence after it."""
 
@@ -55,11 +55,11 @@ def find_end(
         return None
     if not is_divisible(open_format(pieces.base.claim.format)):
         return RecordsEnd(max(0, reached - 1), reached)
-    begin = None if first is None else first - offset  # of its file: readers begin there, piece by piece
+    begin = None if first is None else first - offset  # of its file: readers cut records from here on
     while begin is None:
         of, first, offset, after = next(runs, (0, 0, 0, 0))
         if after is not None and after < reached and of != index:
-            begin = after  # the bytes between were not shipped as WAL segments
+            begin = after
         elif first is not None:
             begin = first - offset
     return RecordsEnd(begin + max(0, reached - 1 - begin) // PIECE_BYTES * PIECE_BYTES, reached)

@@ -1,4 +1,4 @@
-"""The generation of a replica that a reader takes: the choice as a pure function, and the look-ups that it needs.
+"""Chooses the generation of a replica that a reader takes: a pure function, and the look-ups that it needs.
 
 Specified in litelog/reading/README.md#which-generation.
 """
@@ -41,7 +41,7 @@ class GenerationRange:
     successor: str | None = None
     """The key of the claim that its terminal names."""
     began: bool = True
-    """False if it was ended before it began (``beginning``)."""
+    """False if it was ended before it began (``never_began``)."""
     last: WalHeader | None = None
     """The header of its last WAL segment, or of its terminal."""
 
@@ -52,7 +52,7 @@ class GenerationRange:
 
     @property
     def is_settled(self) -> bool:
-        """Whether it began and was ended. If no successor ended it, it may hold bytes that its successor lacks."""
+        """Whether it began and was ended. Without an end, it may hold bytes that its successor lacks."""
         return self.began and self.successor is not None
 
 
@@ -64,11 +64,16 @@ def latest(
 ) -> Claim | None:
     """The claim of the latest generation; None if no generation holds anything.
 
-    That is the generation of the highest epoch that holds data and has reached the end of all that it continues: of its
-    predecessor, of the predecessor's predecessor, and so on, no matter how far each of these had come. If several in
-    one epoch qualify, because their owners are isolated, it is the highest generation. ``holds_data`` returns whether a
-    generation holds data without finding its whole extent, if that is less work. ``check`` is called with each claim
-    that continues another, the sum of the shifts to an older generation, and the claims of the two.
+    The latest generation is the one of the highest epoch that holds data and has reached the end of all that it
+    continues: of its predecessor, of the predecessor's predecessor, and so on, no matter how far each of these had
+    come. If several of one epoch qualify, because their owners are isolated, it is the one with the highest name.
+
+    Args:
+        by_generation: all claims.
+        extent_of: returns how far a generation has come.
+        holds_data: returns whether a generation holds data, if that is less work than ``extent_of``.
+        check: called with each claim that continues another, the sum of the shifts from the older generation to the
+            newer one, and the claims of these two.
     """
     for claim in sorted(by_generation.values(), key=lambda claim: claim.generation, reverse=True):
         held = extent_of(claim).has_data if holds_data is None else holds_data(claim)
@@ -138,11 +143,19 @@ def find_latest(
 
 
 def open_latest(client: ReplicaClient, keep: int | None = PAGE) -> GenerationContents:
-    """Find the contents of a replica's latest generation, in four requests if it is the only one: two listings (claims,
-    and its names) and two GETs (claim and snapshot). For readers to its end, which check themselves how it ended.
+    """Find the contents of a replica's latest generation. For readers that read to its end, and see how it ended.
 
-    ``keep``: how many names a listing keeps before it is made again; None keeps all, for callers that expect many.
-    Raises as ``find_latest`` and ``list_pieces``.
+    If it is the only generation, makes four requests: two listings (claims, and its objects) and two GETs (claim and
+    snapshot).
+
+    Args:
+        client: the replica.
+        keep: how many names a listing keeps. If that was not enough, the listing is made again. None keeps all, for
+            callers that expect many.
+
+    Raises:
+        NothingToRestoreError, ReplicaGapError, CorruptObjectError, UnknownVersionError: as ``find_latest`` and
+            ``list_pieces``.
     """
     by_generation = read_claims(client)
     lookups = _GenerationRanges(client, by_generation, keep)
@@ -170,7 +183,7 @@ def _choose(client: ReplicaClient, by_generation: Mapping[Generation, Claim], lo
 
 
 def find_claim(client: ReplicaClient, name: Generation) -> Claim:
-    """Find the claim of the generation of that name. A NothingToRestoreError names the existing generations."""
+    """Find the claim of a generation. If there is none, raises a NothingToRestoreError that names the existing ones."""
     by_generation = read_claims(client)
     if not by_generation:
         raise NoReplicaError(client.url)
@@ -197,14 +210,14 @@ def read_claims(client: ReplicaClient) -> dict[Generation, Claim]:
 
 
 def _missing_claim(client: ReplicaClient, names: Sequence[ClaimName], read: Sequence[Claim]) -> ReplicaGapError | None:
-    """Find a claim that must exist because another object refers to it.
+    """Find a claim that is missing, and must exist because another object refers to it.
 
-    The terminal before the newest generation names its claim. An isolated generation may have no terminal before it;
-    the objects in it show that it was claimed.
+    A caller notices by itself that the newest claim is missing: the terminal before that generation names it. An
+    isolated generation may have no terminal before it, but its objects show that it was claimed.
     """
-    for before, behind in pairwise(names):
-        if behind.epoch > before.epoch + 1:
-            return ReplicaGapError(claim_key(before.epoch + 1), claim_key(*behind))
+    for before, after in pairwise(names):
+        if after.epoch > before.epoch + 1:
+            return ReplicaGapError(claim_key(before.epoch + 1), claim_key(*after))
     claimed = {claim.generation for claim in read}
     for claim in read:
         if claim.predecessor is not None and claim.predecessor not in claimed:
@@ -219,7 +232,7 @@ def _missing_claim(client: ReplicaClient, names: Sequence[ClaimName], read: Sequ
 def find_extent(client: ReplicaClient, claim: Claim, since: Position | None = None) -> GenerationRange:
     """Find how far a generation has come: a listing, from ``since`` on if it holds anything there, and the last header.
 
-    If nothing follows its claim's first index, its snapshot shows whether anything precedes it.
+    If it holds nothing from its claim's first index on, its snapshot shows whether it holds anything before.
     """
     last: Position | None = None
     if since is not None:
@@ -280,7 +293,8 @@ class _GenerationRanges:
         return self._pieces[claim.generation]
 
     def holds_data(self, claim: Claim) -> bool:
-        """Whether anything of the log was shipped. Names show it, unless only the generation's first objects exist."""
+        """Whether anything of the log was shipped. Names are enough, unless only the generation's first objects
+        exist."""
         listing = self.listing(claim)
         wal = bool(listing.wal) and listing.wal[-1].position > Position(claim.generation, claim.first, 0)
         if wal or (listing.newest or 0) > claim.first:
@@ -289,7 +303,7 @@ class _GenerationRanges:
         return sealed or self.extent(claim).has_data
 
     def is_lost(self, claim: Claim) -> bool:
-        """Whether it has sealed segments, but neither a snapshot nor a WAL segment, which are written before them."""
+        """Whether it has sealed segments, but neither a snapshot nor a WAL segment, which were written first."""
         listing = self.listing(claim)
         if listing.snapshots or listing.wal or claim.writer is Writer.BATCH:
             return False
@@ -323,7 +337,8 @@ class _GenerationRanges:
         return self._names[claim.generation]
 
     def _check_successor(self, extent: GenerationRange) -> None:
-        """Check that a terminal's claim exists. It is written before the terminal, so a missing claim was deleted."""
+        """Check that the claim which a terminal names exists. The claim is written first, so a missing one was
+        deleted."""
         if any(claim.key == extent.successor for claim in self._by_generation.values()):
             return
         for _ in range(LISTINGS - 1):

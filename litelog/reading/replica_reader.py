@@ -61,10 +61,10 @@ STOP_SECONDS = 0.1
 class ReplicaReader:
     """Reads a replica's records with the checks of a restore. One thread reads; any thread may close.
 
-    It reads the sealed segments that the newest snapshot names. Then it follows the names that must come next,
-    with one GET each. It lists only to find its start, and to tell an end from a hole. At the end of a generation it
-    continues in the next one, at the same place. WAL segments that were sealed and removed while it read are read from
-    their sealed segment.
+    It reads the sealed segments that the newest snapshot names. Then it requests the names that must come next, with
+    one GET each. It lists only to find its start, and to tell an end from a hole. At the end of a generation it
+    continues in the next one, at the same place. If WAL segments were sealed and removed while it read, it reads the
+    sealed segment.
     """
 
     def __init__(  # noqa: PLR0913 - each is an independent choice
@@ -91,14 +91,14 @@ class ReplicaReader:
                 ``start_time``, begin with the oldest record.
             start_time: Begin with the first record of this time or a later one, in microseconds since 1970. In a
                 format without timestamps: the first record shipped then or later, as precisely as that is known.
-            end: The first sequence not to yield. In format ``raw``, whose sequences count bytes, ``start`` and
-                ``end`` may both lie within bytes that were shipped at once.
+            end: The first sequence that is not yielded; None for no limit. In format ``raw``, whose sequences count
+                bytes, ``start`` and ``end`` may lie within bytes that were shipped at once.
             follow: Wait at the head for more records, instead of ending there.
             poll_interval: Seconds between polls at the head.
             look_seconds: After this many seconds without news, or while it lags, a follower checks that it stands at
                 the end, and not at a hole.
-            stop: Ends a follower, as ``close`` does.
-            formats: Returns the log format of a name.
+            stop: Ends a follower when it is set, as ``close`` does.
+            formats: Returns a log format by its name.
             clock: The source of times; None: the system's clock.
 
         Raises:
@@ -137,7 +137,7 @@ class ReplicaReader:
         self._closed.set()
 
     def batches(self) -> Iterator[Columns]:
-        """Yield the records: one batch for each WAL segment, and for each frame of a sealed segment, that holds any.
+        """Yield the records: a batch for each WAL segment, and for each frame of a sealed segment, that holds records.
 
         With ``follow`` it waits at the head.
 
@@ -177,17 +177,17 @@ class ReplicaReader:
             elif isinstance(event, ContentsFound):
                 yield from self._enter(executor, follower, event.contents)
             elif isinstance(event, GenerationFollows):
-                self._go_on_in(follower, event.claim)
+                self._continue_in(follower, event.claim)
             elif isinstance(event, DataLost):
                 raise event.error
 
     def _is_end_reached(self) -> bool:
-        """Whether no record that may still come is wanted. The start may lie at the end, or after it."""
+        """Whether no later record is wanted. The start may lie at ``end``, or after it."""
         reached = None if self._cursor is None else self._cursor.link.next
         return self._end is not None and reached is not None and reached >= self._end
 
     def _cut(self, batch: ShippedBatch) -> Columns:
-        """The records between start and end."""
+        """Return the records of a batch between start and end."""
         columns, divisible = batch.columns, self._format is not None and is_divisible(self._format)
         if divisible:
             for sequence in (self._filter.sequence, self._end):
@@ -250,7 +250,7 @@ class ReplicaReader:
         else:
             last = contents.wal[start.wal - 1].position
             try:
-                self._cursor = WalCursor.behind(self._client, executor, log_format, base.claim, last, place)
+                self._cursor = WalCursor.after(self._client, executor, log_format, base.claim, last, place)
             except ReplicaGapError as error:
                 raise PrunedError(str(last)) from error
         self._cursor.expect(contents.wal[start.wal :])
@@ -265,10 +265,9 @@ class ReplicaReader:
                 raise CorruptObjectError(batch.entry.key, "first sequence", f"{follows} or above", first)
             yield ShippedBatch(batch.columns, batch.shipped)
 
-    def _go_on_in(self, follower: ReplicaFollower[WalSegment], successor: Claim) -> None:
+    def _continue_in(self, follower: ReplicaFollower[WalSegment], successor: Claim) -> None:
         """Continue in a generation that continues the current one, at the same place."""
-        # A generation may have ended before the place where its predecessor did. Then that place is still to be
-        # reached.
+        # A generation may have ended before it reached its predecessor's end. Then the reader has not got there yet.
         unreached = None if self._cursor is None else self._cursor.place
         at = unreached or follower.slot
         shift = find_shift(self._client, follower.claim, successor, at)
@@ -290,7 +289,7 @@ class ReplicaReader:
 
 
 def _split_bytes(columns: Columns, sequence: int) -> Columns:
-    """The same bytes, of format ``raw``, in two commits if ``sequence`` lies within one."""
+    """Split the commit in which ``sequence`` lies in two there, if it lies within one. For format ``raw``."""
     number = columns.find(sequence) - 1
     if number < 0:
         return columns

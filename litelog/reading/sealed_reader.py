@@ -1,6 +1,6 @@
 """Reads sealed segments: the frames of one, by ranged GETs, or the records of many, by ranged GETs that run ahead.
 
-``wal_fallback`` reads on if a sealed segment is damaged, or was deleted meanwhile.
+``wal_fallback`` takes over if a sealed segment is damaged, or was deleted meanwhile.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 _Decoded = TypeVar("_Decoded")
 
 WHOLE_BYTES = 1 << 20
-"""A sealed segment up to this size is read whole: a second request costs more than bytes that may not be needed."""
+"""A sealed segment of up to this many bytes is read whole: a second request costs more than the bytes."""
 
 FETCH_BYTES = 4 << 20
-"""Uncompressed bytes of the log that one ranged GET covers; more if a commit is larger."""
+"""Uncompressed bytes of the log that one ranged GET reads; more if a commit is larger."""
 
 FOOTERS_AHEAD = 2
 """How many sealed segments are opened before their frames are needed."""
@@ -78,7 +78,7 @@ class SealedStart:
 
 @dataclass(frozen=True, slots=True)
 class OpenedSealed:
-    """A sealed segment whose footer was read, and is the one that a snapshot names."""
+    """A sealed segment whose footer was read, and matches the snapshot's entry."""
 
     client: ReplicaClient = field(repr=False)
     entry: SnapshotEntry
@@ -87,7 +87,7 @@ class OpenedSealed:
     """The whole object, if it is small."""
 
     def read(self, frames: range) -> memoryview:
-        """Read consecutive frames as they lie in the object, with one GET. Raises NotFoundError."""
+        """Read consecutive frames as the object stores them, with one GET. Raises NotFoundError."""
         stored = self.footer.frames.stored_range(frames)
         entry = self.entry
         return memoryview(
@@ -95,14 +95,14 @@ class OpenedSealed:
         )
 
     def held(self, frames: range) -> memoryview | None:
-        """The bytes of consecutive frames, if they were read with the footer."""
+        """The bytes of consecutive frames, if they were read with the footer; None otherwise."""
         stored = self.footer.frames.stored_range(frames)
         return None if self.body is None else memoryview(self.body)[stored.start : stored.stop]
 
     def read_verified(
         self, frames: range, decode: Callable[[memoryview], _Decoded], held: memoryview | None = None
     ) -> _Decoded:
-        """Return what ``decode`` makes of the bytes of consecutive frames. They are read again if it raises
+        """Read consecutive frames, and return the result of ``decode`` for their bytes. Reads them again if it raises
         CorruptObjectError. ``held``: the bytes, if the caller has read them."""
         return read_verified(lambda: self.read(frames), decode, self.held(frames) if held is None else held)
 
@@ -137,8 +137,8 @@ def read_sealed(
 ) -> Iterator[SealedBatch]:
     """Yield the records of sealed segments, in order, one run of frames at a time; from ``start`` on in the first one.
 
-    Checks every statement of the footer, and that the footer is the one that the snapshot names. On damage it raises
-    BrokenEntryError after all records before it. Memory: AHEAD_BYTES of ``fetch``, and as much compressed.
+    Checks the contents against the footer, and the footer against the snapshot's entry. Raises BrokenEntryError for
+    damage, after all records before it. Memory: AHEAD_BYTES of ``fetch``, and as much compressed.
     """
     opened = ordered_prefetch(executor, _openings(client, entries, start), most_jobs=FOOTERS_AHEAD)
     for fetched in ordered_prefetch(executor, _fetches(opened, log_format)):
@@ -196,7 +196,7 @@ def _open_at(client: ReplicaClient, entry: SnapshotEntry, start: SealedStart | N
 
 
 def _fetches(openings: Iterable[_Opened], log_format: LogFormat) -> Iterator[tuple[int, Callable[[], _Fetched]]]:
-    """The reads of each sealed segment, each of a few runs of frames."""
+    """Yield the reads of each sealed segment, each of a few runs of frames."""
     for opened in openings:
         frames = opened.sealed.footer.frames
         wanted = frames.runs(frames.for_offsets(opened.start, opened.sealed.footer.length))
@@ -224,7 +224,7 @@ def _fetch(opened: _Opened, runs: list[range], log_format: LogFormat) -> _Fetche
 def _records(
     entry: SnapshotEntry, footer: SealedFooter, run: range, decoded: DecodedRun, start: int, log_format: LogFormat
 ) -> Columns:
-    """The records of a run, from ``start`` on if that lies in it, which must be the end of a commit."""
+    """The records of a run; from ``start`` on, if ``start`` lies in the run. A commit must end there."""
     data, offset, expect = decoded.data, decoded.start, Expectation(footer.frames.firsts[run.start])
     if start > offset:
         scan = log_format.scan(footer.path, data[: start - offset], offset, expect)

@@ -23,13 +23,13 @@ PROBE_BYTES = 4 << 10
 """How many bytes of an object are read for its header; a longer header costs a second request."""
 
 HEADERS_AT_ONCE = 256
-"""How many headers are held during a search for a time, which needs them one after the other."""
+"""How many headers a search for a time, which needs all of them in order, reads at a time."""
 
 
 def read_header(client: ReplicaClient, position: Position) -> WalHeader:
     """Read the header of the WAL segment at ``position``: one ranged GET of a few kilobytes.
 
-    Raises ReplicaGapError if it is missing. Checks only the header's own form and place.
+    Checks only the form of the header, and that it states its position. Raises ReplicaGapError if it is missing.
     """
 
     def read_head() -> bytes:
@@ -104,7 +104,7 @@ def first_reaching(
         middle = (low + high) // 2
         at = middle
         while (reached := headers([positions[at]])[0].next) is None and at > low:
-            at -= 1  # without records it shows nothing; the one before it does
+            at -= 1  # a header without records shows nothing
         if reached is not None and reached > sequence:
             high = at
         else:

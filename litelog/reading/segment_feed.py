@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 class SegmentFeed:
-    """A producer of one generation publishes to this. It notifies every iterator, and waits for none.
+    """A producer of one generation publishes to a feed. The feed notifies every iterator, and waits for none.
 
-    ``publish`` each WAL segment after it was acknowledged, and before the next one is put.
+    The producer calls ``publish`` for each WAL segment after it was acknowledged, and before it puts the next one.
     """
 
     def __init__(self, generation: Generation, first: Position | None = None) -> None:
         """``first``: the position of the generation's first WAL segment, where a subscription without a start begins.
-        If None, such a subscription begins with the first one that is listed."""
+        If None, such a subscription begins with the first listed WAL segment."""
         self.generation = generation
         self._first = first
         self._lock = threading.Lock()  # taken before an iterator's
@@ -37,10 +37,19 @@ class SegmentFeed:
         notified: Signal | None = None,
         page: int = PAGE,
     ) -> SegmentIterator:
-        """Return a new, open iterator over everything from now on. Subscribe first, then read the base position.
+        """Return a new, open iterator over the WAL segments from ``start`` on. Subscribe first, then read the base.
 
-        It ends when it is closed. After ``fail`` or ``close`` it gives what is listed, and then ends that way. Raises
-        PrunedError if the start was removed because a snapshot covers it: read the base, and subscribe at its start.
+        After ``fail`` or ``close``, a new iterator returns the listed WAL segments, and then raises the error, or ends.
+
+        Args:
+            list_segments: Lists WAL segments, as ``ReplicaClient.wal_segments`` does.
+            start: The slot to begin at; None for the generation's first one.
+            notified: Is set when there is news; by default a new ``threading.Event``.
+            page: How many infos one listing takes, and the iterator holds ready.
+
+        Raises:
+            PrunedError: The start was removed because a snapshot covers it: read the base, and subscribe at its start.
+            StoreError: The listing failed.
         """
         iterator = SegmentIterator(self.generation, list_segments, start or self._first, notified, page)
         with self._lock:
@@ -72,7 +81,7 @@ class SegmentFeed:
             iterator.fail(error)
 
     def close(self) -> None:
-        """Publish nothing more: iterators give what they have, and end. Idempotent."""
+        """Publish nothing more: iterators return what they have, and end. Idempotent."""
         with self._lock:
             self._closed = True
             iterators, self._iterators = self._iterators, []
@@ -81,7 +90,7 @@ class SegmentFeed:
 
 
 def _append(iterator: SegmentIterator, info: WalSegmentInfo) -> bool:
-    """Append ``info``. Return whether the iterator wants more."""
+    """Append ``info``. Return whether the iterator accepted it."""
     try:
         iterator.append(info)
     except LitelogError as error:

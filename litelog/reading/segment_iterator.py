@@ -1,9 +1,10 @@
 """SegmentIterator: the WAL segments of one generation as they appear.
 
 A producer appends each WAL segment after it was acknowledged and before it puts the next one. So a listing that begins
-after an append shows what was appended, and what was put since is appended while the listing runs. The two together
-miss nothing, even if a folder is read while names are added to it. A listing is needed when the iterator is opened,
-when the reader lags and a new index begins, and after a rewind to before the remembered ones. Keeping up needs none.
+after an append shows everything that was appended, and the iterator gets later WAL segments while the listing runs. The
+two together miss nothing, even if a folder is read while names are added to it. The iterator lists when it is opened,
+when a new index begins while the reader lags, and after a rewind to before the remembered ones. It does not list to
+keep up.
 """
 
 from __future__ import annotations
@@ -27,19 +28,20 @@ PAGE = 1000
 """How many WAL segments one listing takes, and an iterator holds: as many as S3 lists per request."""
 
 MAX_REMEMBERED = 64
-"""How many WAL segments that were given a rewind finds without a listing: more than one upload takes together."""
+"""How many returned WAL segments the iterator remembers, so that a rewind to one needs no listing: more than one upload
+takes together."""
 
 LISTINGS_BEFORE_PRUNED = 2
-"""A missing WAL segment is listed again before it counts as gone: a folder may be read while names are added to it."""
+"""How many listings have to lack a WAL segment before it counts as gone: a folder may be read while names are added."""
 
 ListSegments = Callable[[Generation, Position | None], Iterable[WalSegmentInfo]]
 """``ReplicaClient.wal_segments``: a generation's WAL segments in order, from a position on, page by page."""
 
 
 class Signal(Protocol):
-    """An iterator sets it when there is news. It may be a ``threading.Event``, shared by many iterators.
+    """An iterator sets its signal when there is news. Many iterators may share one, for example a ``threading.Event``.
 
-    Clear it, take until nothing is left, then wait: news in between sets it again.
+    A reader clears it, takes WAL segments until nothing is left, then waits: news in between sets it again.
     """
 
     def set(self) -> None:
@@ -47,15 +49,17 @@ class Signal(Protocol):
 
 
 class _Start(Enum):
+    """Which WAL segment is the first unlisted one."""
+
     BEGINNING = "the generation's first"
-    AT = "the one at a position, which was there once"
-    AFTER = "those after a position, which was there once"
-    SLOT = "the one at a position, or the next index where that slot was never used"
+    AT = "the one at a position, which existed once"
+    AFTER = "the one after a position, at which one existed once"
+    SLOT = "the one at a position or, if that slot was never used, the first of the next index"
 
 
 @dataclass(frozen=True, slots=True)
 class _Unlisted:
-    """The lower end of WAL segments that are known or supposed to exist, and that only a listing can name."""
+    """The lower end of WAL segments that exist or may exist, and that only a listing can name."""
 
     start: _Start
     position: Position
@@ -91,16 +95,15 @@ def _follows(before: Position, after: Position) -> bool:
 
 
 class SegmentIterator:
-    """The WAL segments of ``generation``, in order, none twice, none left out. Any thread may call any method.
+    """Iterates over the WAL segments of ``generation``: in order, none twice, none left out. Thread-safe.
 
-    This is public API, for programs that run a ``Replicator`` or ``Replica`` themselves: litelog does not use it.
+    This is public API, for programs that run a ``Replicator`` or ``Replica`` themselves. litelog does not use it.
 
     Order of opening: make the iterator, let the producer append to it, ``open`` it (``SegmentFeed.subscribe`` does all
-    three), and only then read the base position and ``skip_to`` it. The listing of ``open`` shows what was acknowledged
-    before the producer knew of the iterator; everything later is appended. Nothing falls between the two.
+    three), and only then read the base position and ``skip_to`` it. The listing of ``open`` shows the WAL segments that
+    were acknowledged before the producer knew the iterator; all later ones are appended. None falls between the two.
 
-    ``start`` is a slot: where a WAL segment starts, or where the next one will. If None: the generation's first one.
-    Memory: ``page`` infos, as many more while a listing runs, MAX_REMEMBERED given ones, and a range of indexes.
+    Memory: ``page`` infos, as many more while a listing runs, MAX_REMEMBERED returned ones, and a range of indexes.
     """
 
     def __init__(
@@ -116,7 +119,8 @@ class SegmentIterator:
         Args:
             generation: The generation to iterate over.
             list_segments: Lists WAL segments, as ``ReplicaClient.wal_segments`` does.
-            start: The slot to begin at; None for the generation's first one.
+            start: The slot to begin at: where a WAL segment starts, or where the next one will. None for the
+                generation's first one.
             notified: Is set when there is news; by default a new ``threading.Event``.
             page: How many infos one listing takes, and the iterator holds ready.
 
@@ -142,15 +146,15 @@ class SegmentIterator:
         self._last: Position | None = None  # the newest one that was appended or listed
         self._is_end_known = False  # whether nothing followed _last when it was listed
         self._error: BaseException | None = None
-        self._trace: TracebackType | None = None  # the error's original one: each raise would lengthen it
+        self._trace: TracebackType | None = None  # the error's original traceback: each raise would lengthen it
         self._finished = self._closed = False
 
     # --- the producer's side
 
     def append(self, info: WalSegmentInfo) -> None:
-        """Add ``info``, which is durable and acknowledged. Never blocks. Adding the last one again does nothing.
+        """Add ``info``, which is durable and acknowledged. Never blocks. Does nothing for the last one again.
 
-        On a backlog longer than a page, the last one is known from the first append on.
+        If ``open`` found a backlog longer than a page, the last one is known only after the first append.
 
         Raises:
             GenerationMismatchError: ``info`` is of another generation.
@@ -172,7 +176,7 @@ class SegmentIterator:
         self.notified.set()
 
     def fail(self, error: BaseException) -> None:
-        """Raise ``error`` in the consumer, after all that was appended before, at every call. The first error wins."""
+        """Make each later call of the consumer raise ``error``, after all WAL segments before. The first error wins."""
         with self._lock:
             if self._error is None and not self._finished:
                 self._error, self._trace = error, error.__traceback__
@@ -180,7 +184,7 @@ class SegmentIterator:
         self.notified.set()
 
     def finish(self) -> None:
-        """Append nothing more: the consumer takes what is left, then gets ClosedError (iteration just ends)."""
+        """Append nothing more: the consumer takes what is left, then gets ClosedError (a ``for`` loop just ends)."""
         with self._lock:
             self._finished = True
             self._changed.notify_all()
@@ -215,10 +219,10 @@ class SegmentIterator:
             The WAL segment; None if there is nothing new.
 
         Raises:
-            PrunedError: Retention removed the next one (``skip_to`` leads past it).
-            ClosedError: After ``finish``, once all were given; at once after ``close``.
-            Exception: The error given to ``fail``, once all before it were given; or that of a listing, which loses
-                nothing.
+            PrunedError: Retention removed the next one (``skip_to`` skips it).
+            ClosedError: After ``finish``, once all were returned; at once after ``close``.
+            Exception: The error that ``fail`` got, once all before it were returned; or the error of a listing, which
+                loses nothing.
         """
         with self._reading:
             return self._take(advance=True)
@@ -245,7 +249,7 @@ class SegmentIterator:
                 return info
 
     def rewind(self, position: Position) -> None:
-        """Give the WAL segment at ``position``, and all after it, again: its upload failed.
+        """Return the WAL segment at ``position``, and all after it, again, for instance because its upload failed.
 
         Raises ValueError if ``position`` lies after the next one: that would leave some out.
         """
@@ -265,12 +269,12 @@ class SegmentIterator:
         self.notified.set()
 
     def skip_to(self, position: Position) -> None:
-        """Skip everything below ``position``, a slot: it is part of the base. Never goes back."""
+        """Skip everything below the slot ``position``, for instance because it is part of the base. Never goes back."""
         self._check_generation(position)
         with self._reading, self._lock:
             self._floor = max(self._floor or position, position)
             if (here := self._here()) is not None and here < position:
-                self._given.clear()  # a rewind to before the skipped ones has to find them again
+                self._given.clear()  # so that a rewind to before the skipped ones lists them again
             while self._ready and self._ready[0].position < position:
                 self._ready.popleft()
             if self._ready or self._unlisted is None:
@@ -304,7 +308,7 @@ class SegmentIterator:
 
     @property
     def pending_indexes(self) -> range:
-        """The indexes with WAL segments of which only the index is known."""
+        """The indexes of which WAL segments are still to be listed."""
         with self._lock:
             if self._unlisted is None or self._last is None:
                 return range(0)
@@ -350,7 +354,7 @@ class SegmentIterator:
         return bool(self._ready or self._unlisted or self._error or self._finished or self._closed)
 
     def _here(self) -> Position | None:
-        """The next one, or where it is expected; the last one if there is none."""
+        """The position of the next one, or the expected one; that of the last one if there is no next one."""
         if self._ready:
             return self._ready[0].position
         return self._unlisted.position if self._unlisted else self._last
@@ -374,7 +378,7 @@ class SegmentIterator:
             return None
 
     def _fill(self) -> None:
-        """List until an info is ready, or nothing is unlisted."""
+        """List until an info is ready, or all are listed."""
         missed = 0
         while (unlisted := self._begin_listing()) is not None:
             try:
@@ -397,10 +401,11 @@ class SegmentIterator:
             return self._unlisted
 
     def _end_listing(self, unlisted: _Unlisted, page: list[WalSegmentInfo]) -> Position | None:
-        """Take over the listed and the newly arrived ones. Return the one that should exist and does not."""
+        """Take over the listed and the newly arrived ones. Return the position of one that must exist and was not
+        listed, if any."""
         with self._lock:
             arrived, self._arrived = self._arrived or [], None
-            # Beyond an append that it overlapped, a listing may lack some in between: those arrive.
+            # After the first arrival, a listing may have holes: the arrivals have those WAL segments.
             listed = [info for info in page[: self._page + 1] if not arrived or info.position < arrived[0].position]
             is_whole = len(page) <= self._page + 1 or len(listed) <= self._page
             if unlisted.start is _Start.AFTER:

@@ -1,4 +1,4 @@
-"""Where to begin in a generation: at a sequence, a time, or the place where another generation ended.
+"""Finds where to begin in a generation: at a sequence, a time, or the place where another generation ended.
 
 Specified in litelog/reading/README.md#where-to-begin.
 """
@@ -36,7 +36,7 @@ _LATEST = (1 << 64) - 1
 
 @dataclass(frozen=True, slots=True)
 class StartRequest:
-    """What a reader starts with. If all are None: with the first record."""
+    """Where a reader wants to start. If all fields are None: with the first record."""
 
     place: Position | None = None
     """Start with the bytes after this position."""
@@ -48,7 +48,7 @@ class StartRequest:
 
 @dataclass(frozen=True, slots=True)
 class FoundStart:
-    """Where to begin."""
+    """Where to begin in the contents of a generation."""
 
     entry: int | None
     """The number of the first sealed segment to read, in ``base.entries``; None for none."""
@@ -59,14 +59,14 @@ class FoundStart:
 
 
 class StartFilter:
-    """Drops what comes before the start; nothing more once a record after the start was found."""
+    """Drops the records before the start. Once it has found the start, it drops nothing more."""
 
     def __init__(self, sequence: int | None, time: int | None) -> None:
         self.sequence = sequence
         self.time = time
 
     def cut(self, columns: Columns, shipped: int | None) -> Columns:
-        """The records from the start on. ``shipped``: when they were shipped; None if all of them are wanted."""
+        """Return the records from the start on. ``shipped``: when they were shipped; None takes all of them."""
         found = 0
         if self.sequence is not None:
             found = columns.find(self.sequence)
@@ -83,9 +83,10 @@ class StartFilter:
 def find_start(
     client: ReplicaClient, pieces: GenerationContents, wanted: StartRequest, log_format: LogFormat
 ) -> FoundStart:
-    """Find where to begin, possibly a little early. Costs no request for sealed segments, ranged GETs for WAL segments.
+    """Find where to begin, possibly a little early.
 
-    Raises TruncatedError for a sequence before the first one, and PrunedError for a place before the first log segment.
+    Makes no request if a sealed segment holds the start, and ranged GETs of headers if a WAL segment does. Raises
+    TruncatedError for a sequence before the first one, and PrunedError for a place before the first log segment.
     """
     entries = pieces.base.entries
     if wanted.place is not None:
@@ -127,7 +128,8 @@ def _at_time(
 
 
 def _read_headers(headers: HeaderReader, positions: Sequence[Position]) -> list[WalHeader]:
-    """The headers. A header that stands for a sealed segment may cover any timestamp."""
+    """Read headers. One that stands for a sealed segment does not state timestamps, so it gets the latest possible
+    one."""
     return [replace(header, highest=_LATEST) if header.sealed else header for header in headers(positions)]
 
 

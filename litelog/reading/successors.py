@@ -1,4 +1,4 @@
-"""From one generation to the one that continues it: through claims, each of which says how indexes map.
+"""Leads from a generation to the one that continues it. Each claim on the way says how indexes map.
 
 Specified in litelog/reading/README.md#from-one-generation-to-the-next.
 """
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def find_terminal(client: ReplicaClient, pieces: GenerationContents) -> WalHeader | None:
-    """The terminal that ended the generation, if its names lead to one. A GET."""
+    """The terminal that ended the generation; None if the last listed WAL segment is not a terminal. A GET."""
     last = read_header(client, pieces.wal[-1].position) if pieces.wal else None
     return last if last is not None and last.successor else None
 
@@ -49,10 +49,10 @@ def find_successor(client: ReplicaClient, claim: Claim, terminal: WalHeader, *, 
     """Find the claim of the generation that follows ``claim``'s, which ``terminal`` ended. None if none has begun yet.
 
     The terminal names a claim. If the generation of that claim never began, its terminal names the next claim, and so
-    on. Any of these generations may still follow.
+    on.
 
-    Three GETs for each claim. ``lists`` replaces one of them with a listing, which also shows a generation whose first
-    objects retention has deleted. Raises ReplicaGapError if a named claim is missing.
+    Makes three GETs for each claim. ``lists`` replaces one of them with a listing, which also shows a generation whose
+    first objects retention has deleted. Raises ReplicaGapError if a named claim is missing.
     """
     newest = claim.epoch
     while True:
@@ -77,13 +77,13 @@ def find_successor(client: ReplicaClient, claim: Claim, terminal: WalHeader, *, 
 
 
 def may_be_late(client: ReplicaClient, claim: Claim) -> bool:
-    """Whether the first snapshot of a generation whose first slot is free may have come too late: the owner of a newer
-    claim may have looked before it existed, and its terminal will show that. A GET."""
+    """Whether the first snapshot of a generation may have come too late. The first slot of the generation is free. The
+    owner of a newer claim may have looked before the snapshot existed, and its terminal will show that. A GET."""
     return not claim.is_isolated and find_newer(client, claim) is not None
 
 
 def has_first_snapshot(client: ReplicaClient, claim: Claim) -> bool:
-    """Whether a generation has the first snapshot, which its owner writes first. A GET."""
+    """Whether a generation has its first snapshot, which its owner writes before any WAL segment. A GET."""
     try:
         client.read_snapshot(claim.generation, claim.first)
     except NotFoundError:
@@ -92,14 +92,21 @@ def has_first_snapshot(client: ReplicaClient, claim: Claim) -> bool:
 
 
 def find_shift(client: ReplicaClient, claim: Claim, successor: Claim, read_to: Position | None = None) -> int:
-    """Find the number to add to an index of ``claim``'s generation to get that of ``successor``'s.
+    """Find the number that, added to an index of ``claim``'s generation, gives the index in ``successor``'s.
 
-    The successor continues that generation, in one step or several. Or both continue an older one, and nothing after
-    the end of the older one was read of ``claim``'s generation, or that one held nothing.
+    The successor continues that generation, in one step or several. Or both continue an older generation, and nothing
+    was read of ``claim``'s generation after the end of the older one, or it held nothing.
 
-    ``read_to``: the position up to which ``claim``'s generation was read; None for its end. Raises DivergedError if the
-    log's history forks, and CorruptObjectError if the two claims have no generation in common, or if the contents
-    contradict a shift.
+    Args:
+        client: the replica.
+        claim: the claim of the generation that was read.
+        successor: the claim of the generation to continue in.
+        read_to: the position up to which ``claim``'s generation was read; None for its end.
+
+    Raises:
+        DivergedError: the log's history forks.
+        CorruptObjectError: the two claims have no generation in common, or the contents contradict a shift.
+        ReplicaGapError: a claim is missing.
     """
     shift, newer, older = 0, successor, claim
     while newer.generation != older.generation:
@@ -152,8 +159,8 @@ def _is_empty_first(client: ReplicaClient, claim: Claim) -> bool:
 def _require_shared(
     client: ReplicaClient, claim: Claim, older: Claim, successor: Claim, read_to: Position | None
 ) -> None:
-    """Raise DivergedError if more was read of ``claim``'s generation than is in ``older``'s, which it and ``successor``
-    both continue."""
+    """Raise DivergedError if more was read of ``claim``'s generation than ``older``'s holds. ``claim`` and
+    ``successor`` both continue ``older``."""
     extent = find_extent(client, claim)
     if not extent.began or not extent.has_data:
         return
@@ -166,8 +173,8 @@ def _require_shared(
 
 
 def find_begun(client: ReplicaClient, claim: Claim) -> Claim | None:
-    """Find a newer claim whose owner has begun to write, and so has ended ``claim``'s generation before. One GET while
-    there is none; a listing for each claim whose owner has not begun."""
+    """Find a newer claim whose owner has begun to write, after it ended ``claim``'s generation. One GET if there is no
+    newer claim; a listing for each claim whose owner has not begun."""
     newer = find_newer(client, claim)
     while newer is not None and next(iter(client.snapshots(newer.generation)), None) is None:
         newer = find_newer(client, newer)

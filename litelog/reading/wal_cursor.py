@@ -1,4 +1,4 @@
-"""A place in a generation's WAL: checks the next object against the ones before it, and steps past it."""
+"""A place in a generation's WAL: checks each object against those before it, and moves past it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class ShippedBatch(NamedTuple):
-    """Records, and the time by which all of them were shipped, in microseconds since 1970, if that is known."""
+    """Records, and the time by which all of them were shipped, in microseconds since 1970; None if unknown."""
 
     columns: Columns
     shipped: int | None
@@ -59,7 +59,7 @@ class WalCursor:
         """The position of the last WAL segment that was taken; None if none was."""
 
     @classmethod
-    def behind(
+    def after(
         cls,
         client: ReplicaClient,
         executor: Executor,
@@ -68,8 +68,8 @@ class WalCursor:
         position: Position,
         place: Position | None,
     ) -> WalCursor:
-        """A cursor after the WAL segment at ``position``, whose statements are trusted. ReplicaGapError if it is
-        gone."""
+        """Make a cursor after the WAL segment at ``position``, and trust its header. Raises ReplicaGapError if that
+        WAL segment is gone."""
         before = read_segment(client, position)
         return cls(client, executor, log_format, state_after(claim, before), place)
 
@@ -79,12 +79,12 @@ class WalCursor:
         return self.link.slot
 
     def expect(self, listed: Sequence[WalSegmentInfo]) -> None:
-        """Read these WAL segments, which come next, ahead."""
+        """Read ahead these WAL segments, which come next."""
         jobs = ((info.size, partial(self._read_at, info.position)) for info in listed)
         self._ahead = ordered_prefetch(self._executor, jobs)
 
     def read(self) -> WalSegment | None:
-        """The WAL segment at the slot; None if there is none, or none yet."""
+        """Read the WAL segment at the slot; None if there is none (yet)."""
         for position, segment in self._ahead:
             if position == self.slot and segment is not None:
                 return segment
@@ -99,8 +99,8 @@ class WalCursor:
             return position, None
 
     def take(self, segment: WalSegment) -> Iterator[ShippedBatch]:
-        """Yield the contents of ``segment``, one batch or none, and step past it. If it stands for a sealed segment,
-        yield the contents of that. If a check fails, read it again first: the bytes may have changed in transit."""
+        """Yield the contents of ``segment``, one batch or none, and move past it. If it stands for a sealed segment,
+        yield the contents of that. If a check fails, read it once more: the bytes may have changed in transit."""
         if segment.header.sealed is not None:
             yield from self._take_sealed(segment)
             return
@@ -136,7 +136,7 @@ class WalCursor:
     def _cut(
         self, segment: WalSegment, data: memoryview, expect: Expectation, offset: int
     ) -> tuple[memoryview, int, Expectation]:
-        """The data after ``offset``, where the generation before ended: a commit boundary in both generations."""
+        """Cut off the data before ``offset``, where the generation before ended: a commit ends there in both."""
         head = offset - segment.header.offset
         scan = self._format.scan(segment.header.path, data[:head], segment.header.offset, expect)
         if scan.end != offset:
@@ -162,13 +162,13 @@ class WalCursor:
 
 
 def describe(client: ReplicaClient, header: WalHeader) -> WalHeader | SnapshotEntry:
-    """The facts about a WAL segment's records: its header, or the entry of its sealed segment. Raises
-    ReplicaGapError."""
+    """Return the facts about a WAL segment's records: its header or, if it stands for a sealed segment, the entry of
+    that. Raises ReplicaGapError if the sealed segment is missing."""
     return header if header.sealed is None else describe_sealed(client, header)
 
 
 def describe_sealed(client: ReplicaClient, header: WalHeader) -> SnapshotEntry:
-    """The snapshot entry of the sealed segment that ``header`` stands for. Raises ReplicaGapError."""
+    """Return the entry of the sealed segment that ``header`` stands for. Raises ReplicaGapError if it is missing."""
     entry = read_entry(client, header.position.generation, header.index, header)
     if entry is None:
         key = sealed_key(header.position.generation, header.index)
@@ -179,8 +179,8 @@ def describe_sealed(client: ReplicaClient, header: WalHeader) -> SnapshotEntry:
 def read_entry(
     client: ReplicaClient, name: Generation, index: int, header: WalHeader | None = None
 ) -> SnapshotEntry | None:
-    """The entry that a snapshot would have for a sealed segment, from its footer; None if it is missing. A listing and
-    a GET. Raises CorruptObjectError if it is damaged, or is not of the log that ``header`` is of."""
+    """Make the entry that a snapshot would have for a sealed segment, from its footer; None if it is missing. A listing
+    and a GET. Raises CorruptObjectError if it is damaged, or belongs to another log than ``header``."""
     key = sealed_key(name, index)
     info = next(iter(client.sealed_segments(name, index)), None)
     if info is None or info.index != index:

@@ -1,5 +1,5 @@
-"""Reads a log segment whose sealed segment is damaged or was deleted: from the sealed segment that the newest snapshot
-names instead, or from its WAL segments.
+"""Reads log segments whose sealed segments are damaged or were deleted: from the sealed segment that the newest
+snapshot names instead, or from WAL segments.
 
 Specified in litelog/reading/README.md#damage-and-gaps.
 """
@@ -42,11 +42,23 @@ def read_history(
     start: SealedStart,
     log_format: LogFormat,
 ) -> Iterator[SealedBatch]:
-    """Yield the records of ``base.entries`` from entry number ``number`` on, ``start`` in it, as ``read_sealed`` does.
+    """Yield the records of ``base.entries`` from entry number ``number`` on, as ``read_sealed`` does.
 
-    A damaged sealed segment is replaced by its WAL segments, if they still exist. A missing one is looked up in the
-    newest snapshot. No record is given twice. Raises PrunedError if retention removed it, the damage if no other
-    object has its bytes, and ReplicaGapError if it is missing.
+    Replaces a damaged sealed segment by its WAL segments, if they still exist. Looks up a missing one in the newest
+    snapshot. Yields no record twice.
+
+    Args:
+        client: the replica.
+        executor: runs requests.
+        base: the base of the generation.
+        number: the number of the first entry to read.
+        start: where to begin in that entry.
+        log_format: the log's format.
+
+    Raises:
+        PrunedError: retention removed the log segment.
+        CorruptObjectError: the sealed segment is damaged, and no other object has its bytes.
+        ReplicaGapError: the sealed segment is missing, and no other object has its bytes.
     """
     entries, stop = base.entries, base.start.index
     while number < len(entries):
@@ -75,8 +87,11 @@ def read_history(
 
 
 def find_base_now(client: ReplicaClient, claim: Claim, index: int, offset: int) -> BaseSnapshot | None:
-    """The current base of a generation, for a log segment whose sealed segment is gone. None if its newest snapshot
-    cannot be read, and an older one does not reach as far. Raises PrunedError if retention removed the log segment."""
+    """Find the current base of a generation, after the sealed segment of the log segment at ``index`` disappeared.
+
+    Returns None if the newest snapshot cannot be read, and an older one does not reach as far. Raises PrunedError if
+    retention removed the log segment.
+    """
     newest = list_pieces(client, claim).base
     if newest.first.index > index:
         raise PrunedError(str(Position(newest.start.generation, index, offset)))
@@ -105,8 +120,8 @@ def read_unsealed(
 
 
 def wal_segments_of(client: ReplicaClient, entry: SnapshotEntry, offset: int) -> Iterator[WalSegment]:
-    """Yield the WAL segments that are left of the log segment that ``entry`` names, from the one with byte ``offset``
-    on; none if that one is gone. A listing, and a GET for each.
+    """Yield the remaining WAL segments of the log segment that ``entry`` names, from the one with byte ``offset`` on;
+    none if that one is gone. A listing, and a GET for each.
 
     Checks them against each other. Raises CorruptObjectError, and ReplicaGapError if a listed one is missing.
     """
