@@ -1,6 +1,6 @@
 """Scans and writes the bytes of WAL segments as they are decompressed, in windows of a few MiB.
 
-Also holds the log segments' descriptors: how long each stays open, and when it is synced.
+Also opens, syncs and closes the restored log segments.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from litelog.codec.lz4_frames import MAX_FRAME_BYTES
 from litelog.errors import CorruptObjectError
-from litelog.system.files import allocate, begin_write_back
+from litelog.system.files import allocate, begin_write_back, write_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
     from litelog.objects.wal_segment import WalHeader
 
 WINDOW_BYTES = 2 << 20
-"""Bytes gathered before they are scanned and written: few enough to be in the processor's cache, and enough that few
-commits cross their end."""
+"""Bytes that are gathered before they are scanned and written: few enough for the processor's cache, and enough that
+few commits cross the end of a window."""
 
 BUFFER_BYTES = WINDOW_BYTES + MAX_FRAME_BYTES
 """The initial size of a buffer in bytes; it grows if a commit is larger than a window."""
 
 
 class Buffers:
-    """Memory for windows, reused for the next object: fresh memory costs more than decompressing into it."""
+    """Memory for windows, reused for the next object: to touch fresh memory costs more than to decompress into it."""
 
     def __init__(self) -> None:
         self._free: SimpleQueue[mmap.mmap] = SimpleQueue()
@@ -63,7 +63,7 @@ class WrittenRun:
     written: int
     """Bytes."""
     scan: Scan
-    """The scan of all bytes that were put in."""
+    """The scan of all bytes of the run."""
     kept: Scan | None
     """The scan of the bytes that were written; None if none were."""
 
@@ -72,7 +72,7 @@ class CommitWriterPool:
     """Writes runs of bytes, up to the end of the restored log. Shared by threads."""
 
     def __init__(self, log_format: LogFormat, end: Position, check_stop: Callable[[], None]) -> None:
-        """``check_stop`` raises if the rest is to be abandoned."""
+        """``check_stop`` raises if the restore was stopped."""
         self._format = log_format
         self._end = end
         self._check_stop = check_stop
@@ -115,14 +115,14 @@ class CommitWriter:
         self._stop = stop
         self._start = header.offset
         self._filled = 0
-        # If commits carry no sequence, their limits may depend on how many bytes are scanned: then scan all at once.
+        # Without sequences, commit boundaries may depend on how many bytes are scanned: then scan all at once.
         self._window = WINDOW_BYTES if log_format.self_numbered else max(WINDOW_BYTES, header.length)
         self._threshold = self._window
         self.buffer = buffer
         self.written = 0
         """Bytes."""
-        self.scan: Scan | None = None
-        """The scan of all bytes so far, except the rest of a window."""
+        self.scan = log_format.scan(self._name, memoryview(b""), self._start, expect)
+        """The scan of the windows so far."""
         self.kept: Scan | None = None
         """The scan of the bytes that were written."""
 
@@ -140,13 +140,12 @@ class CommitWriter:
             self._scan_window()
 
     def finish(self) -> Scan:
-        """Scan and write the rest, and return the scan of all. Trailing bytes are written as well: the caller has
-        checked that the format allows them, or reports them."""
-        if self._filled or self.scan is None:
+        """Scan and write the rest, and return the scan of all bytes. Also writes trailing bytes after the last commit:
+        the caller has checked that the format allows them, or reports them."""
+        if self._filled:
             self._scan_window()
         if self._start < self._stop:
             self._write(min(self._filled, self._stop - self._start))
-        assert self.scan is not None
         return self.scan
 
     def _scan_window(self) -> None:
@@ -161,7 +160,7 @@ class CommitWriter:
         scan = self._format.scan(self._name, memoryview(self.buffer)[:length], self._start, self._expect)
         done = scan.end - self._start
         self._expect = scan.expectation
-        self.scan = scan if self.scan is None else self.scan.joined(scan)
+        self.scan = self.scan.joined(scan)
         if self._start < self._stop:
             self._write(done)
             self.kept = self.scan
@@ -169,20 +168,16 @@ class CommitWriter:
         if done and rest:
             self.buffer.move(0, done, rest)
         self._start, self._filled = scan.end, rest
-        # Scan again for a commit that is larger than the bytes so far only once there are twice as many.
+        # If a commit is larger than the bytes so far, scan again after their number has doubled.
         self._threshold = max(self._window, 2 * rest)
         return done
 
     def _write(self, length: int) -> None:
-        data, offset = memoryview(self.buffer)[:length], self._start
-        while data:
-            written = os.pwrite(self._file, data, offset)
-            data, offset = data[written:], offset + written
-        self.written += length
+        self.written += write_at(self._file, memoryview(self.buffer)[:length], self._start)
 
 
 class SegmentFiles:
-    """One descriptor for each log segment, open from its first piece to its last. Shared by threads."""
+    """The descriptors of restored log segments, each open from its first piece to its last. Shared by threads."""
 
     def __init__(
         self,
@@ -192,7 +187,7 @@ class SegmentFiles:
         indexes: Iterable[int],
     ) -> None:
         """``sizes``: the final size of each log segment in bytes, by its index. ``indexes``: the index of each piece
-        that will be ``done``; ``expect`` adds more."""
+        for which ``done`` will be called; ``expect`` adds more."""
         self._create = create
         self._reopen = reopen
         self._sizes = sizes
@@ -202,12 +197,12 @@ class SegmentFiles:
         self._created: set[int] = set()
 
     def expect(self, index: int, pieces: int) -> None:
-        """Expect ``pieces`` more pieces of ``index`` to be ``done``."""
+        """Announce ``pieces`` more calls of ``done`` for ``index``."""
         with self._lock:
             self._left[index] += pieces
 
     def open(self, index: int, name: str) -> int:
-        """The descriptor of a log segment that has pieces left. The file is created at its first one."""
+        """The descriptor of a log segment that has pieces left. The first call creates the file."""
         with self._lock:
             if index not in self._open:
                 self._open[index] = self._make(index, name)
@@ -215,7 +210,7 @@ class SegmentFiles:
 
     @contextmanager
     def opened_apart(self, index: int, name: str) -> Iterator[int]:
-        """A separate descriptor for a log segment that may have no pieces left, synced at the end."""
+        """Open a separate descriptor for a log segment that may have no pieces left; sync and close it at the end."""
         with self._lock:
             file = self._make(index, name)
         try:
@@ -236,7 +231,7 @@ class SegmentFiles:
                 os.close(file)
 
     def close(self) -> None:
-        """Close all open files, unsynced. None is open, except after a failure."""
+        """Close all open files without a sync. Files are only open after a failure."""
         with self._lock:
             while self._open:
                 os.close(self._open.popitem()[1])
@@ -248,7 +243,7 @@ class SegmentFiles:
         self._created.add(index)
         try:
             size = self._sizes.get(index, 0)
-            if os.fstat(file).st_size > size:  # an earlier restore left more
+            if os.fstat(file).st_size > size:  # an earlier restore wrote more
                 os.ftruncate(file, size)
             allocate(file, size)
         except OSError:

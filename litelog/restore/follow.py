@@ -1,4 +1,4 @@
-"""Keeps a restored copy of a log up to date: appends what the replica receives, checked, durable and in order."""
+"""Keeps a restored copy of a log up to date: appends the replica's new data, checked, durable and in order."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from litelog.restore.generation_bytes import GenerationBytes
 from litelog.restore.history_plan import Target, find_plan
 from litelog.restore.output import OutputError
 from litelog.system.clock import SystemClock
-from litelog.system.files import open_regular, sync_folder
+from litelog.system.files import open_regular, sync_folder, write_at
 
 if TYPE_CHECKING:
     import threading
@@ -45,16 +45,16 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 ATTEMPTS = 3
-"""How often in a row the replica may differ from its listing: objects may move during a listing."""
+"""After this many gaps in a row the follower ends. A few may come from objects that change during a listing."""
 
 _FILE_FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 _CHUNK_BYTES = 1 << 20
 
 
 class CopyFollower:
-    """Appends to the copy in ``folder`` what the latest generation of a replica has in addition. One thread.
+    """Appends to the copy in ``folder`` the data of a replica's latest generation that the copy lacks. One thread.
 
-    A kill at any moment leaves a copy whose last log segment may end inside a commit, as a crashed writer's does. A
+    A kill at any moment leaves a copy whose last log segment may end inside a commit, as after a crash of a writer. A
     restore with ``delta`` repairs it. While there is no news, each poll costs one GET for the next name.
     """
 
@@ -68,8 +68,20 @@ class CopyFollower:
         look_seconds: float = LOOK_SECONDS,
         clock: Clock | None = None,
     ) -> None:
-        """``plan``: the one that the copy was restored from, without a bound. After ``look_seconds`` without news, or
-        while it lags, it checks that it stands at the end. Raises LockedError if another process has the copy."""
+        """Make a follower, and lock the copy.
+
+        Args:
+            client: The replica.
+            folder: The copy.
+            plan: The plan from which the copy was restored, without a bound.
+            log_format: The log's format.
+            look_seconds: After this many seconds without news, or while it lags, the follower checks that it stands at
+                the end, and not at a hole.
+            clock: The source of monotonic times; None: the system's clock.
+
+        Raises:
+            LockedError: Another follower has the copy.
+        """
         self._client = client
         self._path = folder
         self._format = log_format
@@ -77,25 +89,27 @@ class CopyFollower:
         self._follower = ReplicaFollower(
             client, plan.claim, partial(find_segment, client), look_seconds=look_seconds, monotonic=monotonic
         )
-        """Without a slot until it is known what the copy lacks."""
+        """Without a slot until ``catch_up`` has found what the copy lacks."""
         self._end = plan.end
-        """The end of the copy, when it was last observed."""
+        """The end of the copy."""
         self._state: ChainState | None = None
+        """The state of the chain at the slot; None if unknown."""
         self._last: Position | None = None
         """The position of the last WAL segment that was appended from this generation; None if none was."""
-        """The state of the chain at the slot; None if nothing is known of it."""
         self._name = ""
-        self._size = self._crc = 0
         """The name of the log segment that grows."""
+        self._size = self._crc = 0
+        """Its size in bytes, and the CRC-32C of its content."""
         self._expect = Expectation()
+        """What its next commit must be."""
         self.appended = 0
-        """Its size in bytes."""
+        """Bytes that were appended so far."""
         self._folder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             fcntl.flock(self._folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             os.close(self._folder)
-            raise LockedError(folder, f"{folder}: a copy that is followed") from error
+            raise LockedError(folder, f"{folder}: a followed copy") from error
 
     def __enter__(self) -> Self:
         return self
@@ -122,7 +136,7 @@ class CopyFollower:
             DivergedError: The log's history forks.
             CorruptObjectError, ReplicaGapError: An object is damaged or missing.
             OutputError: The copy cannot be written.
-            StoreError: A request failed, and trying again does not help.
+            StoreError: A request failed, and another attempt would not help.
         """
         failures = refusals = 0
         while not stop.is_set():
@@ -154,7 +168,7 @@ class CopyFollower:
             _logger.warning(message, self._client.url, refusals, error, extra=extra)
 
     def step(self) -> bool:
-        """Append what comes next. Return False if there is nothing yet."""
+        """Append the next data. Return False if there is none yet."""
         follower, before = self._follower, self.appended
         if follower.slot is None:
             self.catch_up()
@@ -172,8 +186,8 @@ class CopyFollower:
         return False
 
     def catch_up(self) -> None:
-        """Look at the replica again, and append all that the copy lacks. The copy stays unchanged while it is unknown
-        whether the latest generation has begun. Raises PrunedError if retention removed some of the missing part."""
+        """Plan again, and append all data that the copy lacks. The copy stays unchanged while it is unknown whether the
+        latest generation has begun. Raises PrunedError if retention removed a part of the missing data."""
         plan, claim = find_plan(self._client, Target(), self._format), self._follower.claim
         is_same = plan.claim.generation == claim.generation
         is_new = not plan.pieces and plan.base.start.index == plan.claim.first
@@ -204,9 +218,9 @@ class CopyFollower:
         self._end, self._last = self._follower.slot or self._end, None
 
     def _require_joined(self, plan: RestorePlan, shift: int) -> None:
-        """Check that the replica's contents begin in a log segment that the copy has, or right after its end.
+        """Raise PrunedError unless the replica's contents begin in a log segment of the copy, or right after its end.
 
-        ``shift``: from the indexes of the followed generation to those of the plan's.
+        ``shift``: added to an index of the followed generation, gives that of the plan's generation.
         """
         orders = [self._format.segment_order(name) for name in os.listdir(self._folder)]
         held = [order for order in orders if order is not None]
@@ -257,12 +271,10 @@ class CopyFollower:
     def _write(self, data: memoryview) -> None:
         file = open_regular(self._name, _FILE_FLAGS, 0o666, dir_fd=self._folder)
         try:
-            at = self._size
-            if os.fstat(file).st_size != at:
-                raise OutputError(os.path.join(self._path, self._name), f"was changed: it no longer has {at} bytes")
-            while data:
-                written = os.pwrite(file, data, at)
-                data, at = data[written:], at + written
+            if os.fstat(file).st_size != self._size:
+                reason = f"was changed: it no longer has {self._size} bytes"
+                raise OutputError(os.path.join(self._path, self._name), reason)
+            write_at(file, data, self._size)
             os.fsync(file)
         finally:
             os.close(file)
@@ -276,7 +288,7 @@ class CopyFollower:
             return None
 
     def _open_segment(self, name: str) -> None:
-        """Stand after the existing bytes of a log segment."""
+        """Move to the end of a log segment of the copy, which may not exist yet."""
         if name == self._name:
             return
         if safe_segment_order(self._format, name) is None:

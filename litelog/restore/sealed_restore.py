@@ -2,8 +2,8 @@
 
 It checks the footer, including its SHA-256, against the object that names the sealed segment. It checks each frame
 against the footer, by the CRC-32C of its bytes, the content checksum that it ends with and the CRC-32C of its content.
-It checks the commits' checksums and sequences, also against the footer. So only bytes pass that were sealed under that
-SHA-256. Frames can be read in any order, from log segments that are restored whole or in part.
+It checks the commits' checksums and sequences, also against the footer. So it accepts only bytes that were sealed under
+that SHA-256. It can read frames in any order, and restore a log segment whole or in part.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from litelog.reading.sealed_reader import open_sealed
 from litelog.restore.commit_writer import WrittenRun
 from litelog.restore.journal import VerifiedBytes
 from litelog.restore.plan import RestoredObject
-from litelog.system.files import begin_write_back
+from litelog.system.files import begin_write_back, write_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -47,7 +47,7 @@ GROUP_LOG_BYTES = 12 << 20
 
 @dataclass(frozen=True, slots=True)
 class OpenedSegment:
-    """A sealed segment whose footer matches the plan, and the division of its frames."""
+    """A sealed segment whose footer matches the plan, and the groups into which its frames are divided."""
 
     piece: SealedSpan
     sealed: OpenedSealed
@@ -70,7 +70,8 @@ class SealedWriter(Protocol):
     """Restores sealed segments."""
 
     def jobs(self, piece: SealedSpan, next_before: int | None) -> Sequence[Callable[[], RestoredObject]]:
-        """Open a sealed segment. Returns the jobs that restore it: they run on any threads, started in order."""
+        """Open a sealed segment. Returns the jobs that restore it. They run on any threads, and are started in
+        order."""
 
 
 class SealedRestorer:
@@ -84,7 +85,7 @@ class SealedRestorer:
         journal: Journal,
         check_stop: Callable[[], None],
     ) -> None:
-        """``check_stop`` raises if the rest is to be abandoned."""
+        """``check_stop`` raises if the restore was stopped."""
         self._client = client
         self._files = files
         self._format = log_format
@@ -92,7 +93,7 @@ class SealedRestorer:
         self._check_stop = check_stop
 
     def jobs(self, piece: SealedSpan, next_before: int | None) -> list[Callable[[], RestoredObject]]:
-        """As in ``SealedWriter``. Opening and jobs raise CorruptionError or StoreError for what cannot be read."""
+        """As in ``SealedWriter``. This method and the jobs raise CorruptionError or StoreError for unreadable data."""
         opened = self.open(piece, next_before)
         return [partial(self.write, opened, number) for number in range(len(opened.groups))]
 
@@ -117,7 +118,8 @@ class SealedRestorer:
         return self._finish(opened, number, parts)
 
     def write_bytes(self, opened: OpenedSegment, number: int, data: Buffer) -> RestoredObject:
-        """Restore a group from its bytes, which another source had. Raises CorruptionError if they do not match."""
+        """Restore a group from its bytes, which come from another source. Raises CorruptionError if they do not
+        match."""
         file = self._open_file(opened)
         parts = self._write_runs(opened, opened.groups[number], file, data)
         self._note(opened, number, file, parts)
@@ -127,7 +129,7 @@ class SealedRestorer:
         return self._files.open(opened.piece.entry.index, opened.piece.entry.file)
 
     def _note(self, opened: OpenedSegment, number: int, file: int, parts: Sequence[WrittenRun]) -> None:
-        """Begin to write a group back, and note it in the journal."""
+        """Begin to write a group to disk, and add it to the journal."""
         if parts:
             verified = opened.bytes_of(number)
             begin_write_back(file, verified.start, verified.stop - verified.start)
@@ -159,7 +161,7 @@ class SealedRestorer:
             raise ReplicaGapError(key) from error
 
     def _reuse(self, opened: OpenedSegment, number: int, file: int) -> list[WrittenRun] | None:
-        """The parts of a group whose bytes an earlier restore left; None if it did not, or if they have changed."""
+        """The parts of a group whose bytes an earlier restore left; None if it left none, or if they have changed."""
         verified, piece = opened.bytes_of(number), opened.piece
         if not self._journal.holds(verified) or verified.start < piece.start or verified.stop > piece.stop:
             return None
@@ -172,9 +174,10 @@ class SealedRestorer:
     def _write_runs(
         self, opened: OpenedSegment, group: Sequence[range], file: int | None, data: Buffer
     ) -> list[WrittenRun]:
-        """Write a group from its bytes of the log. ``file`` None: they were written before.
+        """Check a group's bytes of the log, and write them to ``file``; None: they are written already.
 
-        Raises CorruptionError if they do not match the footer's checksums."""
+        Raises CorruptionError if they do not match the footer's checksums.
+        """
         parts, key, frames, whole = [], opened.piece.entry.key, opened.footer.frames, memoryview(data)
         first = frames.content_range(frames_of(group)).start
         for run in group:
@@ -196,14 +199,13 @@ class SealedRestorer:
             _check_before(piece, opened.footer, run, decoded.data[: start - decoded.start])
         if (start, stop) != (decoded.start, decoded.start + len(decoded.data)):
             scan = self._scan_part(opened, run, decoded, start, stop)
-        data, at = decoded.data[start - decoded.start : stop - decoded.start], start
-        while data and file is not None:
-            written = os.pwrite(file, data, at)
-            data, at = data[written:], at + written
+        if file is not None:
+            write_at(file, decoded.data[start - decoded.start : stop - decoded.start], start)
         return WrittenRun(piece.entry.key, stop - start, decoded.scan, scan)
 
     def _check_continues(self, opened: OpenedSegment, decoded: DecodedRun) -> None:
-        """Check that the first commit follows the log segment before, if the format can tell. SequenceGapError."""
+        """Raise SequenceGapError if the first commit does not follow the log segment before, as far as the format
+        shows it."""
         expected = opened.next_before
         if expected is not None and decoded.scan.first not in (None, expected):
             self._format.scan(opened.footer.path, decoded.data, 0, Expectation(expected))
@@ -249,7 +251,8 @@ def _groups(piece: SealedSpan, footer: SealedFooter) -> Iterator[tuple[range, ..
 
 
 def _check_before(piece: SealedSpan, footer: SealedFooter, run: range, head: memoryview) -> None:
-    """Check the bytes before ``piece`` (the frames before ``run``, and its ``head``) against the WAL segments."""
+    """Check the bytes before ``piece`` (the frames before ``run``, and ``head``) against the CRC-32C that the WAL
+    segments state."""
     total = crc32c(head, _crc_of(footer, run.start))
     if total != piece.crc_before:
         what = f"CRC-32C up to {piece.start}"

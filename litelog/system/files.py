@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from typing_extensions import Buffer
+
     _Call = Callable[..., int]
 
 
@@ -59,6 +61,16 @@ def exchange(left: str, right: str) -> None:
     if call(_HERE, os.fsencode(left), _HERE, os.fsencode(right), _EXCHANGE):
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code), left)
+
+
+def write_at(file: int, data: Buffer, offset: int) -> int:
+    """Write all of ``data`` at byte ``offset``, in several calls if the system takes only part. Returns its length."""
+    left = memoryview(data)
+    length = len(left)
+    while left:
+        written = os.pwrite(file, left, offset)
+        left, offset = left[written:], offset + written
+    return length
 
 
 def begin_write_back(file: int, offset: int, length: int) -> None:

@@ -1,12 +1,11 @@
-"""Replaces the bytes of lost sealed segments, and checks them by their SHA-256, or by the checksums of their frames.
+"""Replaces the bytes of lost sealed segments by those of the replica's own WAL segments, or of other replicas.
 
-The bytes come from the replica's own WAL segments, or from other replicas.
+The SHA-256 of the log segment, or the checksums of its frames, prove the bytes.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -18,6 +17,7 @@ from litelog.objects.frame_table import ShipTimes
 from litelog.restore.commit_writer import WrittenRun
 from litelog.restore.plan import RepairedRange, RestoredObject
 from litelog.restore.repair.fallbacks import NoFallbackError
+from litelog.system.files import write_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class SealedLookup:
-    """A plan's look-up that also answers for lost sealed segments, if another source has their bytes."""
+    """A plan's look-up that also works for lost sealed segments, if another source has their bytes."""
 
     def __init__(self, inner: Lookup, fallback_bytes: FallbackBytes, log_format: LogFormat) -> None:
         self._inner = inner
@@ -71,7 +71,8 @@ class SealedLookup:
             return marks
 
     def _all_commits(self, entry: SnapshotEntry, cause: CorruptionError) -> Iterator[Commit]:
-        """Yield what other sources have of the commits of a lost sealed segment; then raise ``cause``."""
+        """Yield the commits of a lost sealed segment from other sources; raise ``cause`` at the first one that no
+        source has."""
         expect = Expectation(entry.first)
         try:
             for chunk in self._bytes.chunks(entry, 0, entry.length, proven=True):
@@ -82,7 +83,7 @@ class SealedLookup:
 
 
 class SealedRepair:
-    """Restores sealed segments as ``inner`` does, and what ``inner`` cannot restore from other sources."""
+    """Restores sealed segments through ``inner``, and from other sources those that ``inner`` cannot restore."""
 
     def __init__(
         self, inner: SealedRestorer, fallback_bytes: FallbackBytes, log_format: LogFormat, files: SegmentFiles
@@ -93,7 +94,7 @@ class SealedRepair:
         self._files = files
 
     def jobs(self, piece: SealedSpan, next_before: int | None) -> list[Callable[[], RestoredObject]]:
-        """As in ``SealedWriter``. A job raises the damage that it met if no other source has the bytes."""
+        """As in ``SealedWriter``. A job raises the damage of the sealed segment if no other source has the bytes."""
         try:
             opened = self._inner.open(piece, next_before)
         except (CorruptionError, StoreError) as error:
@@ -120,7 +121,7 @@ class SealedRepair:
             raise cause from error
 
     def _replace_all(self, piece: SealedSpan, cause: CorruptionError | StoreError) -> RestoredObject:
-        """Restore a sealed segment from a source that has the whole log segment with the stated digest."""
+        """Restore a sealed segment from sources that have the whole log segment. Checks its digest."""
         entry, digest = piece.entry, hashlib.sha256()
         file = self._files.open(entry.index, entry.file)
         parts, repaired, expect = [], [], Expectation(entry.first)
@@ -131,7 +132,7 @@ class SealedRepair:
                     scan = self._format.scan(entry.path, data, start, expect)
                     expect = scan.expectation
                     if piece.start <= start < piece.stop:
-                        parts.append(WrittenRun(entry.key, _write(file, data, start), scan, scan))
+                        parts.append(WrittenRun(entry.key, write_at(file, data, start), scan, scan))
                 repaired.append(_repaired(piece, chunk, cause))
         except CorruptObjectError as error:
             raise cause from error
@@ -154,14 +155,6 @@ def _cut(chunk: ByteRun, piece: SealedSpan) -> Iterator[tuple[int, memoryview]]:
     bounds = sorted({chunk.start, chunk.end, *(at for at in (piece.start, piece.stop) if chunk.start < at < chunk.end)})
     for start, end in pairwise(bounds):
         yield start, chunk.data[start - chunk.start : end - chunk.start]
-
-
-def _write(file: int, data: memoryview, offset: int) -> int:
-    length = len(data)
-    while data:
-        written = os.pwrite(file, data, offset)
-        data, offset = data[written:], offset + written
-    return length
 
 
 def _repaired(piece: SealedSpan, chunk: ByteRun, cause: CorruptionError | StoreError) -> RepairedRange:
