@@ -1,8 +1,8 @@
 """Chooses the replica to restore: the one that reaches furthest. The others replace the bytes that it lost.
 
-Each replica has its own generations, indexes and WAL segments; what they share is the log: file names, offsets and
-bytes. If they hold different histories, no clock says which one is true. A history is the later one if its replica
-also holds the other history, as a generation that it has left. Otherwise a person chooses.
+Each replica has its own generations, indexes and WAL segments. All share the log: file names, offsets and bytes. If two
+replicas hold different histories, no clock says which one is right. If one of them also holds the other's history, as a
+generation that it has left, its own history is the later one. Otherwise a person chooses.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ PARALLELISM = 16
 
 
 class DivergedReplicasError(LitelogError):
-    """Two replicas hold different histories of one log, and neither knows the other's."""
+    """Two replicas hold different histories of one log, and neither of them has ever held the other's."""
 
     def __init__(self, one: str, one_end: str, two: str, two_end: str) -> None:
         self.replicas = (one, two)
@@ -56,7 +56,7 @@ class ReplicaChoice:
     plan: RestorePlan
     log_format: LogFormat
     fallbacks: FallbackReplicas | None
-    """None if no other replica could help."""
+    """None if no other replica can supply lost bytes."""
     skipped: tuple[tuple[str, str], ...]
     """Replicas that could not be chosen: the URL, and the reason."""
 
@@ -68,7 +68,7 @@ class _ReplicaView:
     client: ReplicaClient
     history: GenerationBytes
     error: CorruptionError | None = None
-    """Why it cannot be planned from alone."""
+    """The damage that only other replicas can replace; None without any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +92,8 @@ class _Candidate(_ReplicaView):
 def choose(clients: Sequence[ReplicaClient], target: Target, open_format: Callable[[str], LogFormat]) -> ReplicaChoice:
     """Plan for ``target`` from the replica that reaches furthest.
 
-    A replica that is down, damaged, empty or of another log is skipped while another one is left. If none is left, its
-    error is raised.
+    Skips a replica that is down, damaged, empty or of another log, as long as another one is left. If none is left,
+    raises its error.
 
     Args:
         clients: The replicas.
@@ -101,14 +101,14 @@ def choose(clients: Sequence[ReplicaClient], target: Target, open_format: Callab
         open_format: Returns a log format by its name.
 
     Raises:
-        DivergedReplicasError: Two replicas hold different histories, and neither knows the other's.
+        DivergedReplicasError: Two replicas hold different histories, and neither of them has ever held the other's.
         ConfigError: The target's bound means different places in different replicas.
         NothingToRestoreError: No replica holds what the target names.
         CorruptObjectError, ReplicaGapError, StoreError: The error of a replica, if none is left.
     """
     try:
         return _Chooser(clients, target, open_format, dropped=False).choose()
-    except (NothingToRestoreError, _JoinedError):  # no newest snapshot reaches back far enough: an older one may
+    except (NothingToRestoreError, _JoinedError):  # an older snapshot may reach back far enough
         return _Chooser(clients, target, open_format, dropped=True).choose()
 
 
@@ -129,7 +129,7 @@ class _Chooser:
         self._errors: dict[int, tuple[str, LitelogError]] = {}
         """Why a client's replica is not chosen, by the client's identity: two clients may have one URL."""
         self._agreed: dict[int, list[tuple[GenerationBytes, LogPosition]]] = {}
-        """The histories that belong to a standing, by its identity, and up to where."""
+        """By the identity of a candidate: the histories that are the same as its own, and up to where."""
         self._helpers = list(clients)
         """The replicas that may supply lost bytes."""
 
@@ -137,12 +137,12 @@ class _Chooser:
         claims = self._find_claims()
         log_format = open_claimed_format(claims[0][1], self._open_format)
         claims = self._same_logs(claims, log_format)
-        standings = [standing for client, claim in claims if (standing := self._stand(client, claim, log_format))]
-        candidates = [standing for standing in standings if isinstance(standing, _Candidate)]
+        views = [view for client, claim in claims if (view := self._view(client, claim, log_format))]
+        candidates = [view for view in views if isinstance(view, _Candidate)]
         if not candidates:
             raise self._worst_error()
         self._check_bound(candidates, log_format)
-        best = self._choose_best(candidates, standings)
+        best = self._choose_best(candidates, views)
         fallbacks = self._fallbacks(best.client, best.history, self._agreed.get(id(best), ()))
         skipped = tuple((url, str(error)) for url, error in self._errors.values())
         return ReplicaChoice(best.client, best.plan, log_format, fallbacks, skipped)
@@ -200,8 +200,8 @@ class _Chooser:
                 self._skip(client, _other_log(client, claim, first))
         return kept
 
-    def _stand(self, client: ReplicaClient, claim: Claim, log_format: LogFormat) -> _ReplicaView | None:
-        """A candidate; a mere standing if the replica is damaged beyond repair; None if it holds nothing."""
+    def _view(self, client: ReplicaClient, claim: Claim, log_format: LogFormat) -> _ReplicaView | None:
+        """View a replica: as a candidate; only as a view if it is damaged beyond repair; None if it holds nothing."""
         damage = None
         fallbacks = None
         while True:
@@ -233,7 +233,8 @@ class _Chooser:
         return FallbackReplicas(history, others, agreed) if others else None
 
     def _check_bound(self, candidates: Sequence[_Candidate], log_format: LogFormat) -> None:
-        """Raise ConfigError if a number that each replica counts by itself means different places in them."""
+        """Raise ConfigError if the bound is a number that means different places in the replicas, as each one counts
+        by itself."""
         index = self._target.index
         if index is None and (self._target.sequence is None or log_format.self_numbered):
             return
@@ -246,15 +247,16 @@ class _Chooser:
                     f"{what} is {here} and {there}: the bound means different places; give --generation, or one replica"
                 )
 
-    def _choose_best(self, candidates: Sequence[_Candidate], standings: Sequence[_ReplicaView]) -> _Candidate:
-        """The furthest replica whose history no other has left; if several, the one that begins first and is whole."""
+    def _choose_best(self, candidates: Sequence[_Candidate], views: Sequence[_ReplicaView]) -> _Candidate:
+        """Choose the replica that reaches furthest, except those whose history another one has left. Of several such
+        replicas, prefer the one that begins first, and one without damage."""
         beginnings = sorted({candidate.beginning for candidate in candidates}, reverse=True)
 
         def rank(candidate: _Candidate) -> tuple[object, ...]:
             return (*candidate.end, beginnings.index(candidate.beginning), candidate.error is None)
 
         left = sorted(candidates, key=rank, reverse=True)
-        others = list(standings)
+        others = list(views)
         while True:
             best = left.pop(0)
             others.remove(best)
@@ -268,7 +270,7 @@ class _Chooser:
         return best
 
     def _is_behind(self, best: _Candidate, other: _ReplicaView) -> bool:
-        """As ``_is_left_by``. A replica that has become unreachable is skipped."""
+        """As ``_is_left_by``. Skips a replica that has become unreachable."""
         try:
             return self._is_left_by(best, other)
         except StoreError as error:
@@ -276,12 +278,13 @@ class _Chooser:
             return False
 
     def _is_left_by(self, best: _Candidate, other: _ReplicaView) -> bool:
-        """Whether ``other`` has left the history that ``best`` holds. Skips ``other`` if it was left itself."""
+        """Whether ``other`` has left the history that ``best`` holds. Skips ``other`` if ``best`` has left its
+        history."""
         verdict, place = common_end(best.history, other.history)
         if place is not None:
             self._agreed.setdefault(id(best), []).append((other.history, place))
             return False
-        if best.history.claim.log != other.history.claim.log:  # the format has no log ids: only the bytes can show it
+        if best.history.claim.log != other.history.claim.log:  # without log ids in the format, only the bytes show it
             self._skip(other.client, _other_log(other.client, other.history.claim, best.history.claim))
             return False
         if verdict is HistoryRelation.UNKNOWN:
@@ -303,7 +306,7 @@ def describe(url: str, reason: object) -> str:
 
 
 class _JoinedError(LitelogError):
-    """Several errors at once. The command exits as for the most important one."""
+    """Several errors at once. It has the exit code of the most important one."""
 
     def __init__(self, message: str, kind: LitelogError) -> None:
         self.exit_code = kind.exit_code
@@ -311,7 +314,7 @@ class _JoinedError(LitelogError):
 
 
 def _has_left(newer: _ReplicaView, older: _ReplicaView) -> bool:
-    """Whether a replica knew the other's history, and left it: one of its older generations belongs to that history."""
+    """Whether a replica held the other's history, and left it: one of its older generations belongs to that history."""
     claim = newer.history.claim
     for before in readable_claims(newer.client):
         if before.epoch < claim.epoch and same_log(before, claim, newer.history.format):
@@ -322,10 +325,10 @@ def _has_left(newer: _ReplicaView, older: _ReplicaView) -> bool:
     return False
 
 
-def _name(standing: _ReplicaView) -> tuple[str, str]:
+def _name(view: _ReplicaView) -> tuple[str, str]:
     """A replica's URL, and the end of its history."""
-    end = standing.plan.end if isinstance(standing, _Candidate) else "where it is damaged"
-    return standing.client.url, str(end)
+    end = view.plan.end if isinstance(view, _Candidate) else "where it is damaged"
+    return view.client.url, str(end)
 
 
 def _lagging(older: _ReplicaView, newer: _ReplicaView) -> LitelogError:

@@ -1,8 +1,8 @@
 """Compares the histories that replicas of one log hold: whether they are the same, and up to where.
 
-The end of the shorter history is searched for in the longer one. A CRC-32C cannot show that they are the same: over
-commits that end with their own CRC it depends only on their lengths. So bytes are compared, or the SHA-256 of the last
-commit's bytes if a header states it.
+The end of the shorter history must be in the longer one. A CRC-32C cannot prove that: over commits that end with their
+own CRC it depends only on their lengths. So this module compares bytes, or the SHA-256 of the last commit's bytes if a
+header states it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 MOST_ENDS = 8
-"""How many objects at the end of a history are tried, if damage prevents a comparison."""
+"""How many objects at the end of a history are tried if damage prevents a comparison."""
 
 
 class HistoryRelation(Enum):
@@ -38,11 +38,12 @@ class HistoryRelation(Enum):
     SAME = "same"
     OTHER = "other"
     UNKNOWN = "unknown"
-    """One of them does not have the place, or not any more, or it is damaged there."""
+    """One of them does not hold the place (any more), or is damaged there."""
 
 
 def common_end(one: GenerationBytes, two: GenerationBytes) -> tuple[HistoryRelation, LogPosition | None]:
-    """Whether two histories are the same and, for SAME, up to which place that is known."""
+    """Compare two histories at the end of the shorter one. Returns the result and, for SAME, the place up to which they
+    are known to be the same."""
     ends = _last_place(one), _last_place(two)
     if ends[0] is None or ends[1] is None:
         return HistoryRelation.UNKNOWN, None
@@ -94,7 +95,7 @@ def _compare(shorter: GenerationBytes, number: int, header: WalHeader, longer: G
 
 
 def _compare_sealed(entry: SnapshotEntry, longer: GenerationBytes) -> HistoryRelation:
-    """As ``_compare``, for a whole log segment of the shorter history, whose digest is known."""
+    """As ``_compare``, at the end of a sealed log segment of the shorter history."""
     file = longer.find(entry.file)
     if file is None:
         return _compare_missing(entry.file, longer)
@@ -113,7 +114,7 @@ def _compare_sealed(entry: SnapshotEntry, longer: GenerationBytes) -> HistoryRel
 
 
 def _compare_missing(name: str, longer: GenerationBytes) -> HistoryRelation:
-    """The verdict if one lacks a log segment of the other: unknown if it begins after it or is damaged there."""
+    """The verdict if the longer history lacks a log segment: unknown if it begins later or is damaged there."""
     names = [file.name for file in longer.files()]
     if not names or "" in names:
         return HistoryRelation.UNKNOWN
@@ -142,7 +143,7 @@ def _compare_bytes(
 
 
 def readable_claims(client: ReplicaClient) -> Iterator[Claim]:
-    """Yield the intact claims, newest first. Each costs a GET, once it is requested."""
+    """Yield the intact claims, newest first. Each costs a GET when it is taken."""
     for name in reversed(client.claims()):
         try:
             yield read_claim(client, name)
@@ -152,5 +153,5 @@ def readable_claims(client: ReplicaClient) -> Iterator[Claim]:
 
 
 def same_log(one: Claim, two: Claim, log_format: LogFormat) -> bool:
-    """Whether two claims can be of one log. If the format has no log ids, each replica has made one up."""
+    """Whether two claims can be of one log. If the format has no log ids, each replica has a made-up one."""
     return one.format == two.format and (one.log == two.log or not log_format.has_log_id)

@@ -1,4 +1,4 @@
-"""Executes a restore: fetches the planned objects concurrently, in index order, and checks all of them."""
+"""Executes a restore: reads the planned objects concurrently, in index order, and checks all of them."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 PARALLELISM = 4
-"""Workers, even on two cores: while some decompress, others wait for the disk."""
+"""Default number of workers, even on two cores: while some decompress, others wait for the disk."""
 
 MAX_PARALLELISM = 64
-"""Each worker holds one object and its bytes: at most 112 MiB, if it is one commit of the largest size."""
+"""The most workers. Each holds one object and its content: at most 112 MiB, for a single commit of the largest size."""
 
 
 PLANS = 3
-"""How often a restore is planned at most, if objects disappear while it reads."""
+"""The most plans of a restore, if objects disappear while it reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +58,9 @@ class RestoreProgress:
     """The progress of a restore."""
 
     pieces: int
-    """Objects done, in order; of ``plan.objects``."""
+    """Objects restored, in order, of ``plan.objects``."""
     restored: int
-    """Bytes written; of ``plan.size``."""
+    """Bytes written, of ``plan.size``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class RestoreResult:
     end: Position
     """The end of the restored log."""
     next: int | None
-    """The sequence that the next record gets; None without records."""
+    """The sequence after the last record; None without records."""
     bytes: int
     files: int
     objects: int
@@ -79,7 +79,7 @@ class RestoreResult:
     records: int
     seconds: float
     replica: str
-    """The replica of all bytes that are not in ``repaired``."""
+    """The URL of the replica that supplied all bytes except those in ``repaired``."""
     repaired: tuple[RepairedRange, ...] = ()
     """The objects that the replica lost, and the sources of their bytes."""
 
@@ -111,11 +111,11 @@ def restore(  # noqa: PLR0913 - each is an independent choice
         fallbacks: Other replicas, which supply what this one lost. The result names what they supplied.
         replan: Makes a new plan if a planned object is gone: retention may have removed it, and another object may
             now hold its bytes.
-        delta: ``output`` may hold an older copy of the log. Its log segments that are whole and in the plan are kept,
-            and the rest is read. Then the two folders are exchanged at once, and the older one is removed. Until then
-            it stays unchanged.
-        check_space: Refuse at once if the file system has less room than the log needs. One that compresses may hold
-            more than it says.
+        delta: ``output`` may hold an older copy of the log. Log segments of it that the plan needs, and that are whole,
+            are kept; the rest is read. Then the two folders are exchanged in one step, and the older copy is removed.
+            Until then it stays unchanged.
+        check_space: Refuse at once if the file system has less room than the log needs. A file system that compresses
+            may hold more than it reports.
 
     Returns:
         What was restored, and where the bytes came from.
@@ -156,17 +156,17 @@ def _older(path: str, delta: bool) -> AbstractContextManager[int]:
 
 
 def _plan_again(plan: RestorePlan, gap: ReplicaGapError, replan: Callable[[], RestorePlan] | None) -> RestorePlan:
-    """Make another plan than ``plan``, which ``gap`` ended. Raises ``gap`` if there is none."""
+    """Plan again after ``gap`` ended the execution of ``plan``. Raises ``gap`` if the new plan is the same."""
     if replan is None:
         raise gap
     try:
-        anew = replan()
+        new_plan = replan()
     except NothingToRestoreError as error:
         raise gap from error
-    if anew == plan:
+    if new_plan == plan:
         raise gap
     _logger.warning("%s: %s; planning again", plan.replica, gap, extra=fields("planned-again", replica=plan.replica))
-    return anew
+    return new_plan
 
 
 class _Totals:
@@ -178,7 +178,7 @@ class _Totals:
         self.repaired: list[RepairedRange] = []
 
     def add(self, piece: RestoredObject) -> None:
-        """Count a piece. Its commits' epochs must not go back below those of the pieces before it."""
+        """Count a piece. Raises CorruptObjectError if the epoch of a commit is lower than one before it."""
         self.objects += piece.objects
         self.repaired += piece.repaired
         for part in piece.parts:
@@ -196,7 +196,7 @@ class _Totals:
         self.records += scan.records
 
     def result(self, plan: RestorePlan, output: str, seconds: float) -> RestoreResult:
-        """The counts, and the facts that the caller knows."""
+        """Make the result from the counts, and from facts that the caller knows."""
         counts = (self.next, self.bytes, len(plan.all_files), self.objects, self.commits, self.records)
         return RestoreResult(output, plan.end, *counts, seconds, plan.replica, tuple(self.repaired))
 
@@ -218,7 +218,7 @@ class _Run:
         totals = _Totals()
         for part in self.plan.parts:
             if not self.log_format.self_numbered:
-                totals.next = None  # each generation counts records from its own first one
+                totals.next = None  # each generation numbers records by itself
             replace(self, plan=part).restore_part(totals)
         return totals
 
@@ -265,7 +265,7 @@ class _Run:
         return link if link.next is not None else replace(link, next=totals.next)
 
     def _check_end(self, link: ChainState | None, written: int) -> None:
-        """Check the end of the log, as the plan was made from unverified headers."""
+        """Check the end of the restored log, since the plan was made from unverified headers."""
         end = self.plan.end
         if link is not None and (link.slot.index, link.slot.offset) < (end.index, end.offset):
             raise ReplicaGapError(str(link.slot))
@@ -284,8 +284,8 @@ def _check_stop(stopped: threading.Event) -> None:
 
 
 QUEUED_PER_WORKER = 4
-"""Pieces handed out ahead of the oldest unfinished one. They cost nothing until a worker takes them, but they bound
-how many log segments are open at a time."""
+"""How many pieces per worker are handed out ahead of the oldest unfinished one. This bounds how many log segments are
+open at a time."""
 
 _UNBOUNDED = 1 << 62
 
@@ -304,16 +304,16 @@ class RestoreSchedule:
     first: ChainState | None
     """The link that the first WAL segment continues; None if none is read."""
     next: int | None = None
-    """The sequence that must follow what was restored before; None if it is not known."""
+    """The sequence that follows the records restored before; None if unknown."""
     _last: Future[ChainStep] | None = None
 
     @property
     def link(self) -> ChainState | None:
-        """The state of the chain at the end, once all is done."""
+        """The state of the chain at the end, after ``run``."""
         return self.first if self._last is None else self._last.result().link
 
     def run(self) -> Iterator[RestoredObject]:
-        """Yield all pieces, done, in order. Raises the error of the first piece that has one."""
+        """Yield the result of each piece, in order. Raises the error of the first piece that has one."""
         return ordered_prefetch(self.pool, self._jobs(), _UNBOUNDED, self.parallelism * QUEUED_PER_WORKER)
 
     def _jobs(self) -> Iterator[_Job]:
@@ -342,7 +342,7 @@ class RestoreSchedule:
         try:
             return self.wal.write(number, before, after)
         except BaseException:
-            if not after.done():  # another thread may wait for it
+            if not after.done():  # another thread may wait for this future
                 after.set_exception(RestoreStoppedError("an earlier object failed"))
             raise
 

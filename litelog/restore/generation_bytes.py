@@ -64,7 +64,7 @@ class ByteRun:
     replica: str
     generation: Generation
     crc_total: int | None
-    """CRC-32C of the log segment up to the chunk's end, as its object states it; None if it ends inside an object."""
+    """CRC-32C of the log segment up to the run's end, as its object states it; None if the run ends in an object."""
 
     @property
     def end(self) -> int:
@@ -74,7 +74,7 @@ class ByteRun:
 class GenerationBytes:
     """The intact bytes of one generation. Shared by threads.
 
-    Damaged or missing objects are skipped without an error, unless the caller requested them. A StoreError is raised.
+    Skips damaged or missing objects without an error, unless the caller requested them. Raises a StoreError.
     """
 
     def __init__(
@@ -85,8 +85,8 @@ class GenerationBytes:
         pieces: Sequence[WalSegmentInfo] | None = None,
         entries: Sequence[SnapshotEntry] | None = None,
     ) -> None:
-        """``pieces``, ``entries``: use only these WAL segments and sealed segments. By default: all that are listed,
-        and all that the newest snapshot names, when they are first needed."""
+        """``pieces``, ``entries``: use only these WAL segments and sealed segments. By default, uses all listed WAL
+        segments, and the sealed segments that the newest snapshot names, and finds both when it first needs them."""
         self.claim = claim
         self.format = log_format
         self.url = client.url
@@ -94,7 +94,7 @@ class GenerationBytes:
         self._pieces = pieces
         self._entries = entries
         self._opened: dict[str, OpenedSealed] = {}
-        """The sealed segment that was read last, by its key."""
+        """By its key, the sealed segment that was read last."""
         self._headers = HeaderReader(client, PARALLELISM)
         self._files: list[GenerationFile] | None = None
         self._lock = threading.RLock()
@@ -109,7 +109,7 @@ class GenerationBytes:
 
     @property
     def entries(self) -> Sequence[SnapshotEntry]:
-        """The sealed segments that its newest snapshot names, in order; none if that is damaged."""
+        """The sealed segments that its newest snapshot names, in order; none if the snapshot is damaged."""
         with self._lock:
             if self._entries is None:
                 try:
@@ -127,7 +127,7 @@ class GenerationBytes:
                 return None
 
     def files(self) -> list[GenerationFile]:
-        """The log segments, in order. One small request for each, the first time."""
+        """The log segments, in order. The first call makes a small request for each."""
         with self._lock:
             if self._files is None:
                 self._files = self._find_files()
@@ -240,7 +240,7 @@ class GenerationBytes:
         return files
 
     def _make_file(self, group: list[int]) -> GenerationFile | None:
-        """The log segment that some WAL segments form; None if they are only a terminal."""
+        """The log segment that some WAL segments form; None if they only are a terminal."""
         first = next(filter(None, map(self.header, group)), None)
         if first is not None and first.successor is not None:
             return None
@@ -250,7 +250,8 @@ class GenerationBytes:
         )
 
     def _reconstruct(self, group: list[int]) -> SnapshotEntry | None:
-        """The intact sealed segment that the last of some WAL segments stands for; None without one."""
+        """The entry of the sealed segment that the last of some WAL segments stands for; None if there is none, or if
+        it is damaged."""
         last = self.header(group[-1])
         try:
             return None if last is None or last.sealed is None else describe_sealed(self.client, last)
@@ -258,7 +259,7 @@ class GenerationBytes:
             return None
 
     def _read_ahead(self, numbers: Sequence[int]) -> None:
-        """Read headers concurrently. A damaged header is reported when it is requested by itself."""
+        """Read headers concurrently. Ignores a damaged one, which ``header`` finds again."""
         try:
             self._headers([self.pieces[number].position for number in numbers])
         except CorruptionError:

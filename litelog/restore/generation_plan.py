@@ -62,8 +62,8 @@ def plan_generation(
         claim: The generation's claim.
         target: What to restore.
         log_format: The format that the claim names.
-        fallbacks: Other replicas: the plan works around damage if they have what was lost.
-        dropped: For a target before all that the newest snapshot names, plan from an older snapshot.
+        fallbacks: Other replicas: the plan works around damage if they have the lost data.
+        dropped: Whether to plan from an older snapshot for a target before all that the newest snapshot names.
 
     Raises:
         ReplicaGapError: An object is missing from the listing, and cannot be read directly either.
@@ -88,7 +88,7 @@ def plan_generation(
             return replace(plan, lost=lost)
         except TooEarlyError as early:
             if held.base.snapshot is None and held.base.start.index > 0 and lost:
-                raise lost[0] from None  # nothing else states what it named before
+                raise lost[0] from None  # only the lost snapshot named the log segments before
             if not dropped:
                 raise
             plan = _plan_dropped(client, held.base, target, lookup, log_format, early)
@@ -107,8 +107,10 @@ def plan_restore(
 ) -> RestorePlan:
     """Plan for ``target`` from a generation's base, and the WAL segments after it. Pure except for look-ups.
 
-    Raises NothingToRestoreError, which names the contents, for a target that the generation does not reach or that
-    precedes all it holds; and CorruptObjectError for a base that does not name log segments of that format.
+    Raises:
+        NothingToRestoreError: The generation does not reach the target, or holds only later data. The error names the
+            contents.
+        CorruptObjectError: The base names files that are not log segments of the format.
     """
     claim = base.claim
     here = f"{replica}: generation {claim.generation}"
@@ -119,7 +121,7 @@ def plan_restore(
     cut = search.cut(target, log_format)
     if cut.end is None or (cut.end.index, cut.end.offset) == (base.first.index, 0):
         raise _too_early(here, base, wal, target, search)
-    if 0 < cut.pieces < len(wal):  # the target may lie in the missing part
+    if 0 < cut.pieces < len(wal):  # the target may lie in a missing part
         _require_next(lookup.headers([wal[cut.pieces - 1].position])[0], wal[cut.pieces].position)
     chosen = tuple(wal[: cut.pieces])
     sealed = _sealed_pieces(base, cut)
@@ -139,12 +141,12 @@ def _plan_dropped(
     log_format: LogFormat,
     early: TooEarlyError,
 ) -> RestorePlan:
-    """Plan for ``target``, which precedes all that ``base`` names, from the newest older snapshot that reaches back to
-    it, and so names all up to it. Raises TooEarlyError if there is none, or the damage of those snapshots."""
+    """Plan for ``target``, which precedes all that ``base`` names, from an older snapshot: the newest one that names
+    the target. Raises TooEarlyError, or the damage of a snapshot, if there is none."""
     indexes = [info.index for info in client.snapshots(base.start.generation) if info.index < base.start.index]
     plan: RestorePlan | None = None
     lost: list[CorruptObjectError] = []
-    low, high = 0, len(indexes)  # those below ``low`` reach back to it, those from ``high`` on do not
+    low, high = 0, len(indexes)  # snapshots below ``low`` reach back to the target, those from ``high`` on do not
     while low < high:
         middle = (low + high) // 2
         try:
@@ -152,7 +154,7 @@ def _plan_dropped(
             found = _plan_within(client.url, older, target, lookup, log_format)
         except TooEarlyError as error:
             early, high = error, middle
-        except (CorruptObjectError, NotFoundError) as error:  # damaged, or removed by retention in the meantime
+        except (CorruptObjectError, NotFoundError) as error:  # damaged, or retention removed it meanwhile
             lost += [error] if isinstance(error, CorruptObjectError) else []
             del indexes[middle]
             high -= 1
@@ -164,7 +166,7 @@ def _plan_dropped(
 
 
 def _may_end_after(plan: RestorePlan, target: Target) -> bool:
-    """Whether ``target`` may lie after all that ``plan`` is made from: no later snapshot has to name that part."""
+    """Whether ``target`` may lie after the contents that ``plan`` is made from."""
     start, last = plan.base.start, plan.base.entries[-1]
     if target.index is not None:
         return target.index >= start.index
@@ -177,23 +179,23 @@ def _may_end_after(plan: RestorePlan, target: Target) -> bool:
 def _plan_within(
     replica: str, older: BaseSnapshot, target: Target, lookup: Lookup, log_format: LogFormat
 ) -> RestorePlan | None:
-    """The plan for ``target``, which precedes all that the snapshot after ``older`` names; None for a snapshot that
-    names nothing."""
+    """Plan for ``target`` from the snapshot ``older``; None if that names nothing. The next snapshot names only later
+    data."""
     if not older.entries:
         return None
     try:
         return plan_restore(replica, older, (), target, lookup, log_format)
     except TooEarlyError:
         raise
-    except NothingToRestoreError:  # it lies within the first commit that the snapshot after it names
+    except NothingToRestoreError:  # the target lies within the first commit that the next snapshot names
         return plan_restore(replica, older, (), Target(index=older.start.index - 1), lookup, log_format)
 
 
 def _fill_in(
     wal: list[WalSegmentInfo], gap: ReplicaGapError, lookup: Lookup, lost: Sequence[CorruptObjectError]
 ) -> None:
-    """Add to ``wal`` an object that a listing lacked, if it exists or can be reconstructed. Otherwise raise ``gap``, or
-    the damage that caused it."""
+    """Add to ``wal`` the object that a listing lacked, if it exists or can be reconstructed. Otherwise raise ``gap``,
+    or the damage that caused it."""
     try:
         missed = WalSegmentInfo(Position.parse(gap.position), UNKNOWN_SIZE)
     except ValueError:
@@ -254,7 +256,8 @@ def _too_early(
 
 
 def _inside_first_commit(target: Target, first: int | None, search: TargetSearch) -> str:
-    """What to say of a sequence inside the first commit, which is restored as a whole or not at all; else nothing."""
+    """A message if the target is a sequence inside the first commit, which is restored whole or not at all; else
+    empty."""
     sequence = target.sequence
     if first is None or sequence is None or sequence < first or (commit := search.first_commit()) is None:
         return ""
@@ -267,8 +270,8 @@ def _inside_first_commit(target: Target, first: int | None, search: TargetSearch
 def _wal_files(
     wal: Sequence[WalSegmentInfo], end: Position, lookup: Lookup, search: TargetSearch
 ) -> list[tuple[PlannedFile, SealedSpan | None]]:
-    """The log segments that WAL segments form: names and sizes come from the first and last header of each. Also the
-    part to read of a sealed segment, if the last one stands for one."""
+    """The log segments that WAL segments form, each with the part to read of a sealed segment if its last WAL segment
+    stands for one. Names and sizes come from the first and the last header."""
     groups = [list(group) for _, group in groupby((piece.position for piece in wal), key=lambda at: at.index)]
     edges = lookup.headers([at for group in groups for at in (group[0], group[-1])])
     found = []

@@ -1,6 +1,6 @@
-"""Plans a restore from a replica: generations that continue each other form one history.
+"""Plans a restore from a replica. Generations that continue each other form one history.
 
-A generation that retention has pruned has nothing to restore, and is not a damaged one.
+A generation that retention has pruned holds nothing to restore, but is not damaged.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class GenerationPrunedError(NothingToRestoreError):
 def looks_pruned(client: ReplicaClient, claim: Claim) -> bool:
     """Whether a generation looks like one that retention has pruned, or is pruning. Raises StoreError.
 
-    It has no snapshot, and neither has any older generation (of the same owner, if isolated): retention deletes the
-    oldest first. Its WAL segments are those that retention leaves.
+    If so, it has no snapshot, and only the WAL segments that retention leaves. Unless its owner is isolated, no older
+    generation has a snapshot either, since retention deletes the oldest one first.
     """
     name = claim.generation
     if client.newest_snapshots(name, 1):
@@ -66,7 +66,7 @@ def looks_pruned(client: ReplicaClient, claim: Claim) -> bool:
 
 
 def explain(client: ReplicaClient, claim: Claim, damage: LitelogError) -> LitelogError:
-    """A GenerationPrunedError if the generation looks pruned, and a later generation has a snapshot; otherwise
+    """Return a GenerationPrunedError if the generation looks pruned, and a later one has a snapshot; else
     ``damage``."""
     name = claim.generation
     try:
@@ -101,7 +101,8 @@ def find_plan(client: ReplicaClient, target: Target, log_format: LogFormat) -> R
 def find_generation(client: ReplicaClient, target: Target) -> Claim:
     """Find the claim of the generation that ``target`` names, or of the latest one. The claim names the format.
 
-    The latest one may have lost all except sealed segments. The plan reports that; no earlier one replaces it silently.
+    The latest generation may have lost all objects except sealed segments. Then the plan reports that: an earlier
+    generation never silently replaces it.
     """
     return (
         find_latest(client, include_lost=True) if target.generation is None else find_claim(client, target.generation)
@@ -117,10 +118,10 @@ def plan_history(
     *,
     dropped: bool = True,
 ) -> RestorePlan:
-    """Plan from a generation and those that it continues, if they are needed and still exist: for log segments before
-    its own, and for a point in time before this generation began. If ``target`` names a generation: from that alone.
+    """Plan from a generation, and from those that it continues if they are needed and still exist: for log segments
+    before its own, and for a point in time before it began. If ``target`` names a generation, plan from that alone.
 
-    An index is the given generation's. ``dropped`` and errors as in ``plan_generation``.
+    An index in ``target`` is one of the given generation. Arguments and errors as in ``plan_generation``.
     """
     if target.generation is not None or claim.relation is not Relation.CONTINUES:
         return _require_beginning(plan_generation(client, claim, target, log_format, fallbacks, dropped=dropped))
@@ -134,7 +135,7 @@ def plan_history(
             raise error from None
         return earlier
     if not log_format.has_timestamps and target.timestamp is not None and target.timestamp < claim.time:
-        # A log segment that was sealed again has no times before this generation; its predecessor's may have.
+        # A log segment that was sealed again states no times before this generation; its predecessor's may do.
         earlier = _plan_before(client, claim, target, log_format, fallbacks, dropped=dropped)
         if earlier is not None and _reach(plan, log_format) < _reach(earlier, log_format):
             return earlier
@@ -142,7 +143,8 @@ def plan_history(
 
 
 def _require_beginning(plan: RestorePlan) -> RestorePlan:
-    """Return ``plan``, unless it works around a lost snapshot that alone stated with what the log begins."""
+    """Return ``plan``. Raises the damage if the plan works around a lost snapshot that alone named the log's
+    beginning."""
     start = plan.base.start
     if plan.base.snapshot is not None or plan.before is not None or start.index == 0:
         return plan
@@ -154,7 +156,7 @@ def _prepend(
 ) -> RestorePlan:
     """Prepend the predecessors' log segments to ``plan``; return their plan alone if ``target`` lies within them.
 
-    Record timestamps may jump back, so a later timestamp may precede all of this generation's.
+    The target may lie there even if ``plan`` reaches it, as record timestamps may jump back.
     """
     claim = plan.claim
     last = plan.base.first.index - 1
@@ -178,8 +180,8 @@ def _prepend(
 
 
 def _is_cut_short(client: ReplicaClient, before: RestorePlan, plan: RestorePlan) -> bool:
-    """Whether the earlier generation ended within a log segment of which the later one held more, but names none any
-    more. The part between is gone, and a restore begins after it."""
+    """Whether the part between the two plans is gone, so that a restore begins after it: the earlier generation ended
+    within a log segment, of which the later generation held the rest, and no longer names it."""
     with suppress(CorruptionError):  # a damaged object shows nothing here, and is reported when it is read
         ends = (read_header(client, piece.position) for piece in reversed(before.pieces))
         last = next(ends, None)
@@ -193,12 +195,12 @@ def _is_cut_short(client: ReplicaClient, before: RestorePlan, plan: RestorePlan)
 
 
 def _is_within_first(error: TooEarlyError, target: Target) -> bool:
-    """Whether the target lies in the first commit that a generation holds: all before it is the predecessors'."""
+    """Whether the target lies in the first commit that a generation holds, so that the predecessors hold all before."""
     return target.sequence is not None and error.sequence is not None and error.sequence <= target.sequence
 
 
 def _reach(plan: RestorePlan, log_format: LogFormat) -> tuple[tuple[object, ...], int]:
-    """How far a plan reaches, in terms of the log itself, as each generation counts its own indexes."""
+    """How far a plan reaches: by file name and offset, as each generation counts its own indexes."""
     file = plan.files[-1]
     return log_format.segment_order(file.name) or (), file.size
 
@@ -212,7 +214,7 @@ def _plan_before(
     *,
     dropped: bool,
 ) -> RestorePlan | None:
-    """The plan for ``target`` from what ``claim`` continues; None if that holds nothing of it, or not any more."""
+    """Plan for ``target`` from the generations that ``claim`` continues; None if they hold nothing of it (any more)."""
     index = None if target.index is None else target.index - claim.shift
     if claim.predecessor is None or (index is not None and index < 0):
         return None

@@ -1,8 +1,8 @@
-"""The journal of a restore: the ranges that it has verified, so that after a kill a later run does not read them again.
+"""The journal of a restore: the ranges that it has verified. A restore after a kill does not read them again.
 
-Each line is JSON about a range of a log segment or about a WAL segment, after a CRC-32C of it. The journal promises
-nothing: bytes are reused only if they have the checksums that the sealed segment or the WAL segment's header states.
-So the order in which bytes and journal reach the disk does not matter, and the plan may change.
+Each line is a CRC-32C and JSON about a range of a log segment, or about a WAL segment. A restore does not trust the
+journal: it reuses bytes only if they match the checksums in the sealed segment or in the WAL segment's header. So the
+order in which bytes and journal reach the disk does not matter, and the plan may change.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from litelog.restore.commit_writer import SegmentFiles
 
 JOURNAL_NAME = ".litelog-restore-journal"
-"""Lies next to the log segments while the folder has its temporary name."""
+"""The journal's file, next to the log segments while the folder has its temporary name."""
 
 MAX_JOURNAL_BYTES = 64 << 20
-"""The most bytes that are written or read. What the journal lacks is read from the replica."""
+"""The most bytes of a journal. The replica supplies everything that the journal lacks."""
 
 
 _WAL = "wal"
@@ -59,7 +59,7 @@ class VerifiedWal(NamedTuple):
     file: str
     """The log segment's name."""
     object_digest: str
-    """SHA-256 of the object, hex: the next object names it."""
+    """SHA-256 of the object, in hex, which the next object names."""
     header: str
     """The header's text, as in the object."""
     kind: str = _WAL
@@ -69,7 +69,7 @@ class Journal:
     """The ranges that exist. Shared by threads."""
 
     def __init__(self, folder: int, held: Iterable[VerifiedBytes | VerifiedWal] = ()) -> None:
-        """``folder``: the descriptor of the folder. ``held``: what an earlier restore left there."""
+        """``folder``: the descriptor of the folder. ``held``: the ranges that an earlier restore left there."""
         self._folder = folder
         self._held: set[VerifiedBytes] = set()
         self._wal: dict[str, VerifiedWal] = {}
@@ -87,7 +87,7 @@ class Journal:
 
     @property
     def files(self) -> set[str]:
-        """The names of the log segments of which any part exists."""
+        """The names of the log segments of which some part exists."""
         with self._lock:
             return {held.file for held in self._held} | {name for name, _ in self._adopted} | self._wal_files
 
@@ -100,17 +100,17 @@ class Journal:
         return self._wal.get(key)
 
     def adopt(self, name: str, digest: str) -> None:
-        """Count all of a log segment as existing, for the duration of this restore."""
+        """Treat a whole log segment as existing, for the duration of this restore."""
         self._adopted.add((name, digest))
 
     def add(self, verified: VerifiedBytes) -> None:
-        """Note a range that was written."""
+        """Add a range that was written."""
         with self._lock:
             self._held.add(verified)
             self._write(verified)
 
     def add_wal(self, verified: VerifiedWal) -> None:
-        """Note a WAL segment whose bytes were written."""
+        """Add a WAL segment whose bytes were written."""
         with self._lock:
             self._wal_files.add(verified.file)
             self._write(verified)
@@ -126,13 +126,13 @@ class Journal:
             self._size += os.write(self._file, line)
 
     def sync(self) -> None:
-        """Make the notes durable."""
+        """Make the journal durable."""
         with self._lock:
             if self._file >= 0:
                 os.fsync(self._file)
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close the file. Idempotent."""
         with self._lock:
             if self._file >= 0:
                 os.close(self._file)
@@ -140,10 +140,10 @@ class Journal:
 
 
 def read_journal(folder: int, path: str = "") -> list[VerifiedBytes | VerifiedWal]:
-    """Read what an earlier restore left in the folder of that descriptor, from the whole lines of its journal.
+    """Read the whole lines of the journal that an earlier restore left in the folder with descriptor ``folder``.
 
-    ``path``: the folder's, for messages. If the file is not a journal, logs that and returns nothing: then all is read
-    again.
+    If the file is not a journal, logs that and returns nothing: the restore then reads everything again. ``path``: the
+    folder's, for messages.
     """
     try:
         text = read_regular(JOURNAL_NAME, MAX_JOURNAL_BYTES, flags=os.O_NOFOLLOW, dir_fd=folder)
@@ -166,7 +166,7 @@ def encode_line(verified: VerifiedBytes | VerifiedWal) -> bytes:
 
 
 def _decode_line(line: bytes) -> VerifiedBytes | VerifiedWal | None:
-    """Decode a line; None if it is torn. Raises ValueError if it is whole, and holds something else."""
+    """Decode a line; None if it is torn. Raises ValueError if its checksum holds and its content is not valid."""
     stated, _, text = line.partition(b" ")
     if stated != b"%08x" % crc32c(text):
         return None
@@ -193,7 +193,7 @@ class ResumedWalSegment(WalSegment):
     """The log segment's descriptor."""
 
     def pieces(self) -> Iterator[memoryview]:
-        """As the object's. Raises CorruptObjectError if the bytes are gone, or have changed."""
+        """Yield the bytes, as for an object. Raises CorruptObjectError if they are gone, or have changed."""
         header, file = self.header, self.open_file()
         at, crc = header.offset, 0
         while at < header.end and (data := os.pread(file, min(_CHUNK_BYTES, header.end - at), at)):
@@ -201,18 +201,18 @@ class ResumedWalSegment(WalSegment):
             at += len(data)
             yield memoryview(data)
         if at != header.end or crc != header.crc:
-            raise CorruptObjectError(self.key, "CRC-32C of what an earlier restore left of it is another one")
+            raise CorruptObjectError(self.key, "the bytes that an earlier restore left have another CRC-32C")
 
 
 class ResumedWalSegments:
-    """The WAL segments that a killed restore left, and those that this one leaves to the next."""
+    """The WAL segments that a killed restore left, and those that this restore writes, through the journal."""
 
     def __init__(self, journal: Journal, files: SegmentFiles) -> None:
         self._journal = journal
         self._files = files
 
     def find(self, position: Position) -> ResumedWalSegment | None:
-        """The WAL segment at ``position``, if its bytes may be there; ``pieces`` checks them.
+        """The WAL segment at ``position`` if its bytes may exist; ``pieces`` checks them. Else None.
 
         The next object proves the digest that the journal states, as if the object had been read.
         """
@@ -229,7 +229,7 @@ class ResumedWalSegments:
         )
 
     def note(self, segment: WalSegment) -> None:
-        """Remember a WAL segment whose bytes were written and checked."""
+        """Add a WAL segment, whose bytes were written and checked, to the journal."""
         if isinstance(segment, ResumedWalSegment):
             return
         size = int.from_bytes(segment.body[4:_FRAME_HEAD_BYTES], "little")

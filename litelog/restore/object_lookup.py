@@ -1,4 +1,4 @@
-"""What a plan needs to know of single objects, and the look-up of it."""
+"""Looks up facts about single objects for a plan."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PLANNING_PARALLELISM = 8
 
 
 class Lookup(Protocol):
-    """What a plan needs to know of single objects."""
+    """Looks up facts about single objects."""
 
     def headers(self, positions: Sequence[Position]) -> list[WalHeader]:
         """The headers of the WAL segments at ``positions``."""
@@ -41,15 +41,17 @@ class Lookup(Protocol):
     def commits_around(
         self, entry: SnapshotEntry, run_of: Callable[[SealedFooter], range]
     ) -> tuple[int, Iterable[Commit]]:
-        """The commits of a sealed segment from some place before a bound on, and the offset at which they begin.
-        ``run_of``: the run of frames, in that footer, in which the bound lies."""
+        """Return an offset before a bound, and the commits of a sealed segment from there on.
+
+        ``run_of``: returns the run of frames in which the bound lies, from the footer.
+        """
 
     def marks(self, entry: SnapshotEntry) -> ShipTimes:
-        """When a log segment was shipped."""
+        """The times at which a log segment was shipped."""
 
 
 class ReplicaLookup:
-    """Looks objects up in a replica."""
+    """Looks up objects in a replica."""
 
     def __init__(self, client: ReplicaClient, log_format: LogFormat) -> None:
         self._client = client

@@ -1,4 +1,4 @@
-"""The folder that a restore fills: under a temporary name next to the output, synced, and renamed once it is whole.
+"""The folder that a restore fills: under a temporary name next to the output, and synced and renamed once it is whole.
 
 A restore over an older copy of the log keeps that copy's whole log segments, and exchanges the two folders.
 """
@@ -49,7 +49,7 @@ _BLOCK = 512
 """The unit of ``st_blocks``, in bytes."""
 
 MAX_LOCK_ATTEMPTS = 100
-"""How often the temporary folder is made again after another restore has renamed it away."""
+"""How often a restore makes the temporary folder again after another restore has renamed it."""
 
 
 class OutputError(LitelogError):
@@ -62,22 +62,22 @@ class OutputError(LitelogError):
 
 
 class ForeignOutputError(OutputError):
-    """A restore would write where another user made something. It changed nothing of that."""
+    """Another user owns or replaced the folder that a restore would write to. The restore changed nothing of theirs."""
 
 
 class OutputFolder:
     """A folder that appears under its name whole and durable, or not at all.
 
-    ``path`` may be absent or an empty folder. Files that a killed restore left under the temporary name are kept if
-    ``journal`` describes them, until ``keep_only``. Use it as a context: it removes all that was not published by its
-    end. Several threads may call ``create``.
+    ``path`` may be absent or an empty folder. Files that a killed restore left under the temporary name are kept until
+    ``keep_only`` if ``journal`` describes them. Use it as a context: at the end, it removes an unpublished folder.
+    Several threads may call ``create``.
 
-    The parent may be shared with other users. A file that another user made under the temporary name is refused; a
-    folder that others could have written to is emptied; and the published folder is checked to be the filled one.
+    Other users may write to the parent. So a restore refuses a folder that another user made under the temporary name,
+    empties a folder that others could have written to, and checks that the published folder is the one that it filled.
     """
 
     def __init__(self, path: str, *, replace: bool = False) -> None:
-        """``replace``: ``path`` may hold an older copy, with which this one is exchanged at once."""
+        """``replace``: ``path`` may hold an older copy, which ``publish`` exchanges with this one in one step."""
         self.path = os.path.abspath(path)
         self._parent, name = os.path.split(self.path)
         if not name:
@@ -89,7 +89,7 @@ class OutputFolder:
         self._adopted: set[str] = set()
         self._kept: set[str] = set()
         self.journal = Journal(-1)
-        """What an earlier restore, and this one, have verified."""
+        """The ranges that an earlier restore, and this one, have verified."""
 
     def __enter__(self) -> OutputFolder:
         self._check_free()
@@ -124,17 +124,18 @@ class OutputFolder:
         self._close()
 
     def create(self, name: str) -> int:
-        """A descriptor to read and write ``name`` with: a new file, or the one that was kept."""
+        """Open the file ``name`` for reading and writing: a new one, or the one that was kept. Returns its
+        descriptor."""
         if name in self._kept:
             return self.reopen(name)
         return os.open(name, _FILE_FLAGS, 0o666, dir_fd=self._folder)
 
     def reopen(self, name: str) -> int:
-        """A descriptor to read and write ``name`` with, which was created before."""
+        """Open the file ``name``, which exists, for reading and writing. Returns its descriptor."""
         return open_regular(name, _FILE_FLAGS & ~(os.O_CREAT | os.O_EXCL), dir_fd=self._folder)
 
     def keep_only(self, names: set[str]) -> None:
-        """Remove what an earlier restore left, except for the files of ``names`` that the journal describes."""
+        """Remove the files that an earlier restore left, except those in ``names`` that the journal describes."""
         kept = names & self.journal.files
         self._kept = set()
         for name in os.listdir(self._folder):
@@ -145,8 +146,11 @@ class OutputFolder:
                 self._remove(name)
 
     def adopt(self, old: int, name: str, digest: str | None = None) -> None:
-        """Link a file of the folder with the descriptor ``old``. It is a log segment whose SHA-256 is ``digest``, which
-        is checked as if an earlier restore had left it; or, without a digest, any other file."""
+        """Link the file ``name`` of an older copy into this folder. ``old``: the descriptor of the copy's folder.
+
+        ``digest``: the SHA-256 of a log segment, which is then checked as if an earlier restore had left it; None for
+        any other file.
+        """
         with suppress(FileNotFoundError):
             os.unlink(name, dir_fd=self._folder)
         os.link(name, name, src_dir_fd=old, dst_dir_fd=self._folder, follow_symlinks=False)
@@ -156,7 +160,7 @@ class OutputFolder:
             self.journal.adopt(name, digest)
 
     def require_space(self, size: int) -> None:
-        """Raise OutputError unless the file system has room for ``size`` bytes, of which it may hold a part already."""
+        """Raise OutputError unless the file system has room for ``size`` bytes, less the bytes of kept files."""
         held = sum(os.stat(name, dir_fd=self._folder, follow_symlinks=False).st_blocks for name in self._kept) * _BLOCK
         disk = os.fstatvfs(self._folder)
         free = disk.f_bavail * disk.f_frsize
@@ -179,8 +183,10 @@ class OutputFolder:
     def publish(self) -> None:
         """Make the folder durable under its name. All its files must have been synced.
 
-        Raises OutputExistsError if the name has been taken; ForeignOutputError if another user put a folder under the
-        temporary name; OutputError if the last sync fails, which leaves a whole output that a power cut may undo.
+        Raises:
+            OutputExistsError: the name was taken meanwhile.
+            ForeignOutputError: another user put a folder under the temporary name.
+            OutputError: the last sync failed. The output is whole, but a power cut may undo it.
         """
         self.journal.close()
         with suppress(FileNotFoundError):
@@ -211,20 +217,21 @@ class OutputFolder:
         self._sync_parent()
 
     def _require_published(self) -> None:
-        """Check that the folder at the output's name is the one that was filled. If others may write to the parent, and
-        it is not sticky, another user can rename the folder at any moment."""
+        """Check that the folder under the output's name is the one that was filled: if others may write to the parent,
+        and it is not sticky, another user can rename the folder at any moment."""
         if not _same(self._folder, self.path):
             raise ForeignOutputError(self.path, "is not what was restored: another user replaced it")
 
     def _find_mode(self) -> int:
-        """The mode of a new folder, by the umask or as inherited from its parent."""
+        """The mode that a new folder gets, from the umask or from its parent."""
         os.mkdir(_PROBE, dir_fd=self._folder)
         mode = os.stat(_PROBE, dir_fd=self._folder, follow_symlinks=False).st_mode
         os.rmdir(_PROBE, dir_fd=self._folder)
         return stat.S_IMODE(mode)
 
     def _require_ours(self) -> None:
-        """Check that this user owns the temporary folder; empty it if others could write to it. ForeignOutputError."""
+        """Raise ForeignOutputError unless this user owns the temporary folder; empty it if others could write to
+        it."""
         status = os.fstat(self._folder)
         if status.st_uid != os.geteuid() and status.st_uid != self._find_owner():
             whose = f"belongs to user {status.st_uid}, and not to the user that restores ({os.geteuid()})"
@@ -236,7 +243,7 @@ class OutputFolder:
             self.clear()
 
     def _find_owner(self) -> int | None:
-        """The owner of files that this process makes there (``find_owner``)."""
+        """The owner of new files in the temporary folder (``find_owner``)."""
         try:
             with suppress(FileNotFoundError):
                 self._remove(_PROBE)
@@ -262,15 +269,15 @@ class OutputFolder:
             os.unlink(name, dir_fd=self._folder)
 
     def _remove_old(self, old: int) -> None:
-        """Remove the replaced copy, now under the temporary name. The next restore removes what stays, as after a kill.
-        ``old``: its folder's descriptor."""
+        """Remove the replaced copy, which now has the temporary name. If that fails, the next restore removes the rest,
+        as after a kill. ``old``: the descriptor of the copy's folder."""
         with suppress(OSError):
             for name in os.listdir(old):
                 os.unlink(name, dir_fd=old)
             os.rmdir(self.temporary)
 
     def _check_free(self) -> None:
-        """Raise OutputExistsError unless the name is free, or an empty folder that a rename can replace."""
+        """Raise OutputExistsError unless the name is free, or names an empty folder that a rename can replace."""
         try:
             if os.path.islink(self.path) or not os.path.isdir(self.path):
                 if os.path.lexists(self.path):
@@ -280,12 +287,12 @@ class OutputFolder:
             elif os.listdir(self.path) and not self._replace:
                 raise OutputExistsError(self.path)
             if not os.path.isdir(self._parent):
-                raise OutputError(self._parent, "no such folder; a restore makes only the last one of its path")
+                raise OutputError(self._parent, "no such folder; a restore creates only the last folder of its path")
         except OSError as error:
             raise OutputError(self.path, error.strerror or str(error)) from error
 
     def _lock(self) -> int:
-        """The temporary folder, created or found, locked for this restore."""
+        """Create or open the temporary folder, and lock it for this restore. Returns its descriptor."""
         for _ in range(MAX_LOCK_ATTEMPTS):
             made = False
             with suppress(FileExistsError):
@@ -314,10 +321,11 @@ class OutputFolder:
                     _remove_empty(self.temporary)
                 raise
             os.close(folder)
-        raise LockedError(self.temporary, f"{self.path}: the temporary folder of restores that come and go")
+        raise LockedError(self.temporary, f"{self.path}: the temporary folder, which other restores keep renaming,")
 
     def _discard(self) -> None:
-        """Remove what was written. What cannot be removed stays for the next restore: the first error matters more."""
+        """Remove the written files. Leaves those that cannot be removed to the next restore, as the first error matters
+        more."""
         if self._folder >= 0:
             with suppress(OSError):
                 self.clear()
@@ -360,9 +368,9 @@ _LOCK = ".lock"
 
 @contextmanager
 def locked_copy(path: str) -> Iterator[int]:
-    """The descriptor of an older copy's folder, in which no writer can be at work; -1 if there is none.
+    """Open the folder of an older copy, and keep writers out of it. Yields its descriptor; -1 if there is no folder.
 
-    Raises LockedError if a writer is at work, and OutputError if that cannot be determined.
+    Raises LockedError if a writer uses it, and OutputError if it cannot be opened.
     """
     try:
         folder, lock = _open_locked(path)
@@ -377,7 +385,7 @@ def locked_copy(path: str) -> Iterator[int]:
 
 
 def _open_locked(path: str) -> tuple[int, int]:
-    """The descriptors of a folder and of its locked file; -1 for a missing one."""
+    """Open a folder, and lock its lock file. Returns both descriptors; -1 for what does not exist."""
     try:
         folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -399,8 +407,9 @@ def _open_locked(path: str) -> tuple[int, int]:
 
 
 def keep_whole(old: int, folder: OutputFolder, plan: RestorePlan, log_format: LogFormat, parallelism: int) -> None:
-    """Link into ``folder`` the log segments of an older copy that have the SHA-256 that the plan names, and all its
-    other files, except those that describe replaced log segments. Raises OutputError for an entry that is neither.
+    """Link log segments and other files of an older copy into ``folder``: the log segments with the SHA-256 that the
+    plan names, and all other files except those that describe replaced log segments. Raises OutputError if the copy
+    holds anything else.
     """
     wanted = {piece.entry.file: piece for part in plan.parts for piece in part.sealed if piece.is_whole}
     names = os.listdir(old)
@@ -419,10 +428,10 @@ def keep_whole(old: int, folder: OutputFolder, plan: RestorePlan, log_format: Lo
 
 
 def _describes_replaced(name: str, kept: Sequence[str], log_format: LogFormat) -> bool:
-    """Whether a file describes the records and times of another history, or its start: the index of a log segment that
-    is not ``kept``, or the tombstone."""
+    """Whether a file describes data of the older copy that is replaced: the index of a log segment that is not
+    ``kept``, or the tombstone."""
     stem, suffix = os.path.splitext(name)
-    if suffix in INDEX_SUFFIXES and log_format.self_numbered:  # next to foreign log segments it may be anyone's
+    if suffix in INDEX_SUFFIXES and log_format.self_numbered:  # in other formats, the file may be another program's
         return all(os.path.splitext(segment)[0] != stem for segment in kept)
     return name == TOMBSTONE_NAME and log_format.has_log_id
 

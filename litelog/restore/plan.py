@@ -1,4 +1,4 @@
-"""The target of a restore, the plan for it, and the result for each object of the plan, as values."""
+"""Values: the target of a restore, the plan for it, and the result for each object of the plan."""
 
 from __future__ import annotations
 
@@ -19,17 +19,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What to restore: all that the latest generation holds, unless a field restricts it. At most one bound."""
+    """What to restore: everything in the latest generation, unless a field restricts it. At most one bound."""
 
     generation: Generation | None = None
-    """This generation instead of the latest."""
+    """Restore this generation instead of the latest one."""
     index: int | None = None
-    """Up to the end of this log segment, or to where its shipping has come."""
+    """Restore up to the end of this log segment, or to the end of its shipped part."""
     sequence: int | None = None
-    """The longest run of commits from the start that hold no record above this sequence."""
+    """Restore the commits from the start on, and stop before the first one with a record above this sequence."""
     timestamp: int | None = None
-    """Microseconds since 1970: all commits before the first one with a record stamped later. For a format without
-    timestamps: all that is known to have been shipped by then. A time after the end means everything."""
+    """Microseconds since 1970. Restore the commits from the start on, and stop before the first one with a later
+    record. In a format without timestamps: all that is known to have been shipped by then. A time after the end means
+    everything."""
 
     def __post_init__(self) -> None:
         bounds = [name for name in ("index", "sequence", "timestamp") if getattr(self, name) is not None]
@@ -63,7 +64,7 @@ class SealedSpan:
 
     entry: SnapshotEntry
     start: int
-    """Above 0 if WAL segments hold the bytes before."""
+    """Above 0 if the bytes before come from WAL segments."""
     stop: int
     crc_before: int = 0
     """CRC-32C of [0, start), as those WAL segments state it."""
@@ -76,7 +77,7 @@ class SealedSpan:
 
 @dataclass(frozen=True, slots=True)
 class RestorePlan:
-    """What a restore reads, and where it stops. A value: making it changes nothing."""
+    """What a restore reads, and where it stops."""
 
     replica: str
     claim: Claim
@@ -86,7 +87,7 @@ class RestorePlan:
     """The end of the restored log: after a commit of the last piece that holds any."""
     files: tuple[PlannedFile, ...]
     shipped: int
-    """When the last piece was shipped, in microseconds since 1970."""
+    """When the last planned object was shipped, in microseconds since 1970."""
     base: BaseSnapshot
     """Where the WAL segments begin, and what they continue."""
     sealed: tuple[SealedSpan, ...] = ()
@@ -178,7 +179,7 @@ class RepairedRange:
     """An object that the chosen replica lost, and the source of its bytes."""
 
     key: str
-    """The object's key, or its position; that of the first one if several are missing."""
+    """The object's key or position; of the first object if several are missing."""
     reason: str
     file: str | None = None
     """The log segment; None if the object held no bytes of the log."""
@@ -193,7 +194,7 @@ class RepairedRange:
 
 @dataclass(frozen=True, slots=True)
 class RestoredObject:
-    """The result for one object of the plan, and for the objects before it that no listing showed."""
+    """The result for one object of the plan, and for objects before it that no listing showed."""
 
     parts: tuple[WrittenRun, ...]
     repaired: tuple[RepairedRange, ...] = ()

@@ -1,4 +1,4 @@
-"""Finds the end of a restored log: searches for a bound in the footers and headers of sealed and WAL segments."""
+"""Finds the end of a restored log: searches the footers of sealed segments and the headers of WAL segments."""
 
 from __future__ import annotations
 
@@ -50,17 +50,18 @@ class TargetSearch:
         self._positions = [piece.position for piece in wal]
 
     def cut(self, target: Target, log_format: LogFormat) -> RestoreEnd:
-        """Find the cut for ``target``. A NothingToRestoreError for a bound past the end names the contents."""
+        """Find the cut for ``target``. For a bound past the end, raises a NothingToRestoreError that names the
+        contents."""
         if target.index is not None:
             return self._at_index(target.index)
         if target.sequence is not None:
             return self._at_sequence(target.sequence)
         if target.timestamp is None:
-            return self._behind(len(self._wal))
+            return self._after_pieces(len(self._wal))
         return (self._at_timestamp if log_format.has_timestamps else self._at_time_shipped)(target.timestamp)
 
     def headers(self, positions: Sequence[Position]) -> list[WalHeader]:
-        """Read headers. If one stands for a sealed segment, it gets the facts of that."""
+        """Read headers. One that stands for a sealed segment gets the facts of that."""
         return [self._described(header) for header in self._lookup.headers(positions)]
 
     def reach(self, header: WalHeader) -> int:
@@ -76,7 +77,7 @@ class TargetSearch:
         return next((entry.next for entry in reversed(self._base.entries) if entry.next is not None), None)
 
     def first_commit(self) -> Commit | None:
-        """The first commit with records; None if the first log segment has none. Reads what holds it."""
+        """The first commit with records; None if the first log segment has none. Reads the object that holds it."""
         entry: SnapshotEntry | None = self._base.entries[0] if self._base.entries else None
         if entry is None:
             header = self._lookup.headers([self._positions[0]])[0]
@@ -98,7 +99,7 @@ class TargetSearch:
             raise TooEarlyError(message, first, None) if index < first else NothingToRestoreError(message)
         if index < start:
             return self._after_entry(index - first + 1)
-        return self._behind(sum(position.index <= index for position in self._positions))
+        return self._after_pieces(sum(position.index <= index for position in self._positions))
 
     def _at_sequence(self, sequence: int) -> RestoreEnd:
         number = self._first_entry(lambda entry: entry.records > 0 and (entry.next or 0) > sequence + 1)
@@ -111,7 +112,7 @@ class TargetSearch:
         if reached is None or reached <= sequence:
             ends = "no record" if reached is None else f"records up to sequence {reached - 1}"
             raise NothingToRestoreError(f"{self._here}: sequence {sequence} is not there; it holds {ends}")
-        return self._behind(len(self._wal))
+        return self._after_pieces(len(self._wal))
 
     def _at_timestamp(self, timestamp: int) -> RestoreEnd:
         number = self._first_entry(lambda entry: entry.highest is not None and entry.highest > timestamp)
@@ -119,13 +120,13 @@ class TargetSearch:
             return self._within_entry(number, *_timestamp_bound(timestamp))
         piece = first_stamped(self._positions, self.headers, timestamp + 1)
         if piece == len(self._positions):
-            return self._behind(piece)
+            return self._after_pieces(piece)
         return self._within_piece(piece, *_timestamp_bound(timestamp))
 
     def _at_time_shipped(self, time: int) -> RestoreEnd:
         number = self._first_entry(lambda entry: entry.shipped_last > time)
         if number is None:
-            return self._behind(first_shipped(self._positions, self.headers, time + 1))
+            return self._after_pieces(first_shipped(self._positions, self.headers, time + 1))
         entry = self._base.entries[number]
         early = entry.shipped_first <= time
         return self._in_entry(number, self._lookup.marks(entry).offset_at(time) if early else 0)
@@ -143,14 +144,14 @@ class TargetSearch:
     def _end_within(
         self, entry: SnapshotEntry, run_of: Callable[[SealedFooter], range], belongs: Callable[[Commit], bool]
     ) -> int:
-        """The offset after the last commit before the first one that does not belong, which lies in that run."""
+        """The offset after the last commit that belongs. The first one that does not lies in the run of frames."""
         start, commits = self._lookup.commits_around(entry, run_of)
         return max((commit.end for commit in takewhile(belongs, commits)), default=start)
 
     def _within_piece(
         self, number: int, run_of: Callable[[SealedFooter], range], belongs: Callable[[Commit], bool]
     ) -> RestoreEnd:
-        """Cut the WAL segment of that number after the last commit that belongs, and before the first that does not."""
+        """Cut the WAL segment of that number before the first commit that does not belong."""
         header = self._lookup.headers([self._positions[number]])[0]
         if header.sealed is not None:
             end = self._end_within(self._lookup.entry(header), run_of, belongs)
@@ -158,7 +159,7 @@ class TargetSearch:
             kept = list(takewhile(belongs, self._lookup.commits(header)))
             end = kept[-1].end if kept else header.offset
         if end <= header.offset:
-            return self._behind(number)
+            return self._after_pieces(number)
         place = Position(header.position.generation, header.index, end)
         return RestoreEnd(len(self._base.entries), number + 1, place)
 
@@ -175,7 +176,7 @@ class TargetSearch:
         entry = self._base.entries[count - 1]
         return RestoreEnd(count, 0, Position(self._base.start.generation, entry.index, entry.length))
 
-    def _behind(self, pieces: int) -> RestoreEnd:
+    def _after_pieces(self, pieces: int) -> RestoreEnd:
         """All of the base, and the first ``pieces`` WAL segments."""
         if pieces == 0:
             return self._after_entry(len(self._base.entries))

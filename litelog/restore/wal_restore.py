@@ -1,4 +1,4 @@
-"""Restores the WAL segments of a plan: reads each, checks it against the one before, decompresses, scans, writes it."""
+"""Restores the WAL segments of a plan: reads, checks, decompresses, scans and writes each."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class RestoreStoppedError(LitelogError):
-    """The object was abandoned because an earlier one failed. A restore never ends with this error."""
+    """The object was abandoned because another one failed. A restore never ends with this error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,22 +40,22 @@ class ChainStep:
 
     link: ChainState
     before: ChainState | None = None
-    """What the object before ``link`` continues; None if no object of the replica lies before it."""
+    """The state before the object that leads to ``link``; None if that is not an object of the replica."""
 
 
 class WalWriter(Protocol):
-    """Restores the WAL segments of a plan, on any threads. They are started in the order of their positions."""
+    """Restores the WAL segments of a plan, on any threads, started in the order of their positions."""
 
     def write(self, number: int, before: Future[ChainStep], after: Future[ChainStep]) -> RestoredObject:
-        """Restore the plan's WAL segment of that number, which continues ``before``. Sets ``after``, what the next one
-        continues, as soon as it is known, and maybe before a failure."""
+        """Restore the plan's WAL segment of that number, which continues ``before``. Sets ``after``, which the next one
+        continues, as soon as it is known. This method may still fail then."""
 
 
 class WalRestorer:
     """Restores the WAL segments of a plan from a replica.
 
-    They are restored concurrently, and follow the chain in order: each one waits for the step of the one before, which
-    is known as soon as its header is read. The sealed segment that one stands for is restored elsewhere.
+    It restores them concurrently, and checks the chain in order: each one waits for the step of the one before, which
+    is known as soon as its header is read. ``SealedRestorer`` restores the sealed segment that one stands for.
     """
 
     def __init__(
@@ -68,7 +68,8 @@ class WalRestorer:
         resumed: ResumedWalSegments,
         check_stop: Callable[[], None],
     ) -> None:
-        """``resumed``: the WAL segments that do not have to be read. ``check_stop`` raises if the rest is abandoned."""
+        """``resumed``: the WAL segments that do not have to be read. ``check_stop`` raises if the restore was
+        stopped."""
         self._client = client
         self._plan = plan
         self._files = files
@@ -101,8 +102,8 @@ class WalRestorer:
     # --- the chain
 
     def _close_gap(self, step: ChainStep, position: Position, parts: list[WrittenRun]) -> tuple[ChainStep, int]:
-        """Restore the objects before ``position`` that no listing showed. Returns the step after them, and their
-        number. Raises ReplicaGapError if one of them is missing."""
+        """Restore the objects before ``position`` that no listing showed. Returns the step after them, and how many
+        there were. Raises ReplicaGapError if one of them is missing."""
         count = 0
         while step.link.slot < position and not step.link.ended:
             link = step.link
@@ -143,7 +144,8 @@ class WalRestorer:
         return part
 
     def _write_again(self, segment: WalSegment, link: ChainState, file: int, error: CorruptionError) -> WrittenRun:
-        """Read an object with bad bytes again, as they may have changed in transit; ``error`` if they did not."""
+        """Read an object with bad bytes again, as they may have changed in transit. Raises ``error`` if they are still
+        bad."""
         try:
             again = self._read(segment.header.position, wal_segment.decode_checked, segment.body)
             if again.header == segment.header:

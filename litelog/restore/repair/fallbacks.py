@@ -31,7 +31,7 @@ class FallbackReplicas:
     """The histories of other replicas that agree with the chosen replica's. Shared by threads.
 
     Makes no request to a replica before something is missing. A replica whose history differs, or cannot be compared,
-    supplies nothing, no matter how similar its bytes look.
+    supplies nothing.
     """
 
     def __init__(
@@ -40,8 +40,8 @@ class FallbackReplicas:
         others: Sequence[ReplicaClient],
         agreed: Sequence[tuple[GenerationBytes, LogPosition]] = (),
     ) -> None:
-        """``agreed``: histories of ``others`` that are known to agree, and up to where. They can be used even if the
-        chosen replica is gone."""
+        """``agreed``: histories of ``others`` that are known to be the same, and up to where. They can be used even if
+        the chosen replica is gone."""
         self._chosen = chosen
         self._others = others
         self._format: LogFormat = chosen.format
@@ -53,8 +53,8 @@ class FallbackReplicas:
     def chunks(self, name: str, start: int, stop: int, *, proven: bool = True) -> Iterator[ByteRun]:
         """Yield bytes [start, stop) of a log segment, without a hole. Raises NoFallbackError if no replica has them.
 
-        ``proven``: only from histories that are known to be the same up to ``stop``. Otherwise they may fork before:
-        for callers that have a digest of the bytes.
+        ``proven``: take bytes only from histories that are known to be the same up to ``stop``. A caller that has a
+        digest of the bytes may also take them from a history that forks before.
         """
         order = self._format.segment_order(name)
         wanted = None if order is None else LogPosition(order, name, stop)
@@ -83,8 +83,8 @@ class FallbackReplicas:
                 return size
         return None
 
-    def name_beside(self, name: str, distance: int) -> str | None:
-        """The log segment ``distance`` after ``name`` (before it, if negative); None if no replica knows it."""
+    def neighbour_name(self, name: str, distance: int) -> str | None:
+        """The name of the log segment that is ``distance`` after ``name`` (before it, if negative); None if unknown."""
         for history, _ in self._each():
             names = [file.name for file in history.files()]
             at = names.index(name) + distance if name in names else -1
@@ -126,17 +126,18 @@ class FallbackReplicas:
 
 
 class FallbackBytes:
-    """The other sources of a log segment's bytes. Makes no request before it is needed. Shared by threads."""
+    """All other sources of a log segment's bytes. Makes no request before it is used. Shared by threads."""
 
     def __init__(self, client: ReplicaClient, fallbacks: FallbackReplicas | None) -> None:
         self._client = client
         self._fallbacks = fallbacks
 
     def chunks(self, entry: SnapshotEntry, start: int, stop: int, *, proven: bool) -> Iterator[ByteRun]:
-        """Yield bytes [start, stop) of the log segment that ``entry`` describes. NoFallbackError if no source has them.
+        """Yield bytes [start, stop) of the log segment that ``entry`` describes. Raises NoFallbackError if no source
+        has them.
 
-        They match their own object. The caller checks that they are the ones that were sealed. ``proven``: as in
-        ``FallbackReplicas.chunks``.
+        The bytes match the checksums of their own object. The caller checks that they are the sealed ones. ``proven``:
+        as in ``FallbackReplicas.chunks``.
         """
         try:
             for chunk in self._wal_chunks(entry, start, stop):
@@ -150,7 +151,7 @@ class FallbackBytes:
             yield from self._fallbacks.chunks(entry.file, start, stop, proven=proven)
 
     def wal_headers(self, entry: SnapshotEntry) -> Iterator[WalHeader]:
-        """Yield the headers of its WAL segments that still exist and are whole, in order."""
+        """Yield the headers of its WAL segments, in order, up to the first one that is missing or damaged."""
         try:
             for segment in wal_segments_of(self._client, entry, 0):
                 yield segment.header

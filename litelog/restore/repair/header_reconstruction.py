@@ -1,4 +1,4 @@
-"""Reconstructs what the header of a lost WAL segment said, from other replicas' bytes: the parts that a plan needs."""
+"""Reconstructs the header of a lost WAL segment from other replicas' bytes, as far as a plan needs it."""
 
 from __future__ import annotations
 
@@ -26,19 +26,22 @@ if TYPE_CHECKING:
 
 
 UNKNOWN = ""
-"""The digest in a ChainState after a lost object: the one that the next object names is then trusted."""
+"""The digest in a ChainState after a lost object. The digest that the next object names is then trusted."""
 
 
 def reconstruct_header(
     claim: Claim, position: Position, name: str, length: int, scan: Scan | None, *, crc: int = 0, final: bool = False
 ) -> WalHeader:
-    """The header of a WAL segment at ``position`` with those bytes, without the fields that only its writer knows."""
+    """Make the header of a WAL segment at ``position``, without the fields that only its writer knows.
+
+    ``length``, ``scan``, ``crc``: of the segment's bytes of the log.
+    """
     header = WalHeader.of(claim, position.index, position.offset, scan)
     return replace(header, length=length, file=name, crc=crc, final=final)
 
 
 class HeaderReconstruction:
-    """A plan's look-up that also answers for lost WAL segments, if another replica has their bytes."""
+    """A plan's look-up that also works for lost WAL segments, if another replica has their bytes."""
 
     def __init__(
         self,
@@ -48,7 +51,7 @@ class HeaderReconstruction:
         log_format: LogFormat,
         fallbacks: FallbackReplicas,
     ) -> None:
-        """``wal``: the generation's WAL segments, to which more may be added while this is in use."""
+        """``wal``: the generation's WAL segments. The caller may add more at any time."""
         self._inner = inner
         self._claim = claim
         self._wal = wal
@@ -101,11 +104,11 @@ class HeaderReconstruction:
 
     def _make(self, position: Position) -> WalHeader | None:
         name = self._name(position.index)
-        behind = [info.position for info in self._wal if info.position > position]
-        if name is None or not behind:
-            return None  # the end of the newest one of all is unknown
-        final = behind[0].index > position.index
-        stop = self._fallbacks.finished_size(name) if final else behind[0].offset
+        later = [info.position for info in self._wal if info.position > position]
+        if name is None or not later:
+            return None  # no object shows where the newest WAL segment ends
+        final = later[0].index > position.index
+        stop = self._fallbacks.finished_size(name) if final else later[0].offset
         if stop is None or stop < position.offset:
             return None
         header = reconstruct_header(self._claim, position, name, stop - position.offset, None, final=final)
@@ -131,7 +134,7 @@ class HeaderReconstruction:
         return replace(header, shipped=before.shipped if before is not None else 0)
 
     def _runs(self, header: WalHeader) -> Iterator[tuple[int, memoryview, Expectation]]:
-        """Yield a lost object's bytes from other replicas, each run with what its first commit must be."""
+        """Yield a lost object's bytes from other replicas in runs, each with the expectation for its first commit."""
         expect = Expectation(None if self._format.self_numbered else self._numbered_from(header.position))
         for chunk in self._fallbacks.chunks(header.file, header.offset, header.end):
             yield chunk.start, chunk.data, expect
@@ -142,7 +145,7 @@ class HeaderReconstruction:
         return None if before is None else before.next
 
     def _before(self, position: Position) -> WalHeader | None:
-        """The header of the object before, even if that is lost as well, and so on."""
+        """The header of the object before, which is reconstructed as well if that object is lost."""
         earlier = [info.position for info in self._wal if info.position < position]
         known = len(earlier)
         while known and not self._is_known(earlier[known - 1]):
@@ -158,14 +161,14 @@ class HeaderReconstruction:
             return False
 
     def _name(self, index: int) -> str | None:
-        """The name of the log segment of that index, from any of its headers, or from its neighbours'."""
+        """The name of the log segment at ``index``: from one of its headers, or from those of its neighbours."""
         first = self._wal[0].position.index
         last = self._wal[-1].position.index
         for distance in range(max(index - first, last - index) + 1):
-            for beside in {index - distance, index + distance}:
-                known = self._stated_name(beside)
+            for neighbour in {index - distance, index + distance}:
+                known = self._stated_name(neighbour)
                 if known:
-                    return known if beside == index else self._fallbacks.name_beside(known, index - beside)
+                    return known if neighbour == index else self._fallbacks.neighbour_name(known, index - neighbour)
         return None
 
     def _stated_name(self, index: int) -> str | None:

@@ -1,4 +1,4 @@
-"""Finds the contents of a generation that has lost its snapshots, as far as its other objects show them."""
+"""Finds the contents of a generation that has lost its snapshots, from its other objects."""
 
 from __future__ import annotations
 
@@ -28,8 +28,11 @@ if TYPE_CHECKING:
 def find_contents(
     client: ReplicaClient, claim: Claim, *, around: bool
 ) -> tuple[GenerationContents, tuple[CorruptObjectError, ...]]:
-    """The generation's contents, and the damage to them, even if no snapshot is readable or left. ``around``: even if
-    sealed segments do not show what a lost snapshot described. Raises CorruptObjectError and ReplicaGapError."""
+    """Find the generation's contents, and the damage to them, even if no readable snapshot is left.
+
+    ``around``: whether to return contents even if the sealed segments do not show all that a lost snapshot described.
+    Raises CorruptObjectError and ReplicaGapError.
+    """
     try:
         held = list_pieces(client, claim)
     except CorruptObjectError as error:
@@ -55,9 +58,9 @@ def find_contents(
 
 
 def _lost_snapshot(client: ReplicaClient, held: GenerationContents) -> CorruptObjectError | None:
-    """The error for a generation whose sealed segments show that it had a snapshot, of which none is left.
+    """Return an error if the sealed segments show that the generation had a snapshot, and none is left; else None.
 
-    Sealed segments before its claim's first index are put before the first snapshot: alone they show nothing.
+    Owners put sealed segments before their claim's first index before the first snapshot, so these alone show nothing.
     """
     claim = held.base.claim
     if held.base.snapshot is not None:
@@ -73,9 +76,9 @@ def _rebuild(client: ReplicaClient, claim: Claim, damage: CorruptObjectError) ->
     segments after them. ``damage``: of its newest snapshot.
 
     Index 0 is the log's beginning, so nothing before it can be missing. The last WAL segment is never deleted, so
-    nothing after it can be missing. Each footer is checked against its key and the claim. A restore checks the rest,
-    except for the digests that a snapshot states a second time, and the one that the first WAL segment names. Raises
-    CorruptObjectError, with the contents and advice, if some of it is missing.
+    nothing after it can be missing. This checks each footer against its key and the claim. A restore checks the rest,
+    except for the digests that a snapshot repeats, and the one that the first WAL segment names. Raises
+    CorruptObjectError, with the contents and advice, if an object is missing.
     """
     name = claim.generation
     sealed = [info.index for info in client.sealed_segments(name)]
@@ -93,8 +96,8 @@ def _rebuild(client: ReplicaClient, claim: Claim, damage: CorruptObjectError) ->
 
 
 def _digest_before(client: ReplicaClient, wal: Sequence[WalSegmentInfo]) -> str:
-    """The digest that the first WAL segment names as the object before it, as nothing else states it any more; empty
-    if the header of that WAL segment is lost as well."""
+    """The digest of the object before the first WAL segment, which only that WAL segment still states; empty if its
+    header is lost as well."""
     try:
         return read_header(client, wal[0].position).previous if wal else ""
     except CorruptionError:
@@ -109,12 +112,13 @@ def _lacks_end(claim: Claim, sealed: Sequence[int], wal: Sequence[WalSegmentInfo
 def _start(name: Generation, claim: Claim, sealed: int, wal: Sequence[WalSegmentInfo]) -> int | None:
     """The lowest index at which WAL segments continue the sealed ones; None if they do not.
 
-    The lowest, because a sealed segment that a crash left, and that nothing names, does not count if its WAL segments
-    exist. Sealed segments without WAL segments were in a snapshot: otherwise their WAL segments would still exist.
+    It is the lowest because a crash may have left a sealed segment that no object names: such a one does not count if
+    its WAL segments exist. Sealed segments without WAL segments were in a snapshot: otherwise their WAL segments would
+    still exist.
     """
     for start in range(sealed + 1):
-        behind = [info for info in wal if info.position.index >= start]
-        if behind and missing_piece(Position(name, start, 0), behind) is None:
+        after = [info for info in wal if info.position.index >= start]
+        if after and missing_piece(Position(name, start, 0), after) is None:
             return start
     reached = wal[-1].position.index + 1 if wal else claim.first
     return reached if 0 < reached <= sealed else None
@@ -152,8 +156,8 @@ def _unplannable(
     return CorruptObjectError(
         damage.key,
         f"{reason}; and no other snapshot of generation {claim.generation} can be read. It holds {there}, which is not "
-        "all from index 0 on: what lay before or between is not known. Restore from another replica (give its URL, "
-        "too), or an earlier generation (--generation)",
+        "all from index 0 on: the rest is not known. Restore from another replica (give its URL, too), or an earlier "
+        "generation (--generation)",
     )
 
 

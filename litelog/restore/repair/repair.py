@@ -1,4 +1,4 @@
-"""The repair of a damaged replica, for a plan and for the restore that it describes. See README.md beside this file."""
+"""The repair of a damaged replica, for a plan and for the restore that it describes. See README.md in this folder."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
 
 class Repair:
-    """Replaces what a replica lost by what its other objects, and other replicas, still hold.
+    """Replaces lost data of a replica by data of its other objects, and of other replicas.
 
-    Plan and restore work on an intact replica. This wraps each of their parts that reads objects in one that does the
-    same, and replaces what the part reports as damaged or missing.
+    Plan and restore assume an intact replica. This class wraps each of their parts that reads objects in one that does
+    the same, and replaces data that the part reports as damaged or missing.
     """
 
     def __init__(self, client: ReplicaClient, log_format: LogFormat, fallbacks: FallbackReplicas | None = None) -> None:
@@ -48,13 +48,14 @@ class Repair:
     # --- planning
 
     def contents(self, claim: Claim) -> tuple[GenerationContents, tuple[CorruptObjectError, ...]]:
-        """A generation's contents, and the damage that they work around.
+        """Find a generation's contents, and the damage that they work around.
 
-        Raises CorruptObjectError or ReplicaGapError if it lost a snapshot that cannot be done without."""
+        Raises CorruptObjectError or ReplicaGapError if it lost a snapshot, and nothing replaces that.
+        """
         return find_contents(self._client, claim, around=self._fallbacks is not None)
 
     def repairing_lookup(self, lookup: Lookup, claim: Claim, wal: Sequence[WalSegmentInfo]) -> Lookup:
-        """``lookup``, with answers for lost objects. ``wal``: the WAL segments, to which more may be added later."""
+        """Wrap ``lookup`` in one that also works for lost objects. ``wal``: the WAL segments; more may be added."""
         lookup = SealedLookup(lookup, self._bytes, self._format)
         if self._fallbacks is None:
             return lookup
@@ -63,24 +64,25 @@ class Repair:
     # --- restoring
 
     def first_link(self, plan: RestorePlan) -> tuple[ChainState, tuple[RepairedRange, ...]]:
-        """The state of the chain before the WAL segments of ``plan``, and what was lost there."""
+        """The state of the chain before the WAL segments of ``plan``, and the objects that were lost there."""
         base = plan.base
         if base.snapshot is not None or self._fallbacks is None:
             return base.link(), ()
         key = snapshot_key(base.start.generation, base.start.index)
         known = any(error.key == key for error in plan.lost)
-        # The snapshot holds nothing of the log. Only the digest that the first WAL segment names is missing.
+        # The snapshot holds no bytes of the log. Only its digest, which the first WAL segment names, is missing.
         link = ChainState(Identity.of(base.claim), base.claim.first, base.start, UNKNOWN)
         return link, () if known else (RepairedRange(key, str(ReplicaGapError(key))),)
 
     def repairing_wal(
         self, wal: WalRestorer, plan: RestorePlan, files: SegmentFiles, runs: CommitWriterPool
     ) -> WalWriter:
-        """``wal``, which restores the WAL segments of ``plan`` into ``files`` through ``runs``, with replacements."""
+        """Wrap ``wal``, which restores the WAL segments of ``plan``, in one that also replaces lost ones. It writes to
+        ``files`` through ``runs``."""
         if self._fallbacks is None:
             return wal
         return WalRepair(wal, self._client, plan, self._fallbacks, self._format, files, runs)
 
     def repairing_sealed(self, sealed: SealedRestorer, files: SegmentFiles) -> SealedWriter:
-        """``sealed``, which restores sealed segments into ``files``, with replacements."""
+        """Wrap ``sealed``, which restores sealed segments into ``files``, in one that also replaces lost ones."""
         return SealedRepair(sealed, self._bytes, self._format, files)

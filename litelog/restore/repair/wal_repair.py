@@ -1,4 +1,4 @@
-"""Replaces the bytes of lost WAL segments by other replicas' bytes, and checks them by every checksum that is left."""
+"""Replaces the bytes of lost WAL segments by other replicas' bytes, and checks them by every remaining checksum."""
 
 from __future__ import annotations
 
@@ -41,21 +41,21 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Replacement:
-    """What was replaced for one object of the plan."""
+    """The parts that were replaced for one object of the plan."""
 
     parts: list[WrittenRun] = field(default_factory=list)
     repaired: list[RepairedRange] = field(default_factory=list)
 
     def add_to(self, restored: RestoredObject) -> RestoredObject:
-        """Return ``restored``, with what was replaced before it."""
+        """Return ``restored``, with the replaced parts before it."""
         return replace(restored, parts=(*self.parts, *restored.parts), repaired=(*self.repaired, *restored.repaired))
 
 
 class WalRepair:
-    """Restores WAL segments as ``inner`` does, and what ``inner`` cannot restore from other replicas.
+    """Restores WAL segments through ``inner``, and from other replicas those that ``inner`` cannot restore.
 
-    Shared by threads, each with its own object. An object is replaced in one of two ways: by its header, if that
-    is left and continues the chain; otherwise up to the next object, whose statement about it is then trusted.
+    Shared by threads, each with its own object. There are two ways to replace an object: by its header, if that is left
+    and continues the chain; otherwise all up to the next object, whose statements about the lost one are then trusted.
     """
 
     def __init__(
@@ -77,10 +77,10 @@ class WalRepair:
         self._files = files
         self._runs = runs
         self._down: StoreError | None = None
-        """The error of a request: the replica gets no more of them."""
+        """The error of a failed request; after it, the replica gets no more requests."""
 
     def write(self, number: int, before: Future[ChainStep], after: Future[ChainStep]) -> RestoredObject:
-        """As in ``WalWriter``. Raises the damage that it met if no other replica has the bytes."""
+        """As in ``WalWriter``. Raises the damage of the WAL segment if no other replica has the bytes."""
         cause: CorruptionError | StoreError | None = self._down
         if cause is None:
             try:
@@ -97,7 +97,7 @@ class WalRepair:
     def _replace(
         self, number: int, step: ChainStep, after: Future[ChainStep], cause: CorruptionError | StoreError
     ) -> RestoredObject:
-        """Replace what lies before an object, and try the object once more; then replace the object itself."""
+        """Replace the objects that are missing before an object, and try that one once more; then replace it, too."""
         done, position = Replacement(), self._plan.pieces[number].position
         header = self._header(position)
         link = self._repair_before(step, position, header, done)
@@ -123,7 +123,7 @@ class WalRepair:
         cause: CorruptionError | StoreError,
         done: Replacement,
     ) -> bool:
-        """Replace an object of which the header is left. Returns False if there is none that continues ``link``."""
+        """Replace an object by its header. Returns False if there is no header that continues ``link``."""
         if header is None or header.successor is not None:
             return False
         link = replace(link, digest=header.previous)
@@ -151,13 +151,13 @@ class WalRepair:
             return link
         return self._fill(link, upto, position.index, cause, done)
 
-    # --- what lies before an object
+    # --- the objects before one
 
     def _repair_before(
         self, step: ChainStep, position: Position, header: WalHeader | None, done: Replacement
     ) -> ChainState:
-        """Replace what is missing before ``position``. Return ``step.link`` after that, with the digest that the object
-        at ``position`` names. Raise the damage of the object before it, if that digest shows some."""
+        """Replace the objects that are missing before ``position``. Returns the link after them, with the digest that
+        the object at ``position`` names. Raises the damage of the object before it, if that digest shows some."""
         link = step.link
         if link.slot < position:
             gap = ReplicaGapError(str(link.slot), str(position))
@@ -171,14 +171,14 @@ class WalRepair:
         return replace(link, digest=header.previous)
 
     def _check_before(self, position: Position, named: str, done: Replacement) -> None:
-        """Check that the object at ``position`` holds the log's bytes, if it is whole but does not have the digest
-        ``named``: the object may differ from the shipped one only in bytes that are not the log's."""
+        """Check an object that is whole, but does not have the digest ``named``. It must hold the same bytes of the log
+        as another replica: it may differ from the shipped object only in other bytes."""
         try:
             found = read_segment(self._client, position)
         except (CorruptionError, StoreError):
-            return  # it is replaced itself
+            return  # this object is replaced anyway
         if found.digest == named:
-            return  # it had changed in transit
+            return  # the bytes had changed in transit
         header, crc = found.header, 0
         broken = CorruptObjectError(found.key, "SHA-256", named, found.digest)
         repaired = []
@@ -205,7 +205,7 @@ class WalRepair:
     def _fill(
         self, link: ChainState, upto: Position, own: int, cause: CorruptionError | StoreError, done: Replacement
     ) -> ChainState:
-        """Restore all between ``link`` and ``upto``; return the link there. ``own``: the index of the caller's piece.
+        """Restore all bytes between ``link`` and ``upto``; return the link there. ``own``: the caller's own index.
 
         Raises ``cause`` if no replica has the bytes, or if the bytes that others have do not continue the chain.
         """
@@ -257,7 +257,7 @@ class WalRepair:
     ) -> ChainState:
         key = wal_key(link.slot)
         nothing = reconstruct_header(self._plan.claim, link.slot, name, 0, None, final=True)
-        self._chain(link, nothing)  # refuses an invalid name before a file gets it
+        self._chain(link, nothing)  # refuses an invalid name before a file is created
         start = link.slot.offset
         with self._opened(link.slot.index, name, own) as file:
             for chunk in self._fallbacks.chunks(name, start, stop):
@@ -283,19 +283,19 @@ class WalRepair:
             raise CorruptObjectError(key, "end of the last whole commit", chunk.end, part.scan.end)
         done.parts.append(part)
         scan = part.scan if part.scan.commits else None
-        behind = self._chain(link, _described(header, scan))
-        # If commits carry no sequences, the number of records depends on how they were shipped: the next header has it.
-        return behind if self._format.self_numbered else replace(behind, next=None)
+        after = self._chain(link, _described(header, scan))
+        # Without sequences in commits, the number of records depends on how they were shipped: the next header has it.
+        return after if self._format.self_numbered else replace(after, next=None)
 
     def _chain(self, link: ChainState, header: WalHeader) -> ChainState:
-        """The link after bytes that continue it, although no object of the replica holds them."""
+        """The link after bytes that continue it, and that no object of the replica holds."""
         total = link.total_after(header)
         crc_total = header.crc_total if total is None else total
         fitting = replace(header, previous=link.digest, shipped=link.shipped, crc_total=crc_total)
         return next_state(link, WalSegment(fitting, UNKNOWN, memoryview(b"")), self._format)
 
     def _check_totals(self, link: ChainState, chunks: list[ByteRun]) -> None:
-        """Check the other replica's checksum of the log segment's front against our bytes before the hole."""
+        """Check the other replica's checksum of the log segment's beginning against the restored bytes."""
         total = link.crc_total
         if total is None:
             return
@@ -314,7 +314,7 @@ class WalRepair:
 
 
 def _check_bytes(header: WalHeader, key: str, chunks: list[ByteRun]) -> None:
-    """Check that the bytes are the header writer's: by CRC-32C, and by SHA-256 of the last commit's."""
+    """Check another replica's bytes against the header: by their CRC-32C, and by the SHA-256 of the last commit."""
     crc, sha = 0, hashlib.sha256()
     start = header.end if header.check_start is None else header.check_start
     for chunk in chunks:
