@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections import defaultdict
 from functools import cache
@@ -50,27 +49,25 @@ LONGEST_PROMISE = 75
 """How many characters the name of a test may have after ``test_``."""
 
 
-@cache
-def sources() -> tuple[tuple[Path, ast.Module], ...]:
-    """Each module of the library and of the command, parsed."""
-    paths = (path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py")))
-    return tuple((path.relative_to(ROOT), ast.parse(path.read_text())) for path in paths)
+DEFINITION = re.compile(r"^ *(class|(?:async )?def) (\w+)(?=[(:\[])", re.MULTILINE)
+"""The line that begins a class or a function. To parse all modules takes seconds, and 80 MiB."""
 
 
-@pytest.fixture(scope="module", autouse=True)
-def forget_sources() -> Iterator[None]:
-    """Give back what is parsed, 80 MiB, at the end of the module."""
-    yield
-    sources.cache_clear()
+def definitions(*folders: str) -> Iterator[tuple[str, str, str]]:
+    """Whether it is a class or a function, its name and its place, for each one in the modules of ``folders``."""
+    for path in (path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))):
+        text, place = path.read_text(), path.relative_to(ROOT)
+        for found in DEFINITION.finditer(text):
+            yield found[1], found[2], f"{place}:{text.count(chr(10), 0, found.start()) + 1}"
 
 
 def names() -> Iterator[tuple[str, str]]:
     """Each name of a module, a class, a function or a log event, and where it stands."""
-    for path, tree in sources():
-        yield path.stem, str(path)
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-                yield node.name, f"{path}:{node.lineno}"
+    for folder in FOLDERS:
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            yield path.stem, str(path.relative_to(ROOT))
+    for _, name, place in definitions(*FOLDERS):
+        yield name, place
     for event in EVENTS:
         yield event, "litelog/events.py"
 
@@ -89,10 +86,9 @@ def holds(name: str, word: str) -> bool:
 
 def test_no_two_public_classes_have_the_same_name() -> None:
     places: defaultdict[str, list[str]] = defaultdict(list)
-    for path, tree in sources():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                places[node.name].append(f"{path}:{node.lineno}")
+    for kind, name, place in definitions(*FOLDERS):
+        if kind == "class" and not name.startswith("_"):
+            places[name].append(place)
     assert {name: found for name, found in places.items() if len(found) > 1} == {}
 
 
@@ -105,10 +101,9 @@ def test_names_do_not_use_retired_words() -> None:
 
 def test_names_of_tests_are_short_enough_to_read() -> None:
     found = [
-        f"{path.relative_to(ROOT)}: {name}"
-        for path in sorted((ROOT / "tests").rglob("*.py"))
-        for name in re.findall(r"^\s*(?:async )?def (\w+)", path.read_text(), re.MULTILINE)
-        if len(name.removeprefix("test_")) > LONGEST_PROMISE
+        f"{place}: {name}"
+        for kind, name, place in definitions("tests")
+        if kind != "class" and len(name.removeprefix("test_")) > LONGEST_PROMISE
     ]
     assert found == []
 
