@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests import sampling
+from tests.builders.long_tests import LongTests
 from tests.builders.worker_limits import Leftovers, WorkerLimits, limit_heaps
 from tests.sampling import describe, examples, make_fewer_examples
 from tests.warm import PACKAGES, Warm
@@ -229,5 +230,6 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.register_profile(sampling.PROFILE, quiet, max_examples=examples(DEFAULT_EXAMPLES))
     settings.load_profile(sampling.PROFILE)
     config.pluginmanager.register(WorkerLimits())
+    config.pluginmanager.register(LongTests())
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Groups())

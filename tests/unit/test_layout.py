@@ -69,6 +69,7 @@ def test_each_unit_test_names_the_module_that_it_tests() -> None:
     assert [str(place) for place in named if not names_a_module(place)] == []
 
 
+@pytest.mark.slow
 def test_test_modules_do_not_import_each_other() -> None:
     found = {
         str(path.relative_to(ROOT)): tests

@@ -114,6 +114,7 @@ def broken_citations(source: str) -> Iterator[str]:
                 yield f"{path}#{anchor}: no such heading"
 
 
+@pytest.mark.slow
 def test_docstrings_and_comments_cite_headings_that_exist() -> None:
     broken = [f"{path}: {what}" for path in files(".py") for what in broken_citations(path.read_text())]
     assert broken == []

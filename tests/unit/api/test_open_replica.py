@@ -55,7 +55,7 @@ def test_it_follows_the_replica_until_another_thread_closes_it(backup: Path, ord
     reader = threading.Thread(target=follow)
     reader.start()
     with (
-        litelog.replicate(orders, backup, state_dir=tmp_path / "state"),
+        litelog.replicate(orders, backup, state_dir=tmp_path / "state", sync_interval=0.05),
         litelog.LogWriter(orders, fsync="never") as writer,
     ):
         writer.append(b"new")

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 def test_what_the_block_appends_is_in_the_replica(orders: Path, tmp_path: Path) -> None:
     with (
-        litelog.replicate(str(orders), f"file://{tmp_path}/backup", state_dir=tmp_path / "state") as replication,
+        litelog.replicate(
+            str(orders), f"file://{tmp_path}/backup", state_dir=tmp_path / "state", sync_interval=0.05
+        ) as replication,
         litelog.LogWriter(orders, fsync="never") as writer,
     ):
         writer.append(b"ten")
@@ -32,7 +34,8 @@ def test_what_the_block_appends_is_in_the_replica(orders: Path, tmp_path: Path) 
 def test_a_configuration_is_replicated(orders: Path, tmp_path: Path) -> None:
     file = tmp_path / "litelog.yml"
     file.write_text(
-        f"state-dir: {tmp_path}/state\nlogs:\n- path: {orders}\n  replicas: [{{url: {tmp_path}/a}}, {{url: memory://b}}]\n"
+        f"state-dir: {tmp_path}/state\nlogs:\n- path: {orders}\n  replicas:\n"
+        f"  - {{url: {tmp_path}/a, sync-interval: 50ms}}\n  - {{url: memory://b, sync-interval: 50ms}}\n"
     )
     with litelog.replicate(litelog.load_config(str(file))) as replication:
         assert replication.wait_synced()
@@ -60,7 +63,9 @@ def test_settings_go_to_each_replica(orders: Path, tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_not_there_yet_is_waited_for(tmp_path: Path) -> None:
-    with litelog.replicate(tmp_path / "later", tmp_path / "backup", state_dir=tmp_path / "state") as replication:
+    with litelog.replicate(
+        tmp_path / "later", tmp_path / "backup", state_dir=tmp_path / "state", sync_interval=0.05
+    ) as replication:
         assert not replication.wait_synced(timeout=0)
         with litelog.LogWriter(tmp_path / "later", fsync="never") as writer:
             writer.append(b"first")
@@ -70,15 +75,20 @@ def test_a_folder_that_is_not_there_yet_is_waited_for(tmp_path: Path) -> None:
 
 def test_the_end_of_the_block_raises_why_replication_failed(orders: Path, backup: Path, tmp_path: Path) -> None:
     with pytest.raises(litelog.FencedError, match="run again with --takeover"):  # noqa: PT012, SIM117
-        with litelog.replicate(orders, backup, state_dir=tmp_path / "other") as replication:
+        with litelog.replicate(orders, backup, state_dir=tmp_path / "other", sync_interval=0.05) as replication:
             with pytest.raises(litelog.FencedError):
                 replication.wait_synced()
-    with litelog.replicate(orders, backup, state_dir=tmp_path / "other", takeover=True) as replication:
+    with litelog.replicate(
+        orders, backup, state_dir=tmp_path / "other", takeover=True, sync_interval=0.05
+    ) as replication:
         assert replication.wait_synced()
 
 
 def test_an_error_of_the_block_comes_first(orders: Path, backup: Path, tmp_path: Path) -> None:
-    with pytest.raises(ZeroDivisionError) as raised, litelog.replicate(orders, backup, state_dir=tmp_path / "other"):
+    with (
+        pytest.raises(ZeroDivisionError) as raised,
+        litelog.replicate(orders, backup, state_dir=tmp_path / "other", sync_interval=0.05),
+    ):
         raise ZeroDivisionError
     assert ["replication failed, too: " in note for note in raised.value.__notes__] == [True]
 
@@ -86,7 +96,7 @@ def test_an_error_of_the_block_comes_first(orders: Path, backup: Path, tmp_path:
 def test_a_replica_that_another_owner_has_is_named_while_the_others_go_on(
     orders: Path, backup: Path, tmp_path: Path
 ) -> None:
-    second = litelog.replicate(orders, backup, tmp_path / "second", state_dir=tmp_path / "other")
+    second = litelog.replicate(orders, backup, tmp_path / "second", state_dir=tmp_path / "other", sync_interval=0.05)
     with pytest.raises(litelog.FencedError), second as replication:  # noqa: PT012 - the end of the block raises
         with pytest.raises(litelog.NotReplicatedError, match=f"{orders} to file://{backup}: fenced"):
             replication.wait_synced()
@@ -96,7 +106,9 @@ def test_a_replica_that_another_owner_has_is_named_while_the_others_go_on(
 
 def test_a_daemon_that_was_stopped_cannot_be_waited_for(orders: Path, tmp_path: Path) -> None:
     """Its folder never appeared, so the end of the block says that nothing was synced."""
-    nowhere = litelog.replicate(tmp_path / "nope", tmp_path / "backup", state_dir=tmp_path / "state")
+    nowhere = litelog.replicate(
+        tmp_path / "nope", tmp_path / "backup", state_dir=tmp_path / "state", sync_interval=0.05
+    )
     with pytest.raises(litelog.FinalSyncError, match="no such folder"), nowhere as replication:  # noqa: PT012
         stopping = threading.Thread(target=replication.stop)
         stopping.start()

@@ -370,6 +370,7 @@ def test_text_in_quotes_is_not_a_switch() -> None:
 KEYS = ("url", "sync-interval", "max-segment-bytes", "path", "takeover", "format", "pattern", "replicas", "logs")
 
 
+@pytest.mark.slow
 @given(st.sampled_from(KEYS), st.sampled_from(["${SECRET}", "a${SECRET}", "${SECRET}/${SECRET}"]))
 def test_no_message_shows_what_a_variable_holds(key: str, value: str) -> None:
     secret = "hunter2-very-secret"

@@ -112,6 +112,7 @@ RESTORE, SIDECAR = POD["initContainers"]
 CONFIG = load_config(next(each for each in DOCUMENTS if each["kind"] == "ConfigMap")["data"]["litelog.yml"], {})
 
 
+@pytest.mark.slow
 def test_kubernetes_knows_every_field() -> None:
     validate = pytest.importorskip("kubernetes_validate")
     for document in DOCUMENTS:

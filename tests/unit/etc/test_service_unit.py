@@ -58,6 +58,7 @@ def test_the_exposure_stays_low(analyze: str) -> None:
     assert float(overall[1]) <= MAX_EXPOSURE
 
 
+@pytest.mark.slow
 def test_systemd_finds_nothing_wrong_with_it_but_that_it_is_not_installed(analyze: str) -> None:
     done = subprocess.run([analyze, "verify", str(UNIT)], capture_output=True, text=True, check=False)
     problems = [line for line in done.stderr.splitlines() if "litelog.service" in line]

@@ -73,6 +73,7 @@ def test_another_packages_format_whose_sequences_count_bytes_is_cut_at_any_byte(
     assert records(LogReader(str(tmp_path), theirs, start=3, end=12)) == [(3, b"3456789"), (10, b"ab")]
 
 
+@pytest.mark.slow
 def test_no_module_outside_of_the_formats_asks_for_the_class_or_the_name_of_one() -> None:
     root = Path(litelog.__file__).parent
     asks = re.compile(r'isinstance\([^()]*, (Raw|Lines|Litelog|Pattern)Format\)|[=!]= ("raw"|"lines"|RawFormat\.name)')

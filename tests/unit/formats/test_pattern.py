@@ -53,6 +53,7 @@ def test_zeros_after_the_last_line_are_preallocation() -> None:
     assert LINES.scan("x", memoryview(b"a\nb"), 0, Expectation()).tail is Tail.INCOMPLETE
 
 
+@pytest.mark.slow
 def test_a_line_that_is_too_long_is_an_error_at_its_place() -> None:
     data = memoryview(b"a\n" + bytes(MAX_COMMIT_BYTES) + b"\nb\n")
     with pytest.raises(CorruptCommitError) as raised:

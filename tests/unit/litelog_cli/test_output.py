@@ -125,6 +125,7 @@ def test_what_is_escaped_is_only_what_steers() -> None:
     assert json.loads(escape_json(text)) == {"a": HOSTILE + "é\ud800"}
 
 
+@pytest.mark.slow
 def test_all_that_is_printed_passes_the_one_place_that_escapes() -> None:
     """Exceptions: the bytes of records and JSON lines (``cat``), a number (``append``), a shell's script."""
     allowed = {"output.py", "completion.py", "append.py", "cat.py"}

@@ -113,6 +113,7 @@ def test_a_log_segment_that_is_not_reached_yet_is_not_too_late(
     follower.close()
 
 
+@pytest.mark.slow
 @ALL_FORMATS
 def test_descriptors_are_bounded_and_closed(log: LogBuilder, clock: ManualClock) -> None:
     before = len(os.listdir("/proc/self/fd"))

@@ -117,6 +117,7 @@ def test_the_three_ways_of_reading_agree(log: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_pieces_are_bounded_and_large_commits_come_whole(tmp_path: Path) -> None:
     with LogWriter(str(tmp_path), fsync="never") as writer:
         for size in (10, 1 << 20, 20 << 20, 10):
@@ -726,6 +727,7 @@ def test_lines_are_followed_from_file_to_file(tmp_path: Path, watcher: Watcher) 
     assert got == [b"%d.%d" % (number, part) for number in range(20) for part in range(20)]
 
 
+@pytest.mark.slow
 def test_many_followers_share_one_watcher_and_miss_nothing(tmp_path: Path) -> None:
     watcher = Watcher()
     results: list[list[int]] = []

@@ -354,6 +354,7 @@ def grow(log: LogBuilder, daemons: list[Daemon], count: int) -> None:
             daemon.clock.advance(10)
 
 
+@pytest.mark.slow
 def test_a_daemon_truncates_what_all_replicas_hold_and_keeps_its_generations(tmp_path: Path) -> None:
     from tests.builders.independent_reader import read_replica
 
@@ -374,6 +375,7 @@ def test_a_daemon_truncates_what_all_replicas_hold_and_keeps_its_generations(tmp
         assert generation.files() == log.texts
 
 
+@pytest.mark.slow
 def test_a_replica_that_lags_keeps_the_log(tmp_path: Path) -> None:
     log, pair, _ = daemons(tmp_path, ManualClock(), SMALL)
     for daemon in pair:

@@ -201,6 +201,7 @@ def test_a_restore_holds_what_was_truncated_too(place: Place, tmp_path: Path) ->
     assert {path.name: path.read_bytes() for path in (tmp_path / "out").glob("app.*")} == place.log.texts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backlog_sealer", [False, True])
 def test_a_generation_that_begins_after_a_truncation_counts_on(place: Place, backlog_sealer: bool) -> None:
     """For a new replica, and for a replica whose state was lost."""
@@ -270,6 +271,7 @@ def test_a_reader_in_what_is_the_oldest_now_reads_on(place: Place) -> None:
     assert rest[-1] == place.local()[-1][0]
 
 
+@pytest.mark.slow
 def test_a_truncation_that_dies_anywhere_leaves_every_number_as_it_was(place: Place) -> None:
     place.start(policy=None)
     place.grow(5)
@@ -349,6 +351,7 @@ def test_a_last_line_without_an_end_takes_no_number(tmp_path: Path) -> None:
     assert place.local() == place.replicated(daemon)[-len(place.local()) :]
 
 
+@pytest.mark.slow
 def test_lines_are_counted_across_reads(tmp_path: Path) -> None:
     from litelog.log import sequence_base
 

@@ -255,6 +255,7 @@ def test_a_batch_over_the_limits_becomes_several_commits_in_order(tmp_path: Path
     assert next(expected, None) is None
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(40))
 @given(
     batches=st.lists(st.lists(st.tuples(st.binary(max_size=60), st.none() | st.binary(max_size=9)), max_size=5)),
@@ -710,6 +711,7 @@ def test_a_log_torn_at_every_byte_keeps_all_commits_before_and_continues(tmp_pat
         assert len(values_in(folder)) == 3 * commits + 1, cut
 
 
+@pytest.mark.slow
 def test_a_torn_tail_is_refused_where_that_was_asked_for(tmp_path: Path) -> None:
     ends = make_log(tmp_path)
     body = newest(tmp_path).read_bytes()
@@ -805,6 +807,7 @@ def test_a_copy_without_index_and_lock_continues_under_the_same_id(tmp_path: Pat
     assert values_in(copy) == [*values_in(tmp_path / "log"), b"z"]
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(60))
 @given(data=st.data())
 def test_any_index_whatsoever_changes_nothing(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:

@@ -105,6 +105,7 @@ def test_frames_end_where_commits_end_and_say_what_is_in_them(name: str, sizes: 
     assert all(length <= 4 * FRAME for length in frames.lengths)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["litelog", "lines", "raw"])
 def test_lz4_alone_gives_the_log_segment(tmp_path: Path, name: str) -> None:
     if shutil.which("lz4") is None:
@@ -330,6 +331,7 @@ def test_what_is_given_up_leaves_no_work(tmp_path: Path) -> None:
     assert [future.cancelled() for future in pool.waiting] == [False] + [True] * AHEAD
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, 1, 3])
 def test_few_pieces_are_in_memory_no_matter_how_long_the_log_segment_is(tmp_path: Path, workers: int) -> None:
     class Buffer(Counted):

@@ -121,6 +121,7 @@ def test_any_flipped_bit_is_found_or_changes_nothing(tmp_path: Path, name: str) 
     assert max(harmless, default=0) < made.footer.data_bytes
 
 
+@pytest.mark.slow
 def test_every_cut_is_found(tmp_path: Path) -> None:
     log = small(tmp_path)
     body = b"".join(sealing(log, None, 64))
@@ -216,6 +217,7 @@ def test_a_frame_that_is_cut_or_too_long_is_named(tmp_path: Path) -> None:
 WHOLE = st.integers(0, 1 << 62)
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.tuples(st.integers(1, 1000), st.integers(0, 1 << 40)), min_size=1, max_size=30),
     st.booleans(),
@@ -276,6 +278,7 @@ def test_a_short_answer_is_found() -> None:
             read_footer(KEY, lambda start, length, lost=lost: whole(start, length)[:-lost], whole.size)  # type: ignore[misc]
 
 
+@pytest.mark.slow
 def test_a_footer_of_many_frames_and_marks_is_small() -> None:
     footer = large_footer(10_000, 50_000)
     whole = Ranges(footer)
@@ -407,6 +410,7 @@ def test_a_table_is_written_and_read(table: FrameTable) -> None:
         assert run[-1] not in table.inner
 
 
+@pytest.mark.slow
 @given(tables(), st.integers(0, 12), st.integers(0, 12))
 def test_consecutive_frames_have_a_place_in_the_object_and_in_the_log_segment(
     table: FrameTable, start: int, stop: int
@@ -423,6 +427,7 @@ def test_consecutive_frames_have_a_place_in_the_object_and_in_the_log_segment(
             assert bytes(part) == bytes(at % 251 for at in table.stored_range(run))
 
 
+@pytest.mark.slow
 @given(tables(), st.integers(-3, 120), st.integers(-3, 120))
 def test_frames_are_found_by_offset(table: FrameTable, start: int, stop: int) -> None:
     found = table.for_offsets(start, stop)
@@ -436,12 +441,14 @@ def test_frames_are_found_by_offset(table: FrameTable, start: int, stop: int) ->
         assert table.at_offset(frame.offset) == table.at_offset(frame.end - 1) == number
 
 
+@pytest.mark.slow
 @given(tables(), st.integers(-3, 70))
 def test_frames_are_found_by_sequence(table: FrameTable, start: int) -> None:
     before = [number for number in range(len(table)) if table.records[number] and table.firsts[number] <= start]
     assert table.at_sequence(start) == max(before, default=0)
 
 
+@pytest.mark.slow
 @given(tables(), st.integers(-12, 12), st.integers(0, 9))
 def test_frames_are_found_by_timestamp(table: FrameTable, lowest: int, span: int) -> None:
     found = table.for_timestamps(lowest, lowest + span)

@@ -304,6 +304,7 @@ def test_a_listing_that_is_a_moment_behind_is_made_again(builder: ReplicaBuilder
 # --- any history
 
 
+@pytest.mark.slow
 @given(
     shape=st.lists(st.lists(st.integers(1, 3), min_size=1, max_size=4), min_size=1, max_size=5),
     data=st.data(),

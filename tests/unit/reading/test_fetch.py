@@ -91,6 +91,7 @@ def test_what_fails_its_check_is_read_again_and_no_more_often_than_that() -> Non
     assert len(list(reads)) == 10 - READ_ATTEMPTS
 
 
+@pytest.mark.slow
 def test_any_flipped_bit_of_a_wal_segment_alone_is_found_or_harmless() -> None:
     built = build()
     position = built.generations[0].positions[0]

@@ -96,6 +96,7 @@ def test_closing_is_done_once_and_stops_at_the_first_that_had_started(
     assert set(third) == {second.generation}
 
 
+@pytest.mark.slow
 def test_claims_come_newest_first_and_a_missing_one_is_reported(
     daemon: Daemon, log: LogBuilder, store: CountingStore, tmp_path: Path
 ) -> None:

@@ -37,6 +37,7 @@ def test_what_the_objects_agree_with_is_taken(shape: str, shift: int) -> None:
     assert found(verified(builder.objects())) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("shift", [0, 1, 2])
 def test_a_shift_that_the_objects_contradict_is_named(shape: str, shift: int) -> None:

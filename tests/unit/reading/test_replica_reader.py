@@ -71,6 +71,7 @@ def test_a_start_time_begins_with_the_first_record_of_then_or_later(
     assert sequences(simple.client, start_time=int(second * SECOND)) == list(range(first, 12))
 
 
+@pytest.mark.slow
 @given(shape=st.lists(st.lists(st.integers(1, 4), min_size=1, max_size=4), min_size=1, max_size=3), data=st.data())
 @settings(max_examples=examples(50))
 def test_any_start_in_any_pieces_gives_the_rest(shape: list[list[int]], data: st.DataObject) -> None:
@@ -85,6 +86,7 @@ def test_any_start_in_any_pieces_gives_the_rest(shape: list[list[int]], data: st
     assert sequences(builder.client, start=start) == list(range(start, total))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sealed", [True, False])
 def test_raw_bytes_begin_and_end_anywhere(sealed: bool) -> None:
     builder = ReplicaBuilder(RawFormat())

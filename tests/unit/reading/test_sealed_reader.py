@@ -396,6 +396,7 @@ def test_a_sealed_segment_that_retention_removes_while_it_is_read_is_reported() 
         list(batches)
 
 
+@pytest.mark.slow
 def test_a_sealed_segment_that_moved_is_found_where_the_newest_snapshot_names_it() -> None:
     """An owner sealed it again, and what its predecessor had sealed was removed."""
     from dataclasses import replace

@@ -178,6 +178,7 @@ def test_the_main_loop_looks_only_when_it_is_due(tmp_path: Path) -> None:
     assert idle.gone() == 1
 
 
+@pytest.mark.slow
 def test_a_daemon_reports_an_unforgotten_replica_even_if_the_set_is_damaged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -219,6 +220,7 @@ def test_a_daemon_reports_an_unforgotten_replica_even_if_the_set_is_damaged(
     run(urls, lambda: len(os.listdir(log.folder)) == 2)
 
 
+@pytest.mark.slow
 def test_a_running_daemon_truncates_an_idle_log(tmp_path: Path) -> None:
     log = make_log(tmp_path / "log", "lines")
     for _ in range(6):

@@ -403,6 +403,7 @@ def test_what_is_no_longer_configured_is_synced_a_last_time_and_watched_no_more(
     assert running.error is None
 
 
+@pytest.mark.slow
 def test_what_is_no_longer_configured_gets_a_last_snapshot(bench: Bench) -> None:
     goes, url = bench.log("goes"), f"file://{bench.folder}/replicas/goes"
     stay = bench.own("stays", f"file://{bench.folder}/replicas/stays")
@@ -535,6 +536,7 @@ def test_a_barrier_is_reached_when_what_was_there_is_durable(bench: Bench) -> No
     assert running.error is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settled", [True, False])
 def test_a_barrier_is_reached_inside_the_sync_interval_where_nothing_is_left(bench: Bench, settled: bool) -> None:
     log = bench.log("log")
@@ -558,6 +560,7 @@ def test_a_barrier_is_reached_inside_the_sync_interval_where_nothing_is_left(ben
     assert bench.held("log") == log.files()
 
 
+@pytest.mark.slow
 def test_a_barrier_says_which_replicas_were_not_reached(bench: Bench, stores: dict[str, ObjectStore]) -> None:
     slow = PausingStore(MemoryStore("a"), "put")
     stores["testing://a"] = slow

@@ -87,6 +87,7 @@ def test_lines_and_raw_files_are_replicated_too(
         assert held(FileStore(f"{tmp_path}/to-{log.format.name}")) == log.files()
 
 
+@pytest.mark.slow
 def test_a_log_without_an_id_has_one_in_all_of_its_replicas(make: Callable[..., Replicator], tmp_path: Path) -> None:
     """Those that begin together, one that comes later, and, where a replica knew it before, the one that it knew."""
     first, second = (make_log(tmp_path / name, "lines") for name in ("first", "second"))
@@ -324,6 +325,7 @@ def test_a_store_that_hangs_ends_in_bounded_time(
         hanging.release()
 
 
+@pytest.mark.slow
 def test_a_store_that_fails_to_the_end_is_reported(
     log: LogBuilder, make: Callable[..., Replicator], stores: dict[str, ObjectStore]
 ) -> None:

@@ -42,6 +42,7 @@ def test_a_folder_that_does_not_exist_yet_does_not_keep_a_daemon_from_being_read
     assert not [line for line in lines if "in a row" in line]
 
 
+@pytest.mark.slow
 def test_the_other_logs_are_synced_before_it_is_ready(tmp_path: Path, state: str) -> None:
     append(tmp_path / "here")
     (tmp_path / "down").write_text("a file where a folder has to be")

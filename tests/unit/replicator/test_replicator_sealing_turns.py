@@ -78,6 +78,7 @@ def make_long(folder: Path, segments: int) -> LogBuilder:
     return log
 
 
+@pytest.mark.slow
 def test_logs_that_go_up_sealed_hold_up_no_other_log_of_their_destination(
     make: Callable[..., Replicator], progress: Progress, stores: dict[str, ObjectStore], tmp_path: Path
 ) -> None:
@@ -104,6 +105,7 @@ def test_logs_that_go_up_sealed_hold_up_no_other_log_of_their_destination(
         assert held(gate) == log.files()
 
 
+@pytest.mark.slow
 def test_a_log_with_little_to_seal_need_not_wait_for_one_with_much(
     make: Callable[..., Replicator], progress: Progress, stores: dict[str, ObjectStore], tmp_path: Path
 ) -> None:
@@ -159,6 +161,7 @@ def test_a_stop_is_heard_amid_a_log_segment_and_what_was_sealed_is_adopted(
     assert held(store) == log.files()
 
 
+@pytest.mark.slow
 def test_a_daemon_that_was_away_seals_what_was_finished_meanwhile(
     make: Callable[..., Replicator], progress: Progress, stores: dict[str, ObjectStore], tmp_path: Path
 ) -> None:

@@ -102,6 +102,7 @@ def test_the_log_comes_back_byte_for_byte(simple: ReplicaBuilder, tmp_path: Path
     assert os.listdir(tmp_path) == ["out"]
 
 
+@pytest.mark.slow
 @given(shape=SHAPES, data=st.data(), parallelism=st.sampled_from([1, 2, 8]))
 @settings(max_examples=examples(40))
 def test_every_sequence_restores_exactly_its_commits(
@@ -138,6 +139,7 @@ def test_each_commit_of_a_log_can_be_restored_to(tmp_path: Path) -> None:
         assert files_in(tmp_path / str(held)) == prefix(log, held)
 
 
+@pytest.mark.slow
 @given(shape=SHAPES, data=st.data())
 @settings(max_examples=examples(30))
 def test_random_histories_of_owners_restore_whole(shape: list[list[int]], data: st.DataObject) -> None:
@@ -252,6 +254,7 @@ def test_a_generation_that_counts_again_is_restored_after_the_one_it_continues(
     assert files_in(tmp_path / "out") == {"1.log": b"one\ntwo\n", "2.log": b"three\nfour\n", "3.log": b"five\n"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("log_format", [LinesFormat("*.log"), RawFormat("*.log")])
 def test_large_pieces_of_formats_without_sequences_come_back(
     tmp_path: Path, log_format: LinesFormat | RawFormat

@@ -65,6 +65,7 @@ def test_a_changed_field_is_harmless_or_named(name: str, kind: str) -> None:
     assert wrong == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", REPLICAS)
 def test_a_replica_that_nobody_changed_has_no_fault(name: str) -> None:
     build, log = REPLICAS[name]

@@ -340,6 +340,7 @@ def test_run_looks_at_once_where_it_finds_nothing_after_it_was_behind_for_long(
         running.wait_for(running.is_whole)
 
 
+@pytest.mark.slow
 def test_a_store_that_fails_for_a_while_is_waited_for(
     grown: Grown,
 ) -> None:

@@ -167,6 +167,7 @@ def test_a_journal_is_bounded(builder: ReplicaBuilder, killed: Path) -> None:
     assert len(resumed.read) == WHOLE - KILLED_AT
 
 
+@pytest.mark.slow
 def test_lines_that_were_changed_since_are_read_again(tmp_path: Path) -> None:
     """Lines have no checksum of their own: the header's must tell."""
     builder = ReplicaBuilder(LinesFormat("*"))

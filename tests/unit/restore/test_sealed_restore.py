@@ -182,6 +182,7 @@ def test_a_flipped_bit_in_any_byte_is_found_by_name_or_harmless(
     assert named > times(20, at_night=100)
 
 
+@pytest.mark.slow
 def test_every_truncated_or_deleted_object_is_missed_by_name_or_harmless(mixed: ReplicaBuilder, tmp_path: Path) -> None:
     objects = mixed.objects()
     newest = max(key for key in objects if parse_wal(key))
@@ -353,6 +354,7 @@ def continued(*, dropped: int = 2, shift: int = 0) -> tuple[ReplicaBuilder, list
     return builder, [built.claim.time, newer.claim.time]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shift", [0, 1])
 @pytest.mark.parametrize("dropped", [1, 2])
 def test_a_chain_of_generations_is_one_history(tmp_path: Path, dropped: int, shift: int) -> None:

@@ -148,6 +148,7 @@ def test_readers_read_all_that_the_newest_snapshot_names_after_each_step(make: C
     assert steps > 2 - (make is mirrored)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [mirrored, succeeded, unfinished, everything])
 def test_a_verification_finds_no_harm_after_any_step(make: Callable[..., Any]) -> None:
     builder = make()
@@ -157,6 +158,7 @@ def test_a_verification_finds_no_harm_after_any_step(make: Callable[..., Any]) -
     assert not any(harm)
 
 
+@pytest.mark.slow
 def test_a_first_deletion_without_a_later_snapshot_looks_like_a_loss() -> None:
     builder = unfinished(snapshots=())
     steps = delete_planned(builder.client, plan_retention(gather(builder), NEWEST, NOW).removals)
@@ -166,6 +168,7 @@ def test_a_first_deletion_without_a_later_snapshot_looks_like_a_loss() -> None:
     assert not any(harm[1:])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("snapshots", "covered"), [((1, 2), 2), ((), 0)])
 def test_a_lost_wal_segment_is_distinguished_from_an_interrupted_deletion(
     snapshots: tuple[int, ...], covered: int

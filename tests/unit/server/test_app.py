@@ -51,6 +51,7 @@ def test_a_replica_that_has_all_of_its_log_is_reported_as_synced(tmp_path: Path,
         assert watched.ask("/healthz").json == {"status": "ok", "verdict": "safe", "reasons": []}
 
 
+@pytest.mark.slow
 def test_lag_grows_while_a_store_hangs_and_health_says_so_until_it_recovers(
     tmp_path: Path, log: LogBuilder, stores: dict[str, ObjectStore]
 ) -> None:
@@ -80,6 +81,7 @@ def test_lag_grows_while_a_store_hangs_and_health_says_so_until_it_recovers(
         assert watched.replica()["lag_bytes"] == 0
 
 
+@pytest.mark.slow
 def test_it_is_not_ready_before_the_first_sync_of_every_replica(
     tmp_path: Path, log: LogBuilder, stores: dict[str, ObjectStore]
 ) -> None:
@@ -118,6 +120,7 @@ def test_a_frozen_log_fails_the_health_and_is_counted(tmp_path: Path, log: LogBu
         assert watched.replica()["recent_errors"][0]["kind"] == "corruption"
 
 
+@pytest.mark.slow
 def test_a_store_that_only_fails_is_reported_with_its_errors(
     tmp_path: Path, log: LogBuilder, stores: dict[str, ObjectStore]
 ) -> None:
@@ -190,6 +193,7 @@ def test_a_rewound_log_is_a_generation_change_with_its_reason(tmp_path: Path, lo
         assert values(watched)["litelog_generation_changes_total", labels] == 1
 
 
+@pytest.mark.slow
 def test_a_generation_that_is_resumed_is_not_a_change(tmp_path: Path, log: LogBuilder) -> None:
     pairs = [(log, [f"file://{tmp_path}/one"])]
     with Watched(tmp_path, pairs) as watched:
@@ -203,6 +207,7 @@ def test_a_generation_that_is_resumed_is_not_a_change(tmp_path: Path, log: LogBu
         )
 
 
+@pytest.mark.slow
 def test_the_history_is_shown_on_request(tmp_path: Path, log: LogBuilder) -> None:
     with Watched(tmp_path, [(log, [f"file://{tmp_path}/one"])]) as watched:
         watched.wait_until_ready()
@@ -219,6 +224,7 @@ def test_the_history_is_shown_on_request(tmp_path: Path, log: LogBuilder) -> Non
         assert (other.status, other.json) == (404, {"error": "/other: is not replicated here"})
 
 
+@pytest.mark.slow
 def test_latency_counts_every_wal_segment(tmp_path: Path, log: LogBuilder) -> None:
     with Watched(tmp_path, [(log, [f"file://{tmp_path}/one"])]) as watched:
         watched.wait_until_ready()

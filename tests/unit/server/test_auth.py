@@ -280,6 +280,7 @@ def impatient(tmp_path: Path) -> Iterator[Watched]:
         yield watched
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("before", [b"", b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"])
 def test_a_client_that_sends_a_byte_at_a_time_is_cut_off(impatient: Watched, before: bytes) -> None:
     with impatient.connect() as slow:
@@ -301,6 +302,7 @@ def test_a_client_that_sends_a_byte_at_a_time_is_cut_off(impatient: Watched, bef
     assert impatient.ask("/healthz").status == 200
 
 
+@pytest.mark.slow
 def test_idle_connections_never_shut_out_a_probe(plain: Watched) -> None:
     before = b"GET /healthz HTTP/1.1\r\nHost: loc"  # half of the head of a request, or an answered request, or nothing
     answered = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -396,6 +398,7 @@ def test_long_heads_and_bodies_are_refused(plain: Watched) -> None:
         assert caller.recv(65536).startswith(b"HTTP/1.1 413")
 
 
+@pytest.mark.slow
 def test_it_ends_at_once_though_clients_hang_on(tmp_path: Path) -> None:
     log = make_log(tmp_path / "log")
     log.roll(3)

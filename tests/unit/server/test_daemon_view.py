@@ -90,6 +90,7 @@ def wait_for(status_cache: StatusCache, kinds: list[str]) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.slow
 def test_a_main_loop_that_turns_no_more_is_reported_and_so_is_its_return(
     status_cache: StatusCache, daemon: Stuck
 ) -> None:
@@ -100,6 +101,7 @@ def test_a_main_loop_that_turns_no_more_is_reported_and_so_is_its_return(
     wait_for(status_cache, [])
 
 
+@pytest.mark.slow
 def test_a_daemon_that_does_not_answer_holds_up_nobody_and_is_reported(
     status_cache: StatusCache, daemon: Stuck
 ) -> None:
@@ -111,6 +113,7 @@ def test_a_daemon_that_does_not_answer_holds_up_nobody_and_is_reported(
     wait_for(status_cache, [])
 
 
+@pytest.mark.slow
 def test_folders_that_hang_are_reported_while_all_else_is_answered(status_cache: StatusCache, daemon: Stuck) -> None:
     wait_for(status_cache, [])
     daemon.measures.clear()

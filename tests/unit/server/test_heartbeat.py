@@ -56,6 +56,7 @@ def test_it_is_sent_only_while_every_replica_is_within_max_lag(
         watched.wait_until(lambda: len(monitor.requests) > silent)
 
 
+@pytest.mark.slow
 def test_a_failure_is_reported_once_without_its_secret_and_counted(
     tmp_path: Path, log: LogBuilder, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -83,6 +84,7 @@ def test_a_failure_is_reported_once_without_its_secret_and_counted(
     assert 'litelog_heartbeats_total{result="ok"}' in told
 
 
+@pytest.mark.slow
 def test_a_request_without_an_answer_is_not_a_problem(tmp_path: Path, log: LogBuilder) -> None:
     with ScriptedServer(lambda request: Answer()) as gone:
         endpoint = gone.endpoint

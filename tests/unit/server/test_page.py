@@ -349,6 +349,7 @@ def test_whatever_is_shown_is_text() -> None:
     assert {"style", "src"}.isdisjoint(name for _, attributes in page.elements for name in attributes)
 
 
+@pytest.mark.slow
 def test_links_of_pages_keep_the_filter() -> None:
     states = {(f"/log{number}", "file:///r"): ReplicaCondition.SAFE for number in range(300)}
     choice = choose(states, "LOG", 100)
@@ -375,6 +376,7 @@ def test_the_policy_allows_the_pages_own_style_and_script_by_their_hashes() -> N
 # --- over HTTP
 
 
+@pytest.mark.slow
 def test_it_is_served_with_its_policy_and_filtered(tmp_path: Path) -> None:
     one, two = make_log(tmp_path / "one"), make_log(tmp_path / "two<b>")
     one.roll(3)

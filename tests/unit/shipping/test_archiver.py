@@ -509,6 +509,7 @@ def put_sealed_of_another_log(daemon: Daemon, store: MemoryStore, folder: Path, 
     store.put(sealed_key(daemon.generation, 0), [body])
 
 
+@pytest.mark.slow
 def test_wal_segments_lie_untouched_before_their_time(
     log: LogBuilder, store: MemoryStore, state: str, clock: ManualClock
 ) -> None:

@@ -604,6 +604,7 @@ def upto(daemon: Daemon, holds: Callable[[], bool]) -> Callable[[], bool]:
     return lambda: next(steps) < 100 and not holds()
 
 
+@pytest.mark.slow
 def test_log_segments_finished_while_the_daemon_runs_go_up_as_wal_segments(
     log: LogBuilder, store: MemoryStore, state: str, clock: ManualClock
 ) -> None:

@@ -97,6 +97,7 @@ def test_what_the_replica_holds_after_the_place_of_an_older_state_is_adopted(
     go_on(daemon, tmp_path, generation)
 
 
+@pytest.mark.slow
 @BOTH_FORMATS
 @pytest.mark.parametrize("left", [1, 2, 4])
 def test_a_snapshot_is_adopted_where_what_it_covers_was_deleted(daemon: Daemon, tmp_path: Path, left: int) -> None:

@@ -143,6 +143,7 @@ def test_a_folder_that_is_back_is_soon_seen_to_be_so(measured: Measured) -> None
     assert seen() is None
 
 
+@pytest.mark.slow
 def test_memory_is_bounded_and_the_reported_age_is_never_too_low(measured: Measured) -> None:
     measured.acknowledge()
     start, count, ends = measured.clock.monotonic(), 10 * MAX_MARKS, []

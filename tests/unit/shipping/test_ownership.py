@@ -647,6 +647,7 @@ def test_state_that_cannot_be_read_is_lost(state: str, content: bytes) -> None:
         assert folder.load() is None
 
 
+@pytest.mark.slow
 def test_every_changed_character_of_a_state_makes_it_lost(log: LogBuilder, store: MemoryStore, state: str) -> None:
     daemon = Daemon(log, store, state)
     daemon.sync()

@@ -370,6 +370,7 @@ def test_between_owners_of_different_fencing_the_old_one_is_fenced_at_its_next_p
     assert read_replica(store)[old.generation].terminal
 
 
+@pytest.mark.slow
 def test_required_fencing_closes_every_isolated_generation_below(owners: Owners, tmp_path: Path) -> None:
     store = MemoryStore("test")
     for number in range(3):

@@ -203,6 +203,7 @@ def test_a_replica_that_lost_our_claim_alone_takes_nothing_until_it_is_back(
     assert only.files() == log.files()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("paused", [False, True])
 def test_a_main_loop_that_stood_still_doubts_every_replica(tmp_path: Path, log: LogBuilder, paused: bool) -> None:
     clock = ManualClock()

@@ -71,6 +71,7 @@ def archived(daemon: Daemon, store: MemoryStore) -> int:
     return len(held)
 
 
+@pytest.mark.slow
 def test_without_a_policy_all_stays(log: LogBuilder, store: MemoryStore, tmp_path: Path) -> None:
     daemon = start(log, store, tmp_path, RetentionPolicy())
     live(daemon, 40, keep=3)
@@ -116,6 +117,7 @@ def test_a_source_that_loses_all_its_past_at_once_leaves_it_in_the_window(
     assert archived(daemon, store) <= 16
 
 
+@pytest.mark.slow
 def test_by_size_the_archive_goes_and_what_the_source_holds_stays(
     log: LogBuilder, store: MemoryStore, tmp_path: Path
 ) -> None:
@@ -126,6 +128,7 @@ def test_by_size_the_archive_goes_and_what_the_source_holds_stays(
     assert 3 <= archived(daemon, store) <= 9
 
 
+@pytest.mark.slow
 def test_by_count_so_many_snapshots_stay(log: LogBuilder, store: MemoryStore, tmp_path: Path) -> None:
     daemon = start(log, store, tmp_path, RetentionPolicy(max_snapshots=4))
     live(daemon, 20, keep=3)
@@ -156,6 +159,7 @@ def test_a_lost_state_keeps_more_and_loses_nothing(log: LogBuilder, store: Memor
     assert archived(daemon, store) == 60
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jump", [-1000 * DAY, 1000 * DAY])
 def test_a_clock_that_jumps_takes_nothing_away(log: LogBuilder, store: MemoryStore, tmp_path: Path, jump: int) -> None:
     daemon = start(log, store, tmp_path, RetentionPolicy(max_age=20 * HOUR))
@@ -171,6 +175,7 @@ def test_a_clock_that_jumps_takes_nothing_away(log: LogBuilder, store: MemorySto
     assert newest_snapshot(daemon).next
 
 
+@pytest.mark.slow
 def test_while_it_is_idle_nothing_is_asked_and_nothing_goes(log: LogBuilder, tmp_path: Path) -> None:
     inner = MemoryStore("test")
     store = CountingStore(inner)
@@ -218,6 +223,7 @@ def test_a_generation_that_retention_took_is_not_an_anomaly(
     assert named == ([] if appended else [("missing", snapshot_key(first, 0))])
 
 
+@pytest.mark.slow
 def test_a_snapshot_that_retention_did_not_take_is_missed(log: LogBuilder, store: MemoryStore, tmp_path: Path) -> None:
     daemon = start(log, store, tmp_path, RetentionPolicy())
     log.roll(2)

@@ -166,6 +166,7 @@ def test_after_a_takeover_the_new_owner_prunes_only_its_own_objects(owners: Owne
     assert owners.is_whole(old)
 
 
+@pytest.mark.slow
 def test_objects_that_a_new_owner_names_stay_even_if_the_old_owner_prunes_meanwhile(owners: Owners) -> None:
     """It refers to sealed segments of its predecessor, who does not know yet that there is a successor."""
     policy = RetentionPolicy(max_age=2 * HOUR)
@@ -201,6 +202,7 @@ def test_objects_that_a_new_owner_names_stay_even_if_the_old_owner_prunes_meanwh
     assert begun.segments[0].generation == old.generation
 
 
+@pytest.mark.slow
 def test_pruning_by_hand_is_as_careful(owners: Owners) -> None:
     daemons = two_at_once(owners, RetentionPolicy(), RetentionPolicy())
     owners.live(daemons, 12)
@@ -222,6 +224,7 @@ def daemon_generation(owners: Owners, daemon: Daemon) -> str:
     return next(claim.generation for claim in reversed(daemon.claims))
 
 
+@pytest.mark.slow
 def test_a_snapshot_of_another_owner_that_cannot_be_read_keeps_what_it_may_name(owners: Owners) -> None:
     old = owners.start(RetentionPolicy())
     old.sync()

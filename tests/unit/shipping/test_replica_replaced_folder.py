@@ -166,6 +166,7 @@ def test_a_replaced_folder_that_holds_another_history_diverges(daemon: Daemon, t
     assert restored(daemon.store, tmp_path / "out", daemon.log.format) == daemon.log.files()
 
 
+@pytest.mark.slow
 def test_a_look_at_an_idle_log_costs_no_request(daemon: Daemon) -> None:
     daemon.store = CountingStore(daemon.store)
     daemon.restart()

@@ -131,6 +131,7 @@ def test_a_lost_object_is_found_and_shipped_again(
     assert named(check(daemon)) == []
 
 
+@pytest.mark.slow
 def test_an_object_of_another_size_and_one_that_is_damaged_are_found(daemon: Daemon, store: CountingStore) -> None:
     keys = [key for key in objects(store) if parse_sealed(key) is not None]
     cut, flipped = keys[0], keys[1]
@@ -150,6 +151,7 @@ def test_an_object_of_another_size_and_one_that_is_damaged_are_found(daemon: Dae
     assert daemon.generation == name
 
 
+@pytest.mark.slow
 def test_what_one_check_finds_damaged_is_read_by_each_one_until_it_is_whole(
     daemon: Daemon, store: CountingStore, tmp_path: Path
 ) -> None:
@@ -190,6 +192,7 @@ def test_what_one_check_finds_damaged_is_read_by_each_one_until_it_is_whole(
     assert (ran[0].anomalies, ran[0].damaged, ran[0].damaged_since) == (0, (), 0)
 
 
+@pytest.mark.slow
 def test_what_a_writer_does_meanwhile_is_not_an_anomaly(
     daemon: Daemon, store: CountingStore, log: LogBuilder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -249,6 +252,7 @@ def test_an_idle_owner_whose_claim_is_gone_is_unavailable_until_the_claim_is_bac
     assert not daemon.replica.changed()
 
 
+@pytest.mark.slow
 def test_a_standing_check_of_an_emptied_replica_has_its_owner_look(tmp_path: Path, log: LogBuilder) -> None:
     url = f"memory://{uuid4().hex}-emptied"
     config = make_config("test", {"logs": [{"path": log.folder, "replicas": [{"url": url}]}]})

@@ -246,6 +246,7 @@ def test_a_daemon_with_a_junk_archive_reads_it_from_the_replica(daemon: Daemon) 
     assert daemon.claims[-1].generation == json.loads(fields["claim"])["generation"]
 
 
+@pytest.mark.slow
 def test_what_is_replicated_is_nothing_where_its_file_holds_anything_else(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

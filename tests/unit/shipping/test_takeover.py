@@ -369,6 +369,7 @@ def ship_and_truncate(daemon: Daemon, log: LogBuilder) -> None:
             log.delete(name)
 
 
+@pytest.mark.slow
 def test_a_log_that_the_same_process_opens_again_gets_no_second_takeover(
     log: LogBuilder, state: str, tmp_path: Path
 ) -> None:

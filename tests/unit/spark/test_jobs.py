@@ -312,6 +312,7 @@ def test_files_of_an_abandoned_run_are_removed_even_if_the_abandoning_run_was_ki
     assert table_sequences(target) == list(range(5))
 
 
+@pytest.mark.slow
 def test_a_run_that_a_delta_table_holds_is_not_given_up(replica: GrowingReplica, target: str) -> None:
     pytest.importorskip("deltalake")
     replica.grow(5)
@@ -368,6 +369,7 @@ def test_each_value_is_one_object_and_no_part_of_one(values: list[bytes], malfor
     ]
 
 
+@pytest.mark.slow
 def test_a_jvm_that_ends_at_once_may_have_ended_for_its_master() -> None:
     ended = RuntimeError("[JAVA_GATEWAY_EXITED] Java gateway process exited before sending its port number.")
     assert "the master bogus" in str(_explained(ended, "bogus"))

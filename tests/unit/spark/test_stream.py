@@ -92,6 +92,7 @@ def test_every_record_comes_once_and_a_batch_that_is_made_again_is_the_same(
     assert not query.step()
 
 
+@pytest.mark.slow
 def test_a_batch_takes_what_is_allowed_and_one_object_at_least() -> None:
     _, url, _ = _shipped()
     one = Query(url, maxBytesPerTrigger=1).run()
@@ -230,6 +231,7 @@ def test_available_now_goes_through_generations() -> None:
     assert Query(url, available_now=True).run().sequences() == list(range(RECORDS - 4, RECORDS + 3))
 
 
+@pytest.mark.slow
 def test_available_now_does_not_end_at_a_store_that_failed_for_a_moment() -> None:
     _, url, _ = _shipped()
     failures = [StoreError("open", "x", "timeout") for _ in range(4)]
@@ -432,6 +434,7 @@ def test_a_checkpoint_that_retention_overtook_is_a_loss() -> None:
     assert queries[1].restart().run().sequences() == [0, 1, 2, *range(12, RECORDS)]
 
 
+@pytest.mark.slow
 def test_it_stops_at_the_first_gap_and_then_says_it() -> None:
     builder, url, _ = _shipped()
     generation = builder.generations[0]
@@ -497,6 +500,7 @@ def test_a_stream_loses_a_missing_terminal_and_continues_in_the_next_generation(
     assert lossy.sequences() == list(range(RECORDS + 2))
 
 
+@pytest.mark.slow
 def test_what_is_after_a_gap_at_the_end_waits_for_what_is_missing() -> None:
     """A store may list an object before an older one. At the end the stream does not list, so it skips nothing."""
     builder, url, _ = _shipped()
@@ -681,6 +685,7 @@ def test_a_log_of_a_stream_keeps_its_name_when_others_come(tmp_path: Path) -> No
         daemon.close()
 
 
+@pytest.mark.slow
 def test_a_limit_is_shared_by_all_logs(tmp_path: Path) -> None:
     daemons = _three(tmp_path)
     for daemon in daemons:
@@ -694,6 +699,7 @@ def test_a_limit_is_shared_by_all_logs(tmp_path: Path) -> None:
         daemon.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", ["maxFilesPerTrigger", "maxBytesPerTrigger"])
 def test_a_log_with_much_ahead_has_its_turn_next_to_busy_ones(limit: str) -> None:
     """A batch does not have room for all logs."""

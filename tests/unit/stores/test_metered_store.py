@@ -44,6 +44,7 @@ def test_each_request_is_counted_by_kind_and_result() -> None:
     }
 
 
+@pytest.mark.slow
 def test_a_histogram_counts_each_duration_once_and_adds_up() -> None:
     one, other = Histogram(), Histogram()
     for bound in BOUNDS:

@@ -6,6 +6,8 @@ import ast
 import re
 from pathlib import Path
 
+import pytest
+
 import litelog
 from litelog.system import clock
 
@@ -22,6 +24,7 @@ def _asks_for_the_time(module: Path) -> bool:
     return any(alias.name == "time" for node in imports for alias in node.names)
 
 
+@pytest.mark.slow
 def test_only_the_clock_asks_the_machine_for_the_time() -> None:
     modules = [
         path for path in ROOT.rglob("*.py") if path.relative_to(ROOT).parts[0] not in WITH_A_MACHINE_OF_THEIR_OWN

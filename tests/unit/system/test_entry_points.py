@@ -59,6 +59,7 @@ def test_what_a_package_provides_is_not_replaced() -> None:
         register_format("raw", RawFormat)
 
 
+@pytest.mark.slow
 def test_a_registered_format_is_opened_by_its_name() -> None:
     register_format("journal", LinesFormat)
     assert "journal" in format_names()

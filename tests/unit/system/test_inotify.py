@@ -116,6 +116,7 @@ def test_a_disarmed_waiter_stays_asleep_and_others_wake(watcher: Watcher, tmp_pa
     assert not gone.is_set()
 
 
+@pytest.mark.slow
 def test_a_queue_overflow_wakes_everybody_and_watching_continues(watcher: Watcher, tmp_path: Path) -> None:
     held, go_on, waiting, other = tmp_path / "held", threading.Event(), threading.Event(), threading.Event()
     entered = threading.Event()
@@ -190,6 +191,7 @@ print("polls")
     assert done.stdout == "polls\n"
 
 
+@pytest.mark.slow
 def test_closing_forgets_all_and_arms_no_more(tmp_path: Path) -> None:
     watcher = Watcher()
     woken = threading.Event()

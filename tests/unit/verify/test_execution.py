@@ -77,6 +77,7 @@ def test_all_that_owners_write_is_well() -> None:
     assert report.claims + report.snapshots + report.sealed_segments + report.wal_segments == objects
 
 
+@pytest.mark.slow
 @given(shape=SHAPES, data=st.data())
 @settings(max_examples=examples(60))
 def test_any_history_of_owners_is_well(shape: list[list[int]], data: st.DataObject) -> None:
@@ -120,6 +121,7 @@ def test_formats_without_sequences_are_well(log_format: LinesFormat | RawFormat)
     assert verified(builder.store, log_format).anomalies == ()
 
 
+@pytest.mark.slow
 def test_commits_that_cross_frames_are_well() -> None:
     segment = make_segment(0, [1])
     values = [random.Random(n).randbytes(size) for n, size in enumerate((900_000, 900_000, 5 << 20, 10, 700_000))]
@@ -522,6 +524,7 @@ def test_the_order_of_results_does_not_depend_on_parallelism() -> None:
     assert {report.anomalies for report in reports} == {reports[0].anomalies}
 
 
+@pytest.mark.slow
 def test_a_sample_reads_all_structure_and_a_share_of_the_contents() -> None:
     builder = ReplicaBuilder()
     built = builder.add()
@@ -771,6 +774,7 @@ def test_what_retention_removes_meanwhile_is_not_an_anomaly(after: int, way: Cal
         assert after > 10
 
 
+@pytest.mark.slow
 def test_what_is_shipped_meanwhile_is_not_an_anomaly() -> None:
     for after in range(1, 30):
         builder = ReplicaBuilder()

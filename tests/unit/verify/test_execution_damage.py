@@ -57,6 +57,7 @@ def test_every_truncation_is_named(name: Any) -> None:
             assert kinds == {AnomalyKind.LENGTH}, (key, size)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", REPLICAS)
 def test_bytes_after_the_end_are_named(name: str) -> None:
     whole = REPLICAS[name]().objects()
@@ -122,6 +123,7 @@ def all_points(objects: dict[str, bytes]) -> set[tuple[str, str]]:
     return points
 
 
+@pytest.mark.slow
 def test_the_owner_knows_its_newest_object() -> None:
     builder = everything()
     last = builder.generations[-1].positions[-1]
@@ -175,6 +177,7 @@ def free_names() -> list[str]:
     ]
 
 
+@pytest.mark.slow
 def test_every_replay_of_what_was_deleted_is_named_or_harmless() -> None:
     """An object that retention removed comes back. No reader reads it, as it lies below the newest snapshot."""
     builder = everything()
@@ -192,6 +195,7 @@ def test_every_replay_of_what_was_deleted_is_named_or_harmless() -> None:
     assert replayed
 
 
+@pytest.mark.slow
 def test_every_replay_of_another_owners_history_is_named() -> None:
     """The same log, shipped by another owner under the same names: no object of it passes for this one's."""
     other = ReplicaBuilder()

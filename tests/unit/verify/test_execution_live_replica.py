@@ -181,12 +181,14 @@ def make_all_at_once(make: Callable[[], Scene]) -> Scene:
 OWNERS = pytest.mark.parametrize("make", [make_shipping, make_sealing, make_covering, make_removing])
 
 
+@pytest.mark.slow
 @OWNERS
 def test_what_an_owner_does_meanwhile_is_not_an_anomaly(make: Callable[[], Scene]) -> None:
     for after, report in sweep(make):
         assert found(report) == [], (after, report.anomalies)
 
 
+@pytest.mark.slow
 @OWNERS
 def test_all_at_once_between_two_requests_is_not_an_anomaly(make: Callable[[], Scene]) -> None:
     for after, report in sweep(partial(make_all_at_once, make)):
@@ -234,6 +236,7 @@ def test_a_sealed_segment_that_came_after_the_listing_is_verified() -> None:
     assert all(found(report) == found(reports[0]) for report in seen)
 
 
+@pytest.mark.slow
 def test_an_owners_last_object_is_not_missed_after_retention_deleted_its_generation() -> None:
     builder, built = succeeded()
     position = built.positions[1]
@@ -242,6 +245,7 @@ def test_an_owners_last_object_is_not_missed_after_retention_deleted_its_generat
         assert found(report) == [], (after, report.anomalies)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", ["snapshots", "segments", "wal"])
 def test_what_is_gone_without_a_reason_stays_an_anomaly(part: str) -> None:
     def make() -> Scene:
@@ -272,6 +276,7 @@ def make_succession() -> Scene:
     return builder, steps()
 
 
+@pytest.mark.slow
 def test_a_log_is_compared_though_its_owner_begins_again(tmp_path: Path) -> None:
     for segment in LOG[:3]:
         (tmp_path / segment.name).write_bytes(segment.data)
@@ -280,6 +285,7 @@ def test_a_log_is_compared_though_its_owner_begins_again(tmp_path: Path) -> None
         assert report.against is not None
 
 
+@pytest.mark.slow
 def test_a_replica_without_anomalies_is_listed_once() -> None:
     store = CountingStore(everything().store)
     assert found(verified(store, parallelism=1)) == []

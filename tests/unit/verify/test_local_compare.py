@@ -37,6 +37,7 @@ def test_a_log_that_is_its_replica(sealed_and_wal: tuple[ReplicaBuilder, Path]) 
     assert verified(builder.store, against=str(log)).against.behind == 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(4))
 def test_any_other_byte_of_the_log_differs(sealed_and_wal: tuple[ReplicaBuilder, Path], number: int) -> None:
     builder, log = sealed_and_wal
@@ -171,6 +172,7 @@ def test_the_generation_that_readers_read_is_compared(tmp_path: Path) -> None:
     assert report.against.generation == builder.generations[1].name
 
 
+@pytest.mark.slow
 def test_a_local_log_is_checked_by_its_format(tmp_path: Path) -> None:
     write_log(tmp_path / "log", LOG)
     assert check_log(str(tmp_path / "log"), FORMAT) == LOG[-1].next

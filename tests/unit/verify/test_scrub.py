@@ -58,6 +58,7 @@ def test_the_first_one_is_soon_and_the_next_an_interval_after_the_last(tmp_path:
     assert scrub.due == clock.monotonic() + DAY
 
 
+@pytest.mark.slow
 def test_a_restart_continues_counting(tmp_path: Path) -> None:
     clock = ManualClock()
     make_scrub(everything().store, tmp_path, clock).run(threading.Event())
@@ -73,6 +74,7 @@ def test_a_restart_continues_counting(tmp_path: Path) -> None:
     assert make_scrub(everything().store, tmp_path, clock).last is None
 
 
+@pytest.mark.slow
 def test_an_anomaly_is_logged_once_even_after_a_restart_and_again_if_it_comes_back(tmp_path: Path) -> None:
     objects = everything().objects()
     key = max(key for key in objects if "wal" in key)
@@ -195,6 +197,7 @@ def configure(log: LogBuilder, tmp_path: Path, **settings: Any) -> Config:
     )
 
 
+@pytest.mark.slow
 def test_the_daemon_verifies_says_what_it_finds_and_ships_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     log = make_log(tmp_path / "log")
     log.roll(5)
@@ -233,6 +236,7 @@ def test_the_daemon_verifies_says_what_it_finds_and_ships_on(tmp_path: Path, cap
     assert len([record for record in loud if "checksum" in record.getMessage()]) == 1
 
 
+@pytest.mark.slow
 def test_the_newest_object_is_missed_by_the_daemon_that_put_it(tmp_path: Path) -> None:
     log = make_log(tmp_path / "log")
     log.roll(5)
@@ -277,6 +281,7 @@ def test_intervals_have_limits(tmp_path: Path, interval: float, good: bool) -> N
             configure(log, tmp_path, scrub_interval=interval)
 
 
+@pytest.mark.slow
 def test_what_is_said_once_holds_for_all_replicas_that_say_nothing(tmp_path: Path) -> None:
     replicas = [{"url": "/one"}, {"url": "/two", "scrub_interval": 0, "scrub_rate": "1MiB"}]
     config = make_config(

@@ -201,6 +201,7 @@ def test_a_run_continues_where_the_one_before_it_ended() -> None:
 # --- not yet
 
 
+@pytest.mark.slow
 def test_every_prefix_decodes_to_the_commits_that_are_whole() -> None:
     data, ends = small_log()
     records = decode_slowly(data)
@@ -217,6 +218,7 @@ def test_every_prefix_decodes_to_the_commits_that_are_whole() -> None:
             assert scan.damage is not None
 
 
+@pytest.mark.slow
 def test_every_prefix_with_zeros_after_it_decodes_to_the_commits_that_are_whole() -> None:
     data, _ = small_log()
     records = decode_slowly(data)
@@ -368,6 +370,7 @@ def test_a_commit_that_is_not_a_multiple_of_8_is_corrupt_though_its_checksum_hol
         decode(SegmentHeader(LOG_ID, 0, 0).encode() + seal(short))
 
 
+@pytest.mark.slow
 def test_a_commit_above_the_limit_is_never_taken() -> None:
     size = MAX_COMMIT_BYTES + 8
     commit = bytearray(size)
@@ -464,6 +467,7 @@ def test_a_header_that_says_another_sequence_than_the_name_is_corrupt() -> None:
         FORMAT.scan(segment_name(7), memoryview(data), 0, BEGINNING)
 
 
+@pytest.mark.slow
 @given(st.binary(max_size=300), st.integers(0, 3))
 @settings(max_examples=examples(200))
 def test_any_bytes_after_a_log_are_a_tail_or_an_error(garbage: bytes, keep: int) -> None:

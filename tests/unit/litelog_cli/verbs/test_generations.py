@@ -54,6 +54,7 @@ def test_what_does_not_fit_is_wrapped_and_never_cut(
     assert all(len(line.rstrip()) <= 80 for line in shown.splitlines() if "word" in line)
 
 
+@pytest.mark.slow
 def test_a_generation_is_named_by_its_first_digits(command: InProcess) -> None:
     replica = command.replica()
     command.append(1)

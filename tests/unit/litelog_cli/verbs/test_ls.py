@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import click
+import pytest
 
 from litelog.errors import ExitCode
 from litelog.stores.missing import find_replicas
@@ -12,8 +13,6 @@ from litelog_cli.arguments import FORMAT, GENERATION, PLACE
 from replica_clients.memory import MemoryStore
 
 if TYPE_CHECKING:
-    import pytest
-
     from tests.unit.litelog_cli.conftest import InProcess
 
 
@@ -44,6 +43,7 @@ def test_configured_logs_are_listed(command: InProcess) -> None:
     assert command("ls").code == ExitCode.USAGE
 
 
+@pytest.mark.slow
 def test_values_are_completed(command: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     replica = command.replica()
     (command.folder / "c.yml").write_text("logs: [{path: /srv/log, replicas: [{url: /one}]}]")

@@ -24,6 +24,7 @@ def test_a_page_has_its_sections_and_every_option(command: InProcess) -> None:
     assert command("man", "nothing").code == ExitCode.USAGE
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("groff") is None, reason="groff is not installed")
 def test_troff_has_no_complaint(command: InProcess) -> None:
     page = command("man").out

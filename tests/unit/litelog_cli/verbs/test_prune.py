@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+import pytest
+
 from litelog.errors import ExitCode
 from litelog.shipping.state import StateFolder
 
@@ -33,6 +35,7 @@ def test_a_plan_is_in_plain_numbers(command: InProcess) -> None:
     assert "0 objects to delete, 0 B, every state since 20" in done.out
 
 
+@pytest.mark.slow
 def test_a_takeover_is_explained(command: InProcess) -> None:
     replica = command.replica()
     command.append(1)

@@ -123,6 +123,7 @@ def test_a_configured_log_is_restored_to_its_own_folder(command: InProcess) -> N
     assert (missing.code, "-o FOLDER is missing" in missing.err) == (ExitCode.USAGE, True)
 
 
+@pytest.mark.slow
 def test_a_poll_interval_is_a_duration(command: InProcess) -> None:
     done = command("restore", "replica", "-o", "out", "--poll-interval", "soon")
     assert (done.code, "must be a duration such as 10s" in done.err) == (ExitCode.USAGE, True)

@@ -374,6 +374,7 @@ def test_a_root_that_is_not_a_path_is_refused(root: str) -> None:
         FileStore(root)
 
 
+@pytest.mark.slow
 def test_a_body_that_is_made_as_it_goes_is_not_held(store: FileStore) -> None:
     alive = most = 0
 

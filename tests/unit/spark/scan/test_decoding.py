@@ -274,6 +274,7 @@ def test_a_line_is_a_row(count: int) -> None:
     assert count_records(parse_options({"path": stored(builder.objects())})) == len(lines)
 
 
+@pytest.mark.slow
 def test_a_format_without_timestamps_is_bounded_by_when_it_was_shipped() -> None:
     builder = ReplicaBuilder(LinesFormat())
     generation = builder.add()
@@ -593,6 +594,7 @@ def test_partitions_are_pickled_and_hold_all_that_a_task_needs() -> None:
     assert values(url, made) == expected(0, 25)
 
 
+@pytest.mark.slow
 def test_threads_end_with_the_iterator() -> None:
     builder, log = ReplicaBuilder(), make_log([[2] * 200])
     generation = builder.add()

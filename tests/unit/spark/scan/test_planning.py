@@ -67,6 +67,7 @@ def _built() -> ReplicaBuilder:
     return builder
 
 
+@pytest.mark.slow
 def test_a_plan_costs_four_requests_and_reading_lists_nothing(proxied: FaultProxy) -> None:
     options = _upload(proxied, "four", _built().objects())
     proxied.reset_counts()
@@ -94,6 +95,7 @@ def test_a_plan_of_several_wal_pages_lists_them_once(proxied: FaultProxy, module
     assert sum(len(piece) for piece in _wal(made)) == 1_100
 
 
+@pytest.mark.slow
 def test_a_plan_grows_with_its_objects_and_not_faster() -> None:
     """By what it makes, which no busy machine changes: partitions hold each object once, in a few bytes."""
     sizes = []
@@ -112,6 +114,7 @@ def test_a_plan_grows_with_its_objects_and_not_faster() -> None:
     assert sizes[1] < 40 * 10_000
 
 
+@pytest.mark.slow
 def test_partitions_are_bounded_by_bytes() -> None:
     builder = ReplicaBuilder()
     generation = builder.add()
@@ -230,6 +233,7 @@ def test_several_logs_are_distinguished(proxied: FaultProxy, tmp_path: Path) -> 
         _names({**options, "path": f"{bucket}/nothing/*"})
 
 
+@pytest.mark.slow
 def test_a_log_is_read_once_no_matter_how_often_it_is_named(
     proxied: FaultProxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -257,6 +261,7 @@ def test_a_log_has_the_same_name_whichever_others_there_are(tmp_path: Path) -> N
     assert {row["log"] for row in rows(first.folder, includeMetadata="true")} == {"ev"}
 
 
+@pytest.mark.slow
 def test_a_pattern_skips_what_is_below_a_log(proxied: FaultProxy) -> None:
     options: dict[str, str] = {}
     for name in ("deep/a", "deep/b", "deep/c"):
@@ -343,6 +348,7 @@ def test_a_format_is_the_one_of_folders_and_may_be_a_replicas_own(tmp_path: Path
     assert len(_rows_of({"paths": json.dumps([url, lines.folder]), "format": "lines"})) == 17
 
 
+@pytest.mark.slow
 def test_a_local_log_has_places_and_its_start_is_checked(tmp_path: Path) -> None:
     log = make_folder(tmp_path / "log")
     log.roll(2)

@@ -47,6 +47,7 @@ def _seal(builder: ReplicaBuilder, more: bytes = b"", *, prune: bool = True) -> 
         generation.prune(1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 2, 7])
 def test_a_sealed_segment_gives_the_rows_that_its_wal_segments_gave(tmp_path: Path, count: int) -> None:
     """Of runs that share frames, and of one that several frames hold."""
@@ -126,6 +127,7 @@ def test_a_stream_gives_each_byte_once_whatever_was_sealed_meanwhile(case: str) 
     assert query.values() == [*RUNS, b"more", b"next"]
 
 
+@pytest.mark.slow
 def test_a_stream_continues_where_its_predecessor_ended_inside_a_run() -> None:
     builder, url = _shipped()
     query = Query(url).run()

@@ -92,6 +92,7 @@ def test_a_write_overtaken_before_its_snapshot_fails_even_if_that_is_put() -> No
         find_latest(builder.client)
 
 
+@pytest.mark.slow
 def test_a_write_that_is_overtaken_after_its_snapshot_is_readable() -> None:
     builder = ReplicaBuilder()
     plan, entries = written(builder)

@@ -1,0 +1,50 @@
+"""Which tests take longer than their markers say. The end of a run lists them, and fails for none: time is the
+machine's affair."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+QUICK_SECONDS = 0.1
+"""The processor time that a test of the fast loop takes at most."""
+
+LISTED_SECONDS = 3 * QUICK_SECONDS
+"""From where on a test is listed: the first test of a module also pays for what the others share."""
+
+LONG_MARKERS = ("slow", "process", "spark")
+
+_LONG = "tests that are longer than their markers say"
+
+
+class LongTests:
+    """Has each worker say at its end which tests without a marker took long, and lists them."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, float] = {}
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        began = time.process_time()
+        result = yield
+        taken = time.process_time() - began
+        if taken > LISTED_SECONDS and not any(map(item.get_closest_marker, LONG_MARKERS)):
+            self._found[item.nodeid] = round(taken, 2)
+        return result
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if (output := getattr(session.config, "workeroutput", None)) is not None:
+            output[_LONG] = self._found
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        self._found |= getattr(node, "workeroutput", {}).get(_LONG, {})
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        for test, seconds in sorted(self._found.items(), key=lambda found: -found[1]):
+            terminalreporter.write_line(f"{seconds} s of processor time, and not marked as slow: {test}")
