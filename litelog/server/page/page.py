@@ -25,7 +25,7 @@ from litelog.server.page.day import draw_day
 from litelog.server.page.filter import MAX_FILTER
 from litelog.server.page.severity import Level, level_of, level_of_all
 from litelog.server.reasons import quote
-from litelog.server.verdict import ReplicaCondition
+from litelog.server.verdict import CONDITIONS, ReplicaCondition
 from litelog.server.verdict_history import VerdictHistory
 from litelog.units import format_duration, format_size
 
@@ -50,6 +50,9 @@ PLAIN_REFRESH_SECONDS = 60
 
 MAX_REASONS = 8
 """Reasons shown at the top. The rows show all of them."""
+
+OPEN_REASONS = 2
+"""Reasons of these that are not folded to a line."""
 
 MAX_DETAILED = 12
 """Replicas on a page that shows the details of each. A page of more has a line for each, and a link to its details."""
@@ -155,6 +158,8 @@ def render_page(
         choice=choice,
         replicas=len(judgement.replicas),
         reasons=reasons[:MAX_REASONS],
+        open_reasons=OPEN_REASONS,
+        word=_name_reason,
         more_reasons=max(0, len(reasons) - MAX_REASONS),
         wanted=wanted[:MAX_FILTER],
         totals=totals,
@@ -179,6 +184,12 @@ def page_headers() -> dict[str, str]:
         "referrer-policy": "no-referrer",
         "x-content-type-options": "nosniff",
     }
+
+
+def _name_reason(reason: Reason) -> str:
+    """What it makes of the replica, in a word or two."""
+    condition = CONDITIONS.get(reason.kind)
+    return "not replicated" if condition is None else condition.value
 
 
 def _make_rows(

@@ -135,15 +135,15 @@ def test_every_condition_has_a_colour_and_a_mark_of_its_severity(condition: Repl
 def test_so_many_reasons_are_at_the_top_and_all_beside_their_replicas() -> None:
     logs = {f"/log{number}": [replica_of()] for number in range(20)}
     reasons = [reason("loop_stopped", None, None, "no turn"), reason("frozen", "/log19", message="torn")]
-    reasons += [reason("lag", log, message=f"late {log}.") for log in logs]
+    reasons += [reason("lag", log, message=f"slow {log}.") for log in logs]
     page = render(logs, reasons=reasons)
     top = page.text.partition("Filter")[0]
-    told = [top.index("no turn"), top.index("torn"), top.index("late /log0.")]
+    told = [top.index("no turn"), top.index("torn"), top.index("slow /log0.")]
     assert told == sorted(told)
-    assert top.count("late /log") == MAX_REASONS - 2
-    assert "late /log19." not in top
+    assert top.count("slow /log") == MAX_REASONS - 2
+    assert "slow /log19." not in top
     assert f"and {22 - MAX_REASONS} more" in top
-    assert page.text.count("late /log19.") == 1, "beside its replica"
+    assert page.text.count("slow /log19.") == 1, "beside its replica"
 
 
 # --- hundreds of logs
