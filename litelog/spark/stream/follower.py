@@ -327,6 +327,10 @@ class StreamFollower:
             if not tail.advance(Look.EPOCH):
                 self._lose(tail.name, ReplicaGapError(str(tail.head.position), str(at)))
                 break
+            if tail.steps[
+                -1
+            ].is_fork:  # a move ends a batch; what has been pruned since may have changed where it leads
+                break
             at = tail.steps[-1].carry(at)
         return list(until(list(tail.steps), stop.position))
 

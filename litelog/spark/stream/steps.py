@@ -56,7 +56,8 @@ class StreamStep:
     link: ChainState | None = None
     """State of the chain before it, if it is the first one after a snapshot."""
     is_fork: bool = False
-    """For a move: whether it leads to a different history, where positions of this one mean nothing."""
+    """For a move: whether it leads to a different history, where positions of this one mean nothing. Then ``sequence``
+    is the first one to read there; None: the first that it holds."""
     renumbers: bool = False
     """For a move: whether the same records may have different sequences afterwards."""
 
@@ -91,6 +92,8 @@ def behind(offset: LogOffset, step: StreamStep) -> LogOffset:
     """The offset after ``step``, which began at ``offset``."""
     if step.renumbers:
         return LogOffset(step.stop, None)
+    if step.is_fork:
+        return LogOffset(step.stop, step.sequence)
     known = [sequence for sequence in (offset.sequence, step.sequence) if sequence is not None]
     return LogOffset(step.stop, max(known, default=None))
 
@@ -159,7 +162,7 @@ def step_items(
     first = start.sequence
     for step in steps:
         if step.is_move:
-            log, first = None, None if step.renumbers else first
+            log, first = None, step.sequence if step.is_fork else None if step.renumbers else first
             continue
         if log is None:
             claim = claims[step.start.generation]

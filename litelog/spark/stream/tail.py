@@ -42,6 +42,7 @@ from litelog.reading.successors import find_shift
 from litelog.reading.wal_cursor import describe_sealed
 from litelog.spark.scan.partitions import COMPRESSION_RATIO
 from litelog.spark.scan.task import open_log_format
+from litelog.spark.stream.fork import find_fork
 from litelog.spark.stream.start import find_sequence
 from litelog.spark.stream.steps import StreamStep, behind
 
@@ -362,21 +363,33 @@ class StreamTail:
 
     def _change(self, follower: _Follower, successor: Claim) -> None:
         """Continue at the same place in a generation that continues this one."""
-        claim, at, is_fork = follower.claim, self.head.position, False
+        claim, at = follower.claim, self.head.position
         self.claims[successor.generation] = successor
         try:
             shift = find_shift(self._client, claim, successor, at)
         except DivergedError as error:
-            self._lose(error)
-            stop, is_fork = find_sequence(self._client, successor, self.head.sequence), True
+            step = self._fork(claim, successor, error)
         else:
             if at.index + shift < 0:
                 self._lose(PrunedError(str(at)))
             stop = Position(successor.generation, max(0, at.index + shift), at.offset)
-        log_format = open_claimed_format(claim, lambda name: open_log_format(name, None))
-        renumbers = not log_format.self_numbered  # it counts records from the first one it reads
-        self._add(StreamStep(at, stop, 0, is_fork=is_fork, renumbers=renumbers))
-        follower.enter(successor, stop)
+            log_format = open_claimed_format(claim, lambda name: open_log_format(name, None))
+            renumbers = not log_format.self_numbered  # it counts records from the first one it reads
+            step = StreamStep(at, stop, 0, renumbers=renumbers)
+        self._add(step)
+        follower.enter(successor, step.stop)
+
+    def _fork(self, claim: Claim, successor: Claim, error: DivergedError) -> StreamStep:
+        """The move to the place where the history of ``successor`` forks from what the stream has read.
+
+        Reads the records of both from the last log segment on that they have in common.
+        """
+        head = self.head
+        fork = find_fork(self._client, claim, successor, head.sequence)
+        self._lose(DivergedError(error.path, f"{error.reason}; {fork}"))
+        first = fork.sequence if head.sequence is None or fork.sequence is None else min(fork.sequence, head.sequence)
+        stop = find_sequence(self._client, successor, first)
+        return StreamStep(head.position, stop, 0, first, is_fork=True)
 
     def _lose(self, error: LitelogError) -> None:
         """Raise an error that reports data loss; only log it if data may be lost."""
