@@ -16,7 +16,8 @@ EVENTS = {
     "objects-lost": "A replica lost acknowledged objects: a new generation begins, with all that the log still holds.",
     "objects-unrecoverable": "The log no longer holds what a replica lost: a default restore begins after it.",
     "state-caught-up": "The state was older than the replica: the objects that this daemon had put since were adopted.",
-    "log-awaited": "A log's folder does not exist yet, or holds no log segment; it is synced when it does.",
+    "log-awaited": "A log's folder does not exist yet, or holds no log segment; it is synced when it does. At the "
+    "daemon's end: it never appeared.",
     "sync-failed": "A sync failed; it will be retried.",
     "recovered": "A sync succeeded again.",
     "fenced": "Shipping has ended: another owner writes there.",

@@ -66,7 +66,7 @@ class DaemonClient:
         """The daemon's answer, from JSON. Raises NoDaemonError and DaemonAnswerError."""
         status, answer = self._request("GET", path, query, CONNECT_SECONDS)
         if status != http.HTTPStatus.OK:
-            raise DaemonAnswerError(f"the daemon at {self.addr} answers {status}: {answer.get('error', '')}")
+            raise DaemonAnswerError(f"the daemon at {self.addr} answers {status}: {_error_in(answer)}")
         return answer
 
     def status(self, state_dir: str | None) -> dict[str, Any]:
@@ -81,7 +81,7 @@ class DaemonClient:
         """As ``get``, for an answer that may take ``seconds``, and may have any status in ``accepted``."""
         status, answer = self._request("POST", path, query, seconds + CONNECT_SECONDS)
         if status not in accepted:
-            raise DaemonAnswerError(f"the daemon at {self.addr} answers {status}: {answer.get('error', '')}")
+            raise DaemonAnswerError(f"the daemon at {self.addr} answers {status}: {_error_in(answer)}")
         return answer
 
     def _request(self, method: str, path: str, query: Mapping[str, str], seconds: float) -> tuple[int, dict[str, Any]]:
@@ -161,3 +161,9 @@ def same_replica(given: str, known: str) -> bool:
         path = local_folder(given) or given
         return "://" not in path and os.path.realpath(path) == os.path.realpath(folder)
     return redact(given).rstrip("/") == known.rstrip("/") or given.partition("?")[0] == known.partition("?")[0]
+
+
+def _error_in(answer: dict[str, Any]) -> str:
+    """The message of an answer that is an error; empty if another service answered."""
+    error = answer.get("error")
+    return str(error.get("message", "")) if isinstance(error, dict) else ""

@@ -153,7 +153,7 @@ class Shipping:
 
     position: str = "-"
     log_bytes: int = 0
-    object_bytes: int = 0
+    stored_bytes: int = 0
 
     def take(self, line: bytes) -> int:
         """Record an event. Returns the sequence below which all records are acknowledged, according to this event."""
@@ -162,7 +162,7 @@ class Shipping:
             return 0
         self.position = event["end"]
         self.log_bytes += event["bytes"]
-        self.object_bytes += event["object_bytes"]
+        self.stored_bytes += event["stored_bytes"]
         return int(event["next"] or 0)
 
 

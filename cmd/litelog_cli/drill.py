@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from litelog.errors import CorruptionError, LitelogError
@@ -35,7 +35,15 @@ class DrillResult:
 
     def as_json(self) -> dict[str, Any]:
         """The result as JSON values."""
-        return asdict(self)
+        return {
+            "log_bytes": self.bytes,
+            "log_segments": self.files,
+            "records": self.records,
+            "seconds": self.seconds,
+            "compared_bytes": self.compared,
+            "failure": self.error,
+            "corrupt": self.is_corrupt,
+        }
 
     def __str__(self) -> str:
         if self.error is not None:

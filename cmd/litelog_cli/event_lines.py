@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import suppress
-from dataclasses import asdict
 from queue import Full, Queue
 from threading import Thread
 from typing import TYPE_CHECKING, Any, Self
 
-from litelog.replicator.status import facts_of
-from litelog_cli.output import print_json
+from litelog.server.make_report import make_replica
+from litelog_cli.output import json_time, print_json
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -25,6 +24,10 @@ PATIENCE_SECONDS = 1.0
 
 MAX_QUEUED_EVENTS = 10_000
 """The most events that wait for a slow reader. Further ones are counted and dropped: replication does not wait."""
+
+
+_JUDGED = ("verdict", "condition", "lag_history")
+"""What only a daemon that keeps running says of a replica."""
 
 
 class EventLines:
@@ -46,32 +49,41 @@ class EventLines:
 
     def on_wal_segment_shipped(self, event: WalSegmentShipped) -> None:
         """A WAL segment is durable in the replica."""
-        facts = {"event": "shipped", "log": event.log, "replica": event.replica, "end": str(event.end)}
+        facts = {"event": "shipped", "log": event.log, "replica": event.replica, "position": str(event.end)}
         header = event.header
-        self._put(facts | {"next": header.next, "bytes": header.length, "object_bytes": event.size})
+        self._put(facts | {"next": header.next, "log_bytes": header.length, "stored_bytes": event.size})
 
     def on_segment_sealed(self, event: SegmentSealed) -> None:
         """A sealed segment is durable in the replica."""
         entry = event.entry
         facts = {"event": "sealed", "log": event.log, "replica": event.replica, "index": entry.index}
-        sizes = {"key": entry.key, "file": entry.file, "bytes": entry.length, "object_bytes": entry.size}
-        self._put({**facts, **sizes, "left": event.left})
+        sizes = {"object": entry.key, "file": entry.file, "log_bytes": entry.length, "stored_bytes": entry.size}
+        self._put({**facts, **sizes, "unsealed_segments": event.left})
 
     def on_snapshot_written(self, event: SnapshotWritten) -> None:
         """A snapshot is durable in the replica."""
-        facts = {"event": "snapshot", "log": event.log, "replica": event.replica, "key": event.key}
-        self._put({**facts, "first": event.first, "next": event.next})
+        facts = {"event": "snapshot", "log": event.log, "replica": event.replica, "object": event.key}
+        self._put({**facts, "first_index": event.first, "next_index": event.next})
 
     def on_scrub_finished(self, event: ScrubFinished) -> None:
         """A replica was verified."""
         facts = {"event": "verified", "log": event.log, "replica": event.replica}
-        new = [asdict(anomaly) for anomaly in event.new]
-        self._put({**facts, **asdict(event.verified), "new": new})
+        result = event.verified
+        counts = {"anomaly_count": result.anomalies, "unreadable_count": result.unread}
+        ages = {"time": json_time(result.time), "damaged_since": json_time(result.damaged_since or None)}
+        read = {"objects": result.objects, "stored_bytes": result.bytes, "seconds": result.seconds}
+        found = {
+            "verify_error": result.error,
+            "damaged": result.damaged,
+            "anomalies": [each.as_json() for each in event.new],
+        }
+        self._put({**facts, **ages, **read, **counts, **found})
 
     def ended(self, status: ReplicaStatus) -> None:
         """The final state of a replica."""
         with suppress(Full):
-            self._queue.put({"event": "status", **facts_of(status)}, timeout=self.patience)
+            report = make_replica(status).model_dump(exclude=set(_JUDGED))
+            self._queue.put({"event": "status", "log": status.log, **report}, timeout=self.patience)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -97,7 +109,7 @@ class EventLines:
     def _print_all(self) -> None:
         while (facts := self._queue.get()) is not None:
             if self._left_out:
-                facts["left_out_before"], self._left_out = self._left_out, 0
+                facts["left_out_events"], self._left_out = self._left_out, 0
             try:
                 if self._failure is None:
                     print_json(facts)

@@ -34,28 +34,28 @@ class ListedGeneration:
     fencing: str | None
     claimed: int | None
     first_index: int | None
-    end: str | None
+    position: str | None
     """The position of its next slot, or of its terminal."""
     ended: bool
     began: bool
     """False if another owner ended it before it began: no history includes it."""
     snapshots: int
-    newest_snapshot: int | None
+    snapshot_index: int | None
     """Index of the newest snapshot: log segments before it are sealed."""
     sealed_segments: int
     """Sealed segments that the newest snapshot names, in any generation. The next three fields are about them, too."""
-    sealed_bytes: int
-    sealed_length: int
+    sealed_stored_bytes: int
+    sealed_log_bytes: int
     """Bytes of the log in them."""
     ratio: float | None
     """Bytes of the log for each stored byte."""
     wal_segments: int
-    wal_bytes: int
-    first_sequence: int | None
-    next_sequence: int | None
+    wal_stored_bytes: int
+    first: int | None
+    next: int | None
     first_shipped: int | None
     last_shipped: int | None
-    lag: float | None = None
+    lag_seconds: float | None = None
     """Seconds between its last shipped bytes and the newest shipped bytes of all generations."""
     damage: str | None = None
     """What is wrong with its snapshots."""
@@ -73,7 +73,7 @@ def describe_generations(client: ReplicaClient) -> list[ListedGeneration]:
     found = [_describe(client, name, claims.get(name)) for name in names]
     newest = max((facts.last_shipped for facts in found if facts.last_shipped is not None), default=0)
     return [
-        facts if facts.last_shipped is None else replace(facts, lag=(newest - facts.last_shipped) / 1e6)
+        facts if facts.last_shipped is None else replace(facts, lag_seconds=(newest - facts.last_shipped) / 1e6)
         for facts in found
     ]
 
@@ -120,19 +120,19 @@ def _describe(client: ReplicaClient, name: Generation, claim: Claim | None) -> L
         fencing=claim.fencing if claim else None,
         claimed=claim.time if claim else None,
         first_index=entries[0].index if entries else claim.first if claim else first.index if first else None,
-        end=str(end) if end else None,
+        position=str(end) if end else None,
         ended=ended,
         began=began,
         snapshots=len(snapshots),
-        newest_snapshot=snapshots[-1] if snapshots else None,
+        snapshot_index=snapshots[-1] if snapshots else None,
         sealed_segments=len(entries),
-        sealed_bytes=stored,
-        sealed_length=length,
+        sealed_stored_bytes=stored,
+        sealed_log_bytes=length,
         ratio=ratio(length, stored),
         wal_segments=count,
-        wal_bytes=size,
-        first_sequence=sequences[0] if sequences else oldest.first if oldest else None,
-        next_sequence=data.next if data and data.next is not None else reached[-1] if reached else None,
+        wal_stored_bytes=size,
+        first=sequences[0] if sequences else oldest.first if oldest else None,
+        next=data.next if data and data.next is not None else reached[-1] if reached else None,
         first_shipped=entries[0].shipped_first if entries else oldest.shipped if oldest else None,
         last_shipped=data.shipped if data else entries[-1].shipped_last if entries else None,
         damage=damage,

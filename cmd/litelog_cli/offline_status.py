@@ -163,8 +163,8 @@ def _of_replica(log: str, replica: ConfiguredReplica | ReplicaConfig) -> tuple[R
     newest = found[-1]
     facts = {
         "fencing": newest.fencing or UNKNOWN,
-        "position": newest.end,
-        "sequence": newest.next_sequence,
+        "position": newest.position,
+        "sequence": newest.next,
         "error": f"damaged: {newest.damage}" if newest.damage else None,
     }
     more: dict[str, object] = {

@@ -74,11 +74,14 @@ def print_json_error(kind: str, message: str, exit_code: int, *, is_event: bool)
     print_json({**named, "error": {"kind": kind, "message": message, "exit_code": exit_code}})
 
 
+def json_time(microseconds: int | None) -> str | None:
+    """Microseconds since 1970 for JSON: ISO 8601 in UTC; None for None."""
+    return None if microseconds is None else format_time(microseconds)
+
+
 def with_times(fields: Mapping[str, Any], *names: str) -> dict[str, Any]:
     """Return ``fields``, with those in ``names`` as ISO 8601 in UTC instead of microseconds since 1970."""
-    return {
-        name: format_time(value) if name in names and value is not None else value for name, value in fields.items()
-    }
+    return {name: json_time(value) if name in names else value for name, value in fields.items()}
 
 
 def json_line(value: Mapping[str, Any]) -> str:

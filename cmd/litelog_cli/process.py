@@ -257,5 +257,5 @@ class Reloader:
             late = [name.replace("_", "-") for name in FIXED if getattr(start, name) != getattr(config, name)]
             if late:
                 said = "the configuration's %s: changes take effect at the next start"
-                _logger.warning(said, ", ".join(late), extra=fields("reload-partial", keys=",".join(late)))
+                _logger.warning(said, ", ".join(late), extra=fields("reload-partial", changed_keys=",".join(late)))
             _logger.info("the configuration was reloaded", extra=fields("reloaded"))

@@ -122,7 +122,7 @@ class _Lines:
                 return
             self._due = now + LINE_SECONDS
         said = f"{self._what}: {describe(done, whole, now - self._began)}"
-        say(said, "progress", verb=self._what, done_bytes=done, bytes=whole)
+        say(said, "progress", verb=self._what, done_bytes=done, total_bytes=whole)
 
     def close(self) -> None: ...
 

@@ -38,7 +38,7 @@ class SegmentFacts:
     stored: str
     """``sealed``; ``wal``; ``sealed+wal`` for one that is sealed and final, but in no snapshot yet; or ``log`` for a
     local one."""
-    length: int
+    log_bytes: int
     """Length of the log segment."""
     first: int | None
     next: int | None
@@ -47,15 +47,15 @@ class SegmentFacts:
     index: int | None = None
     generation: str | None = None
     """The generation that stores it, which may be an earlier one."""
-    size: int | None = None
+    stored_bytes: int | None = None
     """Stored bytes."""
     ratio: float | None = None
     objects: int | None = None
-    lowest: int | None = None
+    lowest_timestamp: int | None = None
     """The lowest timestamp of a record."""
-    highest: int | None = None
-    shipped_first: int | None = None
-    shipped_last: int | None = None
+    highest_timestamp: int | None = None
+    first_shipped: int | None = None
+    last_shipped: int | None = None
 
 
 def replica_segments(client: ReplicaClient, claim: Claim) -> Iterator[SegmentFacts]:
@@ -116,20 +116,20 @@ def _sealed(entry: SnapshotEntry, stored: str, size: int, objects: int) -> Segme
     return SegmentFacts(
         file=entry.file,
         stored=stored,
-        length=entry.length,
+        log_bytes=entry.length,
         first=entry.first,
         next=entry.next,
         records=entry.records,
         finished=True,
         index=entry.index,
         generation=entry.generation,
-        size=size,
+        stored_bytes=size,
         ratio=ratio(entry.length, entry.size),
         objects=objects,
-        lowest=entry.lowest,
-        highest=entry.highest,
-        shipped_first=entry.shipped_first,
-        shipped_last=entry.shipped_last,
+        lowest_timestamp=entry.lowest,
+        highest_timestamp=entry.highest,
+        first_shipped=entry.shipped_first,
+        last_shipped=entry.shipped_last,
     )
 
 
@@ -151,20 +151,20 @@ def _shipped(infos: Sequence[WalSegmentInfo], headers: HeaderReader) -> Iterator
     yield SegmentFacts(
         file=first.file,
         stored="wal",
-        length=last.end,
+        log_bytes=last.end,
         first=first.first,
         next=last.next,
         records=sum(header.records for header in known) if known else None,
         finished=last.final,
         index=first.index,
         generation=first.generation,
-        size=size,
+        stored_bytes=size,
         ratio=ratio(last.end, size),
         objects=len(infos),
-        lowest=min(stamps, default=None),
-        highest=max(stamps, default=None),
-        shipped_first=first.shipped,
-        shipped_last=last.shipped,
+        lowest_timestamp=min(stamps, default=None),
+        highest_timestamp=max(stamps, default=None),
+        first_shipped=first.shipped,
+        last_shipped=last.shipped,
     )
 
 
@@ -185,12 +185,12 @@ def local_segments(folder: str, log_format: LogFormat) -> list[SegmentFacts]:
         facts = SegmentFacts(
             file=os.path.basename(name),
             stored="log",
-            length=size,
+            log_bytes=size,
             first=first,
             next=follows,
             records=None,
             finished=number > 0,
-            lowest=stamp,
+            lowest_timestamp=stamp,
         )
         found.append(facts)
         follows = follows if first is None else first

@@ -64,8 +64,8 @@ def _format_replica(report: StatusReport, replica: ReplicaReport) -> Iterator[st
     phase = f" ({replica.phase}{isolated})" if replica.phase not in ("idle", "unknown") or isolated else ""
     yield f"  {replica.condition}{phase}: {replica.replica}"
     facts = [_format_lag(replica)]
-    if replica.sequence is not None:
-        facts.append(f"next sequence {replica.sequence:,}")
+    if replica.next is not None:
+        facts.append(f"next sequence {replica.next:,}")
     if replica.position is not None:
         facts.append(f"position {_shorten(replica.position)}")
     if replica.last_verified is not None:

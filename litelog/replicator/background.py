@@ -266,14 +266,14 @@ class Scrubs(TaskDuty):
         for anomaly in new:
             level = logging.ERROR if anomaly.harmful else logging.WARNING
             message = "%s to %s: the replica has an anomaly: %s"
-            extra = fields("anomaly", **where, kind=str(anomaly.kind), key=anomaly.key)
+            extra = fields("anomaly", **where, kind=str(anomaly.kind), object=anomaly.key)
             _logger.log(level, message, task.log, task.url, anomaly, extra=extra)
         if verified.error is not None:
             extra = fields("verify-failed", **where)
             _logger.warning("%s to %s: could not be verified: %s", task.log, task.url, verified.error, extra=extra)
         else:
             message = "%s to %s: verified %d objects: %d anomalies"
-            extra = fields("verified", **where, objects=verified.objects, anomalies=verified.anomalies)
+            extra = fields("verified", **where, objects=verified.objects, anomaly_count=verified.anomalies)
             _logger.info(message, task.log, task.url, verified.objects, verified.anomalies, extra=extra)
         self._listener.on_scrub_finished(ScrubFinished(task.log, task.url, verified, tuple(new)))
 

@@ -329,7 +329,7 @@ class LogDiscovery:
             failures = self._failures.setdefault(key, Failures(self._clock.monotonic()))
             if failures.add(error):
                 message = "%s: cannot look for logs (%d times in a row); known logs stay"
-                extra = fields("folder-unreadable", log=finder.folder.dir, failures=failures.count)
+                extra = fields("folder-unreadable", log=finder.folder.dir, consecutive_failures=failures.count)
                 _logger.warning(message, error, failures.count, extra=extra)
         else:
             self._failures.pop(key, None)

@@ -267,7 +267,7 @@ class Members(Duty):
         self._unsettled = True
         failures = self._failures.setdefault(key, Failures(self._clock.monotonic()))
         if failures.add(error):
-            extra = fields("not-opened", log=key[0], failures=failures.count)
+            extra = fields("not-opened", log=key[0], consecutive_failures=failures.count)
             message = "%s: cannot be replicated (%d times in a row): %s"
             _logger.error(message, key[0], failures.count, error, extra=extra)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from litelog.errors import SourceMissingError
 from litelog.replicator.task import Phase
@@ -16,10 +16,6 @@ if TYPE_CHECKING:
     from litelog.shipping.divergence import Divergence
     from litelog.shipping.lag import LagMeter
     from litelog.system.clock import Clock
-
-
-LIVE = {"live": True}
-"""Marks the fields of a status that no line holds: they change after it was taken, or only its verdict needs them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,20 +63,20 @@ class ReplicaStatus:
     """How long every sync has failed; 0 if the last one did not."""
     source_error: str | None = None
     """Why the lag could not be measured: the error of the log's folder."""
-    opened_seconds: float = field(default=0.0, metadata=LIVE)
+    opened_seconds: float = 0.0
     """How long ago the daemon opened it."""
-    source_missing: bool = field(default=False, metadata=LIVE)
+    source_missing: bool = False
     """Whether the last sync failed because the log's folder is missing, or holds no log segment."""
-    damaged: tuple[str, ...] = field(default=(), metadata=LIVE)
+    damaged: tuple[str, ...] = ()
     """The keys of objects that the last verification found lost or damaged."""
-    damaged_since: int | None = field(default=None, metadata=LIVE)
+    damaged_since: int | None = None
     """When a verification first found damage that is still there, in microseconds since 1970."""
-    stored_bytes: int | None = field(default=None, metadata=LIVE)
+    stored_bytes: int | None = None
     """Bytes of all objects in the replica, when they were last counted."""
-    diverged: Divergence | None = field(default=None, metadata=LIVE)
+    diverged: Divergence | None = None
     """The last time that the log was rewound or rewritten, unless that was dismissed."""
-    counters: ReplicaCounters | None = field(default=None, repr=False, compare=False, metadata=LIVE)
-    meter: LagMeter | None = field(default=None, repr=False, compare=False, metadata=LIVE)
+    counters: ReplicaCounters | None = field(default=None, repr=False, compare=False)
+    meter: LagMeter | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +90,6 @@ class NotReplicated:
     """Monotonic seconds of the daemon's clock."""
     replica: str | None = None
     """The replica's URL without credentials, if only that one cannot be opened."""
-
-
-def facts_of(status: ReplicaStatus) -> dict[str, Any]:
-    """Return all fields that fit into a line: everything except what is LIVE."""
-    names = (each.name for each in fields(ReplicaStatus) if each.metadata != LIVE)
-    return {name: getattr(status, name) for name in names}
 
 
 def status_of(task: ReplicaTask, now: float) -> ReplicaStatus:

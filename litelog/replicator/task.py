@@ -127,7 +127,7 @@ class ReplicaTask:
     def fields(self, event: str, failures: int | None = None) -> dict[str, object]:
         """Return the fields of a log line about this pair."""
         position = self.replica.position if self.replica is not None else None
-        return fields(event, log=self.log, replica=self.url, position=position, failures=failures)
+        return fields(event, log=self.log, replica=self.url, position=position, consecutive_failures=failures)
 
     @property
     def is_synced(self) -> bool:

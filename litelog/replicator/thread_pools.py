@@ -111,5 +111,5 @@ class DescriptorWatch:
             "open files'; raise the hard limit (ulimit -Hn, LimitNOFILE= of the service)"
         )
         _logger.error(
-            message, replicas, needed, limit, extra=fields("descriptor-limit", replicas=replicas, limit=limit)
+            message, replicas, needed, limit, extra=fields("descriptor-limit", replica_count=replicas, limit=limit)
         )

@@ -148,7 +148,7 @@ def readable_claims(client: ReplicaClient) -> Iterator[Claim]:
         try:
             yield read_claim(client, name)
         except (CorruptionError, NotFoundError) as error:
-            extra = fields("claim-damaged", replica=client.url, claim=str(name))
+            extra = fields("claim-damaged", replica=client.url, generation=str(name))
             _logger.warning("%s: %s", client.url, error, extra=extra)
 
 

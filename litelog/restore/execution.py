@@ -83,6 +83,22 @@ class RestoreResult:
     repaired: tuple[RepairedRange, ...] = ()
     """The objects that the replica lost, and the sources of their bytes."""
 
+    def as_json(self) -> dict[str, object]:
+        """The result as JSON values, for programs."""
+        return {
+            "output": self.output,
+            "position": str(self.end),
+            "next": self.next,
+            "log_bytes": self.bytes,
+            "log_segments": self.files,
+            "objects": self.objects,
+            "commits": self.commits,
+            "records": self.records,
+            "seconds": self.seconds,
+            "replica": self.replica,
+            "repaired": [each.as_json() for each in self.repaired],
+        }
+
 
 def restore(  # noqa: PLR0913 - each is an independent choice
     client: ReplicaClient,

@@ -157,14 +157,15 @@ class CopyFollower:
                 if failures == ATTEMPTS:
                     raise
                 self._follower.enter(self._follower.claim, None)
-                extra = fields("gap", replica=self._client.url, failures=failures)
+                extra = fields("gap", replica=self._client.url, consecutive_failures=failures)
                 _logger.warning("%s: %s; looking again", self._client.url, error, extra=extra)
             stop.wait(poll_interval)
 
     def _report(self, error: StoreError, refusals: int) -> None:
         if is_worth_logging(refusals):
             message = "%s: failure %d in a row, trying again: %s"
-            extra = fields("follow-failed", replica=self._client.url, position=self.position, failures=refusals)
+            where = {"replica": self._client.url, "position": str(self.position)}
+            extra = fields("follow-failed", **where, consecutive_failures=refusals)
             _logger.warning(message, self._client.url, refusals, error, extra=extra)
 
     def step(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -129,20 +129,25 @@ class RestorePlan:
         return {
             "replica": self.replica,
             "generation": self.claim.generation,
-            "log": self.claim.log,
+            "log_id": self.claim.log,
             "format": self.claim.format,
             "owner": self.claim.owner,
-            "end": str(self.end),
-            "shipped": self.shipped,
-            "bytes": self.size,
-            "object_bytes": self.object_bytes,
-            "sealed": [
-                {"key": piece.entry.key, "size": piece.entry.size, "start": piece.start, "stop": piece.stop}
+            "position": str(self.end),
+            "last_shipped": self.shipped,
+            "log_bytes": self.size,
+            "stored_bytes": self.object_bytes,
+            "sealed_pieces": [
+                {
+                    "object": piece.entry.key,
+                    "stored_bytes": piece.entry.size,
+                    "start_offset": piece.start,
+                    "end_offset": piece.stop,
+                }
                 for piece in self.sealed
             ],
-            "pieces": [{"position": str(piece.position), "size": piece.size} for piece in self.pieces],
-            "files": [asdict(file) for file in self.all_files],
-            "lost": [{"key": error.key, "reason": str(error)} for part in self.parts for error in part.lost],
+            "wal_pieces": [{"position": str(piece.position), "stored_bytes": piece.size} for piece in self.pieces],
+            "files": [{"index": each.index, "file": each.name, "log_bytes": each.size} for each in self.all_files],
+            "lost_objects": [{"object": error.key, "reason": str(error)} for part in self.parts for error in part.lost],
             "before": None if self.before is None else self.before.as_json(),
         }
 
@@ -190,6 +195,18 @@ class RepairedRange:
     """The URL of the replica that had them; None if no bytes were needed."""
     generation: str | None = None
     """The generation in that replica."""
+
+    def as_json(self) -> dict[str, object]:
+        """The object as JSON values, for programs."""
+        return {
+            "object": self.key,
+            "reason": self.reason,
+            "file": self.file,
+            "start_offset": self.start,
+            "end_offset": self.end,
+            "replica": self.replica,
+            "generation": self.generation,
+        }
 
 
 @dataclass(frozen=True, slots=True)

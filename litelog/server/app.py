@@ -10,17 +10,19 @@ from typing import TYPE_CHECKING
 
 from prometheus_client.exposition import choose_encoder
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from litelog.errors import ConfigError
 from litelog.server.auth import BARE, RequestGuard
+from litelog.server.error_answer import NO_STORE, answer_unrouted, make_error
 from litelog.server.make_report import make_report
 from litelog.server.metrics import make_registry
 from litelog.server.page.filter import choose, read_first
 from litelog.server.page.page import page_headers, read_histories, render_page, sum_up
-from litelog.server.report import SyncReport, UnreachedReport, escape
+from litelog.server.report import SyncReport, UnreachedReport
 from litelog.server.verdict import judge
 from litelog.units import parse_duration
 
@@ -41,7 +43,6 @@ _FORMATS = ("application/openmetrics-text", "text/plain")
 _VERSION = re.compile(r"([0-9]{1,9}(\.[0-9]{1,9}){0,3})?")
 STALLS = ("loop_stopped", "status_stalled")
 """Kinds of reasons for which a restart helps."""
-_NO_STORE = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
 
 
 class Handlers:
@@ -75,16 +76,16 @@ class Handlers:
         judgement = judge(snapshot, self._status_cache.rules)
         report = self._report(snapshot, judgement, history=history, logs=None if log is None else (log,))
         if log is not None and snapshot.opened and not report.logs and not report.not_replicated:
-            return _error(404, f"{log}: is not replicated here")
-        return Response(report.model_dump_json(), media_type="application/json", headers=_NO_STORE)
+            return make_error(404, f"{log}: is not replicated here")
+        return Response(report.model_dump_json(), media_type="application/json", headers=NO_STORE)
 
     def metrics(self, request: Request) -> Response:
         """The metrics, in the Prometheus format that the request asks for."""
         accept = request.headers.get("accept", "")
         if not all(map(_VERSION.fullmatch, _read_versions(accept))):
-            return _error(400, "the Accept header is malformed: it asks for a version that is not a number")
+            return make_error(400, "the Accept header is malformed: it asks for a version that is not a number")
         encode, content_type = choose_encoder(accept)
-        return Response(encode(self._registry), headers={**_NO_STORE, "content-type": content_type})
+        return Response(encode(self._registry), headers={**NO_STORE, "content-type": content_type})
 
     def healthz(self, request: Request) -> Response:
         """Whether nothing is late or unsafe."""
@@ -108,27 +109,27 @@ class Handlers:
         try:
             seconds = parse_duration(query["wait"]) if "wait" in query else DEFAULT_WAIT_SECONDS
         except ValueError as error:
-            return _error(400, f"wait: {error}")
+            return make_error(400, f"wait: {error}")
         if seconds > MAX_WAIT_SECONDS:
-            return _error(400, f"wait: must be at most {MAX_WAIT_SECONDS:g}s")
+            return make_error(400, f"wait: must be at most {MAX_WAIT_SECONDS:g}s")
         began = time.monotonic()
         try:
             barrier = await self._barriers.wait(query.get("log"), query.get("replica"), seconds)
         except TooManyWaitingError:
-            return _error(503, "too many wait already", {"retry-after": "1"})
+            return make_error(503, "too many wait already", {"retry-after": "1"})
         except ConfigError as error:
-            return _error(404, str(error))
+            return make_error(404, str(error))
         self._status_cache.expire()
         report = SyncReport(
             reached=barrier.reached,
-            replicas=barrier.replicas,
-            waited_seconds=round(time.monotonic() - began, 3),
+            replica_count=barrier.replicas,
+            seconds=round(time.monotonic() - began, 3),
             unreached=[
-                UnreachedReport(log=each.log, replica=each.replica, phase=each.phase, error=each.error)
+                UnreachedReport(log=each.log, replica=each.replica, phase=each.phase, sync_error=each.error)
                 for each in barrier.unreached
             ],
         )
-        return JSONResponse(report.model_dump(), 200 if report.reached else 504, _NO_STORE)
+        return JSONResponse(report.model_dump(), 200 if report.reached else 504, NO_STORE)
 
     def _report(
         self, snapshot: StatusView, judgement: Judgement, *, history: bool, logs: Container[str] | None
@@ -156,7 +157,8 @@ def make_app(
         Route("/livez", handlers.livez),
         Route("/sync", handlers.sync, methods=["POST"]),
     ]
-    return Starlette(routes=routes, middleware=[Middleware(RequestGuard, token=token, hosts=hosts)])
+    guard = Middleware(RequestGuard, token=token, hosts=hosts)
+    return Starlette(routes=routes, middleware=[guard], exception_handlers={HTTPException: answer_unrouted})
 
 
 def _read_versions(accept: str) -> Iterator[str]:
@@ -173,11 +175,7 @@ def _answer(request: Request, reasons: Iterable[Reason], verdict: str, *, is_wel
     if not request.scope.get(BARE):
         body["verdict"] = verdict
         body["reasons"] = [reason.model_dump() for reason in reasons]
-    return JSONResponse(body, 200 if is_well else 503, _NO_STORE)
-
-
-def _error(status: int, message: str, headers: dict[str, str] | None = None) -> Response:
-    return JSONResponse({"error": escape(message)}, status, {**_NO_STORE, **(headers or {})})
+    return JSONResponse(body, 200 if is_well else 503, NO_STORE)
 
 
 MAX_WAITING = 16

@@ -9,11 +9,13 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from starlette.datastructures import Headers
-from starlette.responses import JSONResponse
+
+from litelog.server.error_answer import make_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from starlette.responses import JSONResponse
     from starlette.types import ASGIApp, Receive, Scope, Send
 
     from litelog.server.token_file import TokenFile
@@ -151,6 +153,4 @@ def _read_token(authorization: str, *, basic: bool) -> str:
 
 
 def _error(status: int, message: str, headers: dict[str, str] | None = None) -> JSONResponse:
-    return JSONResponse(
-        {"error": message}, status, {"cache-control": "no-store", "connection": "close"} | (headers or {})
-    )
+    return make_error(status, message, {"connection": "close", **(headers or {})})

@@ -66,7 +66,7 @@ def make_report(
         ),
         not_replicated=[
             NotReplicatedReport(
-                log=each.log, replica=each.replica, reason=each.reason, seconds=_age(snapshot, each.since)
+                log=each.log, replica=each.replica, reason=each.reason, failing_seconds=_age(snapshot, each.since)
             )
             for each in snapshot.not_replicated
             if logs is None or each.log in logs
@@ -85,11 +85,18 @@ def group_by_log(
     logs: dict[str, list[ReplicaReport]] = {}
     for status in statuses:
         condition = judgement.replicas.get((status.log, status.replica), ReplicaCondition.UNKNOWN)
-        logs.setdefault(status.log, []).append(_make_replica(status, condition, now, history=history))
+        logs.setdefault(status.log, []).append(make_replica(status, condition, now, history=history))
     return [LogReport(log=log, replicas=replicas) for log, replicas in logs.items()]
 
 
-def _make_replica(status: ReplicaStatus, condition: ReplicaCondition, now: float, *, history: bool) -> ReplicaReport:
+def make_replica(
+    status: ReplicaStatus,
+    condition: ReplicaCondition = ReplicaCondition.UNKNOWN,
+    now: float = 0.0,
+    *,
+    history: bool = False,
+) -> ReplicaReport:
+    """The report on one replica. ``now``: monotonic seconds; ``history``: include the lag of the last hour."""
     report = ReplicaReport(
         replica=status.replica,
         verdict=condition.verdict.value,
@@ -98,25 +105,25 @@ def _make_replica(status: ReplicaStatus, condition: ReplicaCondition, now: float
         fencing=str(status.fencing),
         generation=None if status.position is None else status.position.partition("/")[0],
         position=status.position,
-        sequence=status.sequence,
+        next=status.sequence,
         lag_seconds=None if status.meter is None else round(status.lag_seconds, 3),
         lag_bytes=None if status.meter is None else status.lag_bytes,
         synced=status.synced,
         queued_segments=status.queued,
         unsealed_segments=status.unsealed,
-        failures=status.failures,
+        consecutive_failures=status.failures,
         failing_seconds=round(status.failing_seconds, 3),
-        error=status.error,
-        archive_failures=status.archive_failures,
+        sync_error=status.error,
+        archive_consecutive_failures=status.archive_failures,
         archive_error=status.archive_error,
         source_error=status.source_error,
         snapshot=status.snapshot,
         last_verified=_optional(status.last_verified),
-        anomalies=status.anomalies,
+        anomaly_count=status.anomalies,
         damaged=list(status.damaged),
         damaged_since=_optional(status.damaged_since),
         stored_bytes=status.stored_bytes,
-        diverged=None if status.diverged is None else format_time(status.diverged.time),
+        diverged_since=None if status.diverged is None else format_time(status.diverged.time),
         lost=status.lost,
         verify_error=status.verify_error,
         lag_history=_make_history(status, now) if history else None,
@@ -131,12 +138,12 @@ def _with_tallies(report: ReplicaReport, counters: ReplicaCounters) -> ReplicaRe
             "last_snapshot": _optional(counts.last_snapshot),
             "last_shipped": _optional(counts.last_shipped),
             "wal": WrittenReport(
-                objects=counts.wal_segments, log_bytes=counts.wal_log_bytes, object_bytes=counts.wal_object_bytes
+                objects=counts.wal_segments, log_bytes=counts.wal_log_bytes, stored_bytes=counts.wal_object_bytes
             ),
             "sealed": WrittenReport(
                 objects=counts.sealed_segments,
                 log_bytes=counts.sealed_log_bytes,
-                object_bytes=counts.sealed_object_bytes,
+                stored_bytes=counts.sealed_object_bytes,
             ),
             "snapshots": counts.snapshots,
             "requests": [
@@ -149,7 +156,7 @@ def _with_tallies(report: ReplicaReport, counters: ReplicaCounters) -> ReplicaRe
                 for each in counters.failures
             ],
             "generation_changes": counters.generation_changes,
-            "generations": [
+            "recent_generations": [
                 GenerationReport(
                     time=format_time(each.time),
                     generation=each.generation,

@@ -42,7 +42,7 @@ browser gets 403, also for a page from another port of localhost: an `Origin` he
 | `GET /[?q=TEXT][&from=N]` | the page: whether everything is safe, and every log; with `q`, only the logs whose \
 folder, replica or state holds TEXT; with `from`, those after the first N |
 | `GET /status[?history=1][&log=FOLDER]` | the report below; with `history=1`, also the lag of the last hour; with \
-`log`, only that log: 404 if no log of that name is replicated; JSON: `error` |
+`log`, only that log: 404 if no log of that name is replicated |
 | `GET /metrics` | the metrics below |
 | `GET /healthz` | is everything safe? 200 if the verdict is safe or unknown, 503 if it is late or unsafe; JSON: \
 `status` (ok or failing), `verdict`, `reasons` |
@@ -84,6 +84,9 @@ ready once stays ready: whether everything is safe is the question of `/healthz`
 Use `/livez` where a failure restarts the daemon (Kubernetes' liveness). A restart cures a loop that stands still, but
 neither damage nor a store that does not answer.
 
+A request that is refused is answered with JSON, as verbs print errors ([scripting.md](scripting.md#json)): `error` has
+`kind`, `message` and `http_status`. A browser that asks for HTML at a path that does not exist gets text.
+
 Limits: 64 connections (for one more, the oldest connection that waits for its client is closed), 16 KiB of request line
 and headers, 10 s for them to arrive, bodies of at most 4 KiB, 16 calls of `/sync` that wait at a time.
 
@@ -124,7 +127,8 @@ def _describe_events() -> Iterator[str]:
     yield "## Log lines"
     yield ""
     yield "As JSON, each line has `time`, `level`, `logger`, `message` and `event`. It has `log`, `replica` and"
-    yield "`position` if it is about one, `failures` for the number of failures in a row, and the fields of its event."
+    yield "`position` if it is about one, and the fields of its event. The names are those of"
+    yield "[scripting.md](scripting.md#names)."
     yield ""
     yield "| event | meaning |"
     yield "|---|---|"

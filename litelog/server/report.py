@@ -55,7 +55,7 @@ class WrittenReport(_Part):
 
     objects: int = Field(description="Number of objects.")
     log_bytes: int = Field(description="Bytes of the log that they carry, uncompressed.")
-    object_bytes: int = Field(description="Bytes of the objects.")
+    stored_bytes: int = Field(description="Bytes of the objects.")
 
 
 class RequestCount(_Part):
@@ -117,7 +117,7 @@ class ReplicaReport(_Part):
     position: str | None = Field(
         default=None, description="generation/index/offset in hex: every byte before it is in the replica."
     )
-    sequence: int | None = Field(default=None, description="The sequence after the last record in the replica.")
+    next: int | None = Field(default=None, description="The sequence after the last record in the replica.")
     lag_seconds: float | None = Field(
         default=None,
         description="For how long the oldest byte that the replica lacks has been in the log; 0 if it lacks none; null "
@@ -131,10 +131,10 @@ class ReplicaReport(_Part):
     )
     queued_segments: int = Field(default=0, description="WAL segments that are encoded and not yet acknowledged.")
     unsealed_segments: int = Field(default=0, description="Log segments that are finished and not yet sealed.")
-    failures: int = Field(default=0, description="How many syncs in a row have failed.")
+    consecutive_failures: int = Field(default=0, description="How many syncs in a row have failed.")
     failing_seconds: float = Field(default=0.0, description="For how long they have failed.")
-    error: str | None = Field(default=None, description="Why the last sync failed; null if it succeeded.")
-    archive_failures: int = Field(
+    sync_error: str | None = Field(default=None, description="Why the last sync failed; null if it succeeded.")
+    archive_consecutive_failures: int = Field(
         default=0, description="How many times in a row sealing, snapshots or deletions failed. Shipping continues."
     )
     archive_error: str | None = Field(default=None, description="Why the last one of these failed.")
@@ -143,7 +143,7 @@ class ReplicaReport(_Part):
     last_snapshot: str | None = Field(default=None, description="When the last snapshot since the start was written.")
     last_shipped: str | None = Field(default=None, description="When the last WAL segment was acknowledged.")
     last_verified: str | None = Field(default=None, description="When the replica was last verified or checked.")
-    anomalies: int = Field(default=0, description="Number of anomalies that were found then.")
+    anomaly_count: int = Field(default=0, description="Number of anomalies that were found then.")
     damaged: list[str] = Field(
         default_factory=list, description="The keys of the objects with these anomalies, at most 100."
     )
@@ -151,7 +151,7 @@ class ReplicaReport(_Part):
     stored_bytes: int | None = Field(
         default=None, description="Bytes of all objects in the replica, when it was last verified or checked."
     )
-    diverged: str | None = Field(
+    diverged_since: str | None = Field(
         default=None, description="When the log was last rewound or rewritten, until that is dismissed."
     )
     lost: str | None = Field(
@@ -170,7 +170,7 @@ class ReplicaReport(_Part):
     generation_changes: dict[str, int] = Field(
         default_factory=dict, description="Generations that began since the daemon started, by relation."
     )
-    generations: list[GenerationReport] = Field(
+    recent_generations: list[GenerationReport] = Field(
         default_factory=list, description="The last 20 generations, the newest one last."
     )
     lag_history: list[LagSample] | None = Field(
@@ -194,7 +194,7 @@ class NotReplicatedReport(_Part):
     log: str = Field(description="Its folder.")
     replica: str | None = Field(default=None, description="The replica's URL, if the replica cannot be opened.")
     reason: str = Field(description="Why, and what to do.")
-    seconds: float = Field(description="For how long it has not been replicated.")
+    failing_seconds: float = Field(description="For how long it has not been replicated.")
 
 
 class HeartbeatReport(_Part):
@@ -256,7 +256,7 @@ class UnreachedReport(_Part):
         description="The replica's phase in the status. opening: logs were still being opened, or opened again. not "
         "replicated: the replica cannot be opened."
     )
-    error: str | None = Field(default=None, description="Why its last sync failed, or why it is not open.")
+    sync_error: str | None = Field(default=None, description="Why its last sync failed, or why it is not open.")
 
 
 class SyncReport(_Part):
@@ -264,8 +264,8 @@ class SyncReport(_Part):
 
     version: Literal[1] = Field(default=VERSION, description="The version of this document.")
     reached: bool = Field(description="Whether everything that the logs held at the call is durable in the replicas.")
-    replicas: int = Field(description="Number of replicas that the call waited for.")
-    waited_seconds: float = Field(description="How long the call waited.")
+    replica_count: int = Field(description="Number of replicas that the call waited for.")
+    seconds: float = Field(description="How long the call took.")
     unreached: list[UnreachedReport] = Field(description="The replicas that were not reached in time.")
 
 

@@ -256,9 +256,10 @@ class Archiver:
                 level = logging.ERROR if needs_help(error) else logging.WARNING
                 message = "%s to %s: sealing failed %d times in a row, %s: %s"
                 where = (self._context.source.folder, self._context.client.url)
-                extra = fields("sealing-failed", log=where[0], replica=where[1], failures=self._back_off.failures)
+                failures = self._back_off.failures
+                extra = fields("sealing-failed", log=where[0], replica=where[1], consecutive_failures=failures)
                 wait = describe_wait(error, delay)
-                _logger.log(level, message, *where, self._back_off.failures, wait, error, extra=extra)
+                _logger.log(level, message, *where, failures, wait, error, extra=extra)
 
     def _due(self) -> float | None:
         if self._running or self._stopped:

@@ -92,7 +92,7 @@ class WalCleanup:
         try:
             deleted, done = delete_covered_wal(client, covered, self._may_delete)
             if deleted:
-                extra = self._fields("covered-deleted", objects=deleted)
+                extra = self._fields("covered-deleted", deleted_objects=deleted)
                 _logger.debug("%s: deleted %d covered WAL segments", client.url, deleted, extra=extra)
         except StoreError as error:
             if not needs_help(error):
@@ -123,8 +123,9 @@ class WalCleanup:
             put_at = self._put_at
         return put_at is not None and self._context.clock.monotonic() - put_at <= seconds
 
-    def _fields(self, event: str, objects: int | None = None) -> dict[str, object]:
-        return fields(event, log=self._context.source.folder, replica=self._context.client.url, objects=objects)
+    def _fields(self, event: str, deleted_objects: int | None = None) -> dict[str, object]:
+        where = self._context.source.folder, self._context.client.url
+        return fields(event, log=where[0], replica=where[1], deleted_objects=deleted_objects)
 
 
 def delete_covered_wal(

@@ -128,7 +128,7 @@ class Pruner:
         finally:
             if deleted:
                 message = "%s: retention deleted %d objects, %s"
-                extra = fields("pruned", replica=self._client.url, objects=deleted, bytes=freed)
+                extra = fields("pruned", replica=self._client.url, deleted_objects=deleted, removed_bytes=freed)
                 _logger.info(message, self._client.url, deleted, format_size(freed), extra=extra)
 
 

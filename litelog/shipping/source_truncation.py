@@ -174,7 +174,7 @@ class LogTruncator:
                 ", ".join(urls),
                 self._folder,
                 urls[0],
-                extra=fields("not-truncated", log=self._folder, file=waiting.file, failures=self._waits),
+                extra=fields("not-truncated", log=self._folder, file=waiting.file, consecutive_failures=self._waits),
             )
 
     def _report(self, message: str) -> None:

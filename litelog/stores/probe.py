@@ -65,6 +65,17 @@ class ProbeStep:
     meaning: str = ""
     """What the failure means for a replica there."""
 
+    def as_json(self) -> dict[str, object]:
+        """The result as JSON values, for programs."""
+        return {
+            "step": self.name,
+            "outcome": self.outcome,
+            "seconds": self.seconds,
+            "required": self.required,
+            "reason": self.reason,
+            "meaning": self.meaning,
+        }
+
 
 class _WrongAnswerError(Exception):
     """The store answered, but not with what was stored."""

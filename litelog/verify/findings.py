@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from enum import StrEnum
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from litelog.errors import (
     ConfigError,
@@ -79,6 +79,10 @@ class Anomaly:
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.key}: {self.what}"
+
+    def as_json(self) -> dict[str, Any]:
+        """The anomaly as JSON values, for programs."""
+        return {"kind": self.kind, "object": self.key, "message": self.what, "harmful": self.harmful}
 
 
 class Anomalies:

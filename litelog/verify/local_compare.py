@@ -7,7 +7,7 @@ import os
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from litelog.codec.checksum import crc32c
 from litelog.errors import (
@@ -117,6 +117,20 @@ class Comparison:
     """How many these are in all."""
     missing: int
     """How many log segments the replica lacks and should hold: each is an anomaly."""
+
+    def as_json(self) -> dict[str, Any]:
+        """The result as JSON values, for programs."""
+        return {
+            "log": self.folder,
+            "generation": self.generation,
+            "log_segments": self.files,
+            "compared_bytes": self.bytes,
+            "dropped_segments": self.gone,
+            "lag_bytes": self.behind,
+            "not_compared": [{"file": each.file, "reason": each.reason} for each in self.not_compared],
+            "not_compared_count": self.left_out,
+            "missing_segments": self.missing,
+        }
 
 
 @dataclass(frozen=True, slots=True)

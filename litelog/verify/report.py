@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -43,6 +43,20 @@ class VerifiedGeneration:
         relation = None if claim is None else str(claim.relation)
         counts = (len(base.listed), held.sealed, held.wal_segments)
         return cls(held.name, relation, extent.ended, end, extent.next, base.covered, *counts)
+
+    def as_json(self) -> dict[str, Any]:
+        """The contents as JSON values, for programs."""
+        return {
+            "generation": self.generation,
+            "relation": self.relation,
+            "ended": self.ended,
+            "position": self.end,
+            "next": self.next,
+            "snapshot_index": self.covered,
+            "snapshots": self.snapshots,
+            "sealed_segments": self.sealed_segments,
+            "wal_segments": self.wal_segments,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,4 +138,24 @@ class VerifyReport:
 
     def as_json(self) -> dict[str, Any]:
         """The report as JSON values, for programs."""
-        return asdict(self)
+        return {
+            "replica": self.replica,
+            "claims": self.claims,
+            "generations": [each.as_json() for each in self.generations],
+            "snapshots": self.snapshots,
+            "sealed_segments": self.sealed_segments,
+            "wal_segments": self.wal_segments,
+            "pending_segments": self.pending,
+            "stored_bytes": self.object_bytes,
+            "log_bytes": self.content_bytes,
+            "share": self.share,
+            "seed": self.seed,
+            "anomalies": [each.as_json() for each in self.anomalies],
+            "anomaly_counts": self.counts,
+            "harmful_count": self.harmful,
+            "unreadable": self.failures,
+            "unreadable_count": self.failed,
+            "unknown_formats": self.unknown_formats,
+            "against": None if self.against is None else self.against.as_json(),
+            "seconds": self.seconds,
+        }

@@ -247,7 +247,7 @@ class S3Upload:
             RetryingStore(cast("ObjectStore", upload), threading.Event(), ABORT_RETRIES).delete([key])
         except StoreError as error:
             said = "%s: parts may be left; a lifecycle rule can remove them: %s"
-            extra = fields("upload-not-aborted", replica=self._settings.url, key=key)
+            extra = fields("upload-not-aborted", replica=self._settings.url, object=key)
             _logger.warning(said, self._settings.url, error, extra=extra)
 
     def _request(self, operation: str, key: str, method: str, **parameters: object) -> dict[str, Any]:

@@ -175,9 +175,9 @@ def planned_objects(replica: Path) -> tuple[list[str], int]:
     """The keys of the objects that a restore reads, and their bytes."""
     command = [LITELOG, "restore", "--dry-run", "--json", "-o", replica / "none", replica]
     plan = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-    keys = [piece["key"] for piece in plan["sealed"]]
+    keys = [piece["object"] for piece in plan["sealed_pieces"]]
     keys += [wal_key(Position.parse(piece["position"])) for piece in plan["pieces"]]
-    return [f"{PREFIX}/{key}" for key in keys], int(plan["object_bytes"])
+    return [f"{PREFIX}/{key}" for key in keys], int(plan["stored_bytes"])
 
 
 class Restores:

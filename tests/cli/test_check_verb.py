@@ -48,9 +48,9 @@ def test_each_step_is_a_line_with_its_latency_and_nothing_is_left(litelog: Comma
 
 def test_json_is_one_object_a_step_and_the_result(litelog: Command) -> None:
     *steps, result = litelog("check", "--json", "--fencing", "isolated", "replica").lines
-    assert [step["name"] for step in steps] == STEPS
+    assert [step["step"] for step in steps] == STEPS
     assert all(step["seconds"] > 0 for step in steps if step["outcome"] == "passed")
-    assert [step["name"] for step in steps if step["required"]] == ["put", "get and compare", "list", "ranged read"]
+    assert [step["step"] for step in steps if step["required"]] == ["put", "get and compare", "list", "ranged read"]
     url = f"file://{litelog.folder}/replica"
     assert result == {
         "version": 1,

@@ -49,7 +49,9 @@ def test_a_configuration_that_fits_is_said_to(litelog: Command) -> None:
     done = litelog("config", "check", "c.yml")
     assert (done.code, done.out) == (0, "c.yml: valid (1 entry of logs, 2 replicas)\n")
     done = litelog("config", "check", "--json", LITELOG_CONFIG="c.yml")
-    assert done.lines == [{"version": 1, "file": "c.yml", "fits": True, "problems": [], "entries": 1, "replicas": 2}]
+    assert done.lines == [
+        {"version": 1, "config": "c.yml", "valid": True, "problems": [], "entries": 1, "replica_count": 2}
+    ]
 
 
 def test_a_folder_of_logs_fits(litelog: Command) -> None:
@@ -76,7 +78,7 @@ def test_every_error_has_its_line_its_key_and_the_nearest_one(litelog: Command) 
     assert done.code == ExitCode.USAGE
     assert done.err.splitlines()[1:] == [f"  {problem}" for problem in problems]
     done = litelog("config", "check", "--json", "c.yml")
-    assert (done.code, done.lines) == (2, [{"version": 1, "file": "c.yml", "fits": False, "problems": problems}])
+    assert (done.code, done.lines) == (2, [{"version": 1, "config": "c.yml", "valid": False, "problems": problems}])
     assert litelog("config", "show", "c.yml").code == ExitCode.USAGE
 
 
@@ -118,7 +120,7 @@ def test_what_formats_and_clients_refuse_has_its_line_and_key_too(litelog: Comma
         assert "c.yml: 3 errors in the configuration" in done.err
         assert [problem for problem in problems if problem not in done.err] == []
     (said,) = litelog("config", "check", "--json", "c.yml").lines
-    assert (said["fits"], len(said["problems"])) == (False, 3)
+    assert (said["valid"], len(said["problems"])) == (False, 3)
 
 
 def test_an_address_for_others_without_a_token_does_not_fit(litelog: Command) -> None:
@@ -184,7 +186,7 @@ def test_credentials_are_variables_of_the_configuration(litelog: Command) -> Non
     litelog.lines(3)
     given = {"CREDENTIALS_DIRECTORY": str(litelog.folder / "credentials")}
     assert litelog("replicate", "--once", "--config", "c.yml", **given).code == 0
-    assert litelog("generations", "--json", "replica").lines[-1]["next_sequence"] == 3
+    assert litelog("generations", "--json", "replica").lines[-1]["next"] == 3
     done = litelog("replicate", "--once", "--config", "c.yml")
     assert (done.code, "the variable TARGET is not set" in done.err) == (ExitCode.USAGE, True)
     assert (

@@ -68,7 +68,7 @@ def test_every_signal_reaches_the_program_and_only_two_of_them_mean_us(litelog: 
         process.send_signal(getattr(signal, name))
         assert process.stdout.readline() == f"{name}\n"
     assert process.wait(240) == 42
-    assert litelog("generations", "--json", "replica").lines[-1]["next_sequence"] == 3
+    assert litelog("generations", "--json", "replica").lines[-1]["next"] == 3
 
 
 def test_without_a_program_its_signals_keep_their_meaning(litelog: Command) -> None:
@@ -96,7 +96,7 @@ def test_as_pid_1_orphans_are_reaped_and_the_programs_exit_code_is_ours(litelog:
         check=False,
     )
     assert done.returncode == 23, done.stderr
-    assert litelog("generations", "--json", "replica").lines[-1]["next_sequence"] == 3
+    assert litelog("generations", "--json", "replica").lines[-1]["next"] == 3
 
 
 def test_as_pid_1_a_program_that_a_signal_ends_gives_128_and_its_number(litelog: Command) -> None:

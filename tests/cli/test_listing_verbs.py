@@ -56,15 +56,15 @@ def test_segments_shows_each_log_segment_of_a_replica(litelog: Command, built: R
     assert done.code == ExitCode.DONE, done.err
     lines = done.lines
     assert [line["file"] for line in lines] == [segment.name for segment in LOG]
-    assert [line["length"] for line in lines] == [len(segment.data) for segment in LOG]
+    assert [line["log_bytes"] for line in lines] == [len(segment.data) for segment in LOG]
     assert [(line["first"], line["next"]) for line in lines] == [(0, 6), (6, 12), (12, 13), (13, 19)]
     assert [line["records"] for line in lines] == [6, 6, 1, 6]
     assert [line["stored"] for line in lines] == ["sealed", "sealed", "sealed+wal", "wal"]
     assert [line["finished"] for line in lines] == [True, True, True, False]
     assert [line["objects"] for line in lines] == [1, 1, 2, 2]
-    assert [seconds(line["lowest"]) for line in lines] == [0, 6, 12, 13]
-    assert [seconds(line["highest"]) for line in lines] == [5, 10, 12, 17]
-    assert all(line["size"] > 0 and line["ratio"] > 0 for line in lines)
+    assert [seconds(line["lowest_timestamp"]) for line in lines] == [0, 6, 12, 13]
+    assert [seconds(line["highest_timestamp"]) for line in lines] == [5, 10, 12, 17]
+    assert all(line["stored_bytes"] > 0 and line["ratio"] > 0 for line in lines)
     table = columns(litelog("segments", "replica").out)
     assert [row["file"] for row in table] == [segment.name for segment in LOG]
 
@@ -84,7 +84,7 @@ def test_segments_ignores_what_is_sealed_and_that_nothing_names(litelog: Command
     assert done.code == ExitCode.DONE, done.err
     assert [line["stored"] for line in done.lines] == ["wal", "sealed+wal", "wal", "wal"]
     assert [line["finished"] for line in done.lines] == [True, True, True, False]
-    assert [line["length"] for line in done.lines] == [len(segment.data) for segment in LOG]
+    assert [line["log_bytes"] for line in done.lines] == [len(segment.data) for segment in LOG]
     assert [(line["first"], line["next"]) for line in done.lines] == [(0, 6), (6, 12), (12, 13), (13, 19)]
 
 
@@ -103,13 +103,13 @@ def test_snapshots_shows_what_each_one_names(litelog: Command, built: ReplicaBui
     done = litelog("snapshots", "--json", "replica")
     assert done.code == ExitCode.DONE, done.err
     first, second = done.lines
-    assert (first["index"], first["segments"], first["log_bytes"]) == (0, 0, 0)
-    assert (second["index"], second["segments"], second["first"], second["next"]) == (2, 2, 0, 12)
-    assert second["log_bytes"] == len(LOG[0].data) + len(LOG[1].data)
+    assert (first["index"], first["sealed_segments"], first["sealed_log_bytes"]) == (0, 0, 0)
+    assert (second["index"], second["sealed_segments"], second["first"], second["next"]) == (2, 2, 0, 12)
+    assert second["sealed_log_bytes"] == len(LOG[0].data) + len(LOG[1].data)
     objects = built.objects()
     name = built.generations[0].name
-    assert second["stored_bytes"] == sum(len(objects[sealed_key(name, index)]) for index in range(2))
-    assert second["shipped_first"] < second["shipped_last"]
+    assert second["sealed_stored_bytes"] == sum(len(objects[sealed_key(name, index)]) for index in range(2))
+    assert second["first_shipped"] < second["last_shipped"]
     assert [row["index"] for row in columns(litelog("snapshots", "replica").out)] == ["0", "2"]
 
 
@@ -140,15 +140,15 @@ def test_generations_tell_ranges_sizes_ratios_and_lag(litelog: Command) -> None:
     done = litelog("generations", "--json", "replica")
     assert done.code == ExitCode.DONE, done.err
     first, second = done.lines
-    assert (first["first_sequence"], first["next_sequence"], first["ended"]) == (0, 10, True)
-    assert (second["first_sequence"], second["next_sequence"], second["ended"]) == (0, 19, False)
+    assert (first["first"], first["next"], first["ended"]) == (0, 10, True)
+    assert (second["first"], second["next"], second["ended"]) == (0, 19, False)
     assert (first["sealed_segments"], second["sealed_segments"]) == (1, 3)
-    assert second["sealed_length"] == sum(len(segment.data) for segment in LOG[:3])
-    assert second["ratio"] == round(second["sealed_length"] / second["sealed_bytes"], 2)
-    assert (first["snapshots"], second["snapshots"], second["newest_snapshot"]) == (2, 2, 3)
-    assert second["lag"] == 0
-    assert first["lag"] == pytest.approx(seconds(second["last_shipped"]) - seconds(first["last_shipped"]))
-    assert first["lag"] > 0
+    assert second["sealed_log_bytes"] == sum(len(segment.data) for segment in LOG[:3])
+    assert second["ratio"] == round(second["sealed_log_bytes"] / second["sealed_stored_bytes"], 2)
+    assert (first["snapshots"], second["snapshots"], second["snapshot_index"]) == (2, 2, 3)
+    assert second["lag_seconds"] == 0
+    assert first["lag_seconds"] == pytest.approx(seconds(second["last_shipped"]) - seconds(first["last_shipped"]))
+    assert first["lag_seconds"] > 0
     rows = columns(litelog("generations", "replica").out)
     assert [row["generation"] for row in rows] == [old.name, new.name]
 
@@ -161,7 +161,7 @@ def test_segments_of_a_log_folder(litelog: Command) -> None:
     done = litelog("segments", "--json", "log")
     assert done.code == ExitCode.DONE, done.err
     assert [line["file"] for line in done.lines] == [segment.name for segment in LOG]
-    assert [line["length"] for line in done.lines] == [len(segment.data) for segment in LOG]
+    assert [line["log_bytes"] for line in done.lines] == [len(segment.data) for segment in LOG]
     assert [(line["first"], line["next"]) for line in done.lines] == [(0, 6), (6, 12), (12, 13), (13, 19)]
     assert [line["finished"] for line in done.lines] == [True, True, True, False]
     assert [row["file"] for row in columns(litelog("segments", "log").out)] == [segment.name for segment in LOG]
@@ -173,9 +173,9 @@ def test_segments_of_lines_have_sizes_and_no_sequences(litelog: Command) -> None
     (folder / "app-1.log").write_text("one\ntwo\n")
     (folder / "app-2.log").write_text("three\n")
     lines = litelog("segments", "--json", "--format", "lines", "--pattern", "app-*.log", "app").lines
-    assert [(line["file"], line["length"], "first" in line) for line in lines] == [
-        ("app-1.log", 8, False),
-        ("app-2.log", 6, False),
+    assert [(line["file"], line["log_bytes"], line["first"]) for line in lines] == [
+        ("app-1.log", 8, None),
+        ("app-2.log", 6, None),
     ]
     configured = "{path: app, format: lines, pattern: 'app-*.log', replicas: [{url: app-backup}]}"
     (litelog.folder / "litelog.yml").write_text(f"logs: [{configured}]")

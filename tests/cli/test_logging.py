@@ -77,13 +77,13 @@ def test_repeated_failures_are_counted_and_carry_where(litelog: Command) -> None
     process = litelog.start("replicate", "log", "down", "replica", LITELOG_LOG_FORMAT="json")
     said = litelog.wait_for_line(process, "failure 4 in a row")
     failed = [line for line in objects("".join(said)) if line["event"] == "sync-failed"]
-    assert [line["failures"] for line in failed] == [1, 2, 4]
+    assert [line["consecutive_failures"] for line in failed] == [1, 2, 4]
     assert {line["log"] for line in failed} == {str(litelog.folder / "log")}
     assert all(line["replica"].endswith("down") for line in failed)
     (litelog.folder / "down").unlink()
     said = litelog.wait_for_line(process, "continues after")
     (recovered,) = (line for line in objects("".join(said)) if line["event"] == "recovered")
-    assert recovered["failures"] >= 4
+    assert recovered["consecutive_failures"] >= 4
     process.send_signal(signal.SIGTERM)
     assert process.wait(240) == 0
 

@@ -69,20 +69,20 @@ def test_the_plan_for_programs_names_every_object(litelog: Command, replica: str
     kinds = [one["kind"] for one in plan["removals"]]
     assert {"snapshot", "sealed segment"} <= set(kinds)
     stored = files(litelog.folder / "replica")
-    assert all(len(stored[one["key"]]) == one["bytes"] for one in plan["removals"])
-    assert plan["freed"] == sum(one["bytes"] for one in plan["removals"])
+    assert all(len(stored[one["object"]]) == one["stored_bytes"] for one in plan["removals"])
+    assert plan["removed_bytes"] == sum(one["stored_bytes"] for one in plan["removals"])
     objects = sum(len(body) for name, body in stored.items() if name.startswith("generations"))
-    assert plan["freed"] + plan["left"] == objects
-    assert (plan["deleted"], plan["cause"]) == (None, "older than max-age")
+    assert plan["removed_bytes"] + plan["stored_bytes"] == objects
+    assert (plan["deleted_objects"], plan["cause"]) == (None, "older than max-age")
 
 
 def test_what_is_confirmed_is_deleted_and_the_rest_is_restored(litelog: Command, replica: str) -> None:
     (plan,) = litelog("prune", replica, "--max-snapshots", "1", "--json").lines
     before = files(litelog.folder / "replica")
     (done,) = litelog("prune", replica, "--max-snapshots", "1", "--confirm", "--json").lines
-    assert done["deleted"] == len(plan["removals"]) > 0
+    assert done["deleted_objects"] == len(plan["removals"]) > 0
     after = files(litelog.folder / "replica")
-    assert set(before) - set(after) == {one["key"] for one in plan["removals"]}
+    assert set(before) - set(after) == {one["object"] for one in plan["removals"]}
     again = litelog("prune", replica, "--max-snapshots", "1", "--confirm")
     assert again.out.endswith("deleted 0 objects\n")
     shipped = litelog("replicate", "--once", "log", replica)
@@ -172,7 +172,7 @@ def test_a_replica_that_is_forgotten_is_waited_for_no_more(litelog: Command, rep
     replicas = ReplicaSet(log_state_folder(state_dir, str(litelog.folder / "log")))
     before = files(litelog.folder / "replica")
     (done,) = litelog("forget", "log", replica, "--json").lines
-    assert (done["forgotten"], done["left"]) == (FileStore(replica).url, [])
+    assert (done["forgotten"], done["remaining"]) == (FileStore(replica).url, [])
     assert replicas.names() == {}
     assert files(litelog.folder / "replica") == before
     again = litelog("forget", "log", replica)

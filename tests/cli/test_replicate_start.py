@@ -51,7 +51,7 @@ def start_held(litelog: Command) -> tuple[Running, Path]:
 
 def sequences(litelog: Command) -> int:
     (generation,) = litelog("generations", "--json", "replica").lines
-    count: int = generation["next_sequence"]
+    count: int = generation["next"]
     return count
 
 

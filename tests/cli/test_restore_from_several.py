@@ -78,10 +78,13 @@ def test_each_object_of_the_furthest_replica_may_be_lost(litelog: Command, furth
         assert segments(litelog.folder / f"out{number}") == expected
         (result,) = done.lines
         assert result["replica"].endswith("/one")
-        assert result["repaired"][0]["key"].endswith(path.name)
+        assert result["repaired"][0]["object"].endswith(path.name)
         held = [repaired for repaired in result["repaired"] if repaired["file"]]
         assert bool(held) == (path.parent.name != "snapshots")
-        assert all(repaired["replica"].endswith("/two") and repaired["end"] > repaired["start"] for repaired in held)
+        assert all(
+            repaired["replica"].endswith("/two") and repaired["end_offset"] > repaired["start_offset"]
+            for repaired in held
+        )
         path.unlink(missing_ok=True)
         shutil.copy(litelog.folder / "kept" / path.relative_to(litelog.folder / "one"), path)
 

@@ -75,7 +75,7 @@ def test_two_bounds_at_once_are_a_usage_error(litelog: Command, replica: str) ->
 def test_a_dry_run_prints_the_plan_and_writes_nothing(litelog: Command, replica: str) -> None:
     done = litelog("restore", replica, "-o", "out", "--dry-run", "--json")
     (plan,) = done.lines
-    assert len(plan["pieces"]) == 2
+    assert len(plan["wal_pieces"]) == 2
     assert "in 1 files" in litelog("restore", replica, "-o", "out", "--dry-run").out
     assert not (litelog.folder / "out").exists()
 
@@ -123,7 +123,7 @@ def test_corruption_is_reported_by_the_exit_code_and_the_objects_name(litelog: C
 def test_generations_tell_what_is_there(litelog: Command, replica: str) -> None:
     (facts,) = litelog("generations", "--json", replica).lines
     name = facts["generation"]
-    assert (facts["relation"], facts["ended"], facts["wal_segments"], facts["next_sequence"]) == (
+    assert (facts["relation"], facts["ended"], facts["wal_segments"], facts["next"]) == (
         "first",
         False,
         2,
@@ -142,7 +142,7 @@ def test_a_generation_that_was_succeeded_has_ended(litelog: Command, replica: st
     litelog.lines(1)
     assert litelog("replicate", "--once", "--takeover", "--state-dir", "other", "log", replica).code == 0
     old, new = litelog("generations", "--json", replica).lines
-    assert (old["ended"], old["next_sequence"], new["ended"]) == (True, 2500, False)
+    assert (old["ended"], old["next"], new["ended"]) == (True, 2500, False)
     assert new["predecessor"] == old["generation"]
     chosen = litelog("wal", "--json", "--generation", old["generation"], replica).lines
     assert {line["generation"] for line in chosen} == {old["generation"]}
@@ -174,4 +174,4 @@ def test_an_unknown_generation_lists_those_that_are_there(litelog: Command, repl
 
 
 def test_version_for_programs(litelog: Command) -> None:
-    assert set(json.loads(litelog("version", "--json").out)) == {"litelog", "python", "platform"}
+    assert set(json.loads(litelog("version", "--json").out)) == {"version", "litelog", "python", "platform"}

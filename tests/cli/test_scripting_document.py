@@ -56,7 +56,7 @@ def test_each_step_of_a_check_has_the_fields_of_its_row(litelog: Command) -> Non
     *steps, result = litelog("check", "backup", "--json").lines
     row = next(line for line in section(PAGE, "JSON").splitlines() if line.startswith("| `check`"))
     of_steps, _, of_result = row.partition("; last ")
-    assert {"name", "outcome", "seconds", "required", "reason", "meaning"} <= set(re.findall(r"`(\w+)`", of_steps))
+    assert {"step", "outcome", "seconds", "required", "reason", "meaning"} <= set(re.findall(r"`(\w+)`", of_steps))
     assert set(steps[0]) - {"version"} <= set(re.findall(r"`(\w+)`", of_steps))
     assert set(result) - {"version"} == set(re.findall(r"`(\w+)`", of_result))
 

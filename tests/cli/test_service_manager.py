@@ -70,7 +70,7 @@ def test_a_daemon_is_ready_after_its_first_sync_and_says_when_it_stops(litelog: 
         process = litelog.start("replicate", "log", "replica", NOTIFY_SOCKET=address)
         before = manager.hear_until("READY=1")
         assert ["STATUS=first sync"] in before
-        assert litelog("generations", "--json", "replica").lines[-1]["next_sequence"] == 10, "READY came too early"
+        assert litelog("generations", "--json", "replica").lines[-1]["next"] == 10, "READY came too early"
         process.send_signal(signal.SIGTERM)
         (*_, stopping) = manager.hear_until("STOPPING=1")
         assert "EXTEND_TIMEOUT_USEC=20000000" in stopping  # shutdown-timeout, and 10 s

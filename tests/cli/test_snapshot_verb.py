@@ -78,7 +78,7 @@ def test_a_daemon_is_asked_and_answers(tmp_path: Path) -> None:
     assert daemon.returncode == 0
     assert {event["event"] for event in rest} >= {"snapshot", "status"}
     assert rest[-1]["snapshot"] == told["snapshot"]
-    assert rest[-1]["unsealed"] == 0
+    assert rest[-1]["unsealed_segments"] == 0
 
 
 def test_a_daemon_that_does_not_answer_is_reported_and_the_request_withdrawn(tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ def test_status_asks_the_daemon(litelog: Command) -> None:
     done = litelog("status", "--config", "c.yml", "--json")
     (report,) = done.lines
     assert (done.code, report["source"], report["healthy"]) == (ExitCode.DONE, "daemon", True)
-    assert report["logs"][0]["replicas"][0]["sequence"] == 3
+    assert report["logs"][0]["replicas"][0]["next"] == 3
     for place in (str(litelog.folder / "log"), "log/", "replica", f"file://{litelog.folder}/replica"):
         table = litelog("status", "--config", "c.yml", place)
         assert (table.code, table.out.splitlines()[0]) == (ExitCode.DONE, "All safe")
@@ -169,7 +169,7 @@ def test_without_a_daemon_the_state_folder_shows(litelog: Command) -> None:
     (report,) = done.lines
     replica = report["logs"][0]["replicas"][0]
     assert (done.code, report["source"], report["healthy"]) == (ExitCode.DONE, "state", None)
-    assert (replica["sequence"], replica["lag_bytes"], replica["lag_seconds"]) == (3, grown, None)
+    assert (replica["next"], replica["lag_bytes"], replica["lag_seconds"]) == (3, grown, None)
     assert "no daemon answers at unix:" in done.err
     assert litelog("status", "--config", "c.yml", "log").code == ExitCode.DONE
 
@@ -191,9 +191,9 @@ def test_the_replica_itself_is_read_where_that_is_asked_for(litelog: Command) ->
         done = litelog("status", "--replica", "--json", *arguments)
         (report,) = done.lines
         assert (done.code, report["source"]) == (ExitCode.DONE, "replica")
-        assert report["logs"][0]["replicas"][0]["sequence"] == 3
+        assert report["logs"][0]["replicas"][0]["next"] == 3
     done = litelog("status", "--replica", "--json", "nowhere")
-    assert (done.code, bool(done.lines[0]["logs"][0]["replicas"][0]["error"])) == (ExitCode.FAILURE, True)
+    assert (done.code, bool(done.lines[0]["logs"][0]["replicas"][0]["sync_error"])) == (ExitCode.FAILURE, True)
 
 
 def configure_folder(litelog: Command, **more: Any) -> None:
@@ -225,7 +225,7 @@ def test_a_log_that_is_not_replicated_is_reported_wherever_one_looks(litelog: Co
     litelog.wait_for_line(process, "cannot be replicated (2 times")
     sync = litelog("sync", "--config", "c.yml", "--json")
     (answer,) = sync.lines
-    assert (sync.code, answer["reached"], answer["replicas"]) == (ExitCode.FAILURE, False, 2)
+    assert (sync.code, answer["reached"], answer["replica_count"]) == (ExitCode.FAILURE, False, 2)
     assert [each["phase"] for each in answer["unreached"]] == ["not replicated"]
     one = litelog("sync", "--config", "c.yml", "logs/other")
     assert one.code == ExitCode.FAILURE
@@ -236,7 +236,7 @@ def test_a_log_that_is_not_replicated_is_reported_wherever_one_looks(litelog: Co
     assert done.out.splitlines()[0] == "Not safe: 1 not replicated"
     (report,) = litelog("status", "--config", "c.yml", "--json").lines
     (lacking,) = report["not_replicated"]
-    assert (lacking["log"], lacking["seconds"] > 1) == ("logs/other", True)
+    assert (lacking["log"], lacking["failing_seconds"] > 1) == ("logs/other", True)
 
 
 def test_a_folder_without_logs_is_ready_for_them(litelog: Command) -> None:
@@ -276,8 +276,8 @@ def test_sync_waits_for_what_is_there(litelog: Command) -> None:
     for sequence in (5, 7, 9):
         litelog.lines(2)
         done = litelog("sync", "--config", "c.yml", "--json", "--replica", "replica", "log")
-        assert (done.code, done.lines[0]["reached"], done.lines[0]["replicas"]) == (ExitCode.DONE, True, 1)
-        assert litelog("generations", "--json", "replica").lines[-1]["next_sequence"] == sequence
+        assert (done.code, done.lines[0]["reached"], done.lines[0]["replica_count"]) == (ExitCode.DONE, True, 1)
+        assert litelog("generations", "--json", "replica").lines[-1]["next"] == sequence
 
 
 def test_sync_says_what_was_not_in_time(litelog: Command) -> None:

@@ -50,7 +50,7 @@ def test_a_folder_is_one_place_no_matter_how_it_is_spelled(litelog: Command, shi
     key = lose_newest(litelog.folder / "backup")
     done = litelog("verify", named.format(folder=litelog.folder), "--against", "./log/", "--json")
     assert done.code == ExitCode.CORRUPTION, done.err
-    assert [(it["kind"], it["key"]) for it in done.lines[0]["anomalies"]] == [("missing", key)]
+    assert [(it["kind"], it["object"]) for it in done.lines[0]["anomalies"]] == [("missing", key)]
 
 
 def test_another_replica_of_the_log_is_another_place(litelog: Command) -> None:
@@ -69,7 +69,7 @@ def test_the_daemon_that_came_furthest_is_believed(litelog: Command) -> None:
     key = lose_newest(litelog.folder / "backup")
     done = litelog("verify", "backup", "--against", "log", "--json")
     assert done.code == ExitCode.CORRUPTION, done.err
-    assert ("missing", key) in [(it["kind"], it["key"]) for it in done.lines[0]["anomalies"]]
+    assert ("missing", key) in [(it["kind"], it["object"]) for it in done.lines[0]["anomalies"]]
 
 
 def test_state_is_where_the_configuration_has_it(litelog: Command) -> None:
@@ -83,7 +83,7 @@ def test_state_is_where_the_configuration_has_it(litelog: Command) -> None:
     for place in ("backup", "log"):
         done = litelog("verify", "--config", "litelog.yml", place, "--against", "log", "--json")
         assert done.code == ExitCode.CORRUPTION, done.err
-        assert [(it["kind"], it["key"]) for it in done.lines[0]["anomalies"]] == [("missing", key)]
+        assert [(it["kind"], it["object"]) for it in done.lines[0]["anomalies"]] == [("missing", key)]
 
 
 @pytest.mark.parametrize(
@@ -139,4 +139,4 @@ def test_a_bucket_is_one_place_no_matter_how_it_is_spelled(litelog: Command, ser
     store.delete([key])
     done = litelog("verify", f"{place}/?region={REGION}&endpoint={server.endpoint}/", "--against", "log", "--json")
     assert done.code == ExitCode.CORRUPTION, done.err
-    assert [(it["kind"], it["key"]) for it in done.lines[0]["anomalies"]] == [("missing", key)]
+    assert [(it["kind"], it["object"]) for it in done.lines[0]["anomalies"]] == [("missing", key)]

@@ -41,7 +41,12 @@ def test_a_good_replica(litelog: Command, replica: Path) -> None:
     assert done.out.splitlines()[-1] == "all is well"
     assert {key: (replica / key).read_bytes() for key in objects(replica)} == before
     (report,) = litelog("verify", "backup", "--json").lines
-    assert (report["harmful"], report["anomalies"], report["failed"], report["drill"]) == (0, [], 0, None)
+    assert (report["harmful_count"], report["anomalies"], report["unreadable_count"], report["drill"]) == (
+        0,
+        [],
+        0,
+        None,
+    )
     assert report["claims"] + report["snapshots"] + report["sealed_segments"] + report["wal_segments"] == len(before)
     assert report["generations"][0]["next"] == 600
 
@@ -59,7 +64,7 @@ def test_anomalies_are_named_and_end_with_6(litelog: Command, replica: Path) -> 
     assert done.out.splitlines()[-1] == "1 anomaly"
     done = litelog("verify", "backup", "--json")
     assert done.code == ExitCode.CORRUPTION
-    assert [(it["kind"], it["key"]) for it in done.lines[0]["anomalies"]] == [("checksum", key)]
+    assert [(it["kind"], it["object"]) for it in done.lines[0]["anomalies"]] == [("checksum", key)]
 
 
 def test_the_newest_object_is_missed_by_its_owners_state(litelog: Command, replica: Path) -> None:
@@ -68,7 +73,7 @@ def test_the_newest_object_is_missed_by_its_owners_state(litelog: Command, repli
     assert litelog("verify", "backup").code == ExitCode.DONE
     done = litelog("verify", "backup", "--against", "log", "--json")
     assert done.code == ExitCode.CORRUPTION
-    assert [(it["kind"], it["key"]) for it in done.lines[0]["anomalies"]] == [
+    assert [(it["kind"], it["object"]) for it in done.lines[0]["anomalies"]] == [
         ("missing", str(newest.relative_to(replica)))
     ]
     assert litelog("verify", "backup", "--against", "log", "--state-dir", "elsewhere").code == ExitCode.DONE
@@ -111,7 +116,7 @@ def test_the_local_log_is_compared(litelog: Command, replica: Path) -> None:
     assert "0 B there are not in the replica yet" in done.out
     litelog.lines(10)
     (report,) = litelog("verify", "backup", "--against", "log", "--json").lines
-    assert report["against"]["behind"] == len(segment.read_bytes()) - len(original) > 0
+    assert report["against"]["lag_bytes"] == len(segment.read_bytes()) - len(original) > 0
     segment.write_bytes(original[:1000] + bytes([original[1000] ^ 1]) + original[1001:])
     done = litelog("verify", "backup", "--against", "log", "--json")
     assert done.code == ExitCode.CORRUPTION
@@ -124,7 +129,7 @@ def test_a_sample_says_its_seed(litelog: Command, replica: Path) -> None:
     (line,) = [line for line in done.out.splitlines() if "--seed" in line]
     seed = line.rpartition("--seed ")[2]
     one, two = (litelog("verify", "backup", "--sample", "50", "--seed", seed, "--json").lines[0] for _ in range(2))
-    assert one["content_bytes"] == two["content_bytes"]
+    assert one["log_bytes"] == two["log_bytes"]
     assert (one["share"], one["seed"]) == (0.5, int(seed))
 
 
@@ -134,9 +139,9 @@ def test_a_restore_drill_restores_compares_and_leaves_nothing(litelog: Command, 
     for extra in ((), ("--against", "log")):
         (report,) = litelog("verify", "backup", "--restore-drill", "--temp-dir", str(scratch), "--json", *extra).lines
         drill = report["drill"]
-        assert (drill["records"], drill["error"], drill["is_corrupt"]) == (600, None, False)
-        assert drill["compared"] == (drill["bytes"] if extra else None)
-        assert drill["bytes"] > 0 < drill["seconds"]
+        assert (drill["records"], drill["failure"], drill["corrupt"]) == (600, None, False)
+        assert drill["compared_bytes"] == (drill["log_bytes"] if extra else None)
+        assert drill["log_bytes"] > 0 < drill["seconds"]
         assert list(scratch.iterdir()) == []
     assert "600 records" in litelog("verify", "backup", "--restore-drill").out
 
@@ -158,8 +163,8 @@ def test_a_restore_drill_that_fails_ends_with_6(litelog: Command, replica: Path)
     wal_of(replica)[0].unlink()
     done = litelog("verify", "backup", "--restore-drill", "--json")
     assert done.code == ExitCode.CORRUPTION
-    assert done.lines[0]["drill"]["is_corrupt"]
-    assert done.lines[0]["drill"]["error"]
+    assert done.lines[0]["drill"]["corrupt"]
+    assert done.lines[0]["drill"]["failure"]
 
 
 def test_foreign_names_are_reported_and_count_only_if_asked(litelog: Command, replica: Path) -> None:

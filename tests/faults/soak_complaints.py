@@ -55,7 +55,7 @@ def check_logged(lives: Sequence[Daemon]) -> Counter[str]:
         for event in life.events("began"):
             generations.setdefault((event["log"], event["replica"]), set()).add(event["generation"])
         for event in life.events("verified"):
-            assert not event["new"], event
+            assert not event["anomalies"], event
             counts["scrubs"] += 1
     many = {pair: names for pair, names in generations.items() if len(names) > 1}
     assert not many, "no restart, reload or fault begins a generation"

@@ -155,7 +155,7 @@ def test_check_shows_which_fencing_it_is_good_for(bench: Bench, run: Run) -> Non
     assert done.returncode == ExitCode.FAILURE
     assert result.pop("replica").startswith("s3://")
     assert result == {"version": 1, "fencing": "required", "usable": False, "usable_fencing": ["isolated"]}
-    outcomes = {step["name"]: step["outcome"] for step in steps}
+    outcomes = {step["step"]: step["outcome"] for step in steps}
     assert outcomes.pop("create-only put refused") == "failed"
     assert outcomes.pop("one of 8 puts at once wins") == outcomes.pop("the same, in parts") == "skipped"
     assert set(outcomes.values()) == {"passed"}

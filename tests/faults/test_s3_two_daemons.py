@@ -81,7 +81,7 @@ def contest(warm: Warm, bench: Bench) -> Iterator[Contest]:
 def acknowledged(daemon: Spoken) -> list[Position]:
     """The positions that a daemon said to be in the replica."""
     events = [json.loads(line) for line in daemon.lines]
-    return [Position.parse(event["end"]) for event in events if event["event"] == "shipped"]
+    return [Position.parse(event["position"]) for event in events if event["event"] == "shipped"]
 
 
 def assert_in_the_history(daemons: list[Spoken], history: dict[str, Generation]) -> int:

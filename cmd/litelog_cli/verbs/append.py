@@ -76,7 +76,7 @@ def append(log_dir: str, batch: int | None, key_separator: str | None, as_json: 
                 reached = writer.durable_sequence
                 raise PoisonedError(f"{error}; records below sequence {reached} were acknowledged") from error
             if as_json:
-                print_json({"first": appended.first, "next": appended.next, "durable": writer.durable_sequence})
+                print_json({"first": appended.first, "next": appended.next, "durable_next": writer.durable_sequence})
             else:
                 sys.stdout.write(f"{appended.next}\n")
             sys.stdout.flush()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
@@ -75,7 +74,7 @@ def _check(replica: ConfiguredReplica, fencing: Fencing, heading: bool, as_json:
             for step in run_probe(store, SystemClock(), SystemRandom(), fencing, listed):
                 steps.append(step)
                 if as_json:
-                    print_json(dataclasses.asdict(step))
+                    print_json(step.as_json())
         finally:
             store.close()
     usable = _usable_fencing(steps)

@@ -74,14 +74,14 @@ def check(file: str | None, config_file: str | None, as_json: bool) -> int:
         if not as_json:
             raise
         problems = error.problems if isinstance(error, InvalidConfigError) else [str(error)]
-        print_json({"file": path, "fits": False, "problems": problems})
+        print_json({"config": path, "valid": False, "problems": problems})
         return ExitCode.USAGE
-    counts = {"entries": len(found.logs), "replicas": sum(len(log.replicas) for log in found.logs)}
+    counts = {"entries": len(found.logs), "replica_count": sum(len(log.replicas) for log in found.logs)}
     if as_json:
-        print_json({"file": path, "fits": True, "problems": [], **counts})
+        print_json({"config": path, "valid": True, "problems": [], **counts})
     else:
         held = f"{format_count(counts['entries'], 'entry', 'entries')} of logs"
-        echo(f"{path}: valid ({held}, {format_count(counts['replicas'], 'replica')})")
+        echo(f"{path}: valid ({held}, {format_count(counts['replica_count'], 'replica')})")
     return ExitCode.DONE
 
 

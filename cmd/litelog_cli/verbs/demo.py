@@ -144,7 +144,7 @@ def _watch(writer: CommandProcess, daemon: CommandProcess, shipping: Shipping, s
             ("acknowledged by the replica", f"{acknowledged} records"),
             ("lag", f"{max(0, written - acknowledged)} records"),
             ("position", shipping.position),
-            ("shipped", f"{format_size(shipping.log_bytes)} as {format_size(shipping.object_bytes)}"),
+            ("shipped", f"{format_size(shipping.log_bytes)} as {format_size(shipping.stored_bytes)}"),
         ]
 
     end = time.monotonic() + seconds

@@ -57,7 +57,7 @@ def forget(log_dir: str, replica_url: str, state_dir: str | None, as_json: bool)
             kept.save(Unclaimed(state.owner, state.log))
     left = sorted(url for other, url in names.items() if other != name)
     if as_json:
-        print_json({"log": log_dir, "forgotten": names[name], "left": left})
+        print_json({"log": log_dir, "forgotten": names[name], "remaining": left})
     else:
         echo(f"forgotten: {names[name]}; {log_dir} waits for {', '.join(left) or 'no replica, and keeps everything'}")
 

@@ -100,9 +100,9 @@ def _row(facts: ListedGeneration) -> tuple[str, ...]:
     return (
         facts.generation,
         _state(facts),
-        format_range(facts.first_sequence, facts.next_sequence),
+        format_range(facts.first, facts.next),
         format_moment(facts.last_shipped),
-        format_size(facts.sealed_bytes + facts.wal_bytes),
+        format_size(facts.sealed_stored_bytes + facts.wal_stored_bytes),
     )
 
 
@@ -119,17 +119,17 @@ def _wide_row(facts: ListedGeneration) -> tuple[str, ...]:
         facts.owner or "-",
         facts.host or "-",
         "-" if facts.first_index is None else f"{facts.first_index:x}",
-        _place(facts.end),
-        format_range(facts.first_sequence, facts.next_sequence),
+        _place(facts.position),
+        format_range(facts.first, facts.next),
         format_number(facts.sealed_segments),
-        format_size(facts.sealed_bytes),
+        format_size(facts.sealed_stored_bytes),
         format_number(facts.ratio),
         "damaged" if facts.damage else format_number(facts.snapshots),
         format_number(facts.wal_segments),
-        format_size(facts.wal_bytes),
+        format_size(facts.wal_stored_bytes),
         format_moment(facts.first_shipped),
         format_moment(facts.last_shipped),
-        "-" if facts.lag is None else format_duration(facts.lag),
+        "-" if facts.lag_seconds is None else format_duration(facts.lag_seconds),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import os
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,7 +14,7 @@ from litelog.errors import ConfigError, ExitCode, FencedError, InvalidConfigErro
 from litelog.units import format_count, format_size
 from litelog_cli.arguments import PLACE, opened_replica
 from litelog_cli.config_file import choose_state_dir, read_config
-from litelog_cli.output import echo, format_moment, format_number, format_time, print_json, print_table
+from litelog_cli.output import echo, format_moment, format_number, format_time, json_time, print_json, print_table
 from litelog_cli.owner_state import require_readable
 from litelog_cli.progress import quiet_option, showing_progress
 
@@ -224,14 +224,16 @@ def _print_plan(url: str, plan: RetentionPlan) -> None:
 def _json(url: str, plan: RetentionPlan, deleted: int | None) -> dict[str, Any]:
     return {
         "replica": url,
-        "now": format_time(plan.now),
-        "window_start": None if plan.window_start is None else format_time(plan.window_start),
-        "cut": plan.cut,
+        "time": format_time(plan.now),
+        "window_start": json_time(plan.window_start),
+        "oldest_snapshot": plan.cut,
         "cause": plan.cause,
-        "removals": [{"kind": one.kind, "key": one.key, "bytes": one.size} for one in plan.removals],
-        "freed": plan.freed,
-        "stays": [{"why": why, **asdict(total)} for why, total in plan.stays.items()],
-        "left": plan.left,
-        "beyond": plan.beyond,
-        "deleted": deleted,
+        "removals": [{"kind": one.kind, "object": one.key, "stored_bytes": one.size} for one in plan.removals],
+        "removed_bytes": plan.freed,
+        "stays": [
+            {"reason": why, "objects": total.count, "stored_bytes": total.bytes} for why, total in plan.stays.items()
+        ],
+        "stored_bytes": plan.left,
+        "beyond_bytes": plan.beyond,
+        "deleted_objects": deleted,
     }

@@ -6,7 +6,7 @@ import logging
 import os
 import time
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from threading import Event
 from typing import TYPE_CHECKING, Any
@@ -180,7 +180,7 @@ def _restore(replicas: Sequence[ConfiguredReplica], target: Target, options: Res
             raise OutputExistsError(os.path.abspath(output))
         if not quiet:
             said = f"restoring {format_size(plan.size)} up to {plan.end} into {output}"
-            say(said, "restoring", replica=plan.replica, position=str(plan.end), bytes=plan.size, output=output)
+            say(said, "restoring", replica=plan.replica, position=str(plan.end), log_bytes=plan.size, output=output)
         with showing_progress("restore", quiet=quiet) as show:
             result = restore_log(
                 choice.client,
@@ -215,7 +215,7 @@ def _print_plan(plan: RestorePlan, skipped: Sequence[tuple[str, str]], as_json: 
 
 def _plan_json(plan: Mapping[str, Any]) -> dict[str, Any]:
     before = plan["before"]
-    return {**with_times(plan, "shipped"), "before": None if before is None else _plan_json(before)}
+    return {**with_times(plan, "last_shipped"), "before": None if before is None else _plan_json(before)}
 
 
 def _require_past(
@@ -240,7 +240,7 @@ def _require_past(
 
 def _report(result: RestoreResult, skipped: Sequence[tuple[str, str]], options: RestoreOptions) -> None:
     if options.as_json:
-        print_json({**asdict(result), "end": str(result.end), "skipped": _as_json(skipped)})
+        print_json({**result.as_json(), "skipped": _as_json(skipped)})
         return
     for repaired in result.repaired:
         say(f"litelog: {_render(repaired)}", "repaired", level=logging.WARNING)
@@ -269,7 +269,7 @@ def _follow(choice: ReplicaChoice, output: str, poll_interval: float, *, quiet: 
         with acting_on_signals(lambda _: stop.set()), shown:
             follower.run(stop, poll_interval)
         said = f"followed up to {follower.position}, {format_size(follower.appended)} more"
-        say(said, "followed", replica=choice.client.url, position=str(follower.position), bytes=follower.appended)
+        say(said, "followed", replica=choice.client.url, position=str(follower.position), log_bytes=follower.appended)
 
 
 def _open(stack: ExitStack, replicas: Sequence[ConfiguredReplica]) -> tuple[list[ReplicaClient], list[tuple[str, str]]]:

@@ -95,8 +95,9 @@ def segments(
 def _print(found: Iterable[SegmentFacts], as_json: bool, columns: tuple[str, ...]) -> None:
     if as_json:
         for facts in found:
-            known = {field: value for field, value in asdict(facts).items() if value is not None}
-            print_json(with_times(known, "lowest", "highest", "shipped_first", "shipped_last"))
+            print_json(
+                with_times(asdict(facts), "lowest_timestamp", "highest_timestamp", "first_shipped", "last_shipped")
+            )
         return
     rows = (_row(facts) for facts in found)
     print_table(columns, ([row[column] for column in columns] for row in rows), _NUMBERS)
@@ -111,11 +112,11 @@ def _row(facts: SegmentFacts) -> dict[str, str]:
         "sequences": format_range(facts.first, facts.next),
         "first": format_number(facts.first),
         "next": format_number(facts.next),
-        "log bytes": format_size(facts.length),
-        "size": "-" if facts.size is None else format_size(facts.size),
+        "log bytes": format_size(facts.log_bytes),
+        "size": "-" if facts.stored_bytes is None else format_size(facts.stored_bytes),
         "ratio": format_number(facts.ratio),
         "objects": format_number(facts.objects),
-        "from": format_moment(facts.shipped_first if facts.lowest is None else facts.lowest),
-        "to": format_moment(facts.shipped_last if facts.highest is None else facts.highest),
+        "from": format_moment(facts.first_shipped if facts.lowest_timestamp is None else facts.lowest_timestamp),
+        "to": format_moment(facts.last_shipped if facts.highest_timestamp is None else facts.highest_timestamp),
         "": "" if facts.finished else "grows",
     }

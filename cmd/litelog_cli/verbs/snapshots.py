@@ -38,7 +38,7 @@ _WIDE_COLUMNS = (
 )
 _WIDE_NUMBERS = ("index", "size", "segments", "first", "next", "log bytes", "stored", "ratio")
 
-_TIMES = ("created", "shipped_first", "shipped_last")
+_TIMES = ("created", "first_shipped", "last_shipped")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,22 +48,22 @@ class ListedSnapshot:
     generation: str
     index: int
     """The snapshot describes all log segments below this index."""
-    size: int
+    stored_bytes: int
     """Size of the object."""
     damage: str | None = None
     created: int | None = None
     first_index: int | None = None
-    segments: int | None = None
+    sealed_segments: int | None = None
     first: int | None = None
     """The first record's sequence."""
     next: int | None = None
-    log_bytes: int | None = None
-    stored_bytes: int | None = None
+    sealed_log_bytes: int | None = None
+    sealed_stored_bytes: int | None = None
     ratio: float | None = None
     borrowed: int | None = None
     """How many of its sealed segments are in an earlier generation."""
-    shipped_first: int | None = None
-    shipped_last: int | None = None
+    first_shipped: int | None = None
+    last_shipped: int | None = None
 
 
 @click.command(
@@ -120,18 +120,18 @@ def _describe(info: IndexedInfo, snapshot: Snapshot) -> ListedSnapshot:
     return ListedSnapshot(
         generation=info.generation,
         index=info.index,
-        size=info.size,
+        stored_bytes=info.size,
         created=snapshot.created,
         first_index=snapshot.first,
-        segments=len(entries),
+        sealed_segments=len(entries),
         first=next((entry.first for entry in entries if entry.first is not None), None),
         next=next((entry.next for entry in reversed(entries) if entry.next is not None), None),
-        log_bytes=length,
-        stored_bytes=stored,
+        sealed_log_bytes=length,
+        sealed_stored_bytes=stored,
         ratio=ratio(length, stored),
         borrowed=sum(entry.generation != snapshot.generation for entry in entries),
-        shipped_first=entries[0].shipped_first if entries else None,
-        shipped_last=entries[-1].shipped_last if entries else None,
+        first_shipped=entries[0].shipped_first if entries else None,
+        last_shipped=entries[-1].shipped_last if entries else None,
     )
 
 
@@ -139,10 +139,10 @@ def _row(facts: ListedSnapshot) -> tuple[str, ...]:
     return (
         f"{facts.index:x}",
         format_moment(facts.created),
-        format_number(facts.segments),
+        format_number(facts.sealed_segments),
         format_range(facts.first, facts.next),
-        "-" if facts.log_bytes is None else format_size(facts.log_bytes),
-        "-" if facts.stored_bytes is None else format_size(facts.stored_bytes),
+        "-" if facts.sealed_log_bytes is None else format_size(facts.sealed_log_bytes),
+        "-" if facts.sealed_stored_bytes is None else format_size(facts.sealed_stored_bytes),
         _note(facts),
     )
 
@@ -155,14 +155,14 @@ def _wide_row(facts: ListedSnapshot) -> tuple[str, ...]:
     return (
         f"{facts.index:x}",
         format_moment(facts.created),
-        format_size(facts.size),
-        format_number(facts.segments),
+        format_size(facts.stored_bytes),
+        format_number(facts.sealed_segments),
         format_number(facts.first),
         format_number(facts.next),
-        "-" if facts.log_bytes is None else format_size(facts.log_bytes),
-        "-" if facts.stored_bytes is None else format_size(facts.stored_bytes),
+        "-" if facts.sealed_log_bytes is None else format_size(facts.sealed_log_bytes),
+        "-" if facts.sealed_stored_bytes is None else format_size(facts.sealed_stored_bytes),
         format_number(facts.ratio),
-        format_moment(facts.shipped_first),
-        format_moment(facts.shipped_last),
+        format_moment(facts.first_shipped),
+        format_moment(facts.last_shipped),
         _note(facts),
     )

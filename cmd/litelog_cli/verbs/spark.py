@@ -16,7 +16,7 @@ from litelog.units import format_size
 from litelog_cli.arguments import PLACE, SAMPLE
 from litelog_cli.configured import find_replica
 from litelog_cli.listed import replica_config_option
-from litelog_cli.output import echo, print_json, print_table
+from litelog_cli.output import echo, print_json, print_table, with_times
 from litelog_cli.progress import quiet_option, showing_progress
 from litelog_cli.task_errors import find_task_error
 
@@ -213,7 +213,8 @@ def stats(replica_url: str, as_json: bool, **common: Any) -> None:
     with _Session("stats", common) as session:
         found = run_stats(session.spark, url, options=options, progress=session.progress)
     if as_json:
-        print_json(found.as_json())
+        numbers = with_times(found.as_json(), "lowest_timestamp", "highest_timestamp")
+        print_json({**numbers, "rate": [with_times(bucket, "time") for bucket in numbers["rate"]]})
         return
     ratio = "-" if found.ratio is None else f"{found.ratio:.2f}"
     rows = [

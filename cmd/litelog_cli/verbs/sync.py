@@ -102,8 +102,8 @@ def _choose(
 def _print(answer: dict[str, Any], daemon: str) -> None:
     """Print the answer. ``daemon``: describes the daemon that answered."""
     for each in answer["unreached"]:
-        why = f": {each['error']}" if each["error"] else ""
+        why = f": {each['sync_error']}" if each["sync_error"] else ""
         place = format_pair(each["log"], each["replica"])
         echo(f"{place or 'all logs'}: not in time ({each['phase']}){why}", err=True)
-    done = answer["replicas"] - len(answer["unreached"])
-    echo(f"{done} of {answer['replicas']} replicas have all of it, after {answer['waited_seconds']:.1f} s ({daemon})")
+    done = answer["replica_count"] - len(answer["unreached"])
+    echo(f"{done} of {answer['replica_count']} replicas have all of it, after {answer['seconds']:.1f} s ({daemon})")

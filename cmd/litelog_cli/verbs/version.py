@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import platform
 
 import click
 
 from litelog.version import VERSION
-from litelog_cli.output import echo
+from litelog_cli.output import echo, print_json
 
 
 @click.command(
@@ -26,4 +25,7 @@ def version(as_json: bool) -> None:
         "python": platform.python_version(),
         "platform": f"{platform.system()} {platform.machine()}",
     }
-    echo(json.dumps(facts) if as_json else "litelog {litelog} (Python {python}, {platform})".format(**facts))
+    if as_json:
+        print_json(facts)
+    else:
+        echo("litelog {litelog} (Python {python}, {platform})".format(**facts))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,7 +10,7 @@ from litelog.units import format_size
 from litelog_cli.arguments import GENERATION, PLACE
 from litelog_cli.listed import choose_generation, config_option, each_replica, print_heading
 from litelog_cli.listing import ratio
-from litelog_cli.output import echo, format_moment, format_number, format_range, print_json, print_table, with_times
+from litelog_cli.output import echo, format_moment, format_number, format_range, json_time, print_json, print_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,8 +73,8 @@ def _print_lines(client: ReplicaClient, found: Iterator[WalSegmentInfo], headers
                 {
                     **fields,
                     "position": str(info.position),
-                    "size": info.size,
-                    **with_times(asdict(header), "lowest", "highest", "shipped"),
+                    "stored_bytes": info.size,
+                    **_header_json(header),
                 }
             )
         return
@@ -88,9 +87,36 @@ def _print_lines(client: ReplicaClient, found: Iterator[WalSegmentInfo], headers
                 "generation": where.generation,
                 "index": where.index,
                 "offset": where.offset,
-                "size": info.size,
+                "stored_bytes": info.size,
             }
         )
+
+
+def _header_json(header: WalHeader) -> dict[str, Any]:
+    return {
+        "generation": header.generation,
+        "index": header.index,
+        "offset": header.offset,
+        "log_id": header.log,
+        "format": header.format,
+        "owner": header.owner,
+        "file": header.file,
+        "log_bytes": header.length,
+        "first": header.first,
+        "next": header.next,
+        "records": header.records,
+        "lowest_timestamp": json_time(header.lowest),
+        "highest_timestamp": json_time(header.highest),
+        "shipped": json_time(header.shipped),
+        "final": header.final,
+        "sealed_digest": header.sealed,
+        "crc": header.crc,
+        "crc_total": header.crc_total,
+        "check_offset": header.check_start,
+        "check_digest": header.check_digest,
+        "previous_digest": header.previous,
+        "successor": header.successor,
+    }
 
 
 def _row(info: WalSegmentInfo) -> tuple[str, ...]:

@@ -218,7 +218,7 @@ def _make_row(
     report: ReplicaReport, condition: ReplicaCondition, chart: Chart, day: DayStrip, reasons: list[Reason]
 ) -> Row:
     written = [each for each in (report.wal, report.sealed) if each is not None]
-    stored = sum(each.object_bytes for each in written)
+    stored = sum(each.stored_bytes for each in written)
     return Row(
         day=day,
         ratio=sum(each.log_bytes for each in written) / stored if stored else None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -86,7 +86,24 @@ class Stats:
 
     def as_json(self) -> dict[str, Any]:
         """As JSON values, for programs."""
-        return {**asdict(self), "ratio": self.ratio}
+        return {
+            "records": self.records,
+            "record_bytes": self.bytes,
+            "log_bytes": self.log_bytes,
+            "stored_bytes": self.stored_bytes,
+            "ratio": self.ratio,
+            "first": self.first,
+            "next": None if self.last is None else self.last + 1,
+            "gaps": self.gaps,
+            "missing_sequences": self.missing,
+            "duplicates": self.duplicates,
+            "lowest_timestamp": self.lowest,
+            "highest_timestamp": self.highest,
+            "keys": self.keys,
+            "without_key": self.without_key,
+            "bucket_seconds": self.bucket_seconds,
+            "rate": [{"time": each.start, "records": each.records, "record_bytes": each.bytes} for each in self.rate],
+        }
 
 
 def stats(

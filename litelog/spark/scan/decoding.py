@@ -117,5 +117,5 @@ def _read_part(part: LogPart, builder: BatchBuilder) -> Iterator[Any]:
     yield from builder.end()
     if units:
         message = "%s: %d malformed runs of commits, %d records or more"
-        extra = fields("malformed-total", log=part.log.name, runs=units, records=records)
+        extra = fields("malformed-total", log=part.log.name, malformed_runs=units, records=records)
         _logger.warning(message, part.log.name, units, records, extra=extra)

@@ -146,10 +146,10 @@ def test_json_has_a_version_and_times_in_utc(command: InProcess) -> None:
     shapes = {
         ("generations",): ("claimed", "first_shipped", "last_shipped"),
         ("snapshots",): ("created",),
-        ("segments",): ("lowest", "highest", "shipped_first", "shipped_last"),
-        ("wal", "--headers"): ("lowest", "highest", "shipped"),
-        ("restore", "-o", "out", "--dry-run"): ("shipped",),
-        ("prune", "--max-age", "30d"): ("now", "window_start"),
+        ("segments",): ("lowest_timestamp", "highest_timestamp", "first_shipped", "last_shipped"),
+        ("wal", "--headers"): ("lowest_timestamp", "highest_timestamp", "shipped"),
+        ("restore", "-o", "out", "--dry-run"): ("last_shipped",),
+        ("prune", "--max-age", "30d"): ("time", "window_start"),
     }
     for verb, times in shapes.items():
         for line in command(*verb, "--json", replica).lines:

@@ -43,9 +43,9 @@ def test_a_replica_that_has_all_of_its_log_is_reported_as_synced(tmp_path: Path,
         replica = report["logs"][0]["replicas"][0]
         assert (report["version"], report["source"], report["healthy"], report["reasons"]) == (1, "daemon", True, [])
         assert (report["logs"][0]["log"], replica["replica"]) == (log.folder, f"file://{tmp_path}/one")
-        assert (replica["lag_bytes"], replica["lag_seconds"], replica["sequence"]) == (0, 0.0, 3)
+        assert (replica["lag_bytes"], replica["lag_seconds"], replica["next"]) == (0, 0.0, 3)
         assert replica["position"].endswith(f"/{os.path.getsize(log.path()):016x}")
-        assert replica["generations"][0]["relation"] == "first"
+        assert replica["recent_generations"][0]["relation"] == "first"
         assert replica["wal"]["log_bytes"] == os.path.getsize(log.path())
         assert {"kind": "put", "result": "exists", "count": 1} in replica["requests"]  # the claim's second put
         assert watched.ask("/healthz").json == {"status": "ok", "verdict": "safe", "reasons": []}
@@ -140,7 +140,7 @@ def test_a_store_that_only_fails_is_reported_with_its_errors(
         assert {(each["kind"], each["result"]) for each in replica["requests"]} >= {("put", "error"), ("put", "ok")}
         faulty.enabled = False
         watched.wait_until(lambda: watched.ask("/healthz").status == 200)
-        assert (watched.replica()["error"], watched.replica()["failing_seconds"]) == (None, 0)
+        assert (watched.replica()["sync_error"], watched.replica()["failing_seconds"]) == (None, 0)
 
 
 def test_sync_returns_once_what_was_there_is_durable(
@@ -155,7 +155,7 @@ def test_sync_returns_once_what_was_there_is_durable(
         log.append(2)
         end = f"{os.path.getsize(log.path()):016x}"
         named = watched.ask(f"/sync?wait=20s&replica={well}", "POST")
-        assert (named.status, named.json["reached"], named.json["replicas"]) == (200, True, 1)
+        assert (named.status, named.json["reached"], named.json["replica_count"]) == (200, True, 1)
         assert watched.replica(1)["position"].endswith(end)
         late = watched.ask("/sync?wait=100ms", "POST")
         assert (late.status, [each["replica"] for each in late.json["unreached"]]) == (504, [url])
@@ -176,16 +176,31 @@ def test_a_sync_of_nothing_is_refused(tmp_path: Path, log: LogBuilder, target: s
     with Watched(tmp_path, [(log, [f"file://{tmp_path}/one"])]) as watched:
         watched.wait_until_ready()
         answer = watched.ask(target, "POST")
-        assert (answer.status, list(answer.json)) == (status, ["error"])
+        assert (answer.status, list(answer.json)) == (status, ["version", "error"])
         assert watched.ask("/sync").status == 405
+
+
+def test_what_is_not_here_is_an_error_in_json_or_text_for_a_browser(tmp_path: Path, log: LogBuilder) -> None:
+    with Watched(tmp_path, [(log, [f"file://{tmp_path}/one"])]) as watched:
+        for path, method, status, kind, words in (
+            ("/nope", "GET", 404, "not-found", "/nope is not here"),
+            ("/status", "POST", 405, "method-not-allowed", "/status does not take POST, but GET and HEAD"),
+        ):
+            answer = watched.ask(path, method)
+            error = answer.json["error"]
+            assert (answer.status, error["kind"], error["http_status"]) == (status, kind, status)
+            assert words in error["message"]
+            browser = watched.ask(path, method, headers={"Accept": "text/html,*/*;q=0.8"})
+            assert (browser.status, browser.headers["content-type"]) == (status, "text/plain; charset=utf-8")
+            assert words in browser.body.decode()
 
 
 def test_a_rewound_log_is_a_generation_change_with_its_reason(tmp_path: Path, log: LogBuilder) -> None:
     with Watched(tmp_path, [(log, [f"file://{tmp_path}/one"])]) as watched:
         watched.wait_until_ready()
         os.truncate(log.path(), os.path.getsize(log.path()) - len(log.commit()))
-        watched.wait_until(lambda: len(watched.replica()["generations"]) == 2)
-        old, new = watched.replica()["generations"]
+        watched.wait_until(lambda: len(watched.replica()["recent_generations"]) == 2)
+        old, new = watched.replica()["recent_generations"]
         assert (new["relation"], new["predecessor"]) == ("diverged", old["generation"])
         assert new["reason"]
         assert watched.replica()["generation_changes"] == {"first": 1, "diverged": 1}
@@ -201,7 +216,7 @@ def test_a_generation_that_is_resumed_is_not_a_change(tmp_path: Path, log: LogBu
     with Watched(tmp_path, pairs) as again:
         again.wait_until_ready()
         replica = again.replica()
-        assert ([each["relation"] for each in replica["generations"]], replica["generation_changes"]) == (
+        assert ([each["relation"] for each in replica["recent_generations"]], replica["generation_changes"]) == (
             ["resumed"],
             {},
         )
@@ -221,7 +236,13 @@ def test_the_history_is_shown_on_request(tmp_path: Path, log: LogBuilder) -> Non
         watched.wait_until(lambda: len(samples()) == 1)
         assert set(samples()[0]) == {"seconds_ago", "lag_seconds", "lag_bytes"}
         other = watched.ask("/status?log=/other")
-        assert (other.status, other.json) == (404, {"error": "/other: is not replicated here"})
+        assert (other.status, other.json) == (
+            404,
+            {
+                "version": 1,
+                "error": {"kind": "not-found", "message": "/other: is not replicated here", "http_status": 404},
+            },
+        )
 
 
 @pytest.mark.slow
@@ -229,7 +250,7 @@ def test_latency_counts_every_wal_segment(tmp_path: Path, log: LogBuilder) -> No
     with Watched(tmp_path, [(log, [f"file://{tmp_path}/one"])]) as watched:
         watched.wait_until_ready()
         log.append(1)
-        watched.wait_until(lambda: watched.replica()["sequence"] == 4)
+        watched.wait_until(lambda: watched.replica()["next"] == 4)
         told, written = values(watched), watched.replica()["wal"]["objects"]
         labels = (("log", log.folder), ("replica", f"file://{tmp_path}/one"))
         assert told["litelog_replication_latency_seconds_count", labels] == written == 2

@@ -96,7 +96,7 @@ def test_our_own_names_are_answered(shared_plain: Watched, host: str) -> None:
 @pytest.mark.parametrize("path", ["/status", "/healthz", "/metrics", "/"])
 def test_a_name_that_may_be_rebound_is_not(shared_plain: Watched, host: str, path: str) -> None:
     answer = shared_plain.ask(path, headers={"Host": host})
-    assert (answer.status, list(answer.json)) == (421, ["error"])
+    assert (answer.status, list(answer.json)) == (421, ["version", "error"])
 
 
 def test_another_sites_page_cannot_post(plain: Watched) -> None:
@@ -137,7 +137,7 @@ def test_without_the_token_nothing_is_shown(shared_guarded: Watched, given: str 
     answer = shared_guarded.ask(path, headers={} if given is None else {"Authorization": given})
     assert (answer.status, list(answer.json), answer.headers["www-authenticate"]) == (
         401,
-        ["error"],
+        ["version", "error"],
         'Basic realm="litelog", charset="UTF-8"' if path == "/" else 'Bearer realm="litelog"',
     )
 

@@ -91,5 +91,5 @@ def test_a_request_without_an_answer_is_not_a_problem(tmp_path: Path, log: LogBu
     with Watched(tmp_path, [(log, [f"file://{tmp_path}/one"])], beating(endpoint)) as watched:
         watched.wait_until(lambda: watched.ask("/status").json["heartbeat"]["failed"] > 1)
         log.append(2)
-        watched.wait_until(lambda: watched.replica()["sequence"] == 5)
+        watched.wait_until(lambda: watched.replica()["next"] == 5)
         assert watched.ask("/status").json["heartbeat"]["last_success"] is None

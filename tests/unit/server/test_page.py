@@ -221,7 +221,7 @@ def test_a_page_of_many_bad_replicas_stays_small() -> None:
         lag_bytes=1,
         errors={"store": 7},
         recent_errors=[FailureReport(time=NOW, kind="store", message="x" * 500, count=1)] * 10,
-        generations=[
+        recent_generations=[
             GenerationReport(time=NOW, generation=GENERATION, relation="diverged", predecessor=GENERATION, reason="y")
         ]
         * 20,
@@ -287,25 +287,25 @@ def test_a_strip_has_a_bar_for_each_verdict_and_says_how_long_each_held() -> Non
 def test_a_replica_is_shown_with_all_that_is_known_of_it() -> None:
     full = replica_of(
         position=f"{GENERATION}/000000000000000a/0000000000000100",
-        sequence=12345,
+        next=12345,
         lag_seconds=90.0,
         lag_bytes=2048,
         last_snapshot="2026-11-21T11:58:00.000Z",
         last_verified="2026-11-21T09:00:00.000Z",
-        anomalies=2,
+        anomaly_count=2,
         damaged=["k.wal.lz4"],
         stored_bytes=123_000_000,
         fencing="isolated",
         errors={"store": 1000, "other": 1},
         recent_errors=[FailureReport(time="2026-11-21T11:00:00.000Z", kind="store", message="timed out", count=12)],
-        generations=[
+        recent_generations=[
             GenerationReport(
                 time="2026-11-21T10:00:00.000Z", generation=GENERATION, relation="diverged",
                 predecessor="00000001ffffffff", reason="the log was replaced",
             )
         ],
-        wal=WrittenReport(objects=3, log_bytes=4096, object_bytes=100),
-        sealed=WrittenReport(objects=1, log_bytes=1 << 20, object_bytes=100),
+        wal=WrittenReport(objects=3, log_bytes=4096, stored_bytes=100),
+        sealed=WrittenReport(objects=1, log_bytes=1 << 20, stored_bytes=100),
     )  # fmt: skip
     reasons = [reason("damaged", "/log", message="a verification found 2 anomalies: x.wal.lz4")]
     reasons.append(reason("archive_failing", "/log", message="sealing failed: cannot seal"))
@@ -333,12 +333,14 @@ def test_whatever_is_shown_is_text() -> None:
         **facts,
         errors={HOSTILE: 1},
         recent_errors=[FailureReport(time=NOW, kind=HOSTILE, message=HOSTILE, count=1)],
-        generations=[
+        recent_generations=[
             GenerationReport(time=NOW, generation=HOSTILE, relation=HOSTILE, predecessor=HOSTILE, reason=HOSTILE)
         ],
     )
     reasons = [reason("lag", HOSTILE, HOSTILE, HOSTILE), reason("loop_stopped", None, None, HOSTILE)]
-    plain = render({"/log": [replica_of(recent_errors=hostile.recent_errors, generations=hostile.generations)]})
+    plain = render(
+        {"/log": [replica_of(recent_errors=hostile.recent_errors, recent_generations=hostile.recent_generations)]}
+    )
     page = render({HOSTILE: [hostile]}, reasons=reasons, wanted=HOSTILE)
     tags = [tag for tag, _ in page.elements]
     assert (tags.count("script"), tags.count("img")) == (1, 0)

@@ -95,16 +95,18 @@ def test_the_contract_is_kept_and_only_grows(watched: Watched) -> None:
     told = set(fields_of(watched.ask("/status?history=1").json))
     top = "version source litelog time started healthy ready reasons max_lag_seconds last_turn_seconds measured_seconds"
     replica = (
-        "replica phase fencing generation position sequence lag_seconds lag_bytes synced queued_segments "
-        "unsealed_segments failures failing_seconds error archive_failures archive_error source_error snapshot "
-        "last_snapshot last_shipped last_verified anomalies lost verify_error wal sealed snapshots requests errors "
-        "recent_errors generation_changes generations lag_history"
+        "replica phase fencing generation position next lag_seconds lag_bytes synced queued_segments "
+        "unsealed_segments consecutive_failures failing_seconds sync_error archive_consecutive_failures archive_error "
+        "source_error snapshot "
+        "last_snapshot last_shipped last_verified anomaly_count lost verify_error wal sealed snapshots requests errors "
+        "recent_errors generation_changes recent_generations lag_history"
     )
     assert told >= {f".{name}" for name in f"{top} heartbeat logs".split()}
     assert told >= {".logs.log", *(f".logs.replicas.{name}" for name in replica.split())}
-    assert told >= {f".logs.replicas.wal.{name}" for name in ("objects", "log_bytes", "object_bytes")}
+    assert told >= {f".logs.replicas.wal.{name}" for name in ("objects", "log_bytes", "stored_bytes")}
     assert told >= {
-        f".logs.replicas.generations.{name}" for name in ("time", "generation", "relation", "predecessor", "reason")
+        f".logs.replicas.recent_generations.{name}"
+        for name in ("time", "generation", "relation", "predecessor", "reason")
     }
 
 

@@ -30,7 +30,7 @@ def report() -> VerifyReport:
 def test_the_smallest_sample_checks_some_contents(command: InProcess, seed: str) -> None:
     done = command("verify", command.replica(), "--sample", "0.0001%", "--seed", seed, "--json")
     assert done.code == ExitCode.DONE
-    assert done.lines[0]["content_bytes"] > 0
+    assert done.lines[0]["log_bytes"] > 0
 
 
 def test_a_sample_of_nothing_is_not_said_to_be_well(report: VerifyReport) -> None:
