@@ -39,19 +39,27 @@ def log_start(config: Config, config_file: str | None, state_dir: str, address: 
     source = "from the command line" if config_file is None else f"configured by {config_file}"
     replicas = format_count(sum(len(log.replicas) for log in logs), "replica")
     status = "no status over HTTP" if address is None else f"status at {_render(address)}"
-    extra = fields("starting", version=VERSION, config=config_file, state_dir=state_dir, addr=str(address or ""))
+    extra = fields("starting", litelog=VERSION, config=config_file, state_dir=state_dir, addr=str(address or ""))
     message = "litelog %s: replicating %s to %s (%s; state in %s); %s"
     to = replicas if logs else "their replicas"
     _logger.info(message, VERSION, what, to, source, state_dir, status, extra=extra)
 
 
 def log_end(statuses: Sequence[ReplicaStatus], seconds: float) -> None:
-    """Log how the final sync ended. ``seconds``: its duration."""
-    complete = sum(status.phase == DONE for status in statuses)
-    whole = format_count(len(statuses), "replica")
-    held = f"{whole} complete" if complete == len(statuses) else f"{complete} of {whole} complete"
-    extra = fields("final-sync", seconds=round(seconds, 3), complete=complete, replicas=len(statuses))
+    """Log how the final sync ended, and for which logs the daemon still waited. ``seconds``: its duration."""
+    for log in dict.fromkeys(status.log for status in statuses if _is_awaited(status)):
+        said = "%s: there was nothing to ship; the folder never appeared"
+        _logger.info(said, log, extra=fields("log-awaited", log=log))
+    synced = [status for status in statuses if not _is_awaited(status)]
+    complete = sum(status.phase == DONE for status in synced)
+    whole = format_count(len(synced), "replica")
+    held = f"{whole} complete" if complete == len(synced) else f"{complete} of {whole} complete"
+    extra = fields("final-sync", seconds=round(seconds, 3), complete_count=complete, replica_count=len(synced))
     _logger.info("final sync done in %s: %s", format_duration(seconds), held, extra=extra)
+
+
+def _is_awaited(status: ReplicaStatus) -> bool:
+    return status.phase == DONE and status.source_missing
 
 
 def say_shipped(statuses: Sequence[ReplicaStatus]) -> None:
@@ -67,7 +75,15 @@ def say_shipped(statuses: Sequence[ReplicaStatus]) -> None:
         if not size:
             said = f"nothing new to ship to {status.replica}{reached}"
         position = status.position
-        say(said, "shipped-all", log=status.log, replica=status.replica, position=position, bytes=size, stored=stored)
+        say(
+            said,
+            "shipped-all",
+            log=status.log,
+            replica=status.replica,
+            position=position,
+            log_bytes=size,
+            stored_bytes=stored,
+        )
 
 
 def explain_takeover(error: FencedError, config: Config) -> FencedError:

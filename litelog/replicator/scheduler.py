@@ -302,9 +302,12 @@ class SyncScheduler(TaskDuty):
             if missing and task.phase is Phase.BACKING_OFF:
                 task.due = min(task.due, now + task.poll_interval)  # looking at a folder costs nothing
             ends = task.phase in FINISHED or (run_state.deadline is None and run_state.final)
-            if not (run_state.has_one_replica and ends) and not (missing and task.leaving):
+            owes_nothing = self._owes_nothing(task)
+            if not (run_state.has_one_replica and ends) and not (missing and task.leaving) and not owes_nothing:
                 self._say(task, error, now)
-            if self._is_final(task) and task.phase is Phase.BACKING_OFF:
+            if owes_nothing:
+                task.phase = Phase.DONE
+            elif self._is_final(task) and task.phase is Phase.BACKING_OFF:
                 hopeless = run_state.final and run_state.deadline is None and task.failures >= MAX_ONCE_FAILURES
                 if self._is_late(task) or hopeless or needs_help(error) or missing:
                     task.phase = Phase.FAILED
@@ -315,6 +318,12 @@ class SyncScheduler(TaskDuty):
             else:
                 self._put(task, task.due)
             run_state.progress.notify_all()
+
+    def _owes_nothing(self, task: ReplicaTask) -> bool:
+        """Whether the daemon ends while it waits for the log's folder, and nothing was ever shipped from there."""
+        if not (self._run_state.final and self._run_state.deadline is not None and task.awaits_log):
+            return False
+        return task.phase is Phase.BACKING_OFF and task.replica is not None and not task.replica.has_history
 
     def _say(self, task: ReplicaTask, error: LitelogError, now: float) -> None:
         if task.phase in FINISHED:

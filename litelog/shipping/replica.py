@@ -25,6 +25,7 @@ from litelog.shipping.proof import describe_lost
 from litelog.shipping.snapshots import LostSnapshotError
 from litelog.shipping.stages import GenerationBegun
 from litelog.shipping.standing_check import Expected, find_needed
+from litelog.shipping.state import Running
 from litelog.shipping.state_keeper import StateKeeper
 from litelog.shipping.wal_shipper import WalShipper
 
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from litelog.reading.segment_iterator import SegmentIterator
     from litelog.shipping.context import ReplicaContext
     from litelog.shipping.ownership import Owner
-    from litelog.shipping.state import Running, StateFolder
+    from litelog.shipping.state import StateFolder
 
 _logger = logging.getLogger(__name__)
 
@@ -92,6 +93,11 @@ class Replica:
     def started(self) -> bool:
         """Whether it has a generation, and so a position."""
         return self._state is not None
+
+    @property
+    def has_history(self) -> bool:
+        """Whether this daemon has shipped to it in this run, or began a generation there in an earlier one."""
+        return self.started or isinstance(self._folder.load(), Running)
 
     @property
     def acknowledged(self) -> tuple[Position, str] | None:

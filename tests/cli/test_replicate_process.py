@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def sequences(litelog: Command, replica: str) -> int | None:
     """The sequence after the last record that a replica holds."""
     done = litelog("generations", "--json", replica)
-    return done.lines[-1]["next_sequence"] if done.code == 0 else None
+    return done.lines[-1]["next"] if done.code == 0 else None
 
 
 def test_once_ships_what_is_there_to_every_replica(litelog: Command) -> None:
@@ -31,7 +31,7 @@ def test_once_ships_what_is_there_to_every_replica(litelog: Command) -> None:
     done = litelog("replicate", "--once", "--json", "log", "one", f"file://{litelog.folder}/two")
     assert done.code == ExitCode.DONE
     states = [line for line in done.lines if line["event"] == "status"]
-    assert [(state["phase"], state["sequence"]) for state in states] == [("done", 2500)] * 2
+    assert [(state["phase"], state["next"]) for state in states] == [("done", 2500)] * 2
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -44,6 +44,16 @@ def test_a_signal_begins_the_final_sync(litelog: Command, number: signal.Signals
     process.send_signal(number)
     assert process.wait(240) == ExitCode.DONE
     assert sequences(litelog, "replica") == 20
+
+
+def test_a_signal_while_it_waits_for_a_folder_ends_it_well(litelog: Command) -> None:
+    process = litelog.start("replicate", "nope", "backup")
+    litelog.wait_for_line(process, "waiting for")
+    process.send_signal(signal.SIGTERM)
+    _, said = process.communicate()
+    assert process.returncode == 0, said
+    assert f"{litelog.folder}/nope: there was nothing to ship; the folder never appeared" in said
+    assert "failed" not in said
 
 
 def test_replication_continues_when_nobody_reads_its_events(litelog: Command) -> None:
@@ -100,8 +110,17 @@ def test_a_signal_is_forwarded_to_the_program(litelog: Command) -> None:
 
 
 def test_a_final_sync_that_fails_has_its_own_code_unless_the_program_failed_too(litelog: Command) -> None:
-    assert litelog("replicate", "--exec", "true", "missing", "replica").code == ExitCode.FINAL_SYNC_FAILED
-    assert litelog("replicate", "--exec", "sh -c 'exit 7'", "missing", "replica").code == 7
+    """Another log's folder never appears, which fails nothing."""
+    litelog.lines(1)
+    (litelog.folder / "file").touch()
+    body = "shutdown-timeout: 100ms\nlogs:\n  - {path: log, replicas: [{url: file/below}]}\n"
+    body += "  - {path: missing, replicas: [{url: replica}]}\n"
+    (litelog.folder / "c.yml").write_text(body)
+    done = litelog("replicate", "--exec", "true", "--config", "c.yml")
+    assert done.code == ExitCode.FINAL_SYNC_FAILED
+    assert "final sync of log to" in done.err
+    assert "final sync of missing" not in done.err
+    assert litelog("replicate", "--exec", "sh -c 'exit 7'", "--config", "c.yml").code == 7
 
 
 @pytest.mark.parametrize(

@@ -52,9 +52,36 @@ def test_the_other_logs_are_synced_before_it_is_ready(tmp_path: Path, state: str
             for log, replica in (("here", "down/here"), ("later", "b"))
         )
     )
-    with pytest.raises(litelog.FinalSyncError), litelog.replicate(config, state_dir=state) as replication:  # noqa: PT012
+    with litelog.replicate(config, state_dir=state) as replication:
         wait_until(lambda: all(status.failures for status in replication.status))
         assert not replication.replicator.is_ready()
         os.unlink(tmp_path / "down")
         wait_until(replication.replicator.is_ready)
         assert replication.replicator.awaited_logs() == [str(tmp_path / "later")]
+
+
+def test_a_daemon_that_ends_while_it_waits_for_a_folder_ends_well(tmp_path: Path, state: str) -> None:
+    append(tmp_path / "here")
+    config = litelog.Config(
+        logs=tuple(
+            litelog.LogConfig(
+                path=str(tmp_path / log), replicas=(litelog.ReplicaConfig(url=str(tmp_path / "b" / log)),)
+            )
+            for log in ("here", "later")
+        )
+    )
+    with litelog.replicate(config, state_dir=state) as replication:
+        wait_until(replication.replicator.is_ready)
+        append(tmp_path / "here")
+    assert [status.phase for status in replication.status] == ["done", "done"]
+    assert [status.sequence for status in replication.status] == [2, None]
+
+
+def test_a_folder_that_an_earlier_run_shipped_and_that_is_gone_is_no_good_end(tmp_path: Path, state: str) -> None:
+    append(tmp_path / "log")
+    with litelog.replicate(tmp_path / "log", tmp_path / "backup", state_dir=state) as replication:
+        assert replication.wait_synced()
+    os.rename(tmp_path / "log", tmp_path / "away")
+    second = litelog.replicate(tmp_path / "log", tmp_path / "backup", state_dir=state)
+    with pytest.raises(litelog.FinalSyncError, match="No such file"), second as replication:
+        wait_until(replication.replicator.is_ready)
