@@ -160,8 +160,8 @@ class Shipping:
         event = json.loads(line)
         if event["event"] != "shipped":
             return 0
-        self.position = event["end"]
-        self.log_bytes += event["bytes"]
+        self.position = event["position"]
+        self.log_bytes += event["log_bytes"]
         self.stored_bytes += event["stored_bytes"]
         return int(event["next"] or 0)
 

@@ -18,7 +18,7 @@ from litelog.errors import ExitCode, LitelogError
 from litelog.system.memory import collect_seldom, exempt_existing_objects
 from litelog.version import VERSION
 from litelog_cli.logging_setup import LEVELS, LogLineFormat, asks_json, logs_json, say, set_up_logging
-from litelog_cli.output import echo, echo_lines, print_json_error
+from litelog_cli.output import STANDARD_OUTPUT, echo, echo_lines, print_json_error
 from litelog_cli.signals import HeldSignals
 from litelog_cli.verb_group import VerbGroup, dashes_advice
 
@@ -167,7 +167,7 @@ def run(  # noqa: PLR0911 - one for each kind of end
         return _fail(error.lines or [str(error)], error.exit_code)
     except KeyboardInterrupt:
         return INTERRUPTED
-    except (BrokenPipeError, OutputGoneError):
+    except (BrokenPipeError, OutputGoneError, SystemExit):  # SystemExit: click found the pipe closed
         return _give_up_output()
     except OSError as error:
         place = error.filename or _failing_output()
@@ -216,7 +216,7 @@ def _failing_output() -> str | None:
     try:
         sys.stdout.flush()
     except OSError:
-        return "standard output"
+        return STANDARD_OUTPUT
     return None
 
 

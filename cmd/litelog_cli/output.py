@@ -11,16 +11,20 @@ import io
 import json
 import re
 import sys
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 PLAIN_WIDTH = 10_000
 """Width of a table that is not for a terminal: nothing is wrapped."""
+
+STANDARD_OUTPUT = "standard output"
+"""Its name in messages."""
 
 JSON_VERSION = 1
 """Within a version, fields are only added to what verbs print as JSON."""
@@ -50,6 +54,18 @@ def escape_json(text: str) -> str:
 def _render(character: str) -> str:
     code = ord(character)
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+@contextmanager
+def naming_output() -> Iterator[None]:
+    """Make the error of a write in the block name standard output, which may be full."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        error.filename = STANDARD_OUTPUT
+        raise
 
 
 def echo(text: str = "", *, err: bool = False) -> None:
@@ -135,6 +151,11 @@ def format_number(number: float | None) -> str:
 def format_range(first: int | None, following: int | None) -> str:
     """Sequences for people: ``0-2,999``; ``-`` for none. ``following``: the sequence after the last one."""
     return "-" if first is None or following is None or first >= following else f"{first:,}-{following - 1:,}"
+
+
+def format_place(position: str | None) -> str:
+    """The index and offset of a position for people, without leading zeros; ``-`` for None."""
+    return "-" if position is None else "/".join(f"{int(part, 16):x}" for part in position.split("/")[1:])
 
 
 def format_moment(microseconds: int | None) -> str:

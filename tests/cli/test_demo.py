@@ -22,6 +22,8 @@ def test_the_demo_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
     assert result.returncode == 0, result.stderr
     numbers = {what: int(number) for number, what in re.findall(r"^ +(\d+) records (\w+)", result.stdout, re.M)}
     assert 0 < numbers["acknowledged"] <= numbers["restored"] <= numbers["durable"] < numbers["after"]
+    (lag,) = re.findall(r"^ +(\d+) records not shipped when it was killed: the lag$", result.stdout, re.M)
+    assert int(lag) == numbers["durable"] - numbers["restored"]
     assert "2 generations" in result.stdout
     for folder in ("lost", "log", "backup"):
         assert (tmp_path / "demo" / folder).is_dir()

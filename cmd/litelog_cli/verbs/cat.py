@@ -34,7 +34,7 @@ from litelog_cli.inputs import (
 )
 from litelog_cli.listed import place_config_option
 from litelog_cli.logging_setup import say
-from litelog_cli.output import format_time, json_bytes, json_line
+from litelog_cli.output import format_time, json_bytes, json_line, naming_output
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -126,9 +126,10 @@ def cat(**arguments: Any) -> None:
             batches = log_batches(stack, log, start, end, options.follow)
         printed = 0
         for columns in batches:
-            write(columns)
+            with naming_output():
+                write(columns)
+                sys.stdout.flush()
             printed += len(columns)
-            sys.stdout.flush()
     if not printed and not options.follow:
         _explain_nothing(options, start)
 

@@ -82,6 +82,7 @@ proved, with the processes killed in mid-flight:
   {written:>9} records durable in the log when it was lost
   {acknowledged:>9} records acknowledged by the replica
   {restored:>9} records restored: {restored - acknowledged} more than acknowledged, 0 acknowledged ones missing
+  {written - restored:>9} records not shipped when it was killed: the lag
   {format_size(prefix):>9} compared byte for byte with the lost log
   {total:>9} records after it was continued; {format_size(same)} restored again and equal, in {generations} generations
 where it is:

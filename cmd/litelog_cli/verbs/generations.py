@@ -15,6 +15,7 @@ from litelog_cli.output import (
     echo_lines,
     format_moment,
     format_number,
+    format_place,
     format_range,
     print_table,
 )
@@ -119,7 +120,7 @@ def _wide_row(facts: ListedGeneration) -> tuple[str, ...]:
         facts.owner or "-",
         facts.host or "-",
         "-" if facts.first_index is None else f"{facts.first_index:x}",
-        _place(facts.position),
+        format_place(facts.position),
         format_range(facts.first, facts.next),
         format_number(facts.sealed_segments),
         format_size(facts.sealed_stored_bytes),
@@ -131,8 +132,3 @@ def _wide_row(facts: ListedGeneration) -> tuple[str, ...]:
         format_moment(facts.last_shipped),
         "-" if facts.lag_seconds is None else format_duration(facts.lag_seconds),
     )
-
-
-def _place(position: str | None) -> str:
-    """The index and offset of a position, without leading zeros."""
-    return "-" if position is None else "/".join(f"{int(part, 16):x}" for part in position.split("/")[1:])

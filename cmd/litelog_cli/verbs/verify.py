@@ -15,7 +15,7 @@ from litelog_cli.arguments import PLACE, SAMPLE, opened_replica
 from litelog_cli.config_file import choose_state_dir, read_config
 from litelog_cli.configured import find_replica
 from litelog_cli.listed import replica_config_option
-from litelog_cli.output import echo, print_json, print_table
+from litelog_cli.output import echo, format_number, format_place, print_json, print_table
 from litelog_cli.owner_state import find_acknowledged
 from litelog_cli.progress import quiet_option, showing_progress
 
@@ -206,11 +206,11 @@ def _print(report: VerifyReport, scope: Scope, drill: DrillResult | None) -> Non
             held.generation,
             held.relation or "no claim",
             "ended" if held.ended else "open",
-            held.end.partition("/")[2] if held.end else "-",
-            "-" if held.next is None else str(held.next),
-            str(held.snapshots),
-            str(held.sealed_segments),
-            str(held.wal_segments),
+            format_place(held.end),
+            format_number(held.next),
+            format_number(held.snapshots),
+            format_number(held.sealed_segments),
+            format_number(held.wal_segments),
         )
         for held in report.generations
     ]
