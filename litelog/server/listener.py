@@ -44,7 +44,7 @@ class Address:
 
     @property
     def is_local(self) -> bool:
-        """Whether only this machine can reach it."""
+        """Whether only this machine can reach the address."""
         if self.path is not None or self.host.lower() == "localhost":
             return True
         with suppress(ValueError):
@@ -52,10 +52,28 @@ class Address:
         return False
 
 
-def listen(address: Address) -> socket.socket:
-    """Open a socket that listens there. Raises ListenError. A unix socket without a listener is replaced."""
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """A socket that listens, and its address, with the actual port."""
+
+    address: Address
+    socket: socket.socket
+
+    def close(self) -> None:
+        """Close the socket, and remove a unix socket's file."""
+        if self.address.path is not None:
+            with suppress(OSError):
+                os.unlink(self.address.path)
+        self.socket.close()
+
+
+def listen(address: Address) -> Listener:
+    """Listen at an address. Replaces a unix socket on which nothing listens. Raises ListenError."""
     try:
-        return _listen_unix(address.path) if address.path is not None else _listen_tcp(address)
+        if address.path is not None:
+            return Listener(address, _listen_unix(address.path))
+        opened = _listen_tcp(address)
+        return Listener(Address(host=address.host, port=opened.getsockname()[1]), opened)
     except OSError as error:
         raise ListenError(f"addr {address}: cannot listen there: {error.strerror or error}") from error
 
@@ -78,8 +96,8 @@ def _listen_tcp(address: Address) -> socket.socket:
 def _listen_unix(path: str) -> socket.socket:
     """Bind the socket in a private folder, and then move it.
 
-    Clients that find it can connect, and its mode is set by then. In a folder that others can write to, no other user
-    can put anything in its place first.
+    So a client that finds the socket can connect, and its mode is set. If others can write to the target folder, they
+    cannot put another socket there first.
     """
     if _is_answered(path):
         raise ListenError(f"addr unix:{path}: another process listens there")
@@ -98,13 +116,13 @@ def _listen_unix(path: str) -> socket.socket:
 
 
 def _is_answered(path: str) -> bool:
-    """Whether a process listens there. Raises ListenError for anything else at the path, which must not be replaced."""
+    """Whether a process listens there. Raises ListenError if something else is at the path: it must not be replaced."""
     try:
         mode = os.lstat(path).st_mode
     except FileNotFoundError:
         return False
     if not stat.S_ISSOCK(mode):
-        raise ListenError(f"addr unix:{path}: is there, and no socket; remove it, or choose another path")
+        raise ListenError(f"addr unix:{path}: exists, and is not a socket; remove it, or choose another path")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as caller:
         caller.settimeout(1.0)
         try:

@@ -1,15 +1,13 @@
 """Serves the daemon's status over HTTP, and sends its heartbeat.
 
-It never delays shipping: it has its own threads, and if it fails, it logs that and replication continues.
+The service never delays shipping: it has its own threads. If it fails, it logs that, and replication continues.
 """
 
 from __future__ import annotations
 
 import logging
-import os
 import socket
 import threading
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
@@ -28,9 +26,10 @@ if TYPE_CHECKING:
 
     from litelog.config import Config
     from litelog.server.daemon_view import Daemon
+    from litelog.server.listener import Listener
 
 STOP_SECONDS = 0.5
-"""Seconds to wait at the end for answers that are under way."""
+"""Seconds that the end of the service waits for answers in progress."""
 MAX_HEAD_BYTES = 16 << 10
 """Limit of a request's line and headers together, in bytes."""
 KEEP_ALIVE_SECONDS = 5
@@ -48,20 +47,20 @@ class ServiceSettings:
     """Address to listen on, or OFF; None: DEFAULT_ADDR, if possible."""
     token_file: str | None = None
     allowed_hosts: tuple[str, ...] = ()
-    """Allowed names in a Host header, besides this machine's loopback ones."""
+    """Allowed names in a Host header, besides this machine's loopback names."""
     heartbeat_url: str | None = None
     heartbeat_interval: float = 60.0
     """Seconds."""
     config_file: str | None = None
-    """The configuration's file, for people."""
+    """The configuration file, for people."""
     state_dir: str | None = None
-    """The daemon's state folder, by which commands know the daemon that they mean."""
+    """The daemon's state folder, by which commands recognise the daemon."""
     request_seconds: float = 10.0
-    """Seconds for a request's line and headers to arrive, and so the longest idle time of a connection."""
+    """Seconds for a request's line and headers to arrive, which also limit the idle time of a connection."""
 
     @classmethod
     def of(cls, config: Config) -> ServiceSettings:
-        """Take them from a configuration."""
+        """Take the settings from a configuration."""
         return cls(
             max_lag=config.max_lag,
             addr=config.addr,
@@ -73,8 +72,8 @@ class ServiceSettings:
 
 
 def require_listenable(addr: str, token_file: str | None) -> None:
-    """Raise ConfigError if the server may not listen on a configured address, even if it is free: other machines can
-    reach the address, and there is no token."""
+    """Raise ConfigError if the server may not listen on a configured address: other machines can reach the address, and
+    there is no token. Does not check whether the address is free."""
     if addr == OFF:
         return
     address = Address.parse(addr)
@@ -83,14 +82,15 @@ def require_listenable(addr: str, token_file: str | None) -> None:
 
 
 class Service:
-    """A context manager. It listens from its creation, and answers inside the context.
-
-    Raises ConfigError if an address that is not loopback has no token, and if the token cannot be used. Raises
-    ListenError if it cannot listen on a configured address. At the default address it only logs that, and the daemon
-    continues without: another daemon may be using it.
-    """
+    """The HTTP server and the heartbeat: a context manager. It answers inside the context."""
 
     def __init__(self, daemon: Daemon, settings: ServiceSettings) -> None:
+        """Open the socket. If the default address cannot be used, only logs that: another daemon may use it.
+
+        Raises:
+            ConfigError: an address that is not loopback has no token, or the token cannot be used.
+            ListenError: the server cannot listen on a configured address.
+        """
         self._daemon = daemon
         self._settings = settings
         self._status_cache = StatusCache(
@@ -107,17 +107,15 @@ class Service:
             else None
         )
         self._token = TokenFile(settings.token_file) if settings.token_file is not None else None
-        self._address, self._listener = self._open()
+        self._listener = self._open()
         self._server: Any = None
         self._stopping = False
-        self._thread = threading.Thread(target=self._serve, name="http", daemon=True)
+        self._thread: threading.Thread | None = None
 
     @property
     def address(self) -> Address | None:
-        """The address with its actual port; None if it does not listen."""
-        if self._address is None or self._listener is None or self._address.path is not None:
-            return self._address if self._listener is not None else None
-        return Address(host=self._address.host, port=self._listener.getsockname()[1])
+        """The address with its actual port; None if the service does not listen."""
+        return None if self._listener is None else self._listener.address
 
     def __enter__(self) -> Self:
         if self._listener is not None or self._heartbeat is not None:
@@ -125,8 +123,10 @@ class Service:
         if self._heartbeat is not None:
             self._heartbeat.start()
         if self._listener is not None:
+            self._thread = threading.Thread(target=self._serve, args=(self._listener,), name="http", daemon=True)
             self._thread.start()
-            _logger.info("listening at %s", self.address, extra=fields("listening", addr=str(self.address)))
+            address = self._listener.address
+            _logger.info("listening at %s", address, extra=fields("listening", addr=str(address)))
         return self
 
     def __exit__(
@@ -137,20 +137,21 @@ class Service:
             self._heartbeat.stop()
         if self._server is not None:
             self._server.end()
-        if self._thread.is_alive():
+        if self._thread is not None:
             self._thread.join(STOP_SECONDS)
         self._status_cache.stop()
-        self._release()
+        if self._listener is not None:
+            self._listener.close()
 
-    def _open(self) -> tuple[Address | None, socket.socket | None]:
+    def _open(self) -> Listener | None:
         given = self._settings.addr
         if given == OFF:
-            return None, None
+            return None
         address = Address.parse(given or DEFAULT_ADDR)
         if given is not None:
             require_listenable(given, self._settings.token_file)
         try:
-            return address, listen(address)
+            return listen(address)
         except ListenError as error:
             if given is not None:
                 raise
@@ -159,24 +160,23 @@ class Service:
                 error,
                 extra=fields("not-listening"),
             )
-            return None, None
+            return None
 
-    def _serve(self) -> None:
+    def _serve(self, listener: Listener) -> None:
         """The server's thread. It imports what it needs here, during the first sync."""
         try:
-            self._run()
+            self._run(listener)
         except Exception:
             _logger.exception("the HTTP server ended; replication continues", extra=fields("http-ended"))
 
-    def _run(self) -> None:
+    def _run(self, listener: Listener) -> None:
         import uvicorn  # noqa: PLC0415
 
         from litelog.server.app import make_app  # noqa: PLC0415
         from litelog.server.http_server import ConnectionLimits, QuietServer  # noqa: PLC0415
 
-        assert self._address is not None
-        assert self._listener is not None
-        hosts = None if self._address.path is not None else (self._address.host, *self._settings.allowed_hosts)
+        address = listener.address
+        hosts = None if address.path is not None else (address.host, *self._settings.allowed_hosts)
         app = make_app(self._daemon, self._status_cache, heartbeat=self._heartbeat, token=self._token, hosts=hosts)
         limits = ConnectionLimits(self._settings.request_seconds)
         config = uvicorn.Config(
@@ -197,12 +197,4 @@ class Service:
         limits.install(config)
         self._server = QuietServer(config)
         if not self._stopping:
-            self._server.run(sockets=[self._listener])
-
-    def _release(self) -> None:
-        if self._listener is None or self._address is None:
-            return
-        if self._address.path is not None:
-            with suppress(OSError):
-                os.unlink(self._address.path)
-        self._listener.close()
+            self._server.run(sockets=[listener.socket])
