@@ -1,4 +1,4 @@
-"""The routes of the HTTP API. Each wait of ``POST /sync`` has its own thread, and their number is limited."""
+"""The routes of the HTTP API. Each ``POST /sync`` waits in its own thread, and the number of these is limited."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ if TYPE_CHECKING:
 _FORMATS = ("application/openmetrics-text", "text/plain")
 _VERSION = re.compile(r"([0-9]{1,9}(\.[0-9]{1,9}){0,3})?")
 STALLS = ("loop_stopped", "status_stalled")
-"""Kinds of reasons for which a restart helps."""
+"""Kinds of reasons that a restart of the daemon may cure."""
 
 
 class Handlers:
-    """The handlers. ``status`` and similar ones run in threads, since they may briefly wait for the daemon."""
+    """The handlers. All except ``sync`` run in threads, since they may briefly wait for the daemon."""
 
     def __init__(self, daemon: Daemon, status_cache: StatusCache, heartbeat: Heartbeat | None) -> None:
         self._status_cache = status_cache
@@ -93,12 +93,12 @@ class Handlers:
         return _answer(request, found.reasons, found.verdict.value, is_well=found.healthy)
 
     def readyz(self, request: Request) -> Response:
-        """Whether the daemon runs, and has synced what is there."""
+        """Whether the daemon runs, and has synced the logs that exist."""
         unready = self._status_cache.judge().unready
         return _answer(request, unready, "starting" if unready else "ready", is_well=not unready)
 
     def livez(self, request: Request) -> Response:
-        """Whether the daemon runs. If not, a restart helps."""
+        """Whether the daemon's main loop runs. If not, a restart helps."""
         found = self._status_cache.judge()
         stalls = [each for each in found.reasons if each.kind in STALLS]
         return _answer(request, stalls, "stalled" if stalls else "running", is_well=not stalls)
@@ -146,7 +146,7 @@ def make_app(
     token: TokenFile | None = None,
     hosts: Iterable[str] | None = (),
 ) -> Starlette:
-    """The application. ``hosts``: as ``RequestGuard`` takes them."""
+    """Make the application. ``hosts``: as for ``RequestGuard``."""
     handlers = Handlers(daemon, status_cache, heartbeat)
     routes = [
         Route("/", handlers.index),
@@ -184,24 +184,25 @@ DEFAULT_WAIT_SECONDS = 30.0
 
 
 class TooManyWaitingError(Exception):
-    """MAX_WAITING requests are waiting already."""
+    """MAX_WAITING requests wait already."""
 
 
 class Barriers:
-    """Waits for a daemon. Used by one event loop."""
+    """Runs the daemon's blocking waits in threads. For one event loop."""
 
     def __init__(self, daemon: Daemon) -> None:
         self._daemon = daemon
         self._waiting = 0
 
     async def wait(self, log: str | None, replica: str | None, seconds: float) -> Barrier:
-        """As ``Daemon.barrier``. Raises TooManyWaitingError. A disconnected client's thread waits until its end."""
+        """As ``Daemon.barrier``. Raises TooManyWaitingError. If the client disconnects, its thread still waits to the
+        end."""
         if self._waiting >= MAX_WAITING:
             raise TooManyWaitingError
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Barrier] = loop.create_future()
 
-        def tell(barrier: Barrier | None, error: BaseException | None) -> None:
+        def settle(barrier: Barrier | None, error: BaseException | None) -> None:
             self._waiting -= 1
             if answer.done():
                 return
@@ -217,7 +218,7 @@ class Barriers:
             except BaseException as error:  # noqa: BLE001 - reported in the loop
                 failure = error
             if not loop.is_closed():
-                loop.call_soon_threadsafe(tell, barrier, failure)
+                loop.call_soon_threadsafe(settle, barrier, failure)
 
         self._waiting += 1
         threading.Thread(target=work, name="barrier", daemon=True).start()

@@ -1,4 +1,5 @@
-"""Decides who may send requests: holders of a bearer token, else requests for trusted host names (DNS rebinding)."""
+"""Decides which requests are accepted: those with the bearer token or, if there is no token, those for a trusted host
+name (against DNS rebinding)."""
 
 from __future__ import annotations
 
@@ -21,20 +22,20 @@ if TYPE_CHECKING:
     from litelog.server.token_file import TokenFile
 
 MAX_BODY_BYTES = 4096
-"""No request needs a body, but client libraries may send small ones."""
+"""The most bytes of a request's body. No request needs one, but client libraries may send a small one."""
 
 PROBES = ("/healthz", "/readyz", "/livez")
-"""Paths that anyone may request. Without a token the answer is only yes or no."""
+"""Paths that anyone may request. Without the token, the answer has no reasons."""
 
 PAGE = "/"
-"""The path that people open in a browser. The browser asks for the token as a password (HTTP Basic), and sends it from
-then on. That is accepted for reading only: another site's page could make the browser send a request, too."""
+"""The path that people open in a browser. The browser asks for the token as a password (HTTP Basic), and sends it with
+each later request. A password is accepted only for reading: another site's page could make the browser send it, too."""
 
 BARE = "litelog.bare"
-"""Key in a request's scope: answer yes or no, without reasons."""
+"""Key in a request's scope: the answer has no reasons."""
 
 READING = ("GET", "HEAD")
-"""Methods that change and start nothing. A page of another site may send them, but cannot read the answer."""
+"""Methods that neither change nor start anything. A page of another site may send them, but cannot read the answer."""
 
 MAX_LENGTH_DIGITS = 20
 
@@ -50,7 +51,7 @@ class RequestGuard:
     """ASGI middleware that refuses requests before any handler sees them."""
 
     def __init__(self, app: ASGIApp, token: TokenFile | None, hosts: Iterable[str] | None) -> None:
-        """``hosts``: names besides this machine's loopback ones; None: ignore the Host header (a unix socket)."""
+        """``hosts``: allowed names besides the loopback names; None: ignore the Host header (on a unix socket)."""
         self._app = app
         self._token = token
         self._hosts = None if hosts is None else frozenset(host.lower() for host in hosts)
@@ -80,7 +81,7 @@ class RequestGuard:
         if not self._is_ours(headers.get("host", "")):
             return _error(421, "the Host header names another place; see allowed-hosts in the configuration")
         if scope["method"] not in READING and not _is_same_origin(headers):
-            return _error(403, "another site's page may not ask this")
+            return _error(403, "pages of other sites may not send this request")
         return None
 
     def _refuse_unknown(self, scope: Scope, headers: Headers, token: TokenFile) -> JSONResponse | None:
@@ -116,13 +117,13 @@ def _find_malformed(headers: Headers) -> str | None:
 
 
 def _is_origin(text: str) -> bool:
-    """Whether it is what browsers send: a scheme, a host and perhaps a port; or null."""
+    """Whether ``text`` has the form that browsers send: a scheme, a host and perhaps a port; or null."""
     match = _ORIGIN.fullmatch(text)
     return match is not None or text == "null"
 
 
 def _is_same_origin(headers: Headers) -> bool:
-    """Whether the request comes from no browser, or from a page of this server, with the same host and port.
+    """Whether no browser sent the request, or a page of this server did: one with the same host and port.
 
     Other programs on this machine may serve pages from other ports.
     """
@@ -140,7 +141,7 @@ def _is_same_origin(headers: Headers) -> bool:
 
 
 def _read_token(authorization: str, *, basic: bool) -> str:
-    """The token in a request; empty if there is none. ``basic``: also as a password, with any user name."""
+    """The token in a request; empty if there is none. ``basic``: whether it may be a password, with any user name."""
     scheme, _, given = authorization.partition(" ")
     if scheme.lower() == "bearer":
         return given.strip()

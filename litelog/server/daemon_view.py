@@ -1,7 +1,4 @@
-"""The server's view of the daemon. Separate threads fetch the daemon's answers.
-
-So neither waits for the other.
-"""
+"""The server's view of the daemon. Separate threads ask the daemon, so that neither side waits for the other."""
 
 from __future__ import annotations
 
@@ -27,13 +24,14 @@ if TYPE_CHECKING:
 
 MEASURE_SECONDS = 1.0
 RETRY_SECONDS = 1.0
-"""Seconds before a retry after a bug."""
+"""Seconds before a retry after an unexpected error."""
 FRESH_SECONDS = 0.25
-"""Seconds for which a status is reused: the daemon is asked at most four times a second, however many clients ask."""
+"""Seconds for which a status is reused. The server asks the daemon at most four times a second, for any number of
+clients."""
 RECORD_SECONDS = 30.0
-"""How often the verdicts on all replicas are recorded for the page, in seconds."""
+"""Seconds between two records of the verdicts on all replicas, for the page."""
 PATIENCE_SECONDS = 2.0
-"""Seconds to wait for a new status. After that the last one is returned, with its age."""
+"""Seconds to wait for a new status. After that, the last one is returned, with its age."""
 
 _logger = logging.getLogger(__name__)
 
@@ -51,8 +49,8 @@ class StatusCache:
         config: str | None = None,
         state_dir: str | None = None,
     ) -> None:
-        """``host``: this machine's name; ``config``: the configuration file, both for people. ``state_dir``: the state
-        folder, by which commands know the daemon, and which keeps the verdicts of the last day."""
+        """``host``: this machine's name, and ``config``: the configuration file, both for people. ``state_dir``: the
+        state folder, by which commands recognise the daemon, and which keeps the verdicts of the last day."""
         self.rules = rules
         self.host = host
         self.config = config
@@ -69,10 +67,10 @@ class StatusCache:
         self._not_replicated: Sequence[NotReplicated] = ()
         self._time = clock.now()
         self._taken = self._measured = clock.monotonic()
-        self._oldest = math.inf  # older snapshots are not returned; there is none yet
+        self._oldest = math.inf  # older statuses are not returned; there is none yet
         self._failed = False
         self._threads = [
-            threading.Thread(target=self._go_on, args=(work, name), name=name, daemon=True)
+            threading.Thread(target=self._repeat, args=(work, name), name=name, daemon=True)
             for work, name in ((self._measure, "measure"), (self._take, "status"), (self._record, "verdicts"))
         ]
 
@@ -88,7 +86,10 @@ class StatusCache:
             self._changed.notify_all()
 
     def read(self, fresh: float = FRESH_SECONDS, patience: float = PATIENCE_SECONDS) -> StatusView:
-        """The current snapshot of the daemon, or the last one if it does not answer."""
+        """The current status of the daemon, or the last one if the daemon does not answer.
+
+        ``fresh``: reuse a status that is at most this many seconds old. ``patience``: wait at most this many seconds.
+        """
         with self._changed:
             asked = self.clock.monotonic()
             if self._taken < self._oldest or asked - self._taken > fresh:
@@ -108,18 +109,18 @@ class StatusCache:
             )
 
     def judge(self) -> Judgement:
-        """The verdict on the current snapshot."""
+        """The verdict on the current status."""
         return judge(self.read(), self.rules)
 
     def expire(self) -> None:
-        """Make the next read return a newer snapshot, so that a caller who waited for a change sees it."""
+        """Make the next read return a newer status, so that a caller who waited for a change sees it."""
         with self._changed:
             self._oldest = self.clock.monotonic()
 
-    def _go_on(self, work: Callable[[], None], name: str) -> None:
-        """Repeat ``work``. A bug in it does not end the thread.
+    def _repeat(self, work: Callable[[], None], name: str) -> None:
+        """Repeat ``work``. An unexpected error does not end the thread.
 
-        The bug is logged once, and the work is retried. Meanwhile the known values grow old, which health reports.
+        The error is logged once, and the work is retried. Meanwhile the known values grow old, which /healthz reports.
         """
         failed = False
         while not self._stopped.is_set():
@@ -128,7 +129,7 @@ class StatusCache:
             except Exception as error:
                 if not failed:
                     failed = True
-                    message = "the daemon's %s cannot be had: %s; it is tried again each %g s"
+                    message = "the daemon's %s cannot be read: %s; trying again every %g s"
                     extra = fields("status-failed", part=name)
                     _logger.exception(message, name, error, RETRY_SECONDS, extra=extra)
                 self._stopped.wait(RETRY_SECONDS)
@@ -167,31 +168,34 @@ class StatusCache:
     def _report(self, error: Exception) -> None:
         if not self._failed:
             self._failed = True
-            _logger.error("the logs' folders cannot be looked at: %s", error, extra=fields("measuring-failed"))
+            _logger.error("the logs' folders cannot be read: %s", error, extra=fields("measuring-failed"))
 
 
 class Daemon(Protocol):
-    """The parts of a replicator that the server needs. For use from any thread."""
+    """The methods of a replicator that the server needs. Any thread may call them."""
 
     @property
     def last_turn(self) -> float:
-        """When its main loop last ran, in the clock's monotonic seconds. It runs at least once a second."""
+        """When the main loop took its last turn, in the clock's monotonic seconds. It takes at least one a second."""
 
     @property
     def opened(self) -> bool:
-        """Whether everything that existed at its start has been opened, as far as possible."""
+        """Whether it has tried to open everything that existed at its start."""
 
     def is_ready(self) -> bool:
-        """Whether what is there has been synced. Once True, it stays True."""
+        """Whether it has synced the logs that exist. Once True, it stays True."""
 
     def status(self) -> list[ReplicaStatus]:
         """The state of every replica."""
 
     def not_replicated(self) -> tuple[NotReplicated, ...]:
-        """Configured logs and replicas that cannot be opened, and so are missing in ``status``."""
+        """Configured logs and replicas that cannot be opened. ``status`` does not have them."""
 
     def measure(self) -> None:
         """Measure the logs' folders, for the lag in ``status``. May hang with their file systems."""
 
     def barrier(self, log: str | None, replica: str | None, timeout: float) -> Barrier:
-        """Wait until the logs' current data is durable. ConfigError if ``log`` and ``replica`` match none."""
+        """Wait until the current data of the logs is durable, at most ``timeout`` seconds.
+
+        Raises ConfigError if ``log`` and ``replica`` match none.
+        """

@@ -1,4 +1,4 @@
-"""The heartbeat: calls a URL as long as all is well, so that a monitoring service notices when the calls stop."""
+"""The heartbeat: calls a URL as long as everything is safe. A monitoring service notices when the calls stop."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from litelog.server.daemon_view import StatusCache
 
 TIMEOUT_SECONDS = 10.0
-"""Seconds for the connection, and for each part of the answer."""
+"""Seconds to wait for the connection, and for each part of the answer."""
 
 MAX_ANSWER_BYTES = 64 << 10
 
@@ -44,7 +44,7 @@ class Heartbeat:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop calling. A call that is under way is abandoned."""
+        """Stop calling. A call in progress is abandoned."""
         self._stopped.set()
 
     def report(self) -> HeartbeatReport:
@@ -63,7 +63,7 @@ class Heartbeat:
                 is_safe = self._status_cache.judge().verdict is Verdict.SAFE
                 if is_safe:
                     self._call()
-            except Exception as error:  # noqa: BLE001 - a bug stops one call, not the thread
+            except Exception as error:  # noqa: BLE001 - an unexpected error ends one call, not the thread
                 self._failed += 1
                 self._report_failure(error)
                 is_safe = False
@@ -95,7 +95,7 @@ class Heartbeat:
         reason = f"status {error.code}" if isinstance(error, urllib.error.HTTPError) else type(error).__name__
         if isinstance(error, urllib.error.URLError) and not isinstance(error, urllib.error.HTTPError):
             reason = str(error.reason)
-        message = "heartbeat: %s cannot be called (%s); it is tried again each %g s"
+        message = "heartbeat: %s cannot be called (%s); trying again every %g s"
         _logger.warning(message, _host_of(self._url), reason, self._interval, extra=fields("heartbeat-failed"))
 
 

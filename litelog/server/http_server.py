@@ -1,8 +1,8 @@
 """uvicorn's server, adapted to a mostly idle process, with limits on clients.
 
-It wakes once a second instead of ten times, and stops on request. uvicorn itself limits neither how long a client may
-take, nor which client gives way: its ``limit_concurrency`` answers 503 to all as long as idle connections are open. So
-the limits lie between the transport and uvicorn's protocol, in the interface that asyncio defines for both.
+It wakes once a second instead of ten times, and stops on request. uvicorn has no limit on the time that a client may
+take, and its ``limit_concurrency`` answers 503 to everyone as long as idle connections are open. So this module puts
+its own limits between the transport and uvicorn's protocol, behind asyncio's interface for both.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class QuietServer(uvicorn.Server):
             self._loop = None
 
     def end(self) -> None:
-        """Accept no more requests, and end. For use from any thread."""
+        """Accept no more requests, and end. Any thread may call this."""
         with self._lock:
             self.should_exit = True
             if self._loop is not None:
@@ -52,29 +52,30 @@ class QuietServer(uvicorn.Server):
 
 
 MAX_CLIENTS = 64
-"""Concurrent connections, so that clients cannot use up the daemon's descriptors. A further one replaces the connection
-that has waited longest for its client: first those without a whole request, then those whose client does not read the
-answer. If all of them are being answered, the new connection is closed."""
+"""The most concurrent connections, so that clients cannot use up the daemon's descriptors. A further one replaces the
+connection that has waited longest for its client: one without a whole request or, if there is none, one whose client
+does not read the answer. If the server is busy with all of them, the new connection is closed."""
 REQUEST_SECONDS = 10.0
-"""Seconds for a request's line and headers, from when the connection is ready for them; so idle ones end, too."""
+"""Seconds for a request's line and headers to arrive, from when the connection is ready for them. Idle connections end
+after the same time."""
 RESPONSE_SECONDS = 660.0
-"""Seconds for the answer, including the longest wait of /sync, until the client has read it."""
+"""Seconds until the client has read the whole answer. They include the longest wait of /sync."""
 
 
 _answering: ContextVar[LimitedConnection] = ContextVar("answering")
-"""The connection whose bytes are handled. A request's task begins while they are, and inherits it."""
+"""The connection whose bytes are being handled. The task of a request starts meanwhile, and inherits the variable."""
 
 
 class ConnectionLimits:
-    """The connections of a server, none of which may keep others out. Used in the event loop's thread."""
+    """The connections of a server. None may keep others out. For the event loop's thread."""
 
     def __init__(self, request_seconds: float = REQUEST_SECONDS) -> None:
-        """``request_seconds``: in which a request's line and headers must arrive."""
+        """``request_seconds``: the time for a request's line and headers to arrive."""
         self.request_seconds = request_seconds
         self.connections: set[LimitedConnection] = set()
 
     def install(self, config: uvicorn.Config) -> None:
-        """Apply these limits to each connection of a server, whose app ``observe`` returned."""
+        """Apply these limits to each connection of a server. Its app must come from ``observe``."""
         config.load()
         inner: Callable[..., asyncio.Protocol] = config.http_protocol_class
 
@@ -84,7 +85,7 @@ class ConnectionLimits:
         config.http_protocol_class = make_connection  # type: ignore[assignment]
 
     def observe(self, app: ASGIApp) -> ASGIApp:
-        """``app``, which also tells its connections when a request waits for its answer."""
+        """Wrap ``app``, so that each connection knows when one of its requests waits for an answer."""
 
         async def answer(scope: Scope, receive: Receive, send: Send) -> None:
             connection = _answering.get()
@@ -109,7 +110,7 @@ class ConnectionLimits:
 
 
 class LimitedConnection(asyncio.Protocol):
-    """A connection whose client may be slow or hostile. Hands everything on to ``inner``, which speaks HTTP."""
+    """A connection whose client may be slow or hostile. Passes everything to ``inner``, which speaks HTTP."""
 
     def __init__(self, limits: ConnectionLimits, inner: asyncio.Protocol) -> None:
         self._limits = limits
@@ -133,7 +134,7 @@ class LimitedConnection(asyncio.Protocol):
         self._expect_within(self._limits.request_seconds)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._timer is None:  # there was no room for it
+        if self._timer is None:  # there was no room for this connection
             return
         self._timer.cancel()
         self._limits.connections.discard(self)
@@ -155,17 +156,17 @@ class LimitedConnection(asyncio.Protocol):
         self._inner.resume_writing()
 
     def begin_answer(self) -> None:
-        """Give the client time to read the answer to a request that has arrived."""
+        """A request has arrived: give the client RESPONSE_SECONDS to read the answer."""
         self.is_idle = False
         self._expect_within(RESPONSE_SECONDS)
 
     def end_answer(self) -> None:
-        """Wait for the next request."""
+        """The answer was sent: wait for the next request."""
         self.is_idle = True
         self._expect_within(self._limits.request_seconds)
 
     def abort(self) -> None:
-        """Close it at once."""
+        """Close the connection at once."""
         assert isinstance(self._transport, asyncio.Transport)
         self._transport.abort()
 

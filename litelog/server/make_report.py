@@ -1,4 +1,4 @@
-"""Creates the status document from the daemon's snapshot."""
+"""Creates the status document from the daemon's status."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def make_report(
     history: bool = False,
     logs: Container[str] | None = None,
 ) -> StatusReport:
-    """The document. ``history``: include the lag of the last hour. ``logs``: only these logs, by folder."""
+    """Make the document. ``history``: include the lag of the last hour. ``logs``: only these logs, by folder."""
     return StatusReport(
         source="daemon",
         litelog=VERSION,
@@ -81,7 +81,7 @@ def _age(snapshot: StatusView, moment: float) -> float:
 def group_by_log(
     statuses: Iterable[ReplicaStatus], judgement: Judgement, now: float = 0.0, *, history: bool = False
 ) -> list[LogReport]:
-    """The report on each log. ``now``: monotonic seconds; ``history``: include the lag of the last hour."""
+    """Make the report on each log. ``now``: monotonic seconds. ``history``: include the lag of the last hour."""
     logs: dict[str, list[ReplicaReport]] = {}
     for status in statuses:
         condition = judgement.replicas.get((status.log, status.replica), ReplicaCondition.UNKNOWN)

@@ -1,6 +1,6 @@
 """Prometheus metrics: a table that defines all of them, and the collector that fills it on each scrape.
 
-Label values are bounded: logs and replicas are the configuration's, all else is of a fixed set.
+Label values are bounded: logs and replicas come from the configuration, all others from a fixed set.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def _count_of(status: ReplicaStatus, name: str) -> float | None:
 OF_REPLICA = (
     _gauge(
         "litelog_replica_lag_seconds",
-        "For how long the oldest byte that the replica lacks has been in the log; 0 if it lacks none.",
+        "Seconds for which the oldest byte that the replica lacks has been in the log; 0 if it lacks none.",
         lambda status: None if status.meter is None else status.lag_seconds,
     ),
     _gauge(
@@ -152,7 +152,7 @@ OF_REPLICA = (
     ),
     _gauge(
         "litelog_replica_failing_seconds",
-        "For how long every sync has failed; 0 if the last one succeeded.",
+        "Seconds for which every sync has failed; 0 if the last one succeeded.",
         lambda status: status.failing_seconds,
     ),
     _gauge(
@@ -263,7 +263,7 @@ VERDICT = MetricSpec(
 REPLICA_VERDICT = MetricSpec(
     "litelog_replica_verdict", "gauge", PAIR, "The verdict on the replica: 0 safe, 1 unknown, 2 late, 3 unsafe."
 )
-WARNINGS = MetricSpec("litelog_warnings", "gauge", (), "How many warnings the page shows: they make nothing unsafe.")
+WARNINGS = MetricSpec("litelog_warnings", "gauge", (), "How many warnings there are: they make nothing unsafe.")
 HEALTHY = MetricSpec("litelog_healthy", "gauge", (), "1 if /healthz answers with 200: nothing is late or unsafe.")
 READY = MetricSpec("litelog_ready", "gauge", (), "1 if /readyz answers with 200.")
 LOGS = MetricSpec("litelog_logs", "gauge", (), "How many logs are replicated.")
@@ -314,7 +314,7 @@ SPECS: tuple[MetricSpec, ...] = (
 
 
 class DaemonCollector(Collector):
-    """Reads the daemon on each scrape."""
+    """Reads the daemon's status on each scrape."""
 
     def __init__(self, status_cache: StatusCache, heartbeat: Heartbeat | None) -> None:
         self._status_cache = status_cache
@@ -369,7 +369,7 @@ class DaemonCollector(Collector):
 
 
 def make_registry(status_cache: StatusCache, heartbeat: Heartbeat | None) -> CollectorRegistry:
-    """All metrics of this process, without those that other code registers."""
+    """Make a registry with all metrics of this process, without those that other code registers."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(DaemonCollector(status_cache, heartbeat))
     ProcessCollector(registry=registry)
@@ -393,7 +393,7 @@ def _histograms(statuses: Sequence[ReplicaStatus]) -> Iterator[Metric]:
 
 
 def _buckets(observed: Durations) -> tuple[list[tuple[str, float]], float]:
-    """Cumulative counts by upper bound, and the sum, as prometheus-client takes them."""
+    """Cumulative counts by upper bound, and the sum, in the form that prometheus-client takes."""
     buckets, below = [], 0
     for bound, count in zip((*map(str, BOUNDS), "+Inf"), observed.counts, strict=True):
         below += count

@@ -1,4 +1,4 @@
-"""Rules that find what is wrong with replicas: what, where, since when, and what to do. No I/O."""
+"""Rules that find the problems of replicas: what is wrong, where, since when, and what to do. No I/O."""
 
 from __future__ import annotations
 
@@ -14,12 +14,15 @@ if TYPE_CHECKING:
 
     from litelog.replicator.status import NotReplicated, ReplicaStatus
     from litelog.server.status_view import HealthThresholds, StatusView
+    from litelog.shipping.divergence import Divergence
 
 DIVERGED_SECONDS = 86400.0
-"""For how long a log that was rewound or rewritten is a warning, unless it is dismissed before."""
+"""Seconds for which a rewound or rewritten log is a warning, unless a user dismisses it before."""
+
+FIX = "Fix the problem that the error names."
 
 MAX_NAMED = 3
-"""How many damaged objects a message names."""
+"""The most damaged objects that a message names."""
 
 UNKNOWN = "unknown"
 """The phase of a replica that no daemon reports."""
@@ -30,7 +33,7 @@ STOPPED = {
     Phase.REJECTED.value: "refused",
     Phase.FAILED.value: "failed",
 }
-"""Phases in which shipping has ended, with the reason's kind."""
+"""The phases in which shipping has ended, and the kind of the reason for each."""
 
 _STOPPED_WORDS = {
     "frozen": "frozen, since bytes are damaged or cannot be made durable",
@@ -41,7 +44,7 @@ _STOPPED_WORDS = {
 
 
 def find_reasons(view: StatusView, rules: HealthThresholds) -> Iterator[Reason]:
-    """Find everything that is wrong, that is not known, or that needs attention."""
+    """Find everything that is wrong or unknown, or that needs attention."""
     if not view.is_live:
         message = "no daemon was asked, so it is not known what the logs hold and the replicas lack"
         yield Reason(kind="no_daemon", message=message, verdict=UNKNOWN, action="Start the daemon, or ask it.")
@@ -57,7 +60,7 @@ def find_reasons(view: StatusView, rules: HealthThresholds) -> Iterator[Reason]:
 
 
 def find_unready(view: StatusView, rules: HealthThresholds) -> list[Reason]:
-    """Why the daemon is not ready: its loop stands still, or it has not yet synced what is there."""
+    """Find why the daemon is not ready: its loop stands still, or it has not yet synced the logs that exist."""
     reasons = [each for each in _find_stalls(view, rules) if each.kind != "measuring_stalled"]
     if view.ready:
         return reasons
@@ -71,7 +74,7 @@ def _find_stalls(view: StatusView, rules: HealthThresholds) -> Iterator[Reason]:
     stalls = (
         ("loop_stopped", view.last_turn, "the main loop has taken no turn for"),
         ("status_stalled", view.taken, "the daemon has not updated its status for"),
-        ("measuring_stalled", view.measured, "the logs' folders could not be looked at for"),
+        ("measuring_stalled", view.measured, "the logs' folders could not be read for"),
     )
     for kind, moment, words in stalls:
         age = view.now - moment
@@ -98,7 +101,7 @@ def _lacks(view: StatusView, log: NotReplicated, rules: HealthThresholds) -> Rea
         verdict="unsafe" if age > rules.max_lag else UNKNOWN,
         since=format_time(view.time_of(age)),
         object=log.replica or log.log,
-        action="Mend what the message names. The daemon tries again by itself.",
+        action="Fix the problem that the message names. The daemon tries again by itself.",
         command=f"litelog check {quote(log.replica)}" if log.replica is not None else f"ls -ld {quote(log.log)}",
     )
 
@@ -124,12 +127,12 @@ class _Finder:
             yield self._damaged()
         if status.phase not in STOPPED and status.phase != UNKNOWN:
             yield from self._find_late()
-        if status.diverged is not None and self._diverged_age() <= DIVERGED_SECONDS:
-            yield self._diverged()
+        if status.diverged is not None and self._view.time - status.diverged.time <= DIVERGED_SECONDS * 1_000_000:
+            yield self._diverged(status.diverged)
         yield from self._find_troubles()
 
     def not_synced(self) -> Reason:
-        """It has not been synced since the start."""
+        """The reason of a replica that has not been synced since the start."""
         status = self._status
         age = status.opened_seconds
         if age <= self._max_lag:
@@ -149,7 +152,7 @@ class _Finder:
         command, action = {
             "frozen": (
                 f"litelog verify {self._url} --against {self._log}",
-                "Nothing more is shipped. Find out what is damaged, mend it or restore it, and restart the daemon.",
+                "Nothing more is shipped. Find the damage, repair or restore it, and restart the daemon.",
             ),
             "fenced": (
                 f"litelog generations {self._url}",
@@ -166,7 +169,7 @@ class _Finder:
             "lost",
             words,
             f"litelog forget {self._log} {self._url}",
-            "A restore to the end begins after the loss. To continue with what is left, stop the daemon, run this, and "
+            "A restore to the end begins after the loss. To continue with the rest, stop the daemon, run this, and "
             "start it again.",
         )
 
@@ -179,7 +182,7 @@ class _Finder:
             "damaged",
             f"a verification found {count}" + (f": {named}" if named else ""),
             f"litelog verify {self._url}",
-            "Verify it to see each object. A restore takes what is damaged from another replica of the log.",
+            "Verify it to see each object. A restore takes damaged data from another replica of the log.",
             since=since,
             place=keys[0] if keys else status.replica,
         )
@@ -199,7 +202,7 @@ class _Finder:
             yield self._reason("lag", words, check, action, age=status.lag_seconds)
         if status.failing_seconds > max_lag:
             words = f"every sync has failed for {format_duration(status.failing_seconds)}: {status.error}"
-            yield self._reason("failing", words, check, "Mend what the error names.", age=status.failing_seconds)
+            yield self._reason("failing", words, check, FIX, age=status.failing_seconds)
 
     def _waiting(self) -> Reason:
         status = self._status
@@ -213,17 +216,11 @@ class _Finder:
             place=status.log,
         )
 
-    def _diverged_age(self) -> float:
-        found = self._status.diverged
-        return 0.0 if found is None else (self._view.time - found.time) / 1_000_000
-
-    def _diverged(self) -> Reason:
-        found = self._status.diverged
-        assert found is not None
+    def _diverged(self, found: Divergence) -> Reason:
         held, now = found.sequence, self._status.sequence
         counts = f"; {held:,} records were acknowledged before" if held is not None else ""
         counts += f", the log holds {now:,} now" if counts and now is not None else ""
-        before = f" Generation {found.predecessor} still holds what was there before." if found.predecessor else ""
+        before = f" Generation {found.predecessor} still holds the earlier data." if found.predecessor else ""
         return self._reason(
             "diverged",
             f"the log was rewound or rewritten: {found.reason}{counts}",
@@ -238,13 +235,13 @@ class _Finder:
         check, log = f"litelog check {self._url}", f"ls -l {self._log}"
         if status.archive_error is not None:
             words = f"sealing, snapshots or deletions failed: {status.archive_error}"
-            yield self._reason("archive_failing", words, check, "Shipping continues. Mend what the error names.")
+            yield self._reason("archive_failing", words, check, f"Shipping continues. {FIX}")
         if status.verify_error is not None:
             words = f"the last verification failed: {status.verify_error}"
-            yield self._reason("verify_failing", words, f"litelog verify {self._url}", "Mend what the error names.")
+            yield self._reason("verify_failing", words, f"litelog verify {self._url}", FIX)
         if status.source_error is not None and not status.source_missing:
-            words = f"the log's folder cannot be looked at: {status.source_error}"
-            yield self._reason("source_unreadable", words, log, "Without that, the lag is not known.")
+            words = f"the log's folder cannot be read: {status.source_error}"
+            yield self._reason("source_unreadable", words, log, "Until it can be read, the lag is not known.")
 
     def _reason(
         self,
@@ -257,7 +254,7 @@ class _Finder:
         since: int | None = None,
         place: str | None = None,
     ) -> Reason:
-        """``age``: for how many seconds it has been so; ``since``: from when on, in microseconds since 1970."""
+        """``age``: seconds since the problem began; ``since``: when it began, in microseconds since 1970."""
         moment = since if since is not None else None if age is None else self._view.time_of(age)
         return Reason(
             kind=kind,
@@ -272,5 +269,5 @@ class _Finder:
 
 
 def quote(text: str) -> str:
-    """A word of a command, as a shell reads it."""
+    """Quote a word of a command for a shell."""
     return shlex.quote(text)

@@ -25,17 +25,17 @@ If the extra `server` is installed, the daemon listens at `addr`: by default at 
 and replicates without the API. If a configured `addr` cannot be used, the daemon does not start.
 
 An address that other machines can reach needs a `token-file`, and each request needs `Authorization: Bearer TOKEN`. At
-`/` a browser asks for a password: any user name, and the token as the password. That opens everything that is read, but
-not `/sync`. Without the token, `/healthz`, `/readyz` and `/livez` answer with their status code and no reasons. If no
-token is configured, the Host header must name this machine's loopback, the configured address, or one of
+`/` a browser asks for a password: any user name, and the token as the password. The password opens all pages for
+reading, but not `/sync`. Without the token, `/healthz`, `/readyz` and `/livez` answer with their status code and no
+reasons. If no token is configured, the Host header must name this machine's loopback, the configured address, or one of
 `allowed-hosts`.
 
-`POST /sync` is the only request that starts anything. It costs requests to the stores, so web pages of others may not
+`POST /sync` is the only request that starts anything. It costs requests to the stores, so pages of other sites may not
 send it. If a token is configured, it needs `Authorization: Bearer TOKEN`, which no browser adds by itself. If not,
-programs on this machine may send it (`curl -X POST`), and so may a page from this very address. For any other page the
-browser gets 403, also for a page from another port of localhost: an `Origin` header must have the host and port of the
-`Host` header, and `Sec-Fetch-Site` must be `same-origin` or `none`. The answer to a malformed `Origin` or
-`Content-Length`, and to an `Accept` header whose version is not a number, is 400.
+programs on this machine may send it (`curl -X POST`), and so may a page from the same address. All other pages get 403,
+even those from another port of localhost: an `Origin` header must have the host and port of the `Host` header, and
+`Sec-Fetch-Site` must be `same-origin` or `none`. The answer to a malformed `Origin` or `Content-Length`, and to an
+`Accept` header whose version is not a number, is 400.
 
 | request | answer |
 |---|---|
@@ -46,7 +46,7 @@ folder, replica or state holds TEXT; with `from`, those after the first N |
 | `GET /metrics` | the metrics below |
 | `GET /healthz` | is everything safe? 200 if the verdict is safe or unknown, 503 if it is late or unsafe; JSON: \
 `status` (ok or failing), `verdict`, `reasons` |
-| `GET /readyz` | has the daemon started? 503 until it has synced what is there, and while its main loop stands still; \
+| `GET /readyz` | has the daemon started? 503 until it has synced all logs, and while its main loop stands still; \
 JSON as above, with the verdict ready or starting |
 | `GET /livez` | does the daemon run? 503 if its main loop stands still, which a restart cures; JSON as above, with \
 the verdict running or stalled |
@@ -56,7 +56,7 @@ in all replicas, or in the named one, for at most 10m; it ships with the next ba
 ## The verdict
 
 One function (`litelog/server/verdict.py`) judges all replicas. The page, `/healthz`, `litelog status`, the metrics, the
-alerts and the heartbeat say what it returns:
+alerts and the heartbeat all show its result:
 
 | verdict | meaning | `/healthz` | exit code of `litelog status` | `litelog_verdict` | heartbeat |
 |---|---|---|---|---|---|
@@ -70,25 +70,26 @@ has stalled | 503 | 1 | 3 | withheld |
 
 Each reason names the object or the place, since when it holds, what to do, and the command to begin with.
 
-Damage stays in the verdict until a verification finds it gone: each check reads again what the last one found damaged.
+Damage stays in the verdict until a verification finds that it is gone. Each verification reads the objects again that
+the last one found damaged.
 
-A log that was rewound or rewritten begins a new generation. The replica loses nothing by that: the generation before
-still holds what was there. So it is a warning. It ends after a day, or when you run `litelog dismiss LOG_DIR`, which
-writes `dismissed.json` into the replica's state folder. The other warnings: sealing, snapshots, a verification or a
-look at the log's folder failed.
+A log that was rewound or rewritten begins a new generation. The replica loses nothing, as the generation before still
+holds the earlier data. So this is a warning. It ends after a day, or when you run `litelog dismiss LOG_DIR`, which
+writes `dismissed.json` into the replica's state folder. There are other warnings if sealing, a snapshot, a deletion or
+a verification failed, or if the log's folder cannot be read.
 
-Ready means that the daemon runs and has synced what is there: every log is complete in one replica, and the other
-replicas were tried. systemd gets the same answer. A log whose folder is missing does not delay it. A daemon that was
-ready once stays ready: whether everything is safe is the question of `/healthz`.
+Ready means that the daemon runs and has synced all logs that exist: every log is complete in one replica, and the
+daemon has tried the other replicas. systemd gets the same answer. A log whose folder is missing does not delay it. A
+daemon that was ready once stays ready: `/healthz` answers whether everything is safe.
 
-Use `/livez` where a failure restarts the daemon (Kubernetes' liveness). A restart cures a loop that stands still, but
+Use `/livez` for checks that restart the daemon (Kubernetes' liveness). A restart cures a loop that stands still, but
 neither damage nor a store that does not answer.
 
 A request that is refused is answered with JSON, as verbs print errors ([scripting.md](scripting.md#json)): `error` has
 `kind`, `message` and `http_status`. A browser that asks for HTML at a path that does not exist gets text.
 
-Limits: 64 connections (for one more, the oldest connection that waits for its client is closed), 16 KiB of request line
-and headers, 10 s for them to arrive, bodies of at most 4 KiB, 16 calls of `/sync` that wait at a time.
+Limits: 64 connections (one more closes the oldest connection that waits for its client), 16 KiB of request line and
+headers, 10 s for them to arrive, bodies of at most 4 KiB, and 16 waiting calls of `/sync`.
 
 """
 
@@ -137,7 +138,7 @@ def _describe_events() -> Iterator[str]:
 
 
 def _render(annotation: Any) -> str:
-    """The type in JSON's terms."""
+    """The name of a type in terms of JSON."""
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin in (types.UnionType, typing.Union):
         return " or ".join("null" if each is type(None) else _render(each) for each in arguments)

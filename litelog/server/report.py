@@ -1,4 +1,4 @@
-"""The status as JSON: the contract with its readers, field by field. ``reference`` makes a document of it.
+"""The status as JSON: the contract with its readers, field by field. ``reference`` makes a document from it.
 
 Within a version, fields are only added. None is removed or changes its meaning. Times are ISO 8601 in UTC. Nothing here
 is secret: URLs have no credentials.
@@ -22,12 +22,12 @@ class _Part(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _escape_names(cls, fields: dict[str, Any]) -> dict[str, Any]:
-        """Escape what UTF-8 cannot hold: a message may name a file whose name is not UTF-8."""
+        """Escape characters that UTF-8 cannot hold: a message may name a file whose name is not UTF-8."""
         return {name: escape(value) if isinstance(value, str) else value for name, value in fields.items()}
 
 
 class Reason(_Part):
-    """Why a log is not safe, or why that is not known; or a warning."""
+    """Why a log is not safe, or not known to be safe; or a warning."""
 
     kind: str = Field(
         description="Unsafe: frozen, fenced, refused, failed (the final sync), damaged, lost, never_synced, "
@@ -36,7 +36,7 @@ class Reason(_Part):
         "verify_failing or source_unreadable. not_replicated is unknown at first, and unsafe after max-lag."
     )
     verdict: str = Field(
-        default="unknown", description="What it makes of the replica: unsafe, late, unknown, or safe for a warning."
+        default="unknown", description="The resulting verdict: unsafe, late, unknown, or safe for a warning."
     )
     log: str | None = Field(default=None, description="The log's folder, if the reason is about one log.")
     replica: str | None = Field(default=None, description="The replica's URL, if the reason is about one replica.")
@@ -44,17 +44,17 @@ class Reason(_Part):
     since: str | None = Field(default=None, description="Since when it holds; null if that is not known.")
     object: str | None = Field(
         default=None,
-        description="What it is about: the first damaged object's key, a generation, a folder or the replica's URL.",
+        description="The subject: the first damaged object's key, a generation, a folder or the replica's URL.",
     )
     action: str | None = Field(default=None, description="What to do, as text for people.")
-    command: str | None = Field(default=None, description="The command to begin with, as a shell takes it.")
+    command: str | None = Field(default=None, description="The command to begin with, quoted for a shell.")
 
 
 class WrittenReport(_Part):
-    """What became durable in a replica since the daemon started."""
+    """Objects that became durable in a replica since the daemon started."""
 
     objects: int = Field(description="Number of objects.")
-    log_bytes: int = Field(description="Bytes of the log that they carry, uncompressed.")
+    log_bytes: int = Field(description="Bytes of the log in them, uncompressed.")
     stored_bytes: int = Field(description="Bytes of the objects.")
 
 
@@ -67,7 +67,7 @@ class RequestCount(_Part):
 
 
 class FailureReport(_Part):
-    """An error that shipping met."""
+    """An error during shipping."""
 
     time: str = Field(description="When it last happened.")
     kind: str = Field(description="store, source, source_missing, diverged, fenced, corruption, config or other.")
@@ -76,12 +76,12 @@ class FailureReport(_Part):
 
 
 class GenerationReport(_Part):
-    """A generation that this daemon began, or took up again."""
+    """A generation that this daemon began or resumed."""
 
     time: str = Field(description="When this daemon began to write it.")
     generation: str = Field(description="16 hex digits.")
     relation: str = Field(
-        description="To its predecessor: first, continues or diverged. resumed: not a new generation."
+        description="Relation to its predecessor: first, continues or diverged. resumed: not a new generation."
     )
     predecessor: str | None = Field(description="The generation before it.")
     reason: str | None = Field(description="Why it diverged.")
@@ -120,11 +120,11 @@ class ReplicaReport(_Part):
     next: int | None = Field(default=None, description="The sequence after the last record in the replica.")
     lag_seconds: float | None = Field(
         default=None,
-        description="For how long the oldest byte that the replica lacks has been in the log; 0 if it lacks none; null "
-        "if that is not known.",
+        description="Seconds for which the oldest byte that the replica lacks has been in the log; 0 if it lacks none; "
+        "null if that is not known.",
     )
     lag_bytes: int | None = Field(
-        default=None, description="Bytes in the log's folder after the position, in whole commits or not."
+        default=None, description="Bytes in the log's folder after the position, including an incomplete commit."
     )
     synced: bool = Field(
         default=False, description="Whether it has held everything in the log at some time since the daemon started."
@@ -132,31 +132,36 @@ class ReplicaReport(_Part):
     queued_segments: int = Field(default=0, description="WAL segments that are encoded and not yet acknowledged.")
     unsealed_segments: int = Field(default=0, description="Log segments that are finished and not yet sealed.")
     consecutive_failures: int = Field(default=0, description="How many syncs in a row have failed.")
-    failing_seconds: float = Field(default=0.0, description="For how long they have failed.")
+    failing_seconds: float = Field(default=0.0, description="Seconds for which every sync has failed.")
     sync_error: str | None = Field(default=None, description="Why the last sync failed; null if it succeeded.")
     archive_consecutive_failures: int = Field(
         default=0, description="How many times in a row sealing, snapshots or deletions failed. Shipping continues."
     )
-    archive_error: str | None = Field(default=None, description="Why the last one of these failed.")
+    archive_error: str | None = Field(default=None, description="Why the last of these failed.")
     source_error: str | None = Field(default=None, description="Why the log's folder cannot be read.")
     snapshot: str | None = Field(default=None, description="The newest snapshot's key.")
-    last_snapshot: str | None = Field(default=None, description="When the last snapshot since the start was written.")
-    last_shipped: str | None = Field(default=None, description="When the last WAL segment was acknowledged.")
+    last_snapshot: str | None = Field(
+        default=None, description="When the last snapshot was written, since the daemon started."
+    )
+    last_shipped: str | None = Field(
+        default=None, description="When the last WAL segment was acknowledged, since the daemon started."
+    )
     last_verified: str | None = Field(default=None, description="When the replica was last verified or checked.")
-    anomaly_count: int = Field(default=0, description="Number of anomalies that were found then.")
+    anomaly_count: int = Field(default=0, description="Number of anomalies that this verification found.")
     damaged: list[str] = Field(
         default_factory=list, description="The keys of the objects with these anomalies, at most 100."
     )
     damaged_since: str | None = Field(default=None, description="When the first of these anomalies was found.")
     stored_bytes: int | None = Field(
-        default=None, description="Bytes of all objects in the replica, when it was last verified or checked."
+        default=None, description="Bytes of all objects in the replica when it was last verified or checked."
     )
     diverged_since: str | None = Field(
-        default=None, description="When the log was last rewound or rewritten, until that is dismissed."
+        default=None, description="When the log was last rewound or rewritten, until a user dismisses it."
     )
     lost: str | None = Field(
         default=None,
-        description="What the replica lost for good, until it is forgotten. A default restore begins after that.",
+        description="The data that the replica lost for good, until a user forgets the replica. A restore to the end "
+        "begins after the loss.",
     )
     verify_error: str | None = Field(default=None, description="Why the last attempt to verify the replica failed.")
     wal: WrittenReport | None = Field(default=None, description="WAL segments that were written.")
@@ -188,13 +193,13 @@ class LogReport(_Part):
 
 
 class NotReplicatedReport(_Part):
-    """A configured log, or folder of logs, that cannot be replicated now. The daemon tries again. After max-lag it is
-    not healthy."""
+    """A configured log, or folder of logs, that cannot be replicated now. The daemon tries again. After max-lag, the
+    daemon is not healthy."""
 
     log: str = Field(description="Its folder.")
     replica: str | None = Field(default=None, description="The replica's URL, if the replica cannot be opened.")
     reason: str = Field(description="Why, and what to do.")
-    failing_seconds: float = Field(description="For how long it has not been replicated.")
+    failing_seconds: float = Field(description="Seconds for which it has not been replicated.")
 
 
 class HeartbeatReport(_Part):
@@ -202,7 +207,7 @@ class HeartbeatReport(_Part):
 
     succeeded: int = Field(description="Number of calls that were answered with success.")
     failed: int = Field(description="Number of calls that failed.")
-    withheld: int = Field(description="Number of calls that were left out because the verdict was not safe.")
+    withheld: int = Field(description="Number of calls that were not made because the verdict was not safe.")
     last_success: str | None = Field(description="When the last call succeeded.")
 
 
@@ -224,9 +229,9 @@ class StatusReport(_Part):
     verdict: str = Field(
         default="unknown", description="The worst verdict on any replica: unsafe, late, unknown or safe."
     )
-    words: str = Field(default="", description="The verdict in a line for people.")
+    words: str = Field(default="", description="The verdict as a line for people.")
     healthy: bool | None = Field(
-        default=None, description="The answer of /healthz: not late or unsafe; null without a daemon."
+        default=None, description="The answer of /healthz: whether nothing is late or unsafe; null without a daemon."
     )
     ready: bool | None = Field(default=None, description="The answer of /readyz; null without a daemon.")
     reasons: list[Reason] = Field(
@@ -234,9 +239,9 @@ class StatusReport(_Part):
         description="Why the verdict is not safe, and all warnings, the worst first.",
     )
     max_lag_seconds: float | None = Field(default=None, description="The configuration's max-lag.")
-    last_turn_seconds: float | None = Field(default=None, description="How long ago the main loop took its last turn.")
+    last_turn_seconds: float | None = Field(default=None, description="Seconds since the main loop took its last turn.")
     measured_seconds: float | None = Field(
-        default=None, description="How long ago the logs' folders were last read to measure the lag."
+        default=None, description="Seconds since the logs' folders were last read to measure the lag."
     )
     heartbeat: HeartbeatReport | None = Field(
         default=None, description="The heartbeat; null if no heartbeat URL is configured."
@@ -253,10 +258,10 @@ class UnreachedReport(_Part):
     log: str = Field(description="The log's folder; empty for all logs.")
     replica: str = Field(description="Its URL; empty for all replicas of the log.")
     phase: str = Field(
-        description="The replica's phase in the status. opening: logs were still being opened, or opened again. not "
-        "replicated: the replica cannot be opened."
+        description="The replica's phase in the status; or opening, if the daemon was still opening logs; or not "
+        "replicated, if the replica cannot be opened."
     )
-    sync_error: str | None = Field(default=None, description="Why its last sync failed, or why it is not open.")
+    sync_error: str | None = Field(default=None, description="Why its last sync failed, or why it cannot be opened.")
 
 
 class SyncReport(_Part):
@@ -294,5 +299,5 @@ def format_time(microseconds: int) -> str:
 
 
 def escape(text: str) -> str:
-    """Escape what UTF-8 cannot hold: a name may have bytes that are not Unicode."""
+    """Escape characters that UTF-8 cannot hold: a name may have bytes that are not Unicode."""
     return text if text.isascii() else text.encode(errors="backslashreplace").decode()

@@ -1,4 +1,4 @@
-"""The daemon at one moment, and the thresholds by which it is judged."""
+"""The status of the daemon at one moment, and the thresholds by which it is judged."""
 
 from __future__ import annotations
 
@@ -13,22 +13,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StatusView:
-    """The daemon at one moment. Times are monotonic seconds, except ``time``."""
+    """The status of the daemon at one moment. Times are monotonic seconds, except ``time``."""
 
     statuses: Sequence[ReplicaStatus]
     now: float
     """When it was requested."""
     time: int
-    """When it was taken, microseconds since 1970."""
+    """When the daemon answered, in microseconds since 1970."""
     taken: float
+    """When the daemon answered."""
     measured: float
     """When the logs' folders were last measured."""
     last_turn: float
+    """When the main loop took its last turn."""
     opened: bool = True
-    """Whether the daemon has opened everything that existed at its start, as far as possible."""
+    """Whether the daemon has tried to open everything that existed at its start."""
     not_replicated: Sequence[NotReplicated] = ()
     ready: bool = True
-    """Whether the daemon has synced what is there."""
+    """Whether the daemon has synced the logs that exist."""
     is_live: bool = True
     """False if no daemon was asked: the statuses are from its state folder, or from the replicas."""
 
@@ -39,9 +41,9 @@ class StatusView:
 
 @dataclass(frozen=True, slots=True)
 class HealthThresholds:
-    """Thresholds for trusting a daemon."""
+    """The limits within which the daemon is healthy."""
 
     max_lag: float
-    """Largest lag of a replica, in seconds."""
+    """The largest lag of a replica, in seconds."""
     loop_seconds: float = 30.0
-    """Largest age of the main loop's last turn, of the last measurement, and of the last status, in seconds."""
+    """The largest age of the main loop's last turn, of the last measurement, and of the last status, in seconds."""

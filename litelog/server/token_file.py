@@ -1,4 +1,4 @@
-"""The bearer token: a secret in a separate file, read again when the file changes."""
+"""The bearer token: a secret in a file of its own, which is read again after a change."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _logger = logging.getLogger(__name__)
 
 
 class TokenFile:
-    """The token of permitted clients. For use from any thread."""
+    """The token of permitted clients. Any thread may use it."""
 
     def __init__(self, path: str) -> None:
         """Raises ConfigError if the file cannot be used."""
@@ -51,7 +51,8 @@ class TokenFile:
 
 
 def read_token(path: str) -> str:
-    """The file's first line. Raises ConfigError, without the line, if it is not a token or if others may read it."""
+    """Read the file's first line. Raises ConfigError if it is not a token, or if other users may read or change the
+    file. The error does not show the line."""
     try:
         with os.fdopen(open_regular(path), "rb") as file:
             mode = os.fstat(file.fileno()).st_mode

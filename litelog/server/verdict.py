@@ -1,6 +1,6 @@
-"""The verdict on replicas: the one function that decides whether they are safe, and if not, why. No I/O.
+"""The verdict on replicas: one function decides whether they are safe and, if not, why. No I/O.
 
-The page, /healthz, the status, the metrics, the alerts and the heartbeat all say what ``judge`` returns.
+The page, /healthz, the status, the metrics, the alerts and the heartbeat all show the result of ``judge``.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ class Verdict(StrEnum):
     """Whether a log survives the loss of its folder, worst first."""
 
     UNSAFE = "unsafe"
-    """Not without help: a replica is damaged, or nothing is shipped to it any more."""
+    """No, unless a person helps: a replica is damaged, or shipping to it has ended."""
     LATE = "late"
-    """Not whole: a replica lacks what the log has held for longer than max-lag."""
+    """Not all of it: a replica lacks data that the log has held for longer than max-lag."""
     UNKNOWN = "unknown"
-    """Not known yet, or no daemon runs that could tell."""
+    """Not known yet, or no daemon runs that could report it."""
     SAFE = "safe"
     """Yes. There may be warnings."""
 
@@ -54,12 +54,12 @@ class ReplicaCondition(Enum):
 
     @property
     def verdict(self) -> Verdict:
-        """What a replica in this condition is."""
+        """The verdict on a replica in this condition."""
         return _VERDICTS.get(self, Verdict.UNSAFE)
 
     @property
     def is_warning(self) -> bool:
-        """Whether it is safe, and needs attention all the same."""
+        """Whether the replica is safe, but needs attention."""
         return self in (ReplicaCondition.DIVERGED, ReplicaCondition.TROUBLED)
 
 
@@ -97,10 +97,10 @@ CONDITIONS = {
     "verify_failing": ReplicaCondition.TROUBLED,
     "source_unreadable": ReplicaCondition.TROUBLED,
 }
-"""What each kind of reason makes of a replica. ``not_replicated`` is the reason of a log that has none."""
+"""The condition of a replica that has a reason of this kind. A log without a replica has ``not_replicated``."""
 
 VERDICT_NUMBERS = {Verdict.SAFE: 0, Verdict.UNKNOWN: 1, Verdict.LATE: 2, Verdict.UNSAFE: 3}
-"""The verdicts as metrics have them."""
+"""The values of the verdicts in metrics."""
 
 RANKS = {condition: rank for rank, condition in enumerate(ReplicaCondition)}
 _VERDICT_RANKS = {verdict: rank for rank, verdict in enumerate(Verdict)}
@@ -115,9 +115,9 @@ class Judgement:
 
     verdict: Verdict
     words: str
-    """The verdict in a line for people."""
+    """The verdict as a line for people."""
     reasons: Sequence[Reason]
-    """Why it is not safe, or not known, and all warnings; the worst first."""
+    """Why the verdict is not safe, and all warnings; the worst first."""
     replicas: Mapping[Pair, ReplicaCondition]
     unready: Sequence[Reason]
     """Why the daemon is not ready; empty if it is."""
@@ -134,7 +134,7 @@ class Judgement:
 
 
 def judge(view: StatusView, rules: HealthThresholds) -> Judgement:
-    """Judge what is known of all replicas."""
+    """Judge all replicas by the daemon's status."""
     reasons = sorted((_with_verdict(each) for each in find_reasons(view, rules)), key=_rank)
     found: dict[Pair, list[ReplicaCondition]] = {}
     for reason in reasons:
@@ -159,7 +159,7 @@ def _with_verdict(reason: Reason) -> Reason:
 
 
 def _rank(reason: Reason) -> tuple[int, int]:
-    """First those that concern all replicas, then missing replicas, then the worst."""
+    """A sort key: first the reasons that concern all replicas, then those of missing replicas, then the worst."""
     condition = CONDITIONS.get(reason.kind)
     everywhere = reason.log is None and reason.verdict == Verdict.UNSAFE
     missing = condition is None and reason.verdict == Verdict.UNSAFE

@@ -1,7 +1,7 @@
-"""The verdicts of the last day, and the rate of shipping: what the page shows besides the present.
+"""Records the verdicts of the last day, and the rate of shipping, for the page.
 
 <state folder>/verdicts.json holds the verdicts, so that they outlast a restart. Daemons that share the folder share the
-file: each one replaces only what it judged itself. No decision depends on it.
+file: each one replaces only its own verdicts. No decision depends on it.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
 SLOT_SECONDS = 600
 SLOTS = 144
-"""A day, in slots of ten minutes: 144 bytes for each replica."""
+"""A day has this many slots of ten minutes, with a byte for each replica."""
 
 RATE_SAMPLES = 4
-"""Over how many samples the rate is taken."""
+"""The number of samples from which the rate is computed."""
 
 _CODES = {Verdict.SAFE: 1, Verdict.UNKNOWN: 2, Verdict.LATE: 3, Verdict.UNSAFE: 4}
-"""What a slot holds, the worst last; 0: nothing was recorded."""
+"""The values in a slot, the worst last; 0: nothing was recorded."""
 _VERDICTS = {code: verdict for verdict, code in _CODES.items()} | {0: Verdict.UNKNOWN}
 _DIGITS = re.compile(f"[0-4]{{{SLOTS}}}")
 
@@ -45,7 +45,7 @@ _logger = logging.getLogger(__name__)
 
 
 class ShippingRate(NamedTuple):
-    """How much is shipped a second, in the last minutes."""
+    """How much was shipped a second in the last minutes."""
 
     records: float
     log_bytes: float
@@ -54,12 +54,12 @@ class ShippingRate(NamedTuple):
 class VerdictHistory:
     """The worst verdict on each replica in each slot of the last day. One thread records; any thread reads.
 
-    Slots lie on the wall clock. If it jumps back, what was recorded for times that are to come again is forgotten. What
-    no daemon recorded is unknown. A replica that is gone is forgotten after a day.
+    Slots follow the wall clock. If it jumps back, the records of times that come again are deleted. A slot that no
+    daemon recorded is unknown. A replica that is gone is forgotten after a day.
     """
 
     def __init__(self, state_dir: str | None = None) -> None:
-        """``state_dir``: the daemon's state folder, which exists when something is recorded; None: nothing is kept."""
+        """``state_dir``: the daemon's state folder, which must exist when something is recorded; None: keep nothing."""
         self._keeper = None if state_dir is None else _Keeper(state_dir)
         self._slots: _Slots = {}
         self._newest: int | None = None
@@ -69,7 +69,7 @@ class VerdictHistory:
         self._samples: deque[tuple[float, dict[Pair, tuple[int, int]]]] = deque(maxlen=RATE_SAMPLES)
 
     def record(self, view: StatusView, conditions: Mapping[Pair, ReplicaCondition]) -> None:
-        """Record the conditions of now, and how much was shipped."""
+        """Record the current conditions, and how much was shipped."""
         newest = int(view.time_of(0.0) // 1_000_000 // SLOT_SECONDS)
         slots, passed = self._slots, 0 if self._newest is None else newest - self._newest
         if self._newest is None and self._keeper is not None:
@@ -98,8 +98,8 @@ class VerdictHistory:
 
     @property
     def rate(self) -> ShippingRate | None:
-        """The rate of all replicas together; None if it is not known yet. What a replica had before it was opened, or
-        takes back in a new generation, does not count."""
+        """The rate of all replicas together; None if it is not known yet. Does not count data that a replica held
+        before the daemon opened it, or that a new generation takes back."""
         samples = list(self._samples)
         if len(samples) < 2 or samples[-1][0] <= samples[0][0]:
             return None
@@ -135,7 +135,7 @@ class _Keeper:
         self._failed = False
 
     def read(self, newest: int) -> _Slots:
-        """Return what is kept, as of the slot ``newest``."""
+        """Read the kept slots, moved so that ``newest`` is the newest one."""
         note = self._file.read()
         if note is None:
             return {}
@@ -144,11 +144,11 @@ class _Keeper:
         return _shift(slots, newest - note.newest)
 
     def replace(self, newest: int, slots: _Slots) -> None:
-        """Replace the slots of these replicas. That it fails is logged once."""
+        """Replace the slots of these replicas. Logs a failure once."""
         try:
             lock = open_lock(self._lock)
             try:
-                fcntl.flock(lock, fcntl.LOCK_EX)  # brief: it is held while one small file is read and written
+                fcntl.flock(lock, fcntl.LOCK_EX)  # brief: held while one small file is read and written
                 kept = self.read(newest) | slots
                 days = (_Day(*pair, "".join(map(str, each))) for pair, each in sorted(kept.items()))
                 self._file.write(_Note(newest, tuple(days)))
@@ -164,7 +164,7 @@ class _Keeper:
 
 
 def _shift(slots: _Slots, passed: int) -> _Slots:
-    """The slots after ``passed`` more, or before as many if negative. Replicas without a record are left out."""
+    """Move slots by ``passed`` into the past; into the future if negative. Leaves out replicas without a record."""
     if not passed:
         return slots
     count = min(abs(passed), SLOTS)

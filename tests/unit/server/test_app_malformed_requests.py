@@ -332,7 +332,7 @@ def test_the_threads_that_feed_the_status_outlive_a_bug_and_report_it(
         status_cache.stop()
     said = [record for record in caplog.records if getattr(record, "event", "") == "status-failed"]
     assert sorted(record.getMessage() for record in said) == [
-        "the daemon's measure cannot be had: another bug; it is tried again each 0.001 s",
-        "the daemon's status cannot be had: 'a bug'; it is tried again each 0.001 s",
+        "the daemon's measure cannot be read: another bug; trying again every 0.001 s",
+        "the daemon's status cannot be read: 'a bug'; trying again every 0.001 s",
     ]
     assert all(record.levelno == logging.ERROR and record.exc_info for record in said)

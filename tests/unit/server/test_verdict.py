@@ -196,7 +196,7 @@ CASES = [
         "Safe, with a warning: 1 of 1 replica troubled", "troubled", "list: denied", f"litelog verify {Q}",
     ),
     Case(
-        "the folder cannot be looked at", Daemon([replica(source_error="Permission denied")]), "safe",
+        "the folder cannot be read", Daemon([replica(source_error="Permission denied")]), "safe",
         ("source_unreadable",), "Safe, with a warning: 1 of 1 replica troubled", "troubled", "Permission denied",
         f"ls -l {LOG}",
     ),
