@@ -1,1 +1,1 @@
-"""Backends for destinations: one ObjectStore per module, found through entry points by URL scheme."""
+"""Backends for destinations. Each is an ObjectStore, which litelog finds through entry points, by URL scheme."""

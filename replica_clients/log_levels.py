@@ -14,7 +14,7 @@ _TALKATIVE = (
 def silence_secrets() -> None:
     """Limit these libraries to warnings.
 
-    To see more, set the level of their loggers. A root logger at DEBUG is not taken as such a request.
+    To see more, set the level of their loggers. A root logger at DEBUG does not have this effect.
     """
     for name in _TALKATIVE:
         logger = logging.getLogger(name)

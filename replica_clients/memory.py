@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 PAGE_OBJECTS = 1000
-"""Objects that a listing takes at a time, as S3 does: changes between two pages are visible."""
+"""Objects in a page of a listing, as with S3: changes between two pages are visible."""
 
 _named: dict[str, MemoryStore] = {}
-"""The stores of this process. The only module state here: store names belong to the process."""
+"""The stores of this process, by name. Names belong to the process, so this is module state."""
 _named_lock = threading.Lock()
 
 

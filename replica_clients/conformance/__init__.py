@@ -13,9 +13,9 @@ With pytest installed (``pip install 'litelog[test]'``), a backend's test module
         @pytest.fixture
         def client(self, tmp_path): return ObjectReplicaClient(MyStore(tmp_path))
 
-This module does not import pytest, nor anything else that litelog itself does not need. For messages that show values,
-call ``pytest.register_assert_rewrite("replica_clients.conformance")`` before the import. For a store that is slow or
-costs money, lower ``many`` and ``large_bytes``.
+This module imports neither pytest nor any other package that litelog itself does not need. For messages that show
+values, call ``pytest.register_assert_rewrite("replica_clients.conformance")`` before the import. For a store that is
+slow or costs money, lower ``many`` and ``large_bytes``.
 """
 
 from replica_clients.conformance.object_store import ObjectStoreConformance

@@ -1,4 +1,4 @@
-"""Helpers of the suites: they read, list and fill a store, and make foreign names."""
+"""Helpers of the suites: functions that read, list and fill a store, and make foreign names."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def fill(store: ObjectStore, keys: Iterable[str]) -> None:
 class Stream:
     """A body that is not a sequence: each iteration produces its buffers again, one by one.
 
-    ``fails``: raised instead of ending normally.
+    ``fails``: raised after the last buffer.
     """
 
     def __init__(self, buffers: Callable[[], Iterable[bytes]], fails: Exception | None = None) -> None:

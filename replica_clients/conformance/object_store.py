@@ -19,14 +19,14 @@ NO_KEYS = ("", ".", "..", "/", "/a", "a/", "a//b", "../a", "a/../../b", "a/./b",
 
 
 class ObjectStoreConformance:
-    """Tests of the five methods. ``store`` is a fixture: an empty store, new for each test."""
+    """Tests of the five methods. The fixture ``store`` returns an empty store, new for each test."""
 
     many = 1050
     """Objects in the test of long listings: more than one page of S3's."""
     large_bytes = 20 << 20
     """Size of the large object in bytes: more than the usual limit of a WAL segment."""
 
-    def test_what_is_put_is_read(self, store: ObjectStore) -> None:
+    def test_a_put_object_can_be_read(self, store: ObjectStore) -> None:
         store.put("a/b/c", [b"one", bytearray(b", two"), memoryview(b", three")])
         assert read(store, "a/b/c") == b"one, two, three"
 
@@ -47,7 +47,7 @@ class ObjectStoreConformance:
         assert read(store, "large") == half + half
         assert read(store, "large", ByteRange(len(half) - 5, 10)) == half[-5:] + half[:5]
 
-    def test_a_body_may_be_made_as_it_is_taken(self, store: ObjectStore) -> None:
+    def test_a_body_may_be_produced_while_it_is_sent(self, store: ObjectStore) -> None:
         piece = os.urandom(1 << 20)
         lengths = [1, 0, 9, *range(0, len(piece), len(piece) // 7), *[len(piece)] * (self.large_bytes >> 20)]
         store.put("streamed", Stream(lambda: (piece[:length] for length in lengths)))
@@ -73,7 +73,7 @@ class ObjectStoreConformance:
         store.put("a/key", Stream(lambda: [b"whole"]))
         assert read(store, "a/key") == b"whole"
 
-    def test_what_is_not_there_is_not_found(self, store: ObjectStore) -> None:
+    def test_a_missing_object_is_not_found(self, store: ObjectStore) -> None:
         store.put("a/b", [b"x"])
         for key in ("missing", "a", "a/b/c", "a/bb"):
             assert_raises(NotFoundError, lambda key=key: read(store, key))  # type: ignore[misc]
@@ -147,7 +147,7 @@ class ObjectStoreConformance:
         for (start, length), expected in wanted.items():
             assert read(store, "digits", ByteRange(start, length)) == expected
 
-    def test_ranges_over_and_behind_the_end_are_short(self, store: ObjectStore) -> None:
+    def test_ranges_across_and_after_the_end_are_short(self, store: ObjectStore) -> None:
         store.put("digits", [b"0123456789"])
         store.put("empty", [])
         wanted = {(8, 5): b"89", (0, 11): b"0123456789", (10, 1): b"", (10, None): b"", (11, 5): b"", (999, None): b""}
@@ -192,13 +192,13 @@ class ObjectStoreConformance:
             store.put(key, [b"x" * len(key)])
         assert list(store.list("")) == [ObjectInfo(key, len(key)) for key in sorted(keys)]
 
-    def test_a_prefix_need_not_end_with_a_folder(self, store: ObjectStore) -> None:
+    def test_a_prefix_may_end_inside_a_name(self, store: ObjectStore) -> None:
         keys = ["ab", "abc/d", "abd", "ac", "b/ab", "abc/e/f"]
         fill(store, keys)
         for prefix in ("", "a", "ab", "abc", "abc/", "abc/d", "abc/d/", "abc/e/", "b/a", "c", "abcd"):
             assert listed(store, prefix) == sorted(key for key in keys if key.startswith(prefix))
 
-    def test_start_after_excludes_itself_and_need_not_exist(self, store: ObjectStore) -> None:
+    def test_start_after_excludes_itself_and_may_be_missing(self, store: ObjectStore) -> None:
         keys = ["a.b", "a/1", "a/2", "a/3", "b/1/2", "b/1/3", "b0", "c"]
         fill(store, keys)
         for after in [*keys, "", "a", "a/", "a/0", "a/1x", "a/9", "a0", "b/1", "b/1/", "b/1/2x", "b/2", "zzz"]:
@@ -218,7 +218,7 @@ class ObjectStoreConformance:
         assert listed(store) == ["a/2"]
         assert_raises(NotFoundError, lambda: read(store, "a/1"))
 
-    def test_deleting_what_is_not_there_does_nothing(self, store: ObjectStore) -> None:
+    def test_deleting_a_missing_object_does_nothing(self, store: ObjectStore) -> None:
         store.delete(["missing", "missing/too"])
         store.delete([])
         fill(store, ["a/1"])

@@ -23,9 +23,9 @@ NEWER = Generation("00000002ffffffff")
 
 
 class ReplicaClientConformance:
-    """Tests of the library's interface. ``client`` is a fixture: over an empty store, new for each test.
+    """Tests of the library's interface. The fixture ``client`` returns a client over an empty store, new for each test.
 
-    A client that is not an ObjectReplicaClient inherits all tests except those of foreign names, which need its store.
+    The tests of foreign names do nothing for a client that is not an ObjectReplicaClient, since they need its store.
     """
 
     def test_an_empty_replica_lists_nothing(self, client: ReplicaClient) -> None:
@@ -36,7 +36,7 @@ class ReplicaClientConformance:
         assert list(client.sealed_segments(OLDER)) == []
         assert list(client.snapshots(OLDER)) == []
 
-    def test_what_is_written_is_read(self, client: ReplicaClient) -> None:
+    def test_written_objects_can_be_read(self, client: ReplicaClient) -> None:
         client.write_claim(ClaimName(1), b"claim")
         client.write_wal_segment(Position(OLDER, 0, 0), [b"wal ", b"segment"])
         client.write_snapshot(OLDER, 0, [b"snapshot"])
@@ -57,7 +57,7 @@ class ReplicaClientConformance:
             with closing(client.open_sealed_segment(OLDER, 1, start, length)) as stream:
                 assert stream.read(2) + stream.read() == expected
 
-    def test_what_is_not_there_is_not_found(self, client: ReplicaClient) -> None:
+    def test_a_missing_object_is_not_found(self, client: ReplicaClient) -> None:
         client.write_sealed_segment(NEWER, 0, [b"of another generation"])
         assert_raises(NotFoundError, lambda: client.read_sealed_segment(OLDER, 0, 0, 1))
         assert_raises(NotFoundError, lambda: client.read_sealed_segment(NEWER, 1, 0, 1))
@@ -200,7 +200,7 @@ class ReplicaClientConformance:
             assert [info.index for info in client.sealed_segments(OLDER, since)] == expected
             assert [info.index for info in client.snapshots(OLDER, since)] == expected
 
-    def test_deleting_removes_what_is_there_and_nothing_else(self, client: ReplicaClient) -> None:
+    def test_deleting_removes_the_named_wal_segments_and_nothing_else(self, client: ReplicaClient) -> None:
         positions = [Position(OLDER, index, 0) for index in range(4)]
         for position in positions:
             client.write_wal_segment(position, [b"x"])
@@ -242,7 +242,7 @@ class ReplicaClientConformance:
         assert client.claims() == [ClaimName(1), ClaimName(1, OLDER)]
         assert client.generations() == [OLDER]
 
-    def test_a_generation_of_foreign_names_alone_is_none(self, client: ReplicaClient) -> None:
+    def test_a_folder_with_only_foreign_names_is_not_a_generation(self, client: ReplicaClient) -> None:
         if not isinstance(client, ObjectReplicaClient):
             return
         fill(client.store, [f"generations/{OLDER}/note.txt", f"generations/{OLDER}/wal/x", "generations/lost+found/y"])

@@ -1,4 +1,4 @@
-"""The folders of a file store: creates and removes them so that a power cut cannot undo it, within one root only."""
+"""Creates and removes the folders of a file store, durably, and within one root only."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 MAX_KNOWN_FOLDERS = 4096
-"""Folders remembered as durable, about 100 bytes each. Forgetting one costs an fsync of its parent."""
+"""The most folders that are remembered as durable, at about 100 bytes each. A forgotten one costs another fsync."""
 
 RootIdentity = tuple[int, int]
 """A folder's device and inode. A folder that is mounted or moved to the same path has different ones."""
@@ -26,7 +26,7 @@ _NOT_THERE = (FileNotFoundError, NotADirectoryError)
 
 
 class RootGoneError(OSError):
-    """The folder at the root's path is missing, or not the one that this process has used."""
+    """The folder at the root's path is missing, or is not the one that this process has used."""
 
     def __init__(self, why: str) -> None:
         super().__init__(errno.ENXIO, why)
@@ -76,9 +76,9 @@ class DurableFolders:
                     os.close(descriptor)
 
     def open(self, folder: str) -> int:
-        """Open the folder with that key, durably. The caller closes the descriptor.
+        """Open the folder with that key; create it durably if it is missing. The caller closes the descriptor.
 
-        Raises FileNotFoundError if another process removes it at the same time: try again. Raises RootGoneError.
+        Raises RootGoneError, and FileNotFoundError if another process removes the folder at the same time: try again.
         """
         with self._lock, self._open_root(make=True) as root:
             if folder in self._known:
@@ -117,9 +117,9 @@ class DurableFolders:
 
     @contextmanager
     def _open_root(self, *, make: bool = False) -> Iterator[int]:
-        """A descriptor of the root.
+        """Open the root, and yield its descriptor.
 
-        Raises FileNotFoundError if it does not exist and was never used; with ``make``, creates it instead.
+        If the root does not exist and was never used, raises FileNotFoundError or, with ``make``, creates it.
         """
         if self._identity is None and self._anchor is None and make:
             _make_root(self._root)
@@ -128,7 +128,7 @@ class DurableFolders:
         except _NOT_THERE:
             if self._identity is None and self._anchor is None:
                 raise
-            raise RootGoneError("the folder is not there, and was there before: is it mounted?") from None
+            raise RootGoneError("the folder existed before, and is missing now: is it mounted?") from None
         try:
             facts = os.fstat(root)
             identity = facts.st_dev, facts.st_ino

@@ -3,8 +3,8 @@
 To create an object, the store opens an unnamed file in the object's folder (O_TMPFILE), writes the bytes, calls
 fdatasync, hard-links the object's name, and calls fsync on the folder. An unnamed file disappears with its process, so
 a crash leaves nothing. Some file systems have no unnamed files; on them, and for a put that may replace, the file has a
-name that starts with TEMPORARY, in the same folder. A crash may leave such a file. Listings skip it, nothing removes
-it, since its writer may be alive on another host. You may delete it while no daemon writes to the replica.
+name that starts with TEMPORARY, in the same folder. A crash may leave such a file. Listings skip it. The store never
+removes it, since its writer may be alive on another host. You may delete it while no daemon writes to the replica.
 
 Not promised: listings do not follow links to folders in the root's tree; a file that another program puts there is only
 as durable as that program made it.
@@ -75,7 +75,10 @@ class _NoLinksError(OSError):
 
 
 def open_store(url: str, options: Mapping[str, object]) -> FileStore:
-    """The store at a path or ``file://`` URL. A relative path starts at the working folder. There are no options."""
+    """Open the store at a path or ``file://`` URL. A relative path starts at the working folder. There are no options.
+
+    Raises ConfigError.
+    """
     if options:
         raise ConfigError(f"a file replica takes no options, but was given {', '.join(sorted(options))}")
     if not url.startswith("file:"):
@@ -87,9 +90,9 @@ def open_store(url: str, options: Mapping[str, object]) -> FileStore:
 
 
 class FileStore:
-    """An ObjectStore in a folder, and Rooted. To readers a missing root is an empty store.
+    """An ObjectStore in a folder, and Rooted. For readers, a missing root is an empty store.
 
-    Only the first put creates the root. If the root is missing or another one later, the store is unavailable.
+    Only the first put creates the root. If the root is missing later, or is another folder, the store is unavailable.
     """
 
     enforces_create_only = True
@@ -154,7 +157,7 @@ class FileStore:
         try:
             self._publish(folder, name, body, create_only)
         except FileExistsError:
-            os.fsync(folder)  # its creator may have died before the fsync
+            os.fsync(folder)  # the file's creator may have died before its fsync
             raise ExistsError(key) from None
         finally:
             os.close(folder)
@@ -264,7 +267,7 @@ class FileStore:
 
 
 def write_whole(file: int, body: Iterable[Buffer]) -> None:
-    """Write buffers in sequence, without joining them first, and holding only a few."""
+    """Write buffers in sequence. Holds only a few, and does not join them."""
     views: list[memoryview] = []
     held = written = 0
     for buffer in body:

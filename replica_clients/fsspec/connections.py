@@ -41,7 +41,7 @@ MAX_CAUSES = 10
 
 
 class Connections:
-    """The file systems of one store. ``connect`` creates one; its errors are passed on."""
+    """The file systems of one store. ``connect`` creates one; callers get its errors."""
 
     def __init__(self, connect: Callable[[], Any], *, shared: bool) -> None:
         self._connect = connect
@@ -92,18 +92,18 @@ def is_misconfigured(error: BaseException) -> bool:
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Whether a server was reached but refuses this user."""
+    """Whether a server answered, but refuses this user."""
     names = [kind.__name__ for cause in (error, *_causes(error)) for kind in type(cause).__mro__]
     return any(word in name for name in names for word in _REFUSED)
 
 
 def _causes(error: BaseException) -> list[BaseException]:
-    """The chain of errors that caused it. smbprotocol, for one, turns network errors into ValueErrors."""
+    """The chain of errors that caused it. smbprotocol, for example, turns network errors into ValueErrors."""
     found: list[BaseException] = []
-    behind = error.__cause__ or error.__context__
-    while behind is not None and len(found) < MAX_CAUSES:
-        found.append(behind)
-        behind = behind.__cause__ or behind.__context__
+    cause = error.__cause__ or error.__context__
+    while cause is not None and len(found) < MAX_CAUSES:
+        found.append(cause)
+        cause = cause.__cause__ or cause.__context__
     return found
 
 
@@ -115,7 +115,7 @@ def _close(file_system: Any) -> None:
 
 
 _BUCKETS = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "az", "abfss"})
-_NOBODY_KNOWS = (PermissionError, ValueError)
+_UNKNOWABLE = (PermissionError, ValueError)
 """Errors raised when a bucket may not be listed as a whole; the latter is adlfs's."""
 
 
@@ -125,19 +125,19 @@ def bucket_in(kind: Any, root: str) -> str:
 
 
 def is_missing(file_system: Any, bucket: str) -> bool:
-    """Whether the bucket is known not to exist. Passes on the file system's errors."""
-    with suppress(Exception):  # it needs a permission that nothing else here does; the listing below decides
+    """Whether the bucket is known not to exist. Raises the file system's errors."""
+    with suppress(Exception):  # may be forbidden, unlike all other requests of litelog: then the listing decides
         file_system.info(bucket)
         return False
     try:
         file_system.ls(bucket, detail=True)
     except FileNotFoundError:
         return True
-    except _NOBODY_KNOWS:
+    except _UNKNOWABLE:
         return False
     return False
 
 
 def may_lack_a_bucket(error: BaseException) -> bool:
-    """Whether a put fails like this if the bucket is missing. Azure has its own class for that."""
+    """Whether a missing bucket may be the reason for a put's error. Azure has a class of its own for that."""
     return isinstance(error, FileNotFoundError) or type(error).__name__ == "ResourceNotFoundError"

@@ -1,8 +1,8 @@
 """How each file system creates a key only once: which of them refuse a second writer, and which hide partial objects.
 
-Taken from the sources of the versions named. File systems that are not listed may overwrite: they look first, and then
-write. A replica there needs ``fencing: isolated``. (In GCS's zonal buckets gcsfs omits the condition. The second put of
-a claim detects that, as it does with any server that ignores a condition.)
+The table comes from the sources of the named versions. File systems that are not listed may overwrite: they look first,
+and then write. A replica there needs ``fencing: isolated``. (In GCS's zonal buckets gcsfs omits the condition. The
+second put of a claim detects that, as it does with any server that ignores a condition.)
 
 | file systems | how | who refuses a second writer |
 |---|---|---|
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 FOLDER_ATTEMPTS = 5
-"""Creating a folder may lose a race against other threads: once for each folder of a key, and for the replica's."""
+"""How often a folder is created if other threads are faster: once for each folder of a key, and for the replica's."""
 
 TEMPORARY = ".litelog-"
 """Prefix of temporary files' names. Listings skip these files; a crash may leave one."""
@@ -52,11 +52,14 @@ class Creation(Protocol):
     """Whether it creates missing folders above a path, including the root."""
 
     def write(self, file_system: Any, path: str, content: bytes, create_only: bool) -> None:
-        """Create the file, or replace it if ``create_only`` is false. FileExistsError, and the file system's errors."""
+        """Create the file, or replace it if ``create_only`` is false.
+
+        Raises FileExistsError, and the file system's errors.
+        """
 
 
 def choose_creation(protocols: frozenset[str]) -> Creation:
-    """The way in which a file system with these protocol names creates files."""
+    """Choose the way in which a file system with these protocol names creates files."""
     if protocols & _BY_MODE:
         return _Refused({"mode": "create"})
     if protocols & _BY_FLAG:
@@ -89,7 +92,7 @@ class _Refused:
 
 
 class _InMemory:
-    """For memory: fsspec's own ``mode="create"`` only looks first, even there."""
+    """For memory, where fsspec's own ``mode="create"`` only looks first, too."""
 
     enforces_create_only = True
     makes_folders = False
@@ -129,7 +132,7 @@ class _Linked:
 
 
 class _Looked:
-    """The file system refuses no second writer, so this only looks for an existing file."""
+    """The file system does not refuse a second writer, so this only looks for an existing file."""
 
     enforces_create_only = False
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 CONNECT_SECONDS, READ_SECONDS = 10, 60
-"""Timeouts as in the S3 client: for a connection, and for an answer or its next part."""
+"""Timeouts in seconds, as in the S3 client: for a connection, and for an answer or its next part."""
 
 LARGER_GCSFS = "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"
 

@@ -1,9 +1,9 @@
 """The fsspec store: objects on any file system that fsspec supports (gs, az, sftp, hf, webdav, ...).
 
 fsspec has no call to create a key only once that all file systems honour, so the way depends on the file system. Those
-known to refuse a second writer (see ``creation``) fence. On others a put looks first and then writes, and
-``enforces_create_only`` is False: nothing keeps two concurrent writers apart. The file system decides how durable a put
-is; local puts are synced.
+that are known to refuse a second writer (see ``creation``) keep writers apart. On others a put looks first and then
+writes, and ``enforces_create_only`` is False: two concurrent writers may overwrite each other. The file system decides
+how durable a put is; local puts are synced.
 
 fsspec's caches are off, so each listing asks again. Listings proceed folder by folder, so stopping one early costs
 little, and they hold the names of one folder in memory. Options are the file system's own (the arguments of its class).
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 
 MIN_SECRET_CHARACTERS = 6
-"""Shorter options are not secrets, and masking them would garble messages."""
+"""Shorter options are not taken as secrets: masks for them would garble messages."""
 
 _LOOKS_SECRET = re.compile(r"secret|token|passw|passphrase|credential|signature|sas|key|connection_string|pkey", re.I)
 _READ_ONLY = frozenset({"http", "https", "data", "git", "github", "gist", "zip", "tar", "libarchive", "reference"})
@@ -109,7 +109,7 @@ _WILL_NOT_PASS = (PermissionError, NotImplementedError, ImportError, TypeError, 
 
 
 def open_store(url: str, options: Mapping[str, object]) -> FsspecStore:
-    """The store at a URL of a scheme that fsspec supports. Raises UnknownSchemeError and ConfigError."""
+    """Open the store at a URL of a scheme that fsspec supports. Raises UnknownSchemeError and ConfigError."""
     scheme = url.partition("://")[0]
     require_usable(scheme, url)
     silence_secrets()
@@ -157,7 +157,7 @@ class FsspecStore:
     def put(self, key: str, body: Iterable[Buffer], *, create_only: bool = True) -> None:
         require_key(key)
         # No file system both takes a stream and refuses a second writer, so objects are held whole. A streamed body may
-        # be large, and is held one at a time: a daemon that meets logs for the first time sends several.
+        # be large, so only one is held at a time: a daemon that syncs logs for the first time sends several.
         with _made_whole if not isinstance(body, Sequence) else nullcontext():
             self._put_whole(key, _join(body), create_only)
 
@@ -283,7 +283,7 @@ class FsspecStore:
             except OSError as error:
                 if not _is_missing(error):
                     raise
-                if not self._bucket_seen:  # once is enough: empty folders are often listed again
+                if not self._bucket_seen:  # check once: empty folders are listed often
                     self._require_bucket("list", folder)
                 return []
         self._bucket_seen = True
@@ -332,7 +332,7 @@ class FsspecStore:
 
 
 _made_whole = threading.Lock()
-"""Held while a streamed object is put: the limit of memory is per process, whatever the store."""
+"""Held while a streamed object is put, by any store: the limit of memory is per process."""
 
 
 def _join(body: Iterable[Buffer]) -> bytes:

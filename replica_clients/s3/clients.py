@@ -38,11 +38,11 @@ DEFAULT_REGION = "us-east-1"
 """Region for signatures to stores other than Amazon's if none is set: they accept any."""
 
 CONTINUE_BYTES = 2 << 20
-"""Larger bodies wait for the store's ``100 Continue``, so that a refused one is not sent. For smaller ones that round
+"""Larger bodies wait for the store's ``100 Continue``, so that a refused one is not sent. For smaller ones the round
 trip costs more than it saves."""
 
 MAX_TOKENS = 4
-"""How many session tokens to remember, since an answer that is still under way may contain a replaced one."""
+"""How many session tokens to remember, since a late answer may contain a replaced one."""
 
 _PAGE = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*>\s*)?<(?:!doctype\s+)?html\b", re.I)
 """How HTML and XHTML begin."""
@@ -54,9 +54,9 @@ Like = tuple["S3Settings", frozenset[tuple[str, str]]]
 
 
 class _ModelFiles:
-    """Parses each file of botocore's description of S3 once per process. Clients only read what they get.
+    """Parses each file of botocore's description of S3 once per process. Clients do not change the result.
 
-    It is most of a client: 12 MB, and two thirds of the time to create one.
+    The description is most of a client: 12 MB, and two thirds of the time to create one.
     """
 
     def __init__(self) -> None:
@@ -87,7 +87,7 @@ class SharedClient:
 
     @classmethod
     def of(cls, settings: S3Settings) -> SharedClient:
-        """The client for these settings, created if needed. ``release`` gives it back. Raises ConfigError."""
+        """Return the client for these settings; create it if needed. ``release`` gives it back. Raises ConfigError."""
         environment = frozenset((name, value) for name, value in os.environ.items() if name.startswith("AWS_"))
         like = (replace(settings, prefix=""), environment)
         with _sharing:
@@ -107,7 +107,7 @@ class SharedClient:
     def renew(self, stale: Any) -> bool:
         """Ask the credential chain again, since a client never re-reads credentials from a file.
 
-        Returns whether there are others. The old client is not closed: other threads may be using it.
+        Returns whether the credentials are others now. Does not close the old client: other threads may use it.
         """
         with self._renewing:
             if self.client is not stale:
@@ -193,7 +193,7 @@ def _register(client: Any, settings: S3Settings, tokens: deque[str]) -> None:
         params["context"].pop("checksum", None)
 
     def refuse_page(response_dict: dict[str, Any], **_: object) -> None:
-        """Refuse a web page, which botocore takes for an error inside S3 or, if well-formed, for an empty answer."""
+        """Refuse a web page. botocore takes it as an error inside S3 or, if it is well-formed, as an empty answer."""
         if response_dict["status_code"] == 200 and _PAGE.match(response_dict["body"]):
             raise NotS3Error
 

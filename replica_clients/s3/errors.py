@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     from replica_clients.s3.settings import S3Settings
 
 MAX_SAID_CHARACTERS = 200
-"""Longest quote of a store's message, since a proxy's error page may be long. The error code follows it."""
+"""The longest quote of a store's message, which may be a proxy's error page. The error code follows it."""
 
 MAX_REASON_CHARACTERS = 600
 """Longest error message."""
 
 MIN_SECRET_CHARACTERS = 8
-"""Shorter values are not secrets, and masking them would garble messages."""
+"""Shorter values are not taken as secrets: masks for them would garble messages."""
 
 MIN_NAME_CHARACTERS = 40
-"""Shorter object names are not exempt from masking: they might be part of a token."""
+"""Shorter object names may be masked, too: they might be part of a token."""
 
 _TOKEN = re.compile(r"[A-Za-z0-9+/=_%-]{80,}")
 """Matches a token of unknown value, made by the store or by the issuer of credentials. It also matches a long object
@@ -51,7 +51,7 @@ _OPERATIONS = frozenset(
 """S3's operations, as botocore names them. All others obtain credentials: AssumeRole, GetRoleCredentials, ..."""
 
 _SAY_ALL = (exceptions.ParamValidationError, exceptions.UnsupportedTLSVersionWarning)
-"""Errors on this side that a retry does not fix."""
+"""botocore's errors that a retry does not fix. Messages show their text alone."""
 
 _INCOMPLETE = (exceptions.PartialCredentialsError, exceptions.UnauthorizedSSOTokenError)
 
@@ -113,7 +113,7 @@ _TAKEN = frozenset({"PreconditionFailed", "412", "NotModified", "304"})
 """Answers to a create-only put of an existing key; the latter two by S3Mock, for an upload in parts."""
 
 _SPEAK_TLS = "if the endpoint speaks TLS, write https:// in its URL"
-"""Most such servers do not answer a request without TLS; Go's and nginx answer 400, with their own message."""
+"""Advice. Most servers with TLS do not answer a request without it; Go's and nginx answer 400, with their own text."""
 
 
 class NotS3Error(Exception):
@@ -228,7 +228,7 @@ class S3Failures:
         return _ACTIONS[operation].format(bucket=bucket, objects=f"{bucket}/{self._settings.prefix}*") + also
 
     def _without_credentials(self, error: BaseException) -> str | None:
-        """What a source of credentials reports; None for other failures, and if a person has to act."""
+        """The report of a source of credentials; None for other failures, and if a person has to act."""
         if isinstance(error, ClientError):
             message = str(error.response.get("Error", {}).get("Message", ""))
             said = (
@@ -241,7 +241,7 @@ class S3Failures:
         return f"cannot get credentials: {said}"
 
     def _from_client(self, error: BaseException) -> tuple[str, bool]:
-        """What happened on this side, and whether a retry may succeed."""
+        """The reason of a failure on this machine or on the way, and whether a retry may succeed."""
         where = self._settings.endpoint or "S3"
         detail = str(error)
         if isinstance(error, exceptions.NoCredentialsError):
@@ -280,7 +280,7 @@ class S3Failures:
 
 
 def _asked_for_credentials(error: BaseException) -> bool:
-    """Whether botocore raised it when it asked a program, a service or a file for credentials."""
+    """Whether botocore raised the error while it asked a program, a service or a file for credentials."""
     frames = (frame for frame, _ in walk_tb(error.__traceback__))
     return any(frame.f_globals.get("__name__") in _CREDENTIAL_MODULES for frame in frames)
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 MAX_CONNECTIONS = 256
-"""More than the threads that a daemon uses for requests, and fewer than the usual limit of open files."""
+"""The most idle connections: more than a daemon has threads for requests, and fewer than the usual limit of files."""
 
 MAX_TIMEOUT_SECONDS = 3600.0
 
@@ -98,7 +98,7 @@ class S3Settings:
 def read_settings(url: str, options: Mapping[str, object]) -> S3Settings:
     """Read the settings from a URL (``s3://bucket/prefix?region=...``) and options, which take precedence.
 
-    Raises ConfigError for unknown or unfit options, and for a secret in the URL, where logs and process lists show it.
+    Raises ConfigError for unknown or invalid options, and for a secret in the URL, which logs and process lists show.
     """
     parts = urlsplit(url)
     if "@" in parts.netloc or ":" in parts.netloc:  # a password may hold an unescaped slash
@@ -180,7 +180,7 @@ def _require_consistent(settings: S3Settings) -> None:
     if settings.sse_customer_key and settings.endpoint:
         parts = urlsplit(settings.endpoint)
         if parts.scheme != "https" and parts.hostname not in _LOCAL_HOSTS:
-            raise ConfigError("sse-customer-key-file needs an https endpoint: the key goes with every request")
+            raise ConfigError("sse-customer-key-file needs an https endpoint: every request holds the key")
 
 
 # --- one option each

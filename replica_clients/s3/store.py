@@ -3,8 +3,8 @@
 It relies on ``If-None-Match: *`` for PUT and for the completion of an upload in parts, on listings that are ordered by
 key and show earlier puts, and on digests that the store checks for each body: the signature's SHA-256, and the one
 chosen with ``checksum`` (crc32c by default, which costs next to nothing; md5 for stores that support no other). A store
-that ignores ``If-None-Match`` cannot keep writers apart, which a claim's second put detects. A store that answers it
-with 501 reports that at once. Both work with ``fencing: isolated``.
+that ignores ``If-None-Match`` cannot keep writers apart; a claim's second put detects that. Other stores answer it with
+501. Both kinds work with ``fencing: isolated``.
 
 ``settings`` has the options. Credentials come from the usual AWS provider chain, unless they are given.
 """
@@ -42,14 +42,14 @@ if TYPE_CHECKING:
 MAX_BATCH_KEYS = 1000
 """Keys that S3 deletes in one request, and objects that it lists in one."""
 
-RANGE_BEHIND_THE_END = 416
+RANGE_AFTER_THE_END = 416
 NOT_IMPLEMENTED = 501
 """How stores answer a header that asks for an unsupported feature. Others ignore the header."""
 
 _OF_EVERY_LISTING = {"Name", "IsTruncated", "KeyCount"}
-"""Elements of a listing. Every store that speaks S3 sends some of them, even without objects."""
+"""Elements of a listing. Every store that speaks S3 sends some of them, even if it has no objects."""
 
-UNTOLD_LENGTH = (
+UNKNOWN_LENGTH = (
     "the answer does not say how long it is (Content-Length): let no proxy pass it on in chunks, or compressed"
 )
 
@@ -86,14 +86,14 @@ class S3Store:
         try:
             answer = self._request("open", key, "get_object", **asked, **self._reading)
         except S3Error as error:
-            if byte_range is None or error.status != RANGE_BEHIND_THE_END:
+            if byte_range is None or error.status != RANGE_AFTER_THE_END:
                 raise
             return io.BytesIO()
         length = _body_length(answer, byte_range)
         if length is None:
             answer["Body"].close()
-            untold = "ContentLength" not in answer
-            reason = UNTOLD_LENGTH if untold else "the store answers with another range than requested"
+            is_known = "ContentLength" in answer
+            reason = "the store answers with another range than requested" if is_known else UNKNOWN_LENGTH
             raise StoreError("open", key, reason, retryable=False)
         return cast("BinaryIO", S3Reader(key, answer["Body"], length, self._connection.failures))
 
@@ -193,7 +193,7 @@ def _range_header(byte_range: ByteRange) -> str:
 
 
 def _body_length(answer: Mapping[str, Any], byte_range: ByteRange | None) -> int | None:
-    """How many leading bytes of the body are the requested ones; None if it holds others, or if that is unknown."""
+    """How many bytes of the body, from its start, were requested; None if it holds others, or if that is unknown."""
     sent: int | None = answer.get("ContentLength")
     if sent is None or byte_range is None:
         return sent
@@ -209,7 +209,7 @@ def _body_length(answer: Mapping[str, Any], byte_range: ByteRange | None) -> int
 
 
 class S3Reader(ByteStream):
-    """Reads ``length`` bytes of a response's body, and closes it. Raises a StoreError worth a retry if it ends early.
+    """Reads ``length`` bytes of a response's body, and closes it. Raises a retryable StoreError if it ends early.
 
     ``body`` is botocore's StreamingBody.
     """

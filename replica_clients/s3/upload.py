@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 PARTS_IN_PROCESS = 4
-"""Parts that a process creates or sends at a time: of S3's 8 MiB each, 32 MiB."""
+"""Parts that a process creates or sends at a time. With 8 MiB each, they take 32 MiB of memory."""
 
 
 class PartBudget:
@@ -57,7 +57,7 @@ class UploadPart:
 
     def __init__(self, content: bytes, budget: PartBudget) -> None:
         self.content = [content]
-        """The only reference to the bytes: clearing it frees them."""
+        """The only reference to the bytes: ``clear`` frees them."""
         self._budget = budget
 
     def __enter__(self) -> UploadPart:
@@ -92,7 +92,7 @@ class Parts:
         return True
 
     def take(self) -> UploadPart:
-        """The next part, created once there is room for it; empty after the end. The caller must always drop it."""
+        """Wait for room, and create the next part; empty after the end. The caller must always drop it."""
         self._budget.take()
         try:
             made = BytesIO()
@@ -110,10 +110,10 @@ class Parts:
 
 
 SINGLE_BYTES = 64 << 20
-"""Up to this size one request is cheaper; above it, a failure wastes too much of what was sent."""
+"""Bytes. Up to this size one request is cheaper; above it, a failure wastes too many sent bytes."""
 
 PART_BYTES = 8 << 20
-"""Larger parts would need more memory, and smaller ones more requests."""
+"""Bytes. Larger parts would need more memory, and smaller ones more requests."""
 
 MAX_PARTS = 10_000
 """S3's limit, reached at 78 GiB."""
@@ -122,8 +122,8 @@ PARTS_AT_ONCE = 4
 """Concurrent parts of one upload. ``PartBudget`` limits how many are in memory."""
 
 PART_RETRIES = RetryPolicy(attempts=6, total_seconds=30.0, longest_seconds=1.0)
-"""For each part separately: if one request in three fails, an upload of a hundred parts would almost never succeed as a
-whole. No attempt starts later than half the time that a hanging one takes, so stopping does not take much longer."""
+"""The retries of each part: if one request in three fails, an upload of a hundred parts would almost never succeed
+without them. No attempt starts later than half the time that a hanging one takes, so a stop is not delayed much."""
 
 ABORT_RETRIES = RetryPolicy(attempts=4, total_seconds=5.0, longest_seconds=0.5)
 """Short, since a caller waits for the error that led to the abort."""
@@ -149,7 +149,7 @@ class S3Upload:
         self._budget = budget
         self._encryption = _encryption(connection.settings)
         self._placement = _placement(connection.settings)
-        self._under_way: set[threading.Event] = set()
+        self._in_progress: set[threading.Event] = set()
 
     def put(self, key: str, body: Iterable[Buffer], create_only: bool) -> None:
         """Store the buffers as ``key``, below the prefix. Raises ExistsError and StoreError.
@@ -169,8 +169,8 @@ class S3Upload:
         self._put_parts(key, Parts(body, self._part_bytes, self._budget), {"IfNoneMatch": "*"})
 
     def close(self) -> None:
-        """Stop retrying requests that are under way. Uploads that wait for a retry end with its last error."""
-        for ended in self._under_way.copy():
+        """Stop the retries of requests in progress. Uploads that wait for a retry end with the last error."""
+        for ended in self._in_progress.copy():
             ended.set()
 
     def _put_made(self, key: str, parts: Parts, condition: dict[str, str]) -> None:
@@ -211,7 +211,7 @@ class S3Upload:
     def _send_parts(self, key: str, upload: _Upload, parts: Parts, first: UploadPart | None) -> None:
         """Send all parts, each with its own retries. The first one that fails for good stops the others."""
         ended = threading.Event()
-        self._under_way.add(ended)
+        self._in_progress.add(ended)
         patient = RetryingStore(cast("ObjectStore", upload), ended, PART_RETRIES)
 
         def send(number: int, part: UploadPart) -> None:
@@ -239,7 +239,7 @@ class S3Upload:
                 _wait_for(running, 0)
             finally:
                 ended.set()
-                self._under_way.discard(ended)
+                self._in_progress.discard(ended)
 
     def _abort(self, key: str, upload: _Upload) -> None:
         """Make the store delete the parts, which cost storage. A failure here does not hide the original error."""
@@ -255,7 +255,7 @@ class S3Upload:
 
 
 class _Upload:
-    """One upload in parts, with the part of ObjectStore's interface that retries need.
+    """One upload in parts, with the methods of ObjectStore that retries need.
 
     ``put`` sends a part by its number, and ``delete`` aborts the upload. Both may be repeated.
     """

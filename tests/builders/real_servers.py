@@ -229,7 +229,7 @@ RCLONE = _s3(
             ),
             "it ignores If-None-Match",
         ),
-        "test_deleting_what_is_not_there_does_nothing": "it deletes a folder with what is in it",
+        "test_deleting_a_missing_object_does_nothing": "it deletes a folder with what is in it",
     },
 )
 S3S = _s3(
@@ -243,7 +243,7 @@ S3S = _s3(
     known_failures={
         "test_of_many_writers_exactly_one_wins": "it looks whether a key is free, and then writes",
         **dict.fromkeys(
-            ("test_what_is_not_there_is_not_found", "test_deleting_what_is_not_there_does_nothing"),
+            ("test_a_missing_object_is_not_found", "test_deleting_a_missing_object_does_nothing"),
             "it answers InternalError for a key below another key",
         ),
     },
