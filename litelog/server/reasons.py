@@ -36,7 +36,7 @@ STOPPED = {
 """The phases in which shipping has ended, and the kind of the reason for each."""
 
 _STOPPED_WORDS = {
-    "frozen": "frozen, since bytes are damaged or cannot be made durable",
+    "frozen": "frozen, because bytes are damaged or cannot be made durable",
     "fenced": "fenced: another owner writes there",
     "refused": "refused",
     "failed": "the final sync failed",
@@ -86,7 +86,7 @@ def _find_stalls(view: StatusView, rules: HealthThresholds) -> Iterator[Reason]:
                 since=format_time(view.time_of(age)),
                 action="Read the daemon's log, and restart it. A file system that hangs may hold it up."
                 if kind != "measuring_stalled"
-                else "See whether the file system of a log hangs.",
+                else "Check whether the file system of a log hangs.",
                 command="systemctl restart litelog" if kind != "measuring_stalled" else "df",
             )
 
@@ -120,7 +120,7 @@ class _Finder:
         if status.phase in STOPPED:
             yield self._stopped(STOPPED[status.phase])
         if status.phase == UNKNOWN and status.error is not None:
-            yield self._reason("unreadable", status.error, f"litelog check {self._url}", "See whether it can be read.")
+            yield self._reason("unreadable", status.error, f"litelog check {self._url}", "Check whether it can be read.")
         if status.lost is not None:
             yield self._lost(status.lost)
         if status.anomalies:
@@ -182,7 +182,7 @@ class _Finder:
             "damaged",
             f"a verification found {count}" + (f": {named}" if named else ""),
             f"litelog verify {self._url}",
-            "Verify it to see each object. A restore takes damaged data from another replica of the log.",
+            "Verify it to see each object. A restore from all replicas reads those bytes from another one.",
             since=since,
             place=keys[0] if keys else status.replica,
         )
@@ -198,7 +198,7 @@ class _Finder:
         if status.lag_seconds > max_lag:
             size, age = format_size(status.lag_bytes), format_duration(status.lag_seconds)
             words = f"lags {age} ({size}), more than max-lag {format_duration(max_lag)}"
-            action = "See whether the destination can be written, and how fast."
+            action = "Check whether the destination accepts writes, and how fast."
             yield self._reason("lag", words, check, action, age=status.lag_seconds)
         if status.failing_seconds > max_lag:
             words = f"every sync has failed for {format_duration(status.failing_seconds)}: {status.error}"

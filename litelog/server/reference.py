@@ -20,9 +20,9 @@ _HEAD = """# HTTP API of the daemon
 
 `python -m litelog.server.reference` makes this page. A test fails if it differs from the code.
 
-If the extra `server` is installed, the daemon listens at `addr`: by default at `127.0.0.1:9977`, or at `unix:/path`
-(mode 0660), or not at all (`off`). If the default address is taken, or the extra is not installed, the daemon logs that
-and replicates without the API. If a configured `addr` cannot be used, the daemon does not start.
+The daemon listens at `addr`: by default at `127.0.0.1:9977`, or at `unix:/path` (mode 0660), or not at all (`off`). If
+the default address is taken, the daemon logs that and replicates without the API. If a configured `addr` cannot be
+used, the daemon does not start.
 
 An address that other machines can reach needs a `token-file`, and each request needs `Authorization: Bearer TOKEN`. At
 `/` a browser asks for a password: any user name, and the token as the password. The password opens all pages for
@@ -40,7 +40,7 @@ even those from another port of localhost: an `Origin` header must have the host
 | request | answer |
 |---|---|
 | `GET /[?q=TEXT][&from=N]` | the page: whether everything is safe, and every log; with `q`, only the logs whose \
-folder, replica or state holds TEXT; with `from`, those after the first N |
+folder, replica or state contains TEXT; with `from`, those after the first N |
 | `GET /status[?history=1][&log=FOLDER]` | the report below; with `history=1`, also the lag of the last hour; with \
 `log`, only that log: 404 if no log of that name is replicated |
 | `GET /metrics` | the metrics below |
@@ -77,6 +77,9 @@ A log that was rewound or rewritten begins a new generation. The replica loses n
 holds the earlier data. So this is a warning. It ends after a day, or when you run `litelog dismiss LOG_DIR`, which
 writes `dismissed.json` into the replica's state folder. There are other warnings if sealing, a snapshot, a deletion or
 a verification failed, or if the log's folder cannot be read.
+
+The page also shows the worst verdict on each replica in each ten minutes of the last 24 hours. `verdicts.json` in the
+state folder keeps it over a restart. While no daemon ran, the verdict is unknown.
 
 Ready means that the daemon runs and has synced all logs that exist: every log is complete in one replica, and the
 daemon has tried the other replicas. systemd gets the same answer. A log whose folder is missing does not delay it. A

@@ -203,7 +203,7 @@ def _describe_unknown(reasons: Sequence[Reason], counts: Counter[ReplicaConditio
     if not total and not reasons:
         return "No log has been found yet"
     if counts[ReplicaCondition.WAITING] and not counts[ReplicaCondition.STARTING]:
-        return f"Waiting: the log of {counts[ReplicaCondition.WAITING]} of {_count(total)} is not there yet"
+        return f"Waiting: the log of {counts[ReplicaCondition.WAITING]} of {_count(total)} does not exist yet"
     lacking = sum(reason.kind == "not_replicated" for reason in reasons)
     if lacking:
         return f"Starting: {lacking:,} log{'' if lacking == 1 else 's'} not opened yet"

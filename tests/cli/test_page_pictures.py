@@ -35,7 +35,7 @@ from tests.waiting import WAIT_SECONDS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, Route
 
     from litelog.replicator.barrier import Barrier
 
@@ -209,7 +209,7 @@ CASES = {
     "damaged": Case(make_damaged, "✗ Not safe: 1 of 7 replicas damaged"),
     "fenced": Case(make_fenced, "✗ Not safe: 1 of 7 replicas fenced"),
     "diverged": Case(make_diverged, "! Safe, with a warning: 1 of 7 replicas diverged"),
-    "waiting": Case(make_waiting, "… Waiting: the log of 1 of 7 replicas is not there yet"),
+    "waiting": Case(make_waiting, "… Waiting: the log of 1 of 7 replicas does not exist yet"),
     "twenty": Case(make_twenty, "✗ Not safe: 1 of 20 replicas fenced, 1 damaged, 1 late"),
     "thousand": Case(make_thousand, "▲ Late: 3 of 1,000 replicas late"),
 }
@@ -316,4 +316,20 @@ def test_one_of_a_thousand_logs_is_found_by_its_name_or_state(serve: Callable[[s
         page.get_by_label("Filter").fill(wanted)
         expect(page.locator("tr.replica")).to_have_count(found, timeout=1000 * WAIT_SECONDS)
         expect(page.locator("h1")).to_have_text(CASES["thousand"].headline)
+    context.close()
+
+
+def test_an_answer_that_arrives_while_somebody_types_does_not_stop_the_filter(
+    serve: Callable[[str], str], browser: Browser
+) -> None:
+    context = browser.new_context(**WINDOWS["light"])
+    page = context.new_page()
+    page.goto(serve("thousand"))
+    held: list[Route] = []
+    page.route("**/?q=late", lambda route: held.append(route))  # noqa: PLW0108 - it looks at the function
+    with page.expect_request("**/?q=late"):
+        page.get_by_label("Filter").fill("late")
+    page.get_by_label("Filter").fill("0777")
+    held[0].continue_()
+    expect(page.locator("tr.replica")).to_have_count(1, timeout=1000 * WAIT_SECONDS)
     context.close()

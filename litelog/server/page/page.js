@@ -1,7 +1,7 @@
 "use strict";
 (() => {
   const PATIENCE = 15000, PAUSE = 250;
-  let timer = 0, asking = null, current = true;
+  let timer = 0, typing = 0, asking = null, current = true;
 
   // Makes one element as another is: what is the same is not touched, so that scroll, focus, selection and what is open stay.
   function become(old, fresh) {
@@ -105,8 +105,8 @@
     asked?.abort();
   });
   document.getElementById("q").addEventListener("input", () => {
-    clearTimeout(timer);
-    timer = setTimeout(filter, PAUSE);
+    clearTimeout(typing);  // apart from the other timer: an answer that arrives meanwhile starts that one anew
+    typing = setTimeout(filter, PAUSE);
   });
   document.querySelector("form").addEventListener("submit", (event) => { event.preventDefault(); filter(); });
   offerCopies(document);

@@ -126,7 +126,7 @@ CASES = [
     ),
     Case(
         "waiting for a folder", Daemon([replica(position=None, synced=False, failing_seconds=5.0, **GONE)]), "unknown",
-        ("waiting",), "Waiting: the log of 1 of 1 replica is not there yet", "waiting", LOG, f"ls -ld {LOG}",
+        ("waiting",), "Waiting: the log of 1 of 1 replica does not exist yet", "waiting", LOG, f"ls -ld {LOG}",
     ),
     Case(
         "waiting for a folder in vain", Daemon([replica(position=None, synced=False, failing_seconds=HOUR, **GONE)]),
