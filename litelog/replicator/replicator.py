@@ -9,7 +9,7 @@ from functools import partial
 from random import SystemRandom
 from typing import TYPE_CHECKING
 
-from litelog.errors import ConfigError, FinalSyncError, NotReplicatedError, SourceMissingError
+from litelog.errors import ConfigError, FinalSyncError, LitelogError, NotReplicatedError, SourceMissingError, StoreError
 from litelog.replicator.background import Archives, Scrubs, SnapshotRequests, TaskEvents, Truncations
 from litelog.replicator.barrier import NOT_REPLICATED, OPENING, Barrier, Unreached, wait_for, wait_until_settled
 from litelog.replicator.members import MemberContext, Members
@@ -372,12 +372,12 @@ class Replicator:
         unfinished = [task for task in tasks if task.phase not in TERMINAL_PHASES and task.phase is not Phase.DONE]
         if unfinished:
             if once and unfinished[0].error is not None:
-                raise unfinished[0].error
+                raise _named(unfinished[0].error, unfinished[0].url)
             raise FinalSyncError("; ".join(_unfinished(task) for task in unfinished))
         for phase in TERMINAL_PHASES:
             for task in tasks:
                 if task.phase is phase and task.error is not None:
-                    raise task.error
+                    raise _named(task.error, task.url)
         lacking = self._members.not_replicated
         if lacking and (once or not tasks):
             raise NotReplicatedError("; ".join(f"{each.log}: is not replicated: {each.reason}" for each in lacking))
@@ -404,6 +404,13 @@ def _next_turn(now: float) -> float:
 def _is_gone(task: ReplicaTask) -> bool:
     """Whether a log was gone before the end of the run."""
     return task.leaving and isinstance(task.error, SourceMissingError)
+
+
+def _named(error: LitelogError, url: str) -> LitelogError:
+    """The error that ends the run; one of a store begins with the replica's URL."""
+    if isinstance(error, StoreError) and url not in str(error):
+        error.place = url
+    return error
 
 
 def _unfinished(task: ReplicaTask) -> str:

@@ -255,3 +255,11 @@ def test_a_replica_is_the_same_no_matter_how_its_folder_is_spelled(litelog: Comm
     assert litelog("cat", "backup").out == text
     both = litelog("replicate", "--once", "log", "./backup", f"{litelog.folder}/backup")
     assert (both.code, "name every log and replica once" in both.err) == (ExitCode.USAGE, True)
+
+
+def test_an_error_of_the_store_names_the_replica_and_the_key(litelog: Command) -> None:
+    litelog.lines(1)
+    (litelog.folder / "file").touch()
+    done = litelog("replicate", "--once", "--quiet", "log", "file/below")
+    assert done.code == ExitCode.FAILURE
+    assert f"litelog: file://{litelog.folder}/file/below: put epochs/00000001.json: " in done.err
