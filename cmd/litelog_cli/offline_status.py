@@ -35,8 +35,8 @@ _Found = list[tuple[ReplicaStatus, dict[str, object]]]
 def read_kept(state_dir: str, place: str | None, configured: Sequence[str]) -> StatusReport:
     """Read the status of all logs, or of the log or replica at ``place``, from ``state_dir``.
 
-    A state folder does not hold its log's path. So a log that is neither ``place`` nor ``configured`` is shown under
-    the name of its state folder.
+    A log that is neither ``place`` nor ``configured`` is shown under the path that its state folder holds. An older
+    litelog did not write that: then it is shown under the name of its state folder.
     """
     from litelog_cli.daemon_client import same_replica
 
@@ -48,10 +48,11 @@ def read_kept(state_dir: str, place: str | None, configured: Sequence[str]) -> S
     found: _Found = []
     for name in _folders(state_dir):
         folder = os.path.join(state_dir, name)
-        replicas = ReplicaSet(folder).names() or {}
-        for each, url in replicas.items():
+        kept = ReplicaSet(folder)
+        path = paths.get(name) or kept.log_path()
+        for each, url in (kept.names() or {}).items():
             if place is None or name == named or same_replica(place, url):
-                found.append(_of_folder(os.path.join(folder, each), url, paths.get(name), name))
+                found.append(_of_folder(os.path.join(folder, each), url, path, name))
     return _report("state", found)
 
 

@@ -1,8 +1,8 @@
 """Records, next to the daemon's state, what truncation must know about the replicas of a log: the set of replicas, and
 which log segments each one holds sealed and named by a durable snapshot. A replica is in the set from its first start
-until it is forgotten. The set also holds the log's id in all replicas, if the log's files hold none.
+until it is forgotten. The set also holds the log's folder, and the log's id in all replicas if its files hold none.
 
-<state folder>/<log>/replicas.json               the set, and the id
+<state folder>/<log>/replicas.json               the set, the folder and the id
 <state folder>/<log>/<replica>/replicated.json   what one of them holds
 A file that cannot be read counts as "nothing is replicated". A set that cannot be read is rebuilt before it is changed,
 from all replicas that have a folder there. That includes forgotten replicas, because nothing records which they were.
@@ -16,7 +16,7 @@ import logging
 import os
 import re
 from contextlib import contextmanager, suppress
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from litelog.codec.decoding import build
@@ -72,6 +72,15 @@ def log_state_folder(state_dir: str, log: str) -> str:
     return os.path.join(state_dir, f"{os.path.basename(path)}-{hashlib.sha256(os.fsencode(path)).hexdigest()[:16]}")
 
 
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """The contents of the file: the replicas' URLs by name, the log's id if one is agreed on, and its folder."""
+
+    names: Mapping[str, str]
+    log: str | None
+    path: str | None = None
+
+
 class ReplicaSet:
     """The replicas of one log. Each has the name of its folder in the log's state folder."""
 
@@ -87,8 +96,13 @@ class ReplicaSet:
     def names(self) -> Mapping[str, str] | None:
         """Return the replicas in the set, each with its URL without credentials; None if the set cannot be read or does
         not exist."""
-        read = self._read()
-        return read[0] if read is not None else None
+        kept = self._read()
+        return None if kept is None else kept.names
+
+    def log_path(self) -> str | None:
+        """Return the log's folder; None if a state of an older litelog does not say."""
+        kept = self._read()
+        return None if kept is None else kept.path
 
     def require_whole(self) -> None:
         """Raise PositionsError if the set exists but cannot be read."""
@@ -98,28 +112,28 @@ class ReplicaSet:
                 "is rebuilt, from all that have a folder next to it, when litelog replicate starts for the log"
             )
 
-    def add(self, name: str, url: str) -> None:
-        """Put a replica into the set, durably. PositionsError."""
-        if (self.names() or {}).get(name) == url:
+    def add(self, name: str, url: str, path: str | None = None) -> None:
+        """Put a replica into the set, durably. ``path``: the log's folder. PositionsError."""
+        kept = self._read()
+        if kept is not None and kept.names.get(name) == url and path in (None, kept.path):
             return
         with self._locked():
-            names, log = self._read_or_rebuild()
-            self._save({**names, name: url}, log)
+            kept = self._read_or_rebuild()
+            self._save(replace(kept, names={**kept.names, name: url}, path=path or kept.path))
 
     def remove(self, name: str) -> None:
         """Remove a replica from the set, durably. PositionsError."""
         with self._locked():
-            names, log = self._read_or_rebuild()
-            self._save({other: url for other, url in names.items() if other != name}, log)
+            kept = self._read_or_rebuild()
+            self._save(replace(kept, names={other: url for other, url in kept.names.items() if other != name}))
 
     def agree_on_log_id(self, proposed: str) -> str:
         """Return the log's id, 32 hex digits. The first replica without an id to go by proposes it, durably."""
         with self._locked():
-            names, agreed = self._read_or_rebuild()
-            if agreed is None:
-                agreed = proposed
-                self._save(names, agreed)
-            return agreed
+            kept = self._read_or_rebuild()
+            if kept.log is None:
+                self._save(replace(kept, log=proposed))
+            return kept.log or proposed
 
     def held(self) -> list[Mapping[str, ReplicatedSegment]]:
         """Return what each replica of the set holds, by file name; empty if there is no set."""
@@ -129,21 +143,21 @@ class ReplicaSet:
         """Return what each of the named replicas holds, by file name."""
         return [read_replicated(os.path.join(self._folder, name)) for name in names]
 
-    def _read(self) -> tuple[dict[str, str], str | None] | None:
-        """Return the set, and the log's id if one is agreed on; None if they cannot be read."""
+    def _read(self) -> _Kept | None:
+        """Return what the file says; None if it cannot be read."""
         fields = _load(os.path.join(self._folder, _SET)) or {}
-        names, log = fields.get("replicas"), fields.get("log")
+        names, log, path = (fields.get(name) for name in ("replicas", "log", "path"))
         if not isinstance(names, dict) or not all(map(_is_named, names.items())):
             return None
-        return names, log if _is_log_id(log) else None
+        return _Kept(names, log if _is_log_id(log) else None, path if isinstance(path, str) else None)
 
-    def _read_or_rebuild(self) -> tuple[dict[str, str], str | None]:
+    def _read_or_rebuild(self) -> _Kept:
         """As ``_read``; if the set cannot be read, rebuild it from the replicas' folders. Truncation waits for each
         replica in the set: one too many keeps the log, one too few loses it. A replica whose URL is not known gets its
         folder's name instead."""
-        read = self._read()
-        if read is not None:
-            return read
+        kept = self._read()
+        if kept is not None:
+            return kept
         names = {name: name for name in self._replica_folders()}
         logs = [(_load(os.path.join(self._folder, name, STATE_FILE)) or {}).get("log") for name in names]
         known = {log for log in logs if _is_log_id(log)}
@@ -156,7 +170,7 @@ class ReplicaSet:
                 ", ".join(names) or "none",
                 extra=event_fields("not-truncated"),
             )
-        return names, log
+        return _Kept(names, log)
 
     def _is_there(self) -> bool:
         return os.path.lexists(os.path.join(self._folder, _SET))
@@ -168,8 +182,9 @@ class ReplicaSet:
         except OSError as error:
             raise PositionsError(f"{self._folder}: cannot be listed: {error.strerror}") from error
 
-    def _save(self, names: Mapping[str, str], log: str | None) -> None:
-        _save(self._folder, _SET, {"replicas": names, "log": log})
+    def _save(self, kept: _Kept) -> None:
+        path = {} if kept.path is None else {"path": kept.path}  # an older litelog did not keep it
+        _save(self._folder, _SET, {"replicas": kept.names, "log": kept.log, **path})
 
     @contextmanager
     def _locked(self) -> Iterator[None]:

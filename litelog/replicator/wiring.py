@@ -164,7 +164,7 @@ def _open_replica(
     task.counters = counters
     try:
         path = state_folder_of(place.state_dir, log.path, replica.url, client.url)
-        ReplicaSet(os.path.dirname(path)).add(os.path.basename(path), client.url)
+        ReplicaSet(os.path.dirname(path)).add(os.path.basename(path), client.url, os.path.abspath(log.path))
         place.truncator.attend(os.path.basename(path))
         task.state_folder = os.path.relpath(path, place.state_dir)
         folder = StateFolder(path, f"{log.path} to {client.url}")

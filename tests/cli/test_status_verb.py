@@ -377,3 +377,11 @@ def test_a_secret_in_a_url_is_not_repeated(litelog: Command, verb: tuple[str, ..
     asked = litelog(*verb, url, "--config", "c.yml")
     assert (alone.code, asked.code) != (ExitCode.DONE, ExitCode.DONE)
     assert OPTION not in alone.out + alone.err + asked.out + asked.err
+
+
+def test_without_a_daemon_or_a_configuration_a_log_has_the_folder_in_its_state(litelog: Command) -> None:
+    litelog.lines(3)
+    assert litelog("replicate", "--once", "log", "replica").code == ExitCode.DONE
+    (report,) = litelog("status", "--json").lines
+    assert [each["log"] for each in report["logs"]] == [str(litelog.folder / "log")]
+    assert report["logs"][0]["replicas"][0]["lag_bytes"] == 0

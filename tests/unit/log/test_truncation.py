@@ -505,7 +505,7 @@ def test_a_log_that_waits_for_a_replica_that_is_gone_says_so_and_not_each_time(
     for _ in range(9):
         blocked.truncator.run()
     assert len(firsts(log)) == 5
-    assert [record.failures for record in caplog.records] == [1, 2, 4, 8]
+    assert [record.consecutive_failures for record in caplog.records] == [1, 2, 4, 8]
     assert {record.event for record in caplog.records} == {"not-truncated"}
     assert "00000000000000000000.log" in caplog.text
     assert "wait for memory://gone to" in caplog.text
