@@ -12,10 +12,12 @@ from litelog.errors import ConfigError
 from litelog.spark import read, write
 from litelog.spark.options import parse_options
 from litelog.spark.query.counting import count_records
+from litelog.spark.query.dealing import deal
 from tests.builders.log_builder import make_log
 from tests.builders.spark_writing import START, expected, rows
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 COUNT = 3000
@@ -36,6 +38,33 @@ def test_all_rows(spark: Any, url: str, partitions: int) -> None:
     found = sorted((row.sequence, row.key, row.value) for row in frame.collect())
     wanted = [(n, key, value) for n, (_, key, value) in enumerate(expected(COUNT))]
     assert [(n, k and bytes(k), bytes(v)) for n, k, v in found] == wanted
+
+
+def test_a_large_log_is_never_broadcast(spark: Any, url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Spark does not know how much a function returns. The other side of the join is small, and known to be."""
+    small = spark.range(3).withColumnRenamed("id", "sequence")
+    for log in (read(spark, url), read(spark, url, columns=["sequence"], options={"numPartitions": 1})):
+        capsys.readouterr()
+        spark.range(10**9).withColumnRenamed("id", "sequence").join(log, "sequence").explain()
+        assert "BroadcastExchange" not in capsys.readouterr().out
+    log.join(small, "sequence").explain()
+    said = capsys.readouterr().out
+    assert said.count("BroadcastExchange") == 1
+    assert "MapInArrow" not in said.partition("BroadcastExchange")[2]
+
+
+def test_parts_that_are_dealt_as_rows_go_to_a_task_each(spark: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    def work(part: tuple[int, str]) -> Iterator[Any]:
+        import pyarrow
+        from pyspark import TaskContext
+
+        number = TaskContext.get().partitionId()  # type: ignore[union-attr]
+        yield pyarrow.record_batch({"task": [number], "part": [part[0]]})
+
+    frame = deal(spark, [(number, "x" * number) for number in range(5)], work, "task bigint, part bigint", 0)
+    assert [tuple(row) for row in frame.collect()] == [(number, number) for number in range(5)]
+    spark.range(10**9).withColumnRenamed("id", "part").join(frame, "part").explain()
+    assert "BroadcastExchange" not in capsys.readouterr().out
 
 
 def test_columns_and_conditions(spark: Any, url: str) -> None:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from litelog.errors import ConfigError
 from litelog.spark.options import Mode, format_options, parse_options
 from litelog.spark.query.arrow_query import MERGED, Query, expressions, fields_of, parse_aggregates, run
+from litelog.spark.query.dealing import deal
 from litelog.spark.query.filters import expression_of, narrow, parse_conditions, require_bound
 from litelog.spark.scan.schema import RECORD, TYPES, arrow_schema, log_columns
 from litelog.spark.spark_session import count_slots
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from litelog.spark.options import ReadOptions
     from litelog.spark.query.arrow_query import Aggregate
@@ -138,16 +140,14 @@ def _scan(spark: Any, partitions: Sequence[Partition], query: Query) -> Any:
     except (pyarrow.ArrowException, PySparkTypeError, TypeError) as error:
         raise ConfigError(f"columns, aggregate or group_by: {str(error).splitlines()[0]}") from None
 
-    def scan(batches: Iterable[Any]) -> Iterator[Any]:
-        from litelog.spark.scan.decoding import read_partition  # noqa: PLC0415 - in the worker
+    return deal(spark, partitions, partial(_run_partition, query), schema)
 
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                yield from run(query, read_partition(partitions[number], query.columns))
 
-    count = len(partitions)
-    numbers = spark.range(0, count, 1, max(count, 1))
-    return numbers.mapInArrow(scan, schema)
+def _run_partition(query: Query, partition: Partition) -> Iterator[Any]:
+    """The query's result for a partition, in a worker."""
+    from litelog.spark.scan.decoding import read_partition  # noqa: PLC0415 - in the worker
+
+    return run(query, read_partition(partition, query.columns))
 
 
 def _finish(spark: Any, frame: Any, tasks: int, query: Query) -> Any:
