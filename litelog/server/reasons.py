@@ -120,7 +120,7 @@ class _Finder:
         if status.phase in STOPPED:
             yield self._stopped(STOPPED[status.phase])
         if status.phase == UNKNOWN and status.error is not None:
-            yield self._reason("unreadable", status.error, f"litelog check {self._url}", "Check whether it can be read.")
+            yield self._reason("unreadable", status.error, f"litelog check {self._url}", "Check that it can be read.")
         if status.lost is not None:
             yield self._lost(status.lost)
         if status.anomalies:
