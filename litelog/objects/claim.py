@@ -74,6 +74,8 @@ class Claim:
     reason: str | None = None
     """If the generation diverged: why."""
     fencing: Fencing = Fencing.REQUIRED
+    predecessor_file: str | None = None
+    """The file name of the log segment with which the predecessor ended then. Shows whether ``shift`` is right."""
 
     @property
     def epoch(self) -> int:
@@ -163,6 +165,7 @@ _FIELDS: dict[str, Reader[Any]] = {
     "shift": number(1 - MAX_INDEX, MAX_INDEX),
     "reason": optional(text),
     "fencing": optional(parsed(Fencing), Fencing.REQUIRED),
+    "predecessor_file": optional(text),
 }
 
 
@@ -175,6 +178,8 @@ def _check_relation(claim: Claim) -> None:
         refuse(f"predecessor of a claim of epoch {claim.epoch}", older)
     if claim.shift and claim.relation is not Relation.CONTINUES:
         refuse(f"shift of a claim with relation {claim.relation}", claim.shift)
+    if claim.predecessor_file is not None and claim.predecessor_end is None:
+        refuse("predecessor_file of a claim without predecessor_end", claim.predecessor_file)
     if claim.predecessor_end is not None and claim.predecessor_end.generation != older:
         refuse(f"predecessor_end of a claim with predecessor {older}", str(claim.predecessor_end))
 

@@ -41,6 +41,13 @@ class GenerationEnd:
     """If ``last`` is None: the last log segment before the slot, as a snapshot names it; None without one."""
 
     @property
+    def file(self) -> str | None:
+        """The file name of the last log segment before the slot; None if nothing states it."""
+        index = self.slot.index - (self.slot.offset == 0)
+        held = self.last or self.sealed
+        return (held.file or None) if held is not None and held.index == index else None
+
+    @property
     def started(self) -> bool:
         """Whether its owner wrote anything after the claim. If so, all older generations have ended."""
         return bool(self.digest)

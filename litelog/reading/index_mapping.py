@@ -17,9 +17,10 @@ from litelog.reading.contents import read_base
 from litelog.reading.search import read_header
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from litelog.objects.claim import Claim
+    from litelog.objects.snapshot_entries import SnapshotEntry
     from litelog.objects.wal_segment import WalHeader
     from litelog.reading.contents import Listing
     from litelog.stores.replica_client import ReplicaClient
@@ -75,12 +76,16 @@ class SegmentNames:
                 self._names[index] = name
 
     def _read_entries(self) -> None:
-        if self._entries_read:
-            return
+        if not self._entries_read:
+            with suppress(CorruptionError):
+                self.take(read_base(self._client, self._claim, self._find().snapshots).entries)
+            self._entries_read = True
+
+    def take(self, entries: Iterable[SnapshotEntry]) -> None:
+        """Take note of the entries of the generation's base, which was just read."""
         self._entries_read = True
-        with suppress(CorruptionError):
-            for entry in read_base(self._client, self._claim, self._find().snapshots).entries:
-                self._names.setdefault(entry.index, entry.file)
+        for entry in entries:
+            self._names.setdefault(entry.index, entry.file)
 
 
 def check_mapping(claim: Claim, shift: int, newer: SegmentNames, older: SegmentNames) -> None:

@@ -5,28 +5,35 @@ Specified in litelog/reading/README.md#which-generation.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from litelog.errors import CorruptObjectError, NoReplicaError, NotFoundError, NothingToRestoreError, ReplicaGapError
+from litelog.errors import (
+    CorruptionError,
+    CorruptObjectError,
+    NoReplicaError,
+    NotFoundError,
+    NothingToRestoreError,
+    ReplicaGapError,
+    UnknownVersionError,
+)
 from litelog.objects.chain import never_began
-from litelog.objects.claim import Relation, Writer
+from litelog.objects.claim import Claim, Relation, Writer
 from litelog.objects.layout import claim_key, wal_key
-from litelog.objects.position import Generation, Position, epoch_of
+from litelog.objects.position import ClaimName, Generation, Position, epoch_of
 from litelog.reading.contents import LISTINGS, PAGE, list_generation, list_pieces, read_base
-from litelog.reading.generations import read_claim
+from litelog.reading.generations import newest_claims, read_claim
 from litelog.reading.index_mapping import SegmentNames, check_mapping
 from litelog.reading.search import read_header
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from litelog.objects.claim import Claim
-    from litelog.objects.position import ClaimName
     from litelog.objects.wal_segment import WalHeader
-    from litelog.reading.contents import GenerationContents, Listing
+    from litelog.reading.contents import BaseSnapshot, GenerationContents, Listing
     from litelog.stores.replica_client import ReplicaClient
 
 
@@ -122,8 +129,9 @@ def find_latest(
 ) -> Claim:
     """Find the claim of a replica's latest generation.
 
-    Makes a listing of claims and a GET for each claim; then a listing and a ranged GET for the newest generation and
-    for each generation that it continues.
+    If the newest generation with data proves that it holds all that it continues, the number of generations does not
+    matter: claims are listed, and its claim, names, snapshot and last header are read. Otherwise a GET for each claim;
+    then a listing and a ranged GET for the newest generation and for each generation that it continues.
 
     Args:
         include_lost: Take a generation of which only sealed segments are left, rather than an earlier one.
@@ -133,8 +141,26 @@ def find_latest(
         NothingToRestoreError: No generation holds anything.
         ReplicaGapError: A generation was ended for a successor whose claim is missing.
     """
-    by_generation = read_claims(client)
-    lookups = _GenerationRanges(client, by_generation, known=known)
+    lookups = _GenerationRanges(client, known=known)
+    names, read = client.claims(), dict[ClaimName, Claim]()
+    claim = _find_proven(client, names, read, lookups, include_lost=include_lost)
+    if claim is None:
+        by_generation = lookups.take(read_claims(client, names, read))
+        return _walk(client, by_generation, lookups, include_lost=include_lost)
+    if lookups.holds_data(claim):
+        lookups.extent(claim)
+    return claim
+
+
+def walk_to_latest(client: ReplicaClient, *, include_lost: bool = False) -> Claim:
+    """Find what ``find_latest`` finds, from all claims and all that the latest generation continues."""
+    lookups = _GenerationRanges(client)
+    return _walk(client, lookups.take(read_claims(client)), lookups, include_lost=include_lost)
+
+
+def _walk(
+    client: ReplicaClient, by_generation: Mapping[Generation, Claim], lookups: _GenerationRanges, *, include_lost: bool
+) -> Claim:
     if include_lost and (lost := _find_lost(by_generation, lookups)) is not None:
         return lost
     claim = _choose(client, by_generation, lookups)
@@ -145,8 +171,8 @@ def find_latest(
 def open_latest(client: ReplicaClient, keep: int | None = PAGE) -> GenerationContents:
     """Find the contents of a replica's latest generation. For readers that read to its end, and see how it ended.
 
-    If it is the only generation, makes four requests: two listings (claims, and its objects) and two GETs (claim and
-    snapshot).
+    If it continues nothing, makes four requests: two listings (claims, and its objects) and two GETs (claim and
+    snapshot). Otherwise as ``find_latest``.
 
     Args:
         client: the replica.
@@ -157,10 +183,41 @@ def open_latest(client: ReplicaClient, keep: int | None = PAGE) -> GenerationCon
         NothingToRestoreError, ReplicaGapError, CorruptObjectError, UnknownVersionError: as ``find_latest`` and
             ``list_pieces``.
     """
-    by_generation = read_claims(client)
-    lookups = _GenerationRanges(client, by_generation, keep)
-    claim = _choose(client, by_generation, lookups)
+    lookups = _GenerationRanges(client, keep)
+    names, read = client.claims(), dict[ClaimName, Claim]()
+    claim = _find_proven(client, names, read, lookups)
+    if claim is None:
+        claim = _choose(client, lookups.take(read_claims(client, names, read)), lookups)
     return lookups.pieces(claim)
+
+
+def _find_proven(
+    client: ReplicaClient,
+    names: Sequence[ClaimName],
+    read: dict[ClaimName, Claim],
+    lookups: _GenerationRanges,
+    *,
+    include_lost: bool = False,
+) -> Claim | None:
+    """Find the claim that a walk through all claims would find, from the newest claims alone.
+
+    Returns None if they do not prove it, for any reason: then the walk decides, and reports what is wrong. A generation
+    holds all that it continues if it holds its predecessor's end: its owner made that same choice when it claimed, and
+    ended every generation below the predecessor before that began.
+
+    ``names``: of all claims, oldest first. ``read`` takes the claims that are read.
+    """
+    if [name.epoch for name in names] != list(range(1, len(names) + 1)) or any(name.isolated for name in names):
+        return None
+    lookups.keys = {claim_key(*name) for name in names}
+    with suppress(CorruptionError, UnknownVersionError, NotFoundError):
+        for claim in newest_claims(client, names):
+            read[claim.name] = claim
+            if lookups.holds_data(claim):
+                return claim if claim.relation is not Relation.CONTINUES or lookups.holds_its_past(claim) else None
+            if include_lost and lookups.is_lost(claim):
+                return claim
+    return None
 
 
 def _find_lost(by_generation: Mapping[Generation, Claim], lookups: _GenerationRanges) -> Claim | None:
@@ -193,13 +250,20 @@ def find_claim(client: ReplicaClient, name: Generation) -> Claim:
     return by_generation[name]
 
 
-def read_claims(client: ReplicaClient) -> dict[Generation, Claim]:
-    """Read all claims, by generation. Raises ReplicaGapError if one is missing: claims are never deleted."""
+def read_claims(
+    client: ReplicaClient, names: Sequence[ClaimName] | None = None, known: Mapping[ClaimName, Claim] | None = None
+) -> dict[Generation, Claim]:
+    """Read all claims, by generation. Raises ReplicaGapError if one is missing: claims are never deleted.
+
+    ``names``: a listing that was just made. ``known``: claims that were just read.
+    """
     missing = ReplicaGapError("")
-    for _ in range(LISTINGS):
-        names = client.claims()
+    held = known or {}
+    for attempt in range(LISTINGS):
+        if attempt or names is None:
+            names = client.claims()
         try:
-            read = [read_claim(client, name) for name in names]
+            read = [held.get(name) or read_claim(client, name) for name in names]
         except NotFoundError as error:
             missing = ReplicaGapError(error.key)
             continue
@@ -239,16 +303,19 @@ def find_extent(client: ReplicaClient, claim: Claim, since: Position | None = No
         for info in client.wal_segments(claim.generation, since):
             last = info.position
     if last is None:
-        return _extent_of(client, claim, list_generation(client, claim.generation, keep=1))
+        listing = list_generation(client, claim.generation, keep=1)
+        return _extent_of(client, claim, listing, lambda: read_base(client, claim, listing.snapshots))
     return _extent_at(client, claim, last)
 
 
-def _extent_of(client: ReplicaClient, claim: Claim, listing: Listing) -> GenerationRange:
+def _extent_of(
+    client: ReplicaClient, claim: Claim, listing: Listing, read: Callable[[], BaseSnapshot]
+) -> GenerationRange:
     start = Position(claim.generation, claim.first, 0)
     extent = _extent_at(client, claim, listing.wal[-1].position) if listing.wal else GenerationRange(start, start)
     if extent.has_data or not extent.began or not claim.first or listing.newest is None:
         return extent
-    return replace(extent, start=read_base(client, claim, listing.snapshots).first)
+    return replace(extent, start=read().first)
 
 
 def _extent_at(client: ReplicaClient, claim: Claim, last: Position) -> GenerationRange:
@@ -266,20 +333,26 @@ class _GenerationRanges:
     def __init__(
         self,
         client: ReplicaClient,
-        by_generation: Mapping[Generation, Claim],
         keep: int | None = PAGE,
         known: Callable[[Claim], GenerationRange | None] | None = None,
     ) -> None:
         self._client = client
         self._keep = keep
         self._known = known
-        self._by_generation = by_generation
+        self.keys: set[str] = set()
+        """The keys of all claims."""
         self._listings: dict[Generation, Listing] = {}
         self._pieces: dict[Generation, GenerationContents] = {}
         self._extents: dict[Generation, GenerationRange] = {}
         self._names: dict[Generation, SegmentNames] = {}
+        self._seen: dict[Generation, Position] = {}
+
+    def take(self, by_generation: dict[Generation, Claim]) -> dict[Generation, Claim]:
+        """Take note of all claims, and return them."""
+        self.keys = {claim.key for claim in by_generation.values()}
         ends = (claim.predecessor_end for claim in by_generation.values())
         self._seen = {at.generation: at for at in ends if at is not None}
+        return by_generation
 
     def listing(self, claim: Claim) -> Listing:
         if claim.generation not in self._listings:
@@ -318,28 +391,55 @@ class _GenerationRanges:
             elif listing is None:
                 extent = find_extent(self._client, claim, self._seen.get(claim.generation))
             else:
-                extent = _extent_of(self._client, claim, listing)
+                extent = _extent_of(self._client, claim, listing, partial(self._base, claim, listing))
             if extent.successor is not None:
                 self._check_successor(extent)
             self._extents[claim.generation] = extent
         return self._extents[claim.generation]
+
+    def holds_its_past(self, claim: Claim) -> bool:
+        """Whether its own objects prove that a generation that continues another holds all that the other one shipped:
+        its slot, the predecessor's end in its snapshot, and the log segment that its claim names for the shift. False
+        if any of these is not known."""
+        seen, file = claim.predecessor_end, claim.predecessor_file
+        if seen is None or file is None:
+            return False
+        base = self._base(claim, self.listing(claim))
+        end = None if base.snapshot is None else base.snapshot.predecessor_end
+        if end is None or end.generation != claim.predecessor:
+            return False
+        slot = self.extent(claim).slot
+        if (slot.index, slot.offset) < (end.index + claim.shift, end.offset):
+            return False
+        mapped = seen.index - (seen.offset == 0) + claim.shift
+        if mapped < base.first.index:
+            return mapped >= 0  # it was dropped since
+        return mapped < slot.index + (slot.offset > 0) and self._names_of(claim).name(mapped) == file
 
     def check_mapping(self, claim: Claim, shift: int, newer: Claim, older: Claim) -> None:
         """Check the shift of a claim against the contents of the two generations."""
         if self.extent(older).is_settled:
             check_mapping(claim, shift, self._names_of(newer), self._names_of(older))
 
+    def _base(self, claim: Claim, listing: Listing) -> BaseSnapshot:
+        if listing.whole or claim.generation in self._pieces:
+            return self.pieces(claim).base
+        return read_base(self._client, claim, listing.snapshots)
+
     def _names_of(self, claim: Claim) -> SegmentNames:
         if claim.generation not in self._names:
             extent = self.extent(claim)
             find = partial(self.listing, claim)
-            self._names[claim.generation] = SegmentNames(self._client, claim, extent.slot, extent.last, find)
+            names = SegmentNames(self._client, claim, extent.slot, extent.last, find)
+            if claim.generation in self._pieces:
+                names.take(self._pieces[claim.generation].base.entries)
+            self._names[claim.generation] = names
         return self._names[claim.generation]
 
     def _check_successor(self, extent: GenerationRange) -> None:
         """Check that the claim which a terminal names exists. The claim is written first, so a missing one was
         deleted."""
-        if any(claim.key == extent.successor for claim in self._by_generation.values()):
+        if extent.successor in self.keys:
             return
         for _ in range(LISTINGS - 1):
             if any(claim_key(*name) == extent.successor for name in self._client.claims()):

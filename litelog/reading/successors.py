@@ -126,11 +126,11 @@ def find_shift(client: ReplicaClient, claim: Claim, successor: Claim, read_to: P
     if older is not claim:
         _require_shared(client, claim, older, successor, read_to)
     elif successor is not claim:
-        _check_shift(client, claim, successor, shift)
+        require_shift(client, claim, successor, shift)
     return shift
 
 
-def _check_shift(client: ReplicaClient, claim: Claim, successor: Claim, shift: int) -> None:
+def require_shift(client: ReplicaClient, claim: Claim, successor: Claim, shift: int) -> None:
     """Raise CorruptObjectError if the contents of the two generations contradict ``shift``."""
     older, newer = find_extent(client, claim), find_extent(client, successor)
     if older.is_settled:

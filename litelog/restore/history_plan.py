@@ -25,6 +25,7 @@ from litelog.objects.wal_segment import LASTING_SEGMENTS, may_be_remnant
 from litelog.reading.generations import read_claim_of
 from litelog.reading.latest import find_claim, find_latest
 from litelog.reading.search import read_header
+from litelog.reading.successors import require_shift
 from litelog.restore.generation_plan import plan_generation, plan_restore
 from litelog.restore.plan import RestorePlan, Target, TooEarlyError
 
@@ -226,6 +227,7 @@ def _plan_before(
         raise CorruptObjectError(claim.key, "predecessor", "an earlier generation of the same log", older.generation)
     if looks_pruned(client, older):
         return None  # nothing names what it held
+    require_shift(client, older, claim, claim.shift)  # the choice of the latest generation may not have come this far
     try:
         return plan_history(client, older, replace(target, index=index), log_format, fallbacks, dropped=dropped)
     except NothingToRestoreError:

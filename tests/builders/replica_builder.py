@@ -114,6 +114,7 @@ class GenerationBuilder:
         self.clock = claim.time
         self._digest = ""
         self._file = ""
+        self._end: Position | None = None
         self._next: int | None = None
         self._crc_total = 0
         self.shipped: dict[int, Shipped] = {}
@@ -124,7 +125,8 @@ class GenerationBuilder:
     def start(self, sealed: Iterable[SnapshotEntry] = (), end: Position | None = None) -> GenerationBuilder:
         """Write the first snapshot: an empty one, or one of the log segments before the claim's first index."""
         self.entries |= {entry.index: entry for entry in sealed}
-        self._digest = snapshots.digest(self._write_snapshot(self.claim.first, min(self.entries, default=None), end))
+        self._end = end
+        self._digest = snapshots.digest(self._write_snapshot(self.claim.first, min(self.entries, default=None)))
         self._next = self.entries[self.claim.first - 1].next if self.entries else None
         return self
 
@@ -218,7 +220,7 @@ class GenerationBuilder:
                 self.seal(index)
         return snapshots.decode(snapshot_key(self.name, upto), self._write_snapshot(upto, first))
 
-    def _write_snapshot(self, upto: int, first: int | None = None, end: Position | None = None) -> bytes:
+    def _write_snapshot(self, upto: int, first: int | None = None) -> bytes:
         claim = self.claim
         first = min(self.entries, default=upto) if first is None else first
         body = snapshots.encode(
@@ -230,7 +232,7 @@ class GenerationBuilder:
                 first=first,
                 next=upto,
                 created=self.clock,
-                predecessor_end=end,
+                predecessor_end=self._end,
                 chain=self.shipped[upto - 1].chain if upto > claim.first else None,
                 segments=tuple(self.entries[index] for index in range(first, upto)),
             )

@@ -15,6 +15,7 @@ from litelog.objects import claim as claims
 from litelog.objects import layout, wal_segment
 from litelog.objects.claim import Relation
 from litelog.objects.position import Position
+from litelog.reading.latest import find_latest, walk_to_latest
 from litelog.restore.execution import restore
 from litelog.restore.history_plan import Target, find_plan
 from litelog.retention.policy import GRACE_SECONDS
@@ -26,6 +27,8 @@ from tests.simulation.threads import EPOCH
 from tests.simulation.truth import Shipped, end_of_commits, find_flaw, read_log
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from litelog.objects.claim import Claim
     from litelog.shipping.events import WalSegmentShipped
     from litelog.stores.object_store import ObjectStore
@@ -192,6 +195,8 @@ class ReplicaOracle:
 
     def look(self) -> None:
         """Restore it, if that can be."""
+        if not self.bucket.is_away:
+            self._check_choice()
         if not (self.bucket.is_away or self.lost):
             self.check_restore()
 
@@ -207,6 +212,19 @@ class ReplicaOracle:
         finally:
             shutil.rmtree(self._output)
         self._remember()
+
+    def _check_choice(self) -> None:
+        """The newest generation that proves itself is the one that a walk through all of them finds. Something that was
+        lost may stop the walk alone."""
+        walked, chosen = (self._choose(choose) for choose in (walk_to_latest, find_latest))
+        if chosen != walked and not (isinstance(walked, str) and self.lost):
+            self.fail(f"a walk through all generations finds {walked}, and not {chosen}")
+
+    def _choose(self, choose: Callable[..., Claim]) -> Claim | str:
+        try:
+            return choose(self.client(), include_lost=True)
+        except LitelogError as error:
+            return type(error).__name__
 
     @property
     def _output(self) -> str:
