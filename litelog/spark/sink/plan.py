@@ -45,6 +45,7 @@ from litelog.system.clock import SystemClock
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from litelog.objects.position import Generation
     from litelog.objects.snapshot_entries import SnapshotEntry
     from litelog.reading.generations import GenerationEnd
     from litelog.spark.sink.options import WriteOptions
@@ -85,6 +86,8 @@ class WritePlan:
     staging: StagingGeneration
     predecessor: Claim | None
     """The claim of the generation to continue; None if the log begins here."""
+    published: Generation
+    """The name of the generation that will name what the tasks wrote. Its claim comes after the tasks."""
     next: int
     """The first sequence to write."""
     starts: tuple[int, ...] = field(default=())
@@ -139,7 +142,8 @@ def plan_write(options: WriteOptions, clock: Clock, *, overwrite: bool) -> Write
     finally:
         client.close()
     staging = StagingGeneration(claim, commit_epoch, clock.now())
-    return WritePlan(options, staging, continued, following, _starts(following, options.partition_records))
+    published = new_generation(epoch + 1, SystemRandom().getrandbits(32))
+    return WritePlan(options, staging, continued, published, following, _starts(following, options.partition_records))
 
 
 def _require_no_log(url: str) -> None:
@@ -229,7 +233,7 @@ def _make_claim(
     if latest is None:
         return claim
     tip: GenerationEnd = find_tip(client, latest)
-    claim = replace(claim, predecessor=latest.generation, predecessor_end=tip.slot)
+    claim = replace(claim, predecessor=latest.generation, predecessor_end=tip.slot, predecessor_file=tip.file)
     if overwrite:
         return replace(claim, relation=Relation.DIVERGED, reason=OVERWRITTEN)
     return replace(claim, relation=Relation.CONTINUES, first=tip.slot.index)

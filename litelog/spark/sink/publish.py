@@ -9,22 +9,20 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import groupby
-from random import SystemRandom
 from typing import TYPE_CHECKING
 
 from litelog.errors import CorruptionError, CorruptObjectError, ExistsError, StoreError
 from litelog.formats import Expectation
 from litelog.formats.litelog import LitelogFormat, segment_name
 from litelog.objects import snapshot as snapshots
-from litelog.objects.claim import Claim, Relation
+from litelog.objects.claim import Relation
 from litelog.objects.frame_table import ShipTimes
-from litelog.objects.position import Generation, Position, new_generation
 from litelog.objects.sealed_decoding import decode_run
 from litelog.objects.sealed_encoding import FinishedSegment, Sealing
 from litelog.objects.snapshot import Snapshot
 from litelog.objects.snapshot_entries import SnapshotEntry, make_entry
 from litelog.reading.contents import list_index, list_pieces
-from litelog.reading.generations import find_newer, find_tip, newest_claims, read_claim
+from litelog.reading.generations import find_newer, find_tip, newest_claims, read_claim_of
 from litelog.reading.sealed_reader import open_sealed
 from litelog.reading.search import read_segment
 from litelog.shipping.claiming import close_below
@@ -35,6 +33,9 @@ from litelog.spark.sink.segments import put_sealed, renumbered
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from litelog.objects.claim import Claim
+    from litelog.objects.position import Generation
+    from litelog.reading.generations import GenerationEnd
     from litelog.spark.sink.plan import WritePlan
     from litelog.stores.replica_client import ReplicaClient
     from litelog.system.clock import Clock
@@ -69,24 +70,22 @@ def publish(
         if plan.claim.relation is Relation.DIVERGED:
             raise NothingToOverwriteError(client.url)
         return None
-    generation_before = plan.claim.generation
-    first_index, older_count = _shape(client, plan)
-    claim = Claim(
-        log=plan.claim.log,
-        format=LitelogFormat.name,
-        owner=plan.claim.owner,
-        host=plan.claim.host,
-        generation=new_generation(plan.claim.epoch + 1, SystemRandom().getrandbits(32)),
+    end = _find_end(client, plan)
+    continues = plan.claim.relation is Relation.CONTINUES
+    first_index = end.slot.index + (end.slot.offset > 0) if end is not None and continues else 0
+    # It follows what the tasks' generation follows, as that one never begins: a reader looks at one of the two.
+    claim = replace(
+        plan.claim,
+        generation=plan.published,
         first=first_index + len(entries),
-        relation=Relation.CONTINUES,
         time=max(clock.now(), plan.claim.time),
-        predecessor=plan.claim.generation,
-        predecessor_end=Position(generation_before, plan.claim.first, 0),
     )
+    if end is not None:
+        claim = replace(claim, predecessor_end=end.slot, predecessor_file=end.file)
     claim_first(client, claim)
-    names = [name for name in client.claims() if name.epoch < claim.epoch]
-    tip = close_below(client, claim, newest_claims(client, names), clock)[plan.claim.generation]
-    older = _older_entries(client, plan, claim, clock) if older_count else []
+    names = [name for name in client.claims(plan.claim.epoch) if name.epoch < claim.epoch]
+    close_below(client, claim, newest_claims(client, names), clock)
+    older = _older_entries(client, plan, claim, clock) if continues else []
     numbered, moved = _number(client, plan, claim, entries, first_index, clock)
     made = Snapshot(
         log=claim.log,
@@ -96,7 +95,7 @@ def publish(
         first=older[0].index if older else first_index,
         next=claim.first,
         created=max(clock.now(), *(entry.shipped_last for entry in (*older, *numbered))),
-        predecessor_end=tip.slot,
+        predecessor_end=claim.predecessor_end,
         segments=(*older, *numbered),
     )
     _require_begun(client, claim, before=True)
@@ -105,6 +104,13 @@ def publish(
     _require_begun(client, claim)
     _clean(client, plan, {(entry.generation, entry.sealed_index) for entry in numbered})
     return Published(claim.generation, plan.next, numbered[-1].next or 0, len(numbered), moved)
+
+
+def _find_end(client: ReplicaClient, plan: WritePlan) -> GenerationEnd | None:
+    """Where the generation ended that the write continues or replaces; None without one. The plan's claim ended it."""
+    if plan.claim.predecessor is None:
+        return None
+    return find_tip(client, plan.predecessor or read_claim_of(client, plan.claim.predecessor, plan.claim))
 
 
 def _require_begun(client: ReplicaClient, claim: Claim, *, before: bool = False) -> None:
@@ -124,21 +130,13 @@ def discard(client: ReplicaClient, plan: WritePlan) -> int:
 
     If the write made its last claim, nothing is deleted, since a snapshot may name the objects. They only cost storage.
     """
-    later = (read_claim(client, name) for name in client.claims(plan.claim.epoch + 1))
-    if any(claim.predecessor == plan.claim.generation for claim in later):
+    later = find_newer(client, plan.claim)
+    if later is not None and later.generation == plan.published:
         return 0
     name = plan.claim.generation
     left = [(name, info.index) for info in client.sealed_segments(name)]
     client.delete_sealed_segments(left)
     return len(left)
-
-
-def _shape(client: ReplicaClient, plan: WritePlan) -> tuple[int, int]:
-    """(index of the first new log segment, 1 if the log is continued)."""
-    if plan.predecessor is None:
-        return 0, 0
-    slot = find_tip(client, plan.predecessor).slot
-    return slot.index + (slot.offset > 0), 1
 
 
 def _clean(client: ReplicaClient, plan: WritePlan, named: set[tuple[str, int]]) -> None:

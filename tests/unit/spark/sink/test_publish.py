@@ -11,6 +11,7 @@ pytest.importorskip("pyarrow")
 
 from litelog.errors import NothingToRestoreError
 from litelog.objects.claim import Relation, batch_owner
+from litelog.objects.position import new_generation
 from litelog.reading.generations import newest_claims
 from litelog.reading.latest import find_latest
 from litelog.shipping.claiming import close_below
@@ -60,7 +61,7 @@ def written(builder: ReplicaBuilder) -> tuple[WritePlan, list[list[SnapshotEntry
     entries = [carrying.seal_unshipped(index, segment) for index, segment in enumerate(SEGMENTS)]
     staging = StagingGeneration(claim, 0, claim.time)
     options = parse_write_options({"path": "memory://built"})
-    return WritePlan(options, staging, None, 0), [entries]
+    return WritePlan(options, staging, None, new_generation(2, 0xA2), 0), [entries]
 
 
 def take_over(builder: ReplicaBuilder) -> None:
