@@ -6,6 +6,8 @@ import re
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
+from litelog.installation import install_command
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -57,7 +59,7 @@ class UnknownSchemeError(ConfigError):
         self.scheme = scheme
         self.known = known
         self.hint = hint
-        install = f"{scheme}:// needs packages that are missing; run: pip install 'litelog[{extra}]'" if extra else ""
+        install = f"{scheme}:// needs packages that are missing; run: {install_command(extra)}" if extra else ""
         package = re.search(r'(?:[Ii]nstall|requires) "?([A-Za-z0-9_.-]+)', hint)
         named = f"{package[1]}: pip install {package[1]}" if package else hint
         needed = f"{scheme}:// needs {named}" if hint else install

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from litelog.errors import ConfigError
+from litelog.installation import install_command
 from litelog.units import EPOCH
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ def load_pyarrow() -> Any:
     try:
         import pyarrow  # noqa: PLC0415  # an extra that only Arrow batches need
     except ImportError as error:
-        raise ConfigError("Arrow record batches need pyarrow; run: pip install 'litelog[arrow]'") from error
+        raise ConfigError(f"Arrow record batches need pyarrow; run: {install_command('arrow')}") from error
     return pyarrow
 
 

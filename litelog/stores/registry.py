@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, cast
 from urllib.parse import unquote
 
 from litelog.errors import ConfigError, UnknownSchemeError
+from litelog.installation import install_command
 from litelog.stores.object_store import ObjectReplicaClient
 from litelog.system.entry_points import find_entry, load_entry, names_of, register
 
@@ -175,7 +176,7 @@ def _open_in_families(scheme: str, url: str, options: Mapping[str, object]) -> O
 def _load_store(
     entry: EntryPoint | RegisteredEntry, scheme: str, extra: str | None
 ) -> Callable[[str, Mapping[str, object]], ObjectStore]:
-    advice = f"; run: pip install 'litelog[{extra}]'" if extra else ""
+    advice = f"; run: {install_command(extra)}" if extra else ""
     return cast("Callable[[str, Mapping[str, object]], ObjectStore]", load_entry(entry, f"{scheme}://", advice))
 
 

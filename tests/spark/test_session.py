@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from litelog.installation import install_command
 from litelog.spark.spark_session import java_home, session
 from tests.spark.conftest import QUICK_JVM, started_by_itself
 
@@ -99,7 +100,7 @@ def hide(folder: Path, *names: str) -> dict[str, str]:
 @pytest.mark.parametrize("missing", ["pyspark", "pyarrow"])
 def test_missing_extra_is_named(tmp_path: Path, missing: str) -> None:
     done = run_session(hide(tmp_path, missing))
-    assert (done.returncode, "pip install 'litelog[spark]'" in done.stdout) == (2, True), done.stdout + done.stderr
+    assert (done.returncode, install_command("spark") in done.stdout) == (2, True), done.stdout + done.stderr
 
 
 def test_missing_java_is_reported_with_what_to_install(tmp_path: Path) -> None:
@@ -114,7 +115,7 @@ def test_missing_java_is_reported_with_what_to_install(tmp_path: Path) -> None:
     )
     done = run_session({"PATH": str(empty), "PYTHONPATH": f"{hidden}:{os.environ.get('PYTHONPATH', '')}"})
     assert done.returncode == 2, done.stdout + done.stderr
-    assert "pip install 'litelog[java]'" in done.stdout
+    assert install_command("java") in done.stdout
 
 
 def test_java_home_without_java_is_reported(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from litelog.errors import ConfigError
+from litelog.installation import install_command
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,7 +30,7 @@ def require_delta() -> None:
     try:
         import deltalake.transaction  # noqa: F401, PLC0415 - not everybody's
     except ImportError as error:
-        raise ConfigError("table=delta needs deltalake; run: pip install 'litelog[delta]'") from error
+        raise ConfigError(f"table=delta needs deltalake; run: {install_command('delta')}") from error
 
 
 def delta_holds(url: str, options: Mapping[str, str], run: int) -> bool:

@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from litelog.errors import ConfigError
+from litelog.installation import install_command
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,7 +40,7 @@ def require_iceberg() -> None:
     try:
         import pyiceberg.catalog  # noqa: F401, PLC0415 - not everybody's
     except ImportError as error:
-        raise ConfigError("table=iceberg needs pyiceberg; run: pip install 'litelog[iceberg]'") from error
+        raise ConfigError(f"table=iceberg needs pyiceberg; run: {install_command('iceberg')}") from error
 
 
 def iceberg_holds(name: str, url: str, options: Mapping[str, str], run: int) -> bool:

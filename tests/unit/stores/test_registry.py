@@ -13,6 +13,7 @@ import pytest
 
 from litelog.errors import ConfigError, ExitCode, UnknownFormatError, UnknownSchemeError
 from litelog.formats.registry import format_names, open_format
+from litelog.installation import install_command
 from litelog.objects.position import ClaimName
 from litelog.stores.object_store import ObjectReplicaClient
 from litelog.stores.registry import open_client, open_store, redact, scheme_of, schemes
@@ -166,7 +167,7 @@ def test_an_unknown_scheme_lists_the_known_ones_and_what_to_install(url: str, ex
         open_client(url)
     assert ("known: file, memory" in str(caught.value)) == (extra is None)
     lacks_extra = extra is not None and not caught.value.hint
-    assert (f"pip install 'litelog[{extra}]'" in str(caught.value)) == lacks_extra
+    assert (f"run: {install_command(str(extra))}" in str(caught.value)) == lacks_extra
     if caught.value.hint:
         assert re.fullmatch(rf"{url.partition(':')[0]}:// needs ([\w-]+): pip install \1", str(caught.value))
     assert caught.value.exit_code is ExitCode.USAGE
@@ -218,7 +219,7 @@ def test_a_broken_package_fails_only_when_it_is_asked_for(install: Install, valu
     open_client(str(tmp_path))
     with pytest.raises(ConfigError, match=value) as caught:
         open_store("sftp://host/x")
-    assert "litelog[fsspec]" in str(caught.value)
+    assert install_command("fsspec") in str(caught.value)
     with pytest.raises(ConfigError, match=value):
         open_format("broken")
 
