@@ -25,7 +25,7 @@ BATCH_BYTES = 16 << 20
 """The most bytes of values in a batch, except if a single one is larger."""
 
 LONG_RUN_ROWS = 4096
-"""From this mean number of rows on, a contiguous run becomes its own batch, without a copy."""
+"""If contiguous runs have this many rows on average, each becomes a batch of its own, without a copy."""
 
 _RECORD = ("sequence", "timestamp", "key", "value")
 
@@ -40,7 +40,8 @@ class BatchBuilder:
         self._columns = columns
         self._schema = arrow_schema(columns)
         self._names = {column.name for column in columns if not column.is_corrupt}
-        self._log: PlannedLog | None = None
+        self._constants: dict[str, str | int | None] = {}
+        """The values of columns that are the same for all records of the log."""
         self._held: list[Any] = []
         self._rows = self._bytes = 0
         self._wanted = [name for name in _RECORD if name in self._names] or ["sequence"]
@@ -48,8 +49,10 @@ class BatchBuilder:
         self._gathers = not self._names & {"offset", "index"}
 
     def begin(self, log: PlannedLog) -> None:
-        """Start on the runs of this log."""
-        self._log = log
+        """Begin with the runs of this log."""
+        name = None if log.claim is None else log.generation
+        epoch = None if name is None else epoch_of(name)
+        self._constants = {"generation": name, "epoch": epoch, "log": log.name}
 
     def add(self, run: RecordRun) -> Iterator[Any]:
         """Add a run; yields the batches that it completes."""
@@ -75,7 +78,7 @@ class BatchBuilder:
     def add_malformed(self, found: Malformed) -> Iterator[Any]:
         """Add a row that describes malformed data; yields the batches that it completes."""
         yield from self.end()
-        facts = {"index": found.index, "offset": found.start, **self._constants()}
+        facts = {"index": found.index, "offset": found.start, **self._constants}
         values = [found.text if column.is_corrupt else facts.get(column.name) for column in self._columns]
         named = zip(values, self._schema, strict=True)
         arrays = [self._checked(self._arrow.array([value], field.type), field) for value, field in named]
@@ -102,11 +105,6 @@ class BatchBuilder:
         held, self._held = self._held, []
         self._rows = self._bytes = 0
         return held[0] if len(held) == 1 else self._arrow.concat_batches(held)
-
-    def _constants(self) -> dict[str, str | int | None]:
-        assert self._log is not None
-        name = None if self._log.claim is None else self._log.generation
-        return {"generation": name, "epoch": None if name is None else epoch_of(name), "log": self._log.name}
 
     def _convert(self, columns: Any, run: RecordRun) -> Iterator[Any]:
         if not len(columns):
@@ -141,7 +139,7 @@ class BatchBuilder:
     def _checked(self, array: Any, field: Any) -> Any:
         if array.null_count and not field.nullable:
             raise ConfigError(
-                f"column {field.name} is null in log {self._constants()['log']}: ask for it without NOT NULL"
+                f"column {field.name} is null in log {self._constants['log']}: ask for it without NOT NULL"
             )
         return array
 
@@ -150,7 +148,7 @@ class BatchBuilder:
             return self._arrow.nulls(count, field.type)
         if column.name in arrays:
             return arrays[column.name]
-        value = index if column.name == "index" else self._constants()[column.name]
+        value = index if column.name == "index" else self._constants[column.name]
         if value is None:
             return self._arrow.nulls(count, field.type)
         return self._arrow.repeat(self._arrow.scalar(value, field.type), count)

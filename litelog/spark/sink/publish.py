@@ -1,4 +1,4 @@
-"""Finishes a write in the driver: creates one generation that names all that the tasks wrote, after the existing log.
+"""Finishes a write in the driver: creates one generation that names the existing log and all objects of the tasks.
 
 Its snapshot is written last. Until then nothing changes for readers, so a failure has no effect on them.
 """
@@ -60,10 +60,15 @@ class Published:
 def publish(
     client: ReplicaClient, plan: WritePlan, written: Sequence[Sequence[SnapshotEntry]], clock: Clock
 ) -> Published | None:
-    """Make what the tasks wrote readable: entries by partition, in order. Returns None if they wrote nothing.
+    """Make the objects of the tasks readable. ``written``: their entries by partition, in order.
 
-    Raises NothingToOverwriteError if no records were to replace a log, OvertakenError if another owner has claimed the
-    replica meanwhile, StoreError, and CorruptionError.
+    Returns None if they wrote nothing.
+
+    Raises:
+        NothingToOverwriteError: no records would replace a log.
+        OvertakenError: another owner has claimed the replica meanwhile.
+        StoreError: a request to the store failed.
+        CorruptionError: an object of the existing log is damaged.
     """
     entries = [entry for partition in written for entry in partition]
     if not entries:
@@ -71,8 +76,7 @@ def publish(
             raise NothingToOverwriteError(client.url)
         return None
     end = _find_end(client, plan)
-    continues = plan.claim.relation is Relation.CONTINUES
-    first_index = end.slot.index + (end.slot.offset > 0) if end is not None and continues else 0
+    first_index = end.slot.index + (end.slot.offset > 0) if end is not None and plan.predecessor is not None else 0
     # It follows what the tasks' generation follows, as that one never begins: a reader looks at one of the two.
     claim = replace(
         plan.claim,
@@ -85,7 +89,7 @@ def publish(
     claim_first(client, claim)
     names = [name for name in client.claims(plan.claim.epoch) if name.epoch < claim.epoch]
     close_below(client, claim, newest_claims(client, names), clock)
-    older = _older_entries(client, plan, claim, clock) if continues else []
+    older = [] if plan.predecessor is None else _older_entries(client, plan.predecessor, claim, clock)
     numbered, moved = _number(client, plan, claim, entries, first_index, clock)
     made = Snapshot(
         log=claim.log,
@@ -126,9 +130,9 @@ def _require_begun(client: ReplicaClient, claim: Claim, *, before: bool = False)
 
 
 def discard(client: ReplicaClient, plan: WritePlan) -> int:
-    """Delete what the tasks of a failed write left. Returns the number of deleted objects.
+    """Delete the objects that the tasks of a failed write left. Returns their number.
 
-    If the write made its last claim, nothing is deleted, since a snapshot may name the objects. They only cost storage.
+    Deletes nothing if the write made its last claim, since a snapshot may name the objects. They only cost storage.
     """
     later = find_newer(client, plan.claim)
     if later is not None and later.generation == plan.published:
@@ -188,21 +192,19 @@ def _read_whole(client: ReplicaClient, entry: SnapshotEntry) -> bytes:
 # --- the log before the write
 
 
-def _older_entries(client: ReplicaClient, plan: WritePlan, claim: Claim, clock: Clock) -> list[SnapshotEntry]:
+def _older_entries(client: ReplicaClient, older: Claim, claim: Claim, clock: Clock) -> list[SnapshotEntry]:
     """An entry for each log segment of the generation to continue. Seals those that are in WAL segments, into the
-    generation of ``claim``."""
-    assert plan.predecessor is not None
-    name = plan.predecessor.generation
-    pieces = list_pieces(client, plan.predecessor)
+    generation of ``claim``. ``older``: the claim of the generation to continue."""
+    pieces = list_pieces(client, older)
     if pieces.gap is not None:
         raise pieces.gap
     entries = list(pieces.base.entries)
     for index, _ in groupby(info.position.index for info in pieces.wal):
-        entry = _seal_shipped(client, plan.predecessor, claim, index, entries[-1].next if entries else None, clock)
+        entry = _seal_shipped(client, older, claim, index, entries[-1].next if entries else None, clock)
         if entry is not None:
             entries.append(entry)
     if entries and entries[0].index + len(entries) - 1 != entries[-1].index:
-        raise CorruptionError(f"{client.url}: generation {name} lacks a log segment")
+        raise CorruptionError(f"{client.url}: generation {older.generation} lacks a log segment")
     return entries
 
 
