@@ -1,4 +1,4 @@
-"""Reads and writes replicas with Spark: data source, fast path, jobs.
+"""Reads and writes replicas with Spark: a data source, a fast path and jobs.
 
 PySpark is imported only when it is used, so this package can be imported without it.
 """

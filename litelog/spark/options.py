@@ -1,4 +1,4 @@
-"""The options of a batch read in Spark, as one checked value whose repr shows no secrets; and what all options share.
+"""The options of a batch read in Spark, as one checked value whose repr shows no secrets, and code for all options.
 
 Spark passes option names in lower case, however the user wrote them, and every value as text.
 """
@@ -46,8 +46,8 @@ def parse_size_option(name: str, text: str) -> int:
 
 
 MAX_PARTITION_BYTES = 512 << 20
-"""Default upper limit for a partition's share of the log, in uncompressed bytes. Compressed, this is about the size
-that Spark reads of a file (``spark.sql.files.maxPartitionBytes``)."""
+"""The default for the most uncompressed bytes of the log in a partition. Compressed, this is about as much as Spark
+reads of a file (``spark.sql.files.maxPartitionBytes``)."""
 
 CORRUPT_COLUMN = "_corrupt_record"
 MAX_SEQUENCE = (1 << 63) - 1
@@ -96,9 +96,9 @@ class Range:
 
     @property
     def start(self) -> int | None:
-        """The sequence that the user asked to start at, without filters.
+        """The sequence at which the user asked to start, without filters.
 
-        It is an error if that record is gone. Records that only a filter leaves out may be missing.
+        If that record is gone, that is an error. Records that a filter leaves out may be missing.
         """
         return self.given if self.narrowed else self.first
 
@@ -191,7 +191,7 @@ def parse_options(given: Mapping[str, str], own: Mapping[str, str] | None = None
     """Parse and check the options of a batch.
 
     ``own``: further options that the caller reads itself, as a mapping from lower case to the documented spelling.
-    Raises ConfigError for an option that does not fit, or that is unknown; then the message suggests the nearest one.
+    Raises ConfigError for an invalid option, and for an unknown one, with the nearest known name.
     """
     store, others = read_store_options(given)
     known = _SPELLED | dict(own or {})

@@ -1,4 +1,4 @@
-"""The data source ``litelog``: gives Spark the schema, partitions and rows. This module imports PySpark."""
+"""The data source ``litelog``, which gives Spark the schema, partitions and rows. This module imports PySpark."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ class LitelogSource(DataSource):
 
     def streamReader(self, schema: StructType) -> LitelogStreamReader:
         """A reader of a stream with the columns in ``schema``."""
-        from litelog.spark.stream.reader import LitelogStreamReader  # noqa: PLC0415  # batches do without
+        from litelog.spark.stream.reader import LitelogStreamReader  # noqa: PLC0415  # batches do not need it
 
         options = parse_stream_options(self.options)
         return LitelogStreamReader(options, _asked(options.read, schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """A writer of records with the columns in ``schema``."""
-        from litelog.spark.sink.writer import make_writer  # noqa: PLC0415  # readers do without
+        from litelog.spark.sink.writer import make_writer  # noqa: PLC0415  # readers do not need it
 
         return make_writer(self.options, schema, overwrite=overwrite)
 
@@ -64,7 +64,7 @@ class LitelogSource(DataSource):
 class LitelogReader(DataSourceReader):
     """Plans in the driver and reads in the workers. Spark pickles it for both, so it holds only the request.
 
-    It has no ``pushFilters``: in Spark 4.3, what one query pushes leaks into other queries of the same DataFrame.
+    It has no ``pushFilters``: in Spark 4.3, filters of one query leak into other queries of the same DataFrame.
     """
 
     def __init__(self, options: ReadOptions, columns: Sequence[Column]) -> None:
@@ -89,7 +89,7 @@ def spark_schema(columns: Sequence[Column]) -> StructType:
 def _asked(options: ReadOptions, schema: StructType) -> tuple[Column, ...]:
     """The columns that a schema asks for, nullable as the schema has them.
 
-    Raises ConfigError for a column that a log does not have, and for an empty schema: Spark loses rows without columns.
+    Raises ConfigError for a column that a log does not have, and for an empty schema: Spark drops rows without columns.
     """
     if not schema.fields:
         raise ConfigError("the schema has no column: ask for one, such as sequence")

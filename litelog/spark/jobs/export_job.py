@@ -1,9 +1,9 @@
 """The job ``export``: writes a log to partitioned Parquet, run by run, each record once even if runs die.
 
 A run first puts its plan next to the table: the sequences that it covers, cut into ranges. Its tasks write files whose
-names and rows depend on the plan alone. A manifest, which can be created only once, makes them count. If a run dies,
-the next one repeats it from its plan and overwrites the same files. So none are left over, even for readers that list
-folders. A run that can no longer be repeated is given up (``manifest``), and its files are removed.
+names and rows depend on the plan alone. A manifest, which can be created only once, makes the files count. If a run
+dies, the next one repeats it from its plan and overwrites the same files. So no file is left over, even for readers
+that list folders. A run that can no longer be repeated is given up (``manifest``), and its files are removed.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ TABLES = ("parquet", "delta", "iceberg")
 
 
 def check_table(kind: str, iceberg_table: str | None) -> dict[str, Any]:
-    """The table's part of an export's shape. Raises ConfigError, also if a package that the kind needs is missing."""
+    """Return the table's part of an export's shape. Raises ConfigError, also if a package for the kind is missing."""
     if kind not in TABLES:
         raise ConfigError(f"table={kind!r} must be one of {', '.join(TABLES)}")
     if kind == "delta":
@@ -101,7 +101,7 @@ class Exported:
     """The result of one call of ``export``."""
 
     runs: int
-    """Runs that were done: two if one that had died was repeated."""
+    """Runs that were done: two if this call also repeated a run that had died."""
     first: int
     next: int
     """The table holds all records below this sequence, from its first one on."""
@@ -149,7 +149,7 @@ def export(  # noqa: PLR0913 - each is a choice of its own
 
     Raises:
         ConfigError: an option does not fit, or does not match the existing table.
-        DivergedError: the log no longer continues what the table holds.
+        DivergedError: the log no longer continues the history in the table.
         TruncatedError: the replica no longer has the next records, and ``failOnDataLoss`` is set.
         NothingToRestoreError: the replica does not exist or is empty.
         ReplicaGapError: an object is missing, and ``failOnDataLoss`` is set.
@@ -173,7 +173,7 @@ def export(  # noqa: PLR0913 - each is a choice of its own
 
 
 def _parse_reading(url: str, options: Mapping[str, object] | None) -> ReadOptions:
-    """How the replica is read. Raises ConfigError for bounds that an export does not take."""
+    """Parse how to read the replica. Raises ConfigError for bounds that an export does not take."""
     reading = parse_options({**format_options(options), "path": url})
     reason = "an export covers all of a log, run by run; only startingSequence can make it begin later"
     require_unbounded(reading.range, reason, but="startingSequence")
@@ -249,10 +249,10 @@ class _Job:
         return (first_held(held) or 0) if self._start is None else self._start
 
     def _can_do(self, plan: ExportPlan, held: GenerationContent, *, is_first: bool) -> bool:
-        """Whether a run that died can be repeated as planned. Returns False if another run is to replace it.
+        """Whether a run that died can be repeated as planned. Returns False if another run must replace it.
 
-        Another run replaces it if nothing was exported yet and the request has changed, or if data may be lost and is.
-        In all other cases it raises ConfigError, DivergedError or TruncatedError.
+        Another run replaces it if nothing was exported yet and the request has changed, or if data is lost and
+        ``failOnDataLoss`` is off. In all other cases raises ConfigError, DivergedError or TruncatedError.
         """
         if is_first and not self._is_asked_for(plan, held):
             return False
@@ -338,7 +338,7 @@ class _Job:
         require_continued(self._reading, held, plan.generation, self._stop)
 
     def _require_begin(self) -> None:
-        """Raise ConfigError for a start that is not the table's."""
+        """Raise ConfigError if the requested start is not the table's."""
         if self._start is not None and self._start != (begin := find_begin(self._store)):
             raise ConfigError(
                 f"startingSequence={self._start} works for a first export only, and this table begins with {begin}: "

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from litelog.stores.object_store import ObjectStore
 
 GROUP_ROWS = 1 << 20
-"""Rows of a row group, and so the number of rows buffered for each partition of the table."""
+"""Rows of a row group. So many rows are buffered for each partition of the table."""
 
 GROUP_BYTES = 64 << 20
 
@@ -63,7 +63,7 @@ class ExportSettings:
 
 @dataclass(frozen=True, slots=True)
 class ExportTarget:
-    """The location of the table. The repr reveals nothing."""
+    """The location of the table. The repr shows neither the URL nor options."""
 
     url: str
     options: Mapping[str, str]
@@ -76,7 +76,7 @@ class ExportTarget:
 
 
 class RangeExport:
-    """Writes one range. Buffers a row group for each partition of the table that the range touches."""
+    """Writes one range. Buffers a row group for each partition of the table in which the range has rows."""
 
     def __init__(self, store: ObjectStore, settings: ExportSettings, name: str) -> None:
         """``name``: the name of the files in the table's folders, the same each time this range is exported."""
@@ -113,7 +113,7 @@ class RangeExport:
         return kept
 
     def _split(self, table: Any) -> Iterator[tuple[str, Any]]:
-        """(value of the partition column, its rows), in order of time."""
+        """Yield (value of the partition column, its rows), in order of time."""
         if self._settings.partition_by is None:
             yield "", table
             return
@@ -197,7 +197,7 @@ class _FileBody:
 
 
 def _large(batches: Iterable[Any]) -> Iterator[Any]:
-    """Combine batches into tables that are large enough to process efficiently."""
+    """Combine batches into tables of 131,072 rows or more, which are cheaper to process."""
     import pyarrow  # noqa: PLC0415 - an extra
 
     held: list[Any] = []

@@ -76,7 +76,7 @@ def hybrid(
 
     Raises:
         ConfigError: an option does not fit, or the table is of another log.
-        DivergedError: the log does not continue what the table holds.
+        DivergedError: the log does not continue the history in the table.
         NothingToRestoreError: there is no export, or no replica.
         CorruptObjectError: an object that planning reads is damaged.
         StoreError: a request to a store failed.
@@ -94,10 +94,25 @@ def query(
     target_options: Mapping[str, object] | None = None,
     progress: Progress | None = None,
 ) -> list[str]:
-    """Run a query of Spark SQL on the DataFrame of ``hybrid``, as the view ``log``.
+    """Run a Spark SQL query on the DataFrame of ``hybrid``, as the view ``log``.
 
-    The session has that view, instead of any view of that name, until the query is done. ``progress`` is called with
-    the table's bytes; the tasks for the end of the log count as well. Returns a JSON object for each row.
+    Until the query is done, this view replaces any other view of that name in the session.
+
+    Args:
+        spark: the SparkSession.
+        url: URL of the replica.
+        target: URL or folder of the table.
+        sql: the query.
+        options: options of the data source, without bounds.
+        target_options: options of the target's store, if they differ.
+        progress: called with bytes done and total bytes: those of the table, although tasks for the end of the log
+            count as well.
+
+    Returns:
+        A JSON object for each row.
+
+    Raises:
+        ConfigError, DivergedError, NothingToRestoreError, CorruptObjectError, StoreError: as ``hybrid``.
     """
     frame, manifests = _read_both(spark, url, target, options, target_options)
     frame.createOrReplaceTempView("log")
@@ -143,7 +158,7 @@ def _require_continued(reading: ReadOptions, last: Manifest) -> str:
 
 
 def read_manifests(target: str, options: Mapping[str, str]) -> list[Manifest]:
-    """All committed runs that cover records, in order. ``options``: as ``open_store`` takes them.
+    """Read the manifests of all committed runs that cover records, in order. ``options``: as for ``open_store``.
 
     Raises NothingToRestoreError if there are none.
     """

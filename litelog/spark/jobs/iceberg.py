@@ -1,7 +1,7 @@
 """Commits an export to an Iceberg table, each run once: the same commit sets a property of the table to the run.
 
 pyiceberg retries a commit on top of other changes, and would not notice that another process has committed the same
-run. So tables have ``commit.retry.num-retries`` 0, and after a lost commit litelog looks at the table again.
+run. So tables have ``commit.retry.num-retries`` 0, and after a failed commit litelog reads the table again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 RUN, TARGET = "litelog.export.run", "litelog.export.target"
 
 ATTEMPTS = 20
-"""How often in a row commits may lose against other writers of the table."""
+"""How often in a row a commit may fail because other writers of the table were faster."""
 
 _NO_RETRY: Final = {"commit.retry.num-retries": "0"}
 
@@ -64,7 +64,7 @@ def iceberg_holds(name: str, url: str, options: Mapping[str, str], run: int) -> 
 def commit_iceberg(
     name: str, url: str, options: Mapping[str, str], manifest: Manifest, settings: ExportSettings
 ) -> None:
-    """Add a run's files, which are at ``url``, to the Iceberg table, unless they are in it.
+    """Add a run's files, which are at ``url``, to the Iceberg table, unless it has them already.
 
     Creates a missing table. Raises ConfigError if pyiceberg or the catalog is missing, for a table of another target,
     and for a table that the files do not fit.

@@ -1,4 +1,4 @@
-"""Parses JSON values into columns of a given schema with Arrow, and finds malformed values instead of guessing."""
+"""Parses JSON values into columns of a given schema with Arrow. Reports malformed values, and never guesses."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
 BLOCK_BYTES = 1 << 30
-"""One block for all values of a batch. Otherwise Arrow would infer types from the first block."""
+"""The block size for Arrow: one block holds all values of a batch. Otherwise Arrow would infer types from the first."""
 
 UNPARSED = frozenset({"date", "time", "variant", "geometry", "geography"})
-"""Types of Spark's for which Arrow would accept a number or another object, unlike Spark."""
+"""Spark types for which Arrow would accept a number or another object, unlike Spark."""
 
 
 class MalformedJsonError(CorruptionError):
@@ -60,7 +60,7 @@ def _parse(pyarrow: Any, values: Any, schema: Any) -> Any:
         return json.read_json(pyarrow.BufferReader(text), reading, options)
 
     # Arrow reads contiguous objects regardless of where values end, and crashes if a null comes first. So each value is
-    # first parsed as the field of another object. This misses only values with further fields; the second read fails.
+    # first parsed as the field of another object. Only values with further fields pass; the second read refuses them.
     held = read('}\n{"value":', pyarrow.schema([("value", pyarrow.struct([]))]), b'{"value":', b"}")
     if held.num_rows != len(values) or held.column(0).null_count:
         raise pyarrow.ArrowInvalid("it is not one object")
@@ -98,7 +98,7 @@ def arrow_schema_of(ddl: str, taken: Collection[str] = (), *, lenient: bool = Fa
 
 
 def _kinds(data_type: Any) -> Iterator[str]:
-    """The names of one of Spark's types, and of the types that it consists of."""
+    """Yield the names of a Spark type, and of the types that it consists of."""
     yield data_type.typeName()
     if hasattr(data_type, "elementType"):
         yield from _kinds(data_type.elementType)

@@ -1,9 +1,9 @@
-"""The runs of an export, and what each covers: a document for each run, created only once, next to the files that it
-names.
+"""The runs of an export: two documents for each run, created only once, next to the files that they name.
 
-TARGET/_litelog/<run:8 hex>.plan.json     what the run will cover, and how; a run that dies is repeated exactly so
-TARGET/_litelog/<run:8 hex>.json          what it covered, and its files: the commit. One bound and no files if the run
-                                          was given up, and covers nothing
+TARGET/_litelog/<run:8 hex>.plan.json     the plan: which sequences the run will cover, and how. A run that dies is
+                                          repeated exactly as planned
+TARGET/_litelog/<run:8 hex>.json          the manifest, which is the commit: the covered sequences, and the files. One
+                                          bound and no files if the run was given up
 
 A run that cannot be done as planned is given up: its manifest says that it covers nothing. Like every manifest, it can
 be created only once. So a run is either done or given up, even if several processes work on it.
@@ -49,7 +49,7 @@ _NAME = re.compile(r"_litelog/([0-9a-f]{8})(\.plan)?\.json")
 
 @dataclass(frozen=True, slots=True)
 class ExportPlan:
-    """What one run covers: sequences [bounds[0], bounds[-1]). Task i covers [bounds[i], bounds[i + 1])."""
+    """The plan of one run. It covers sequences [bounds[0], bounds[-1]); task i covers [bounds[i], bounds[i + 1])."""
 
     run: int
     log: str
@@ -76,7 +76,7 @@ class ExportedFile:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What one run covered."""
+    """The commit of one run."""
 
     plan: ExportPlan
     files: tuple[ExportedFile, ...]
@@ -93,7 +93,7 @@ class Manifest:
 
 
 def list_runs(store: ObjectStore) -> tuple[list[int], list[int]]:
-    """(planned runs, committed runs), each ascending. Costs one listing."""
+    """Return (planned runs, committed runs), each ascending. Costs one listing."""
     planned: list[int] = []
     committed: list[int] = []
     for info in store.list(FOLDER):
@@ -112,7 +112,7 @@ def read_plan(store: ObjectStore, run: int) -> ExportPlan:
 
 
 def read_manifest(store: ObjectStore, run: int) -> Manifest:
-    """Read what a run covered. Raises CorruptObjectError and NotFoundError."""
+    """Read the manifest of a run. Raises CorruptObjectError and NotFoundError."""
     key = _key(run)
     body = _read(store, key)
     with naming(key, "export"):
@@ -122,7 +122,7 @@ def read_manifest(store: ObjectStore, run: int) -> Manifest:
 
 
 def create_plan(store: ObjectStore, plan: ExportPlan) -> ExportPlan:
-    """Create a plan. Returns the plan that counts, which is another one if another process was faster.
+    """Create a plan. Returns the existing plan instead if another process was faster.
 
     Raises ConfigError for a plan that is too large to be read again.
     """
@@ -220,9 +220,9 @@ class Runs:
     newest: Manifest | None
     """The last run that covers any records."""
     pending: tuple[ExportPlan, ...]
-    """Planned after it, and neither committed nor given up."""
+    """The runs that were planned after it, and are neither committed nor given up."""
     given_up: tuple[int, ...]
-    """Given up after the newest one."""
+    """The runs after it that were given up."""
     unused: int
     """The number of the next run."""
 

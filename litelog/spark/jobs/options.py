@@ -1,4 +1,4 @@
-"""Options of jobs: which ones they accept and which ones they refuse. None is ignored silently."""
+"""Options of jobs: a job accepts an option or refuses it, and never ignores one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def store_options(given: Mapping[str, object] | None, whose: str) -> dict[str, str]:
-    """A store's options, as ``open_store`` takes them. Raises ConfigError for any other option."""
+    """Return a store's options, in the form for ``open_store``. Raises ConfigError for any other option."""
     found, others = read_store_options(format_options(given))
     for name in others:
         raise ConfigError(
@@ -47,7 +47,7 @@ def require_unbounded(bounds: Range, reason: str, *, but: str = "") -> None:
 
 
 def require_records(mode: Mode) -> None:
-    """Raise ConfigError for the mode that yields rows which are not records."""
+    """Raise ConfigError for mode PERMISSIVE, which also yields rows that are not records."""
     if mode is Mode.PERMISSIVE:
         raise ConfigError(
             "mode=PERMISSIVE returns rows for malformed data, and a job needs records: DROPMALFORMED leaves it out"

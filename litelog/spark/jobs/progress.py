@@ -1,4 +1,4 @@
-"""Reports the progress of Spark on a job, by asking at intervals."""
+"""Reports the progress of a job: asks Spark at intervals."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ ASK_SECONDS = 0.5
 
 @contextmanager
 def watching(spark: Any, progress: Progress | None, size: int, *, before: int = 0, after: int = 0) -> Iterator[None]:
-    """Report to ``progress`` how much is done of the ``size`` bytes that Spark reads meanwhile, from finished tasks.
+    """While the block runs, report to ``progress`` how many of ``size`` bytes Spark has read, from its finished tasks.
 
-    ``before`` and ``after``: bytes of the same job that were done earlier, and that follow. Spark Connect does not
-    report progress, so there are no calls then.
+    ``before`` and ``after``: bytes of the same job that were done earlier, and that follow. Makes no calls under Spark
+    Connect, which does not report progress.
     """
     context = None if progress is None else getattr(spark, "sparkContext", None)
     if context is None or progress is None:

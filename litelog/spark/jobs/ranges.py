@@ -1,4 +1,4 @@
-"""Cuts a log into ranges of sequences of about equal size, and plans what a task reads for one range."""
+"""Cuts a log into ranges of sequences of about equal size, and plans the reads of a task for one range."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class GenerationContent:
 
 
 def find_held(options: ReadOptions, stop: threading.Event) -> GenerationContent:
-    """What the replica holds within the options' bounds. Raises ConfigError unless they name a single replica."""
+    """Find the contents of a replica within the options' bounds. Raises ConfigError unless they name one replica."""
     places = find_places(options)
     if len(places) != 1 or places[0].folder is not None:
         raise ConfigError("this job reads one replica: give its URL, not a log's folder or several replicas")
@@ -72,9 +72,9 @@ def first_held(held: GenerationContent) -> int | None:
 
 
 def require_start(options: ReadOptions, held: GenerationContent, first: int) -> int:
-    """The sequence at which a run must begin reading: ``first``, or the first one that is left.
+    """The sequence at which a run must begin reading: ``first``, or the first remaining one.
 
-    Raises TruncatedError if records before that are gone, and data may not be lost.
+    Raises TruncatedError if records before that are gone, and ``failOnDataLoss`` is set.
     """
     left = first_held(held)
     if left is None or left <= first:
@@ -96,9 +96,9 @@ def require_log(held: GenerationContent, log: str) -> None:
 def require_continued(
     options: ReadOptions, held: GenerationContent, generation_before: Generation, stop: threading.Event
 ) -> None:
-    """Raise DivergedError if the generation to read does not continue ``generation_before``, which was read before.
+    """Raise DivergedError if the generation to read does not continue ``generation_before``, which was exported.
 
-    Raises ConfigError if the options ask for an older generation.
+    Raises ConfigError if the options name an older generation.
     """
     if held.claim.generation == generation_before:
         return
@@ -149,7 +149,7 @@ def cut(held: GenerationContent, first: int, max_bytes: int) -> tuple[int, ...]:
 
 
 def read_plan_of(held: GenerationContent, bounds: Sequence[int]) -> list[tuple[int, Partition]]:
-    """(number of a range, the partition with exactly its records), for each range that has any."""
+    """Return (number of a range, the partition with exactly its records) for each range that has records."""
     wal = [item for item in held.items if isinstance(item, WalItem)]
     positions = [item.info.position for item in wal]
     partitions: list[tuple[int, Partition]] = []

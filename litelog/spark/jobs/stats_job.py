@@ -1,4 +1,4 @@
-"""The job ``stats``: counts what a log holds. Tasks read it twice: first everything, then only the keys."""
+"""The job ``stats``: counts the records of a log. Tasks read it twice: first everything, then only the keys."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MINUTE = 60_000_000
 """Microseconds: the smallest unit of rates."""
 
 MAX_BUCKETS = 32
-"""About how many buckets a report's rate has; their width follows from that."""
+"""The most buckets of a report's rate; the width of a bucket follows from that."""
 
 WIDTHS = (1, 5, 15, 60, 6 * 60, 24 * 60, 7 * 24 * 60)
 """Possible widths of buckets in minutes; beyond them, multiples of the last one."""
@@ -53,24 +53,24 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """What a log holds. Times are in microseconds since 1970; None if there are no timestamps."""
+    """Statistics of a log. Times are in microseconds since 1970; None if there are no timestamps."""
 
     records: int
     bytes: int
     """Bytes of keys and values."""
     log_bytes: int
-    """Uncompressed bytes of all data that may hold counted records, from snapshots, names and headers."""
+    """Uncompressed bytes of all data that may hold counted records, according to snapshots, names and headers."""
     stored_bytes: int
-    """Bytes of the objects that hold it."""
+    """Bytes of the objects with these data."""
     first: int | None
     """The lowest sequence."""
     last: int | None
     gaps: int
     """How often sequences are skipped. In the format ``raw``, sequences count bytes, so these are gaps in bytes."""
     missing: int
-    """How many sequences are skipped in total: none in a dense log."""
+    """How many sequences are skipped in total; 0 for a dense log."""
     duplicates: int
-    """Sequences that occur again."""
+    """How many sequences occur again."""
     lowest: int | None
     highest: int | None
     keys: int
@@ -109,7 +109,7 @@ class Stats:
 def stats(
     spark: Any, url: str, *, options: Mapping[str, object] | None = None, progress: Progress | None = None
 ) -> Stats:
-    """Count what the replica ``url`` holds.
+    """Count the records of the replica ``url``, and compute further statistics.
 
     Args:
         spark: the SparkSession.

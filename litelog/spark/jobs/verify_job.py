@@ -58,7 +58,7 @@ def verify(
         The report, which lists all anomalies.
 
     Raises:
-        StoreError: the store cannot even be listed.
+        StoreError: the store cannot be listed.
         ConfigError: an option does not fit.
     """
     own = store_options(options, "verify")
@@ -90,7 +90,7 @@ def _read(
     scope: Scope,
     listed: Sequence[tuple[Generation, int, int]],
 ) -> dict[tuple[Generation, int, int], SealedRead]:
-    """What tasks found in each sealed segment. The driver tries those that the tasks could not read."""
+    """Let tasks verify sealed segments. Returns the results; the driver tries those that a task could not read."""
     bins = list(_bins(listed))
 
     def work(batches: Iterable[Any]) -> Iterator[Any]:

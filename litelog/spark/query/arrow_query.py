@@ -18,7 +18,7 @@ MERGED: Final = {"count": "sum", "sum": "sum", "min": "min", "max": "max"}
 """The aggregate functions, and the function that merges each one's partial results."""
 
 ROWS = 1 << 17
-"""About how many rows are aggregated at a time. Each plan of Arrow's costs as much as some thousand rows."""
+"""About how many rows are aggregated at a time. Each Arrow plan costs as much as some thousand rows."""
 
 ALL = "*"
 _WORD = re.compile(r"\w+")
@@ -36,7 +36,7 @@ class Aggregate:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What to do with the batches of a partition. Picklable."""
+    """How to filter, project and aggregate the batches of a partition. Picklable."""
 
     columns: tuple[Column, ...]
     """The columns that are read."""

@@ -27,10 +27,10 @@ PARALLELISM = 16
 def count_records(options: ReadOptions) -> int | None:
     """The number of records, as their writers recorded it; None if the log must be read to count them.
 
-    The log must be read if records are selected by time. The same holds if they are selected by sequence, and an object
-    that holds some unwanted records is not dense. It also holds if malformed data counts, for the folder of a log, and
-    for a format whose sequences count bytes: its records follow from what was shipped at a time, not from what was
-    sealed. Raises the errors of ``planning.plan``.
+    The log must be read in these cases: records are selected by time; records are selected by sequence, and an object
+    with some unwanted records is not dense; malformed data counts; the log is in a local folder; sequences count bytes,
+    so that records depend on the WAL segments, and snapshots do not state their number. Raises the errors of
+    ``planning.plan``.
     """
     if options.mode is not Mode.FAILFAST or options.range.has_times:
         return None

@@ -53,8 +53,8 @@ def read(
         The pyspark.sql.DataFrame.
 
     Raises:
-        ConfigError: an option, column, condition or aggregate that does not fit.
-        NothingToRestoreError: a log that does not exist or is empty.
+        ConfigError: an option, column, condition or aggregate is invalid.
+        NothingToRestoreError: a log does not exist or is empty.
         TruncatedError: the requested start lies before the first record, and ``failOnDataLoss`` is set.
         ReplicaGapError: an object is missing, and ``failOnDataLoss`` is set.
         CorruptObjectError: an object that planning reads is damaged.
@@ -89,7 +89,7 @@ def _plan_query(
     aggregates: tuple[Aggregate, ...],
     group_by: Sequence[str],
 ) -> tuple[ReadOptions, Query]:
-    """What each task does with its part of the log, and ``parsed`` within the times that ``where`` allows."""
+    """Make the query for the tasks. Also returns ``parsed``, limited to the times that ``where`` allows."""
     from litelog.spark.query.filters import time_bounds  # noqa: PLC0415
     from litelog.spark.scan.inputs import find_places  # noqa: PLC0415
     from litelog.spark.scan.planning import has_timestamps  # noqa: PLC0415
@@ -115,10 +115,7 @@ def _plan_query(
 
 
 def _count(spark: Any, parsed: ReadOptions, aggregates: tuple[Aggregate, ...]) -> Any:
-    """The aggregates, if they only count rows and the replica's footers and headers state the count.
-
-    None otherwise.
-    """
+    """The aggregates, if they only count rows, and snapshots and headers state the count; None otherwise."""
     from litelog.spark.query.counting import count_records  # noqa: PLC0415
 
     if any(one.column != "*" for one in aggregates):
@@ -171,7 +168,7 @@ def _finish(spark: Any, frame: Any, tasks: int, query: Query) -> Any:
 
 
 def _quoted(name: str) -> str:
-    """A column's name, quoted for Spark's SQL, whatever characters it contains."""
+    """Quote a column's name, which may contain any characters, for Spark SQL."""
     return f"`{name.replace('`', '``')}`"
 
 

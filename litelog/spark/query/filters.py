@@ -145,8 +145,8 @@ PROBES = 32
 def time_bounds(where: Any, schema: Any) -> Range:
     """The range of timestamps outside which a pyarrow Expression over ``schema`` accepts no record.
 
-    There is no bound where Arrow finds none. There is none either if the schema allows null timestamps, and the
-    expression may accept such a row.
+    A side has no bound if Arrow finds none. The range has no bounds if the schema allows null timestamps, and the
+    expression may accept a row with one.
     """
     import pyarrow  # noqa: PLC0415 - an extra
     from pyarrow import compute  # noqa: PLC0415 - an extra
@@ -181,7 +181,8 @@ def _search(never: Callable[[Sequence[int]], list[bool]]) -> int | None:
 
 
 def _never(where: Any, known: Sequence[Any], schema: Any) -> list[bool]:
-    """For each fact in ``known``: whether no such record meets the condition. Uses the pruning of Arrow's datasets."""
+    """For each fact in ``known``, whether no record for which it holds meets the condition. Arrow's datasets, which
+    prune files by such facts, decide that."""
     from pyarrow import dataset, fs  # noqa: PLC0415 - an extra
 
     names = [str(number) for number in range(len(known))]

@@ -1,1 +1,1 @@
-"""A batch read: what the driver plans, and what a task reads."""
+"""A batch read: the plan of the driver, and the reads of a task."""

@@ -33,9 +33,9 @@ _logger = logging.getLogger(__name__)
 def read_fallback(task: Task, entry: SnapshotEntry, start: int, stop: int, error: LitelogError) -> Iterator[RecordRun]:
     """Read bytes [start, stop) of a log segment whose sealed segment cannot be read. Both bounds are commit boundaries.
 
-    Raises PrunedError if retention removed the log segment, and ``error`` if no other object has its bytes. Unless
-    malformed data is an error, all of it is checked in memory before any of it is returned. In that mode a large range
-    is not read, and raises ``error``.
+    Raises PrunedError if retention removed the log segment, and ``error`` if no other object has its bytes. If
+    malformed data is not an error, everything is checked in memory before the first run is yielded; a range that is too
+    large for that is not read, and raises ``error``.
     """
     if isinstance(error, NotFoundError):
         moved = _find_again(task, entry, start)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 LOADING_TASKS = 2
-"""After this many tasks a worker has loaded all that it needs."""
+"""After this many tasks a worker has loaded all modules that it needs."""
 
 _TASKS = count(1)
 
@@ -90,7 +90,7 @@ def _read_runs(part: LogPart) -> Iterator[RecordRun | SegmentCommits | Malformed
 
 
 def read_pieces(task: Task, part: LogPart) -> Iterator[RecordRun | SegmentCommits | Malformed]:
-    """What a task reads of a part of a log, before it is cut at bounds. Reads ahead more with each result taken."""
+    """Yield the runs of a part of a log, not yet cut at bounds. Reads further ahead with each result that is taken."""
     sealed = [piece for piece in part.pieces if isinstance(piece, SealedPiece)]
     yield from read_sealed_pieces(task, sealed)
     for piece in part.pieces:  # WAL segments come after all sealed segments

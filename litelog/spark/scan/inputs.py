@@ -1,4 +1,4 @@
-"""Finds the logs to read: named ones as given, and patterns by listing."""
+"""Finds the logs to read: takes named ones as given, and matches patterns by a listing."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ScanInput:
 
     url: str = field(repr=False)
     name: str = ""
-    """The last part of its path. The whole path if there may be several logs, so that a new one changes no name."""
+    """The last part of its path; the whole path if there may be several logs, so that a new log changes no name."""
     folder: str | None = None
     format: str | None = None
     """For a replica: the requested format, which must be the replica's own."""

@@ -1,4 +1,4 @@
-"""Packs what is to be read into a few partitions of about equal size, each of them contiguous."""
+"""Packs the items to read into a few contiguous partitions of about equal size."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ MIN_PARTITION_BYTES = 32 << 20
 """Smaller partitions are made only on request: starting and ending a task costs as much as reading a fifth of this."""
 
 USUAL_SLOTS = 8
-"""Assumed number of tasks at a time if the caller does not know it: Spark does not report its processors to a data
-source. A multiple of 8 also keeps 2 or 4 processors busy to the end."""
+"""The assumed number of concurrent tasks if the caller does not know it: Spark does not tell a data source how many
+processors it has. A multiple of 8 also keeps 2 or 4 processors busy to the end."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The plan of a task: the pieces of logs that it reads, and what it must know about the data before them."""
+"""The plan of a task: the pieces of logs that it reads, and facts about the data before them."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ class LogPart:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """What one task reads. Its repr, which Spark may log, shows neither places nor options."""
+    """The data that one task reads. Its repr, which Spark may log, shows neither places nor options."""
 
     parts: tuple[LogPart, ...] = field(repr=False)
     raw_bytes: int
@@ -143,6 +143,6 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """All that is read, ordered by log, index and offset."""
+    """The partitions of a batch, ordered by log, index and offset."""
 
     partitions: tuple[Partition, ...]

@@ -62,10 +62,10 @@ def plan(options: ReadOptions, slots: int | None = None) -> Plan:
         The plan, with one partition for each task.
 
     Raises:
-        NothingToRestoreError: a log does not exist or is empty. A log that has only begun is skipped if a pattern
-            matched it and others have data.
-        TruncatedError: the start lies before the first record, and data may not be lost.
-        ReplicaGapError: names show a missing object, and data may not be lost.
+        NothingToRestoreError: a log does not exist or is empty. An empty log that a pattern matched is skipped if
+            others have data.
+        TruncatedError: the start lies before the first record, and ``failOnDataLoss`` is set.
+        ReplicaGapError: names show a missing object, and ``failOnDataLoss`` is set.
         CorruptObjectError: an object that planning reads is damaged.
         StoreError: a request to the store failed.
         ConfigError: an option does not fit.
@@ -113,7 +113,7 @@ def find_pieces(place: ScanInput, options: ReadOptions) -> GenerationContents:
 
 
 def replica_items(place: ScanInput, options: ReadOptions, pieces: GenerationContents) -> list[Item]:
-    """The items to read from a generation, in order, without those known to hold nothing that is wanted."""
+    """The items to read from a generation, in order, except those that are known to hold no wanted record."""
     base = pieces.base
     log_format = _held_format(place, base.claim, options)
     log = plan_log(place, options, log_format, base.claim)

@@ -1,6 +1,6 @@
 """Runs of records as tasks read them, before they become record batches, and malformed commits.
 
-In a format without records, a run is what was shipped at one time.
+In a format without records, a run is the data that was shipped at one time.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Malformed:
     records: int | None
     """How many records they held; None if that is not known."""
     reason: str
-    """What is wrong. Names the object."""
+    """The error, which names the object."""
 
     @property
     def text(self) -> str:

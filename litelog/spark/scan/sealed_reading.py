@@ -1,6 +1,6 @@
-"""A task's sealed segments: threads read and decompress ahead, and check all that the footers state.
+"""Reads the sealed segments of a task: threads read and decompress ahead, and check the data against the footers.
 
-If a sealed segment is damaged, or was removed after planning, other objects of the replica are tried first.
+If a sealed segment is damaged, or was removed after planning, the task tries other objects of the replica first.
 """
 
 from __future__ import annotations
@@ -212,7 +212,7 @@ def _decode_runs(
 def _decode_shipped(
     task: Task, opened: _Opened, runs: list[range], held: memoryview | None = None
 ) -> list[RecordRun | SegmentCommits | _Broken]:
-    """As ``_decode_runs``, for formats whose records are what was shipped at a time, regardless of frames."""
+    """As ``_decode_runs``, for formats in which a record is the data that was shipped at one time, in any frames."""
     found: list[RecordRun | SegmentCommits | _Broken] = []
     for whole, some in groupby(_decode_runs(task, opened, runs, held), key=lambda run: isinstance(run, RecordRun)):
         if not whole:
@@ -288,9 +288,9 @@ def _describe(opened: _Opened, run: range, error: LitelogError) -> _Broken:
 
 
 def _repair(task: Task, broken: _Broken) -> Iterator[RecordRun | Malformed]:
-    """Yield what other objects of the replica hold of the broken part of the piece.
+    """Yield the records of the broken part of the piece from other objects of the replica.
 
-    If none does, and data may be lost, yields what can be salvaged.
+    If no object has them, and malformed data is not an error, yields the commits that can be salvaged.
     """
     piece = broken.piece
     for found in _repair_all(task, broken):

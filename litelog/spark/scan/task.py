@@ -1,6 +1,6 @@
-"""What the readers of a task share: its stores, which a worker opens once, and the log's format.
+"""State that the readers of a task share: its stores, which a worker opens once, and the log's format.
 
-Retries of a store end when the task does.
+Retries of a store end with the task.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Task:
 
 
 MAX_OPEN = 32
-"""How many stores a worker keeps open: creating a client costs more than a request."""
+"""How many stores a worker keeps open: to create a client costs more than a request."""
 
 _open: dict[tuple[str, tuple[tuple[str, str], ...]], ObjectStore] = {}
 _opening = threading.Lock()

@@ -1,4 +1,4 @@
-"""A task's WAL segments: threads read and decompress ahead; the chain is checked across tasks."""
+"""Reads the WAL segments of a task: threads read and decompress ahead. The chain is checked across tasks."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def read_wal_piece(task: Task, piece: WalPiece) -> Iterator[RecordRun | SegmentC
 
 
 class _WalReader:
-    """Steps along the chain. If ``link`` is None, the previous state is unknown, and the next header is trusted."""
+    """Moves along the chain. If ``link`` is None, the previous state is unknown, and the next header is trusted."""
 
     def __init__(self, task: Task, piece: WalPiece) -> None:
         self._task = task
@@ -230,9 +230,9 @@ class _WalReader:
             yield Malformed(at.index, at.offset, stop, None, str(error))
 
     def _replace(self, number: int) -> Generator[RecordRun | SegmentCommits | Malformed, None, int]:
-        """Yield what the WAL segments from ``number`` on held, up to the end of what a newer snapshot covers.
+        """Yield the records of the WAL segments from ``number`` on that a newer snapshot covers, from sealed segments.
 
-        Returns the number of the first one that it does not cover.
+        Returns the number of the first WAL segment that the snapshot does not cover.
         """
         task, slot = self._task, self._infos[number].position
         base = list_pieces(task.client, self._claim).base

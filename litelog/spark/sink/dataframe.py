@@ -1,4 +1,4 @@
-"""``litelog.spark.write``: does what ``df.write.format("litelog")`` does, without writing anything twice."""
+"""``litelog.spark.write``: writes as ``df.write.format("litelog")`` does, but writes no log segment twice."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def write(
 
 
 def count_partitions(frame: Any) -> list[int]:
-    """How many rows each partition of a DataFrame with a column ``value`` has. Runs one job. Fails for a null."""
+    """Count the rows of each partition of a DataFrame with a column ``value``. Runs one job, which fails for a null."""
 
     def count(batches: Iterable[Any]) -> Iterator[Any]:
         import pyarrow  # noqa: PLC0415 - in the worker

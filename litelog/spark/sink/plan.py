@@ -66,7 +66,7 @@ class OvertakenError(FencedError):
 
 
 class NothingToOverwriteError(ConfigError):
-    """An empty DataFrame was to replace a log. Readers do not recognise a history without records."""
+    """An empty DataFrame cannot replace a log, as readers do not recognise a history without records."""
 
     def __init__(self, replica: str) -> None:
         super().__init__(
@@ -80,7 +80,7 @@ OVERWRITTEN = "a DataFrame was written over it"
 
 @dataclass(frozen=True, slots=True)
 class WritePlan:
-    """What tasks and commit need to know. Picklable. The repr shows no secrets."""
+    """The plan of a write, for its tasks and its commit. Picklable. The repr shows no secrets."""
 
     options: WriteOptions
     staging: StagingGeneration
@@ -95,7 +95,7 @@ class WritePlan:
 
     @property
     def claim(self) -> Claim:
-        """The claim of the generation that holds what tasks write."""
+        """The claim of the generation into which tasks write."""
         return self.staging.claim
 
     def first_of(self, partition: int) -> int:
@@ -111,9 +111,11 @@ def open_client(options: WriteOptions) -> ObjectReplicaClient:
 def plan_write(options: WriteOptions, clock: Clock, *, overwrite: bool) -> WritePlan:
     """Claim a generation and end those before it, so that the end of the log is known.
 
-    Raises ForeignClaimError if the newest claim is another owner's and takeover was not requested. Raises ConfigError
-    for a replica of another format, and for an empty DataFrame over a log, if it is known to be empty. Also raises
-    StoreError and OvertakenError.
+    Raises:
+        ForeignClaimError: the newest claim is another owner's, and takeover was not requested.
+        ConfigError: the replica has another format, or a DataFrame that is known to be empty would replace a log.
+        OvertakenError: another owner claimed the replica at the same time.
+        StoreError: a request to the store failed.
     """
     plain = open_store(options.url, options.store)
     client = ObjectReplicaClient(RetryingStore(plain, threading.Event()))

@@ -36,7 +36,7 @@ class StagingGeneration:
     """Values common to all log segments of a write."""
 
     claim: Claim
-    """The claim of the generation that holds what tasks write until a later one names it."""
+    """The claim of the generation into which tasks write. A later generation names the objects."""
     epoch: int
     """Epoch of the commits: the newest one in the log, if it is continued."""
     time: int
@@ -154,7 +154,7 @@ TYPES = {
 
 
 def check_columns(schema: Any) -> None:
-    """Raise ConfigError if a DataFrame with this schema (a StructType) cannot be written as a log."""
+    """Raise ConfigError if a DataFrame with ``schema`` (a StructType) cannot be written as a log."""
     kinds = {str(field.name): str(field.dataType.simpleString()) for field in schema.fields}
     names = [str(field.name) for field in schema.fields]
     if "value" not in names:

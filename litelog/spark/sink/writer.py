@@ -31,7 +31,7 @@ THREADS = 2
 
 @dataclass
 class WrittenTask(WriterCommitMessage):
-    """What one attempt of a task wrote."""
+    """The result of one attempt of a task."""
 
     partition: int
     records: int
@@ -63,7 +63,7 @@ class LitelogWriter(DataSourceArrowWriter):
         return WrittenTask(partition, records, writer.entries)
 
     def commit(self, messages: list[WrittenTask | None]) -> None:  # type: ignore[override]
-        """Name all of it in one snapshot."""
+        """Name all written log segments in one snapshot."""
         written = sorted((message for message in messages if message is not None), key=lambda one: one.partition)
         client = open_client(self._plan.options)
         try:
@@ -83,9 +83,9 @@ class LitelogWriter(DataSourceArrowWriter):
             )
 
     def abort(self, messages: list[WrittenTask | None]) -> None:  # type: ignore[override]  # noqa: ARG002
-        """Delete what the write left, if the store can be reached. Readers saw none of it.
+        """Delete the objects of the write, if the store can be reached. Readers saw none of them.
 
-        Spark does not wait for the tasks that it stops. What they put later stays until retention deletes it.
+        Spark does not wait for the tasks that it stops. Objects that they put later stay until retention deletes them.
         """
         client = open_client(self._plan.options)
         try:

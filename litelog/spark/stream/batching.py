@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Budget:
-    """What a batch may still take; None: no limit. At least one object, or run of frames, is always taken."""
+    """How much a batch may still take; None: no limit. A batch always takes at least one object, or run of frames."""
 
     bytes: int | None
     files: int | None
@@ -42,7 +42,7 @@ class Budget:
         return self.files is None or self.files > 0
 
     def share(self, count: int) -> Budget:
-        """One of ``count`` equal shares of what is left."""
+        """One of ``count`` equal shares of the rest."""
         size, files, records = (
             None if left is None else max(0, left) // count for left in (self.bytes, self.files, self.records)
         )
@@ -66,7 +66,7 @@ class Budget:
 
 
 class StepReader(Protocol):
-    """Reads what is needed to limit a batch: headers and footers."""
+    """Reads the headers and footers that are needed to limit a batch."""
 
     def count(self, step: StreamStep) -> StreamStep:
         """The step of a WAL segment, with the number of its records."""

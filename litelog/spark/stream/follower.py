@@ -81,7 +81,7 @@ class _Log:
 
 
 class StreamFollower:
-    """Does what Spark asks of a stream's driver. Encodes offsets as ``steps`` does. For one thread."""
+    """Answers Spark's requests to a stream's driver. Encodes offsets as ``steps`` does. For one thread."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class StreamFollower:
         return encode({})
 
     def prepare(self) -> None:
-        """Fix the end of the stream to what exists now."""
+        """Let the stream end where the logs end now."""
         self._find_logs()
         found = self._patiently(partial(self._each, list(self._logs.values()), lambda log: find_end(log.client)))
         ends = dict(zip(self._logs, found, strict=True))

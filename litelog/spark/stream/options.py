@@ -1,4 +1,4 @@
-"""The options of a stream: those of a batch that apply, where it starts, and how much it takes at a time."""
+"""The options of a stream: those of a batch that apply, where it starts, and how much a batch takes."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def parse_stream_options(given: Mapping[str, str]) -> StreamOptions:
 
 
 def parse_any_options(given: Mapping[str, str]) -> ReadOptions:
-    """Parse the options that batches and streams share, for a caller that does not know yet which one it will be.
+    """Parse the options that batches and streams share, for a caller that does not know yet which of them it serves.
 
     Also raises ConfigError for values that only a stream uses: Spark reports errors from start() less clearly.
     """

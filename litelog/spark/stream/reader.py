@@ -62,7 +62,7 @@ class LitelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._followed().report()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Limit the stream to what exists now."""
+        """Let the stream end where the logs end now."""
         self._followed().prepare()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
@@ -75,7 +75,7 @@ class LitelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_partition(planned, self._columns) if planned is not None else iter(())
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Do nothing: reading does not change what replicas keep."""
+        """Do nothing: replicas do not depend on their readers."""
 
     def stop(self) -> None:
         """End the follower's threads."""
@@ -88,7 +88,7 @@ class LitelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._follower
 
     def _budget(self, limit: ReadLimit) -> Budget:
-        """What a batch may take."""
+        """How much a batch may take."""
         options = self._options
         budget = Budget(options.max_bytes, options.max_files, options.max_records)
         if isinstance(limit, ReadAllAvailable):

@@ -1,4 +1,4 @@
-"""Follows the end of one log in a stream's driver: which objects are new, and which single name comes next.
+"""Follows the end of one log in a stream's driver: finds new objects, and the one name that comes next.
 
 It lists objects at the start, and when it is far behind. At the end of the log it polls the next name, with one GET of
 a header each time.
