@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import tomllib
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,6 +14,8 @@ from litelog.errors import ExitCode
 
 if TYPE_CHECKING:
     from tests.unit.litelog_cli.conftest import InProcess
+
+ROOT = Path(__file__).parents[4]
 
 
 def test_a_page_has_its_sections_and_every_option(command: InProcess) -> None:
@@ -22,6 +26,17 @@ def test_a_page_has_its_sections_and_every_option(command: InProcess) -> None:
     assert not [line for line in lines if line.startswith("'")]
     assert '.SH "LITELOG CONFIG CHECK"' in command("man").out.splitlines()
     assert command("man", "nothing").code == ExitCode.USAGE
+
+
+def test_the_page_in_the_packages_is_as_the_code_says(command: InProcess) -> None:
+    page = (ROOT / "etc" / "man" / "litelog.1").read_text()
+    assert page == command("man").out, "run: litelog man > etc/man/litelog.1"
+
+
+def test_the_page_is_in_the_wheel_and_in_the_source_distribution() -> None:
+    targets = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]
+    assert targets["wheel"]["shared-data"] == {"etc/man/litelog.1": "share/man/man1/litelog.1"}
+    assert "etc" in targets["sdist"]["include"]
 
 
 @pytest.mark.slow
