@@ -102,7 +102,7 @@ def test_any_number_of_partitions_gives_what_is_there(spark: Any, replica: Repli
 def test_metadata_is_where_a_record_lies(spark: Any, replica: Replica) -> None:
     found = read(spark, f"file://{replica.url}", **METADATA, maxPartitionBytes="256k")
     assert [(row["index"], row.offset) for row in found] == [(row.index, row.offset) for row in replica.rows]
-    assert {(row.generation, row.epoch, row.log) for row in found} == {(replica.generation, 1, "replica")}
+    assert {(row.generation, row.epoch, row.log) for row in found} == {(replica.generation, 1, replica.url.lstrip("/"))}
 
 
 def test_sequences_and_times_are_bounded(spark: Any, replica: Replica) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import glob
+import hashlib
 import os
+import re
 import threading
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
@@ -27,6 +30,12 @@ if TYPE_CHECKING:
     from litelog.spark.options import ReadOptions
     from litelog.stores.object_store import ObjectStore
 
+_SUFFIX = re.compile(r"#[0-9a-f]{8}$")
+"""In the name of a log that shares its path: the checksum of its endpoint."""
+
+_PLACING = re.compile(r"endpoint|host|port|account|url", re.IGNORECASE)
+"""Names in a URL's query that say where the store is. Others may be secrets."""
+
 _BEHIND = "\U0010ffff"
 """Sorts after all names in a folder."""
 
@@ -37,7 +46,8 @@ class ScanInput:
 
     url: str = field(repr=False)
     name: str = ""
-    """The last part of its path; the whole path if there may be several logs, so that a new log changes no name."""
+    """What the column ``log``, messages and a stream's offsets call it: its whole path, without secrets. If another log
+    has the same path at another endpoint, ``#`` and a checksum of the endpoint follow."""
     folder: str | None = None
     format: str | None = None
     """For a replica: the requested format, which must be the replica's own."""
@@ -60,11 +70,34 @@ def find_places(options: ReadOptions) -> list[ScanInput]:
     places = [
         ScanInput(url, folder=_log_folder(url, options), is_matched=key not in named) for key, url in each.items()
     ]
-    several, remote = options.has_several, all(place.folder is None for place in places)
+    remote = all(place.folder is None for place in places)
     wanted = options.format if remote else None  # with folders among the places, it is theirs
-    return [
-        replace(place, name=full_name(place) if several else _parts(place.url)[-1], format=wanted) for place in places
-    ]
+    names = _names([place.url for place in places])
+    return [replace(place, name=name, format=wanted) for place, name in zip(places, names, strict=True)]
+
+
+def _names(urls: Sequence[str]) -> list[str]:
+    """A name for each place. Raises ConfigError if two of them differ only in secrets."""
+    paths = [path_of(url) for url in urls]
+    counts = Counter(paths)
+    names = [path if counts[path] == 1 else f"{path}#{_mark(url)}" for path, url in zip(paths, urls, strict=True)]
+    named = Counter(names)
+    twice = [url for url, name in zip(urls, names, strict=True) if named[name] > 1]
+    if twice:
+        raise ConfigError(
+            f"{redact(twice[0])} and {redact(twice[1])}: have the same path and endpoint: name the log once"
+        )
+    return names
+
+
+def _mark(url: str) -> str:
+    """Eight hex digits that show the scheme, user and endpoint of a place, and change with no secret."""
+    head, _, query = url.partition("#")[0].partition("?")
+    scheme, _, rest = head.partition("://")
+    host, slash, path = rest.rpartition("@")[2].partition("/")
+    user = rest.rpartition("@")[0].partition(":")[0]
+    parts = sorted(part for part in query.split("&") if _PLACING.search(part.partition("=")[0]))
+    return hashlib.sha256("\n".join([scheme, user, host + slash + path.rstrip("/"), *parts]).encode()).hexdigest()[:8]
 
 
 def _log_folder(url: str, options: ReadOptions) -> str | None:
@@ -167,16 +200,22 @@ def _identity(url: str) -> tuple[str, str]:
     return head.rstrip("/"), query
 
 
-def full_name(place: ScanInput) -> str:
-    """The place's whole path without secrets. It does not depend on which other logs exist."""
-    return "/".join(_parts(place.url))
+def is_ambiguous(name: str, other: str) -> bool:
+    """Whether two names may mean the same log: they have the same path, and only one of them shows an endpoint."""
+    path, other_path = _SUFFIX.sub("", name), _SUFFIX.sub("", other)
+    return path == other_path and (path == name) != (other_path == other)
+
+
+def path_of(url: str) -> str:
+    """A place's whole path without secrets."""
+    return "/".join(_parts(url))
 
 
 def _parts(url: str) -> list[str]:
     """The parts of a place's path, without scheme, query or secrets."""
-    head = redact(url).partition("#")[0]
-    if "://" in head:
-        head = head.partition("?")[0].partition("://")[2]
+    head = url
+    if "://" in url:
+        head = redact(url).partition("#")[0].partition("?")[0].partition("://")[2]
     if scheme_of(url) == "file":
         head = os.path.abspath(head.removeprefix("file:"))
     return [part for part in head.split("/") if part] or [head]

@@ -13,7 +13,7 @@ from litelog.errors import ConfigError, LitelogError, NothingToRestoreError, Rep
 from litelog.events import fields
 from litelog.reading.follower import Look
 from litelog.spark.options import is_pattern
-from litelog.spark.scan.inputs import find_places, full_name
+from litelog.spark.scan.inputs import find_places, is_ambiguous
 from litelog.spark.scan.packing import pack
 from litelog.spark.scan.task import open_client
 from litelog.spark.stream.batching import Budget, choose
@@ -23,7 +23,7 @@ from litelog.spark.stream.tail import StreamTail
 from litelog.system.clock import SystemClock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from litelog.objects.position import Position
     from litelog.spark.scan.inputs import ScanInput
@@ -181,9 +181,9 @@ class StreamFollower:
         for place in places:
             if place.folder is not None:
                 raise ConfigError(f"{place.folder}: is the folder of a log, not a replica: a stream reads replicas")
-            name = full_name(place)
-            if name not in self._logs:
-                self._logs[name] = _Log(place, self._clients(place, self._stop))
+            if place.name not in self._logs:
+                self._require_apart(place.name, self._logs)
+                self._logs[place.name] = _Log(place, self._clients(place, self._stop))
 
     def _find_more(self) -> Sequence[ScanInput]:
         try:
@@ -195,7 +195,19 @@ class StreamFollower:
     def _open(self, place: ScanInput, stop: threading.Event) -> ReplicaClient:
         return open_client(place.url, self._options.read.store, stop)
 
+    def _require_apart(self, name: str, known: Iterable[str]) -> None:
+        """Raise ConfigError if it is not certain that ``name`` is another log than the known ones."""
+        for other in known:
+            if is_ambiguous(name, other):
+                raise ConfigError(
+                    f"the stream knows log {other}, and its options now name {name}, which has the same path: name the "
+                    "logs as before, or give the stream a new checkpointLocation"
+                )
+
     def _require_known(self, offsets: Mapping[str, LogOffset]) -> None:
+        for name in self._logs:
+            if name not in offsets:
+                self._require_apart(name, offsets)
         for name in sorted(offsets):
             if name not in self._logs and name not in self._missing:
                 error = ReplicaGapError(str(offsets[name].position))

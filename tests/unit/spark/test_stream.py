@@ -25,7 +25,7 @@ from litelog.formats.lines import LinesFormat
 from litelog.objects.claim import Relation
 from litelog.objects.layout import Fencing, wal_key
 from litelog.reading.follower import LOOK_SECONDS, POLLS_PER_LOOK
-from litelog.spark.scan.inputs import ScanInput, full_name
+from litelog.spark.scan.inputs import path_of
 from litelog.spark.stream.batching import Budget
 from litelog.spark.stream.follower import DISCOVERY_SECONDS
 from litelog.spark.stream.options import parse_any_options, parse_stream_options
@@ -794,4 +794,4 @@ def test_the_folder_of_a_log_is_not_a_replica(tmp_path: Path) -> None:
 
 def test_no_secret_is_in_the_name_that_an_offset_has_of_a_log() -> None:
     urls = ["s3://canary:canary@bucket/logs/a?session-token=canary#canary", "file:///logs/a", "s3://bucket/logs/a"]
-    assert [full_name(ScanInput(url)) for url in urls] == ["***@bucket/logs/a", "logs/a", "bucket/logs/a"]
+    assert [path_of(url) for url in urls] == ["***@bucket/logs/a", "logs/a", "bucket/logs/a"]

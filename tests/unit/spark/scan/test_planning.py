@@ -251,14 +251,14 @@ def test_a_log_is_read_once_no_matter_how_often_it_is_named(
 
 
 def test_a_log_has_the_same_name_whichever_others_there_are(tmp_path: Path) -> None:
-    """Its whole path with a pattern or a list; its last part where it is named alone."""
+    """Its whole path, also if it is named alone."""
     pattern, root = str(tmp_path / "*" / "ev"), str(tmp_path)[1:]
     first = make_folder(tmp_path / "t1" / "ev")
     first.roll(2)
     assert {row["log"] for row in rows(pattern)} == {f"{root}/t1/ev"}
     make_folder(tmp_path / "t2" / "ev").roll(1)
     assert {row["log"] for row in rows(pattern)} == {f"{root}/t1/ev", f"{root}/t2/ev"}
-    assert {row["log"] for row in rows(first.folder, includeMetadata="true")} == {"ev"}
+    assert {row["log"] for row in rows(first.folder, includeMetadata="true")} == {f"{root}/t1/ev"}
 
 
 @pytest.mark.slow
