@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from litelog.objects.position import Generation
     from litelog.objects.snapshot import Snapshot
     from litelog.objects.snapshot_entries import SnapshotEntry
+    from litelog.objects.wal_segment import WalHeader
     from litelog.stores.replica_client import ReplicaClient, WalSegmentInfo
 
 _logger = logging.getLogger(__name__)
@@ -224,6 +225,8 @@ class GenerationContents:
     covered the missing objects, its CorruptObjectError."""
     began: bool = True
     """False if it was ended before it began (``never_began``). Then it holds nothing, no matter which objects exist."""
+    last: WalHeader | None = None
+    """The header of the last WAL segment, if it was read."""
 
 
 def list_pieces(client: ReplicaClient, claim: Claim, listing: Listing | None = None) -> GenerationContents:

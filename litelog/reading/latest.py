@@ -141,7 +141,23 @@ def find_latest(
         NothingToRestoreError: No generation holds anything.
         ReplicaGapError: A generation was ended for a successor whose claim is missing.
     """
-    lookups = _GenerationRanges(client, known=known)
+    return _find_latest(client, _GenerationRanges(client, known=known), include_lost=include_lost)
+
+
+def find_latest_contents(
+    client: ReplicaClient, *, include_lost: bool = False
+) -> tuple[Claim, GenerationContents | None]:
+    """Find what ``find_latest`` finds, and the generation's contents, if they were read for that and are whole."""
+    lookups = _GenerationRanges(client)
+    claim = _find_latest(client, lookups, include_lost=include_lost)
+    with suppress(CorruptionError, UnknownVersionError):  # the next reader finds that, and works around it
+        held = lookups.listed_pieces(claim)
+        if held is not None and held.gap is None and held.base.damage is None:
+            return claim, held
+    return claim, None
+
+
+def _find_latest(client: ReplicaClient, lookups: _GenerationRanges, *, include_lost: bool) -> Claim:
     names, read = client.claims(), dict[ClaimName, Claim]()
     claim = _find_proven(client, names, read, lookups, include_lost=include_lost)
     if claim is None:
@@ -364,6 +380,13 @@ class _GenerationRanges:
         if claim.generation not in self._pieces:
             self._pieces[claim.generation] = list_pieces(self._client, claim, self.listing(claim))
         return self._pieces[claim.generation]
+
+    def listed_pieces(self, claim: Claim) -> GenerationContents | None:
+        """The contents, with the last header if it was read; None if they must be listed again."""
+        if claim.generation not in self._pieces and not self.listing(claim).whole:
+            return None
+        extent = self._extents.get(claim.generation)
+        return replace(self.pieces(claim), last=None if extent is None else extent.last)
 
     def holds_data(self, claim: Claim) -> bool:
         """Whether anything of the log was shipped. Names are enough, unless only the generation's first objects

@@ -73,10 +73,11 @@ def find_segment(client: ReplicaClient, position: Position) -> WalSegment | None
 class HeaderReader:
     """Reads many headers concurrently, each once."""
 
-    def __init__(self, client: ReplicaClient, parallelism: int) -> None:
+    def __init__(self, client: ReplicaClient, parallelism: int, known: WalHeader | None = None) -> None:
+        """``known``: a header that was just read."""
         self._client = client
         self._parallelism = parallelism
-        self._last: dict[Position, WalHeader] = {}
+        self._last: dict[Position, WalHeader] = {} if known is None else {known.position: known}
 
     def __call__(self, positions: Sequence[Position]) -> list[WalHeader]:
         wanted = [position for position in positions if position not in self._last]

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from litelog.formats import LogFormat
     from litelog.objects.claim import Claim
+    from litelog.reading.contents import GenerationContents
     from litelog.restore.plan import RestorePlan, Target
     from litelog.stores.replica_client import ReplicaClient
 
@@ -130,6 +131,8 @@ class _Chooser:
         """Why a client's replica is not chosen, by the client's identity: two clients may have one URL."""
         self._agreed: dict[int, list[tuple[GenerationBytes, LogPosition]]] = {}
         """By the identity of a candidate: the histories that are the same as its own, and up to where."""
+        self._held: dict[int, GenerationContents | None] = {}
+        """What was read of a client's latest generation to find it, by the client's identity."""
         self._helpers = list(clients)
         """The replicas that may supply lost bytes."""
 
@@ -162,9 +165,10 @@ class _Chooser:
 
     def _find_claim(self, client: ReplicaClient) -> Claim | LitelogError:
         try:
-            return find_generation(client, self._target)
+            claim, self._held[id(client)] = find_generation(client, self._target)
         except LitelogError as error:
             return error
+        return claim
 
     def _skip(self, client: ReplicaClient, error: LitelogError) -> None:
         """Remember why a replica is not chosen. A damaged or shorter one may still supply lost bytes."""
@@ -206,7 +210,10 @@ class _Chooser:
         fallbacks = None
         while True:
             try:
-                plan = plan_history(client, claim, self._target, log_format, fallbacks, dropped=self._dropped)
+                held = self._held.pop(id(client), None)
+                plan = plan_history(
+                    client, claim, self._target, log_format, fallbacks, dropped=self._dropped, held=held
+                )
                 history = GenerationBytes(
                     client, claim, log_format, plan.pieces, [piece.entry for piece in plan.sealed]
                 )

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from litelog.formats import LogFormat
     from litelog.objects.claim import Claim
     from litelog.objects.wal_segment import WalHeader
+    from litelog.reading.contents import GenerationContents
     from litelog.restore.object_lookup import Lookup
     from litelog.restore.repair.fallbacks import FallbackReplicas
     from litelog.restore.target_search import RestoreEnd
@@ -54,6 +55,7 @@ def plan_generation(
     fallbacks: FallbackReplicas | None = None,
     *,
     dropped: bool = True,
+    held: GenerationContents | None = None,
 ) -> RestorePlan:
     """Plan from one generation.
 
@@ -64,6 +66,7 @@ def plan_generation(
         log_format: The format that the claim names.
         fallbacks: Other replicas: the plan works around damage if they have the lost data.
         dropped: Whether to plan from an older snapshot for a target before all that the newest snapshot names.
+        held: The generation's contents, if they were just read.
 
     Raises:
         ReplicaGapError: An object is missing from the listing, and cannot be read directly either.
@@ -73,12 +76,12 @@ def plan_generation(
     if claim.format != log_format.name:
         raise ConfigError(f"{client.url}: holds a log of format {claim.format}, not {log_format.name}")
     repair = Repair(client, log_format, fallbacks)
-    held, lost = repair.contents(claim)
+    held, lost = repair.contents(claim, held)
     if not held.began:
         message = "never began: it was closed before its owner wrote the first snapshot"
         raise NothingToRestoreError(f"{client.url}: generation {claim.generation}: {message}")
     wal = list(held.wal)
-    lookup = repair.repairing_lookup(ReplicaLookup(client, log_format), claim, wal)
+    lookup = repair.repairing_lookup(ReplicaLookup(client, log_format, held.last), claim, wal)
     while True:
         try:
             gap = missing_piece(held.base.start, wal)

@@ -23,7 +23,7 @@ from litelog.objects.layout import snapshot_key
 from litelog.objects.position import Position
 from litelog.objects.wal_segment import LASTING_SEGMENTS, may_be_remnant
 from litelog.reading.generations import read_claim_of
-from litelog.reading.latest import find_claim, find_latest
+from litelog.reading.latest import find_claim, find_latest_contents
 from litelog.reading.search import read_header
 from litelog.reading.successors import require_shift
 from litelog.restore.generation_plan import plan_generation, plan_restore
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from litelog.formats import LogFormat
     from litelog.objects.claim import Claim
     from litelog.objects.position import Generation
+    from litelog.reading.contents import GenerationContents
     from litelog.restore.repair.fallbacks import FallbackReplicas
     from litelog.stores.replica_client import ReplicaClient
 
@@ -96,18 +97,20 @@ def find_plan(client: ReplicaClient, target: Target, log_format: LogFormat) -> R
         CorruptObjectError, ReplicaGapError: An object that the plan needs is damaged or missing.
         StoreError: A request failed.
     """
-    return plan_history(client, find_generation(client, target), target, log_format)
+    claim, held = find_generation(client, target)
+    return plan_history(client, claim, target, log_format, held=held)
 
 
-def find_generation(client: ReplicaClient, target: Target) -> Claim:
-    """Find the claim of the generation that ``target`` names, or of the latest one. The claim names the format.
+def find_generation(client: ReplicaClient, target: Target) -> tuple[Claim, GenerationContents | None]:
+    """Find the claim of the generation that ``target`` names, or of the latest one. The claim names the format. Also
+    return the contents of the latest one, if they were read for that.
 
     The latest generation may have lost all objects except sealed segments. Then the plan reports that: an earlier
     generation never silently replaces it.
     """
-    return (
-        find_latest(client, include_lost=True) if target.generation is None else find_claim(client, target.generation)
-    )
+    if target.generation is not None:
+        return find_claim(client, target.generation), None
+    return find_latest_contents(client, include_lost=True)
 
 
 def plan_history(
@@ -118,6 +121,7 @@ def plan_history(
     fallbacks: FallbackReplicas | None = None,
     *,
     dropped: bool = True,
+    held: GenerationContents | None = None,
 ) -> RestorePlan:
     """Plan from a generation, and from those that it continues if they are needed and still exist: for log segments
     before its own, and for a point in time before it began. If ``target`` names a generation, plan from that alone.
@@ -125,9 +129,11 @@ def plan_history(
     An index in ``target`` is one of the given generation. Arguments and errors as in ``plan_generation``.
     """
     if target.generation is not None or claim.relation is not Relation.CONTINUES:
-        return _require_beginning(plan_generation(client, claim, target, log_format, fallbacks, dropped=dropped))
+        return _require_beginning(
+            plan_generation(client, claim, target, log_format, fallbacks, dropped=dropped, held=held)
+        )
     try:
-        plan = plan_generation(client, claim, target, log_format, fallbacks, dropped=dropped)
+        plan = plan_generation(client, claim, target, log_format, fallbacks, dropped=dropped, held=held)
     except NothingToRestoreError as error:
         earlier = _plan_before(client, claim, target, log_format, fallbacks, dropped=dropped)
         if earlier is None and isinstance(error, TooEarlyError) and _is_within_first(error, target):

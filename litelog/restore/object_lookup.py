@@ -53,10 +53,11 @@ class Lookup(Protocol):
 class ReplicaLookup:
     """Looks up objects in a replica."""
 
-    def __init__(self, client: ReplicaClient, log_format: LogFormat) -> None:
+    def __init__(self, client: ReplicaClient, log_format: LogFormat, known: WalHeader | None = None) -> None:
+        """``known``: a header that was just read."""
         self._client = client
         self._format = log_format
-        self.headers = HeaderReader(client, PLANNING_PARALLELISM)
+        self.headers = HeaderReader(client, PLANNING_PARALLELISM, known)
         self._entries: dict[Position, SnapshotEntry] = {}
 
     def commits(self, header: WalHeader) -> list[Commit]:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def find_contents(
-    client: ReplicaClient, claim: Claim, *, around: bool
+    client: ReplicaClient, claim: Claim, *, around: bool, held: GenerationContents | None = None
 ) -> tuple[GenerationContents, tuple[CorruptObjectError, ...]]:
     """Find the generation's contents, and the damage to them, even if no readable snapshot is left.
 
@@ -34,7 +34,7 @@ def find_contents(
     Raises CorruptObjectError and ReplicaGapError.
     """
     try:
-        held = list_pieces(client, claim)
+        held = held or list_pieces(client, claim)
     except CorruptObjectError as error:
         try:
             return _rebuild(client, claim, error), (error,)

@@ -47,12 +47,14 @@ class Repair:
 
     # --- planning
 
-    def contents(self, claim: Claim) -> tuple[GenerationContents, tuple[CorruptObjectError, ...]]:
+    def contents(
+        self, claim: Claim, held: GenerationContents | None = None
+    ) -> tuple[GenerationContents, tuple[CorruptObjectError, ...]]:
         """Find a generation's contents, and the damage that they work around.
 
         Raises CorruptObjectError or ReplicaGapError if it lost a snapshot, and nothing replaces that.
         """
-        return find_contents(self._client, claim, around=self._fallbacks is not None)
+        return find_contents(self._client, claim, around=self._fallbacks is not None, held=held)
 
     def repairing_lookup(self, lookup: Lookup, claim: Claim, wal: Sequence[WalSegmentInfo]) -> Lookup:
         """Wrap ``lookup`` in one that also works for lost objects. ``wal``: the WAL segments; more may be added."""
