@@ -9,6 +9,7 @@ from litelog.errors import CorruptObjectError, NoReplicaError, ReplicaGapError, 
 from litelog.objects.chain import never_began
 from litelog.objects.position import epoch_of
 from litelog.reading.contents import read_base
+from litelog.reading.generations import read_claim
 from litelog.reading.latest import read_claims
 from litelog.reading.search import read_header
 from litelog.stores.replica_client import IndexedInfo
@@ -78,12 +79,24 @@ def describe_generations(client: ReplicaClient) -> list[ListedGeneration]:
     ]
 
 
+def describe_newest(client: ReplicaClient) -> ListedGeneration:
+    """Describe the newest generation, without its oldest WAL segment. Makes two listings and at most four small GETs,
+    however many generations there are; as ``describe_generations`` if a claim may be missing."""
+    names = client.claims()
+    if names and names[-1].epoch == len(names) and names[-1].isolated is None:
+        claim = read_claim(client, names[-1])
+        facts = _describe(client, claim.generation, claim, whole=False)
+        if not facts.ended:
+            return facts
+    return describe_generations(client)[-1]
+
+
 def ratio(length: int, size: int) -> float | None:
     """Bytes of the log for each stored byte, with two decimals; None if nothing is stored."""
     return round(length / size, 2) if size else None
 
 
-def _describe(client: ReplicaClient, name: Generation, claim: Claim | None) -> ListedGeneration:
+def _describe(client: ReplicaClient, name: Generation, claim: Claim | None, *, whole: bool = True) -> ListedGeneration:
     first: Position | None = None
     last: Position | None = None
     before_last: Position | None = None
@@ -103,7 +116,7 @@ def _describe(client: ReplicaClient, name: Generation, claim: Claim | None) -> L
     data = newest
     if ended:  # a terminal carries no data: the WAL segment before it has the facts
         data = read_header(client, before_last) if before_last else None
-    oldest = read_header(client, first) if first and data else None
+    oldest = read_header(client, first) if first and data and whole else None
     end = None if newest is None else newest.position if ended else newest.next_slot
     entries, damage = _read_entries(client, claim, snapshots if began else [])
     sequences = [entry.first for entry in entries if entry.first is not None]

@@ -152,16 +152,13 @@ def _measure(log: str, format_name: str, place: SourcePosition) -> int | None:
 def _of_replica(log: str, replica: ConfiguredReplica | ReplicaConfig) -> tuple[ReplicaStatus, dict[str, object]]:
     from litelog.stores.registry import redact
     from litelog_cli.arguments import opened_replica
-    from litelog_cli.listing import describe_generations
+    from litelog_cli.listing import describe_newest
 
     try:
         with opened_replica(replica.url, replica.options) as client:
-            url, found = client.url, describe_generations(client)
+            url, newest = client.url, describe_newest(client)
     except LitelogError as error:
         return _status(log, redact(replica.url), {"error": str(error)}), {}
-    if not found:
-        return _status(log, url, {"error": "holds no generation"}), {}
-    newest = found[-1]
     facts = {
         "fencing": newest.fencing or UNKNOWN,
         "position": newest.position,
