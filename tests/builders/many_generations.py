@@ -1,0 +1,109 @@
+"""Replicas that were claimed many times, by Spark and by daemons, and the requests that each look at them costs."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pyarrow
+
+from litelog.formats.litelog import LitelogFormat
+from litelog.spark.sink.options import parse_write_options
+from litelog.spark.sink.plan import open_client, plan_write
+from litelog.spark.sink.publish import publish
+from litelog.spark.sink.segments import SegmentWriter
+from litelog.stores.registry import register_object_store
+from replica_clients.memory import MemoryStore
+from tests.builders.daemon_builder import Daemon, Inline
+from tests.builders.log_builder import LogBuilder
+from tests.builders.manual_clock import ManualClock
+from tests.builders.stores import CountingStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from litelog.stores.object_store import ObjectInfo, ObjectStore
+
+PAGE = 1000
+"""The keys that S3 lists in one request."""
+
+
+class PagingStore(CountingStore):
+    """Counts a listing's pages, as S3 makes a request for each."""
+
+    def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
+        for number, info in enumerate(super().list(prefix, start_after)):
+            if number and number % PAGE == 0:
+                self._count("list")
+            yield info
+
+
+@dataclass
+class CountedReplica:
+    """A replica in this process under a URL of its own, whose requests are counted."""
+
+    name: str
+    inner: ObjectStore = field(default_factory=lambda: MemoryStore("counted"))
+
+    def __post_init__(self) -> None:
+        self.store = PagingStore(self.inner)
+        self.appended = 0
+        register_object_store("counted", lambda url, _: _REPLICAS[url])
+        _REPLICAS[self.url] = self.store
+
+    @property
+    def url(self) -> str:
+        """For options and arguments."""
+        return f"counted://{self.name}"
+
+    def count(self, act: Callable[[], object]) -> dict[str, int]:
+        """The requests of ``act``, by operation."""
+        before = dict(self.store.requests)
+        act()
+        made = {operation: count - before.get(operation, 0) for operation, count in self.store.requests.items()}
+        return {operation: count for operation, count in made.items() if count}
+
+    def append(self, *, records: int = 2, takeover: bool = False) -> None:
+        """Append as one task of a Spark write does."""
+        options = parse_write_options(
+            {"path": self.url, "partitionrecords": f"[{records}]", "takeover": str(takeover).lower()}
+        )
+        clock = ManualClock()
+        plan = plan_write(options, clock, overwrite=False)
+        client = open_client(options)
+        writer = SegmentWriter(client, plan.staging, plan.first_of(0), self.appended, options.segment_bytes, Inline())
+        values = [b"%d" % number for number in range(plan.next, plan.next + records)]
+        writer.write([pyarrow.RecordBatch.from_pydict({"value": values})], clock)
+        publish(client, plan, [writer.entries], clock)
+        self.appended += 1
+
+
+_REPLICAS: dict[str, PagingStore] = {}
+
+
+def appended(count: int) -> CountedReplica:
+    """A replica with ``count`` appends by Spark."""
+    replica = CountedReplica(f"appended-{count}")
+    for _ in range(count):
+        replica.append()
+    return replica
+
+
+def taken_over(count: int, folder: Path) -> CountedReplica:
+    """A replica that ``count`` daemons took over from each other, one after the other, while the log grew."""
+    replica = CountedReplica(f"taken-{count}")
+    os.makedirs(folder / "log")
+    log = LogBuilder(str(folder / "log"), LitelogFormat())
+    log.roll()
+    for number in range(count):
+        log.append(1)
+        if number % 8 == 7:
+            log.roll()
+        daemon = Daemon(
+            log, replica.inner, str(folder / f"state-{number}"), seed=number, takeover=True, backlog_sealer=True
+        )
+        daemon.sync()
+        daemon.close()
+    return replica
