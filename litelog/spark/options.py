@@ -9,9 +9,10 @@ import difflib
 import json
 import re
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from litelog.errors import ConfigError
 from litelog.objects.position import Generation
@@ -56,13 +57,23 @@ MAX_PARTITIONS = 1_000_000
 READ_OPTIONS: Final = (
     *("path", "paths", "generation", "startingSequence", "endingSequence", "startingTimestamp", "endingTimestamp"),
     *("mode", "columnNameOfCorruptRecord", "failOnDataLoss", "maxPartitionBytes", "numPartitions"),
-    *("includeMetadata", "format", "pattern"),
+    *("minPartitions", "timeZone", "includeMetadata", "format", "pattern"),
 )
 """The options of a batch, as users write them. ``store_options`` has the options of stores."""
+
+KAFKA_NAMES: Final = {
+    "startingOffsets": "startingSequence",
+    "endingOffsets": "endingSequence",
+    "maxOffsetsPerTrigger": "maxRecordsPerTrigger",
+}
+"""Names of the Kafka source that are accepted as well, and the options that they mean."""
+
+EARLIEST, LATEST = "earliest", "latest"
 
 _USE_A_VIEW = f"{NO_TABLE}: CREATE TEMPORARY VIEW v USING litelog OPTIONS (path 'URL')"
 _SPELLED = {name.lower(): name for name in READ_OPTIONS}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECONDS = re.compile(r"[0-9]{12,13}")
 _WILDCARDS = re.compile(r"[*?\[]")
 
 
@@ -169,6 +180,8 @@ class ReadOptions:
     max_partition_bytes: int = MAX_PARTITION_BYTES
     """Uncompressed bytes of the log."""
     num_partitions: int | None = None
+    min_partitions: int = 1
+    """Fewest tasks, if there is enough to divide."""
     include_metadata: bool = False
     format: str | None = None
     """Format of a log in a local folder; a replica names its own. None: ``litelog``."""
@@ -193,7 +206,7 @@ def parse_options(given: Mapping[str, str], own: Mapping[str, str] | None = None
     ``own``: further options that the caller reads itself, as a mapping from lower case to the documented spelling.
     Raises ConfigError for an invalid option, and for an unknown one, with the nearest known name.
     """
-    store, others = read_store_options(given)
+    store, others = read_store_options(rename_options(given))
     known = _SPELLED | dict(own or {})
     if "provider" in others:
         raise ConfigError(_USE_A_VIEW)
@@ -213,23 +226,56 @@ def parse_options(given: Mapping[str, str], own: Mapping[str, str] | None = None
             "maxPartitionBytes", others.get("maxpartitionbytes", str(MAX_PARTITION_BYTES))
         ),
         num_partitions=parse_count("numPartitions", others.get("numpartitions"), MAX_PARTITIONS),
+        min_partitions=parse_count("minPartitions", others.get("minpartitions"), MAX_PARTITIONS) or 1,
         include_metadata=_switch("includeMetadata", others.get("includemetadata", "false")),
         format=others.get("format"),
         pattern=others.get("pattern"),
     )
 
 
-def parse_time(name: str, text: str) -> int:
-    """Convert an ISO time to microseconds since 1970; without a zone it is UTC. Raises ConfigError."""
-    if text.strip().isdigit():
-        raise ConfigError(f"{name}={text!r} is a number: write an ISO time, such as 2026-11-21T10:00:00Z")
+def rename_options(given: Mapping[str, str]) -> dict[str, str]:
+    """The options in lower case, with litelog's names for those of Kafka. Raises ConfigError if both are given."""
+    lowered = {name.lower(): value for name, value in given.items()}
+    for other, name in KAFKA_NAMES.items():
+        if other.lower() not in lowered:
+            continue
+        if name.lower() in lowered:
+            raise ConfigError(f"{other} and {name} mean the same: give only {name}")
+        value = lowered[name.lower()] = lowered.pop(other.lower())
+        if value.lstrip().startswith("{"):
+            raise ConfigError(f"{other}={value!r}: litelog has one bound for all logs: give a number, or read each log")
+    return lowered
+
+
+def parse_time(name: str, text: str, zone: tzinfo = UTC) -> int:
+    """Convert a time to microseconds since 1970: an ISO time, or milliseconds since 1970. Raises ConfigError.
+
+    ``zone``: the zone of an ISO time without one.
+    """
+    text = text.strip()
+    if _MILLISECONDS.fullmatch(text):
+        return int(text) * 1000
+    if text.isdigit():
+        raise ConfigError(
+            f"{name}={text!r} must be milliseconds since 1970, with 12 or 13 digits, or an ISO time, such as "
+            "2026-11-21T10:00:00Z"
+        )
     try:
-        moment = datetime.fromisoformat(text.strip())
+        moment = datetime.fromisoformat(text)
     except ValueError:
         raise ConfigError(f"{name}={text!r} is not an ISO time, such as 2026-11-21T10:00:00Z or 2026-11-21") from None
     if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
+        moment = moment.replace(tzinfo=zone)
     return (moment - _EPOCH) // timedelta(microseconds=1)
+
+
+def _zone(text: str | None) -> tzinfo:
+    if text is None:
+        return UTC
+    try:
+        return ZoneInfo(text)
+    except (ValueError, OSError, ZoneInfoNotFoundError):
+        raise ConfigError(f"timeZone={text!r} is not a time zone, such as Europe/Berlin") from None
 
 
 def _unknown(name: str, known: list[str]) -> str:
@@ -261,11 +307,12 @@ def _paths(options: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _range(options: Mapping[str, str]) -> Range:
+    zone = _zone(options.get("timezone"))
     bounds = Range(
-        first=parse_count("startingSequence", options.get("startingsequence"), MAX_SEQUENCE, lowest=0),
-        stop=parse_count("endingSequence", options.get("endingsequence"), MAX_SEQUENCE, lowest=0),
-        since=_time("startingTimestamp", options.get("startingtimestamp")),
-        until=_time("endingTimestamp", options.get("endingtimestamp")),
+        first=_bound("startingSequence", options, EARLIEST),
+        stop=_bound("endingSequence", options, LATEST),
+        since=_time("startingTimestamp", options.get("startingtimestamp"), zone),
+        until=_time("endingTimestamp", options.get("endingtimestamp"), zone),
     )
     if bounds.first is not None and bounds.stop is not None and bounds.stop < bounds.first:
         raise ConfigError(f"endingSequence={bounds.stop} lies before startingSequence={bounds.first}")
@@ -274,8 +321,16 @@ def _range(options: Mapping[str, str]) -> Range:
     return bounds
 
 
-def _time(name: str, text: str | None) -> int | None:
-    return None if text is None else parse_time(name, text)
+def _bound(name: str, options: Mapping[str, str], all_of_it: str) -> int | None:
+    """The sequence in an option; None if it is not given, or is the word ``all_of_it``."""
+    text = options.get(name.lower())
+    if text is not None and text.strip().lower() == all_of_it:
+        return None
+    return parse_count(name, text, MAX_SEQUENCE, lowest=0)
+
+
+def _time(name: str, text: str | None, zone: tzinfo) -> int | None:
+    return None if text is None else parse_time(name, text, zone)
 
 
 def _generation(text: str | None) -> Generation | None:

@@ -66,16 +66,19 @@ class LocalItem:
 Item = SealedItem | WalItem | LocalItem
 
 
-def pack(items: Sequence[Item], max_bytes: int, count: int | None, slots: int | None = None) -> tuple[Partition, ...]:
+def pack(
+    items: Sequence[Item], max_bytes: int, count: int | None, slots: int | None = None, *, least: int = 1
+) -> tuple[Partition, ...]:
     """Pack items into non-empty partitions: ``count`` of them if there is enough to divide, else by ``max_bytes``.
 
     An item costs its uncompressed bytes of the log, plus OPEN_COST_BYTES. One larger than a partition is divided, if
-    it can be. ``slots``: how many tasks run at a time; None if that is not known.
+    it can be. ``slots``: how many tasks run at a time; None if that is not known. ``least``: the fewest partitions
+    if there is no ``count``.
     """
     total = sum(item.raw + OPEN_COST_BYTES for item in items)
     if not total:
         return ()
-    bins = count or _whole_waves(total, max(max_bytes, OPEN_COST_BYTES), slots or USUAL_SLOTS)
+    bins = count or max(least, _whole_waves(total, max(max_bytes, OPEN_COST_BYTES), slots or USUAL_SLOTS))
     target = -(-total // bins)
     packed: list[list[Item]] = [[] for _ in range(bins)]
     held = [0] * bins

@@ -72,7 +72,8 @@ def plan(options: ReadOptions, slots: int | None = None) -> Plan:
     """
     with without_collections():
         items = _plan_places(find_places(options), options)
-        return Plan(pack(items, options.max_partition_bytes, options.num_partitions, slots))
+        count, least = options.num_partitions, options.min_partitions
+        return Plan(pack(items, options.max_partition_bytes, count, slots, least=least))
 
 
 def _plan_places(places: Sequence[ScanInput], options: ReadOptions) -> list[Item]:

@@ -50,9 +50,6 @@ QUIET_SHARE = 0.25
 """Pause between two polls, as a share of the time that a log has been quiet. New records are thus seen after at most a
 quarter of the preceding quiet time. A quiet log costs a request per poll interval."""
 
-DISCOVERY_SECONDS = 60.0
-"""How often patterns are matched again. Costs a listing."""
-
 PATIENCE_SECONDS = 600.0
 """How long a store may fail before planning a batch fails."""
 
@@ -162,7 +159,7 @@ class StreamFollower:
             if name in self._logs:
                 items += self._patiently(partial(self._items, self._logs[name], at, stop))
         read = self._options.read
-        return pack(items, read.max_partition_bytes, read.num_partitions)
+        return pack(items, read.max_partition_bytes, read.num_partitions, least=read.min_partitions)
 
     # --- finding logs
 
@@ -171,7 +168,7 @@ class StreamFollower:
         patterned = any(is_pattern(path) for path in self._options.read.paths)
         if (self._logs and not patterned) or self._clock() < self._discover:
             return
-        self._discover = self._clock() + DISCOVERY_SECONDS
+        self._discover = self._clock() + self._options.discovery_interval
         try:
             places = self._patiently(partial(find_places, self._options.read)) if not self._logs else self._find_more()
         except NothingToRestoreError:

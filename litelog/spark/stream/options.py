@@ -6,7 +6,16 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from litelog.errors import ConfigError
-from litelog.spark.options import MAX_SEQUENCE, Range, parse_count, parse_options, parse_size_option
+from litelog.spark.options import (
+    EARLIEST,
+    LATEST,
+    MAX_SEQUENCE,
+    Range,
+    parse_count,
+    parse_options,
+    parse_size_option,
+    rename_options,
+)
 from litelog.units import parse_duration
 
 if TYPE_CHECKING:
@@ -14,14 +23,20 @@ if TYPE_CHECKING:
 
     from litelog.spark.options import ReadOptions
 
-EARLIEST, LATEST = "earliest", "latest"
-
-STREAM_OPTIONS: Final = ("maxBytesPerTrigger", "maxFilesPerTrigger", "maxRecordsPerTrigger", "pollInterval")
+STREAM_OPTIONS: Final = (
+    *("maxBytesPerTrigger", "maxFilesPerTrigger", "maxRecordsPerTrigger", "pollInterval", "discoveryInterval"),
+)
 """The options that only streams have."""
 
 POLL_SECONDS = 1.0
 LEAST_POLL_SECONDS = 0.01
 MOST_POLL_SECONDS = 300.0
+
+DISCOVERY_SECONDS = 60.0
+"""How often patterns are matched again by default. Costs a listing."""
+
+LEAST_DISCOVERY_SECONDS = 1.0
+MOST_DISCOVERY_SECONDS = 86400.0
 
 _STARTS = {"startingsequence": "startingSequence", "startingtimestamp": "startingTimestamp"}
 _UNFIT = {
@@ -60,11 +75,13 @@ class StreamOptions:
     """Records in a batch, approximately; None: no limit."""
     poll_interval: float
     """Longest pause in seconds between two polls of a quiet log."""
+    discovery_interval: float
+    """Seconds between two looks for new logs that match a pattern."""
 
 
 def parse_stream_options(given: Mapping[str, str]) -> StreamOptions:
     """Parse a stream's options. Raises ConfigError as ``parse_options`` does, and for options of batches only."""
-    lowered = {name.lower(): value for name, value in given.items()}
+    lowered = rename_options(given)
     for name, reason in _UNFIT.items():
         if name in lowered and not (name == "generation" and lowered[name].lower() == LATEST):
             raise ConfigError(f"a stream does not take {reason}")
@@ -83,7 +100,7 @@ def parse_any_options(given: Mapping[str, str]) -> ReadOptions:
 
     Also raises ConfigError for values that only a stream uses: Spark reports errors from start() less clearly.
     """
-    lowered = {name.lower(): value for name, value in given.items()}
+    lowered = rename_options(given)
     _, rest = _split_start(lowered)
     _own_values(lowered)
     return parse_options(rest, _OWN)
@@ -96,12 +113,14 @@ def _split_start(lowered: Mapping[str, str]) -> tuple[str | None, dict[str, str]
     return next(iter(spoken.values()), None), {name: value for name, value in lowered.items() if name not in spoken}
 
 
-def _own_values(lowered: Mapping[str, str]) -> tuple[int | None, int | None, int | None, float]:
+def _own_values(lowered: Mapping[str, str]) -> tuple[int | None, int | None, int | None, float, float]:
     """The values of STREAM_OPTIONS, in their order."""
     max_files = parse_count("maxFilesPerTrigger", lowered.get("maxfilespertrigger"), MAX_SEQUENCE)
     max_records = parse_count("maxRecordsPerTrigger", lowered.get("maxrecordspertrigger"), MAX_SEQUENCE)
-    interval = _interval(lowered.get("pollinterval"))
-    return _optional_size("maxBytesPerTrigger", lowered), max_files, max_records, interval
+    poll = _interval("pollInterval", lowered, POLL_SECONDS, (LEAST_POLL_SECONDS, MOST_POLL_SECONDS), "10ms to 5m")
+    limits = (LEAST_DISCOVERY_SECONDS, MOST_DISCOVERY_SECONDS)
+    discovery = _interval("discoveryInterval", lowered, DISCOVERY_SECONDS, limits, "1s to 24h")
+    return _optional_size("maxBytesPerTrigger", lowered), max_files, max_records, poll, discovery
 
 
 def _optional_size(name: str, lowered: Mapping[str, str]) -> int | None:
@@ -109,13 +128,14 @@ def _optional_size(name: str, lowered: Mapping[str, str]) -> int | None:
     return None if text is None else parse_size_option(name, text)
 
 
-def _interval(text: str | None) -> float:
+def _interval(name: str, lowered: Mapping[str, str], default: float, limits: tuple[float, float], shown: str) -> float:
+    text = lowered.get(name.lower())
     if text is None:
-        return POLL_SECONDS
+        return default
     try:
         seconds = parse_duration(text)
     except ValueError as error:
-        raise ConfigError(f"pollInterval={text!r} {error}") from None
-    if not LEAST_POLL_SECONDS <= seconds <= MOST_POLL_SECONDS:
-        raise ConfigError(f"pollInterval={text!r} must be from 10ms to 5m")
+        raise ConfigError(f"{name}={text!r} {error}") from None
+    if not limits[0] <= seconds <= limits[1]:
+        raise ConfigError(f"{name}={text!r} must be from {shown}")
     return seconds

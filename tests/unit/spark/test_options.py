@@ -10,10 +10,13 @@ pytest.importorskip("pyspark")
 from pyspark.sql.datasource import InputPartition
 
 from litelog.errors import ConfigError
-from litelog.spark.options import Mode, parse_options
+from litelog.spark.options import Mode, Range, parse_options
 from litelog.spark.scan.partitions import LogPart, Partition, PlannedLog
 from litelog.spark.scan.schema import log_columns
 from litelog.spark.sink.options import parse_write_options
+from litelog.spark.stream.options import parse_stream_options
+from tests.builders.replica_builder import ReplicaBuilder, make_log
+from tests.builders.spark_reading import planned, stored
 
 SECRET = "not-to-be-shown"
 
@@ -65,7 +68,7 @@ def test_every_option_is_read() -> None:
         ("mode", "strict", "FAILFAST, DROPMALFORMED, PERMISSIVE"),
         ("startingsequence", "-1", "startingSequence='-1' must be a number from 0"),
         ("startingtimestamp", "yesterday", "startingTimestamp='yesterday' is not an ISO time"),
-        ("endingtimestamp", "1700000000", "write an ISO time"),
+        ("endingtimestamp", "1700000000", "must be milliseconds since 1970"),
         ("generation", "newest", "generation"),
         ("failondataloss", "maybe", "true or false"),
         ("maxpartitionbytes", "many", "maxPartitionBytes='many'"),
@@ -186,3 +189,44 @@ def test_a_size_is_written_alike_for_reading_and_writing(text: str, size: int) -
 def test_a_size_of_log_segments_that_does_not_fit_is_reported(text: str) -> None:
     with pytest.raises(ConfigError, match=f"segmentBytes='{text}'"):
         parse_write_options({"path": "/a", "segmentbytes": text})
+
+
+def test_kafkas_names_mean_the_same() -> None:
+    given = {"path": "/a", "startingOffsets": "3", "endingOffsets": "9"}
+    assert parse_options(given) == parse_options({"path": "/a", "startingSequence": "3", "endingSequence": "9"})
+    assert parse_options({"path": "/a", "startingOffsets": "earliest", "endingOffsets": "latest"}).range == Range()
+    stream = parse_stream_options({"path": "/a", "startingOffsets": "latest", "maxOffsetsPerTrigger": "5"})
+    assert (stream.start.is_latest, stream.max_records) == (True, 5)
+    for wrong, said in (
+        ({"startingOffsets": "3", "startingSequence": "3"}, "mean the same"),
+        ({"startingOffsets": '{"events": {"0": 3}}'}, "one bound for all logs"),
+        ({"startingOffsets": "latest"}, "startingSequence='latest' must be a number"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            parse_options({"path": "/a", **wrong})
+
+
+def test_times_are_milliseconds_or_iso_times_in_a_zone() -> None:
+    def since(text: str, **options: str) -> int | None:
+        return parse_options({"path": "/a", "startingTimestamp": text, **options}).range.since
+
+    assert since("1700000000000") == since("2023-11-14T22:13:20Z") == 1_700_000_000_000_000
+    assert since("2023-11-14T22:13:20") == 1_700_000_000_000_000
+    assert since("2023-11-14T23:13:20", timeZone="Europe/Berlin") == 1_700_000_000_000_000
+    assert since("2023-11-14T22:13:20Z", timeZone="Europe/Berlin") == 1_700_000_000_000_000
+    for text, zone in (
+        ("1700000000", "UTC"),
+        ("1700000000000000", "UTC"),
+        ("2023-11-14", "Nowhere/Land"),
+        ("x", "../x"),
+    ):
+        with pytest.raises(ConfigError, match=r"milliseconds since 1970|is not a time zone"):
+            since(text, timeZone=zone)
+
+
+def test_there_are_as_many_tasks_as_asked_for_at_least() -> None:
+    builder = ReplicaBuilder()
+    builder.add().ship_segment(make_log([[1] * 20])[0], cuts=range(99), final=None)
+    url = stored(builder.objects())
+    assert [len(planned(url, minPartitions=least).partitions) for least in (1, 3, 8)] == [1, 3, 8]
+    assert len(planned(url, minPartitions=8, numPartitions=2).partitions) == 2

@@ -27,8 +27,7 @@ from litelog.objects.layout import Fencing, wal_key
 from litelog.reading.follower import LOOK_SECONDS, POLLS_PER_LOOK
 from litelog.spark.scan.inputs import path_of
 from litelog.spark.stream.batching import Budget
-from litelog.spark.stream.follower import DISCOVERY_SECONDS
-from litelog.spark.stream.options import parse_any_options, parse_stream_options
+from litelog.spark.stream.options import DISCOVERY_SECONDS, parse_any_options, parse_stream_options
 from litelog.spark.stream.steps import decode, encode
 from litelog.spark.stream.tail import HEADERS_IN_A_ROW
 from replica_clients.file import FileStore
@@ -243,6 +242,16 @@ def test_available_now_does_not_end_at_a_store_that_failed_for_a_moment() -> Non
         while query.step():
             pass
         assert query.sequences() == list(range(RECORDS))
+
+
+def test_patterns_are_looked_up_as_often_as_the_option_says(tmp_path: Path) -> None:
+    query = Query(str(tmp_path / "all" / "*"), discoveryInterval="5s")
+    assert not query.step()
+    _three(tmp_path)
+    query.clock.advance(4)
+    assert not query.step()
+    query.clock.advance(1)
+    assert _by_log(query.run()) == {"a": [0, 1, 2, 3], "b": [0, 1, 2, 3]}
 
 
 def test_a_pattern_that_fits_nothing_is_looked_up_now_and_then(tmp_path: Path) -> None:
