@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 
 HASHING = "PYTHONHASHSEED"
 ENDLESS_SECONDS = 10.0
-"""Of a processor's time: no task takes a hundredth of it before it waits."""
+"""Processor time. No task takes a hundredth of it before it waits."""
 
 
 def main() -> int:
-    """Simulate what the arguments say; 1 where a promise was broken."""
+    """Run the simulations that the arguments name. Returns 1 if a promise was broken."""
     arguments = _parse()
     if os.environ.get(HASHING) != "0":  # the order of sets is part of what a seed replays
         command = [sys.executable, "-m", "tests.simulation", *sys.argv[1:]]
@@ -89,7 +89,7 @@ def main() -> int:
 
 
 def _plans(arguments: argparse.Namespace) -> Iterable[tuple[str, Plan]]:
-    """What is simulated, and its name: of a plan that guards a rule the seed changes the order of events alone."""
+    """The plans to simulate, with their names. In a plan that guards a rule, a seed only changes the order of events."""
     if arguments.guards:
         return [(name, GUARDS[name]) for name in sampled(list(GUARDS), arguments.one_in, "plans that guard a rule")]
     if arguments.plan is None:
@@ -114,7 +114,7 @@ def _seeds(arguments: argparse.Namespace) -> Iterable[int]:
 
 
 def _leave_out(plan: Plan, arguments: argparse.Namespace) -> Plan:
-    """The plan without what the arguments leave out."""
+    """The plan without the steps that the arguments leave out."""
     if arguments.keep is not None:
         return plan.keep({int(number) for number in arguments.keep.split(",") if number.isdecimal()})
     without = arguments.without.split(",")
@@ -122,7 +122,7 @@ def _leave_out(plan: Plan, arguments: argparse.Namespace) -> Plan:
 
 
 def simulate(plan: Plan, substitution: Substitution, counts: Counter[str]) -> tuple[BaseException | None, float]:
-    """Run a plan; what promise was broken, if any, and how many seconds it took in virtual time."""
+    """Run a plan. Returns the broken promise, if any, and the virtual seconds that it took."""
     where = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     folder = tempfile.mkdtemp(prefix="simulation-", dir=where)
     world = World(plan, folder, substitution)
@@ -147,7 +147,7 @@ def simulate(plan: Plan, substitution: Substitution, counts: Counter[str]) -> tu
 
 
 def _watch(scheduler: Scheduler) -> None:
-    """Have a task that computes for so long, and never waits, end the simulation."""
+    """End the simulation if a task computes for ENDLESS_SECONDS without a wait."""
     turns = -1
 
     def look(_signal: int, _frame: object) -> None:
@@ -164,7 +164,7 @@ def _watch(scheduler: Scheduler) -> None:
 
 
 def _close_all(folder: str) -> None:
-    """Close what killed processes had open."""
+    """Close the files that killed processes had open."""
     for descriptor in map(int, os.listdir("/proc/self/fd")):
         with suppress(OSError):
             if os.readlink(f"/proc/self/fd/{descriptor}").startswith(folder):
@@ -173,21 +173,23 @@ def _close_all(folder: str) -> None:
 
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description="Simulates seeds, each by itself.")
-    parser.add_argument("--seed", type=int, help="this one alone")
-    parser.add_argument("--seeds", metavar="FIRST-[LAST]", help="0-19, if nothing is said")
-    parser.add_argument("--plan", choices=sorted(GUARDS), help="one that guards a rule, rather than those of seeds")
-    parser.add_argument("--guards", action="store_true", help="all plans that guard a rule, each with its own seed")
-    parser.add_argument("--one-in", type=int, default=1, metavar="N", help="with --guards: a sample of them")
-    parser.add_argument("--seconds", type=float, default=math.inf, help="begin no further seed after so long")
+    parser.add_argument("--seed", type=int, help="run only this seed")
+    parser.add_argument("--seeds", metavar="FIRST-[LAST]", help="run these seeds; 0-19 by default")
+    parser.add_argument("--plan", choices=sorted(GUARDS), help="run a plan that guards a rule, not those of seeds")
+    parser.add_argument("--guards", action="store_true", help="run all plans that guard a rule, each with its own seed")
+    parser.add_argument("--one-in", type=int, default=1, metavar="N", help="with --guards: run a sample of them")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="begin no further seed after this time")
     parser.add_argument("--hours", type=float, default=math.inf, help="begin no seed after this many simulated hours")
-    parser.add_argument("--keep", metavar="NUMBERS", help="only these steps of the plan")
-    parser.add_argument("--without", default="", metavar="STEPS", help="no steps that do this: lose_objects,...")
-    parser.add_argument("--go-on", action="store_true", help="after a seed that fails")
+    parser.add_argument("--keep", metavar="NUMBERS", help="run only these steps of the plan")
+    parser.add_argument(
+        "--without", default="", metavar="STEPS", help="leave out steps of these kinds: lose_objects,..."
+    )
+    parser.add_argument("--go-on", action="store_true", help="continue after a seed that fails")
     parser.add_argument("--shrink", action="store_true", help="leave out the steps that a failure does not need")
     parser.add_argument("--steps", action="store_true", help="print the plan")
-    parser.add_argument("--talk", action="store_true", help="print what the daemons log, and each step")
+    parser.add_argument("--talk", action="store_true", help="print the log lines of the daemons, and each step")
     parser.add_argument("--requests", action="store_true", help="print each request as well")
-    parser.add_argument("--table", action="store_true", help="print what happened, and how often")
+    parser.add_argument("--table", action="store_true", help="print how often each event happened")
     parser.add_argument("--json", metavar="FILE", help="write the figures there")
     return parser.parse_args()
 

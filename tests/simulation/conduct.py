@@ -1,4 +1,4 @@
-"""What an owner may ask of the store, judged by what it has asked before (P6)."""
+"""Checks the requests of owners: each must be allowed by the requests before it (P6)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class _Sender:
     refused: set[str] = field(default_factory=set)
     """The WAL segments that it was not allowed to put: it may find that they are its own."""
     sent: dict[object, float] = field(default_factory=dict)
-    """By task, when it last sent a request, except for the put of a first snapshot."""
+    """By task, the time of its last request, except for the put of a first snapshot."""
 
 
 class Conduct:
@@ -40,11 +40,11 @@ class Conduct:
         self._fail = fail
         self._senders: dict[object, _Sender] = {}
         self._blind: dict[str, str] = {}
-        """First snapshots on their way whose sender should have known better, and why."""
+        """First snapshots in transit that their sender should not have put, and why."""
 
     def notice(self, who: str, moment: str, request: str, claims: Iterable[tuple[Claim, float]]) -> None:
-        """A daemon's request has come to a moment (``plan.When``). ``claims``: all that there are, each with the time
-        when it was put."""
+        """A daemon's request has reached a moment (``plan.When``). ``claims``: all claims, each with the time of its
+        put."""
         task = self._scheduler.current
         if task is None:
             return
@@ -65,13 +65,13 @@ class Conduct:
             self._fail(self._blind[key])
 
     def _judge_deletion(self, who: str, sender: _Sender, request: str) -> None:
-        """Nothing is deleted unless a put has proved whose the generation is, within the last minute."""
+        """An owner deletes only if a put has proved within the last minute that the generation is its own."""
         if sender.proved is None or self._scheduler.now - sender.proved > DELETE_SECONDS + SLACK_SECONDS:
             since = "since it began" if sender.proved is None else f"for {self._scheduler.now - sender.proved:.0f} s"
             self._fail(f"P6: {who} sends '{request}', and no put has proved {since} that the generation is its own")
 
     def _judge_snapshot(self, who: str, sender: _Sender, request: str, claims: Iterable[tuple[Claim, float]]) -> None:
-        """An owner looks for a newer claim right before it puts its first snapshot."""
+        """An owner must look for a newer claim right before it puts its first snapshot."""
         key = request.removeprefix("put ")
         parsed = layout.parse_snapshot(key) if key != request else None
         known = dict(claims)

@@ -1,8 +1,8 @@
 """Simulated disks: real files, in a folder for each disk, under the operating system's own calls.
 
-For the time of a simulation the functions of ``os`` that write are wrapped. Each is a seam, where the process that
-calls it may be killed. Files and folders get the virtual time. What was synced is remembered, so that ``lose_power``
-brings a disk to a state that a power cut may leave: what was not synced is gone, there in part, or zeros.
+During a simulation, the functions of ``os`` that write are wrapped. Each is a seam, where the process that calls it may
+be killed. Files and folders get the virtual time. A disk remembers the synced bytes, so that ``lose_power`` brings it
+to a state that a power cut may leave: bytes that were not synced are gone, there in part, or zeros.
 """
 
 from __future__ import annotations
@@ -29,28 +29,28 @@ _REAL: dict[str, Callable[..., Any]] = {name: getattr(os, name) for name in (*BY
 
 @dataclass(slots=True)
 class Disk:
-    """One disk: what of it would outlast a power cut, and what is wrong with it."""
+    """One disk: its durable content, and its faults."""
 
     root: str
     may_lose_power: bool = True
-    """Whether it is remembered what is durable."""
+    """Whether the disk remembers its durable content."""
     names: dict[str, dict[str, int]] = field(default_factory=dict)
-    """By folder, the names that are durable, and which files they are."""
+    """By folder, the durable names, and their files."""
     contents: dict[int, bytes] = field(default_factory=dict)
-    """By file, the bytes that are durable."""
+    """By file, the durable bytes."""
     full: bool = False
     dropped: defaultdict[int, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
-    """By file, the ranges of bytes whose write-back failed: they can be read until the power is lost, and no sync
+    """By file, the ranges of bytes whose write-back failed. They can be read until the power is lost, but no sync
     writes them."""
     errors: defaultdict[int, int] = field(default_factory=lambda: defaultdict(int))
     """By file, how often its write-back failed."""
     reported: dict[int, int] = field(default_factory=dict)
-    """By descriptor, how many of these failures it has reported, or came after."""
+    """By descriptor, how many of these failures it has reported, or happened before it was opened."""
     known: dict[int, int] = field(default_factory=dict)
-    """By file, how many of them any descriptor has reported. One that is opened later reports only the others."""
+    """By file, how many of them some descriptor has reported. One that is opened later reports only the others."""
 
     def keep_written(self, inode: int, body: bytes) -> bytes:
-        """Return what the disk itself has of a file that holds ``body``: zeros in place of what was dropped."""
+        """The content on the disk itself of a file that holds ``body``: zeros in place of the dropped bytes."""
         for start, end in self.dropped.get(inode, ()):
             body = body[:start] + bytes(end - start) + body[end:]
         return body
@@ -76,7 +76,7 @@ class Disks:
         return disk
 
     def install(self) -> None:
-        """Have all calls of this process come through here."""
+        """Route all calls of this process through this object."""
         for name in BY_DESCRIPTOR:
             setattr(os, name, self._wrap_descriptor(name))
         for name in BY_PATH:
@@ -85,13 +85,13 @@ class Disks:
 
     @staticmethod
     def uninstall() -> None:
-        """Have the calls go to the operating system again."""
+        """Route the calls to the operating system again."""
         for name, call in _REAL.items():
             setattr(os, name, call)
 
     @staticmethod
     def make_durable(disk: Disk, folder: str) -> None:
-        """Have all that a folder holds outlast a power cut."""
+        """Make the content of a folder outlast a power cut."""
         disk.names[folder] = _files(folder)
         for name, inode in disk.names[folder].items():
             with open(os.path.join(folder, name), "rb") as file:
@@ -99,14 +99,14 @@ class Disks:
 
     @staticmethod
     def drop_pages(disk: Disk, path: str) -> None:
-        """Fail to write back what a file holds and what is not durable. As Linux does: each descriptor that is open
-        reports that once, and a later sync succeeds."""
+        """Fail to write back the bytes of a file that are not durable. As on Linux, each open descriptor reports that
+        once, and a later sync succeeds."""
         status = os.stat(path)
         disk.dropped[status.st_ino].append((len(disk.contents.get(status.st_ino, b"")), status.st_size))
         disk.errors[status.st_ino] += 1
 
     def lose_power(self, disk: Disk, random: Random) -> None:
-        """Leave what a power cut may leave. No process has anything open there."""
+        """Bring the disk to a state that a power cut may leave. No process has anything open there."""
         for folder, _, _ in list(os.walk(disk.root)):
             durable = disk.names.get(folder, {})
             found = _files(folder)
@@ -236,7 +236,7 @@ def _files(folder: str) -> dict[str, int]:
 
 
 def _tear(before: bytes, now: bytes, random: Random) -> bytes:
-    """What may be left where ``before`` was synced and ``now`` was written."""
+    """The content that a power cut may leave if ``before`` was synced and ``now`` was written."""
     if not now.startswith(before):
         return random.choice((before, now))
     rest = now[len(before) :]

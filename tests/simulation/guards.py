@@ -1,7 +1,7 @@
-"""Plans that guard one rule each: the shortest that provoke what the rule prevents, by steps of the protocol.
+"""Plans that guard one rule each: the shortest plans that provoke the failure that the rule prevents.
 
-They depend on no generator: a plan that has found something stays. ``test_simulation`` runs all of them on the library
-as it is, and ``removed_rules`` each on a copy without its rule.
+They do not depend on a generator, so a plan that found a failure stays. ``test_simulation`` runs all of them on the
+library as it is, and ``removed_rules`` runs each on a copy without its rule.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _stop(at: float, who: str) -> Step:
 
 
 def _verify(at: float, seconds: float, request: str, when: When | None = None) -> tuple[Step, Step]:
-    """Somebody verifies, and stands still before the first of these requests."""
+    """A person verifies, and the verification stops before the first of these requests."""
     return (
         Step(at, "verify", {}, when),
         Step(at, "pause", {"who": "verifier", "calls": 0, "seconds": seconds}, When("verifier", request)),
@@ -354,4 +354,4 @@ GUARDS: dict[str, Plan] = {
         [_rest(100, 3600), _rest(3702, 9000)], end=3710.0, write_pause=0.4, snapshots=3, patience=20
     ),
 }
-"""By name, for a rule's ``plan``."""
+"""The plans by name, for a rule's ``plan``."""

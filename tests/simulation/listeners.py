@@ -1,4 +1,4 @@
-"""What a simulated daemon is woken by, and what listens to it: stand-ins for inotify, for its listener, for its log."""
+"""Stand-ins that wake a simulated daemon or listen to it: for inotify, for its listener, for its log."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Watcher:
-    """Stands for ``litelog.system.inotify.Watcher``."""
+    """Replaces ``litelog.system.inotify.Watcher``."""
 
     def __init__(self, world: World, process: Process) -> None:
         self._world = world
@@ -64,7 +64,7 @@ class Ears:
 
 
 class EventCounter(logging.Handler):
-    """Counts the log's lines by their event; prints them, if asked."""
+    """Counts the log lines by their event, and prints them on request."""
 
     def __init__(self, world: World) -> None:
         super().__init__()

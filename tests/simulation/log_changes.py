@@ -1,4 +1,4 @@
-"""Steps that change the log itself, as a person does, or its writer: each ends the writer, and starts it again."""
+"""Steps that change the log itself, as a person or its writer may do. Each ends the writer, and starts it again."""
 
 from __future__ import annotations
 
@@ -13,21 +13,20 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 WRITER_SECONDS = 1.0
-"""How long after a change the writer is started again."""
+"""Seconds between a change and the new start of the writer."""
 
 
 class LogChanges:
-    """Those of one world. The steps of a plan are its methods."""
+    """The changes of one world. Steps of a plan are its methods."""
 
     def __init__(self, world: World, catching_up: float) -> None:
-        """``catching_up``: how long after a change all is shipped, in seconds."""
+        """``catching_up``: seconds after a change within which everything is shipped."""
         self._world = world
         self._catching_up = catching_up
         self._away = os.path.join(world.desk.root, "taken-away")
 
     def replace_log(self) -> None:
-        """A copy takes the place of the log's folder, with all that the log has ever held; the writer is started again
-        above it."""
+        """A copy with all that the log has ever held replaces the log's folder. The writer continues after it."""
         world = self._world
         if world.room.full:
             return
@@ -46,8 +45,8 @@ class LogChanges:
         world.scheduler.after(WRITER_SECONDS, world.begin_writer)
 
     def rewind_log(self, segments: int) -> None:
-        """An older state takes the place of the log: its newest log segments are gone, and half of the one before. Its
-        writer continues there, with other commits under the same names."""
+        """An older state replaces the log: its newest log segments are gone, and half of the one before. Its writer
+        continues there, with other commits under the same names."""
         world = self._world
         names = self._end_and_list()
         if len(names) <= segments:
@@ -76,7 +75,7 @@ class LogChanges:
         self._rewound("fault: log segments taken away")
 
     def bring_segments_back(self) -> None:
-        """They are back in their place."""
+        """The log segments are back in their place."""
         world = self._world
         if os.path.exists(self._away):
             for name in sorted(os.listdir(self._away)):
@@ -98,7 +97,7 @@ class LogChanges:
             os.unlink(index_path(path))
 
     def _rewound(self, what: str) -> None:
-        self._world.written = 0  # its writer finds out where it continues
+        self._world.written = 0  # its writer finds the end itself
         self._world.oracle.rewound()
         self._changed(what)
 

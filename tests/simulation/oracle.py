@@ -26,23 +26,23 @@ if TYPE_CHECKING:
 
 FORMAT = LitelogFormat()
 LOOK_SECONDS = 1.0
-"""How soon after a step the replicas are restored; at most once in so long."""
+"""Seconds after a step at which the replicas are restored; also the shortest time between two restores."""
 
 MAX_REQUESTS_PER_SECOND = 17
-"""More of daemons that have nothing left to do are a loop."""
+"""The most requests of daemons that have nothing left to do. More are a loop."""
 
 
 class Oracle:
-    """Knows what was written, and asks of each replica what it promises."""
+    """Knows the written records, and checks the promises of each replica."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self.truth = Truth(world.log)
         self.replaced_until = 0.0
-        """Until when the replicas may lack what came back to the log."""
+        """Until when the replicas may lack data that came back to the log."""
         self._looking = False
         self._there: set[str] = set()
-        """The log segments that were there before the power was lost."""
+        """The log segments that existed before the power was lost."""
 
     def make(self, bucket: Bucket | Folder) -> ReplicaOracle:
         """The oracle of one replica of the log."""
@@ -62,11 +62,11 @@ class Oracle:
             self.truth.read(name)
 
     def log_replaced(self, until: float) -> None:
-        """A copy took the place of the log's folder: until then, its daemon may not have seen that."""
+        """A copy replaced the log's folder. Its daemon may not have noticed until that time."""
         self.replaced_until = until
 
     def stopping(self, slot: Slot) -> None:
-        """A daemon is asked to end: what the log holds now is what its last sync has to reach."""
+        """A daemon is asked to end: its last sync has to reach the current end of the log."""
         slot.owed = self._find_held()
 
     def _find_held(self) -> dict[str, int]:
@@ -74,7 +74,7 @@ class Oracle:
         return {name: end_of_commits(name, body) for name, body in self.truth.here().items()}
 
     def exited(self, slot: Slot, error: LitelogError | None) -> None:
-        """A daemon has ended by itself: for a reason that is documented, which is counted by name."""
+        """A daemon has ended by itself. It must have a documented reason, which is counted."""
         reason = self._find_reason(slot, error)
         self._world.counts[f"exit: {reason or type(error).__name__}"] += 1
         if not reason:
@@ -115,7 +115,7 @@ class Oracle:
                 replica.fail(f"P10: {slot.name} was fenced, and its own claim is the newest: {error}")
 
     def reader_failed(self, what: str, error: LitelogError) -> None:
-        """A reader has met what it should not meet, unless there is a reason."""
+        """A reader has raised an error, which must have a reason."""
         replica = self._world.replicas[0]
         forked = isinstance(error, DivergedError) and replica.has_diverged()
         if not (replica.lost or forked):
@@ -132,7 +132,7 @@ class Oracle:
         self._there = set(self.truth.here())
 
     def after_power_loss(self) -> None:
-        """What the disk holds now is what the log holds (P4)."""
+        """The log must hold the content of the disk (P4)."""
         left = read_log(self._world.log)
         for name in self._there:
             same = count_common(self.truth.files[name], left.get(name, b""))
@@ -145,7 +145,7 @@ class Oracle:
         self.truth.read_all()
 
     def rewound(self) -> None:
-        """The log holds something else now: nothing is promised of what it held before alone."""
+        """The log's content has changed: data that only the earlier content had is not promised any more."""
         self.truth.change_history()
         for replica in self._world.replicas:
             replica.rewound()
@@ -154,7 +154,7 @@ class Oracle:
     # --- what is looked at
 
     def look_soon(self) -> None:
-        """Restore the replicas before long."""
+        """Restore the replicas soon."""
         if self._looking:
             return
         self._looking = True
@@ -170,7 +170,7 @@ class Oracle:
         self._world.scheduler.after(LOOK_SECONDS, look)
 
     def _check_copy(self, replica: ReplicaOracle, *, now: bool = False) -> dict[str, bytes]:
-        """The copy that a reader keeps up to date is a run of the log (P1, P3)."""
+        """The copy that a reader keeps up to date must be a run of the log (P1, P3)."""
         readers = self._world.readers
         if not readers.is_following:
             return {}
@@ -181,23 +181,23 @@ class Oracle:
     # --- the end
 
     def begin_catching_up(self) -> None:
-        """The last fault is over: each daemon that runs owes what is written by now."""
+        """The last fault is over: each daemon that runs must ship everything that is written by now."""
         owed = self._find_held()
         for replica in self._world.replicas:
             replica.begin_catching_up(owed)
 
     def check_caught_up(self) -> None:
-        """One that has run since has shipped what was owed (P10)."""
+        """A daemon that has run since must have shipped that (P10)."""
         for replica in self._world.replicas:
             replica.check_caught_up()
 
     def check_quiet(self, requests: int, seconds: float) -> None:
-        """Daemons that have nothing left to do send few requests (P10)."""
+        """Daemons that have nothing left to do must send few requests (P10)."""
         if requests > MAX_REQUESTS_PER_SECOND * len(self._world.replicas) * seconds:
             self.fail(f"P10: the daemons sent {requests} requests, and had nothing left to do")
 
     def check_end(self) -> None:
-        """Everything is shipped, and nothing is wrong with any replica."""
+        """Everything must be shipped, and every replica sound."""
         self.truth.read_all()
         for replica in self._world.replicas:
             replica.check_end()
@@ -205,7 +205,7 @@ class Oracle:
             self._check_readers(self._world.replicas[0])
 
     def _check_readers(self, replica: ReplicaOracle) -> None:
-        """Those who follow have everything."""
+        """The readers that follow must have everything."""
         readers = self._world.readers
         following = replica.shipped.next()
         if replica.lost:

@@ -1,4 +1,4 @@
-"""What happens in a simulation, as data: drawn from a seed beforehand, so that steps can be left out of it again."""
+"""The plan of a simulation, as data: drawn from a seed beforehand, so that steps can be left out again."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ if TYPE_CHECKING:
 DAEMONS = ("A", "B", "C")
 
 SECOND_REPLICA = 0.25
-"""How many of the seeds have a second replica."""
+"""The share of seeds with a second replica."""
 
 OF_ONE_REPLICA = frozenset(("set_weather", "outage", "root_away", "lose_objects", "fail_requests", "verify"))
 """Steps that happen to one of several replicas."""
 
 LAST_SECONDS = 200.0
-"""What follows the last step before all is mended: what it set off has come to pass by then."""
+"""Seconds between the last step and the end of all faults, within which the effects of the step happen."""
 
 
 @dataclass(frozen=True, slots=True)
 class When:
-    """A step of the protocol: what a process asks the store for."""
+    """A step of the protocol: a request of a process to the store."""
 
     who: str
     request: str
@@ -32,7 +32,7 @@ class When:
     """``before``: the request is about to be sent; ``done``: it was carried out, and its sender does not know yet;
     ``answered``: its sender knows."""
     count: int = 1
-    """The how-manieth of them, from the time of the plan's step on."""
+    """Which of these requests it is, counted from the time of the plan's step on."""
 
     def __str__(self) -> str:
         return f" when {self.who}: {self.request} ({self.moment}, {self.count})"
@@ -61,12 +61,12 @@ class Plan:
     settings: dict[str, Any]
     steps: tuple[Step, ...]
     numbers: tuple[int, ...]
-    """Which of the seed's steps these are."""
+    """The numbers of these steps among the seed's."""
     end: float
-    """When all is mended."""
+    """When all faults end."""
 
     def keep(self, numbers: Collection[int]) -> Plan:
-        """The plan with these of its steps alone."""
+        """The plan with only these of its steps."""
         kept = [(number, step) for number, step in zip(self.numbers, self.steps, strict=True) if number in numbers]
         return replace(self, steps=tuple(step for _, step in kept), numbers=tuple(number for number, _ in kept))
 
@@ -90,7 +90,7 @@ def draw(seed: int) -> Plan:
 
 
 def _spread(steps: list[Step], settings: dict[str, Any], random: Random) -> list[Step]:
-    """Have some logs shipped to two replicas, each with its own store and its own faults."""
+    """Ship some logs to two replicas, each with its own store and its own faults."""
     if settings["fencing"] == "isolated" or random.random() >= SECOND_REPLICA:
         return steps
     settings["more_stores"] = (random.choice(("objects", "folder")),)
@@ -136,7 +136,7 @@ def _kill(now: float, random: Random) -> list[Step]:
 def _pause(now: float, random: Random) -> list[Step]:
     who, seconds = _who(random), _pause_seconds(random)
     steps = [Step(now, "pause", {"who": who, "calls": _calls(random), "seconds": seconds})]
-    if random.random() < 0.6:  # somebody else comes meanwhile
+    if random.random() < 0.6:  # another owner comes meanwhile
         steps.append(Step(now + seconds * random.random(), "take_over", {"who": _other(who, random)}))
     return steps
 
@@ -234,7 +234,7 @@ def _transition(now: float, random: Random) -> list[Step]:
 
 
 def _rewind(now: float, random: Random) -> list[Step]:
-    """An older state takes the place of the log, beside a daemon at work or while it is away."""
+    """An older state replaces the log, while a daemon works or while it is away."""
     steps = [Step(now, "rewind_log", {"segments": random.choice((0, 0, 1, 3))})]
     if random.random() < 0.5:
         steps.insert(
@@ -248,7 +248,7 @@ def _replace_log(now: float, _random: Random) -> list[Step]:
 
 
 def _older_state(now: float, random: Random) -> list[Step]:
-    """A backup of a state folder takes its place."""
+    """A backup replaces a state folder."""
     who, later = _who(random), now + random.choice((20.0, 300.0)) * random.random()
     return [
         Step(now, "keep_state", {"who": who}),
@@ -269,8 +269,8 @@ def _verify(now: float, random: Random) -> list[Step]:
 CLAIM, SNAPSHOT, WAL, SEALED = "put epochs/", "put .*/snapshots/", "put .*/wal/", "put .*/segments/"
 
 TRANSITIONS = (CLAIM, SNAPSHOT, WAL, WAL, SEALED, "delete ", "list epochs/", "open epochs/", "open .*/wal/", "list ")
-"""The requests at which something may happen: each is a step of the protocol, as the whole of the owner's state is in
-the replica and in its state folder."""
+"""The requests at which a fault may happen. Each is a step of the protocol, as the replica and the state folder hold
+the whole state of an owner."""
 
 _KINDS: dict[Callable[[float, Random], list[Step]], int] = {
     _kill: 5,
@@ -291,7 +291,7 @@ _KINDS: dict[Callable[[float, Random], list[Step]], int] = {
     _older_state: 1,
     _verify: 2,
 }
-"""How often each happens, among all."""
+"""The weight of each kind of step in the draw."""
 
 
 def _who(random: Random) -> str:
@@ -303,7 +303,7 @@ def _other(who: str, random: Random) -> str:
 
 
 def _calls(random: Random) -> int:
-    """At which call of a store or disk from now on; 0: now."""
+    """The number of the call of a store or disk, counted from now on; 0: now."""
     return random.choice((0, random.randint(1, 12), random.randint(1, 60), random.randint(1, 300)))
 
 

@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 
 FORMAT = LitelogFormat()
 AGAIN_SECONDS = 20.0
-"""When a reader that has ended begins again."""
+"""Seconds after which a reader that has ended begins again."""
 
 POLL_SECONDS = 5.0
 LOOK_SECONDS = 120.0
-"""How long a reader goes without news before it makes sure that it stands at the end."""
+"""Seconds without news after which a reader makes sure that it stands at the end."""
 
 
 class Readers:
-    """One process with both of them. Whatever they read is compared with what was written."""
+    """One process with both readers. Everything that they read is compared with the written records."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -41,7 +41,7 @@ class Readers:
         self.is_following = False
         """Whether the copy is whole, and kept up to date."""
         self.next: int | None = None
-        """The record that is read next."""
+        """The sequence of the next record to read."""
         world.scheduler.spawn(self.process, "records", lambda: self._repeat("records", self._read))
         world.scheduler.spawn(self.process, "copy", lambda: self._repeat("copy", self._follow))
 
@@ -77,7 +77,7 @@ class Readers:
                     self.next = each.sequence + 1
                 self._world.counts["batches that a reader was given"] += 1
         except (PrunedError, TruncatedError):
-            self.next = None  # it begins with what is there
+            self.next = None  # it begins with the oldest record
             raise
         finally:
             reader.close()

@@ -1,8 +1,8 @@
-"""What the writer writes: a reader of a record sees whether it is the one that was written."""
+"""The records of the writer: their content shows a reader whether they are the written ones."""
 
 from __future__ import annotations
 
 
 def record(number: int) -> bytes:
-    """The record with that sequence: no two are the same, some are long."""
+    """The record with that sequence. No two are equal, and some are long."""
     return f"{number:010d} ".encode() + bytes([number % 251]) * (number * 7919 % 300)

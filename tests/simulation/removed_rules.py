@@ -31,11 +31,12 @@ FIGURES = ROOT / ".figures" / "removed_rules.json"
 WIDELY = (("--guards",), ("--seeds", "0-", "--hours", "10"))
 
 RULES: tuple[Rule, ...] = (*rules_of_owners.RULES, *rules_of_logs.RULES)
-"""Those of the single-writer protocol and of lost replicas first."""
+"""All rules; those of the single-writer protocol and of lost replicas come first."""
 
 
 def main() -> int:
-    """Remove the rules that the arguments name (part of the name), or all; 1 where one is not found that has a plan."""
+    """Remove the rules that the arguments name (by a part of the name), or all. Returns 1 if a plan does not find its
+    rule."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation.removed_rules")
     parser.add_argument("names", nargs="*")
     parser.add_argument("--plan", help="another one than the rule's own")
@@ -60,8 +61,10 @@ def main() -> int:
 
 
 def _find(rule: Rule, runs: Sequence[Sequence[str]]) -> str | None:
-    """What simulations of a copy of the library without the rule say, run with these arguments; None where nothing.
-    RuntimeError where the library does not hold what is to be removed."""
+    """Run simulations of a copy of the library without the rule. Returns their failure, or None.
+
+    Raises RuntimeError if the library does not hold the code to remove.
+    """
     with tempfile.TemporaryDirectory(prefix="removed-rule-") as folder:
         for name in COPIED:
             shutil.copytree(ROOT / name, Path(folder) / name, ignore=shutil.ignore_patterns("__pycache__"))

@@ -40,14 +40,14 @@ if TYPE_CHECKING:
 FORMAT = LitelogFormat()
 
 POINTS = 40
-"""How many points are remembered, to be restored to later."""
+"""How many points are remembered for later restores."""
 
 DELETED_SNAPSHOT = re.compile("delete .*/snapshots/")
 
 LISTING_OF_CLAIMS = "list epochs/"
 
 LOUD = frozenset(("anomaly", "objects-lost", "objects-unrecoverable"))
-"""The events of log lines that say that something was lost. Others say so if they name the object."""
+"""The events of log lines that report a loss. Other lines report one if they name the object."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Point:
 
 
 class ReplicaOracle:
-    """Knows what was acknowledged in one replica, and what happened to it."""
+    """Knows the acknowledged data of one replica, and its faults."""
 
     def __init__(self, world: World, truth: Truth, bucket: Bucket | Folder) -> None:
         self._world = world
@@ -68,14 +68,14 @@ class ReplicaOracle:
         self.bucket = bucket
         self.shipped = Shipped(truth)
         self.sealed: set[str] = set()
-        """The log segments that are in the replica, sealed."""
+        """The log segments that are sealed in the replica."""
         self.lost: set[str] = set()
-        """What the store has lost."""
+        """The objects that the store has lost."""
         self._lost_at = 0.0
-        """When it last did."""
+        """When it last lost one."""
         self._must_notice = False
         self._was_said = False
-        """Whether the log has said that something was lost."""
+        """Whether a log line has reported a loss."""
         self._proving = self._proved = 0.0
         """When the newest claim's owner last listed claims, and when it sent the last such request that was
         answered."""
@@ -85,7 +85,7 @@ class ReplicaOracle:
         self._foreign_claims = 0
         self._claims: dict[str, Claim] = {}
         self._claimed_at: dict[str, float] = {}
-        """When each of them was put."""
+        """When each claim was put."""
         self._begun: set[str] = set()
         """The generations whose first snapshot was put while there was no newer claim."""
         self._snapshots: list[tuple[str, str]] = []
@@ -101,7 +101,7 @@ class ReplicaOracle:
     # --- what happens
 
     def acknowledged(self, slot: Slot, event: WalSegmentShipped) -> None:
-        """A daemon says that a WAL segment is durable."""
+        """A daemon reports that a WAL segment is durable."""
         self._world.counts["acknowledged"] += 1
         wrong = self.shipped.acknowledge(event.header)
         if wrong:
@@ -155,18 +155,18 @@ class ReplicaOracle:
             self.fail(f"takeover: {slot.name} claimed {key} above {below}, which came after its first look")
 
     def lose(self, key: str, *, is_looked_for: bool = False) -> None:
-        """The store has lost an object. ``is_looked_for``: somebody has a reason to notice before the end."""
+        """The store has lost an object. ``is_looked_for``: some process has a reason to notice before the end."""
         self._must_notice = self._must_notice or is_looked_for
         self._lost_at = self._world.scheduler.now
         self.lost.add(key)
 
     def heard(self, event: str, message: str) -> None:
-        """The log says something of this replica."""
+        """A log line is about this replica."""
         if self.lost and (event in LOUD or any(key in message for key in self.lost)):
             self._was_said = True
 
     def rewound(self) -> None:
-        """The log holds something else now."""
+        """The log's content has changed."""
         self._points.clear()
         self.sealed.clear()
 
@@ -185,7 +185,7 @@ class ReplicaOracle:
         return header.successor is None or bool(header.previous)
 
     def find_owed(self, owed: dict[str, int]) -> str:
-        """What is not shipped of that, if anything."""
+        """The part of that which is not shipped, if any."""
         for name, end in owed.items():
             if self.shipped.promised.get(name, 0) < end and name not in self.sealed:
                 return f"{name} up to {self.shipped.promised.get(name, 0)} of {end}"
@@ -194,14 +194,14 @@ class ReplicaOracle:
     # --- what is looked at
 
     def look(self) -> None:
-        """Restore it, if that can be."""
+        """Restore the replica, if that is possible."""
         if not self.bucket.is_away:
             self._check_choice()
         if not (self.bucket.is_away or self.lost):
             self.check_restore()
 
     def check_restore(self, *, whole: bool = False) -> None:
-        """A default restore gives a run of the log that holds all that was acknowledged (P1, P2, P3)."""
+        """A default restore must return a run of the log with everything that was acknowledged (P1, P2, P3)."""
         self._truth.read_all()
         if not self._restore(Target()):
             if self.shipped.promised or whole:
@@ -252,7 +252,7 @@ class ReplicaOracle:
         truth, promised = self._truth, self.shipped.promised
         self.check_bytes(restored, "restored", now=whole)
         if truth.gone and find_flaw(restored, truth.files, "restored"):
-            return  # the owner has not come to begin another generation yet
+            return  # the owner has not begun another generation yet
         names, known = sorted(restored), sorted(truth.files)
         for name in names:
             if len(restored[name]) < promised.get(name, 0) and self._keeps_promises:
@@ -265,8 +265,8 @@ class ReplicaOracle:
             self.fail(f"P10: {known[-1]} was not shipped; the replica ends with {names[-1]}")
 
     def check_bytes(self, copy: dict[str, bytes], what: str, *, now: bool = False) -> None:
-        """It is a run of the log: no byte is another one, and there is no hole. ``now``: of what the log holds now, and
-        not of what it was rewound from."""
+        """The copy must be a run of the log: no byte differs, and there is no hole. ``now``: of the current log, not of
+        the content before a rewind."""
         flaw = find_flaw(copy, self._truth.files, what)
         before = () if now else self._truth.gone
         if flaw and all(find_flaw(copy, history, what) for history in before):
@@ -278,7 +278,7 @@ class ReplicaOracle:
         return not (self._world.settings["fencing"] == "isolated" and self._foreign_claims)
 
     def _check_beginning(self, first: str, known: list[str]) -> None:
-        """What a replica no longer holds is what its retention, or the policy ``mirror``, dropped."""
+        """A replica may lack only data that its retention, or the policy ``mirror``, dropped."""
         settings = self._world.settings
         gone = known[: known.index(first)]
         if not (gone and self._keeps_promises) or self._truth.gone:
@@ -294,14 +294,14 @@ class ReplicaOracle:
     # --- what is retained (P8)
 
     def _check_snapshots(self) -> None:
-        """The newest snapshots stay, as many as the policy says."""
+        """The newest snapshots must stay, as many as the policy says."""
         there = set(self.bucket.keys())
         for _, key in sorted(self._snapshots)[-self._world.settings.get("snapshots", 1) :]:
             if key not in there and key not in self.lost:
                 self.fail(f"P8: {key} was deleted, and is one of the newest snapshots")
 
     def _remember(self) -> None:
-        """The state that the replica is in now is one that can be restored later."""
+        """Remember the current state of the replica, to restore to it later."""
         following = self.shipped.next()
         if following and (not self._points or self._points[-1].next < following):
             self._points.append(Point(self._world.scheduler.now, following))
@@ -329,19 +329,19 @@ class ReplicaOracle:
     # --- the end
 
     def begin_catching_up(self, owed: dict[str, int]) -> None:
-        """The last fault is over: its owner owes that."""
+        """The last fault is over: its owner must ship that."""
         self._owed = owed
         self._catching_up = [slot.process for slot in self._world.slots.values() if slot.is_running]
 
     def check_caught_up(self) -> None:
-        """One that has had it since has shipped what was owed (P10)."""
+        """An owner that has had the replica since must have shipped that (P10)."""
         same = [slot for slot in self._world.find_live(self.bucket.url) if slot.process in self._catching_up]
         short = self.find_owed(self._owed)
         if same and short and not self.lost:
             self.fail(f"P10: {same[0].name} has shipped {short}")
 
     def check_end(self) -> None:
-        """Everything is shipped, and nothing is wrong with the replica (P5, P6, P10)."""
+        """Everything must be shipped, and the replica must be sound (P5, P6, P10)."""
         if self._world.settings["fencing"] == "required" and not self.bucket.keeps_writers_apart:
             if self.shipped.promised:
                 self.fail("P6: something was acknowledged by a store that does not keep writers apart")
@@ -352,13 +352,13 @@ class ReplicaOracle:
             return
         if self.lost and not self._may_be_whole():
             if self._must_notice:
-                self._restore(Target())  # what is whole after what was lost
+                self._restore(Target())  # the whole part after the loss
             return
         promised = self.shipped.promised
         for name, body in self._truth.here().items():
             promised[name] = max(promised.get(name, 0), end_of_commits(name, body))
         self.check_restore(whole=True)
-        if self._world.settings["scrub_interval"] or not self.lost:  # nothing else checks what only older points need
+        if self._world.settings["scrub_interval"] or not self.lost:  # else no check reads what only older points need
             self._check_points()
         harmful = self._find_harm()
         if harmful and not self.lost:
@@ -382,12 +382,12 @@ class ReplicaOracle:
                 self.fail(f"P6: {slot.name} was started at {began:.1f} s, and believes that the replica is its own")
 
     def _find_harm(self) -> list[Anomaly]:
-        """What a restore may lack, by verify. WAL segments that a snapshot covers may be lost without harm."""
+        """The data that a restore may lack, according to verify. Covered WAL segments may be lost without harm."""
         report = verify(self.client().store, formats=lambda _: FORMAT, parallelism=1, clock=self._world.clock)
         return [anomaly for anomaly in report.anomalies if anomaly.harmful]
 
     def verify(self, store: ObjectStore) -> None:
-        """Beside an owner at work, whose doings explain what changes meanwhile (P5). In a task."""
+        """Verify while the owner works: its actions must explain all changes (P5). Runs in a task."""
         try:
             report = verify(store, formats=lambda _: FORMAT, parallelism=1, clock=self._world.clock)
         except LitelogError as error:
@@ -399,7 +399,7 @@ class ReplicaOracle:
             self.fail(f"P5: verify finds {harmful[0]}, of a replica that is being written")
 
     def _may_be_whole(self) -> bool:
-        """Whether what the store lost can be shipped again; where it cannot, that was said."""
+        """Whether the lost data can be shipped again; if it cannot, a log line must have said so."""
         if set(self._truth.here()) == set(self._truth.files):
             return True
         if self._was_said:

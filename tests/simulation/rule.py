@@ -1,4 +1,4 @@
-"""A rule of the library, and how the library looks without it."""
+"""A rule of the library, and the library's code without it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """What is taken out of one module, and what takes its place."""
+    """Code of one module, and its replacement."""
 
     module: str
     """``shipping/claiming`` is ``litelog/shipping/claiming.py``."""
@@ -16,7 +16,7 @@ class Cut:
 
     @property
     def file(self) -> str:
-        """Where the module is."""
+        """The path of the module."""
         return f"litelog/{self.module}.py"
 
 
@@ -26,11 +26,11 @@ class Rule:
 
     name: str
     cuts: tuple[Cut, ...]
-    """What removes it. Where several guards do the same work, that is all of them."""
+    """The cuts that remove it. If several guards do the same work, they remove all of them."""
     plan: str = ""
-    """The guard (``guards.GUARDS``) that finds that it is gone."""
+    """The plan (``guards.GUARDS``) that finds that the rule is gone."""
     why: str = ""
-    """Why no plan finds that, as running without it has shown."""
+    """Why no plan finds that, as runs without the rule have shown."""
 
 
 def found(name: str, plan: str, *cuts: Cut) -> Rule:

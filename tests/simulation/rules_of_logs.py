@@ -1,4 +1,4 @@
-"""The rules of what is durable, what is deleted, what is read and what is checked, each with what guards it."""
+"""The rules of durability, deletion, reading and checking, each with its guard."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rules of one writer, of replicas that go away, and of objects that a store loses, each with what guards it."""
+"""The rules of one writer, of replicas that disappear, and of objects that a store loses, each with its guard."""
 
 from __future__ import annotations
 

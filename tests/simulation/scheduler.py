@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from random import Random
 
 SWITCH_SECONDS = 20e-6
-"""What one turn of a task takes: without it, a task that never waits would stop time."""
+"""The time that one turn of a task takes. Without it, a task that never waits would stop time."""
 
 TURNS_PER_SECOND = 20_000
 """More turns than that in a second of virtual time, for BUSY_SECONDS in a row, are a busy loop. (SWITCH_SECONDS allows
@@ -33,7 +33,7 @@ class ViolationError(Exception):
 
 
 class Process:
-    """A simulated process: its tasks live and die, and stop and go on, together."""
+    """A simulated process. Its tasks are killed, paused and resumed together."""
 
     def __init__(self, name: str, machine: str) -> None:
         self.name = name
@@ -41,9 +41,9 @@ class Process:
         self.dead = False
         self.paused = False
         self.seams = 0
-        """Calls of stores and disks so far: at one of them it may be killed."""
+        """The number of its calls of stores and disks. It may be killed at any of them."""
         self.triggers: list[tuple[int, Callable[[], None]]] = []
-        """What happens at which of these calls."""
+        """The actions at these calls, by number."""
 
 
 class Task:
@@ -59,11 +59,11 @@ class Task:
         self.woken = False
         self.done = False
         self.thread: object = self
-        """What it is to those who ask for the current thread."""
+        """The object that stands for the current thread."""
 
 
 class Scheduler:
-    """Runs tasks and timed calls. All of it happens in one thread."""
+    """Runs tasks and timed calls, all in one thread."""
 
     def __init__(self, random: Random) -> None:
         self.random = random
@@ -76,7 +76,7 @@ class Scheduler:
         self._hub = greenlet.getcurrent()
         self._ready: list[Task] = []
         self._tasks: list[Task] = []
-        """All that began, so that none is unwound before the end: a killed process does nothing more."""
+        """All tasks that began. None is unwound before the end, as a killed process does nothing more."""
         self._held: list[Task] = []
         """Ready tasks of paused processes."""
         self._calls: list[tuple[float, int, Callable[[], None]]] = []
@@ -88,7 +88,7 @@ class Scheduler:
     # --- for the code that sets the scene
 
     def at(self, when: float, call: Callable[[], None]) -> None:
-        """Have ``call`` called outside of all tasks once that time has come."""
+        """Call ``call`` outside of all tasks at that time."""
         heappush(self._calls, (max(when, self.now), next(self._numbers), call))
 
     def after(self, seconds: float, call: Callable[[], None]) -> None:
@@ -120,7 +120,7 @@ class Scheduler:
             self.violation = violation
 
     def kill(self, process: Process) -> None:
-        """What it waits for never comes; nothing of it runs again."""
+        """Kill a process: none of its tasks runs again."""
         process.dead = True
 
     def pause(self, process: Process) -> None:
@@ -134,7 +134,7 @@ class Scheduler:
         self._held = [task for task in self._held if task.process is not process]
 
     def run(self, until: float) -> None:
-        """Go on until that time. ViolationError."""
+        """Run until that time. Raises ViolationError."""
         while self.violation is None:
             if self._ready:
                 self._run_one()
@@ -193,7 +193,7 @@ class Scheduler:
     # --- for tasks
 
     def park(self, seconds: float | None = None) -> bool:
-        """Wait to be woken, for so long at most; whether somebody did."""
+        """Wait to be woken, for a limited time. Returns whether it was woken."""
         task = self.current
         if task is None:
             raise RuntimeError("only a task can wait")
@@ -206,13 +206,13 @@ class Scheduler:
         return task.woken
 
     def sleep(self, seconds: float) -> None:
-        """Wait so long, whatever happens."""
+        """Wait for a fixed time."""
         until = self.now + seconds
         while self.now < until:
             self.park(until - self.now)
 
     def wake(self, task: Task) -> None:
-        """Have a task that is parked go on."""
+        """Wake a parked task."""
         if task.waiting:
             task.waiting, task.woken = False, True
             self._ready.append(task)

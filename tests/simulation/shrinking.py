@@ -1,4 +1,4 @@
-"""Makes a plan smaller that fails: leaves out what its failure does not need."""
+"""Shrinks a plan that fails: leaves out the steps that its failure does not need."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MAX_RUNS = 60
 
 
 def shrink(plan: Plan, violation: str, run: Callable[[Plan], str]) -> Plan:
-    """The smallest plan found that breaks the same promise as ``plan``; ``run`` says what a plan breaks."""
+    """Find a small plan that breaks the same promise as ``plan``. ``run`` returns the promise that a plan breaks."""
     promise = violation.partition(":")[0]
     numbers = list(plan.numbers)
     size, runs = max(1, len(numbers) // 2), 0

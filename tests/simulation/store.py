@@ -1,7 +1,7 @@
-"""A simulated object store behind a simulated network.
+"""A simulated object store, reached through a simulated network.
 
-A request is under way for a while, is carried out at one moment, and is answered a while later. What goes wrong on the
-way is drawn from the current weather: a request may fail before or after it was carried out, be throttled, or come so
+A request is in transit for a while, is carried out at one moment, and is answered a while later. Its faults are drawn
+from the current weather: a request may fail before or after it was carried out, be throttled, or come so
 late that its sender has given up (a late put). A killed or paused sender changes nothing about a request under way.
 """
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tests.simulation.scheduler import Scheduler
 
 CLIENT_SECONDS = 30.0
-"""How long a sender waits for an answer."""
+"""Seconds that a sender waits for an answer."""
 
 PAGE = 100
 """Keys that one answer to a listing holds."""
@@ -42,12 +42,12 @@ PAGE = 100
 
 @dataclass(slots=True)
 class Weather:
-    """What requests meet at the moment. Chances from 0 to 1, seconds."""
+    """The faults of requests at the moment. Probabilities from 0 to 1, times in seconds."""
 
     before: float = 0.0
-    """Fails, and nothing was done."""
+    """The request fails, and was not carried out."""
     after: float = 0.0
-    """Fails, though it was carried out."""
+    """The request fails, but was carried out."""
     throttled: float = 0.0
     late: float = 0.0
     """Is under way for longer than its sender waits; a put may be carried out after that."""
@@ -58,7 +58,7 @@ class Weather:
 
 @dataclass(slots=True)
 class Mishap:
-    """What happens to the next requests of one kind."""
+    """A fault of the next requests of one kind."""
 
     who: str
     request: str
@@ -70,18 +70,18 @@ class Mishap:
 
 
 class Creation(StrEnum):
-    """What a store does with a create-only put."""
+    """How a store treats a create-only put."""
 
     REFUSES = "refuses"
-    """Refuses it where the key is taken, as one step."""
+    """Refuses it if the key is taken, in one step."""
     LOOKS = "looks"
     """Looks, and then writes: two may do so at once."""
     NONE = "none"
-    """Has none."""
+    """Has no such put."""
     OVERWRITES = "overwrites"
-    """Accepts it, and heeds it not."""
+    """Accepts it, but ignores the condition."""
     RACES = "races"
-    """Looks, and then writes, and calls that one step."""
+    """Looks, and then writes, but claims to do it in one step."""
 
 
 @dataclass(slots=True)
@@ -114,10 +114,10 @@ class Bucket:
         return self
 
     def leave(self) -> None:
-        """A service has no root that could go."""
+        """A service has no root that could disappear."""
 
     def come_back(self) -> None:
-        """Have the root back, as it was left."""
+        """Bring the root back, as it was."""
 
     def lose(self, key: str) -> None:
         """Lose an object."""
@@ -158,7 +158,7 @@ class Bucket:
 
 
 def _kind(key: str, body: bytes | None = None) -> str:
-    """What an object is, for people."""
+    """The kind of an object, for people."""
     if body is not None and layout.parse_wal(key) is not None:
         header = wal_segment.decode(key, body).header
         if header.successor is not None:
@@ -178,7 +178,7 @@ _PARSERS: dict[str, Callable[[str], object]] = {
 
 
 class Folder:
-    """A bucket that is a folder on a disk that may be unmounted, behind the real file store."""
+    """A bucket in a folder on a disk that may be unmounted. The real file store uses it."""
 
     creation = Creation.REFUSES
     keeps_writers_apart = True
@@ -204,7 +204,7 @@ class Folder:
         return FolderConnection(self)
 
     def leave(self) -> None:
-        """Unmount the disk: what is left is the folder that it was mounted on."""
+        """Unmount the disk. The folder on which it was mounted remains."""
         if not self.is_away and os.path.isdir(self.path):
             os.rename(self.path, self.path + ".away")
             os.mkdir(self.path)
@@ -272,7 +272,7 @@ class SimulatedStore:
         random: Random,
         say: Callable[[str], None] = lambda _what: None,
     ) -> None:
-        """``say`` hears of each request as it is carried out."""
+        """``say`` is called for each request that is carried out."""
         self._say = say
         self.url = bucket.url
         self.enforces_create_only = bucket.creation is not Creation.LOOKS

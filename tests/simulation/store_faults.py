@@ -13,22 +13,22 @@ if TYPE_CHECKING:
 
 
 class StoreFaults:
-    """Those of one world. The steps of a plan are its methods."""
+    """The faults of one world. Steps of a plan are its methods."""
 
     def __init__(self, world: World) -> None:
         self._world = world
 
     def set_weather(self, replica: int = 0, **weather: float) -> None:
-        """Have requests meet that from now on."""
+        """Set the faults of requests from now on."""
         self._world.replicas[replica].bucket.weather = Weather(**weather)  # type: ignore[arg-type]
 
     def clear_weather(self) -> None:
-        """Have all go well again."""
+        """End all faults of requests."""
         for replica in self._world.replicas:
             replica.bucket.weather = Weather()
 
     def outage(self, seconds: float, replica: int = 0) -> None:
-        """Nothing is answered for so long."""
+        """The store answers nothing for a while."""
         weather = self._world.replicas[replica].bucket.weather
         weather.down = True
         self._world.scheduler.after(seconds, lambda: setattr(weather, "down", False))
@@ -68,5 +68,5 @@ class StoreFaults:
     def fail_requests(
         self, who: str, request: str, kind: str, count: int, retry_after: float | None = None, replica: int = 0
     ) -> None:
-        """The next of these requests meet that."""
+        """Let the next of these requests fail in this way."""
         self._world.replicas[replica].bucket.mishaps.append(Mishap(who, request, kind, count, retry_after))

@@ -1,13 +1,13 @@
-"""Puts the simulation's threads, randomness and stores instead of the machine's, in this process only.
+"""Replaces threads, randomness and stores by the simulation's own, in this process only.
 
-Clocks are arguments of the library, so they are not exchanged. These are, in each module that names them:
+Clocks are arguments of the library, so they are not replaced. These names are, in each module that has them:
 
 - ``threading`` and ``ThreadPoolExecutor``: locks, conditions, events and pools are made in some thirty places, by the
   class that uses each. As arguments they would be a parameter of each of these classes, for this one purpose.
-- ``Random``: a back-off draws from its own, and gets another where its maker does not care.
+- ``Random``: a back-off draws from its own generator, unless the code that makes it passes one.
 - ``open_store`` and ``read_boot_id``: where a daemon finds its stores, and which run of the machine it belongs to.
 
-So all of the library runs as it is, in any number of processes that are not ones, and not one of its lines knows.
+So the whole library runs unchanged, in any number of simulated processes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tests.simulation.scheduler import Scheduler
 
 LEFT_OUT = ("litelog.spark", "litelog.server")
-"""What no simulated process runs."""
+"""Modules that no simulated process runs."""
 
 IMPORTED = (
     "litelog.replicator.wiring",
@@ -57,7 +57,7 @@ class Substitution:
                 importlib.import_module(found.name)
 
     def install(self, scheduler: Scheduler, seed: int, open_store: Callable[..., ObjectStore], boot: object) -> None:
-        """Have all that the library begins from now on happen under ``scheduler``."""
+        """Run everything that the library starts from now on under ``scheduler``."""
         numbers = Random(seed)
 
         def make_random(*arguments: int) -> Random:

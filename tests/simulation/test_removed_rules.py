@@ -1,4 +1,4 @@
-"""The table of removed rules fits the library: ``python -m tests.simulation.removed_rules`` runs what it says."""
+"""The table of removed rules fits the library. ``python -m tests.simulation.removed_rules`` runs it."""
 
 from __future__ import annotations
 

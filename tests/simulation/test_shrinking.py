@@ -1,4 +1,4 @@
-"""What a failure does not need is left out of its plan."""
+"""A shrunk plan has only the steps that its failure needs."""
 
 from __future__ import annotations
 

@@ -14,11 +14,11 @@ HOURS = 10
 """Simulated hours of each of the two shares that a test run has; a seed has one or two."""
 
 FIRST_SEEDS = (0, 20)
-"""The same seeds in each run: a change is blamed for nothing else. Nights take others."""
+"""The same seeds in each run, so that a failure comes from the change. Nightly runs take others."""
 
 
 def _simulate(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """In a separate process: threads, clocks and the calls of ``os`` are exchanged in all of it."""
+    """Run in a separate process, since threads, clocks and the calls of ``os`` are replaced in all of it."""
     command = [sys.executable, "-m", "tests.simulation", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 

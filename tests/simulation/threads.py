@@ -1,4 +1,4 @@
-"""What stands for ``threading``, the clock and thread pools in a simulation: all of it waits in virtual time.
+"""Replacements of ``threading``, the clock and thread pools in a simulation, which wait in virtual time.
 
 Outside of all tasks (where the oracle restores and verifies at one moment) nothing waits: pools do work at once.
 """
@@ -20,11 +20,11 @@ EPOCH = 1_780_000_000.0
 """When the simulation begins, in seconds since 1970."""
 
 STEADY = 1000.0
-"""What the steady clock says then."""
+"""The reading of the steady clock at that time."""
 
 
 class VirtualClock:
-    """Stands for ``litelog.system.clock.SystemClock``."""
+    """Replaces ``litelog.system.clock.SystemClock``."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
@@ -164,7 +164,7 @@ class Event:
 
 
 class _Barrier:
-    """Only what the library uses of one: once."""
+    """The part of a barrier that the library uses: it opens once."""
 
     def __init__(self, scheduler: Scheduler, parties: int, timeout: float | None = None) -> None:
         self._left = parties
@@ -215,7 +215,7 @@ class _Thread:
 
 
 class Pool(Executor):
-    """A pool of a limited number of tasks. Work that is handed in outside of all tasks is done at once."""
+    """A pool of a limited number of tasks. Work that is submitted outside of all tasks is done at once."""
 
     def __init__(self, scheduler: Scheduler, width: int, name: str) -> None:
         self._scheduler = scheduler
@@ -269,7 +269,7 @@ def _carry_out(future: Future[Any], work: Callable[[], Any]) -> None:
 
 
 def make_threading(scheduler: Scheduler) -> SimpleNamespace:
-    """What stands for the module ``threading``."""
+    """Replaces the module ``threading``."""
     outside = object()
 
     def make_condition(lock: _Lock | None = None) -> _Condition:
@@ -293,7 +293,7 @@ def make_threading(scheduler: Scheduler) -> SimpleNamespace:
 
 
 def make_pool(scheduler: Scheduler) -> Callable[..., Pool]:
-    """What stands for ``ThreadPoolExecutor``."""
+    """Replaces ``ThreadPoolExecutor``."""
 
     def pool(max_workers: int = 4, thread_name_prefix: str = "pool") -> Pool:
         return Pool(scheduler, max_workers, thread_name_prefix)

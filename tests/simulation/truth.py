@@ -1,4 +1,4 @@
-"""What the log has held, and what of it was acknowledged."""
+"""The content that the log has held, and the acknowledged part of it."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class Truth:
     def __init__(self, folder: str) -> None:
         self.folder = folder
         self.files: dict[str, bytes] = {}
-        """All that the log held, by log segment: those that were truncated as they were."""
+        """Everything that the log held, by log segment, including truncated ones."""
         self.gone: list[dict[str, bytes]] = []
-        """What it held before it was rewound, or before something came back to it."""
+        """Its content before it was rewound, or before data came back to it."""
         self.shipped: list[Shipped] = []
-        """What was acknowledged of it, for each replica."""
+        """The acknowledged part, for each replica."""
 
     def read(self, name: str) -> None:
         """Look at one log segment."""
@@ -43,7 +43,7 @@ class Truth:
             self.read(name)
 
     def here(self) -> dict[str, bytes]:
-        """What the log holds now."""
+        """The current content of the log."""
         names = self.names()
         return {name: body for name, body in self.files.items() if name in names}
 
@@ -60,28 +60,28 @@ class Truth:
             shipped.change_history(before)
 
     def names(self) -> set[str]:
-        """The log segments that are there."""
+        """The log segments that exist."""
         there = os.listdir(self.folder) if os.path.isdir(self.folder) else []
         return {name for name in there if FORMAT.segment_order(name) is not None}
 
 
 class Shipped:
-    """What one replica has acknowledged of a log."""
+    """The part of a log that one replica has acknowledged."""
 
     def __init__(self, truth: Truth) -> None:
         self._truth = truth
         truth.shipped.append(self)
         self.promised: dict[str, int] = {}
-        """By log segment, where what was acknowledged ends."""
+        """By log segment, the end of the acknowledged part."""
 
     def acknowledge(self, header: WalHeader) -> str:
-        """Take note that a WAL segment is durable; what is wrong with that, if anything."""
+        """Note that a WAL segment is durable. Returns what is wrong with it, or an empty text."""
         name = header.file
         self._truth.read(name)
         body = self._truth.files.get(name, b"")
         if not _holds(body, header):
             if any(_holds(history.get(name, b""), header) for history in self._truth.gone):
-                return ""  # it was under way when the log was rewound
+                return ""  # it was in transit when the log was rewound
             return f"{name} up to {header.end}, which are not the bytes that were written ({len(body)})"
         end = len(body) if header.sealed is not None else header.end
         self.promised[name] = max(end, self.promised.get(name, 0))
@@ -96,7 +96,7 @@ class Shipped:
         return FORMAT.scan(newest, held, 0, Expectation()).next or 0
 
     def change_history(self, before: Mapping[str, bytes]) -> None:
-        """Nothing is promised of what the log held before alone."""
+        """Forget the data that only the earlier content of the log had: it is not promised any more."""
         for name in list(self.promised):
             if name in self._truth.files:
                 same = count_common(before.get(name, b""), self._truth.files[name])
@@ -136,7 +136,7 @@ def end_of_commits(name: str, body: bytes) -> int:
 
 
 def count_common(one: bytes, other: bytes) -> int:
-    """How many bytes both begin with."""
+    """The length of the common beginning, in bytes."""
     shorter = min(len(one), len(other))
     if one[:shorter] == other[:shorter]:
         return shorter

@@ -57,10 +57,10 @@ SETTLING_SECONDS = 900.0
 read."""
 
 LATER_FACTOR = 20
-"""How much slower the writer of a plan that guards a rule is after the plan's end."""
+"""By what factor the writer of a plan that guards a rule is slower after the plan's end."""
 
 QUIET_SECONDS = 300.0
-"""How long the daemons are watched at the end: they have nothing left to do."""
+"""Seconds for which the daemons are watched at the end, when they have nothing left to do."""
 
 FULL_SECONDS = 30.0
 """How long after a disk was full its processes may still end with that."""
@@ -99,12 +99,12 @@ class Slot:
         self.process: Process | None = None
         self.replicator: Replicator | None = None
         self.exit: LitelogError | None = None
-        """What the last run ended with."""
+        """The exit code or error of the last run."""
         self.runs: list[Run] = []
         self.has_claimed: set[str] = set()
         """The replicas that it has ever claimed."""
         self.owed: dict[str, int] = {}
-        """What the log held when it was last asked to end."""
+        """The content of the log when the daemon was last asked to end."""
 
     @property
     def is_running(self) -> bool:
@@ -131,7 +131,7 @@ class World:
         self.disks = Disks(folder, self.scheduler)
         self.room: Disk = self.disks.make(ROOM)
         self.desk = self.disks.make("desk", may_lose_power=False)
-        """The disk that restores write to, which is always well."""
+        """The disk that restores write to, which never fails."""
         self.log = os.path.join(self.room.root, "log")
         self.slots = {name: Slot(name) for name in DAEMONS}
         self.writer: Process | None = None
@@ -146,7 +146,7 @@ class World:
         self._full_until = -FULL_SECONDS
         self.awaited: list[_Awaited] = []
         self.requests = 0
-        """That daemons have sent."""
+        """The number of requests that daemons have sent."""
         self.armed: list[tuple[Process, str, Callable[[], None]]] = []
         self.opened: dict[int, Process] = {}
         self._network = Random(f"network {plan.seed}")
@@ -182,7 +182,7 @@ class World:
         return running if len(self.replicas) == 1 else [slot for slot in running if not slot.has_given_up(url)]
 
     def run(self) -> None:
-        """The whole plan, the settling, and the judgement. ViolationError."""
+        """Run the whole plan, let everything settle, and check the promises. Raises ViolationError."""
         events = EventCounter(self)
         logger = logging.getLogger("litelog")
         logger.addHandler(events)
@@ -208,7 +208,7 @@ class World:
             self.say(what)
 
     def say(self, what: str) -> None:
-        """Print what happens, where that was asked for."""
+        """Print a line about an event, if the user asked for that."""
         if self.talks:
             print(f"{self.scheduler.now:10.3f} {what}")
 
@@ -276,7 +276,7 @@ class World:
         self.oracle.check_quiet(self.requests - before, quiet)
 
     def _restart_machine_if_frozen(self) -> None:
-        """What an operator does after a sync of the log has failed."""
+        """Do as an operator does after a sync of the log has failed."""
         notes = glob(os.path.join(self.room.root, "state-*", "*", FAILED_SYNCS))
         if not any(f'"boot {self.boots}"' in Path(note).read_text() for note in notes):
             return
@@ -301,7 +301,7 @@ class World:
         self.counts["start with takeover" if takeover else "start"] += 1
 
     def take_over(self, who: str) -> None:
-        """What an operator does: start it with the flag."""
+        """Do as an operator does: start the daemon with the flag."""
         self.start(who, takeover=True)
 
     def stop(self, who: str) -> None:
@@ -363,13 +363,13 @@ class World:
             self.counts["fault: older state"] += 1
 
     def verify(self, replica: int = 0) -> None:
-        """Somebody verifies a replica beside its owner at work, from elsewhere."""
+        """A person verifies a replica from another machine while its owner works."""
         process = self.verifier = Process("verifier", "elsewhere")
         verified = self.replicas[replica]
         self.scheduler.spawn(process, "verify", lambda: verified.verify(self.open_store(verified.bucket.url)))
 
     def rest(self, seconds: float) -> None:
-        """The writer has nothing to write for that long."""
+        """The writer writes nothing for a while."""
         self._resting_until = self.scheduler.now + seconds
 
     def kill_writer(self, calls: int) -> None:
@@ -409,7 +409,7 @@ class World:
         self.counts["fault: pages dropped"] += 1
 
     def disk_full(self, seconds: float) -> None:
-        """Nothing can be written to the room's disk for so long."""
+        """The room's disk is full for a while."""
         self.room.full = True
         self._full_until = self.scheduler.now + seconds
         self.counts["fault: disk full"] += 1
@@ -451,7 +451,7 @@ class World:
             self._start_again(slot, process, 5.0)
 
     def _start_again(self, slot: Slot, process: Process, seconds: float) -> None:
-        """What a service manager does, unless somebody has started it before."""
+        """Start the daemon again, as a service manager does, unless it was started before."""
 
         def start() -> None:
             if slot.process is process:
@@ -539,7 +539,7 @@ class World:
             self.scheduler.sleep(min(10.0, until - self.scheduler.now + 0.001))
 
     def _end(self, process: Process) -> None:
-        """Release what the operating system takes from a process that has ended."""
+        """Release the resources of a process that has ended, as the operating system does."""
         self.scheduler.kill(process)
         for descriptor, owner in list(self.opened.items()):
             if owner is process:
@@ -565,7 +565,7 @@ class World:
         return kind(bucket, self.scheduler, self._network, self._say_request)
 
     def changed(self, folder: str) -> None:
-        """Something happened in a folder: who watches it is woken, once."""
+        """A folder has changed: wake each watcher of it, once."""
         woken = [each for each in self.armed if each[1] == folder]
         self.armed = [each for each in self.armed if each[1] != folder]
         for process, _, wake in woken:
