@@ -89,7 +89,7 @@ def main() -> int:
 
 
 def _plans(arguments: argparse.Namespace) -> Iterable[tuple[str, Plan]]:
-    """The plans to simulate, with their names. In a plan that guards a rule, a seed only changes the order of events."""
+    """The plans to simulate, with their names. In one that guards a rule, a seed only changes the order of events."""
     if arguments.guards:
         return [(name, GUARDS[name]) for name in sampled(list(GUARDS), arguments.one_in, "plans that guard a rule")]
     if arguments.plan is None:
@@ -182,7 +182,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--hours", type=float, default=math.inf, help="begin no seed after this many simulated hours")
     parser.add_argument("--keep", metavar="NUMBERS", help="run only these steps of the plan")
     parser.add_argument(
-        "--without", default="", metavar="STEPS", help="leave out steps of these kinds: lose_objects,..."
+        "--without", default="", metavar="STEPS", help="leave out these kinds of steps: lose_objects,.."
     )
     parser.add_argument("--go-on", action="store_true", help="continue after a seed that fails")
     parser.add_argument("--shrink", action="store_true", help="leave out the steps that a failure does not need")
