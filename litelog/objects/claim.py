@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 VERSION = 1
 
 LIMITS = JsonLimits(size=64 << 10, values=64, texts=64, containers=8, depth=2)
-"""Limits of the JSON. A claim has fifteen fields; a reason may name folders and files, each of a few KiB."""
+"""Limits of the JSON. A claim has sixteen fields; a reason may name folders and files, each of a few KiB."""
 
 
 class Writer(StrEnum):
@@ -73,6 +73,9 @@ class Claim:
     """If the generation continues: the number to add to the predecessor's index to get this one's."""
     reason: str | None = None
     """If the generation diverged: why."""
+    shared_end: Position | None = None
+    """If the generation diverged: where in it the log segment ends that the log still shares with the predecessor.
+    Readers take the generation once it has come that far. None if the two share no log segment from ``first`` on."""
     fencing: Fencing = Fencing.REQUIRED
     predecessor_file: str | None = None
     """The file name of the log segment with which the predecessor ended then. Shows whether ``shift`` is right."""
@@ -118,8 +121,9 @@ def encode(claim: Claim) -> bytes:
     """The object's bytes: JSON, the same for the same claim, with the CRC-32C of the other fields as the last field."""
     stated: dict[str, object] = {"version": VERSION}
     stated |= {name: value for name in Claim.__slots__ if (value := getattr(claim, name)) is not None}
-    if claim.predecessor_end is not None:
-        stated["predecessor_end"] = str(claim.predecessor_end)
+    for name in ("predecessor_end", "shared_end"):
+        if name in stated:
+            stated[name] = str(stated[name])
     if claim.fencing is Fencing.REQUIRED:
         del stated["fencing"]
     return _text({**stated, "crc": crc32c(_text(stated))})
@@ -164,6 +168,7 @@ _FIELDS: dict[str, Reader[Any]] = {
     "predecessor_end": optional(parsed(Position.parse)),
     "shift": number(1 - MAX_INDEX, MAX_INDEX),
     "reason": optional(text),
+    "shared_end": optional(parsed(Position.parse)),
     "fencing": optional(parsed(Fencing), Fencing.REQUIRED),
     "predecessor_file": optional(text),
 }
@@ -182,6 +187,15 @@ def _check_relation(claim: Claim) -> None:
         refuse("predecessor_file of a claim without predecessor_end", claim.predecessor_file)
     if claim.predecessor_end is not None and claim.predecessor_end.generation != older:
         refuse(f"predecessor_end of a claim with predecessor {older}", str(claim.predecessor_end))
+    _check_shared_end(claim)
+
+
+def _check_shared_end(claim: Claim) -> None:
+    shared = claim.shared_end
+    if shared is not None and claim.relation is not Relation.DIVERGED:
+        refuse(f"shared_end of a claim with relation {claim.relation}", str(shared))
+    if shared is not None and (shared.generation != claim.generation or shared.index < claim.first):
+        refuse(f"shared_end of generation {claim.generation} with first {claim.first}", str(shared))
 
 
 def _text(fields: dict[str, object]) -> bytes:

@@ -73,7 +73,9 @@ def latest(
 
     The latest generation is the one of the highest epoch that holds data and has reached the end of all that it
     continues: of its predecessor, of the predecessor's predecessor, and so on, no matter how far each of these had
-    come. If several of one epoch qualify, because their owners are isolated, it is the one with the highest name.
+    come. One that diverged continues nothing, but has to reach the end of what the log still shares with its
+    predecessor. If several of one epoch qualify, because their owners are isolated, it is the one with the highest
+    name.
 
     Args:
         by_generation: all claims.
@@ -105,7 +107,21 @@ def _has_reached(
         if (slot.index, slot.offset) < (end.index + shift, end.offset):
             return False
         claim = older
-    return True
+    return _has_reached_shared_end(claim, extent_of, newest, shift)
+
+
+def _has_reached_shared_end(
+    claim: Claim, extent_of: Callable[[Claim], GenerationRange], newest: Claim, shift: int = 0
+) -> bool:
+    """Whether ``newest``, which continues ``claim`` or is it, has all that ``claim`` shares with its predecessor.
+
+    ``shift``: added to an index of ``claim``'s generation, gives that of ``newest``'s.
+    """
+    shared = claim.shared_end
+    if shared is None:
+        return True
+    slot = extent_of(newest).slot
+    return (slot.index, slot.offset) >= (shared.index + shift, shared.offset)
 
 
 def _predecessor(claim: Claim, by_generation: Mapping[Generation, Claim]) -> Claim:
@@ -230,7 +246,9 @@ def _find_proven(
         for claim in newest_claims(client, names):
             read[claim.name] = claim
             if lookups.holds_data(claim):
-                return claim if claim.relation is not Relation.CONTINUES or lookups.holds_its_past(claim) else None
+                continues = claim.relation is Relation.CONTINUES
+                held = lookups.holds_its_past if continues else partial(_has_reached_shared_end, claim, lookups.extent)
+                return claim if held(claim) else None
             if include_lost and lookups.is_lost(claim):
                 return claim
     return None

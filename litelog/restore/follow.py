@@ -32,6 +32,7 @@ from litelog.system.files import open_regular, sync_folder, write_at
 
 if TYPE_CHECKING:
     import threading
+    from collections.abc import Sequence
     from types import TracebackType
 
     from litelog.formats import LogFormat
@@ -194,12 +195,15 @@ class CopyFollower:
         is_new = not plan.pieces and plan.base.start.index == plan.claim.first
         if not is_same and is_new and may_be_late(self._client, plan.claim):
             return
-        self._require_joined(plan, 0 if is_same else find_shift(self._client, claim, plan.claim, self._end))
+        held = self._find_held()
+        self._require_joined(plan, held, 0 if is_same else find_shift(self._client, claim, plan.claim, self._end))
         for part in plan.parts:
             history = GenerationBytes(
                 self._client, part.claim, self._format, part.pieces, [p.entry for p in part.sealed]
             )
             for file in part.files:
+                if self._is_older(file.name, held):
+                    continue  # the log has it again; a copy is not extended at its beginning
                 if file is not plan.files[-1] and self._size_of(file.name) == file.size:
                     continue
                 self._open_segment(file.name)
@@ -218,13 +222,22 @@ class CopyFollower:
             self._state = before.after(last, digest="")
         self._end, self._last = self._follower.slot or self._end, None
 
-    def _require_joined(self, plan: RestorePlan, shift: int) -> None:
+    def _find_held(self) -> list[tuple[object, ...]]:
+        """Return the orders of the copy's log segments."""
+        orders = [self._format.segment_order(name) for name in os.listdir(self._folder)]
+        return [order for order in orders if order is not None]
+
+    def _is_older(self, name: str, held: Sequence[tuple[object, ...]]) -> bool:
+        """Whether a log segment comes before those of the copy."""
+        order = self._format.segment_order(name)
+        return order is not None and bool(held) and order < min(held)
+
+    def _require_joined(self, plan: RestorePlan, held: Sequence[tuple[object, ...]], shift: int) -> None:
         """Raise PrunedError unless the replica's contents begin in a log segment of the copy, or right after its end.
 
-        ``shift``: added to an index of the followed generation, gives that of the plan's generation.
+        ``held``: the orders of the copy's log segments. ``shift``: added to an index of the followed generation, gives
+        that of the plan's generation.
         """
-        orders = [self._format.segment_order(name) for name in os.listdir(self._folder)]
-        held = [order for order in orders if order is not None]
         first = next(iter(plan.all_files), None)
         order = self._format.segment_order(first.name) if first is not None else None
         if first is None or order is None or not held or order <= max(held):

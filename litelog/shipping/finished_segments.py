@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from litelog.errors import CorruptCommitError, DivergedError, SequenceGapError, WrongFormatError
@@ -12,7 +14,7 @@ from litelog.log.source import GROWTH_BYTES, SegmentFolder
 from litelog.log.source_position import SourcePosition, begin_check, digest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from litelog.formats import Scan
     from litelog.log.source import OpenSegment
@@ -133,22 +135,35 @@ class FinishedSegments:
             epoch=scan.epoch,
         )
 
+    def find_end(self, name: str, opened: OpenSegment) -> int:
+        """Return where the last whole commit of a log segment ends that nothing damaged precedes. Scans all of it."""
+        end = 0
+        with suppress(*UNFIT):
+            for scan in self._scans(name, opened, opened.size(), Expectation()):
+                end = scan.end
+        return end
+
     def _scan_end(self, opened: OpenSegment, entry: SnapshotEntry) -> Scan:
         """Return the scan of a log segment's last commit. Scans the whole log segment."""
-        offset, length, last = 0, READ_BYTES, None
-        expect = Expectation(entry.first)
-        while offset < entry.length:
-            data = memoryview(opened.read(offset, min(length, entry.length - offset)))
-            scan = self._format.scan(self.path(entry.file), data, offset, expect)
+        scans = deque(self._scans(entry.file, opened, entry.length, Expectation(entry.first)), maxlen=1)
+        if not scans:
+            raise NotSealableError(entry.file)
+        return scans[0]
+
+    def _scans(self, name: str, opened: OpenSegment, stop: int, expect: Expectation) -> Iterator[Scan]:
+        """Yield scans of the whole commits before ``stop``, piece by piece. Raises one of UNFIT at the first that is
+        damaged."""
+        offset, length = 0, READ_BYTES
+        while offset < stop:
+            data = memoryview(opened.read(offset, min(length, stop - offset)))
+            scan = self._format.scan(self.path(name), data, offset, expect)
             if scan.end == offset:
-                if offset + len(data) >= entry.length:
+                if offset + len(data) >= stop:
                     break
                 length = max(2 * length, scan.wanted)
                 continue
-            last, offset, expect, length = scan, scan.end, scan.expectation, READ_BYTES
-        if last is None:
-            raise NotSealableError(entry.file)
-        return last
+            yield scan
+            offset, expect, length = scan.end, scan.expectation, READ_BYTES
 
     def _scan_head(self, name: str, opened: OpenSegment, expect: Expectation) -> bool:
         """Whether a log segment begins with a whole commit. Raises if that is not the expected one."""

@@ -14,7 +14,7 @@ from litelog.events import fields
 from litelog.log.source_position import SourcePosition
 from litelog.objects.claim import Claim, Relation
 from litelog.objects.layout import CLAIMS, Fencing, claim_key, snapshot_key
-from litelog.objects.position import new_generation
+from litelog.objects.position import Position, new_generation
 from litelog.reading.generations import read_claim, read_claim_of
 from litelog.shipping.archive_state import ArchiveState, resume_archive
 from litelog.shipping.claiming import (
@@ -242,6 +242,9 @@ class Owner:
         found = self._predecessors.go_round_holes(found, predecessor, state, self.damaged, seals=seals)
         finished = self.backlog_sealer.files.find(cause.start_file, self._unfit) if self.backlog_sealer else []
         claim = replace(found.claim, first=found.base + len(finished))
+        shared = self._predecessors.find_shared(found, predecessor, cause.start_file, len(finished))
+        if shared is not None:
+            claim = replace(claim, shared_end=Position(claim.generation, shared.index, shared.end))
         start_file = finished[0] if finished else cause.start_file
         claimed = Claimed(
             claim=claim,
@@ -250,6 +253,7 @@ class Owner:
             tried=self._fencing.value,
             epoch=epoch - 1,
             salvaged=found.salvaged,
+            promised=shared,
             lost=found.lost,
             ended=ended,
             place=SourcePosition(found.base, start_file, sequence=self._source.first_sequence()),
@@ -302,7 +306,8 @@ class Owner:
         state, claim = stage.state, stage.claim
         diverged = claim.relation is Relation.DIVERGED
         again = Cause(claim.reason, state.place.file if diverged else "", diverged)
-        outrun = ClaimDue(state, Cause("the log does not hold the end that the predecessor came to"))
+        unheld = Cause("the log does not hold the end that the predecessor came to")
+        outrun = ClaimDue(state, again if diverged else unheld)
         if not self._predecessors.is_end_held(stage):  # also before: what would be sealed for nothing may be large
             return outrun
         try:

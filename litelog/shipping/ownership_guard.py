@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
 
 from litelog.errors import DivergedError, LitelogError
+from litelog.objects.claim import Relation
 from litelog.shipping.claiming import GRACE_SECONDS
 from litelog.shipping.proof import describe_lost
 
@@ -93,7 +94,8 @@ class OwnershipGuard:
             self._looked_at = self._clock.monotonic()
 
     def _check_predecessor_end(self, prepared: EncodedWalSegment) -> None:
-        """Before a generation reaches the end of its predecessor, check that the log still holds that end.
+        """Until a generation has reached the end of its predecessor, check that the log is not shorter. When it reaches
+        it, check that the log still holds that end.
 
         The log may have been rewound since the claim. Until then readers stay with the predecessor.
         """
@@ -102,10 +104,20 @@ class OwnershipGuard:
         if promised is None:
             return
         index = promised.index + self._claim.shift
-        missed = header.file == promised.file and header.index != index
-        if (header.index, prepared.end) < (index, promised.end) and not missed:
-            return
-        if missed or not self._proof.keeps(state, promised):
-            path = os.path.join(self._folder, promised.file)
+        continues = self._claim.relation is Relation.CONTINUES
+        missed = continues and header.file == promised.file and header.index != index
+        reached = (header.index, prepared.end) >= (index, promised.end)
+        path = os.path.join(self._folder, promised.file)
+        keeps = self._proof.keeps(state, promised) if reached else not _is_shorter(path, promised.end)
+        if missed or not keeps:
             raise DivergedError(path, "was rewound before the end of the predecessor was reached")
-        self._keeper.state = replace(state, promised=None)
+        if reached:
+            self._keeper.state = replace(state, promised=None)
+
+
+def _is_shorter(path: str, length: int) -> bool:
+    """Whether a log segment is there, and has fewer bytes than ``length``."""
+    try:
+        return os.stat(path).st_size < length
+    except FileNotFoundError:  # truncated, or the follower reports it
+        return False

@@ -28,6 +28,7 @@ from litelog.reading.latest import GenerationRange, find_latest
 from litelog.shipping.claiming import close_below
 from litelog.shipping.initial_snapshot import count_kept, find_hole, find_known
 from litelog.shipping.log_identity import ShippedEnd, find_checksum
+from litelog.shipping.shared_end import find_shared_end
 from litelog.shipping.state import Claimed, OwnEnd, Running, Unclaimed
 
 if TYPE_CHECKING:
@@ -163,6 +164,15 @@ class Predecessors:
         diverged = replace(claim, relation=Relation.DIVERGED, reason=why, shift=0)
         return Succession(diverged, kept, first_here - kept, why)
 
+    def find_shared(
+        self, found: Succession, predecessor: Claim | None, start_file: str, finished: int
+    ) -> ShippedEnd | None:
+        """Return the end of what the log still shares with ``predecessor``, if ``found`` diverges from it. Arguments as
+        ``find_shared_end``."""
+        if predecessor is None or found.claim.relation is not Relation.DIVERGED:
+            return None
+        return find_shared_end(self._context, predecessor, start_file, found.base, finished)
+
     # --- after the claim
 
     def close(self, claim: Claim, names: Sequence[ClaimName], ended: OwnEnd | None) -> dict[Generation, GenerationEnd]:
@@ -203,16 +213,22 @@ class Predecessors:
         return tip
 
     def is_end_held(self, closed: ClosedBelow) -> bool:
-        """Whether the log holds the end of the predecessor that the claim continues, at the index that the claim
-        states. It may have been rewound, or its first log segments may have been truncated meanwhile."""
+        """Whether the log holds the end of the predecessor that the claim continues, or of what a claim that diverges
+        shares with it, at the index that the claim states. It may have been rewound, or its first log segments may have
+        been truncated meanwhile."""
         claim, predecessor = closed.claim, closed.predecessor
+        if closed.state.promised is not None:
+            return self._identity.find_shift_to(closed.state.promised) is not None
         if predecessor is None or claim.relation is not Relation.CONTINUES or not _holds_any(predecessor):
             return True
         return self._identity.find_shift(predecessor) == claim.shift - closed.state.base
 
     def find_promised(self, closed: ClosedBelow) -> ShippedEnd | None:
-        """Return where a continued predecessor ended, if the first snapshot does not reach that far."""
+        """Return where a continued predecessor, or what is shared with one, ended, if the first snapshot does not reach
+        that far."""
         claim, predecessor = closed.claim, closed.predecessor
+        if closed.state.promised is not None:
+            return closed.state.promised
         if predecessor is None or claim.relation is not Relation.CONTINUES:
             return None
         promised = self._identity.find_end(predecessor)

@@ -13,6 +13,7 @@ from litelog.errors import NotFoundError
 from litelog.events import fields
 from litelog.objects import snapshot as snapshots
 from litelog.objects import wal_segment
+from litelog.objects.claim import Relation
 from litelog.objects.layout import snapshot_key, wal_key, wal_prefix
 from litelog.objects.position import Position
 from litelog.reading.contents import LISTINGS, list_generation
@@ -77,11 +78,14 @@ class OwnershipProof:
         require_newest(self._client, claim)
 
     def keeps(self, state: Running, promised: ShippedEnd) -> bool:
-        """Whether the log still holds the predecessor's end, which a generation that continues it has promised.
+        """Whether the log still holds what the generation has promised of its predecessor: all of it, if it continues
+        it.
 
         Its first log segments may have been truncated since the claim, which makes the shift smaller.
         """
         there = self._identity.find_shift_to(promised)
+        if state.claim.relation is Relation.DIVERGED:  # it may begin with a later log segment than the log
+            return there is not None
         return there is not None and there <= state.claim.shift - state.base
 
 

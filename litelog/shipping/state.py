@@ -138,6 +138,8 @@ class Claimed:
     salvaged: int | None = None
     """In a generation that diverged because the replica had lost something that the log does not hold: the index, in
     the predecessor, of the first log segment that is still whole there."""
+    promised: ShippedEnd | None = None
+    """In a generation that diverged: the end of what the log still shares with the predecessor."""
 
     @property
     def owner(self) -> str:
@@ -171,7 +173,8 @@ class Running:
     oldest: str = ""
     """The log's oldest log segment when bytes were last shipped. An older one in that folder has come back."""
     promised: ShippedEnd | None = None
-    """In a generation that continues another, until it has come that far: where the other one ended."""
+    """Until the generation has come that far: where the one that it continues ended or, if it diverged, the end of what
+    the log still shares with its predecessor. Until then readers take the predecessor."""
     archive: ArchiveState | None = None
     """Which log segments are sealed, and which are not; None while it is not known."""
     tallies: tuple[IndexTally, ...] = ()

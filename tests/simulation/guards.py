@@ -278,6 +278,13 @@ GUARDS: dict[str, Plan] = {
     "log rewound while its daemon was away": _plan(
         [_kill(120, "A", 90), Step(121, "rewind_log", {"segments": 8})], write_pause=0.4
     ),
+    "log rewound, kill before its beginning is shipped": _plan(
+        [
+            Step(60, "rewind_log", {"segments": 0}),
+            _kill(60, "A", 30, When("A", "put generations/00000002.*/snapshots/", "done")),
+        ],
+        segment_bytes=40_000,
+    ),
     "root away while a takeover looks for holes": _plan(
         [
             _take_over(40, "B"),

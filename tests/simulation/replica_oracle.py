@@ -88,6 +88,8 @@ class ReplicaOracle:
         """When each claim was put."""
         self._begun: set[str] = set()
         """The generations whose first snapshot was put while there was no newer claim."""
+        self._begun_at = 0.0
+        """When the newest of them began. All older ones were closed by then."""
         self._snapshots: list[tuple[str, str]] = []
         """The snapshots that were put by the newest claim's owner at the time: generation and key."""
         self._points: list[Point] = []
@@ -112,7 +114,9 @@ class ReplicaOracle:
         if (snapshot := layout.parse_snapshot(key)) is not None:
             newest = self.newest
             if newest is not None and newest.generation == str(snapshot[0]):
-                self._begun.add(newest.generation)
+                if newest.generation not in self._begun:
+                    self._begun.add(newest.generation)
+                    self._begun_at = self._world.scheduler.now
                 self._snapshots.append((newest.generation, key))
         if layout.parse_claim(key) is not None:
             self._judge_claim(key, claims.parse(body.decode()))
@@ -372,7 +376,7 @@ class ReplicaOracle:
         if not live:
             self.fail(f"P10: no daemon is left: {[str(slot.exit) for slot in world.slots.values()]}")
         claimed = max(self._claimed_at.values(), default=0.0)
-        if len(live) > 1 and world.written_at > claimed and not self.lost:
+        if len(live) > 1 and world.written_at > max(claimed, self._begun_at) and not self.lost:
             self.fail(f"P6: {[slot.name for slot in live]} all believe that the replica is theirs")
         newest = self.newest
         for slot in live:

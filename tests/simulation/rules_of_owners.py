@@ -82,6 +82,11 @@ ONE_WRITER = (
         Cut("reading/successors", "if not never_began(successor.first, terminal):", "if True:"),
     ),
     found(
+        "a generation that diverged counts once it holds what the log still shares with its predecessor",
+        "log rewound, kill before its beginning is shipped",
+        Cut("reading/latest", "    if shared is None:\n        return True\n", "    if True:\n        return True\n"),
+    ),
+    found(
         "a reader takes a first snapshot only once no newer claim may end its generation",
         "diverged generation with a late snapshot",
         Cut(

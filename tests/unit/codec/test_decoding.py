@@ -172,6 +172,13 @@ CONTINUES: dict[str, object] = {
     "predecessor_end": str(Position(NAME, 1, 5)),
     "shift": 1,
 }
+DIVERGED: dict[str, object] = {
+    "generation": SECOND,
+    "relation": "diverged",
+    "predecessor": NAME,
+    "reason": "rewound",
+    "shared_end": str(Position(generation(SECOND), 3, 5)),
+}
 
 
 def claim_with(**changes: object) -> bytes:
@@ -192,6 +199,9 @@ def test_a_claim_says_what_was_written() -> None:
     continued = claims.decode(claim_key(2), claim_with(**CONTINUES))
     assert (continued.shift, continued.predecessor) == (1, NAME)
     assert claims.decode(claim_key(2), claims.encode(continued)) == continued
+    diverged = claims.decode(claim_key(2), claim_with(**DIVERGED))
+    assert diverged.shared_end == Position(generation(SECOND), 3, 5)
+    assert claims.decode(claim_key(2), claims.encode(diverged)) == diverged
 
 
 @pytest.mark.parametrize(
@@ -218,6 +228,10 @@ def test_a_claim_says_what_was_written() -> None:
         {**CONTINUES, "shift": 1 << 64},
         {**CONTINUES, "shift": -(1 << 64)},
         {**CONTINUES, "reason": "\udfff"},
+        {**CONTINUES, "shared_end": DIVERGED["shared_end"]},
+        {**DIVERGED, "shared_end": 5},
+        {**DIVERGED, "shared_end": str(Position(generation(SECOND), 2, 5))},
+        {**DIVERGED, "shared_end": str(Position(NAME, 3, 5))},
     ],
 )
 def test_a_field_that_a_claim_cannot_have_is_refused_by_name(changes: dict[str, Any]) -> None:

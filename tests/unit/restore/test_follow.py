@@ -156,6 +156,22 @@ def test_a_generation_that_continues_is_followed(
     assert files_in(out) == whole(LOG[:2])
 
 
+def test_older_log_segments_that_come_back_are_not_put_before_a_copy(tmp_path: Path) -> None:
+    builder, out = ReplicaBuilder(), tmp_path / "out"
+    built = builder.add()
+    built.ship_segment(LOG[2], final=None)
+    plan = find_plan(builder.client, Target(), FORMAT)
+    restore(builder.client, plan, str(out), log_format=FORMAT)
+    with CopyFollower(builder.client, str(out), plan, FORMAT) as follower:
+        drain(follower)
+        newer = builder.add(builder.claim(first=2, shift=2), start=False)
+        newer.start([newer.seal_unshipped(index, LOG[index]) for index in range(2)])
+        newer.ship_segment(LOG[2])
+        newer.ship_segment(LOG[3], final=None)
+        drain(follower)
+    assert files_in(out) == whole(LOG[2:])
+
+
 def test_a_generation_that_diverged_ends_it_by_name_and_leaves_the_copy(
     grown: Grown,
 ) -> None:
