@@ -76,6 +76,7 @@ def end_at_each_put(
     return newest_claim(held)
 
 
+@pytest.mark.slow
 @ALL_FORMATS
 @pytest.mark.parametrize("kept", [0, 2, 3])
 def test_whatever_ends_the_daemon_a_restore_has_what_the_log_still_holds(
@@ -95,6 +96,7 @@ def test_whatever_ends_the_daemon_a_restore_has_what_the_log_still_holds(
     assert claim.shared_end.offset >= ends[kept]
 
 
+@pytest.mark.slow
 def test_a_log_that_was_rewound_into_a_sealed_segment(
     log: LogBuilder, store: MemoryStore, state: str, tmp_path: Path
 ) -> None:
