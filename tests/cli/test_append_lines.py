@@ -32,7 +32,7 @@ texts = st.lists(st.sampled_from([b"", b"a", b"bc\n", b"\n", b"\r\n", b"\xff\x00
 
 
 @given(texts, st.none() | st.integers(1, 5))
-def test_lines_are_the_same_whatever_pieces_they_come_in(pieces: list[bytes], batch: int | None) -> None:
+def test_lines_are_the_same_in_pieces_of_any_size(pieces: list[bytes], batch: int | None) -> None:
     batches = list(line_batches(reading(pieces), batch))
     assert [line for lines in batches for line in lines] == lines_of(b"".join(pieces))
     assert all(batches)
@@ -44,7 +44,7 @@ def test_a_batch_has_its_number_of_records_except_for_the_last(pieces: list[byte
     assert all(size == batch for size in sizes[:-1])
 
 
-def test_without_a_batch_what_is_there_goes_at_once_up_to_a_limit() -> None:
+def test_without_a_batch_size_all_waiting_lines_are_appended_at_once_up_to_a_limit() -> None:
     pieces = [b"a\nb\n", b"c\nd", b"\n" * (DEFAULT_BATCH + 5)]
     assert [len(lines) for lines in line_batches(reading(pieces), None)] == [2, 1, DEFAULT_BATCH, 5]
 

@@ -44,7 +44,9 @@ def test_a_folder_is_waited_for_until_it_is_a_replica_or_holds_a_log(tmp_path: P
 @pytest.mark.parametrize(
     ("kind", "expected"), [(StartKind.LAST, StartKind.BEGINNING), (StartKind.END, StartKind.BEGINNING)]
 )
-def test_the_end_of_what_was_not_there_is_its_beginning(tmp_path: Path, kind: StartKind, expected: StartKind) -> None:
+def test_the_end_of_a_place_that_did_not_exist_is_its_beginning(
+    tmp_path: Path, kind: StartKind, expected: StartKind
+) -> None:
     place = tmp_path / "place"
     assert wait_for_start(str(place), StartPoint(kind), lambda _: os.makedirs(place / "epochs")).kind is expected
     assert wait_for_start(str(place), StartPoint(kind), pytest.fail).kind is kind

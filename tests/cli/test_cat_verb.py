@@ -21,7 +21,7 @@ def numbers(out: str) -> list[int]:
     return [int(line.split()[1]) for line in out.splitlines()]
 
 
-def test_what_was_appended_comes_out_again(litelog: Command) -> None:
+def test_appended_records_are_printed_unchanged(litelog: Command) -> None:
     text = litelog.lines(2500)
     done = litelog("cat", "log")
     assert (done.code, done.out) == (ExitCode.DONE, text)
@@ -71,7 +71,7 @@ def test_bytes_that_are_not_text_are_base64_in_json_and_unchanged_otherwise(lite
     assert base64.b64decode(record["value"]["base64"]) == value
 
 
-def test_following_prints_what_is_appended_later(litelog: Command) -> None:
+def test_following_prints_records_that_are_appended_later(litelog: Command) -> None:
     litelog.lines(3)
     process = litelog.start("cat", "--follow", "--from", "latest", "log")
     assert process.stdout
@@ -112,7 +112,7 @@ def test_files_of_lines_are_read_by_their_pattern(litelog: Command) -> None:
         (["--config", "other.yml"], "not a log of other.yml (known: "),
     ],
 )
-def test_what_makes_no_sense_is_a_usage_error(litelog: Command, arguments: list[str], message: str) -> None:
+def test_invalid_options_are_a_usage_error(litelog: Command, arguments: list[str], message: str) -> None:
     litelog.lines(1)
     replica = {"url": f"file://{litelog.folder}/replica"}
     config = {"logs": [{"path": f"{litelog.folder}/another", "replicas": [replica]}]}
@@ -158,7 +158,7 @@ def test_lines_that_were_truncated_keep_their_sequences(
     assert (done.code, numbers(done.out)) == (ExitCode.DONE, [10, 11])
 
 
-def test_a_configuration_that_nobody_named_says_where_state_is(litelog: Command, truncated: list[int]) -> None:
+def test_the_default_configuration_says_where_state_is(litelog: Command, truncated: list[int]) -> None:
     done = litelog("cat", "--json", *FILES, "app", LITELOG_CONFIG="app.yml")
     assert [line["sequence"] for line in done.lines] == truncated
 
@@ -187,7 +187,7 @@ def test_a_flipped_byte_in_the_middle_is_corruption_with_its_place(litelog: Comm
 
 
 @pytest.mark.parametrize("form", ["replica", "file://{folder}/replica"])
-def test_a_replica_is_read_like_a_log_whatever_its_place_is_called(litelog: Command, form: str) -> None:
+def test_a_replica_is_read_like_a_log_under_any_name(litelog: Command, form: str) -> None:
     text = litelog.lines(2500)
     litelog("replicate", "--once", "log", "replica")
     place = form.format(folder=litelog.folder)
@@ -197,7 +197,7 @@ def test_a_replica_is_read_like_a_log_whatever_its_place_is_called(litelog: Comm
     assert json.loads(done.out)["value"] == "line 2499"
 
 
-def test_following_a_replica_prints_what_is_shipped_later(litelog: Command) -> None:
+def test_following_a_replica_prints_records_that_are_shipped_later(litelog: Command) -> None:
     litelog.lines(3)
     litelog("replicate", "--once", "log", "replica")
     process = litelog.start("cat", "--follow", "--from", "latest", "replica")

@@ -99,7 +99,7 @@ ERRORS = [
 
 
 @pytest.mark.parametrize("kind", ERRORS)
-def test_an_error_of_ours_is_one_line_and_its_own_exit_code(
+def test_a_litelog_error_is_one_line_and_has_its_exit_code(
     kind: type[LitelogError], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run([], raising(kind("what happened"))) == kind.exit_code
@@ -228,7 +228,7 @@ def test_names_that_are_not_utf_8_are_names(litelog: Command) -> None:
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
-def test_json_is_json_whatever_standard_output_takes(litelog: Command, encoding: str) -> None:
+def test_json_output_is_json_under_any_encoding_of_standard_output(litelog: Command, encoding: str) -> None:
     values = ["caf\u00e9", "\u65e5\u672c", "\U0001f600"]
     assert litelog("append", "log", text="".join(f"{value}\n" for value in values)).code == ExitCode.DONE
     arguments = [sys.executable, "-m", "litelog_cli", "cat", "--json", "log"]
@@ -237,7 +237,7 @@ def test_json_is_json_whatever_standard_output_takes(litelog: Command, encoding:
     assert [json.loads(line)["value"] for line in done.stdout.decode(encoding).splitlines()] == values
 
 
-def test_what_is_logged_is_one_line_an_event(capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_logged_event_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     logging_setup.set_up_logging(logging.INFO)
     logging.getLogger("litelog.test").info("two\nlines")
     logging.getLogger("litelog.test").debug("unseen")

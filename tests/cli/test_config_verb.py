@@ -97,7 +97,7 @@ def test_formats_and_clients_that_are_not_there_are_found(litelog: Command, entr
     assert message in done.err
 
 
-def test_what_formats_and_clients_refuse_has_its_line_and_key_too(litelog: Command) -> None:
+def test_values_that_formats_and_clients_refuse_are_reported_with_line_and_key(litelog: Command) -> None:
     (litelog.folder / "c.yml").write_text(
         "logs:\n"
         "  - path: a\n"
@@ -152,7 +152,7 @@ def test_no_secret_is_shown(litelog: Command, how: list[str]) -> None:
     assert options["headers"] == {"x-tenant": "***"}
 
 
-def test_what_is_shown_is_a_configuration_that_says_the_same(tmp_path: Path) -> None:
+def test_the_shown_configuration_is_a_valid_one_with_the_same_meaning(tmp_path: Path) -> None:
     text = re.sub(r"\n +(endpoint|secret|something|headers).*|\nheartbeat.*", "", SAID.format(canary=CANARY))
     config = load_config(text, {})
     values = written(config)

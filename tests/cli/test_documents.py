@@ -125,14 +125,16 @@ def script_of(blocks: list[Block], port: int) -> str:
 
 @pytest.mark.process
 @pytest.mark.parametrize("document", [document for document, blocks in HERE.items() if blocks])
-def test_what_a_document_shows_runs_in_its_order(document: str, tmp_path: Path, server: S3Server, warm: Warm) -> None:
+def test_the_commands_of_a_document_run_in_its_order(
+    document: str, tmp_path: Path, server: S3Server, warm: Warm
+) -> None:
     shell = Shell(tmp_path, server, warm)
     with permissions_checked():
         code, out, err = shell.run(script_of(HERE[document], free_port()))
     assert code == 0, f"{out[-2000:]}\n{err[-4000:]}"
 
 
-def test_what_is_not_run_says_why_and_is_little() -> None:
+def test_commands_that_are_not_run_say_why_and_are_few() -> None:
     left = [each for blocks in BLOCKS.values() for each in blocks if each.reason is not None]
     assert [each.place for each in left if len(each.reason or "") < 10] == []
     everything = sum(len(blocks) for blocks in BLOCKS.values())

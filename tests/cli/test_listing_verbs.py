@@ -69,7 +69,7 @@ def test_segments_shows_each_log_segment_of_a_replica(litelog: Command, built: R
     assert [row["file"] for row in table] == [segment.name for segment in LOG]
 
 
-def test_segments_ignores_what_is_sealed_and_that_nothing_names(litelog: Command) -> None:
+def test_segments_ignores_sealed_segments_that_no_object_names(litelog: Command) -> None:
     builder = ReplicaBuilder()
     generation = builder.add()
     generation.ship_segment(LOG[0], cuts=[0])
@@ -88,7 +88,9 @@ def test_segments_ignores_what_is_sealed_and_that_nothing_names(litelog: Command
     assert [(line["first"], line["next"]) for line in done.lines] == [(0, 6), (6, 12), (12, 13), (13, 19)]
 
 
-def test_segments_shows_what_is_there_before_it_says_what_is_missing(litelog: Command, built: ReplicaBuilder) -> None:
+def test_segments_shows_existing_segments_before_it_reports_missing_ones(
+    litelog: Command, built: ReplicaBuilder
+) -> None:
     (place,) = [at for at in built.generations[0].positions if (at.index, at.offset) == (2, 0)]
     (litelog.folder / "replica" / "generations" / place.generation / "wal" / f"{2:016x}" / f"{0:016x}.wal.lz4").unlink()
     done = litelog("segments", "--json", "replica")
@@ -99,7 +101,7 @@ def test_segments_shows_what_is_there_before_it_says_what_is_missing(litelog: Co
     assert failed["error"]["exit_code"] == ExitCode.CORRUPTION
 
 
-def test_snapshots_shows_what_each_one_names(litelog: Command, built: ReplicaBuilder) -> None:
+def test_snapshots_shows_the_segments_that_each_one_names(litelog: Command, built: ReplicaBuilder) -> None:
     done = litelog("snapshots", "--json", "replica")
     assert done.code == ExitCode.DONE, done.err
     first, second = done.lines
@@ -249,7 +251,7 @@ def test_a_log_without_its_configuration_is_an_error_that_says_so(litelog: Comma
         (["segments", "--generation", "0" * 16, "replica"], ExitCode.NOTHING_TO_RESTORE, "no generation"),
     ],
 )
-def test_what_is_not_there_is_said(
+def test_invalid_places_and_generations_are_reported(
     litelog: Command, built: ReplicaBuilder, arguments: list[str], code: int, message: str
 ) -> None:
     done = litelog(*arguments)

@@ -56,7 +56,7 @@ def test_a_collector_gets_json_lines_with_log_replica_and_position(litelog: Comm
     assert (end["level"], end["event"], end["exit_code"]) == ("ERROR", "failed", ExitCode.FENCED)
 
 
-def test_whatever_a_verb_prints_in_addition_to_its_result_is_json_on_request(litelog: Command) -> None:
+def test_everything_that_a_verb_prints_besides_its_result_is_json_on_request(litelog: Command) -> None:
     litelog.lines(3)
     assert litelog("replicate", "--once", "log", "replica").code == 0
     done = litelog("--log-format", "json", "restore", "missing", "replica", "-o", "out")
@@ -141,13 +141,13 @@ def test_the_journal_gets_priorities_and_keeps_its_own_times(litelog: Command) -
 
 
 @pytest.mark.parametrize(("level", "there"), [("info", True), ("warning", False)])
-def test_a_level_leaves_out_what_is_less_important(litelog: Command, level: str, there: bool) -> None:
+def test_a_level_leaves_out_less_important_lines(litelog: Command, level: str, there: bool) -> None:
     litelog.lines(1)
     done = litelog("--log-level", level, "replicate", "--once", "log", "replica")
     assert (done.code, "begins" in done.err) == (0, there)
 
 
-def test_an_event_is_one_line_whatever_it_holds(litelog: Command) -> None:
+def test_an_event_is_one_line_with_any_content(litelog: Command) -> None:
     script = (
         "import logging; from litelog_cli.logging_setup import *; from litelog.events import fields;"
         "set_up_logging(logging.INFO, LogLineFormat({!r}));"

@@ -240,7 +240,7 @@ def test_a_screen_reader_finds_landmarks_headers_names_and_the_charts_words(
         assert {each["name"]: each["value"].get("value") for each in live["properties"]}["live"] == "polite"
 
 
-def test_what_a_path_or_a_filter_holds_is_text(world: World, browser: Browser) -> None:
+def test_the_content_of_a_path_or_a_filter_is_text(world: World, browser: Browser) -> None:
     for url in (world.url, f"{world.url}?q=%22%3E%3Cscript%3Ewindow.canary=1%3C/script%3E"):
         with open_page(browser, url) as page:
             page.wait_for_load_state("load")
@@ -286,7 +286,7 @@ def test_without_script_it_says_the_same_filters_and_loads_itself_again(world: W
         expect(page.locator("details table").first).to_be_visible()
 
 
-def test_what_changed_is_put_in_its_place_and_nothing_else_moves(tmp_path: Path, browser: Browser, warm: Warm) -> None:
+def test_only_changed_parts_of_the_page_are_replaced(tmp_path: Path, browser: Browser, warm: Warm) -> None:
     logs = {f"log{number}": [f"backup{number}"] for number in range(6)}
     with run_daemon(tmp_path, warm, logs) as world, open_page(browser, world.url, PHONE) as page:
         expect(page.locator("h1")).to_have_text("✓ All safe", timeout=1000 * WAIT_SECONDS)
@@ -310,7 +310,7 @@ def test_what_changed_is_put_in_its_place_and_nothing_else_moves(tmp_path: Path,
         assert page.evaluate("document.activeElement.id + ' ' + document.activeElement.value") == "q log4"
 
 
-def test_a_page_that_nobody_sees_asks_for_nothing(world: World, browser: Browser) -> None:
+def test_a_hidden_page_makes_no_requests(world: World, browser: Browser) -> None:
     with open_page(browser, "about:blank") as page:
         asked: list[str] = []
         page.on("request", lambda request: asked.append(request.url))

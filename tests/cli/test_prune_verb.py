@@ -76,7 +76,7 @@ def test_the_plan_for_programs_names_every_object(litelog: Command, replica: str
     assert (plan["deleted_objects"], plan["cause"]) == (None, "older than max-age")
 
 
-def test_what_is_confirmed_is_deleted_and_the_rest_is_restored(litelog: Command, replica: str) -> None:
+def test_confirmed_deletions_are_done_and_the_rest_is_restored(litelog: Command, replica: str) -> None:
     (plan,) = litelog("prune", replica, "--max-snapshots", "1", "--json").lines
     before = files(litelog.folder / "replica")
     (done,) = litelog("prune", replica, "--max-snapshots", "1", "--confirm", "--json").lines
@@ -220,7 +220,7 @@ def test_a_damaged_set_of_replicas_is_said_to_be_and_what_mends_it_does(litelog:
 
 
 @pytest.mark.parametrize("arguments", [("nowhere", "file:///nothing"), ("log", "unheard://of"), ("log", "")])
-def test_what_is_not_a_replica_of_the_log_is_a_usage_error(
+def test_a_place_that_is_not_a_replica_of_the_log_is_a_usage_error(
     litelog: Command, replica: str, arguments: tuple[str, ...]
 ) -> None:
     before = files(litelog.folder / "state")

@@ -73,7 +73,7 @@ def test_the_configuration_is_read_again_on_sighup(tree: Command) -> None:
     assert "an extra" in tree("cat", "replicas-of-extra").out
 
 
-def test_what_a_reload_says_of_the_end_is_in_force(tree: Command) -> None:
+def test_a_reloaded_shutdown_timeout_applies_to_the_final_sync(tree: Command) -> None:
     process = start(tree)
     (tree.folder / "c.yml").write_text(f"shutdown-timeout: 7s\n{TREE}")
     process.send_signal(signal.SIGHUP)
@@ -95,7 +95,7 @@ def test_what_waits_for_the_next_start_is_reported_by_what_this_one_began_with(t
     assert process.wait(240) == ExitCode.DONE
 
 
-def test_events_that_nobody_reads_do_not_hold_up_the_end(tree: Command) -> None:
+def test_events_without_a_reader_do_not_delay_the_end(tree: Command) -> None:
     """The pipe is full: what it takes is fewer bytes than the events of these logs have."""
     logs = 12
     process = tree.start("replicate", "--config", "c.yml", "--json")

@@ -26,7 +26,7 @@ def sequences(litelog: Command, replica: str) -> int | None:
     return done.lines[-1]["next"] if done.code == 0 else None
 
 
-def test_once_ships_what_is_there_to_every_replica(litelog: Command) -> None:
+def test_once_ships_the_existing_data_to_every_replica(litelog: Command) -> None:
     litelog.lines(2500)
     done = litelog("replicate", "--once", "--json", "log", "one", f"file://{litelog.folder}/two")
     assert done.code == ExitCode.DONE
@@ -56,7 +56,7 @@ def test_a_signal_while_it_waits_for_a_folder_ends_it_well(litelog: Command) -> 
     assert "failed" not in said
 
 
-def test_replication_continues_when_nobody_reads_its_events(litelog: Command) -> None:
+def test_replication_continues_when_no_reader_takes_its_events(litelog: Command) -> None:
     litelog.lines(10)
     process = litelog.start("replicate", "--json", "--sync-interval", "1ms", "log", "replica")
     assert process.stdout
@@ -91,7 +91,7 @@ def test_with_exec_the_exit_code_is_the_programs(litelog: Command, program: str,
     assert sequences(litelog, "replica") == 3
 
 
-def test_what_the_program_wrote_last_is_in_the_final_sync(litelog: Command) -> None:
+def test_the_last_writes_of_the_program_are_in_the_final_sync(litelog: Command) -> None:
     program = f"sh -c 'echo last words | {sys.executable} -m litelog_cli append log'"
     litelog.lines(3)
     assert litelog("replicate", "--exec", program, "log", "replica").code == 0

@@ -89,7 +89,7 @@ def test_each_object_of_the_furthest_replica_may_be_lost(litelog: Command, furth
         shutil.copy(litelog.folder / "kept" / path.relative_to(litelog.folder / "one"), path)
 
 
-def test_what_was_taken_from_where_is_reported_to_people(litelog: Command, further: tuple[str, str]) -> None:
+def test_the_sources_of_replaced_bytes_are_reported_to_people(litelog: Command, further: tuple[str, str]) -> None:
     lost = objects(litelog.folder / "one")[-2]
     damage(lost, "data")
     done = litelog("restore", *further, "-o", "out")
@@ -100,7 +100,9 @@ def test_what_was_taken_from_where_is_reported_to_people(litelog: Command, furth
     assert done.out.rstrip().endswith("/one")
 
 
-def test_what_both_have_lost_is_corruption_and_nothing_is_left(litelog: Command, further: tuple[str, str]) -> None:
+def test_bytes_that_both_replicas_lost_are_corruption_and_nothing_is_left(
+    litelog: Command, further: tuple[str, str]
+) -> None:
     for how in ("data", "deleted"):
         for name in further:
             damage(objects(litelog.folder / name)[2 if name == "two" else 3], how)

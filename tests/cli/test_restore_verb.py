@@ -29,7 +29,7 @@ def segments(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.glob("*.log")}
 
 
-def test_what_is_restored_is_the_log_byte_for_byte(litelog: Command, replica: str) -> None:
+def test_a_restored_log_equals_the_source_byte_for_byte(litelog: Command, replica: str) -> None:
     done = litelog("restore", replica, "-o", "out")
     assert (done.code, done.out.startswith("restored ")) == (ExitCode.DONE, True)
     assert segments(litelog.folder / "out") == segments(litelog.folder / "log")
@@ -88,7 +88,7 @@ def test_an_output_that_exists_is_left_alone(litelog: Command, replica: str) -> 
     assert [path.name for path in (litelog.folder / "out").iterdir()] == ["mine"]
 
 
-def test_what_is_not_restored_is_reported_in_json_too(litelog: Command, replica: str) -> None:
+def test_a_restore_that_restores_nothing_reports_it_in_json_too(litelog: Command, replica: str) -> None:
     (litelog.folder / "out").mkdir()
     (litelog.folder / "out" / "mine").write_text("precious")
     (told,) = litelog("restore", replica, "-o", "out", "--if-not-exists", "--json").lines
@@ -120,7 +120,7 @@ def test_corruption_is_reported_by_the_exit_code_and_the_objects_name(litelog: C
     assert not (litelog.folder / "out").exists()
 
 
-def test_generations_tell_what_is_there(litelog: Command, replica: str) -> None:
+def test_generations_lists_the_content_of_the_replica(litelog: Command, replica: str) -> None:
     (facts,) = litelog("generations", "--json", replica).lines
     name = facts["generation"]
     assert (facts["relation"], facts["ended"], facts["wal_segments"], facts["next"]) == (

@@ -397,9 +397,7 @@ def test_a_name_that_is_not_known_is_said_with_where_it_stands(litelog: Command)
     ],
 )
 @pytest.mark.parametrize("verb", ["replicate", "check", "restore"])
-def test_what_cannot_be_meant_is_refused_before_anything_is_sent(
-    litelog: Command, query: str, words: str, verb: str
-) -> None:
+def test_invalid_input_is_refused_before_any_request(litelog: Command, query: str, words: str, verb: str) -> None:
     litelog.lines(1)
     sign_in(litelog)
     url = f"s3://bucket/x?{query}"

@@ -311,7 +311,7 @@ def test_a_configuration_that_does_not_fit_shows_no_option(litelog: Command, tex
     assert_kept(done.out, done.err)
 
 
-def test_what_the_environment_gives_to_the_configuration_is_not_shown(litelog: Command, server: S3Server) -> None:
+def test_values_from_the_environment_in_the_configuration_are_not_shown(litelog: Command, server: S3Server) -> None:
     """``${VARIABLE}``, a daemon that cannot reach its store, and a signal."""
     litelog.lines(1)
     options = f"{{endpoint: 'http://127.0.0.1:1', access-key-id: {ACCESS_KEY}, secret-access-key: '${{CANARY}}'}}"

@@ -269,7 +269,7 @@ def test_an_address_that_is_none_is_a_usage_error(litelog: Command) -> None:
         assert (done.code, "HOST:PORT" in done.err) == (ExitCode.USAGE, True)
 
 
-def test_sync_waits_for_what_is_there(litelog: Command) -> None:
+def test_sync_waits_for_the_existing_data(litelog: Command) -> None:
     configure(litelog)
     litelog.lines(3)
     start(litelog)
@@ -280,7 +280,7 @@ def test_sync_waits_for_what_is_there(litelog: Command) -> None:
         assert litelog("generations", "--json", "replica").lines[-1]["next"] == sequence
 
 
-def test_sync_says_what_was_not_in_time(litelog: Command) -> None:
+def test_sync_names_replicas_that_were_not_in_time(litelog: Command) -> None:
     litelog.lines(3)
     configure(litelog, **{"sync-interval": "1d", "max-lag": "3d"})
     process = litelog.start("replicate", "--json", "--config", "c.yml")
@@ -339,7 +339,7 @@ def test_an_address_for_others_needs_a_token_to_start(litelog: Command) -> None:
     assert (done.code, "needs a token-file" in done.err) == (ExitCode.USAGE, True)
 
 
-def test_no_secret_is_in_what_the_daemon_shows(litelog: Command) -> None:
+def test_the_daemon_shows_no_secret(litelog: Command) -> None:
     litelog.lines(3)
     token_file = litelog.folder / "token"
     token_file.write_text(TOKEN)

@@ -122,7 +122,7 @@ def test_other_places(one: str, two: str) -> None:
     assert normal_place(one) != normal_place(two)
 
 
-def test_what_is_masked_is_not_guessed() -> None:
+def test_masked_parts_of_a_url_are_not_guessed() -> None:
     assert normal_place("sftp://***@host/a") is None
     assert normal_place("https://host/a?container=***") is None
 

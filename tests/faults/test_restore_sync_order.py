@@ -78,7 +78,7 @@ def test_files_then_their_folder_then_the_name_then_the_folder_above(
     require_synced_between(calls, place, [published], before=1 << 62)
 
 
-def test_what_a_follower_appends_is_synced_before_it_continues(tmp_path: Path, replicas: Replicas) -> None:
+def test_a_follower_syncs_appended_bytes_before_it_continues(tmp_path: Path, replicas: Replicas) -> None:
     place = place_with(tmp_path / "place", DURING)
     calls = run(place, replicas, "follow")
     assert held(place / "out") == AFTER

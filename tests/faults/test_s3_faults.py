@@ -151,7 +151,7 @@ def test_a_wal_segment_whose_answer_was_lost_is_adopted(bench: Bench, fault: Fau
     report(f"s3_ambiguous_{fault.name.lower()}_{when.value}", ambiguous_puts=3, adopted=3, false_fences=0)
 
 
-def test_a_retry_sends_identical_bytes_and_what_is_stored_has_their_digest(bench: Bench) -> None:
+def test_a_retry_sends_identical_bytes_and_the_stored_object_has_their_digest(bench: Bench) -> None:
     bench.append()
     daemon = bench.daemon()
     bench.sync(daemon)

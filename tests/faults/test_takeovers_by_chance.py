@@ -207,7 +207,7 @@ def play(folder: Path, seed: int, *, faults: bool) -> World:
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("faults", [False, True])
-def test_what_anybody_was_acknowledged_is_in_every_default_restore(tmp_path: Path, faults: bool) -> None:
+def test_acknowledged_records_are_in_every_default_restore(tmp_path: Path, faults: bool) -> None:
     worlds = [
         play(tmp_path / str(seed), seed, faults=faults)
         for seed in sampled(range(SEEDS), ONE_IN, f"takeovers, {'faults' if faults else 'no faults'}")

@@ -91,7 +91,7 @@ def expected(rows: list[Row]) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("count", ["1", "2", "7"])
-def test_any_number_of_partitions_gives_what_is_there(spark: Any, replica: Replica, count: str) -> None:
+def test_any_number_of_partitions_gives_all_records(spark: Any, replica: Replica, count: str) -> None:
     frame = spark.read.format("litelog").options(numPartitions=count).load(replica.url)
     assert frame.rdd.getNumPartitions() == int(count)
     assert facts(sorted(frame.collect())) == expected(replica.rows)

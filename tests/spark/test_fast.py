@@ -173,7 +173,7 @@ def test_counts_come_from_metadata(spark: Any, url: str, tmp_path: Path) -> None
     assert count_records(parse_options({"path": bare, "startingtimestamp": "2023-11-14"})) is None
 
 
-def test_what_is_malformed_is_asked_for_as_every_column(spark: Any, url: str, tmp_path: Path) -> None:
+def test_the_column_for_malformed_data_can_be_selected_like_any_other(spark: Any, url: str, tmp_path: Path) -> None:
     import shutil
 
     from pyarrow import compute
@@ -196,7 +196,7 @@ def test_what_is_malformed_is_asked_for_as_every_column(spark: Any, url: str, tm
     assert [row.said for row in told] == [everything[0]["what is wrong"]]
 
 
-def test_what_makes_no_sense_is_reported(spark: Any, url: str) -> None:
+def test_invalid_arguments_are_reported(spark: Any, url: str) -> None:
     from pyarrow import compute
 
     with pytest.raises(ConfigError, match="median"):

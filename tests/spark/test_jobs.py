@@ -215,7 +215,7 @@ def _files(target: Path) -> list[str]:
     return [str(path.relative_to(target)) for path in target.rglob("*.parquet")]
 
 
-def test_verify_names_what_is_wrong(spark: Any, tmp_path: Path) -> None:
+def test_verify_names_each_anomaly(spark: Any, tmp_path: Path) -> None:
     from litelog.formats.registry import open_format
     from litelog.stores.object_store import ObjectReplicaClient
     from litelog.stores.registry import open_store
@@ -240,7 +240,7 @@ def test_verify_names_what_is_wrong(spark: Any, tmp_path: Path) -> None:
     assert found.anomalies == here.anomalies
 
 
-def test_stats_count_what_is_there(spark: Any, tmp_path: Path) -> None:
+def test_stats_count_the_records_of_the_log(spark: Any, tmp_path: Path) -> None:
     url = str(tmp_path / "replica")
     write(rows(spark, 2000, 2), url, options={"segmentBytes": "8KiB"})
     found = stats(spark, url, options={"numPartitions": 3})

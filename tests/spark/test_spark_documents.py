@@ -27,7 +27,7 @@ BLOCKS = {
 
 
 @pytest.mark.parametrize("document", BLOCKS)
-def test_code_and_commands_hold_what_they_say(
+def test_code_and_commands_of_the_documents_work(
     document: str, spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """One after the other, in the session that is there. Its workers are in another folder: so paths are whole."""

@@ -123,7 +123,7 @@ def wait(condition: Callable[[], Any], query: Any = None) -> None:
         "options of a stream",
     ),
 )
-def test_it_gives_what_the_log_holds(
+def test_it_gives_the_records_of_the_log(
     spark: Any, written: Written, tmp_path: Path, options: dict[str, str], first: int, batches: int
 ) -> None:
     all_now(stream(spark, written.url, **options), tmp_path)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tests.builders.servers import S3Server
 
 
-def test_what_is_written_is_a_log(spark: Any, tmp_path: Path) -> None:
+def test_a_written_dataframe_is_a_log(spark: Any, tmp_path: Path) -> None:
     """Two writes of several partitions each: one dense log, which verify finds whole, and restore rebuilds."""
     url = str(tmp_path / "replica")
     rows(spark, 3000, 2).write.format("litelog").mode("append").option("segmentBytes", "8KiB").save(url)

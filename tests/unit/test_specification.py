@@ -124,7 +124,7 @@ def test_links_between_pages_lead_somewhere() -> None:
     assert [f"{page}: {what}" for page in files(".md") for what in broken_links(page, page.read_text())] == []
 
 
-def test_every_package_says_what_it_is() -> None:
+def test_every_package_has_a_description() -> None:
     packages = [path.parent for path in (ROOT / "litelog").glob("*/__init__.py")]
     places = [ROOT / "litelog", *packages, *(ROOT / name for name in PAGES_WITHOUT_A_PACKAGE)]
     assert [str(place) for place in places if not (place.is_file() or (place / "README.md").is_file())] == []
@@ -211,7 +211,7 @@ def test_the_object_that_is_shown_byte_by_byte_is_what_the_code_makes() -> None:
         ("x = 1  # litelog/none/README.md", True),
     ],
 )
-def test_a_citation_of_what_is_not_there_is_found(source: str, broken: bool) -> None:
+def test_a_citation_of_a_missing_heading_is_found(source: str, broken: bool) -> None:
     assert bool(list(broken_citations(source))) == broken
 
 

@@ -35,7 +35,7 @@ def test_a_size_is_read_with_its_unit(text: str, size: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "MiB", "-1MiB", "1.5B", "1e3B", "1 2MiB", "16MiBs", "16 iB", "٣MiB", "inf B"])
-def test_what_is_not_a_size_is_refused(text: str) -> None:
+def test_an_invalid_size_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="must be"):
         parse_size(text)
 
@@ -59,7 +59,7 @@ def test_a_duration_is_the_sum_of_its_parts(text: str, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "s", "-1s", "10 s x", "1e3s", "10sec", "1s,2s", "nan"])
-def test_what_is_not_a_duration_is_refused(text: str) -> None:
+def test_an_invalid_duration_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="must be a duration"):
         parse_duration(text)
 

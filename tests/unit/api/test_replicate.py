@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_what_the_block_appends_is_in_the_replica(orders: Path, tmp_path: Path) -> None:
+def test_records_that_the_block_appends_are_in_the_replica(orders: Path, tmp_path: Path) -> None:
     with (
         litelog.replicate(
             str(orders), f"file://{tmp_path}/backup", state_dir=tmp_path / "state", sync_interval=0.05

@@ -33,6 +33,6 @@ def test_a_sample_states_its_seed(backup: Path) -> None:
         litelog.verify_replica(backup, sample=5)
 
 
-def test_what_is_no_replica_is_an_error(tmp_path: Path) -> None:
+def test_a_place_without_a_replica_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(litelog.NoReplicaError, match="nope"):
         litelog.verify_replica(tmp_path / "nope")

@@ -29,7 +29,7 @@ def test_a_worker_that_took_too_much_is_named() -> None:
     ]
 
 
-def test_what_a_test_leaves_is_collected_if_it_is_much() -> None:
+def test_garbage_of_a_test_is_collected_if_it_is_large() -> None:
     sizes = iter([100, 100 + LEFT_BYTES, 101 + 2 * LEFT_BYTES, 120, 120 + LEFT_BYTES])
     leftovers = Leftovers(lambda: next(sizes))
     assert [leftovers.collect_if_many() for _ in range(3)] == [False, True, False]

@@ -63,7 +63,7 @@ DECODERS: dict[str, tuple[str, Callable[[bytes], object]]] = {
 
 @pytest.mark.parametrize("kind", DECODERS)
 @pytest.mark.parametrize("bomb", ["lists", "numbers", "texts", "depth"])
-def test_what_would_fill_the_memory_is_refused_before_it_is_parsed(
+def test_json_that_would_fill_the_memory_is_refused_before_it_is_parsed(
     kind: str, bomb: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parsed: list[str] = []
@@ -132,7 +132,7 @@ def test_a_json_text_is_measured_and_then_parsed(text: bytes, reason: str) -> No
         parse_json(text, LIMITS)
 
 
-def test_what_lies_in_texts_does_not_count() -> None:
+def test_signs_inside_texts_do_not_count() -> None:
     for name in ("[{" * 100, "," * 100, '"' * 50, "\\" * 51, '\\"' * 30, "]}", "é\n\x00"):
         assert parse_json(json.dumps([name, [7]]).encode(), LIMITS) == [name, [7]]
 

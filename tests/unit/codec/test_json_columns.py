@@ -55,7 +55,7 @@ def test_a_long_column_of_small_numbers_is_packed() -> None:
         *([1, "*"], [1, "AAA="], [1, ""], [1, "AAAAAA=="], ["AAAA", 1]),
     ],
 )
-def test_what_is_not_a_column_is_refused(written: Any) -> None:
+def test_invalid_columns_are_refused(written: Any) -> None:
     for read in (read_plain, read_differences):
         with pytest.raises(ValueError, match=r"^x "):
             read("x", written, 3)

@@ -39,7 +39,7 @@ BODY = Random(1).randbytes(700) * 3 + Random(2).randbytes(900)
 
 
 @given(st.lists(st.binary(min_size=1, max_size=3000), max_size=5), st.binary(max_size=50))
-def test_frames_hold_what_was_put_in(pieces: list[bytes], facts: bytes) -> None:
+def test_frames_hold_the_bytes_that_were_put_in(pieces: list[bytes], facts: bytes) -> None:
     body = skippable_frame(facts) + b"".join(compress_frame(piece) for piece in pieces)
     frames = list(walk_frames(body))
     assert [(frame.size, frame.skippable) for frame in frames] == [(len(facts), True)] + [
@@ -177,7 +177,7 @@ def test_the_faster_decompressor_is_found() -> None:
 
 @EACH_DECOMPRESSOR
 @pytest.mark.parametrize("size", [0, 1, 12, len(BODY), FRAME_BYTES, MAX_FRAME_BYTES])
-def test_a_block_holds_what_was_put_in(decompress: Decompress, size: int) -> None:
+def test_a_block_holds_the_bytes_that_were_put_in(decompress: Decompress, size: int) -> None:
     data = (BODY * (size // len(BODY) + 1))[:size]
     block = memoryview(b"before" + lz4.block.compress(data, store_size=False) + b"behind")[6:-6]
     assert decompress(block, size) == data

@@ -91,7 +91,7 @@ def test_a_folder_has_defaults() -> None:
         ("path: /x", "logs[0].path: unknown key"),
     ],
 )
-def test_what_does_not_fit_a_folder_is_reported_with_its_line(entry: str, problem: str) -> None:
+def test_invalid_keys_of_a_folder_are_reported_with_their_line(entry: str, problem: str) -> None:
     (found,) = problems_of(f"logs:\n  - dir: /logs\n    {entry}\n    replicas: [{{url: /b}}]\n")
     assert found.startswith("line 3, column")
     assert problem in found
@@ -138,7 +138,7 @@ def test_two_folders_have_two_places() -> None:
         ("?q#f", "=3Fq=23f"),
     ],
 )
-def test_a_name_is_spelled_with_what_every_store_takes(name: str, spelled: str) -> None:
+def test_a_name_is_spelled_with_characters_that_every_store_takes(name: str, spelled: str) -> None:
     assert format_name(name) == spelled
 
 

@@ -108,12 +108,12 @@ def test_a_path_that_is_not_utf_8_is_reported_as_that() -> None:
 
 
 @pytest.mark.parametrize("tag", ["!env", "!!python/object:os.system"])
-def test_a_tag_is_told_as_what_it_stands_for_is_not_read(tag: str) -> None:
+def test_an_explicit_tag_is_reported_and_its_value_not_read(tag: str) -> None:
     (problem,) = problems_of(f"logs: [{{path: {tag} LOG, replicas: [{{url: /b}}]}}]")
     assert problem == f"line 1, column 15: logs[0].path: the tag {tag} is not supported: write the value out"
 
 
-def test_what_is_not_said_has_its_default() -> None:
+def test_missing_keys_have_their_defaults() -> None:
     config = config_of("logs: [{path: /a, replicas: [{url: /b}]}]")
     log = config.logs[0]
     assert (config.state_dir, config.shutdown_timeout) == (None, 10.0)
@@ -121,7 +121,7 @@ def test_what_is_not_said_has_its_default() -> None:
     assert (log.replicas[0].sync_interval, log.replicas[0].max_segment_bytes) == (1.0, 16 << 20)
 
 
-def test_defaults_at_the_top_reach_what_does_not_say_its_own() -> None:
+def test_top_level_defaults_apply_to_entries_without_their_own() -> None:
     config = config_of(
         """
         logs:
@@ -283,7 +283,7 @@ def test_repetition_is_found_in_python_too() -> None:
         ("--- 1\n--- 2", "line 2, column 1: not YAML: expected a single document in the stream"),
     ],
 )
-def test_what_is_not_a_configuration_at_all_is_reported_with_its_line(text: str, problem: str) -> None:
+def test_a_text_that_is_not_a_configuration_is_reported_with_its_line(text: str, problem: str) -> None:
     assert problems_of(text)[0].startswith(problem)
 
 
@@ -350,7 +350,7 @@ def test_a_variable_cannot_bring_structure_with_it() -> None:
     assert [log.path for log in config.logs] == [hostile]
 
 
-def test_what_a_variable_holds_is_read_as_its_keys_type() -> None:
+def test_a_variables_value_is_read_as_the_type_of_its_key() -> None:
     text = """
     logs:
       - path: ${NUMBER}
@@ -372,7 +372,7 @@ KEYS = ("url", "sync-interval", "max-segment-bytes", "path", "takeover", "format
 
 @pytest.mark.slow
 @given(st.sampled_from(KEYS), st.sampled_from(["${SECRET}", "a${SECRET}", "${SECRET}/${SECRET}"]))
-def test_no_message_shows_what_a_variable_holds(key: str, value: str) -> None:
+def test_no_message_shows_the_value_of_a_variable(key: str, value: str) -> None:
     secret = "hunter2-very-secret"
     replica = {"url": "s3://key:${SECRET}@bucket", "bad": "${SECRET}"}
     log = {"path": "/a", "replicas": [replica, dict(replica), {key: value}], key: value}
@@ -479,7 +479,7 @@ def test_when_snapshots_are_written_is_said_once_or_for_each_replica() -> None:
         ("snapshot-policy: forget", "must be keep or mirror"),
     ],
 )
-def test_what_snapshots_cannot_be_is_refused(line: str, problem: str) -> None:
+def test_invalid_snapshot_settings_are_refused(line: str, problem: str) -> None:
     with pytest.raises(InvalidConfigError, match=problem):
         load_config(f"{line}\nlogs: [{{path: /a, replicas: [{{url: /b}}]}}]\n", {})
 

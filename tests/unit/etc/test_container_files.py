@@ -40,7 +40,7 @@ def last(word: str) -> str:
     return [rest for name, rest in instructions() if name == word][-1]
 
 
-def test_the_last_image_runs_the_command_as_nobody_in_particular() -> None:
+def test_the_last_image_runs_the_command_as_an_unprivileged_user() -> None:
     assert {name for name, _ in instructions()} <= {
         *("FROM", "COPY", "RUN", "ENV", "USER", "VOLUME", "STOPSIGNAL", "HEALTHCHECK", "ENTRYPOINT", "CMD")
     }
@@ -143,7 +143,7 @@ def test_the_log_lies_below_the_shared_volume_and_is_not_the_mount_itself() -> N
         assert Path(log.path).parent == Path(place), "a mount point can be neither made nor exchanged by a restore"
 
 
-def test_the_probes_ask_what_the_daemon_answers_where_it_listens() -> None:
+def test_the_probes_request_paths_and_ports_that_the_daemon_serves() -> None:
     assert CONFIG.addr is not None
     assert int(CONFIG.addr.rpartition(":")[2]) == PORT
     assert not CONFIG.addr.startswith("127."), "the kubelet asks the pod's own address"

@@ -103,7 +103,7 @@ def test_every_metric_and_label_that_is_asked_for_exists(query: str) -> None:
         "histogram_quantile(0.9, litelog_replication_latency_seconds)",
     ],
 )
-def test_the_check_finds_what_does_not_exist(query: str) -> None:
+def test_the_check_finds_names_that_do_not_exist(query: str) -> None:
     with pytest.raises(AssertionError):
         check(query)
 
@@ -120,7 +120,7 @@ def test_what_the_rules_say_names_labels_that_the_alert_has() -> None:
         assert rule["labels"]["severity"] in ("warning", "critical")
 
 
-def test_there_is_an_alert_for_whatever_ends_safety() -> None:
+def test_there_is_an_alert_for_every_reason_that_is_not_safe() -> None:
     asked = {selector.name for rule in RULES for selector in selectors(rule["expr"])}
     assert len({rule["alert"] for rule in RULES}) == len(RULES)
     assert asked >= {
@@ -164,7 +164,7 @@ def test_the_values_of_labels_that_are_asked_for_can_occur() -> None:
                     assert matcher.value in helps[selector.name], f"{matcher.value}: {rule['alert']}"
 
 
-def test_the_dashboard_has_what_grafana_needs() -> None:
+def test_the_dashboard_has_all_fields_that_grafana_needs() -> None:
     numbers = [panel["id"] for panel in DASHBOARD["panels"]]
     assert len(set(numbers)) == len(numbers)
     cells = set()

@@ -80,7 +80,7 @@ def test_its_commands_exist() -> None:
         parse_command([*arguments, "--no-such-option"])
 
 
-def test_what_a_restart_cannot_change_is_not_restarted() -> None:
+def test_failures_that_a_restart_cannot_fix_are_not_restarted() -> None:
     assert {int(code) for code in SERVICE["RestartPreventExitStatus"][0].split()} == {ExitCode.USAGE, ExitCode.FENCED}
     assert SERVICE["Restart"] == ["always"]
 

@@ -53,7 +53,7 @@ def test_noise_between_few_rounds_is_none(field: str, more: tuple[int, ...]) -> 
 
 @pytest.mark.parametrize(("field", "more"), [("files", 40), ("sockets", 40), ("resident_bytes", 64 << 20)])
 @pytest.mark.parametrize("rounds", [FEW, NIGHT])
-def test_what_is_taken_once_and_never_again_is_no_leak(field: str, more: int, rounds: int) -> None:
+def test_memory_that_is_taken_only_once_is_not_a_leak(field: str, more: int, rounds: int) -> None:
     for at in range(rounds):
         assert_flat(of(field, *(more * (number >= at) for number in range(rounds))))
 

@@ -67,7 +67,7 @@ def test_a_line_that_is_too_long_is_an_error_at_its_place() -> None:
 
 @given(st.binary(max_size=50), st.none() | st.integers(0, 1 << 40))
 @settings(max_examples=examples(60))
-def test_whatever_is_there_is_one_raw_commit(data: bytes, first: int | None) -> None:
+def test_all_existing_bytes_are_one_raw_commit(data: bytes, first: int | None) -> None:
     scan = RAW.scan("x", memoryview(data), 7, Expectation(first))
     assert (scan.end, scan.tail, scan.commits) == (7 + len(data), Tail.NOTHING, 1 if data else 0)
     assert scan.next == ((first or 0) + len(data) if data else first)

@@ -118,7 +118,7 @@ def test_an_argument_is_shown_escaped(capsys: pytest.CaptureFixture[str]) -> Non
         assert not UNSAFE.findall(said.out + said.err)
 
 
-def test_what_is_escaped_is_only_what_steers() -> None:
+def test_only_control_characters_are_escaped() -> None:
     assert escape("a.log, é, \U0001f600, C:\\x") == "a.log, é, \U0001f600, C:\\x"
     assert escape("a\x1b\x00\n\udcff\u2029") == "a\\x1b\\x00\\n\\udcff\\u2029"
     text = json.dumps({"a": HOSTILE + "é\ud800"}, ensure_ascii=False)

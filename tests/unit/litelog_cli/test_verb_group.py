@@ -40,7 +40,7 @@ def test_every_verb_is_in_one_group_and_its_summary_fits(command: InProcess) -> 
         (["restore", "-o", "x", "-if-replica-exists", "y"], "options take two dashes: --if-replica-exists"),
     ],
 )
-def test_what_is_mistyped_is_answered_with_what_to_type(command: InProcess, typed: list[str], meant: str) -> None:
+def test_a_mistyped_verb_is_answered_with_the_right_one(command: InProcess, typed: list[str], meant: str) -> None:
     done = command(*typed)
     assert (done.code, meant in done.err) == (ExitCode.USAGE, True), done.err
 

@@ -80,7 +80,9 @@ def test_a_log_is_not_read_after_a_failed_sync_not_even_by_the_next_daemon(
         again.close()
 
 
-def test_a_restart_of_the_machine_shows_what_the_disk_holds(log: LogBuilder, state: str, clock: ManualClock) -> None:
+def test_a_restart_of_the_machine_shows_the_content_of_the_disk(
+    log: LogBuilder, state: str, clock: ManualClock
+) -> None:
     fail(log, state)
     follower = follow(log, clock, FailedSyncs(state, NEXT_BOOT))
     assert collect(drain(follower)) == log.files()
@@ -103,7 +105,7 @@ def test_a_file_that_was_replaced_by_a_copy_is_on_the_disk(
         follower.close()
 
 
-def test_a_file_that_is_gone_holds_nobody_up_until_it_is_back(log: LogBuilder, state: str) -> None:
+def test_a_missing_file_delays_nothing_until_it_is_back(log: LogBuilder, state: str) -> None:
     failed = fail(log, state)
     os.rename(log.path(), log.path("away"))
     failed.require_none()

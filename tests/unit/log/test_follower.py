@@ -96,7 +96,7 @@ def test_a_newer_file_without_a_whole_commit_does_not_finish_the_one_before(
 
 
 @ALL_FORMATS
-def test_what_the_older_one_gets_before_the_newer_one_begins_is_never_skipped(
+def test_bytes_of_the_older_segment_are_never_skipped_before_the_newer_one_begins(
     log: LogBuilder, clock: ManualClock
 ) -> None:
     """The writer completes a commit and rolls between the look at the older log segment and that at the newer one."""
@@ -385,7 +385,7 @@ def test_growth_after_the_end_is_reported_again_and_again(log: LogBuilder, clock
 
 
 @ALL_FORMATS
-def test_growth_after_the_end_is_reported_when_it_happened_while_nobody_followed(
+def test_growth_after_the_end_is_reported_even_if_it_happened_without_a_follower(
     log: LogBuilder, clock: ManualClock
 ) -> None:
     older = log.roll(2)

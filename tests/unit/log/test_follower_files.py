@@ -80,7 +80,7 @@ def test_foreign_files_are_reported_once_and_skipped(
 
 
 @pytest.mark.parametrize("log_format", [LinesFormat("app-*.log"), RawFormat("app-*.log")])
-def test_a_log_segment_that_sorts_before_what_was_shipped_is_reported_once(
+def test_a_log_segment_that_sorts_before_shipped_ones_is_reported_once(
     tmp_path: Path, clock: ManualClock, caplog: pytest.LogCaptureFixture, log_format: LogFormat
 ) -> None:
     (tmp_path / "app-0004.log").write_bytes(b"a\n")

@@ -68,7 +68,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_what_is_read_on_and_on_is_read_in_larger_pieces(tmp_path: Path) -> None:
+def test_continuous_reads_use_larger_pieces(tmp_path: Path) -> None:
     mebibyte, count = 1 << 20, 16
     with LogWriter(str(tmp_path), fsync="never") as writer:
         for _ in range(count):
@@ -83,7 +83,7 @@ def test_what_is_read_on_and_on_is_read_in_larger_pieces(tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-def test_every_start_and_end_gives_exactly_what_lies_between(log: Path) -> None:
+def test_every_start_and_end_gives_exactly_the_records_between(log: Path) -> None:
     for start in range(62):
         assert sequences(log, start=start) == list(range(start, 60)), start
         for end in (start, start + 1, start + 7, 100):
@@ -194,7 +194,7 @@ def vanishing(reader: LogReader, count: int, opens: int) -> VanishingNames:
 
 @pytest.mark.parametrize("opens", [0, 1])
 @pytest.mark.parametrize("count", [1, 3])
-def test_what_is_left_of_a_log_that_is_truncated_meanwhile_is_read(
+def test_the_rest_of_a_log_that_is_truncated_meanwhile_is_read(
     log: Path, tmp_path: Path, opens: int, count: int
 ) -> None:
     shutil.copytree(log, tmp_path, dirs_exist_ok=True)
@@ -299,7 +299,7 @@ def test_every_flipped_byte_is_an_error_or_stops_and_never_other_data(tmp_path: 
     assert errors > times(25, at_night=100)
 
 
-def test_what_lies_before_a_bad_commit_is_read_and_the_bad_one_is_never_passed(tmp_path: Path) -> None:
+def test_records_before_a_bad_commit_are_read_and_the_bad_one_is_never_skipped(tmp_path: Path) -> None:
     fill(tmp_path, count=9, segment_bytes=1 << 20)  # three commits of three records
     path = tmp_path / list_segments(str(tmp_path))[-1]
     body = path.read_bytes()
@@ -441,7 +441,7 @@ def test_every_append_wakes_a_waiting_follower(tmp_path: Path, watcher: Watcher)
         thread.join()
 
 
-def test_a_follower_from_the_end_or_a_later_sequence_sees_only_what_comes(tmp_path: Path) -> None:
+def test_a_follower_from_the_end_or_a_later_sequence_sees_only_new_records(tmp_path: Path) -> None:
     fill(tmp_path, count=10)
     with (
         LogReader(str(tmp_path), start="end", follow=True, block=False) as ending,
@@ -572,7 +572,7 @@ class SilentWatcher(Watcher):
         return True
 
 
-def test_what_is_appended_before_the_watch_is_set_is_seen_without_a_wake_up(tmp_path: Path) -> None:
+def test_records_appended_before_the_watch_is_set_are_seen_without_a_wake_up(tmp_path: Path) -> None:
     with LogWriter(str(tmp_path), fsync="never") as writer:
         watcher = SilentWatcher(writer)
         with LogReader(
@@ -697,7 +697,7 @@ def test_a_follower_of_a_log_that_was_rewound_to_an_older_log_segment_gets_an_er
             next(reader)
 
 
-def test_a_follower_that_truncation_overtook_gets_an_error_with_what_is_left(tmp_path: Path) -> None:
+def test_a_follower_that_truncation_overtook_gets_an_error_with_the_first_remaining_record(tmp_path: Path) -> None:
     fill(tmp_path, count=30)
     names = list_segments(str(tmp_path))
     with LogReader(str(tmp_path), follow=True, block=False) as reader:

@@ -58,7 +58,7 @@ def test_by_size_the_oldest_go_as_far_as_they_are_replicated_and_two_stay(
     assert plan_truncation(log, TruncationPolicy(max_bytes=size), NOW) == gone
 
 
-def test_by_age_what_the_last_replica_got_long_ago_goes() -> None:
+def test_segments_that_the_last_replica_received_long_ago_are_removed_by_age() -> None:
     ages = [NOW - int(hours * HOUR) * 1_000_000 for hours in (9, 5, 7, 1, 0)]
     log = segments([1] * 5, ages)
     assert plan_truncation(log, TruncationPolicy(max_age=6 * HOUR), NOW) == 1  # the younger one stops it
@@ -146,7 +146,7 @@ def test_indexes_go_with_their_log_segments(log: str, state: str) -> None:
         {"s10": {"file": "00000000000000000011.log"}},
     ],
 )
-def test_what_one_replica_holds_otherwise_stays_with_all_after_it(
+def test_a_segment_that_differs_in_one_replica_stays_with_all_later_ones(
     log: str, state: str, changes: dict[str, dict[str, int | str]]
 ) -> None:
     note_replica(log, state, "good")
@@ -256,7 +256,7 @@ def test_an_unreadable_set_is_made_again_with_the_log_id_that_its_replicas_ship(
     assert replicas.agree_on_log_id("b" * 32) == agreed
 
 
-def test_the_agreed_id_of_a_log_stays_whatever_replicas_come_and_go(log: str, state: str) -> None:
+def test_the_agreed_id_of_a_log_stays_when_replicas_are_added_and_removed(log: str, state: str) -> None:
     replicas = ReplicaSet(log_state_folder(state, log))
     assert replicas.agree_on_log_id("a" * 32) == "a" * 32
     assert replicas.names() == {}
@@ -355,7 +355,7 @@ def grow(log: LogBuilder, daemons: list[Daemon], count: int) -> None:
 
 
 @pytest.mark.slow
-def test_a_daemon_truncates_what_all_replicas_hold_and_keeps_its_generations(tmp_path: Path) -> None:
+def test_a_daemon_truncates_segments_that_all_replicas_hold_and_keeps_its_generations(tmp_path: Path) -> None:
     from tests.builders.independent_reader import read_replica
 
     clock = ManualClock()
@@ -468,7 +468,7 @@ def test_a_clock_that_jumps_truncates_nothing_earlier(tmp_path: Path, jump: int)
     assert len(log.files()) == 7
 
 
-def test_what_keeps_a_log_from_being_truncated_is_reported_once(
+def test_the_reason_that_prevents_a_truncation_is_reported_once(
     log: str, state: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     from litelog.formats.litelog import LitelogFormat
@@ -538,7 +538,7 @@ def test_a_pending_upload_is_reported_only_if_it_takes_long(
         (TruncationPolicy(max_age=0), True),
     ],
 )
-def test_what_the_policy_lets_stay_waits_for_nobody(
+def test_segments_that_the_policy_keeps_wait_for_no_replica(
     log: str, state: str, caplog: pytest.LogCaptureFixture, policy: TruncationPolicy, said: bool
 ) -> None:
     Blocked(log, state, policy).truncator.run()

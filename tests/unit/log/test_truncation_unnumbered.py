@@ -137,7 +137,7 @@ def test_after_each_truncation_the_log_and_its_replicas_number_records_alike(
     assert place.local(start=caught.value.first_available) == place.local()
 
 
-def test_empty_files_amid_the_log_go_with_what_lies_before_them(place: Place) -> None:
+def test_empty_files_in_the_log_are_removed_with_the_segments_before_them(place: Place) -> None:
     daemon = place.start(policy=None)
     empty = [place.log.path("app.")]
     open(empty[0], "x").close()
@@ -192,7 +192,7 @@ def test_the_folder_holds_log_segments_alone_and_what_else_was_there(place: Plac
     assert set(os.listdir(place.log.folder)) == set(place.log.files()) | others
 
 
-def test_a_restore_holds_what_was_truncated_too(place: Place, tmp_path: Path) -> None:
+def test_a_restore_also_holds_truncated_log_segments(place: Place, tmp_path: Path) -> None:
     daemon = place.start()
     place.grow(6)
     client = ObjectReplicaClient(daemon.store)
@@ -229,7 +229,7 @@ def test_a_generation_that_begins_after_a_truncation_counts_on(place: Place, bac
     assert again == whole[0 if backlog_sealer else start :]  # if sealed, the dropped log segments are referred to
 
 
-def test_a_rewind_after_a_truncation_keeps_the_numbers_of_what_stays(place: Place) -> None:
+def test_a_rewind_after_a_truncation_keeps_the_sequences_of_remaining_records(place: Place) -> None:
     daemon = place.start()
     place.grow(5)
     start = place.local()[0][0]
@@ -330,7 +330,7 @@ def test_a_tombstone_of_files_that_are_others_now_says_nothing(place: Place) -> 
     assert place.numbering.first() == 0
 
 
-def test_the_tombstone_lies_with_the_state_and_names_what_remains(place: Place) -> None:
+def test_the_tombstone_is_in_the_state_folder_and_names_the_first_remaining_segment(place: Place) -> None:
     daemon = place.start()
     place.grow(5)
     tombstone = read_tombstone(place.replicas.folder)

@@ -214,9 +214,7 @@ NO_TIMESTAMPS: Sequence[Any] = (
 
 @pytest.mark.parametrize("values", [b"a", [b"a"], lambda: pa.array([b"a"])], ids=["one", "list", "arrow"])
 @pytest.mark.parametrize("timestamps", NO_TIMESTAMPS)
-def test_what_is_not_a_timestamp_is_refused_and_nothing_is_written(
-    tmp_path: Path, values: Any, timestamps: Any
-) -> None:
+def test_an_invalid_timestamp_is_refused_and_nothing_is_written(tmp_path: Path, values: Any, timestamps: Any) -> None:
     values, timestamps = (made() if callable(made) else made for made in (values, timestamps))
     with LogWriter(str(tmp_path)) as writer:
         with pytest.raises((ValueError, TypeError)):
@@ -262,7 +260,7 @@ def test_a_batch_over_the_limits_becomes_several_commits_in_order(tmp_path: Path
     segment_bytes=st.integers(1, 400),
     reopen=st.sets(st.integers(0, 9)),
 )
-def test_whatever_is_appended_is_read_back_whatever_the_segments(
+def test_all_appended_records_are_read_back_with_segments_of_any_size(
     tmp_path_factory: pytest.TempPathFactory,
     batches: list[list[tuple[bytes, bytes | None]]],
     segment_bytes: int,
@@ -479,7 +477,7 @@ def test_threads_mix_both_ways_of_appending_and_lose_nothing(tmp_path: Path) -> 
     assert {value: place for place, value in enumerate(got)} == places
 
 
-def test_close_writes_what_is_queued_and_refuses_more(tmp_path: Path) -> None:
+def test_close_writes_queued_records_and_refuses_more(tmp_path: Path) -> None:
     writer = LogWriter(str(tmp_path))
     futures = [writer.append_async(b"x") for _ in range(50)]
     writer.close()
@@ -509,7 +507,7 @@ def test_always_syncs_every_append_and_a_new_segment_with_its_folder(tmp_path: P
         assert disk.folder_syncs == folder_syncs + 1
 
 
-def test_a_log_segment_is_durable_before_the_next_is_begun_whatever_the_policy(tmp_path: Path) -> None:
+def test_a_log_segment_is_durable_before_the_next_begins_under_any_policy(tmp_path: Path) -> None:
     with LogWriter(str(tmp_path), disk=FailingDisk(), fsync="never", segment_bytes=200) as writer:
         for _ in range(10):
             writer.append([b"x" * 50] * 2)
@@ -562,7 +560,7 @@ class AskedDisk(FailingDisk):
         super().sync(descriptor)
 
 
-def test_what_close_makes_durable_is_waited_for(tmp_path: Path) -> None:
+def test_wait_durable_returns_for_records_that_close_makes_durable(tmp_path: Path) -> None:
     disk = AskedDisk()
     writer = LogWriter(str(tmp_path), fsync="never", disk=disk)
     appended = writer.append(b"a")
@@ -575,7 +573,7 @@ def test_what_close_makes_durable_is_waited_for(tmp_path: Path) -> None:
         writer.wait_durable(appended.next + 1)
 
 
-def test_a_callback_may_wait_for_what_close_makes_durable(tmp_path: Path) -> None:
+def test_a_callback_may_wait_for_records_that_close_makes_durable(tmp_path: Path) -> None:
     writer = LogWriter(str(tmp_path), fsync="never")
     answers: list[bool] = []
     future = writer.append_async(b"a")
@@ -753,7 +751,7 @@ def test_zeros_after_the_last_commit_are_cut_in_both_modes(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("left", ["empty", "header", "torn", "zeros"])
-def test_what_a_crashed_roll_leaves_is_gone_on_with(tmp_path: Path, left: str) -> None:
+def test_a_writer_continues_after_a_crashed_roll(tmp_path: Path, left: str) -> None:
     with LogWriter(str(tmp_path), epoch=7) as writer:
         writer.append([b"a", b"b"])
         writer.roll()
@@ -913,7 +911,7 @@ writer.close()
 
 
 @pytest.mark.slow
-def test_a_disk_that_fills_in_the_middle_of_a_commit_leaves_what_was_there(tmp_path: Path) -> None:
+def test_a_disk_that_fills_in_the_middle_of_a_commit_leaves_earlier_commits(tmp_path: Path) -> None:
     assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] == resource.RLIM_INFINITY
     for limit in (5_000, 20_001):
         done = subprocess.run(

@@ -90,7 +90,7 @@ def found(state: ChainState, header: WalHeader, log_format: Any = None) -> list[
 
 
 @pytest.mark.parametrize("header", [HEADER, TERMINAL, replace(HEADER, first=7, next=9)])
-def test_what_continues_the_chain_breaks_no_rule(header: WalHeader) -> None:
+def test_an_object_that_continues_the_chain_breaks_no_rule(header: WalHeader) -> None:
     assert found(STATE, header) == []
     after = next_state(STATE, segment(header), LitelogFormat())
     assert after == STATE.after(header, "d" * 64)
@@ -125,7 +125,7 @@ def test_each_place_but_the_next_slot_breaks_a_rule(rule: Rule, state: ChainStat
 
 
 @pytest.mark.parametrize("header", [header for _, state, header in BREAKS if state is STATE])
-def test_nothing_is_checked_against_what_a_loss_made_unknown(header: WalHeader) -> None:
+def test_nothing_is_checked_against_facts_that_a_loss_made_unknown(header: WalHeader) -> None:
     lost = replace(STATE, identity=None).after_loss(STATE.slot)
     kept = {Rule.TIME, Rule.TERMINAL, Rule.FILE_NAME, Rule.FILE_ORDER, Rule.SEQUENCE}
     if not header.offset:  # the bytes before it are none
@@ -144,7 +144,7 @@ def test_nothing_is_checked_against_what_a_loss_made_unknown(header: WalHeader) 
         ({"next": 8}, "next sequence"),
     ],
 )
-def test_what_a_sealed_segment_contradicts_in_its_final_is_named(change: dict[str, Any], what: str) -> None:
+def test_fields_of_a_final_that_its_sealed_segment_contradicts_are_named(change: dict[str, Any], what: str) -> None:
     header = replace(HEADER, sealed="c" * 64, first=None, records=0)
     entry = SnapshotEntry(
         **dict.fromkeys(SnapshotEntry.__slots__, 0)

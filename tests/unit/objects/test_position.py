@@ -18,7 +18,7 @@ positions = st.builds(
 
 
 @given(positions)
-def test_what_is_printed_parses_to_the_same_position(position: Position) -> None:
+def test_a_printed_position_parses_to_the_same_position(position: Position) -> None:
     assert Position.parse(str(position)) == position
 
 
@@ -28,7 +28,7 @@ def test_positions_order_as_their_texts_do(one: Position, other: Position) -> No
 
 
 @given(epochs, epochs, st.integers(0), st.integers(0))
-def test_generations_sort_by_epoch_whatever_their_random_bits(one: int, other: int, bits: int, more: int) -> None:
+def test_generations_sort_by_epoch_with_any_random_bits(one: int, other: int, bits: int, more: int) -> None:
     first, second = new_generation(one, bits), new_generation(other, more)
     assert generation(first) == first
     assert epoch_of(first) == one
@@ -48,7 +48,7 @@ GOOD = "0123456789abcdef"
 @pytest.mark.parametrize(
     "text", ["", GOOD[:-1], GOOD + "0", GOOD.upper(), f"{GOOD}\n", "\u0660" * 16, "../../../../../.."]
 )
-def test_what_is_not_a_generation_is_refused(text: str) -> None:
+def test_an_invalid_generation_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="not a generation"):
         generation(text)
 
@@ -56,6 +56,6 @@ def test_what_is_not_a_generation_is_refused(text: str) -> None:
 @pytest.mark.parametrize(
     "text", ["", GOOD, f"{GOOD}/0/0", f"{GOOD}/{GOOD}/{GOOD}/", f"{GOOD}/{GOOD}/-{GOOD[1:]}", f"{GOOD}/{GOOD}/{GOOD}\n"]
 )
-def test_what_is_not_a_position_is_refused(text: str) -> None:
+def test_an_invalid_position_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="not a position"):
         Position.parse(text)

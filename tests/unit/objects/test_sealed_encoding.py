@@ -53,7 +53,7 @@ def built(folder: object, name: str, sizes: list[int]) -> LogBuilder:
 
 @pytest.mark.slow
 @given(FORMATS, SIZES, st.booleans())
-def test_what_is_sealed_is_the_log_segment(name: str, sizes: list[int], promised: bool) -> None:
+def test_a_sealed_segment_holds_the_bytes_of_the_log_segment(name: str, sizes: list[int], promised: bool) -> None:
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(2) as pool:
         log = built(folder, name, sizes)
         data = log.texts[log.name] if sizes else b""
@@ -81,7 +81,7 @@ def test_what_is_sealed_is_the_log_segment(name: str, sizes: list[int], promised
 
 @settings(max_examples=examples(40))
 @given(st.sampled_from(["litelog", "lines"]), SIZES)
-def test_frames_end_where_commits_end_and_say_what_is_in_them(name: str, sizes: list[int]) -> None:
+def test_frames_end_where_commits_end_and_state_their_content(name: str, sizes: list[int]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         log = built(folder, name, sizes)
         log.texts[log.name] = log.texts[log.name] if sizes else b""
@@ -239,7 +239,7 @@ def test_a_torn_end_is_an_error_where_writers_leave_none(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("name", ["litelog", "lines"])
 @pytest.mark.parametrize("zeros", [1, 3 * FRAME, 300 * FRAME])
-def test_what_was_preallocated_is_left_out(tmp_path: Path, name: str, zeros: int) -> None:
+def test_preallocated_bytes_are_left_out(tmp_path: Path, name: str, zeros: int) -> None:
     log = built(tmp_path, name, [100] * 20)
     data = log.texts[log.name]
     log.texts[log.name] += bytes(zeros)
@@ -322,7 +322,7 @@ class Hesitant(Executor):
         return future
 
 
-def test_what_is_given_up_leaves_no_work(tmp_path: Path) -> None:
+def test_an_abandoned_sealing_leaves_no_work(tmp_path: Path) -> None:
     log = built(tmp_path, "litelog", [400] * 40)
     pool = Hesitant()
     body = iter(sealing(log, pool, FRAME))

@@ -176,7 +176,7 @@ def decode_all(footer: SealedFooter, body: bytes, log: LogBuilder, *, looks_insi
             check_run(KEY, footer, run, decoded.data, log.format)
 
 
-def test_commits_that_are_not_what_the_footer_says_are_found(tmp_path: Path) -> None:
+def test_commits_that_contradict_the_footer_are_found(tmp_path: Path) -> None:
     log = make_log(tmp_path, "litelog")
     log.roll(20, 30)
     made = sealing(log, None, 400)
@@ -224,7 +224,9 @@ WHOLE = st.integers(0, 1 << 62)
     st.text(max_size=60),
     WHOLE,
 )
-def test_what_is_encoded_is_decoded(steps: list[tuple[int, int]], exact: bool, file: str, index: int) -> None:
+def test_an_encoded_object_decodes_to_the_same_value(
+    steps: list[tuple[int, int]], exact: bool, file: str, index: int
+) -> None:
     offsets, times = [0], [0]
     for offset, time in steps:
         offsets.append(offsets[-1] + offset)

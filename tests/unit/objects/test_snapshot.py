@@ -113,7 +113,9 @@ def any_entries(draw: st.DrawFn) -> list[SnapshotEntry]:
 
 @pytest.mark.slow
 @given(any_entries(), st.none() | st.just("0f" * 32), st.none() | st.just(Position(EARLIER, 1, 2)))
-def test_what_is_encoded_is_decoded(sealed: list[SnapshotEntry], chain: str | None, end: Position | None) -> None:
+def test_an_encoded_object_decodes_to_the_same_value(
+    sealed: list[SnapshotEntry], chain: str | None, end: Position | None
+) -> None:
     snapshot = extend(replace(EMPTY, predecessor_end=end), sealed, created=START, chain=chain)
     assert snapshots.decode(snapshot.key, snapshots.encode(snapshot)) == snapshot
     assert [snapshot.entry(entry.index) for entry in sealed] == sealed
@@ -180,14 +182,14 @@ def test_a_snapshot_continues_from_the_one_before() -> None:
         lambda sealed: [sealed[0], replace(sealed[1], first=5, next=sealed[1].next)],
     ],
 )
-def test_what_leaves_a_hole_or_goes_back_is_refused(
+def test_entries_with_a_hole_or_out_of_order_are_refused(
     wrong: Callable[[list[SnapshotEntry]], list[SnapshotEntry]],
 ) -> None:
     with pytest.raises(ValueError, match=r"log segments that are not those|its first sequence is"):
         extend(EMPTY, wrong(entries(3)), created=START, chain=None)
 
 
-def test_what_the_source_dropped_is_dropped() -> None:
+def test_segments_that_the_source_dropped_are_dropped() -> None:
     whole = of(9)
     for index in (0, 7, 8, 12, 16):
         kept = drop_before(whole, index)
@@ -295,7 +297,7 @@ def test_a_document_that_is_not_a_snapshot_is_refused(document: bytes) -> None:
         snapshots.decode(EMPTY.key, b"".join(compress_frames(document)))
 
 
-def test_what_cannot_be_read_is_not_written() -> None:
+def test_an_invalid_snapshot_is_not_written() -> None:
     whole = of(3)
     for wrong in (
         replace(whole, first=6),

@@ -67,7 +67,7 @@ FIELDS = {"version": 1, **asdict(header_of())}
     st.none() | st.integers(-(1 << 63), 1 << 63),
     st.booleans(),
 )
-def test_what_is_encoded_is_decoded(
+def test_an_encoded_object_decodes_to_the_same_value(
     data: bytes, index: int, offset: int, file: str, stamp: int | None, final: bool
 ) -> None:
     header = header_of(data, index=index, offset=offset, file=file, lowest=stamp, highest=stamp, final=final)

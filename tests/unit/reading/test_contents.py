@@ -47,7 +47,7 @@ def counted(builder: ReplicaBuilder) -> tuple[CountingStore, ObjectReplicaClient
     return store, ObjectReplicaClient(store)
 
 
-def test_what_is_built_is_what_an_independent_reader_reads(builder: ReplicaBuilder) -> None:
+def test_an_independent_reader_reads_the_built_replica(builder: ReplicaBuilder) -> None:
     (generation,) = read_replica(builder.store).values()
     assert generation.files() == {segment.name: segment.data for segment in LOG}
     builder.generations[0].prune(2)
@@ -199,7 +199,7 @@ def test_an_older_snapshot_stands_in_for_a_damaged_one(
     assert list_pieces(client, built.claim).base.start.index == 0
 
 
-def test_a_damaged_snapshot_is_named_where_what_it_covered_is_gone(builder: ReplicaBuilder) -> None:
+def test_a_damaged_snapshot_is_named_if_the_objects_it_covered_are_gone(builder: ReplicaBuilder) -> None:
     built = builder.generations[0]
     built.prune(2)
     key = snapshot_key(built.name, 2)
@@ -292,7 +292,7 @@ class Behind:
 
 
 @pytest.mark.parametrize("lacks", ["snapshot", "wal"])
-def test_a_listing_that_is_a_moment_behind_is_made_again(builder: ReplicaBuilder, lacks: str) -> None:
+def test_a_listing_that_lags_for_a_moment_is_made_again(builder: ReplicaBuilder, lacks: str) -> None:
     built = builder.generations[0]
     built.prune(2)
     key = snapshot_key(built.name, 2) if lacks == "snapshot" else wal_key(Position(built.name, 2, 0))
@@ -310,7 +310,7 @@ def test_a_listing_that_is_a_moment_behind_is_made_again(builder: ReplicaBuilder
     data=st.data(),
 )
 @settings(max_examples=examples(80))
-def test_whatever_is_sealed_and_pruned_the_tip_is_where_the_owner_stands(
+def test_the_tip_is_where_the_owner_stands_after_any_seals_and_prunes(
     shape: list[list[int]], data: st.DataObject
 ) -> None:
     builder = ReplicaBuilder()

@@ -76,7 +76,7 @@ BITS = [1, *(8 * byte for byte in (1, 10, 40, 100, 200, 300, 400, 500, -1, -30))
 names the digest, shows that it was flipped."""
 
 
-def test_what_fails_its_check_is_read_again_and_no_more_often_than_that() -> None:
+def test_an_object_that_fails_its_check_is_read_again_a_limited_number_of_times() -> None:
     bodies = iter([b"bad", b"bad", b"good"])
 
     def check(body: bytes) -> bytes:
@@ -175,7 +175,7 @@ def test_sealed_segments_are_read_again_after_a_flip_in_each(tmp_path: Path, bit
 
 
 @pytest.mark.parametrize("bit", BITS[1:])
-def test_what_is_wrong_in_the_store_is_reported_by_name(tmp_path: Path, bit: int) -> None:
+def test_damage_in_the_store_is_reported_with_its_key(tmp_path: Path, bit: int) -> None:
     built = build()
     plan = find_plan(built.client, Target(), FORMAT)
     store = FlippingStore(built.store, 0)

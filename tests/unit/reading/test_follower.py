@@ -165,7 +165,7 @@ def test_a_terminal_leads_to_the_generation_that_follows_once_that_has_begun(
     assert isinstance(follower.poll(), ContentsFound)
 
 
-def test_what_was_sealed_and_deleted_at_the_slot_is_found_in_the_contents(
+def test_segments_that_were_sealed_and_deleted_at_the_slot_are_found_in_the_contents(
     builder: ReplicaBuilder, built: GenerationBuilder, clock: ManualClock
 ) -> None:
     follower = stand(builder, clock)

@@ -54,7 +54,7 @@ def test_a_tip_is_the_next_slot_and_the_last_digest(daemon: Daemon, log: LogBuil
         assert store.requests["open"] <= 3
 
 
-def test_a_tip_read_forward_finds_what_came_since(daemon: Daemon, log: LogBuilder, store: CountingStore) -> None:
+def test_a_tip_read_forward_finds_later_objects(daemon: Daemon, log: LogBuilder, store: CountingStore) -> None:
     client = ObjectReplicaClient(store)
     tip = find_tip(client, read_claim(client, ClaimName(1)))
     assert read_forward(client, tip) == tip

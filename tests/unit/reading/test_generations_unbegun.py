@@ -167,7 +167,7 @@ class EarlierListingStore(CountingStore):
         return (info for info in super().list(prefix, start_after) if "/snapshots/" not in info.key)
 
 
-def test_an_owner_that_closes_a_generation_sees_what_its_first_snapshot_holds(lineage: Lineage) -> None:
+def test_an_owner_that_closes_a_generation_sees_the_content_of_its_first_snapshot(lineage: Lineage) -> None:
     claim = lineage.claim(Relation.DIVERGED, first=1)
     began = lineage.builder.add(claim, start=False)
     began.start([began.seal_unshipped(0, LOG[0])])
@@ -179,7 +179,9 @@ def test_an_owner_that_closes_a_generation_sees_what_its_first_snapshot_holds(li
 
 
 @pytest.mark.parametrize("ended", [False, True])
-def test_a_snapshot_that_came_after_the_listing_shows_what_its_generation_holds(lineage: Lineage, ended: bool) -> None:
+def test_a_snapshot_that_came_after_the_listing_shows_the_content_of_its_generation(
+    lineage: Lineage, ended: bool
+) -> None:
     claim = lineage.claim(Relation.DIVERGED, first=1)
     began = lineage.builder.add(claim, start=False)
     began.start([began.seal_unshipped(0, LOG[0])])
@@ -449,7 +451,7 @@ def test_a_follower_leaves_a_generation_that_never_reached_its_predecessors_end(
     assert follow(lineage.builder.client, 10) == list(range(10))
 
 
-def test_a_successor_does_not_hold_what_its_rival_shipped(
+def test_a_successor_does_not_hold_its_rivals_data(
     lineage: Lineage,
 ) -> None:
     lineage.pause(Relation.CONTINUES)

@@ -29,7 +29,7 @@ SHAPES: dict[str, Callable[..., ReplicaBuilder]] = {
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("shift", [0, 1, 2])
-def test_what_the_objects_agree_with_is_taken(shape: str, shift: int) -> None:
+def test_a_mapping_that_the_objects_confirm_is_accepted(shape: str, shift: int) -> None:
     builder = SHAPES[shape](shift)
     first, second = (built.claim for built in builder.generations)
     assert find_latest(builder.client) == second

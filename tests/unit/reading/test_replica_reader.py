@@ -159,7 +159,7 @@ class Following:
         assert not self._thread.is_alive()
 
 
-def test_a_follower_sees_what_is_shipped_later() -> None:
+def test_a_follower_sees_records_that_are_shipped_later() -> None:
     builder = ReplicaBuilder()
     built = builder.add()
     log = make_log([[1, 1], [2, 2]])
@@ -236,7 +236,7 @@ def test_a_follower_continues_in_the_next_generation_at_the_same_place() -> None
 
 
 @pytest.mark.parametrize("stands", [True, False])
-def test_what_retention_took_of_a_generation_that_ended_is_read_in_the_next_one(stands: bool) -> None:
+def test_records_that_retention_deleted_from_an_ended_generation_are_read_in_the_next_one(stands: bool) -> None:
     """It keeps its last WAL segment and its terminal. The reader ``stands`` in it, or comes to it."""
     builder = ReplicaBuilder()
     log = make_log([[1], [1, 1, 1], [1, 1]])

@@ -63,7 +63,9 @@ def builder() -> ReplicaBuilder:
 @pytest.mark.slow
 @given(shape=SHAPES, data=st.data())
 @settings(max_examples=examples(25))
-def test_any_start_in_any_replica_gives_what_an_independent_reader_finds(shape: Any, data: st.DataObject) -> None:
+def test_any_start_in_any_replica_gives_the_records_that_an_independent_reader_finds(
+    shape: Any, data: st.DataObject
+) -> None:
     builder, log = draw_replica(data, shape)
     last = builder.generations[-1]
     files = read_replica(builder.store)[last.name].files()
@@ -161,7 +163,7 @@ def test_a_small_sealed_segment_costs_one_request(builder: ReplicaBuilder) -> No
     assert store.requests["open"] <= 2 + 2, "claim and snapshot; the sealed segments, the second one ahead"
 
 
-def test_a_start_before_what_is_there_says_what_is() -> None:
+def test_a_start_before_the_first_record_is_an_error_that_names_the_first_record() -> None:
     builder = ReplicaBuilder()
     built = builder.add()
     for segment in LOG:

@@ -113,7 +113,7 @@ def test_two_appends_before_a_read_are_given_in_order_after_one_event() -> None:
     assert drain(iterator) == [(0, 0), (0, 1)]
 
 
-def test_indexes_appended_while_the_reader_is_behind_are_pending_and_given_in_order() -> None:
+def test_indexes_appended_while_the_reader_lags_are_pending_and_returned_in_order() -> None:
     replica = Replica()
     iterator = opened(replica)
     write(replica, iterator, seg(0), seg(1), seg(1, 1), seg(2))
@@ -243,7 +243,7 @@ def test_opening_on_a_backlog_notifies_at_once() -> None:
     assert drain(iterator) == [(3, 0), (3, 1)]
 
 
-def test_a_stored_error_reaches_the_consumer_after_what_came_before_it() -> None:
+def test_a_stored_error_reaches_the_consumer_after_all_earlier_segments() -> None:
     replica, signal = Replica(), Counter()
     iterator = opened(replica, signal=signal)
     write(replica, iterator, seg(0))
@@ -288,7 +288,7 @@ def test_a_failed_upload_rewinds_without_a_listing_and_skips_nothing() -> None:
     assert replica.listings == 1
 
 
-def test_a_rewind_beyond_what_is_remembered_lists() -> None:
+def test_a_rewind_beyond_the_remembered_segments_lists() -> None:
     replica = Replica()
     iterator = opened(replica)
     count = MAX_REMEMBERED + 10
@@ -311,7 +311,7 @@ def test_a_rewind_forward_is_refused() -> None:
     assert drain(iterator) == [(0, 0), (0, 1)]
 
 
-def test_a_rewind_to_what_was_removed_is_pruned() -> None:
+def test_a_rewind_to_a_removed_segment_raises_pruned_error() -> None:
     replica = Replica(*(seg(0, n) for n in range(MAX_REMEMBERED + 2)))
     iterator = opened(replica)
     drain(iterator)
@@ -355,7 +355,7 @@ def test_no_part_of_a_pending_range_is_left_out_silently(pruned: list[tuple[int,
     assert end == str(at(*pruned[0]))
 
 
-def test_what_a_listing_left_out_once_is_listed_again() -> None:
+def test_a_segment_that_a_listing_left_out_once_is_listed_again() -> None:
     replica = Replica(seg(0), seg(1), seg(2))
 
     def flickering(name: Generation, since: Position | None) -> Iterable[WalSegmentInfo]:
@@ -406,7 +406,7 @@ def test_keeping_up_lists_only_at_the_opening() -> None:
     assert replica.listings == 1
 
 
-def test_a_reader_that_is_behind_lists_once_for_a_whole_range_of_indexes() -> None:
+def test_a_reader_that_lags_lists_once_for_a_whole_range_of_indexes() -> None:
     replica = Replica()
     iterator = opened(replica)
     everything = [(index, offset) for index in range(20) for offset in range(20)]
@@ -454,7 +454,7 @@ def test_peek_does_not_advance() -> None:
     assert iterator.peek() is None
 
 
-def test_close_is_at_once_and_finish_comes_after_what_is_there() -> None:
+def test_close_ends_at_once_and_finish_ends_after_the_existing_segments() -> None:
     iterator = opened(Replica(seg(0), seg(1)))
     iterator.finish()
     assert list(iterator) == [seg(0), seg(1)]

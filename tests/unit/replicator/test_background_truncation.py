@@ -110,7 +110,7 @@ def test_a_log_truncated_by_size_only_is_never_due_by_age(tmp_path: Path) -> Non
     assert idle.truncator.due is None
 
 
-def test_what_no_replica_holds_is_not_waited_for(tmp_path: Path) -> None:
+def test_segments_that_no_replica_holds_are_not_waited_for(tmp_path: Path) -> None:
     policy = TruncationPolicy(max_age=HOUR)
     shipped = [LocalSegment(str(n), 1, n * SECOND) for n in range(4)]
     assert when_older(shipped, policy) == int(HOUR) * SECOND

@@ -29,7 +29,7 @@ def put(*parts: str | Path) -> None:
     path.write_bytes(b"")
 
 
-def test_what_holds_log_segments_is_a_log(tmp_path: Path, clock: ManualClock) -> None:
+def test_a_folder_with_log_segments_is_a_log(tmp_path: Path, clock: ManualClock) -> None:
     put(tmp_path, "a", SEGMENT)
     put(tmp_path, "b", "notes.txt")
     (tmp_path / "c").mkdir()
@@ -69,7 +69,7 @@ def test_logs_come_and_go(tmp_path: Path, clock: ManualClock, recursive: bool) -
     assert finder.find() == ["z/b"]
 
 
-def test_what_has_not_changed_is_not_listed_again(tmp_path: Path, clock: ManualClock) -> None:
+def test_unchanged_folders_are_not_listed_again(tmp_path: Path, clock: ManualClock) -> None:
     """A change that leaves the folder's time as it was is not seen; one that does not, is."""
     put(tmp_path, "x/a", SEGMENT)
     (tmp_path / "x/b").mkdir()

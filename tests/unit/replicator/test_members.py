@@ -358,7 +358,7 @@ def test_a_configuration_that_comes_while_logs_are_opened_is_next(
     assert [[each.phase for each in barrier.unreached] for barrier in barriers] == [["opening"]]
 
 
-def test_what_did_not_change_is_not_disturbed(bench: Bench, stores: dict[str, ObjectStore]) -> None:
+def test_unchanged_entries_are_not_disturbed(bench: Bench, stores: dict[str, ObjectStore]) -> None:
     counting = CountingStore(MemoryStore("a"))
     stores["testing://a"] = counting
     kept, gone, new = (bench.log(name) for name in ("kept", "gone", "new"))
@@ -385,7 +385,7 @@ def test_what_did_not_change_is_not_disturbed(bench: Bench, stores: dict[str, Ob
     assert bench.held("gone") == gone.files()  # it was finished
 
 
-def test_what_is_no_longer_configured_is_synced_a_last_time_and_watched_no_more(bench: Bench) -> None:
+def test_a_removed_log_is_synced_a_last_time_and_no_longer_watched(bench: Bench) -> None:
     """Its interval is not over, so only a last sync ships what followed the first WAL segment."""
     stays, goes = bench.log("stays"), bench.log("goes")
     url = f"file://{bench.folder}/replicas/goes"
@@ -404,7 +404,7 @@ def test_what_is_no_longer_configured_is_synced_a_last_time_and_watched_no_more(
 
 
 @pytest.mark.slow
-def test_what_is_no_longer_configured_gets_a_last_snapshot(bench: Bench) -> None:
+def test_a_removed_log_gets_a_last_snapshot(bench: Bench) -> None:
     goes, url = bench.log("goes"), f"file://{bench.folder}/replicas/goes"
     stay = bench.own("stays", f"file://{bench.folder}/replicas/stays")
     bench.log("stays")
@@ -421,7 +421,7 @@ def test_what_is_no_longer_configured_gets_a_last_snapshot(bench: Bench) -> None
     assert running.error is None
 
 
-def test_what_changed_is_opened_again_after_its_sync(bench: Bench, stores: dict[str, ObjectStore]) -> None:
+def test_a_changed_entry_is_opened_again_after_its_sync(bench: Bench, stores: dict[str, ObjectStore]) -> None:
     store = PausingStore(MemoryStore("a"), "put")
     stores["testing://a"] = store
     log = bench.log("log")
@@ -502,7 +502,7 @@ class LastingStore(PausingStore):
     def close(self) -> None: ...
 
 
-def test_a_barrier_waits_for_what_is_opened_again(bench: Bench, stores: dict[str, ObjectStore]) -> None:
+def test_a_barrier_waits_for_logs_that_are_opened_again(bench: Bench, stores: dict[str, ObjectStore]) -> None:
     store = LastingStore(MemoryStore("a"), "put")
     stores["testing://a"] = store
     log = bench.log("log")
@@ -523,7 +523,7 @@ def test_a_barrier_waits_for_what_is_opened_again(bench: Bench, stores: dict[str
     assert running.error is None
 
 
-def test_a_barrier_is_reached_when_what_was_there_is_durable(bench: Bench) -> None:
+def test_a_barrier_is_reached_when_the_existing_data_is_durable(bench: Bench) -> None:
     log = bench.log("log")
     with Running(bench.replicator(bench.entry(poll_interval=LONG_SECONDS))) as running:
         bench.wait_for(log, "log")

@@ -137,7 +137,9 @@ def test_a_size_limit_ships_before_the_interval_is_over(
     assert running.error is None
 
 
-def test_once_ships_what_is_there_and_ends(log: LogBuilder, make: Callable[..., Replicator], tmp_path: Path) -> None:
+def test_once_ships_the_existing_data_and_ends(
+    log: LogBuilder, make: Callable[..., Replicator], tmp_path: Path
+) -> None:
     for _ in range(3):
         log.roll(20, size=1000)
     make((log, [f"file://{tmp_path}/one"])).run(once=True)

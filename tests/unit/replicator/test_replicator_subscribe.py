@@ -75,6 +75,6 @@ def test_a_subscriber_reads_every_record_once_while_they_are_appended(tmp_path: 
     assert values == [b"%d" % number for number in range(200)]
 
 
-def test_what_is_not_replicated_cannot_be_subscribed_to(tmp_path: Path) -> None:
+def test_a_log_that_is_not_replicated_cannot_be_subscribed_to(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="not replicated"):
         make_replicator(tmp_path).subscribe(str(tmp_path / "log"), "elsewhere")

@@ -449,7 +449,9 @@ def test_a_third_replica_helps_where_the_second_is_damaged_too(tmp_path: Path) -
 
 @pytest.mark.parametrize("damage", ["deleted", "header", "data", "cut"])
 @pytest.mark.parametrize("number", range(5))
-def test_what_all_have_lost_is_an_error_by_name_and_nothing_is_left(tmp_path: Path, damage: str, number: int) -> None:
+def test_bytes_that_all_replicas_lost_are_a_named_error_and_nothing_is_left(
+    tmp_path: Path, damage: str, number: int
+) -> None:
     one, two = ONE, replica(([0, 1], [0], [1]), first=2)
     error = outcome([DAMAGES[damage](held, wal_keys(held)[number]) for held in (one, two)], tmp_path)
     assert isinstance(error, LitelogError)

@@ -83,7 +83,7 @@ def test_a_disk_that_is_too_small_is_found_before_anything_is_read(simple: Repli
     assert (read, os.listdir(tmp_path)) == ([], [])
 
 
-def test_what_a_file_system_has_free_can_be_ignored(simple: ReplicaBuilder, tmp_path: Path) -> None:
+def test_the_check_of_free_space_can_be_switched_off(simple: ReplicaBuilder, tmp_path: Path) -> None:
     plan = too_large(find_plan(simple.client, Target(), FORMAT))
     with pytest.raises(LitelogError) as caught:  # the disk's own error, or that of the false plan
         restore(simple.client, plan, str(tmp_path / "out"), log_format=FORMAT, check_space=False)
@@ -459,7 +459,7 @@ def test_a_time_shipped_that_goes_back_is_found(tmp_path: Path) -> None:
         restore_to(builder.client, tmp_path / "out")
 
 
-def test_the_error_is_the_first_piece_s_whatever_order_workers_fail_in(tmp_path: Path) -> None:
+def test_the_error_is_that_of_the_first_piece_in_any_order_of_failures(tmp_path: Path) -> None:
     builder = ReplicaBuilder()
     built = builder.add()
     segment = make_segment(0, [1] * 30)
@@ -524,7 +524,7 @@ def test_a_piece_that_vanished_since_the_plan_is_a_gap(simple: ReplicaBuilder, t
 
 
 @pytest.mark.parametrize("kind", ["file", "folder", "link", "dangling"])
-def test_what_is_there_is_not_touched(simple: ReplicaBuilder, tmp_path: Path, kind: str) -> None:
+def test_an_existing_output_is_not_touched(simple: ReplicaBuilder, tmp_path: Path, kind: str) -> None:
     output = tmp_path / "out"
     if kind == "file":
         output.write_text("mine")
@@ -548,7 +548,7 @@ def test_an_empty_folder_is_replaced(simple: ReplicaBuilder, tmp_path: Path) -> 
     assert len(files_in(tmp_path / "out")) == 2
 
 
-def test_what_appears_at_the_output_meanwhile_is_not_touched(simple: ReplicaBuilder, tmp_path: Path) -> None:
+def test_an_output_that_appears_meanwhile_is_not_touched(simple: ReplicaBuilder, tmp_path: Path) -> None:
     def appear(_: Any) -> None:
         (tmp_path / "out").mkdir(exist_ok=True)
         (tmp_path / "out" / "mine").write_text("mine")
@@ -571,7 +571,7 @@ def test_a_mount_point_is_refused(simple: ReplicaBuilder) -> None:
         restore_to(simple.client, "/")
 
 
-def test_what_a_killed_restore_left_is_removed(simple: ReplicaBuilder, tmp_path: Path) -> None:
+def test_files_that_a_killed_restore_left_are_removed(simple: ReplicaBuilder, tmp_path: Path) -> None:
     left = tmp_path / ".out.litelog-restoring"
     left.mkdir()
     (left / "00000000000000000000.log").write_text("half")

@@ -67,7 +67,7 @@ def test_a_changed_field_is_harmless_or_named(name: str, kind: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", REPLICAS)
-def test_a_replica_that_nobody_changed_has_no_fault(name: str) -> None:
+def test_an_unchanged_replica_has_no_fault(name: str) -> None:
     build, log = REPLICAS[name]
     objects = build().objects()
     assert faults(objects, {segment.name: segment.data for segment in log}, read(client_of(objects))) == []

@@ -64,7 +64,7 @@ def finish_first(built: GenerationBuilder) -> None:
     built.ship(LOG[0].data[LOG[0].ends[1] :], LOG[0].name, final=True)
 
 
-def test_what_is_shipped_is_appended(grown: Grown) -> None:
+def test_shipped_records_are_appended(grown: Grown) -> None:
     _, built, follower, out = grown
     drain(follower)
     assert follower.appended == 0
@@ -79,7 +79,7 @@ def test_what_is_shipped_is_appended(grown: Grown) -> None:
     assert follower.position == built.slot
 
 
-def test_what_was_sealed_and_pruned_meanwhile_is_appended_from_there(
+def test_segments_that_were_sealed_and_pruned_meanwhile_are_appended_from_sealed_segments(
     grown: Grown,
 ) -> None:
     _, built, follower, out = grown

@@ -192,7 +192,7 @@ def test_a_missing_piece_that_names_show_is_a_gap(simple: ReplicaBuilder, remove
     assert caught.value.position == str(gone[index])
 
 
-def test_a_listing_that_is_a_moment_behind_is_made_again(simple: ReplicaBuilder) -> None:
+def test_a_listing_that_lags_for_a_moment_is_made_again(simple: ReplicaBuilder) -> None:
     class Behind:
         def __init__(self, client: Any) -> None:
             self.client, self.listings = client, 0

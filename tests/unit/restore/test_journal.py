@@ -72,7 +72,7 @@ def killed(builder: ReplicaBuilder, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_only_what_was_not_verified_is_read_again(builder: ReplicaBuilder, killed: Path) -> None:
+def test_only_unverified_bytes_are_read_again(builder: ReplicaBuilder, killed: Path) -> None:
     anew, resumed = Counted(builder.client), Counted(builder.client)
     first = restore_to(anew, killed / "anew")
     again = restore_to(resumed, killed / "out")
@@ -120,7 +120,7 @@ def test_a_journal_that_says_other_things_is_not_believed(builder: ReplicaBuilde
     assert len(resumed.read) == WHOLE
 
 
-def test_the_chain_holds_over_what_was_kept(builder: ReplicaBuilder, killed: Path) -> None:
+def test_the_chain_is_checked_across_kept_wal_segments(builder: ReplicaBuilder, killed: Path) -> None:
     """The object after those that were kept must name the last of them."""
     built = builder.generations[0]
     objects = builder.objects()

@@ -104,7 +104,7 @@ def test_another_users_temporary_folder_is_refused_and_left_as_it_is(builder: Re
 
 
 @pytest.mark.parametrize("kind", ["pipe", "file", "link", "dangling"])
-def test_what_is_not_a_folder_under_the_temporary_name_is_refused(
+def test_a_file_pipe_or_link_under_the_temporary_name_is_refused(
     builder: ReplicaBuilder, shared: Path, kind: str
 ) -> None:
     planted, victim = shared / TEMPORARY, shared / "victim"
@@ -121,7 +121,7 @@ def test_what_is_not_a_folder_under_the_temporary_name_is_refused(
     assert not victim.exists() or files_in(victim) == {}
 
 
-def test_what_others_could_have_written_to_is_not_used(
+def test_a_folder_that_others_could_have_written_to_is_not_used(
     builder: ReplicaBuilder, shared: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     left = shared / TEMPORARY
@@ -174,7 +174,7 @@ def test_the_output_has_the_group_that_its_parent_passes_on(builder: ReplicaBuil
     assert stat.S_IMODE((tmp_path / "out").stat().st_mode) & 0o7777 == 0o2755
 
 
-def test_a_folder_that_was_put_in_the_place_of_ours_is_not_published(builder: ReplicaBuilder, tmp_path: Path) -> None:
+def test_a_folder_that_replaced_the_temporary_one_is_not_published(builder: ReplicaBuilder, tmp_path: Path) -> None:
     def swap(_: object) -> None:
         if not (tmp_path / "aside").exists():
             os.rename(tmp_path / TEMPORARY, tmp_path / "aside")

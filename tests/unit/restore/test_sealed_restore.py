@@ -91,7 +91,9 @@ def test_all_kinds_of_objects_make_one_log(mixed: ReplicaBuilder, tmp_path: Path
 
 
 @pytest.mark.parametrize("held", range(1, len(COMMITS) + 1))
-def test_each_commit_can_be_restored_to_whatever_holds_it(mixed: ReplicaBuilder, tmp_path: Path, held: int) -> None:
+def test_each_commit_can_be_restored_to_from_any_object_that_holds_it(
+    mixed: ReplicaBuilder, tmp_path: Path, held: int
+) -> None:
     target = Target(sequence=sum(COMMITS[:held]) - 1)
     result = restore_to(mixed.client, tmp_path / "out", target)
     assert files_in(tmp_path / "out") == prefix(LOG, held)
@@ -213,7 +215,7 @@ def kept() -> ReplicaBuilder:
 
 @pytest.mark.parametrize("damage", ["deleted", "empty", "cut", "flipped"])
 @pytest.mark.parametrize("index", range(3))
-def test_what_a_sealed_segment_lost_is_taken_from_its_wal_segments_by_name(
+def test_lost_bytes_of_a_sealed_segment_are_taken_from_its_wal_segments_and_named(
     kept: ReplicaBuilder, tmp_path: Path, index: int, damage: str
 ) -> None:
     objects = kept.objects()
@@ -248,7 +250,7 @@ def test_a_damaged_newest_snapshot_is_named_and_an_older_one_taken(kept: Replica
     assert [(repaired.key, repaired.file) for repaired in result.repaired] == [(key, None)]
 
 
-def test_what_no_snapshot_covers_any_more_is_named(mixed: ReplicaBuilder, tmp_path: Path) -> None:
+def test_data_that_no_snapshot_covers_any_more_is_named(mixed: ReplicaBuilder, tmp_path: Path) -> None:
     objects = mixed.objects()
     key = snapshot_key(mixed.generations[0].name, 2)
     found = try_restore({**objects, key: b"x"}, str(tmp_path))
@@ -257,7 +259,9 @@ def test_what_no_snapshot_covers_any_more_is_named(mixed: ReplicaBuilder, tmp_pa
 
 
 @pytest.mark.parametrize("kind", ["snapshot", "footer"])
-def test_what_a_newer_litelog_wrote_is_refused_by_its_version(kept: ReplicaBuilder, tmp_path: Path, kind: str) -> None:
+def test_an_object_of_a_newer_litelog_is_refused_by_its_version(
+    kept: ReplicaBuilder, tmp_path: Path, kind: str
+) -> None:
     from litelog.codec.lz4_frames import compress_frames, decompress_frames
 
     objects, name = kept.objects(), kept.generations[0].name
@@ -308,7 +312,7 @@ def restore_several(replicas: list[dict[str, bytes]], output: Path, target: Targ
 
 @pytest.mark.parametrize("other", [pruned, all_wal], ids=["sealed", "wal"])
 @pytest.mark.parametrize("index", range(3))
-def test_what_a_sealed_segment_lost_is_taken_from_another_replica(
+def test_lost_bytes_of_a_sealed_segment_are_taken_from_another_replica(
     tmp_path: Path, index: int, other: Callable[..., Any]
 ) -> None:
     chosen = pruned()
@@ -386,7 +390,7 @@ def mirrored() -> ReplicaBuilder:
 
 
 @pytest.mark.parametrize("held", range(1, len(COMMITS) + 1))
-def test_what_the_newest_snapshot_dropped_is_restored_from_an_older_one(tmp_path: Path, held: int) -> None:
+def test_segments_that_the_newest_snapshot_dropped_are_restored_from_an_older_one(tmp_path: Path, held: int) -> None:
     builder = mirrored()
     index = next(index for index in range(len(SHAPE)) if held <= sum(map(len, SHAPE[: index + 1])))
     begins = LOG[min(index, 2)].name  # an older one is read only for what comes before the newest
@@ -405,7 +409,7 @@ def test_a_target_in_the_first_named_commit_restores_the_dropped_part_before_it(
     assert files_in(tmp_path / "out") == whole(LOG[1:2])
 
 
-def test_what_no_snapshot_names_any_more_comes_too_early(tmp_path: Path) -> None:
+def test_a_target_that_no_snapshot_names_any_more_is_too_early(tmp_path: Path) -> None:
     builder = mirrored()
     name = builder.generations[0].name
     builder.client.delete_snapshots([(name, 0), (name, 1)])
@@ -427,7 +431,7 @@ def test_a_damaged_older_snapshot_is_named_where_a_point_may_need_it(tmp_path: P
 
 
 @pytest.mark.parametrize("damaged", [False, True])
-def test_a_point_between_what_two_snapshots_name_is_refused(tmp_path: Path, damaged: bool) -> None:
+def test_a_point_between_the_segments_of_two_snapshots_is_refused(tmp_path: Path, damaged: bool) -> None:
     """Log segment 1 was dropped before a snapshot named it, or the one that did is damaged."""
     builder = ReplicaBuilder()
     built = builder.add()
@@ -655,7 +659,7 @@ TEMPORARY = ".out.litelog-restoring"
 
 
 @pytest.mark.slow
-def test_a_killed_restore_continues_with_what_it_had_verified(
+def test_a_killed_restore_continues_with_the_bytes_that_it_had_verified(
     large: tuple[ReplicaBuilder, dict[str, bytes]], tmp_path: Path
 ) -> None:
     builder, expected = large
@@ -672,7 +676,7 @@ def test_a_killed_restore_continues_with_what_it_had_verified(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("damage", ["flipped", "cut", "gone", "journal", "other"])
-def test_a_restore_reuses_what_a_killed_one_left_only_if_its_checksums_hold(
+def test_a_restore_reuses_bytes_of_a_killed_one_only_if_their_checksums_hold(
     large: tuple[ReplicaBuilder, dict[str, bytes]], tmp_path: Path, damage: str
 ) -> None:
     builder, expected = large
@@ -740,7 +744,7 @@ def restore_vanishing(
     return restore(client, plan, str(output), log_format=FORMAT, replan=again)
 
 
-def test_what_retention_removes_meanwhile_is_planned_around(kept: ReplicaBuilder, tmp_path: Path) -> None:
+def test_a_restore_plans_again_if_retention_removes_an_object_meanwhile(kept: ReplicaBuilder, tmp_path: Path) -> None:
     built = kept.generations[0]
 
     def retain() -> None:
@@ -767,7 +771,7 @@ def test_wal_segments_that_were_sealed_meanwhile_are_read_as_such(kept: ReplicaB
 
 
 @pytest.mark.parametrize("replan", [True, False])
-def test_what_nothing_else_has_is_missing_by_name(tmp_path: Path, replan: bool) -> None:
+def test_bytes_that_no_other_object_has_are_reported_as_missing(tmp_path: Path, replan: bool) -> None:
     builder = pruned()
     name = builder.generations[0].name
 
@@ -840,7 +844,7 @@ def copy(kept: ReplicaBuilder, tmp_path: Path) -> Path:
     return tmp_path / "out"
 
 
-def test_a_delta_reads_only_what_is_not_there(kept: ReplicaBuilder, copy: Path) -> None:
+def test_a_delta_reads_only_missing_data(kept: ReplicaBuilder, copy: Path) -> None:
     inodes = {path.name: path.stat().st_ino for path in copy.iterdir()}
     counted = Counted(kept.client)
     result = restore_to(counted, copy, delta=True)
@@ -850,7 +854,7 @@ def test_a_delta_reads_only_what_is_not_there(kept: ReplicaBuilder, copy: Path) 
     assert os.listdir(copy.parent) == ["out"]
 
 
-def test_a_delta_replaces_what_differs_and_drops_what_the_replica_does_not_hold(
+def test_a_delta_replaces_segments_that_differ_and_drops_those_that_the_replica_lacks(
     kept: ReplicaBuilder, copy: Path
 ) -> None:
     (copy / LOG[0].name).write_bytes(LOG[0].data[:-1] + b"?")
@@ -860,7 +864,7 @@ def test_a_delta_replaces_what_differs_and_drops_what_the_replica_does_not_hold(
     assert files_in(copy) == {**whole(LOG), "notes.txt": b"mine", ".lock": b""}
 
 
-def test_a_delta_keeps_no_index_and_no_tombstone_of_what_it_replaces(kept: ReplicaBuilder, copy: Path) -> None:
+def test_a_delta_keeps_no_index_and_no_tombstone_of_replaced_segments(kept: ReplicaBuilder, copy: Path) -> None:
     """They show where the records and times of another history lie. Readers would skip records of this one."""
     damaged, gone = LOG[0].name, segment_name(999)
     (copy / damaged).write_bytes(LOG[0].data[:-1] + b"?")
@@ -911,7 +915,7 @@ def test_a_delta_to_nothing_is_a_restore(kept: ReplicaBuilder, tmp_path: Path) -
     assert files_in(tmp_path / "new") == whole(LOG)
 
 
-def test_a_delta_refuses_what_it_cannot_keep(kept: ReplicaBuilder, copy: Path) -> None:
+def test_a_delta_refuses_entries_that_it_cannot_keep(kept: ReplicaBuilder, copy: Path) -> None:
     (copy / "folder").mkdir()
     with pytest.raises(OutputError, match="folder"):
         restore_to(kept.client, copy, delta=True)

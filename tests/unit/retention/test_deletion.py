@@ -112,7 +112,7 @@ def files(first: int) -> dict[str, bytes]:
     return {segment.name: segment.data for segment in LOG[first:]}
 
 
-def test_what_is_gathered_is_what_is_there() -> None:
+def test_gathered_facts_match_the_objects_of_the_replica() -> None:
     builder = succeeded()
     old, new = gather(builder).generations
     first, second = (built.name for built in builder.generations)
@@ -187,7 +187,7 @@ def test_the_only_snapshot_of_a_generation_is_missed_while_nothing_else_is_gone(
     assert found(verified(builder.store)) == [("missing", lost)]
 
 
-def test_what_goes_of_an_ended_generation_and_what_stays() -> None:
+def test_which_objects_of_an_ended_generation_are_deleted_and_which_stay() -> None:
     builder = succeeded()
     old = builder.generations[0]
     for _ in delete_planned(builder.client, plan_retention(gather(builder), NEWEST, NOW).removals):
@@ -337,7 +337,7 @@ def test_a_failure_that_may_pass_is_raised_and_the_next_run_continues() -> None:
     assert plan_retention(gather(builder), NEWEST, NOW).removals == ()
 
 
-def test_what_was_not_done_when_ownership_was_in_doubt_is_done_later() -> None:
+def test_deletions_that_wait_for_proof_of_ownership_are_done_later() -> None:
     builder, clock = succeeded(), ManualClock()
     pruner = pruner_of(builder, CountingStore(builder.store), clock)
     steps = iter([True, False])

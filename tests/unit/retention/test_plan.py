@@ -109,7 +109,7 @@ def test_every_kept_point_is_restorable_after_each_deletion(events: Any, policy:
 @pytest.mark.slow
 @settings(max_examples=examples(300))
 @given(EVENTS, POLICIES, st.booleans(), st.integers(0, 40))
-def test_what_is_named_is_there_after_each_deletion_and_what_never_goes_stays(
+def test_named_objects_exist_after_each_deletion_and_protected_objects_stay(
     events: Any, policy: Any, mirror: Any, later: Any
 ) -> None:
     model = run(events, mirror=mirror, policy=policy)
@@ -204,7 +204,7 @@ def test_a_snapshot_is_deleted_by_age_once_the_window_begins_after_a_later_one()
     assert gone(facts, DAY) == ["snapshot 4"]
 
 
-def test_what_the_source_dropped_goes_with_the_last_snapshot_that_names_it() -> None:
+def test_segments_that_the_source_dropped_are_deleted_with_the_last_snapshot_that_names_them() -> None:
     mirrored = one(snapshot(FIRST, 4, 90), snapshot(FIRST, 6, 30, 3), snapshot(FIRST, 10, 20, 5))
     assert gone(mirrored, DAY) == ["snapshot 4", *(f"sealed segment {index}" for index in range(3))]
     shorter = RetentionPolicy(max_age=10 * HOURS)
@@ -231,7 +231,7 @@ def test_by_count_and_by_bytes_the_oldest_go() -> None:
     assert gone(facts, RetentionPolicy(max_bytes=1032)) == []
 
 
-def test_what_is_beyond_the_bytes_and_stays_is_said() -> None:
+def test_protected_bytes_beyond_the_limit_are_reported() -> None:
     facts = one(snapshot(FIRST, 4, 90), snapshot(FIRST, 10, 20, 5))
     plan = plan_retention(facts, RetentionPolicy(max_bytes=100), NOW)
     assert (plan.left, plan.beyond, plan.cause) == (512, 412, PruneLimit.BYTES)
@@ -241,7 +241,7 @@ def test_what_is_beyond_the_bytes_and_stays_is_said() -> None:
     }
 
 
-def test_so_many_snapshots_stay_whatever_the_limits_say() -> None:
+def test_min_snapshots_stay_under_any_limits() -> None:
     facts = one(snapshot(FIRST, 4, 90), snapshot(FIRST, 6, 80, 3), snapshot(FIRST, 10, 70, 5))
     tight = RetentionPolicy(max_age=HOURS, max_bytes=1, min_snapshots=2)
     assert gone(facts, tight) == ["snapshot 4", *(f"sealed segment {index}" for index in range(3))]

@@ -143,7 +143,7 @@ def test_a_store_that_only_fails_is_reported_with_its_errors(
         assert (watched.replica()["sync_error"], watched.replica()["failing_seconds"]) == (None, 0)
 
 
-def test_sync_returns_once_what_was_there_is_durable(
+def test_sync_returns_once_the_existing_data_is_durable(
     tmp_path: Path, log: LogBuilder, stores: dict[str, ObjectStore]
 ) -> None:
     url = "testing://slow"

@@ -151,7 +151,7 @@ def test_a_browser_gives_the_token_as_the_password_and_may_read_only(guarded: Wa
     assert (refused.status, refused.headers["www-authenticate"]) == (401, 'Bearer realm="litelog"')
 
 
-def test_with_the_token_everything_is_shown_whatever_the_host(guarded: Watched) -> None:
+def test_with_the_token_everything_is_shown_for_any_host(guarded: Watched) -> None:
     headers = {"Authorization": f"Bearer {TOKEN}", "Host": "litelog.cluster.local"}
     assert guarded.ask("/status", headers=headers).json["healthy"]
     assert guarded.ask("/sync", "POST", headers).json["reached"]
@@ -329,7 +329,7 @@ class AbortedTransport(asyncio.Transport):
         self.aborted += 1
 
 
-def test_a_connection_whose_request_waits_for_its_answer_gives_way_to_nobody() -> None:
+def test_a_connection_whose_request_waits_for_its_answer_is_never_closed_for_another() -> None:
     async def answer_one_request() -> None:
         limits, transport = ConnectionLimits(), AbortedTransport()
         begun, ready = asyncio.Event(), asyncio.Event()

@@ -102,7 +102,7 @@ def test_a_main_loop_that_turns_no_more_is_reported_and_so_is_its_return(
 
 
 @pytest.mark.slow
-def test_a_daemon_that_does_not_answer_holds_up_nobody_and_is_reported(
+def test_a_daemon_that_does_not_answer_blocks_no_client_and_is_reported(
     status_cache: StatusCache, daemon: Stuck
 ) -> None:
     wait_for(status_cache, [])

@@ -325,7 +325,7 @@ def test_a_replica_is_shown_with_all_that_is_known_of_it() -> None:
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>{{7*7}}&lt;"
 
 
-def test_whatever_is_shown_is_text() -> None:
+def test_everything_that_is_shown_is_escaped_as_text() -> None:
     names = [name for name, field in ReplicaReport.model_fields.items() if field.annotation in (str, str | None)]
     times = {"last_snapshot", "last_shipped", "last_verified"}
     facts: dict[str, Any] = {name: HOSTILE for name in names if name not in times}

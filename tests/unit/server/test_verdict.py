@@ -320,7 +320,7 @@ def test_every_kind_of_reason_occurs_in_the_table_and_is_documented() -> None:
     assert [kind for kind in (*CONDITIONS, "not_replicated") if kind not in described] == []
 
 
-def test_without_a_daemon_only_what_is_kept_is_judged() -> None:
+def test_without_a_daemon_only_the_kept_state_is_judged() -> None:
     offline = {"phase": "unknown", "synced": False, "opened_seconds": 0.0}
     rules = HealthThresholds(0.0)
     nothing = judge(view(replica(**offline), is_live=False), rules)

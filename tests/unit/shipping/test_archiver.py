@@ -99,7 +99,7 @@ def test_marks_of_before_a_crash_are_lost_and_said_to_be(
 
 
 @ALL_FORMATS
-def test_what_is_gone_or_changed_at_the_source_is_sealed_from_its_wal_segments(
+def test_a_segment_that_is_gone_or_changed_at_the_source_is_sealed_from_its_wal_segments(
     log: LogBuilder, store: MemoryStore, state: str, clock: ManualClock, tmp_path: Path
 ) -> None:
     failing = FaultyStore(store)
@@ -229,7 +229,7 @@ def test_a_snapshot_that_is_asked_for_names_all_that_is_finished(
 
 
 @pytest.mark.parametrize("policy", SnapshotPolicy)
-def test_what_the_source_dropped_is_kept_or_mirrored(
+def test_segments_that_the_source_dropped_are_kept_or_mirrored(
     log: LogBuilder, store: MemoryStore, state: str, clock: ManualClock, policy: SnapshotPolicy
 ) -> None:
     daemon = Daemon(log, store, state, clock=clock, settings=Settings(snapshot_policy=policy))
@@ -297,7 +297,7 @@ def test_a_restart_with_valid_state_costs_three_requests_and_continues(
 
 
 @pytest.mark.parametrize("lost", ["all", "the archive's"])
-def test_what_state_does_not_tell_is_read_from_the_replica(
+def test_facts_that_the_state_lacks_are_read_from_the_replica(
     log: LogBuilder, store: MemoryStore, state: str, clock: ManualClock, lost: str, tmp_path: Path
 ) -> None:
     daemon = Daemon(log, store, state, clock=clock, settings=Settings(snapshot_segments=2))
@@ -325,7 +325,7 @@ def test_what_state_does_not_tell_is_read_from_the_replica(
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", [Fault.BEFORE, Fault.AFTER])
 @pytest.mark.parametrize("at", range(1, 16))
-def test_whatever_put_fails_all_is_sealed_in_the_end(
+def test_all_segments_are_sealed_in_the_end_if_any_put_fails(
     log: LogBuilder, store: MemoryStore, state: str, clock: ManualClock, at: int, fault: Fault, tmp_path: Path
 ) -> None:
     faulty = FaultyStore(store, {"put": [*[Fault.NONE] * (at - 1), fault]})
@@ -368,7 +368,7 @@ def lose_answer(daemon: Daemon, losing: LosingStore) -> Snapshot:
     return newest_snapshot(daemon)
 
 
-def test_what_the_source_dropped_before_a_snapshot_was_found_is_dropped_now(
+def test_segments_that_the_source_dropped_before_a_snapshot_was_found_are_dropped_now(
     log: LogBuilder, store: MemoryStore, state: str, clock: ManualClock
 ) -> None:
     """And not when that was made, hours before its answer was lost."""

@@ -178,7 +178,7 @@ def test_the_next_snapshot_names_them_and_their_finals_are_deleted_in_time(
 
 
 @pytest.mark.parametrize("lost", ["nothing", "the archive's state"])
-def test_what_the_state_does_not_tell_of_finals_is_read_from_the_replica(
+def test_facts_about_finals_that_the_state_lacks_are_read_from_the_replica(
     log: LogBuilder, store: MemoryStore, state: str, clock: ManualClock, tmp_path: Path, lost: str
 ) -> None:
     leave(log, store, state, clock)
@@ -235,7 +235,7 @@ def test_a_crash_at_any_put_is_gone_on_from_and_nothing_is_sealed_twice(
     again.close()
 
 
-def test_what_was_sealed_before_a_crash_is_not_uploaded_again(
+def test_segments_that_were_sealed_before_a_crash_are_not_uploaded_again(
     log: LogBuilder, store: MemoryStore, state: str, clock: ManualClock, tmp_path: Path
 ) -> None:
     leave(log, store, state, clock)
@@ -255,7 +255,7 @@ def test_what_was_sealed_before_a_crash_is_not_uploaded_again(
     check_readers(store, log, tmp_path / "out")
 
 
-def test_what_a_killed_run_began_as_wal_segments_continues_as_wal_segments(
+def test_a_log_segment_that_a_killed_run_began_as_wal_segments_continues_as_wal_segments(
     log: LogBuilder, store: MemoryStore, state: str, clock: ManualClock, tmp_path: Path
 ) -> None:
     """Also if the state does not show that it was begun. A sealed segment of it would state other times."""
@@ -512,7 +512,7 @@ def test_a_log_that_goes_while_an_answer_is_awaited_is_missing_and_not_rewound(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", [Fault.BEFORE, Fault.AFTER])
-def test_whatever_request_fails_it_ends_well(log: LogBuilder, state: str, clock: ManualClock, fault: Fault) -> None:
+def test_it_ends_well_if_any_request_fails(log: LogBuilder, state: str, clock: ManualClock, fault: Fault) -> None:
     for operation in ("put", "open", "list"):
         for at in range(9):
             store, place = MemoryStore("test"), f"{state}.{operation}.{at}"
@@ -582,7 +582,7 @@ def test_a_successor_continues_a_generation_that_ends_with_a_sealed_log_segment(
     assert found(verified(store, log.format)) == []
 
 
-def test_a_successor_does_not_continue_what_its_log_does_not_hold(
+def test_a_successor_does_not_continue_data_that_its_log_does_not_hold(
     log: LogBuilder, store: MemoryStore, state: str, clock: ManualClock
 ) -> None:
     leave(log, store, state, clock)

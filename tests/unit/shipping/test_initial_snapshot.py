@@ -84,7 +84,7 @@ def test_a_new_owner_that_verifies_its_bytes_uploads_nothing_again(
         assert held(store) == log.files()
 
 
-def test_only_what_is_new_goes_up_where_a_generation_is_continued(
+def test_only_new_data_is_uploaded_if_a_generation_is_continued(
     log: LogBuilder, state: str, clock: ManualClock
 ) -> None:
     store = MemoryStore("test")
@@ -121,7 +121,9 @@ def test_bytes_that_differ_are_not_referred_to(log: LogBuilder, state: str, cloc
     assert all(entry.generation == other.generation for entry in newest_snapshot(other).segments)
 
 
-def test_what_the_source_has_dropped_stays_in_the_history(log: LogBuilder, state: str, clock: ManualClock) -> None:
+def test_segments_that_the_source_has_dropped_stay_in_the_history(
+    log: LogBuilder, state: str, clock: ManualClock
+) -> None:
     store = MemoryStore("test")
     start_sealing(log, store, state, clock).sync()
     everything = log.files()
@@ -255,7 +257,7 @@ def test_a_crash_at_any_put_of_the_first_contact_is_gone_on_from(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", [Fault.BEFORE, Fault.AFTER])
-def test_whatever_request_fails_the_first_contact_ends_well(
+def test_a_first_sync_ends_well_if_any_request_fails(
     log: LogBuilder, state: str, clock: ManualClock, fault: Fault
 ) -> None:
     for operation in ("put", "open", "list"):

@@ -55,7 +55,7 @@ def test_before_the_first_sync_all_of_the_log_is_lag(measured: Measured) -> None
     assert measured.look() == Lag(150, 1)
 
 
-def test_what_is_acknowledged_is_none_and_the_age_is_the_oldest_bytes(measured: Measured) -> None:
+def test_acknowledged_bytes_do_not_lag_and_the_age_is_that_of_the_oldest_bytes(measured: Measured) -> None:
     measured.acknowledge()
     assert measured.look() == Lag(0, 0)
     measured.log.append(1, size=7)

@@ -28,7 +28,7 @@ def log(request: pytest.FixtureRequest, tmp_path: Path) -> LogBuilder:
 
 
 @ALL_FORMATS
-def test_a_shift_is_found_where_the_log_holds_what_was_shipped(log: LogBuilder, clock: ManualClock) -> None:
+def test_a_shift_is_found_if_the_log_holds_the_shipped_bytes(log: LogBuilder, clock: ManualClock) -> None:
     names = [log.roll(2) for _ in range(3)]
     end, crc = len(log.texts[names[2]]), crc32c(log.texts[names[2]])
 

@@ -122,7 +122,7 @@ def test_a_takeover_of_a_log_whose_first_segments_are_gone_maps_indexes(
     assert new.claim["first"] == 1
 
 
-def test_a_generation_holds_one_format_whatever_the_configuration_comes_to_say(
+def test_a_generation_holds_one_format_even_if_the_configuration_changes(
     log: LogBuilder, store: MemoryStore, state: str
 ) -> None:
     daemon = Daemon(log, store, state)

@@ -128,7 +128,7 @@ def test_a_restart_with_valid_state_costs_three_requests(owners: Owners) -> None
     assert daemon.generation == name
 
 
-def test_what_was_shipped_before_a_crash_is_found_and_not_overwritten(owners: Owners) -> None:
+def test_segments_that_were_shipped_before_a_crash_are_found_and_not_overwritten(owners: Owners) -> None:
     daemon = owners.start()
     daemon.sync()
     old = Path(daemon.state, "state.json").read_bytes()
@@ -219,7 +219,7 @@ def test_a_foreign_claim_is_not_taken_over_unasked(owners: Owners) -> None:
     assert objects(owners.store.inner) == before
 
 
-def test_nor_is_the_other_one_of_two_when_one_has_to_begin_again(owners: Owners) -> None:
+def test_the_other_of_two_owners_is_not_disturbed_when_one_has_to_begin_again(owners: Owners) -> None:
     daemons = start_two_at_once(owners)
     owners.log.next -= 3
     owners.log.overwrite(0, owners.log.header() + b"".join(owners.log.commit(tag=b"R") for _ in range(3)))

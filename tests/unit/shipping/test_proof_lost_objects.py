@@ -108,7 +108,7 @@ def test_a_folder_replica_that_was_away_continues_without_a_hole(
     assert only.files() == log.files() == restored(FileStore(str(root)), tmp_path / "out", log.format)
 
 
-def test_what_a_moved_replica_lost_while_it_was_away_is_shipped_again(
+def test_objects_that_a_moved_replica_lost_while_it_was_away_are_shipped_again(
     log: LogBuilder, state: str, root: Path, tmp_path: Path
 ) -> None:
     store = FileStore(str(root))

@@ -80,7 +80,7 @@ def test_without_a_policy_all_stays(log: LogBuilder, store: MemoryStore, tmp_pat
 
 
 @pytest.mark.slow
-def test_old_snapshots_go_and_what_the_source_holds_never_does(
+def test_old_snapshots_are_deleted_and_segments_that_the_source_holds_never_are(
     log: LogBuilder, store: MemoryStore, tmp_path: Path
 ) -> None:
     daemon = start(log, store, tmp_path, RetentionPolicy(max_age=6 * HOUR))
@@ -90,7 +90,9 @@ def test_old_snapshots_go_and_what_the_source_holds_never_does(
 
 
 @pytest.mark.slow
-def test_what_is_archived_beyond_the_source_goes_with_age(log: LogBuilder, store: MemoryStore, tmp_path: Path) -> None:
+def test_segments_that_only_the_archive_holds_are_deleted_by_age(
+    log: LogBuilder, store: MemoryStore, tmp_path: Path
+) -> None:
     daemon = start(log, store, tmp_path, RetentionPolicy(max_age=10 * HOUR))
     live(daemon, 60, keep=3)
     assert 10 <= archived(daemon, store) <= 16
@@ -98,7 +100,9 @@ def test_what_is_archived_beyond_the_source_goes_with_age(log: LogBuilder, store
 
 
 @pytest.mark.slow
-def test_a_mirror_keeps_what_a_state_in_the_window_held(log: LogBuilder, store: MemoryStore, tmp_path: Path) -> None:
+def test_a_mirror_keeps_segments_of_every_state_in_the_window(
+    log: LogBuilder, store: MemoryStore, tmp_path: Path
+) -> None:
     daemon = start(log, store, tmp_path, RetentionPolicy(max_age=10 * HOUR), SnapshotPolicy.MIRROR)
     live(daemon, 60, keep=3)
     assert 3 <= archived(daemon, store) <= 5
@@ -118,7 +122,7 @@ def test_a_source_that_loses_all_its_past_at_once_leaves_it_in_the_window(
 
 
 @pytest.mark.slow
-def test_by_size_the_archive_goes_and_what_the_source_holds_stays(
+def test_by_size_archived_segments_are_deleted_and_those_of_the_source_stay(
     log: LogBuilder, store: MemoryStore, tmp_path: Path
 ) -> None:
     daemon = start(log, store, tmp_path, RetentionPolicy(max_bytes=6000))
@@ -137,7 +141,7 @@ def test_by_count_so_many_snapshots_stay(log: LogBuilder, store: MemoryStore, tm
 
 
 @pytest.mark.slow
-def test_a_restart_forgets_nothing_of_what_the_source_dropped(
+def test_a_restart_remembers_which_segments_the_source_dropped(
     log: LogBuilder, store: MemoryStore, tmp_path: Path
 ) -> None:
     daemon = start(log, store, tmp_path, RetentionPolicy(max_age=10 * HOUR))

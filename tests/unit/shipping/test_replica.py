@@ -115,7 +115,7 @@ def test_a_restart_with_valid_state_costs_three_requests(log: LogBuilder, state:
     assert store.requests == {"list": 2, "open": 1, "put": 1}
 
 
-def test_a_sync_ships_what_was_there_and_leaves_what_comes_for_the_next(
+def test_a_sync_ships_existing_bytes_and_leaves_later_ones_for_the_next(
     log: LogBuilder, store: MemoryStore, state: str
 ) -> None:
     """Else a busy log would get as many puts as fit into its interval."""
@@ -194,7 +194,7 @@ def test_a_crash_at_any_put_loses_nothing_and_fences_no_owner(
 
 
 @ALL_FORMATS
-def test_what_was_put_and_not_saved_is_adopted(log: LogBuilder, store: MemoryStore, state: str) -> None:
+def test_a_segment_that_was_put_but_not_saved_is_adopted(log: LogBuilder, store: MemoryStore, state: str) -> None:
     daemon = Daemon(log, store, state)
     daemon.sync()
     daemon.close()
@@ -298,7 +298,7 @@ def test_a_failed_put_during_which_the_next_one_was_encoded_loses_nothing(
     assert len(read_replica(store)) == 1
 
 
-def test_what_came_since_a_failure_is_shipped_after_what_failed(
+def test_bytes_after_a_failure_are_shipped_after_the_failed_ones(
     log: LogBuilder, store: MemoryStore, state: str
 ) -> None:
     faulty = FaultyStore(store)
@@ -316,7 +316,7 @@ def test_what_came_since_a_failure_is_shipped_after_what_failed(
 @pytest.mark.slow
 @settings(max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 1 << 30), limit=st.sampled_from([4096, 1 << 20]))
-def test_whatever_fails_all_arrives_once_and_in_order(
+def test_everything_arrives_once_and_in_order_after_any_failure(
     seed: int, limit: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = tmp_path_factory.mktemp("faulty")

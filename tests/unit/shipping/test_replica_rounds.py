@@ -184,7 +184,7 @@ class Rounds:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", sampled_cases(range(SEEDS), SEEDS, "rounds of a replica that goes away"))
 @pytest.mark.parametrize("loses", [False, True])
-def test_whatever_was_acknowledged_is_restored_after_each_round(tmp_path: Path, seed: int, loses: bool) -> None:
+def test_acknowledged_data_is_restored_after_each_round(tmp_path: Path, seed: int, loses: bool) -> None:
     rounds = Rounds(tmp_path, seed)
     rounds.make_foreign()
     generations = {rounds.daemon.generation}

@@ -152,7 +152,7 @@ def test_an_object_of_another_size_and_one_that_is_damaged_are_found(daemon: Dae
 
 
 @pytest.mark.slow
-def test_what_one_check_finds_damaged_is_read_by_each_one_until_it_is_whole(
+def test_a_damaged_object_is_read_by_each_check_until_it_is_whole(
     daemon: Daemon, store: CountingStore, tmp_path: Path
 ) -> None:
     key = next(key for key in objects(store) if parse_sealed(key) is not None)
@@ -193,7 +193,7 @@ def test_what_one_check_finds_damaged_is_read_by_each_one_until_it_is_whole(
 
 
 @pytest.mark.slow
-def test_what_a_writer_does_meanwhile_is_not_an_anomaly(
+def test_concurrent_changes_by_the_writer_are_not_an_anomaly(
     daemon: Daemon, store: CountingStore, log: LogBuilder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(memory, "PAGE_OBJECTS", 1)  # what is deleted while it lists does not show any more

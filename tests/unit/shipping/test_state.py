@@ -145,7 +145,7 @@ def test_state_of_any_shape_under_a_good_checksum_is_state_or_lost(daemon: Daemo
     ],
     ids=repr,
 )
-def test_state_that_says_what_cannot_be_is_lost(daemon: Daemon, changes: dict[str, Any]) -> None:
+def test_state_with_impossible_values_is_treated_as_lost(daemon: Daemon, changes: dict[str, Any]) -> None:
     fields = state_fields(daemon)
     place = {**fields["place"], **changes.get("place", {})}
     Path(daemon.state, "state.json").write_bytes(signed({**fields, **changes, "place": place}))
@@ -153,7 +153,7 @@ def test_state_that_says_what_cannot_be_is_lost(daemon: Daemon, changes: dict[st
 
 
 @pytest.mark.slow
-def test_a_daemon_ends_with_an_error_of_ours_whatever_its_state_says(daemon: Daemon) -> None:
+def test_a_daemon_ends_with_a_litelog_error_for_any_state(daemon: Daemon) -> None:
     """Well-formed state may still be wrong: of another log, another owner or another place."""
     fields = state_fields(daemon)
     outcomes, possible = set(), []
@@ -175,7 +175,7 @@ def test_a_daemon_ends_with_an_error_of_ours_whatever_its_state_says(daemon: Dae
 
 
 @pytest.mark.parametrize("content", [*NOT_STATE, *map(str.encode, NESTED)], ids=lambda content: repr(content[:20]))
-def test_what_is_not_state_is_lost_and_the_line_names_the_file(
+def test_an_invalid_state_file_is_treated_as_lost_and_logged_with_its_name(
     daemon: Daemon, caplog: pytest.LogCaptureFixture, content: bytes
 ) -> None:
     daemon.crash()
@@ -226,7 +226,7 @@ def test_state_that_an_earlier_release_saved_is_read_and_saved_as_it_was(
         assert folder.load() == kept
 
 
-def test_what_an_earlier_release_saved_as_text_is_parsed(tmp_path: Path) -> None:
+def test_values_that_an_earlier_release_saved_as_text_are_parsed(tmp_path: Path) -> None:
     (tmp_path / "state.json").write_bytes((EARLIER / "running.json").read_bytes())
     kept = read_state(str(tmp_path))
     assert isinstance(kept, Running)
@@ -301,7 +301,7 @@ def test_a_tombstone_of_any_shape_is_one_or_none(tmp_path: Path) -> None:
         assert sequence_base.read_tombstone(str(tmp_path)) is None
 
 
-def test_what_verification_kept_of_any_shape_is_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_invalid_note_of_a_verification_is_ignored(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / scrubbing.FILE
     for content in (*NOT_STATE[1:], *map(str.encode, NESTED), b'{"last": {"time": "x"}, "said": []}', b'{"last": 1}'):
         caplog.clear()
@@ -351,7 +351,7 @@ def modes(folder: Path) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o022, 0o177])
-def test_all_that_is_kept_is_private_whatever_the_umask(tmp_path: Path, log: LogBuilder, umask: int) -> None:
+def test_all_kept_files_are_private_under_any_umask(tmp_path: Path, log: LogBuilder, umask: int) -> None:
     root = tmp_path / "new" / "state"
     before = os.umask(umask)
     try:

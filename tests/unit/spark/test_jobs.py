@@ -121,7 +121,7 @@ def test_bounds_that_a_next_run_could_not_hold_to_are_refused(
     assert not os.path.exists(target)
 
 
-def test_rows_for_what_is_malformed_are_not_records(replica: GrowingReplica, target: str) -> None:
+def test_rows_for_malformed_data_are_not_records(replica: GrowingReplica, target: str) -> None:
     replica.grow(5)
     jobs: list[Callable[..., Any]] = [export, hybrid, lambda spark, url, _, **given: stats(spark, url, **given)]
     for job in jobs:
@@ -327,7 +327,7 @@ def test_a_run_that_a_delta_table_holds_is_not_given_up(replica: GrowingReplica,
     ("module", "shape"),
     [("deltalake", {"table": "delta"}), ("pyiceberg", {"table": "iceberg", "iceberg_table": "a.b.c"})],
 )
-def test_what_is_not_installed_is_said_before_anything_is_written(
+def test_a_missing_package_is_reported_before_anything_is_written(
     replica: GrowingReplica, target: str, module: str, shape: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import sys

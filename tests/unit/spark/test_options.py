@@ -78,7 +78,7 @@ def test_every_option_is_read() -> None:
         ("paths", "s3://a/b", "JSON list"),
     ],
 )
-def test_what_does_not_fit_is_reported_with_what_would(name: str, value: str, told: str) -> None:
+def test_an_invalid_option_is_reported_with_valid_ones(name: str, value: str, told: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_options({"path": "/a", name: value})
     assert told in str(caught.value)
@@ -120,7 +120,7 @@ def test_options_of_stores_are_translated_and_ours_win() -> None:
     }
 
 
-def test_hadoops_provider_of_nobody_is_anonymous_and_others_are_reported() -> None:
+def test_hadoops_anonymous_provider_is_supported_and_others_are_reported() -> None:
     provider = "fs.s3a.aws.credentials.provider"
     nobody = "org.apache.hadoop.fs.s3a.AnonymousAWSCredentialsProvider"
     assert parse_options({"path": "/a", provider: nobody}).store == {"anonymous": "true"}
@@ -165,7 +165,7 @@ def test_columns_are_not_null_where_that_is_true() -> None:
 
 
 @pytest.mark.parametrize("name", ["value", "Log", "generation"])
-def test_the_column_for_what_is_malformed_is_none_of_the_logs(name: str) -> None:
+def test_the_column_for_malformed_data_is_not_one_of_the_logs_columns(name: str) -> None:
     given = {"path": "/a", "columnnameofcorruptrecord": name}
     with pytest.raises(ConfigError, match=f"columnNameOfCorruptRecord='{name}' is a column of the log"):
         log_columns(parse_options({**given, "mode": "PERMISSIVE"}), has_timestamps=True)

@@ -92,7 +92,7 @@ def test_every_record_comes_once_and_a_batch_that_is_made_again_is_the_same(
 
 
 @pytest.mark.slow
-def test_a_batch_takes_what_is_allowed_and_one_object_at_least() -> None:
+def test_a_batch_takes_no_more_than_its_limits_and_one_object_at_least() -> None:
     _, url, _ = _shipped()
     one = Query(url, maxBytesPerTrigger=1).run()
     assert [len(rows) for rows in one.rows] == [0, *COUNTS]
@@ -108,7 +108,7 @@ def test_a_batch_takes_what_is_allowed_and_one_object_at_least() -> None:
     assert once.follower.latest(json.loads(once.offsets[0]), Budget(None, None)) == json.loads(every.offsets[1])
 
 
-def test_it_follows_what_is_shipped_sealed_and_pruned_meanwhile() -> None:
+def test_it_follows_data_that_is_shipped_sealed_and_pruned_meanwhile() -> None:
     builder, url = live_builder()
     generation = builder.add()
     log = make_log(SHAPE)
@@ -206,7 +206,7 @@ def test_a_log_that_has_not_begun_is_waited_for_and_read_from_its_first_record()
 
 
 @pytest.mark.parametrize("limits", [{}, {"maxFilesPerTrigger": 2}])
-def test_available_now_ends_at_what_was_there(limits: dict[str, object]) -> None:
+def test_available_now_ends_at_the_end_at_its_start(limits: dict[str, object]) -> None:
     builder, url, log = _shipped()
     query = Query(url, available_now=True, **limits)
     more = make_log([[1, 1, 1, 1, 2]], log[-1].next - 4)[0]
@@ -380,7 +380,7 @@ def test_a_name_that_was_listed_and_is_gone_is_looked_up_again(lossy: str) -> No
 
 
 @pytest.mark.parametrize("lossy", ["false", "true"])
-def test_what_is_known_for_half_the_grace_is_looked_up_again(lossy: str) -> None:
+def test_steps_known_for_half_the_grace_are_looked_up_again(lossy: str) -> None:
     """Its objects may be gone before a task reads them, as retention may have taken their generation."""
     builder, url = live_builder()
     log = make_log([[1], [1, 1, 1, 1, 1]])
@@ -510,7 +510,7 @@ def test_a_stream_loses_a_missing_terminal_and_continues_in_the_next_generation(
 
 
 @pytest.mark.slow
-def test_what_is_after_a_gap_at_the_end_waits_for_what_is_missing() -> None:
+def test_data_after_a_gap_at_the_end_waits_for_the_missing_object() -> None:
     """A store may list an object before an older one. At the end the stream does not list, so it skips nothing."""
     builder, url, _ = _shipped()
     generation = builder.generations[0]

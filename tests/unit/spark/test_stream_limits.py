@@ -88,7 +88,7 @@ def test_available_now_cuts_at_its_end_and_between_frames() -> None:
     assert [len(rows) for rows in query.rows[1:]] == [6, 6, 3]
 
 
-def test_what_has_no_footer_is_taken_whole_and_the_tasks_say_so() -> None:
+def test_a_segment_without_a_readable_footer_is_taken_whole_and_the_tasks_report_it() -> None:
     builder, generation, url = _sealed()
     builder.client.delete_sealed_segments([(generation.name, 0)])
     query = Query(url, maxBytesPerTrigger=1, failOnDataLoss="false").run()

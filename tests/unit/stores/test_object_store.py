@@ -79,7 +79,7 @@ def test_a_listing_out_of_order_is_an_error_and_not_a_gap() -> None:
         list(ObjectReplicaClient(StoreThatLists(snapshots)).snapshots(G))
 
 
-def test_generations_cost_one_listing_each_whatever_they_hold() -> None:
+def test_generations_cost_one_listing_each_with_any_content() -> None:
     store = CountingStore(MemoryStore())
     client = ObjectReplicaClient(store)
     names = [Generation(f"{epoch:016x}") for epoch in range(1, 6)]

@@ -119,7 +119,9 @@ def test_a_step_that_a_good_store_does_not_offer_does_not_matter(tmp_path: Path)
         ("delete", set()),
     ],
 )
-def test_what_a_store_lacks_is_named_and_the_rest_still_tried(tmp_path: Path, lacks: str, also: set[str]) -> None:
+def test_missing_features_of_a_store_are_named_and_the_others_still_tried(
+    tmp_path: Path, lacks: str, also: set[str]
+) -> None:
     assert failed(probe(Lacking(folder(tmp_path), lacks))) == {lacks} | also
 
 
@@ -152,7 +154,7 @@ def test_a_store_that_has_no_create_only_put_is_tried_without(tmp_path: Path) ->
     assert left(tmp_path) == []
 
 
-def test_a_client_that_looks_and_then_writes_refuses_nobody(tmp_path: Path) -> None:
+def test_a_client_that_looks_and_then_writes_refuses_no_writer(tmp_path: Path) -> None:
     store = Lacking(folder(tmp_path), "")
     assert probe(store)[CREATE_ONLY].outcome is StepOutcome.PASSED
     store.enforces_create_only = False

@@ -160,7 +160,7 @@ class Refusing(MemoryStore):
         super().put(key, body, create_only=create_only)
 
 
-def test_what_will_not_pass_is_not_tried_again() -> None:
+def test_permanent_errors_are_not_retried() -> None:
     waits = Waits()
     inner = Refusing(StoreError("put", "key", "no permission", retryable=False))
     with pytest.raises(StoreError, match="no permission"):

@@ -52,7 +52,7 @@ def test_a_scheme_that_no_url_can_have_is_refused(scheme: str) -> None:
         register_object_store(scheme, lambda _url, _options: MemoryStore("m"))
 
 
-def test_what_a_package_provides_is_not_replaced() -> None:
+def test_a_name_that_a_package_provides_is_not_replaced() -> None:
     with pytest.raises(ConfigError, match=r"replica_clients\.memory:open_store provides it already"):
         register_object_store("memory", lambda _url, _options: MemoryStore("m"))
     with pytest.raises(ConfigError, match="provides it already"):

@@ -211,7 +211,7 @@ def test_epochs_of_commits_that_go_back_are_out_of_order() -> None:
     assert found(verified(builder.store)) == [("order", wal_key(built.positions[-1]))]
 
 
-def test_what_lies_after_a_terminal_is_out_of_order() -> None:
+def test_objects_after_a_terminal_are_out_of_order() -> None:
     builder = ReplicaBuilder()
     first = builder.add()
     first.ship_segment(LOG[0])
@@ -367,7 +367,7 @@ def test_what_was_sealed_before_a_first_snapshot_is_new_until_the_generation_end
     assert (report.harmful, report.pending) == (0, 0 if succeeded else 1)
 
 
-def test_a_generation_that_nobody_claims_is_missed_or_an_orphan(simple: ReplicaBuilder) -> None:
+def test_a_generation_without_a_claim_is_a_missing_claim_or_an_orphan(simple: ReplicaBuilder) -> None:
     stray = simple.generations[0].name[:-1] + "f"
     simple.store.put(f"generations/{stray}/wal/{0:016x}/{0:016x}.wal.lz4", [b"x"])
     assert ("orphan", f"generations/{stray}/") in found(verified(simple.store), harmful=False)
@@ -395,7 +395,7 @@ def test_claims_that_do_not_fit_each_other() -> None:
     assert found(verified(builder.store)) == [("checksum", claim_key(1))]
 
 
-def test_a_terminal_of_nobody_is_named() -> None:
+def test_a_terminal_without_a_successors_claim_is_named() -> None:
     builder = ReplicaBuilder()
     first = builder.add()
     first.ship_segment(LOG[0])
@@ -600,7 +600,7 @@ def test_a_wal_segment_that_is_listed_late_is_not_missing(simple: ReplicaBuilder
 
 
 @pytest.mark.parametrize("part", ["epochs/", "segments/"])
-def test_what_is_named_and_never_listed_is_read_by_its_name(part: str) -> None:
+def test_an_object_that_is_named_but_never_listed_is_read_directly(part: str) -> None:
     builder = everything()
     for key in builder.objects():
         if part in key and key != claim_key(3):
@@ -753,7 +753,7 @@ class Retaining(Wrapped):
 @pytest.mark.slow
 @pytest.mark.parametrize("way", [lambda store: store, *(partial(Noisy, number=number) for number in range(3))])
 @pytest.mark.parametrize("after", range(1, 40))
-def test_what_retention_removes_meanwhile_is_not_an_anomaly(after: int, way: Callable[..., Any]) -> None:
+def test_objects_that_retention_removes_meanwhile_are_not_an_anomaly(after: int, way: Callable[..., Any]) -> None:
     builder = ReplicaBuilder()
     built = builder.add()
     for segment in LOG[:3]:
@@ -775,7 +775,7 @@ def test_what_retention_removes_meanwhile_is_not_an_anomaly(after: int, way: Cal
 
 
 @pytest.mark.slow
-def test_what_is_shipped_meanwhile_is_not_an_anomaly() -> None:
+def test_objects_that_are_shipped_meanwhile_are_not_an_anomaly() -> None:
     for after in range(1, 30):
         builder = ReplicaBuilder()
         built = builder.add()

@@ -183,7 +183,7 @@ OWNERS = pytest.mark.parametrize("make", [make_shipping, make_sealing, make_cove
 
 @pytest.mark.slow
 @OWNERS
-def test_what_an_owner_does_meanwhile_is_not_an_anomaly(make: Callable[[], Scene]) -> None:
+def test_concurrent_changes_by_the_owner_are_not_an_anomaly(make: Callable[[], Scene]) -> None:
     for after, report in sweep(make):
         assert found(report) == [], (after, report.anomalies)
 
@@ -247,7 +247,7 @@ def test_an_owners_last_object_is_not_missed_after_retention_deleted_its_generat
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", ["snapshots", "segments", "wal"])
-def test_what_is_gone_without_a_reason_stays_an_anomaly(part: str) -> None:
+def test_an_object_that_is_gone_without_a_reason_stays_an_anomaly(part: str) -> None:
     def make() -> Scene:
         builder, built = whole()
         built.snapshot(1)

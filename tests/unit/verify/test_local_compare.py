@@ -55,7 +55,7 @@ def test_any_other_byte_of_the_log_differs(sealed_and_wal: tuple[ReplicaBuilder,
         assert stop - start < len(segment.data) or len(segment.ends) == 1
 
 
-def test_a_log_that_is_behind_its_replica(sealed_and_wal: tuple[ReplicaBuilder, Path]) -> None:
+def test_a_log_with_less_data_than_its_replica(sealed_and_wal: tuple[ReplicaBuilder, Path]) -> None:
     builder, log = sealed_and_wal
     (log / LOG[3].name).write_bytes(LOG[3].data[:-1])
     assert kinds(builder.store, against=str(log)) == {"ahead"}

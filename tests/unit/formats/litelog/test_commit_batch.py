@@ -89,7 +89,7 @@ def test_arrays_hold_the_records(runs: list[list[Commit]], rows: int) -> None:
 
 
 @pytest.mark.parametrize("names", [(), ("value",), ("key",), ("sequence", "timestamp"), ("key", "value")])
-def test_only_what_is_asked_for_is_made(names: tuple[str, ...]) -> None:
+def test_only_requested_columns_are_made(names: tuple[str, ...]) -> None:
     found, records = written([([(b"a", b"1"), (None, b"22")], True, True)] * 3)
     ((count, arrays),) = gather([found], names)
     assert count == len(records)

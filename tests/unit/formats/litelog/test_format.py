@@ -172,7 +172,7 @@ def test_columns_and_lists_encode_the_same(batch: list[tuple[int | None, bytes |
     assert len(expected) == commit_bytes(len(batch), len(data) + len(key_data), keyed=keyed)
 
 
-def test_what_no_commit_can_hold_is_refused() -> None:
+def test_values_that_no_commit_can_hold_are_refused() -> None:
     for call in (
         lambda: encode_commit(0, 0, 0, []),
         lambda: encode_commit(0, 0, 0, [b""] * 65536),

@@ -41,7 +41,7 @@ def test_a_wide_table_shows_the_rest(command: InProcess) -> None:
     assert all(column in out for column in ("owner", "host", "fencing", "ratio", "lag"))
 
 
-def test_what_does_not_fit_is_wrapped_and_never_cut(
+def test_text_that_does_not_fit_is_wrapped_and_never_cut(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     set_terminal(monkeypatch)

@@ -105,7 +105,7 @@ def test_a_time_is_read_as_people_write_it(text: str, microseconds: int) -> None
 
 
 @pytest.mark.parametrize("text", ["yesterday", "12345678901", "5", "ago"])
-def test_what_is_not_a_time_is_answered_with_how_to_write_one(text: str) -> None:
+def test_an_invalid_time_is_answered_with_valid_examples(text: str) -> None:
     with pytest.raises(click.BadParameter, match="is not a time: write 2026-11-21T10:00:00Z, 1h"):
         parse_time(text, NOW)
 

@@ -84,7 +84,7 @@ def test_folders_before_the_start_of_a_listing_are_not_read(store: FileStore) ->
         watching.clear()
 
 
-def test_what_vanishes_during_a_listing_is_skipped(store: FileStore) -> None:
+def test_objects_that_vanish_during_a_listing_are_skipped(store: FileStore) -> None:
     for key in ("a/1", "a/2", "b/1", "c/1"):
         store.put(key, [b"x"])
     listing = store.list("")
@@ -108,7 +108,7 @@ def test_temporary_files_and_what_is_not_a_file_do_not_show(store: FileStore, tm
 
 
 @pytest.mark.parametrize("kind", [stat.S_IFIFO, stat.S_IFSOCK])
-def test_what_is_not_a_file_in_an_objects_place_is_refused_and_not_waited_for(store: FileStore, kind: int) -> None:
+def test_a_special_file_in_an_objects_place_is_refused_and_not_waited_for(store: FileStore, kind: int) -> None:
     store.put("a/1", [b"x"])
     os.mknod(f"{store.root}/a/other", kind | 0o600)
     with pytest.raises(
@@ -356,7 +356,7 @@ def test_missing_rights_are_named(tmp_path: Path, as_nobody: None) -> None:
 @pytest.mark.parametrize(
     ("code", "passes"), [(errno.EACCES, False), (errno.EROFS, False), (errno.ENOSPC, True), (errno.EIO, True)]
 )
-def test_what_needs_help_does_not_pass(
+def test_errors_that_need_a_person_are_not_retryable(
     store: FileStore, monkeypatch: pytest.MonkeyPatch, code: int, passes: bool
 ) -> None:
     def refuse(*_: object) -> None:

@@ -150,7 +150,7 @@ def ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("ours")
-def test_a_scheme_of_ours_stays_ours_unless_fsspec_is_asked_for(tmp_path: Path) -> None:
+def test_litelogs_own_scheme_is_used_unless_fsspec_is_requested(tmp_path: Path) -> None:
     assert isinstance(open_by_url(f"file://{tmp_path}"), FileStore)
     assert isinstance(open_by_url("memory://mine"), MemoryStore)
     with closing(open_by_url("fsspec+memory://mine/x")) as store:
@@ -168,7 +168,7 @@ def test_any_scheme_that_fsspec_knows_is_taken(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("ours")
 @pytest.mark.parametrize("url", ["gopher://x/y", "fsspec+gopher://x/y"])
-def test_a_scheme_that_nobody_knows_lists_the_known_ones(url: str) -> None:
+def test_an_unknown_scheme_lists_the_known_ones(url: str) -> None:
     with pytest.raises(UnknownSchemeError, match="known: file, memory, s3"):
         open_by_url(url)
 
@@ -198,7 +198,7 @@ def test_a_driver_that_fsspec_lacks_is_named_and_no_client_that_there_is() -> No
         ("sftp://host/x", {"no_such_option": CANARY}, "sftp"),
     ],
 )
-def test_what_cannot_be_a_replica_is_refused(url: str, options: dict[str, object], words: str) -> None:
+def test_urls_and_options_that_cannot_be_used_are_refused(url: str, options: dict[str, object], words: str) -> None:
     with pytest.raises(ConfigError, match=words) as caught:
         open_store(url, options)
     assert CANARY not in str(caught.value)
@@ -213,12 +213,12 @@ def test_stores_say_whether_they_fence(flat: FsspecStore, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("protocol", ["s3", "s3a", "gs", "gcs", "abfs", "az", "abfss", "memory", "file", "local"])
-def test_what_refuses_a_second_writer_fences(protocol: str) -> None:
+def test_file_systems_that_refuse_a_second_writer_fence(protocol: str) -> None:
     assert choose_creation(frozenset({protocol})).enforces_create_only
 
 
 @pytest.mark.parametrize("protocol", ["sftp", "ssh", "smb", "hdfs", "arrow_hdfs", "ftp", "webdav", "hf", "oss", "adl"])
-def test_whatever_else_there_is_does_not(protocol: str) -> None:
+def test_all_other_file_systems_do_not_fence(protocol: str) -> None:
     assert not choose_creation(frozenset({protocol})).enforces_create_only
 
 
@@ -393,7 +393,7 @@ def test_a_short_read_is_an_error_and_no_end(flat: FsspecStore) -> None:
     assert caught.value.retryable
 
 
-def test_what_others_put_there_shows_at_once(flat: FsspecStore) -> None:
+def test_objects_of_other_writers_show_at_once(flat: FsspecStore) -> None:
     """No listing is remembered."""
     flat.put("a/1", [b"x"])
     assert listed(flat) == ["a/1"]

@@ -165,7 +165,7 @@ def test_the_store_says_how_long_to_wait(headers: dict[str, str], seconds: float
     assert failure(error_answer(503, "SlowDown", **headers)).retry_after == seconds
 
 
-def test_nobody_listening_may_pass_and_says_where() -> None:
+def test_a_refused_connection_is_retryable_and_names_the_address() -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         endpoint = f"http://127.0.0.1:{closed.getsockname()[1]}"
     with pytest.raises(StoreError, match=f"cannot reach {endpoint}") as caught:
@@ -179,7 +179,7 @@ def test_an_unknown_host_name_is_distinguished_from_a_server_that_is_down() -> N
     assert caught.value.retryable
 
 
-def test_tls_with_what_speaks_none_is_named() -> None:
+def test_tls_to_a_server_without_tls_is_named() -> None:
     with (
         ScriptedServer(lambda _: Answer()) as server,
         pytest.raises(StoreError, match=r"TLS with https.* failed") as caught,

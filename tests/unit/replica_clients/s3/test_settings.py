@@ -71,7 +71,7 @@ def test_what_does_not_fit_is_named(options: dict[str, object], words: str) -> N
 @pytest.mark.parametrize(
     "url", ["s3://", "s3:///key", "s3://b", "s3://buck et", "s3://bucket/a//b", "s3://bucket/../x", "s3://bucket#x"]
 )
-def test_what_is_not_a_bucket_or_prefix_is_refused(url: str) -> None:
+def test_an_invalid_bucket_or_prefix_is_refused(url: str) -> None:
     with pytest.raises(ConfigError):
         read_settings(url, {})
 
@@ -100,7 +100,7 @@ def test_a_secret_in_a_url_is_refused_and_not_shown(url: str) -> None:
     assert CANARY not in str(caught.value)
 
 
-def test_what_names_a_key_and_is_none_may_be_in_a_url(tmp_path: Path) -> None:
+def test_a_harmless_parameter_with_key_in_its_name_may_be_in_a_url(tmp_path: Path) -> None:
     (tmp_path / "key").write_bytes(bytes(32))
     assert read_settings("s3://bucket?sse=aws:kms&sse-kms-key-id=alias/logs", {}).sse_kms_key_id == "alias/logs"
     assert read_settings(f"s3://bucket?sse-customer-key-file={tmp_path / 'key'}", {}).sse_customer_key == bytes(32)

@@ -104,7 +104,7 @@ def test_credentials_may_be_options_of_the_configuration_file() -> None:
     assert request.headers["x-amz-security-token"] == "the-token"
 
 
-def test_anonymous_requests_are_not_signed_whatever_the_environment_has(way: Way) -> None:
+def test_anonymous_requests_are_not_signed_even_with_credentials_in_the_environment(way: Way) -> None:
     with ScriptedServer(lambda _: Answer(body=b"x")) as server:
         store = way("s3://bucket/logs", {"endpoint": server.endpoint, "region": REGION, "anonymous": "true"})
         with store.open("key") as stream:

@@ -217,7 +217,7 @@ def test_simple_conditions_are_bounds(where: Any, since: int | None, until: int 
     assert time_bounds(where, SCHEMA) == Range(since=since, until=until)
 
 
-def test_what_never_holds_wants_no_time() -> None:
+def test_a_condition_that_never_holds_selects_no_time() -> None:
     bounds = time_bounds(compute.scalar(False), SCHEMA)
     assert not any(bounds.overlaps_times(time, time) for time in (-(1 << 62), 0, 1 << 62))
 

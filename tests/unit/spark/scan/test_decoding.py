@@ -90,7 +90,7 @@ def test_any_number_of_partitions_gives_the_same_rows(count: int, sealed: int) -
 @pytest.mark.slow
 @settings(max_examples=examples(60))
 @given(data=st.data(), shape=SHAPES, count=st.integers(1, 12))
-def test_whatever_owners_left_is_read_to_its_end(data: Any, shape: list[list[int]], count: int) -> None:
+def test_the_data_of_all_owners_is_read_to_its_end(data: Any, shape: list[list[int]], count: int) -> None:
     builder, log = draw_replica(data, shape)
     url = stored(builder.objects())
     stop = log[-1].next
@@ -167,7 +167,7 @@ def test_a_commit_that_was_sealed_as_several_frames_is_read_whole(count: int, tm
     assert [row["value"] for row in found[1:101]] == large
 
 
-def test_pruning_leaves_out_what_entries_say_is_not_wanted() -> None:
+def test_segments_whose_entries_hold_no_wanted_record_are_not_read() -> None:
     url = stored(built(3)[0].objects())
     pieces = [piece for part in _parts(planned(url, startingSequence=10, endingSequence=12)) for piece in part.pieces]
     assert [piece.entry.index for piece in pieces if isinstance(piece, SealedPiece)] == [1]
@@ -456,7 +456,7 @@ def test_sequences_continue_from_what_is_sealed_to_the_wal(count: int) -> None:
 
 
 @pytest.mark.parametrize("count", COUNTS)
-def test_frames_must_hold_what_their_footer_says(count: int) -> None:
+def test_frames_must_match_their_footer(count: int) -> None:
     """Whole frames, and a footer whose sums are right: but each of two frames holds what it says of the other."""
     builder = ReplicaBuilder()
     generation = builder.add(builder.claim(first=1), start=False)
@@ -507,7 +507,7 @@ def _prune_now(url: str, builder: ReplicaBuilder, upto: int, frame_commits: int 
 
 @pytest.mark.parametrize("count", COUNTS)
 @pytest.mark.parametrize("upto", [1, 2, 3])
-def test_what_was_sealed_and_pruned_meanwhile_is_read_from_there(count: int, upto: int) -> None:
+def test_segments_that_were_sealed_and_pruned_meanwhile_are_read_from_sealed_segments(count: int, upto: int) -> None:
     builder, _ = built(sealed=0)
     url = stored(builder.objects())
     plan_made = planned(url, numPartitions=count)
@@ -558,7 +558,7 @@ def test_a_plan_ends_where_it_was_made(count: int) -> None:
     assert values(url, plan_made) == expected(0, 23)
 
 
-def test_what_retention_took_meanwhile_is_reported_by_name() -> None:
+def test_data_that_retention_deleted_meanwhile_is_reported_with_its_position() -> None:
     builder, _ = built(sealed=0)
     url = stored(builder.objects())
     plan_made = planned(url)

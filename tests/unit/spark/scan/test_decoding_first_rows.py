@@ -35,7 +35,7 @@ def _opened(store: CountingStore, url: str) -> Generator[RecordRun | SegmentComm
 
 
 @pytest.mark.parametrize("sealed", [0, SEGMENTS])
-def test_what_is_read_ahead_grows_with_what_is_taken(sealed: int) -> None:
+def test_read_ahead_grows_with_the_results_that_are_taken(sealed: int) -> None:
     builder, log = ReplicaBuilder(), make_log([[1]] * SEGMENTS)
     generation = builder.add()
     for segment in log:

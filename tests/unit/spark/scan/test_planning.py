@@ -262,7 +262,7 @@ def test_a_log_has_the_same_name_whichever_others_there_are(tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-def test_a_pattern_skips_what_is_below_a_log(proxied: FaultProxy) -> None:
+def test_a_pattern_skips_folders_below_a_log(proxied: FaultProxy) -> None:
     options: dict[str, str] = {}
     for name in ("deep/a", "deep/b", "deep/c"):
         options = _upload(proxied, name, _built().objects())

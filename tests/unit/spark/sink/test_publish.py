@@ -74,7 +74,7 @@ def take_over(builder: ReplicaBuilder) -> None:
     close_below(builder.client, claim, newest, ManualClock())
 
 
-def test_what_tasks_wrote_is_readable_once_it_is_published() -> None:
+def test_records_that_tasks_wrote_are_readable_once_they_are_published() -> None:
     builder = ReplicaBuilder()
     plan, entries = written(builder)
     published = publish(builder.client, plan, entries, ManualClock())
