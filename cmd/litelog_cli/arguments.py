@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 import click
 from click.shell_completion import CompletionItem
 
-from litelog.errors import ConfigError, LitelogError, NothingToRestoreError
-from litelog.objects.position import Generation, generation
+from litelog.errors import ConfigError, LitelogError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
     from contextlib import AbstractContextManager
 
+    from litelog.objects.position import Generation
     from litelog.restore.plan import Target
     from litelog.stores.replica_client import ReplicaClient
 
@@ -214,23 +214,6 @@ def opened_replica(url: str, options: Mapping[str, object] | None = None) -> Abs
     from litelog.stores import opening
 
     return opening.opened_replica(url, options)
-
-
-def expand_generation(prefix: str | None, clients: Iterable[ReplicaClient]) -> Generation | None:
-    """The generation of the replicas whose name begins with ``prefix``; None for None.
-
-    Raises ConfigError if several do, and NothingToRestoreError if none does.
-    """
-    from litelog.reading.latest import read_claims
-
-    if prefix is None or len(prefix) == GENERATION_DIGITS:
-        return None if prefix is None else generation(prefix)
-    found = sorted({name for client in clients for name in read_claims(client) if name.startswith(prefix)})
-    if len(found) > 1:
-        raise ConfigError(f"--generation {prefix} may be {' or '.join(found)}: write more digits")
-    if not found:
-        raise NothingToRestoreError(f"no generation begins with {prefix}")
-    return found[0]
 
 
 def make_target(name: Generation | None, index: str | None, sequence: int | None, timestamp: str | None) -> Target:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from litelog_cli.arguments import StartKind, StartPoint, expand_generation, opened_replica
+from litelog_cli.arguments import StartKind, StartPoint, opened_replica
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -76,6 +76,8 @@ def replica_batches(
 
     replica, name = source.replica, source.name
     if name is not None:
+        from litelog.reading.latest import expand_generation
+
         with opened_replica(replica.url, replica.options) as client:
             name = expand_generation(name, [client])
     records = open_replica(replica, **_bounds(start, end), generation=name, pattern=source.pattern, follow=follow)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from litelog.errors import NothingToRestoreError
-from litelog_cli.arguments import expand_generation, opened_replica
+from litelog_cli.arguments import opened_replica
 from litelog_cli.configured import find_sources
 from litelog_cli.logging_setup import say
 from litelog_cli.output import print_json, with_times
@@ -65,9 +65,9 @@ def each_replica(
 
 def choose_claim(client: ReplicaClient, prefix: str | None) -> Claim:
     """The claim of the generation whose name begins with ``prefix``; None: of the latest one."""
-    from litelog.reading.latest import find_claim, find_latest
+    from litelog.reading.latest import expand_generation, find_claim, find_latest
 
-    name = expand_generation(prefix, [client])
+    name = None if prefix is None else expand_generation(prefix, [client])
     return find_latest(client) if name is None else find_claim(client, name)
 
 

@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import logging
 import os
-from contextlib import ExitStack
-from functools import partial
 from typing import TYPE_CHECKING, Literal, overload
 
 from litelog.api.replica_address import addresses_of
-from litelog.errors import ConfigError, NothingToRestoreError
+from litelog.errors import ConfigError
 from litelog.events import fields
-from litelog.formats.registry import open_stored_format
-from litelog.objects.position import generation as to_generation
-from litelog.restore.choose_replica import choose, describe
-from litelog.restore.execution import PARALLELISM, restore
-from litelog.restore.history_plan import find_plan
+from litelog.restore.choose_replica import describe
+from litelog.restore.execution import PARALLELISM
+from litelog.restore.opened_restore import opened_restore
 from litelog.restore.plan import Target
-from litelog.stores.opening import opened_replica
-from litelog.stores.registry import redact
 from litelog.units import to_microseconds
 
 if TYPE_CHECKING:
@@ -27,7 +21,6 @@ if TYPE_CHECKING:
     from litelog.api.replica_address import Replica
     from litelog.restore.execution import RestoreProgress, RestoreResult
     from litelog.restore.plan import RestorePlan
-    from litelog.stores.replica_client import ReplicaClient
     from litelog.units import Time
 
 _logger = logging.getLogger(__name__)
@@ -110,59 +103,19 @@ def restore_log(  # noqa: PLR0913 - each is an independent choice
         CorruptionError: an object is damaged or missing, and no other replica holds its bytes.
         StoreError: a request failed.
     """
-    target = _target_of(sequence, timestamp, generation)
+    target = _target_of(sequence, timestamp)
     folder = os.fspath(output)
-    formats = partial(open_stored_format, pattern=pattern)
-    with ExitStack() as stack:
-        clients, unopened = _open_all(stack, replicas)
-        try:
-            choice = choose(clients, target, formats)
-        except NothingToRestoreError as error:
-            if unopened:  # these replicas may hold something to restore
-                skipped = "; ".join(describe(*each) for each in unopened)
-                raise ConfigError(f"nothing to restore from the others ({error}); skipped {skipped}") from error
-            raise
-        for url, reason in (*unopened, *choice.skipped):
+    with opened_restore(addresses_of(replicas), target, generation=generation, pattern=pattern) as opened:
+        for url, reason in opened.skipped:
             _logger.warning("skipped %s", describe(url, reason), extra=fields("replica-skipped", replica=url))
         if dry_run:
-            return choice.plan
-        return restore(
-            choice.client,
-            choice.plan,
-            folder,
-            log_format=choice.log_format,
-            parallelism=parallelism,
-            progress=progress,
-            fallbacks=choice.fallbacks,
-            delta=delta,
-            replan=partial(find_plan, choice.client, target, choice.log_format),
-        )
+            return opened.plan
+        return opened.run(folder, parallelism=parallelism, progress=progress, delta=delta)
 
 
-def _target_of(sequence: int | None, timestamp: Time | None, generation: str | None) -> Target:
+def _target_of(sequence: int | None, timestamp: Time | None) -> Target:
     try:
-        name = None if generation is None else to_generation(generation)
         time = None if timestamp is None else to_microseconds(timestamp)
     except ValueError as error:
         raise ConfigError(str(error)) from None
-    return Target(generation=name, sequence=sequence, timestamp=time)
-
-
-def _open_all(
-    stack: ExitStack, replicas: Replica | Iterable[Replica]
-) -> tuple[list[ReplicaClient], list[tuple[str, str]]]:
-    """Open clients of the replicas. Returns them, and each replica that cannot be opened here, with the reason.
-
-    Raises ConfigError if none can be opened.
-    """
-    addresses = addresses_of(replicas)
-    clients: list[ReplicaClient] = []
-    unopened: list[tuple[str, str]] = []
-    for url, options in addresses:
-        try:
-            clients.append(stack.enter_context(opened_replica(url, options)))
-        except ConfigError as error:
-            if len(unopened) + 1 == len(addresses):
-                raise
-            unopened.append((redact(url), str(error)))
-    return clients, unopened
+    return Target(sequence=sequence, timestamp=time)

@@ -5,6 +5,7 @@ Specified in litelog/reading/README.md#which-generation.
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -12,6 +13,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from litelog.errors import (
+    ConfigError,
     CorruptionError,
     CorruptObjectError,
     NoReplicaError,
@@ -23,14 +25,14 @@ from litelog.errors import (
 from litelog.objects.chain import never_began
 from litelog.objects.claim import Claim, Relation, Writer
 from litelog.objects.layout import claim_key, wal_key
-from litelog.objects.position import ClaimName, Generation, Position, epoch_of
+from litelog.objects.position import ClaimName, Generation, Position, epoch_of, generation
 from litelog.reading.contents import LISTINGS, PAGE, list_generation, list_pieces, read_base
 from litelog.reading.generations import newest_claims, read_claim
 from litelog.reading.index_mapping import SegmentNames, check_mapping
 from litelog.reading.search import read_header
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from litelog.objects.wal_segment import WalHeader
     from litelog.reading.contents import BaseSnapshot, GenerationContents, Listing
@@ -486,3 +488,23 @@ class _GenerationRanges:
             if any(claim_key(*name) == extent.successor for name in self._client.claims()):
                 return
         raise ReplicaGapError(str(extent.successor), f"the terminal at {extent.slot}, which names it")
+
+
+_GENERATION_DIGITS = 16
+
+
+def expand_generation(prefix: str, clients: Iterable[ReplicaClient]) -> Generation:
+    """Return the generation of the replicas whose name begins with ``prefix``, which may be the whole name.
+
+    Raises ConfigError if several do, or if ``prefix`` is not hex; NothingToRestoreError if none does.
+    """
+    if re.fullmatch(r"[0-9a-f]{1,16}", prefix) is None:
+        raise ConfigError(f"{prefix!r}: not a generation (16 hex digits, or its first ones)")
+    if len(prefix) == _GENERATION_DIGITS:
+        return generation(prefix)
+    found = sorted({name for client in clients for name in read_claims(client) if name.startswith(prefix)})
+    if len(found) > 1:
+        raise ConfigError(f"generation {prefix} may be {' or '.join(found)}: write more digits")
+    if not found:
+        raise NothingToRestoreError(f"no generation begins with {prefix}")
+    return found[0]

@@ -98,7 +98,7 @@ def test_a_restore_that_restores_nothing_reports_it_in_json_too(litelog: Command
         "nothing_to_do": "out: exists already, nothing to do",
     }
     (told,) = litelog("restore", "nowhere", "-o", "new", "--if-replica-exists", "--json").lines
-    assert "no replica there" in told["nothing_to_do"]
+    assert "no such folder; nothing to do" in told["nothing_to_do"]
 
 
 def test_nothing_to_restore_is_reported_by_the_exit_code(litelog: Command) -> None:

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import logging
 import os
-import time
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import partial
 from threading import Event
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from litelog.errors import ConfigError, NothingToRestoreError, OutputExistsError
-from litelog.formats.registry import open_stored_format
+from litelog.errors import NothingToRestoreError, OutputExistsError
 from litelog.units import format_count, format_duration, format_size
 from litelog_cli.arguments import (
     DURATION,
@@ -22,13 +19,11 @@ from litelog_cli.arguments import (
     OUTPUT,
     PLACE,
     SEQUENCE,
-    expand_generation,
     make_target,
-    opened_replica,
 )
 from litelog_cli.configured import find_sources
 from litelog_cli.logging_setup import say
-from litelog_cli.output import echo, echo_lines, format_moment, print_json, with_times
+from litelog_cli.output import echo, echo_lines, print_json, with_times
 from litelog_cli.progress import quiet_option, showing_progress, watching_status
 from litelog_cli.signals import acting_on_signals
 
@@ -38,7 +33,6 @@ if TYPE_CHECKING:
     from litelog.restore.choose_replica import ReplicaChoice
     from litelog.restore.execution import RestoreResult
     from litelog.restore.plan import RepairedRange, RestorePlan, Target
-    from litelog.stores.replica_client import ReplicaClient
     from litelog_cli.configured import ConfiguredReplica
 
 DEFAULT_PARALLELISM = 4
@@ -124,6 +118,8 @@ of that log's replicas.
 @quiet_option
 def restore(**arguments: Any) -> None:
     """Rebuild a log from its replicas: complete, checked and synced, or not at all."""
+    from litelog.restore.opened_restore import is_taken
+
     options = RestoreOptions(**arguments)
     if options.poll_interval < MIN_POLL_SECONDS:
         raise click.BadParameter(f"must be at least {MIN_POLL_SECONDS:g}s", param_hint="--poll-interval")
@@ -135,7 +131,7 @@ def restore(**arguments: Any) -> None:
         if sources.log is None:
             raise click.UsageError("-o FOLDER is missing: only a configured log has a folder to restore to")
         options = replace(options, output=sources.log)
-    if options.if_not_exists and _is_taken(options.output):
+    if options.if_not_exists and is_taken(options.output):
         _report_nothing_to_do(f"{options.output}: exists already, nothing to do", options.output, options.as_json)
         return
     if options.follow and (options.name is not None or target != make_target(None, None, None, None)):
@@ -150,53 +146,43 @@ def restore(**arguments: Any) -> None:
 
 
 def _restore(replicas: Sequence[ConfiguredReplica], target: Target, options: RestoreOptions) -> None:
-    from litelog.restore.choose_replica import choose
-    from litelog.restore.execution import restore as restore_log
-    from litelog.restore.history_plan import find_plan
+    from litelog.restore.opened_restore import opened_restore, require_free
     from litelog.system.memory import keep_freed_memory
 
     keep_freed_memory()
     output, as_json, quiet = options.output, options.as_json, options.quiet or options.as_json
+    addresses = [(replica.url, replica.options) for replica in replicas]
     with ExitStack() as stack:
-        clients, unopened = _open(stack, replicas)
-        _print_skipped(unopened)
         try:
-            target = replace(target, generation=expand_generation(options.name, clients))
-            choice = choose(clients, target, lambda name: open_stored_format(name, options.pattern))
+            opened = stack.enter_context(
+                opened_restore(addresses, target, generation=options.name, pattern=options.pattern)
+            )
         except NothingToRestoreError as error:
-            _require_all_opened(unopened, error)
             if not options.if_replica_exists:
                 raise
             _report_nothing_to_do(f"{error}; nothing to do", output, as_json)
             return
-        plan = choice.plan
-        _require_past(choice, target, clients, options)
-        skipped = [*unopened, *choice.skipped]
-        _print_skipped(choice.skipped)
+        plan = opened.plan
+        _print_skipped(opened.skipped)
         if options.dry_run:
-            _print_plan(plan, skipped, as_json)
+            _print_plan(plan, opened.skipped, as_json)
             return
-        if _is_taken(output) and not options.delta:
-            raise OutputExistsError(os.path.abspath(output))
+        if not options.delta:
+            require_free(output)
         if not quiet:
             said = f"restoring {format_size(plan.size)} up to {plan.end} into {output}"
             say(said, "restoring", replica=plan.replica, position=str(plan.end), log_bytes=plan.size, output=output)
         with showing_progress("restore", quiet=quiet) as show:
-            result = restore_log(
-                choice.client,
-                plan,
+            result = opened.run(
                 output,
-                log_format=choice.log_format,
                 parallelism=options.parallelism,
                 progress=None if show is None else lambda progress: show(progress.restored, plan.size),
-                fallbacks=choice.fallbacks,
                 delta=options.delta,
                 check_space=not options.ignore_free_space,
-                replan=partial(find_plan, choice.client, target, choice.log_format),
             )
-        _report(result, skipped, options)
+        _report(result, opened.skipped, options)
         if options.follow:
-            _follow(choice, result.output, options.poll_interval, quiet=quiet)
+            _follow(opened.choice, result.output, options.poll_interval, quiet=quiet)
 
 
 def _report_nothing_to_do(reason: str, output: str, as_json: bool) -> None:
@@ -216,26 +202,6 @@ def _print_plan(plan: RestorePlan, skipped: Sequence[tuple[str, str]], as_json: 
 def _plan_json(plan: Mapping[str, Any]) -> dict[str, Any]:
     before = plan["before"]
     return {**with_times(plan, "last_shipped"), "before": None if before is None else _plan_json(before)}
-
-
-def _require_past(
-    choice: ReplicaChoice, target: Target, clients: Sequence[ReplicaClient], options: RestoreOptions
-) -> None:
-    """Raise NothingToRestoreError if the time of ``target`` is in the future, and bounds nothing.
-
-    A time in the future is accepted if records have even later timestamps.
-    """
-    from litelog.restore.choose_replica import choose
-
-    if target.timestamp is None or target.timestamp <= time.time_ns() // 1000:
-        return
-    everything = choose(
-        clients, replace(target, timestamp=None), lambda name: open_stored_format(name, options.pattern)
-    )
-    if everything.plan.end == choice.plan.end:
-        reached = f"the last records were shipped at {format_moment(choice.plan.shipped)}"
-        said = f"{choice.plan.replica}: {format_moment(target.timestamp)} is in the future; {reached}"
-        raise NothingToRestoreError(f"{said}: leave out --timestamp to restore everything")
 
 
 def _report(result: RestoreResult, skipped: Sequence[tuple[str, str]], options: RestoreOptions) -> None:
@@ -272,34 +238,12 @@ def _follow(choice: ReplicaChoice, output: str, poll_interval: float, *, quiet: 
         say(said, "followed", replica=choice.client.url, position=str(follower.position), log_bytes=follower.appended)
 
 
-def _open(stack: ExitStack, replicas: Sequence[ConfiguredReplica]) -> tuple[list[ReplicaClient], list[tuple[str, str]]]:
-    """Open clients of the replicas. Returns them, and each replica that cannot be opened here, with the reason."""
-    from litelog.stores.registry import redact
-
-    clients: list[ReplicaClient] = []
-    unopened: list[tuple[str, str]] = []
-    for replica in replicas:
-        try:
-            clients.append(stack.enter_context(opened_replica(replica.url, replica.options)))
-        except ConfigError as error:
-            if len(unopened) + 1 == len(replicas):
-                raise
-            unopened.append((redact(replica.url), str(error)))
-    return clients, unopened
-
-
 def _print_skipped(skipped: Sequence[tuple[str, object]]) -> None:
     from litelog.restore.choose_replica import describe
 
     for url, reason in skipped:
         said = f"litelog: skipped {describe(url, reason)}"
         say(said, "replica-skipped", level=logging.WARNING)
-
-
-def _require_all_opened(unopened: Sequence[tuple[str, str]], error: NothingToRestoreError) -> None:
-    """Raise ConfigError if some replicas could not be opened, since they may hold something to restore."""
-    if unopened:
-        raise ConfigError(f"nothing to restore from the others ({error}); make the skipped ones readable") from error
 
 
 def _as_json(skipped: Sequence[tuple[str, str]]) -> list[dict[str, str]]:
@@ -319,10 +263,3 @@ def _origin(result: RestoreResult) -> str:
         return ""
     taken = sum(repaired.end - repaired.start for repaired in result.repaired)
     return f", {format_size(taken)} of it from {', '.join(sorted(others))}, the rest from {result.replica}"
-
-
-def _is_taken(output: str) -> bool:
-    try:
-        return bool(os.listdir(output))
-    except OSError:
-        return os.path.lexists(output)

@@ -90,3 +90,17 @@ def test_nothing_to_restore_is_an_error(backup: Path, tmp_path: Path) -> None:
     with pytest.raises(litelog.UnknownSchemeError):
         litelog.restore_log("gopher://x", tmp_path / "restored")
     assert not (tmp_path / "restored").exists()
+
+
+def test_a_time_in_the_future_is_refused_as_by_the_command(backup: Path, tmp_path: Path) -> None:
+    later = datetime.now(UTC) + timedelta(days=1)
+    with pytest.raises(litelog.NothingToRestoreError, match="is in the future; the last records were shipped at"):
+        litelog.restore_log(backup, tmp_path / "restored", timestamp=later)
+    assert not (tmp_path / "restored").exists()
+
+
+def test_the_first_digits_of_a_generation_are_enough(backup: Path, tmp_path: Path) -> None:
+    (name,) = (path.name for path in (backup / "generations").iterdir())
+    assert litelog.restore_log(backup, tmp_path / "restored", generation=name[:9]).end.generation == name
+    with pytest.raises(litelog.NothingToRestoreError, match="no generation begins with f"):
+        litelog.restore_log(backup, tmp_path / "other", generation="f")

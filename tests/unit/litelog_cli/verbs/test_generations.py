@@ -66,7 +66,7 @@ def test_a_generation_is_named_by_its_first_digits(command: InProcess) -> None:
     assert command("restore", "-o", "again", "--generation", old[:9], "--json", replica).lines[0]["next"] == 300
     both = command("wal", "--generation", "0000", replica)
     assert both.code == ExitCode.USAGE
-    assert f"--generation 0000 may be {old} or {new}: write more digits" in both.err
+    assert f"generation 0000 may be {old} or {new}: write more digits" in both.err
     none = command("wal", "--generation", "ffff", replica)
     assert (none.code, "no generation begins with ffff" in none.err) == (ExitCode.NOTHING_TO_RESTORE, True)
     wrong = command("wal", "--generation", "latest", replica)
