@@ -9,5 +9,6 @@ from litelog.spark.query.dataframe import read
 from litelog.spark.sink.dataframe import write
 from litelog.spark.spark_session import session
 from litelog.spark.store_options import s3_options
+from litelog.spark.stream.lag import lag
 
-__all__ = ["read", "s3_options", "session", "write"]
+__all__ = ["lag", "read", "s3_options", "session", "write"]

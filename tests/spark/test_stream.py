@@ -15,6 +15,7 @@ import pytest
 
 from litelog.log.writer import LogWriter
 from litelog.shipping.context import Settings
+from litelog.spark import lag
 from litelog.stores.object_store import ObjectReplicaClient
 from litelog.stores.registry import open_store
 from replica_clients.file import FileStore
@@ -137,10 +138,13 @@ def test_it_gives_the_records_of_the_log(
 
 def test_available_now_ends_and_continues_from_its_checkpoint(spark: Any, tmp_path: Path) -> None:
     written = Written(tmp_path, 30)
-    frame = stream(spark, written.url, maxFilesPerTrigger="4").select("sequence", "value")
+    frame = stream(spark, written.url, maxOffsetsPerTrigger="7").select("sequence", "value")
     for count in (30, 30, 64):
         written.add(count - written.log.next)
-        all_now(frame, tmp_path)
+        query = all_now(frame, tmp_path)
+        behind = lag(query.lastProgress) if query.lastProgress else {}
+        assert behind in ({written.url.strip("/"): 0}, {})
+        assert behind or count == 30
         rows = table(spark, tmp_path)
         assert [row.sequence for row in rows] == list(range(count))
         assert [bytes(row.value) for row in rows] == [(b"r%d" % number).ljust(10, b".") for number in range(count)]
