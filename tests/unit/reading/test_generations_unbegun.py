@@ -229,7 +229,7 @@ def test_it_is_listed_as_one_that_never_began(lineage: Lineage, kind: str) -> No
     lineage.pause(Relation.DIVERGED, kind).take_over().put_late(kind)
     old, unbegun, new = describe_generations(lineage.builder.client)
     assert (old.began, unbegun.began, new.began) == (True, False, True)
-    assert (unbegun.sealed_segments, unbegun.first_sequence, unbegun.last_shipped) == (0, None, None)
+    assert (unbegun.sealed_segments, unbegun.first, unbegun.last_shipped) == (0, None, None)
 
 
 # --- what follows

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 
 from litelog.errors import CorruptObjectError, ExitCode
 from litelog.objects.layout import claim_key
+from litelog.objects.position import Position
+from litelog.reading.contents import list_generation
+from litelog.reading.index_mapping import SegmentNames, check_mapping
 from litelog.reading.latest import find_latest
 from litelog.reading.successors import find_shift
 from litelog.stores.object_store import ObjectReplicaClient
@@ -18,6 +22,8 @@ from tests.builders.verify_helper import found, verified
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from litelog.objects.claim import Claim
 
 
 SHAPES: dict[str, Callable[..., ReplicaBuilder]] = {
@@ -83,6 +89,22 @@ def test_a_generation_short_of_its_predecessors_end_proves_no_shift_wrong() -> N
     assert find_latest(builder.client) == first.claim
     second.ship_segment(LOG[2])
     assert find_latest(builder.client) == second.claim
+
+
+def names_of(builder: ReplicaBuilder, claim: Claim, slot: Position) -> SegmentNames:
+    """The names in a generation whose next slot was ``slot`` when the reader looked for it."""
+    return SegmentNames(builder.client, claim, slot, None, partial(list_generation, builder.client, claim.generation))
+
+
+def test_a_log_segment_that_comes_while_a_reader_looks_proves_no_shift_wrong() -> None:
+    builder = grown(0)
+    first, second = builder.generations
+    older = names_of(builder, first.claim, first.slot)
+    newer = names_of(builder, second.claim, Position(second.claim.generation, 0, 0))
+    assert newer.last < older.last
+    check_mapping(second.claim, 0, newer, older)
+    with pytest.raises(CorruptObjectError, match="shift is 0"):
+        check_mapping(second.claim, 1, newer, older)
 
 
 def test_the_usual_restart_costs_no_request() -> None:
