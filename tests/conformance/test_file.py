@@ -14,13 +14,20 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+LARGE_BYTES = 12 << 20
+
+
 class TestFileStore(ObjectStoreConformance):
+    large_bytes = LARGE_BYTES
+
     @pytest.fixture
     def store(self, tmp_path: Path) -> FileStore:
         return FileStore(str(tmp_path / "not" / "there yet"))
 
 
 class TestFileStoreWithNamedTemporaryFiles(ObjectStoreConformance):
+    large_bytes = LARGE_BYTES
+
     @pytest.fixture
     def store(self, tmp_path: Path) -> FileStore:
         return FileStore(str(tmp_path / "root"), unnamed=False)

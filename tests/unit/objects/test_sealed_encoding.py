@@ -24,6 +24,7 @@ from litelog.objects.layout import sealed_key
 from litelog.objects.sealed_encoding import AHEAD, Sealing
 from litelog.stores.object_store import ObjectReplicaClient
 from replica_clients.memory import MemoryStore
+from tests.builders.child import in_child
 from tests.builders.log_builder import SECOND, make_log
 from tests.builders.seal_builder import GENERATION, SHIPPED, finished, footer_of, sealing, unseal
 from tests.sampling import examples
@@ -148,12 +149,15 @@ def test_the_footer_says_whose_it_is_as_the_claim_does(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_largest_commit_is_sealed(tmp_path: Path) -> None:
-    log = make_log(tmp_path, "lines")
-    log.roll(0)
-    log.write(b"short\n" + b"x" * (MAX_COMMIT_BYTES - 1) + b"\n" + b"short\n" * 9)
-    footer, found = unseal(KEY, b"".join(sealing(log)), log.format)
-    assert found == log.texts[log.name]
-    assert footer.records == 11
+    def seal() -> None:
+        log = make_log(tmp_path, "lines")
+        log.roll(0)
+        log.write(b"short\n" + b"x" * (MAX_COMMIT_BYTES - 1) + b"\n" + b"short\n" * 9)
+        footer, found = unseal(KEY, b"".join(sealing(log)), log.format)
+        assert found == log.texts[log.name]
+        assert footer.records == 11
+
+    in_child(seal)
 
 
 def test_an_object_knows_when_its_bytes_were_shipped(tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ from litelog.objects.layout import parse_wal, wal_key
 from litelog.restore.execution import restore
 from litelog.restore.history_plan import Target, find_plan
 from litelog.restore.output import OutputError
+from tests.builders.child import in_child
 from tests.builders.replica_builder import FORMAT, ReplicaBuilder, client_of, make_log, make_segment, prefix
 from tests.builders.restoring import files_in, restore_to, try_restore
 from tests.sampling import examples, sampled
@@ -288,6 +289,10 @@ def test_a_cut_anywhere_in_a_large_piece_is_exact(tmp_path: Path, kept: int) -> 
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [3 << 20, 9 << 20, 20 << 20])
 def test_commits_larger_than_a_window_come_back(tmp_path: Path, size: int) -> None:
+    in_child(lambda: restore_large_commits(tmp_path, size))
+
+
+def restore_large_commits(folder: Path, size: int) -> None:
     segment = make_segment(0, [1])
     builder = ReplicaBuilder()
     built = builder.add()
@@ -298,8 +303,8 @@ def test_commits_larger_than_a_window_come_back(tmp_path: Path, size: int) -> No
         expected += data
     built.shipped.clear()  # the builder's own copy
     del values, data
-    restore_to(builder.client, tmp_path / "out", parallelism=2)
-    assert files_in(tmp_path / "out") == {segment.name: expected}
+    restore_to(builder.client, folder / "out", parallelism=2)
+    assert files_in(folder / "out") == {segment.name: expected}
 
 
 # --- damaged replicas

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,6 +15,7 @@ from litelog.objects.layout import wal_key
 from litelog.restore.execution import restore
 from litelog.restore.history_plan import Target, find_plan
 from litelog.restore.journal import JOURNAL_NAME, MAX_JOURNAL_BYTES
+from tests.builders.child import in_child
 from tests.builders.replica_builder import ReplicaBuilder, client_of, make_log
 from tests.builders.restoring import files_in, restore_to
 
@@ -154,17 +156,21 @@ def test_what_was_sealed_and_pruned_since_is_read_as_such(builder: ReplicaBuilde
 def test_a_journal_is_bounded(builder: ReplicaBuilder, killed: Path) -> None:
     journal = killed / TEMPORARY / JOURNAL_NAME
     with journal.open("ab") as file:
-        file.write(b"x" * (MAX_JOURNAL_BYTES - journal.stat().st_size - 100))
+        file.writelines(repeat(b"x" * 100, (MAX_JOURNAL_BYTES - journal.stat().st_size) // 100 - 1))
     child = os.fork()
     if child == 0:
         restore_to(Counted(builder.client, 3), killed / "out", parallelism=1)
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
     assert journal.stat().st_size <= MAX_JOURNAL_BYTES
-    resumed = Counted(builder.client)
-    restore_to(resumed, killed / "out")
+
+    def resume() -> None:
+        resumed = Counted(builder.client)
+        restore_to(resumed, killed / "out")
+        assert len(resumed.read) == WHOLE - KILLED_AT
+
+    in_child(resume)
     assert files_in(killed / "out") == EXPECTED
-    assert len(resumed.read) == WHOLE - KILLED_AT
 
 
 @pytest.mark.slow

@@ -25,6 +25,7 @@ from litelog.formats.litelog import (
     segment_name,
 )
 from litelog.formats.litelog.segment_header import MAGIC
+from tests.builders.child import in_child
 from tests.sampling import examples
 
 FORMAT: LogFormat = LitelogFormat()
@@ -372,11 +373,14 @@ def test_a_commit_that_is_not_a_multiple_of_8_is_corrupt_though_its_checksum_hol
 
 @pytest.mark.slow
 def test_a_commit_above_the_limit_is_never_taken() -> None:
-    size = MAX_COMMIT_BYTES + 8
-    commit = bytearray(size)
-    struct.pack_into("<QQHIBBQqI", commit, 0, 0, 0, 1, size - 26, 1, 0, size - 48, 0, size - 48)
-    scan = FORMAT.scan(NAME, memoryview(SegmentHeader(LOG_ID, 0, 0).encode() + seal(commit)), 0, BEGINNING)
-    assert (scan.commits, scan.tail) == (0, Tail.DAMAGED)
+    def scan() -> None:
+        size = MAX_COMMIT_BYTES + 8
+        commit = bytearray(size)
+        struct.pack_into("<QQHIBBQqI", commit, 0, 0, 0, 1, size - 26, 1, 0, size - 48, 0, size - 48)
+        found = FORMAT.scan(NAME, memoryview(SegmentHeader(LOG_ID, 0, 0).encode() + seal(commit)), 0, BEGINNING)
+        assert (found.commits, found.tail) == (0, Tail.DAMAGED)
+
+    in_child(scan)
 
 
 def test_sequences_that_columns_cannot_hold_are_corrupt() -> None:

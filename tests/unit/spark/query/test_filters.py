@@ -13,7 +13,7 @@ pytest.importorskip("pyarrow")
 import pyarrow
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pyarrow import compute, dataset
+from pyarrow import compute
 
 from litelog.errors import ConfigError, TruncatedError
 from litelog.spark.options import Range, parse_options
@@ -28,6 +28,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
+
+
+def matching(table: pyarrow.Table, condition: compute.Expression) -> pyarrow.Table:
+    """The rows of ``table`` that meet the condition."""
+    from pyarrow import dataset
+
+    return dataset.dataset(table).to_table(filter=condition)
 
 
 @pytest.mark.parametrize(
@@ -89,7 +96,7 @@ def test_conditions_mean_what_they_say(where: Any, numbers: list[int]) -> None:
         }
     )
     parsed = parse_conditions(where)
-    found = dataset.dataset(table).to_table(filter=expression_of(parsed))["sequence"].to_pylist()
+    found = matching(table, expression_of(parsed))["sequence"].to_pylist()
     assert found == numbers
     bounds = narrow(Range(), parsed)
     assert all(bounds.overlaps(number, number + 1) for number in numbers)
@@ -102,7 +109,7 @@ def test_conditions_mean_what_they_say(where: Any, numbers: list[int]) -> None:
 def test_a_key_that_is_null_fits_no_condition(operator: str, value: Any, found: list[bytes]) -> None:
     table = pyarrow.table({"key": pyarrow.array([b"a", None, b"b"])})
     where = expression_of(parse_conditions([("key", operator, value)]))
-    assert dataset.dataset(table).to_table(filter=where)["key"].to_pylist() == found
+    assert matching(table, where)["key"].to_pylist() == found
 
 
 def test_a_filter_narrows_and_keeps_the_start_that_was_asked_for() -> None:

@@ -1,0 +1,30 @@
+"""A part of a test that runs in a child fails as it would here."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.builders.child import in_child
+
+
+def test_what_holds_in_a_child_holds_here() -> None:
+    parent = os.getpid()
+
+    def part() -> None:
+        assert os.getpid() != parent
+
+    in_child(part)
+
+
+@pytest.mark.parametrize("failure", [AssertionError("found"), SystemExit(0), KeyboardInterrupt()])
+def test_a_failure_in_a_child_fails_here_with_its_traceback(
+    failure: BaseException, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def part() -> None:
+        raise failure
+
+    with pytest.raises(AssertionError, match="failed in a child"):
+        in_child(part)
+    assert type(failure).__name__ in capfd.readouterr().err
