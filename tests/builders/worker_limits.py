@@ -15,7 +15,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-AIM_MEBIBYTES, MAX_MEBIBYTES = 500, 750
+AIM_MEBIBYTES, MAX_MEBIBYTES = 500, 600
 """What a worker should take at most, as three of them, and what the tests start, then fit into a small machine; and
 what no worker may take. Allocators differ in what they keep."""
 
