@@ -99,6 +99,11 @@ class NoReplicaError(NothingToRestoreError):
         super().__init__(why or f"{url}: no replica there")
 
 
+class EmptyLogError(NothingToRestoreError):
+    """There is a replica, and it holds nothing of its log yet. Readers of records find none; there is nothing to
+    restore."""
+
+
 class FinalSyncError(LitelogError):
     """The last sync at shutdown did not reach every replica."""
 

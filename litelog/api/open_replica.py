@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, SupportsIndex
 
 from litelog.api.replica_address import address_of
-from litelog.errors import ConfigError, NothingToRestoreError
+from litelog.errors import ConfigError, EmptyLogError, NothingToRestoreError
 from litelog.formats.record_stream import RecordStream
 from litelog.formats.registry import open_stored_format
 from litelog.log.read_bounds import ReadBounds, Start
@@ -55,7 +55,7 @@ class ReplicaRecords(RecordStream):
             At least one record; None at the end, after an error, and after ``close``.
 
         Raises:
-            NothingToRestoreError: the replica holds nothing (a follower waits for its first records).
+            NothingToRestoreError: there is no replica (a follower waits for it).
             TruncatedError: the start lies before the first record that exists.
             PrunedError: retention overtook the reader.
             DivergedError: the log's history forks.
@@ -153,10 +153,10 @@ def _first_sequence(
     *,
     follow: bool,
 ) -> int | None:
-    """The sequence to begin with; None for the beginning, also of a replica that is empty and followed."""
+    """The sequence to begin with; None for the beginning, also of a replica that holds nothing yet."""
     if isinstance(start, int) or start == "earliest":
         return start if isinstance(start, int) else None
-    with suppress(NothingToRestoreError) if follow else nullcontext():
+    with suppress(NothingToRestoreError if follow else EmptyLogError):
         if (found := find_end(client, name, formats)) is not None:
             return found.last if start == "latest" else found.next
     return None

@@ -16,6 +16,7 @@ from litelog.errors import (
     ConfigError,
     CorruptionError,
     CorruptObjectError,
+    EmptyLogError,
     NoReplicaError,
     NotFoundError,
     NothingToRestoreError,
@@ -271,7 +272,7 @@ def _choose(client: ReplicaClient, by_generation: Mapping[Generation, Claim], lo
     if claim is None:
         if not by_generation:
             raise NoReplicaError(client.url)
-        raise NothingToRestoreError(f"{client.url}: holds claims, but nothing of the log yet")
+        raise EmptyLogError(f"{client.url}: holds claims, but nothing of the log yet")
     return claim
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from litelog.errors import (
     ConfigError,
     CorruptObjectError,
+    EmptyLogError,
     NothingToRestoreError,
     PrunedError,
     ReplicaGapError,
@@ -142,7 +143,7 @@ class ReplicaReader:
         With ``follow`` it waits at the head.
 
         Raises:
-            NothingToRestoreError: The replica holds nothing (a follower waits for its first records).
+            NothingToRestoreError: There is no replica (a follower waits for it).
             TruncatedError: The start lies before the first record that exists.
             PrunedError: Retention overtook the reader.
             DivergedError: The log's history forks.
@@ -209,8 +210,8 @@ class ReplicaReader:
                 contents = open_latest(self._client)
             else:
                 contents = list_pieces(self._client, find_claim(self._client, self._named))
-        except NothingToRestoreError:
-            if self._follow:
+        except NothingToRestoreError as error:
+            if self._follow or isinstance(error, EmptyLogError):
                 return None
             raise
         return ReplicaFollower(

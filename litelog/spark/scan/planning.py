@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from litelog.errors import (
     ConfigError,
+    EmptyLogError,
     LitelogError,
     NoReplicaError,
     NothingToRestoreError,
@@ -62,8 +63,7 @@ def plan(options: ReadOptions, slots: int | None = None) -> Plan:
         The plan, with one partition for each task.
 
     Raises:
-        NothingToRestoreError: a log does not exist or is empty. An empty log that a pattern matched is skipped if
-            others have data.
+        NothingToRestoreError: a log does not exist. One that holds nothing yet has no rows.
         TruncatedError: the start lies before the first record, and ``failOnDataLoss`` is set.
         ReplicaGapError: names show a missing object, and ``failOnDataLoss`` is set.
         CorruptObjectError: an object that planning reads is damaged.
@@ -78,13 +78,16 @@ def plan(options: ReadOptions, slots: int | None = None) -> Plan:
 
 def _plan_places(places: Sequence[ScanInput], options: ReadOptions) -> list[Item]:
     items: list[Item] = []
-    empty = 0
+    missing = 0
     for place in places:
         try:
             items += plan_place(place, options)
         except NothingToRestoreError as error:
-            empty += 1
-            if not place.is_matched or options.generation is not None or empty == len(places):
+            is_there = isinstance(error, EmptyLogError)
+            missing += not is_there
+            if is_there and not place.is_matched:
+                continue
+            if not is_there and (not place.is_matched or options.generation is not None or missing == len(places)):
                 raise
             message = "%s: %s; skipped"
             _logger.warning(message, place.name, error, extra=fields("nothing-yet", log=place.name))

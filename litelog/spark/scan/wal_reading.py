@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from litelog.objects.chain import ChainState
     from litelog.objects.position import Position
     from litelog.objects.wal_segment import WalSegment
-    from litelog.reading.contents import BaseSnapshot
+    from litelog.reading.contents import BaseSnapshot, GenerationContents
     from litelog.spark.scan.partitions import WalPiece
     from litelog.spark.scan.task import Task
     from litelog.stores.replica_client import WalSegmentInfo
@@ -86,6 +86,8 @@ class _WalReader:
         """The position of the WAL segment that the state is after; None if another task read it."""
         self._starts_log = piece.starts_log
         self._room = GrowingRoom(JOBS)
+        self._listed: GenerationContents | None = None
+        """The contents as they were listed when a WAL segment was missing."""
 
     def read(self) -> Iterator[RecordRun | SegmentCommits | Malformed]:
         number = 0
@@ -235,7 +237,7 @@ class _WalReader:
         Returns the number of the first WAL segment that the snapshot does not cover.
         """
         task, slot = self._task, self._infos[number].position
-        base = list_pieces(task.client, self._claim).base
+        base = self._list_again(slot).base
         if slot.index < base.first.index:
             task.lose(PrunedError(str(slot)))
             self._link = None
@@ -253,6 +255,12 @@ class _WalReader:
         yield from read_sealed_pieces(task, self._covered(base, number, covered, follows))
         self._link = base.link() if covered < len(self._infos) else None
         return covered
+
+    def _list_again(self, missing: Position) -> GenerationContents:
+        """The contents since the plan. Lists them once for all WAL segments that were missing then."""
+        if self._listed is None or any(info.position == missing for info in self._listed.wal):
+            self._listed = list_pieces(self._task.client, self._claim)
+        return self._listed
 
     def _covered(self, base: BaseSnapshot, number: int, stop: int, follows: int | None) -> list[SealedPiece]:
         """The pieces of sealed segments that hold the content of the WAL segments [number, stop)."""
@@ -272,7 +280,7 @@ class _WalReader:
     def _end_of(self, last: Position, length: int) -> int:
         """Where the plan's last WAL segment, now removed, ended: where the next one was shipped."""
         task = self._task
-        pieces = list_pieces(task.client, self._claim)
+        pieces = self._list_again(last)
         entry = pieces.base.snapshot.entry(last.index) if pieces.base.snapshot is not None else None
         if entry is None:
             return length

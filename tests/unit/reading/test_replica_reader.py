@@ -113,9 +113,15 @@ def test_a_start_costs_headers_and_not_the_whole_log() -> None:
     assert store.requests["open"] <= 25
 
 
-def test_an_empty_replica_says_so() -> None:
+def test_a_missing_replica_says_so() -> None:
     with pytest.raises(NothingToRestoreError):
         sequences(ReplicaBuilder().client)
+
+
+def test_a_replica_that_holds_nothing_yet_has_no_records() -> None:
+    builder = ReplicaBuilder()
+    builder.add()
+    assert sequences(builder.client) == []
 
 
 # --- following
