@@ -697,7 +697,7 @@ def test_a_follower_of_a_log_that_was_rewound_to_an_older_log_segment_gets_an_er
             next(reader)
 
 
-def test_a_follower_that_truncation_overtook_gets_an_error_with_the_first_remaining_record(tmp_path: Path) -> None:
+def test_an_overtaken_follower_gets_an_error_with_the_first_remaining_record(tmp_path: Path) -> None:
     fill(tmp_path, count=30)
     names = list_segments(str(tmp_path))
     with LogReader(str(tmp_path), follow=True, block=False) as reader:

@@ -355,7 +355,7 @@ def grow(log: LogBuilder, daemons: list[Daemon], count: int) -> None:
 
 
 @pytest.mark.slow
-def test_a_daemon_truncates_segments_that_all_replicas_hold_and_keeps_its_generations(tmp_path: Path) -> None:
+def test_a_daemon_truncates_segments_in_all_replicas_and_keeps_its_generations(tmp_path: Path) -> None:
     from tests.builders.independent_reader import read_replica
 
     clock = ManualClock()

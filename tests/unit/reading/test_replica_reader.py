@@ -242,7 +242,7 @@ def test_a_follower_continues_in_the_next_generation_at_the_same_place() -> None
 
 
 @pytest.mark.parametrize("stands", [True, False])
-def test_records_that_retention_deleted_from_an_ended_generation_are_read_in_the_next_one(stands: bool) -> None:
+def test_records_deleted_from_an_ended_generation_are_read_in_the_next_one(stands: bool) -> None:
     """It keeps its last WAL segment and its terminal. The reader ``stands`` in it, or comes to it."""
     builder = ReplicaBuilder()
     log = make_log([[1], [1, 1, 1], [1, 1]])

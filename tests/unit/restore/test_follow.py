@@ -79,7 +79,7 @@ def test_shipped_records_are_appended(grown: Grown) -> None:
     assert follower.position == built.slot
 
 
-def test_segments_that_were_sealed_and_pruned_meanwhile_are_appended_from_sealed_segments(
+def test_segments_pruned_meanwhile_are_appended_from_sealed_segments(
     grown: Grown,
 ) -> None:
     _, built, follower, out = grown

@@ -854,9 +854,7 @@ def test_a_delta_reads_only_missing_data(kept: ReplicaBuilder, copy: Path) -> No
     assert os.listdir(copy.parent) == ["out"]
 
 
-def test_a_delta_replaces_segments_that_differ_and_drops_those_that_the_replica_lacks(
-    kept: ReplicaBuilder, copy: Path
-) -> None:
+def test_a_delta_replaces_segments_that_differ_and_drops_foreign_ones(kept: ReplicaBuilder, copy: Path) -> None:
     (copy / LOG[0].name).write_bytes(LOG[0].data[:-1] + b"?")
     (copy / LOG[1].name).write_bytes(LOG[1].data + b"more")
     (copy / segment_name(999)).write_bytes(b"diverged")

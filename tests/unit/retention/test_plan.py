@@ -204,7 +204,7 @@ def test_a_snapshot_is_deleted_by_age_once_the_window_begins_after_a_later_one()
     assert gone(facts, DAY) == ["snapshot 4"]
 
 
-def test_segments_that_the_source_dropped_are_deleted_with_the_last_snapshot_that_names_them() -> None:
+def test_dropped_segments_are_deleted_with_the_last_snapshot_that_names_them() -> None:
     mirrored = one(snapshot(FIRST, 4, 90), snapshot(FIRST, 6, 30, 3), snapshot(FIRST, 10, 20, 5))
     assert gone(mirrored, DAY) == ["snapshot 4", *(f"sealed segment {index}" for index in range(3))]
     shorter = RetentionPolicy(max_age=10 * HOURS)

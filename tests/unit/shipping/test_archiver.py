@@ -99,7 +99,7 @@ def test_marks_of_before_a_crash_are_lost_and_said_to_be(
 
 
 @ALL_FORMATS
-def test_a_segment_that_is_gone_or_changed_at_the_source_is_sealed_from_its_wal_segments(
+def test_a_segment_gone_or_changed_at_the_source_is_sealed_from_its_wal_segments(
     log: LogBuilder, store: MemoryStore, state: str, clock: ManualClock, tmp_path: Path
 ) -> None:
     failing = FaultyStore(store)
@@ -368,7 +368,7 @@ def lose_answer(daemon: Daemon, losing: LosingStore) -> Snapshot:
     return newest_snapshot(daemon)
 
 
-def test_segments_that_the_source_dropped_before_a_snapshot_was_found_are_dropped_now(
+def test_segments_dropped_before_a_snapshot_was_found_are_dropped_now(
     log: LogBuilder, store: MemoryStore, state: str, clock: ManualClock
 ) -> None:
     """And not when that was made, hours before its answer was lost."""

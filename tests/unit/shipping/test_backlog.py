@@ -255,7 +255,7 @@ def test_segments_that_were_sealed_before_a_crash_are_not_uploaded_again(
     check_readers(store, log, tmp_path / "out")
 
 
-def test_a_log_segment_that_a_killed_run_began_as_wal_segments_continues_as_wal_segments(
+def test_a_log_segment_begun_as_wal_segments_continues_so_after_a_kill(
     log: LogBuilder, store: MemoryStore, state: str, clock: ManualClock, tmp_path: Path
 ) -> None:
     """Also if the state does not show that it was begun. A sealed segment of it would state other times."""

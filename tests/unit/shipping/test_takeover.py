@@ -280,7 +280,7 @@ def test_an_isolated_takeover_is_spent_like_any_other(log: LogBuilder, store: Me
 
 
 @pytest.mark.parametrize("holds", [True, False])
-def test_a_takeover_does_not_skip_segments_that_the_newest_owner_ships_after_the_look(
+def test_a_takeover_does_not_skip_segments_shipped_after_its_look(
     log: LogBuilder, store: MemoryStore, state: str, tmp_path: Path, holds: bool
 ) -> None:
     """``holds``: whether the log of the one that takes over has it, too."""

@@ -507,7 +507,7 @@ def _prune_now(url: str, builder: ReplicaBuilder, upto: int, frame_commits: int 
 
 @pytest.mark.parametrize("count", COUNTS)
 @pytest.mark.parametrize("upto", [1, 2, 3])
-def test_segments_that_were_sealed_and_pruned_meanwhile_are_read_from_sealed_segments(count: int, upto: int) -> None:
+def test_segments_pruned_meanwhile_are_read_from_sealed_segments(count: int, upto: int) -> None:
     builder, _ = built(sealed=0)
     url = stored(builder.objects())
     plan_made = planned(url, numPartitions=count)
