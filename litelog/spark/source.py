@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWriter, InputPartition
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType, TimestampType
 
-from litelog.errors import ConfigError
 from litelog.spark.options import parse_options
 from litelog.spark.scan.decoding import read_partition
 from litelog.spark.scan.inputs import find_places
 from litelog.spark.scan.planning import has_timestamps, plan
-from litelog.spark.scan.schema import log_columns, type_of
+from litelog.spark.scan.schema import asked_columns, log_columns, type_of
 from litelog.spark.stream.options import parse_any_options, parse_stream_options
 
 if TYPE_CHECKING:
@@ -87,20 +86,5 @@ def spark_schema(columns: Sequence[Column]) -> StructType:
 
 
 def _asked(options: ReadOptions, schema: StructType) -> tuple[Column, ...]:
-    """The columns that a schema asks for, nullable as the schema has them.
-
-    Raises ConfigError for a column that a log does not have, and for an empty schema: Spark drops rows without columns.
-    """
-    if not schema.fields:
-        raise ConfigError("the schema has no column: ask for one, such as sequence")
-    most_null = log_columns(options, has_timestamps=False, has_generations=False, names=schema.fieldNames())
-    found = []
-    for column, asked in zip(most_null, schema.fields, strict=True):
-        expected = type_of(column)
-        if asked.dataType.simpleString() != expected:
-            raise ConfigError(
-                f"column {asked.name} is {expected.upper()}, not {asked.dataType.simpleString().upper()}: "
-                "ask for this type, and cast it in Spark"
-            )
-        found.append(column.asked_as(asked.nullable))
-    return tuple(found)
+    fields = [(field.name, field.dataType.simpleString(), field.nullable) for field in schema.fields]
+    return asked_columns(options, fields)

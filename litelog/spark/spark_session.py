@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from litelog.errors import ConfigError
 from litelog.installation import install_command
+from litelog.spark.jvm.jar import find_jar
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -99,12 +100,21 @@ def session(
         builder = builder.master(master or "local[*]").config("spark.driver.memory", driver_memory)
     elif master is not None:
         raise ConfigError("under spark-submit give --master to spark-submit itself")
-    for name, value in {**defaults, **(config or {})}.items():
+    for name, value in _with_jar({**defaults, **(config or {})}).items():
         builder = builder.config(name, value)
     try:
         return builder.getOrCreate()
     except Exception as error:
         raise _explained(error, master) from error
+
+
+def _with_jar(config: dict[str, str]) -> dict[str, str]:
+    """The settings, with the jar of the columnar reader if it can be made here. Under spark-submit, jars are given."""
+    jar = find_jar() if _GATEWAY not in os.environ else None
+    if jar is None:
+        return config
+    given = config.get("spark.jars")
+    return config | {"spark.jars": f"{given},{jar}" if given else str(jar)}
 
 
 def count_slots(spark: Any) -> int | None:

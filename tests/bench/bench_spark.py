@@ -40,6 +40,7 @@ ROWS = (
 STARTED = time.monotonic()
 
 PARQUET, SOURCE, FAST, WORKER = "parquet zstd", "data source", "fast path", "fast path, aggregated by workers"
+COLUMNAR = "columnar reader"
 TOLD = "data source, told its columns and times"
 """By a schema and options: Spark tells Parquet what a query needs, and a data source in Python nothing."""
 
@@ -48,6 +49,11 @@ TARGETS = {
     ("sum of lengths", SOURCE): 0.45,
     ("filter and group", SOURCE): 0.65,
     ("full scan", FAST): 1.1,
+    ("full scan", COLUMNAR): 1.8,
+    ("sum of lengths", COLUMNAR): 1.6,
+    ("filter and group", COLUMNAR): 1.2,
+    ("count", COLUMNAR): 1.0,
+    ("look-up", COLUMNAR): 1.0,
     ("sum of lengths", WORKER): 1.3,
     ("filter and group", WORKER): 1.5,
 }
@@ -76,7 +82,7 @@ class Bench:
             return self.spark.read.parquet(self.parquet)
         if kind == SOURCE:
             return self.spark.read.format("litelog").load(self.replica)
-        return read(self.spark, self.replica)
+        return read(self.spark, self.replica, engine="java" if kind == COLUMNAR else "python")
 
     def scan(self, kind: str) -> None:
         self.frame(kind).write.format("noop").mode("overwrite").save()
@@ -122,6 +128,9 @@ class Bench:
             return int(read(self.spark, self.replica, aggregate={"n": ("*", "count")}).collect()[0]["n"])
         return int(self.frame(kind).count())
 
+    def look_up(self, kind: str) -> bytes:
+        return bytes(self.frame(kind).where(f"sequence = {self.records // 3}").collect()[0]["value"])
+
     def export(self) -> None:
         target = self.folder / "exported"
         shutil.rmtree(target, ignore_errors=True)
@@ -136,16 +145,17 @@ class Bench:
     def questions(self) -> dict[str, dict[str, Callable[[], object]]]:
         """What is asked, and how each one answers it."""
         return {
-            "full scan": {kind: lambda kind=kind: self.scan(kind) for kind in (PARQUET, SOURCE, FAST)},  # type: ignore[misc]
+            "full scan": {kind: lambda kind=kind: self.scan(kind) for kind in (PARQUET, SOURCE, FAST, COLUMNAR)},  # type: ignore[misc]
             "sum of lengths": {
                 kind: lambda kind=kind: self.sum_lengths(kind)  # type: ignore[misc]
-                for kind in (PARQUET, SOURCE, TOLD, FAST, WORKER)
+                for kind in (PARQUET, SOURCE, TOLD, FAST, WORKER, COLUMNAR)
             },
             "filter and group": {
                 kind: lambda kind=kind: self.group(kind)  # type: ignore[misc]
-                for kind in (PARQUET, SOURCE, TOLD, FAST, WORKER)
+                for kind in (PARQUET, SOURCE, TOLD, FAST, WORKER, COLUMNAR)
             },
-            "count": {kind: lambda kind=kind: self.count(kind) for kind in (PARQUET, FAST)},  # type: ignore[misc]
+            "count": {kind: lambda kind=kind: self.count(kind) for kind in (PARQUET, FAST, COLUMNAR)},  # type: ignore[misc]
+            "look-up": {kind: lambda kind=kind: self.look_up(kind) for kind in (PARQUET, COLUMNAR)},  # type: ignore[misc]
         }
 
 

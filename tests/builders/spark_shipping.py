@@ -7,15 +7,26 @@ import sys
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
+from litelog.spark.query.columnar import has_jar
+
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-def read(spark: Any, place: str | list[str], columns: str = "", **options: str) -> list[Any]:
+def read(spark: Any, place: str | list[str], columns: str = "", source: str = "litelog", **options: str) -> list[Any]:
     """The rows, in the order of sequences."""
-    reader = spark.read.format("litelog").options(**options)
+    reader = spark.read.format(source).options(**options)
     found = (reader.schema(columns) if columns else reader).load(place)
     return sorted(found.collect(), key=lambda row: row.sequence if "sequence" in row else 0)
+
+
+def columnar(spark: Any) -> str:
+    """The name of the columnar reader. Skips without a compiler for it."""
+    if not has_jar(spark):
+        pytest.skip("no Java compiler has made the columnar reader")
+    return "litelog-jvm"
 
 
 def micros(moment: datetime) -> int:

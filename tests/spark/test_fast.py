@@ -43,7 +43,10 @@ def test_all_rows(spark: Any, url: str, partitions: int) -> None:
 def test_a_large_log_is_never_broadcast(spark: Any, url: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Spark does not know how much a function returns. The other side of the join is small, and known to be."""
     small = spark.range(3).withColumnRenamed("id", "sequence")
-    for log in (read(spark, url), read(spark, url, columns=["sequence"], options={"numPartitions": 1})):
+    for log in (
+        read(spark, url, engine="python"),
+        read(spark, url, columns=["sequence"], options={"numPartitions": 1}, engine="python"),
+    ):
         capsys.readouterr()
         spark.range(10**9).withColumnRenamed("id", "sequence").join(log, "sequence").explain()
         assert "BroadcastExchange" not in capsys.readouterr().out

@@ -311,6 +311,26 @@ class _Session:
             raise raised from None
 
 
+@spark.command(
+    epilog="""\b
+Examples:
+  litelog spark jar -o litelog-spark.jar
+  spark-submit --jars litelog-spark.jar job.py
+"""
+)
+@click.option("-o", "--output", required=True, type=click.Path(dir_okay=False), help="Where to write the jar.")
+def jar(output: str) -> None:
+    """Compile the columnar reader, for a cluster. Needs a JDK, and the Spark that will run it.
+
+    Keep "litelog-spark" at the beginning of the jar's name: sessions know it by that.
+    """
+    from litelog.spark.jvm.jar import build_jar
+    from litelog.spark.spark_session import require_spark
+
+    require_spark()
+    echo(str(build_jar(output)))
+
+
 def _place(replica_url: str, common: dict[str, Any]) -> tuple[str, dict[str, object]]:
     """The replica's URL, and the options of the data source: those of the command override the configured ones."""
     replica = find_replica(replica_url, common["config_file"])

@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING
 
-from litelog.reading.search import HeaderReader
-from litelog.reading.wal_cursor import describe
 from litelog.spark.options import Mode
 from litelog.spark.scan.partitions import SealedPiece, WalPiece
 from litelog.spark.scan.planning import plan
-from litelog.spark.scan.task import open_client
+from litelog.spark.scan.stated_facts import MOST_HEADERS, read_headers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from litelog.spark.options import ReadOptions
     from litelog.spark.scan.partitions import LogPart, Piece
-
-MOST_HEADERS = 4096
-"""The most WAL segments whose headers are read, with a ranged GET each. If there are more, tasks count records."""
-
-PARALLELISM = 16
 
 
 def count_records(options: ReadOptions) -> int | None:
@@ -55,11 +47,8 @@ def _stated(part: LogPart, piece: Piece) -> Iterator[tuple[str, int | None, int 
         entry = piece.entry
         yield entry.key, entry.first, entry.next, entry.records
     else:
-        assert isinstance(piece, WalPiece)
-        client = open_client(part.log.url, part.log.store, threading.Event())
-        for header in HeaderReader(client, PARALLELISM)([info.position for info in piece.infos(part.log.generation)]):
-            held = describe(client, header)
-            yield str(header.position), held.first, held.next, held.records
+        for position, held in read_headers(part, piece):
+            yield str(position), held.first, held.next, held.records
 
 
 def _within(part: LogPart, first: int | None, following: int | None, records: int) -> int | None:

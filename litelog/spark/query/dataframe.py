@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from litelog.errors import ConfigError
 from litelog.spark.options import Mode, format_options, parse_options
 from litelog.spark.query.arrow_query import MERGED, Query, expressions, fields_of, parse_aggregates, run
+from litelog.spark.query.columnar import Engine, columnar_frame, has_jar, is_expressible, parse_engine
 from litelog.spark.query.dealing import deal
 from litelog.spark.query.filters import expression_of, narrow, parse_conditions, require_bound
 from litelog.spark.scan.schema import RECORD, TYPES, arrow_schema, log_columns
@@ -31,6 +32,7 @@ def read(
     aggregate: Mapping[str, tuple[str, str]] | None = None,
     group_by: Sequence[str] = (),
     options: Mapping[str, object] | None = None,
+    engine: str | None = None,
 ) -> Any:
     """Read a log as a DataFrame: the rows of ``format("litelog")`` at half the cost, and less if less is requested.
 
@@ -48,6 +50,9 @@ def read(
             partial results, and Spark merges them.
         group_by: columns to aggregate by.
         options: options of the data source.
+        engine: ``python``, or ``java`` for the columnar reader. By default it is the columnar reader if the session has
+            its jar, and if it can read any of the log: sealed segments of the format ``litelog`` in a file system, with
+            ``where`` as a list and without ``aggregate``. Both give the same rows.
 
     Returns:
         The pyspark.sql.DataFrame.
@@ -60,6 +65,9 @@ def read(
         CorruptObjectError: an object that planning reads is damaged.
         StoreError: a request to the store failed.
     """
+    chosen = parse_engine(engine)
+    if chosen is Engine.JAVA and not is_expressible(where, columns, aggregate):
+        raise ConfigError("engine=java: takes where as a list, names of columns, and no aggregate")
     conditions = parse_conditions(where) if isinstance(where, list | tuple) else ()
     expression = expression_of(conditions) if isinstance(where, list | tuple) else where
     parsed = parse_options(_given(url, options or {}))
@@ -78,6 +86,11 @@ def read(
     projection = expressions(columns)
     parsed, query = _plan_query(parsed, columns, projection, expression, aggregates, group_by)
     partitions = plan(parsed, count_slots(spark)).partitions
+    usual = chosen is None and is_expressible(where, columns, aggregate) and has_jar(spark)
+    if chosen is Engine.JAVA or usual:
+        frame = columnar_frame(spark, partitions, query, conditions, columns, required=chosen is Engine.JAVA)
+        if frame is not None:
+            return frame
     return _finish(spark, _scan(spark, partitions, query), len(partitions), query)
 
 

@@ -74,6 +74,25 @@ def log_columns(
     return tuple(_column(name, null, options.corrupt_column if lenient else None) for name in names)
 
 
+def asked_columns(options: ReadOptions, fields: Sequence[tuple[str, str, bool]]) -> tuple[Column, ...]:
+    """The columns that a schema asks for by (name, type, nullable), nullable as it has them.
+
+    Raises ConfigError for a column that a log does not have, and for an empty schema: Spark loses rows without columns.
+    """
+    if not fields:
+        raise ConfigError("the schema has no column: ask for one, such as sequence")
+    most_null = log_columns(options, has_timestamps=False, has_generations=False, names=[name for name, _, _ in fields])
+    found = []
+    for column, (name, kind, nullable) in zip(most_null, fields, strict=True):
+        expected = type_of(column)
+        if kind != expected:
+            raise ConfigError(
+                f"column {name} is {expected.upper()}, not {kind.upper()}: ask for this type, and cast it in Spark"
+            )
+        found.append(column.asked_as(nullable))
+    return tuple(found)
+
+
 def type_of(column: Column) -> str:
     """A column's type as Spark writes it."""
     return CORRUPT_TYPE if column.is_corrupt else TYPES[column.name]

@@ -1,0 +1,128 @@
+package litelog.spark;
+
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.io.BufferedInputStream;
+import java.io.Closeable;
+import java.io.DataInputStream;
+import java.io.DataOutputStream;
+import java.io.File;
+import java.io.IOException;
+import java.nio.charset.StandardCharsets;
+import java.util.Deque;
+import java.util.concurrent.ConcurrentLinkedDeque;
+import org.apache.arrow.memory.BufferAllocator;
+import org.apache.arrow.vector.ipc.ArrowStreamReader;
+import org.apache.spark.SparkEnv;
+import org.apache.spark.SparkFiles;
+import org.apache.spark.sql.util.ArrowUtils;
+import org.apache.spark.sql.vectorized.ArrowColumnVector;
+import org.apache.spark.sql.vectorized.ColumnVector;
+import org.apache.spark.sql.vectorized.ColumnarBatch;
+
+/**
+ * A Python process ({@code litelog.spark.jvm.worker}) that plans, and reads what Java does not. It is kept for later
+ * requests of this JVM if it answered the last one to the end, and ends with the JVM, since its input does.
+ */
+final class PythonWorker implements Closeable {
+  private static final Deque<PythonWorker> IDLE = new ConcurrentLinkedDeque<>();
+  private static final int MOST_IDLE = 8;
+
+  private final Process process;
+  private final String python;
+  private final DataInputStream from;
+  private final DataOutputStream to;
+  private ArrowStreamReader batches;
+  private BufferAllocator memory;
+  private boolean answered = true;
+
+  private PythonWorker(String python) throws IOException {
+    this.python = python;
+    ProcessBuilder builder = new ProcessBuilder(python, "-m", "litelog.spark.jvm.worker");
+    if (SparkEnv.get() != null) { // what spark-submit --py-files sent
+      String sent = SparkFiles.getRootDirectory();
+      builder.environment().merge("PYTHONPATH", sent, (old, added) -> old + File.pathSeparator + added);
+    }
+    process = builder.redirectError(ProcessBuilder.Redirect.INHERIT).start();
+    from = new DataInputStream(new BufferedInputStream(process.getInputStream(), 1 << 16));
+    to = new DataOutputStream(process.getOutputStream());
+  }
+
+  static PythonWorker open(String python) throws IOException {
+    for (PythonWorker worker = IDLE.poll(); worker != null; worker = IDLE.poll()) {
+      if (worker.process.isAlive() && worker.python.equals(python)) {
+        return worker;
+      }
+      worker.process.destroy();
+    }
+    return new PythonWorker(python);
+  }
+
+  /** The Python that the session gives its workers. */
+  static String driverPython() {
+    String environment = System.getenv().getOrDefault("PYSPARK_PYTHON", "python3");
+    SparkEnv spark = SparkEnv.get();
+    return spark == null ? environment : spark.conf().get("spark.pyspark.python", environment);
+  }
+
+  private void send(ObjectNode request) throws IOException {
+    answered = false;
+    byte[] text = ReadPlan.MAPPER.writeValueAsBytes(request);
+    to.writeInt(text.length);
+    to.write(text);
+    to.flush();
+  }
+
+  /** Python's answer to a request, as JSON. Throws what Python raises. */
+  byte[] answer(ObjectNode request) throws IOException {
+    send(request);
+    byte[] text = from.readNBytes(from.readInt());
+    end();
+    return text;
+  }
+
+  void read(ObjectNode request) throws IOException {
+    send(request);
+    memory = ArrowUtils.rootAllocator().newChildAllocator("litelog", 0, Long.MAX_VALUE);
+    batches = new ArrowStreamReader(from, memory);
+  }
+
+  /** The next rows, with the columns in the order of the request; null at the end. Throws what Python raises. */
+  ColumnarBatch next() throws IOException {
+    if (!batches.loadNextBatch()) {
+      end();
+      return null;
+    }
+    ColumnVector[] columns =
+        batches.getVectorSchemaRoot().getFieldVectors().stream().map(ArrowColumnVector::new).toArray(ColumnVector[]::new);
+    return new ColumnarBatch(columns, batches.getVectorSchemaRoot().getRowCount());
+  }
+
+  private void end() throws IOException {
+    String error = new String(from.readNBytes(from.readInt()), StandardCharsets.UTF_8);
+    answered = true;
+    if (!error.isEmpty()) {
+      throw new LitelogException(error);
+    }
+  }
+
+  @Override
+  public void close() throws IOException {
+    if (batches != null) {
+      batches.close(false);
+      memory.close();
+      batches = null;
+    }
+    if (answered && process.isAlive() && IDLE.size() < MOST_IDLE) {
+      IDLE.push(this);
+    } else {
+      process.destroy();
+    }
+  }
+
+  /** An error of litelog's Python, in its words. */
+  static final class LitelogException extends IOException {
+    LitelogException(String message) {
+      super(message);
+    }
+  }
+}

@@ -1,0 +1,132 @@
+package litelog.spark;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.node.ArrayNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.io.ByteArrayInputStream;
+import java.io.IOException;
+import java.io.Serializable;
+import java.io.UncheckedIOException;
+import java.util.ArrayList;
+import java.util.Base64;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.zip.InflaterInputStream;
+import org.apache.spark.sql.connector.read.InputPartition;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.StructField;
+import org.apache.spark.sql.types.StructType;
+
+/** A plan of Python's ({@code litelog/spark/jvm/handover.py}): which task reads which parts of which logs. */
+record ReadPlan(StructType schema, Map<String, String> hadoop, List<Share> shares, boolean byTime, boolean bySequence) {
+  static final ObjectMapper MAPPER = new ObjectMapper();
+
+  /** A log. {@code pickled}: Python's own description, which a Python worker gets back. The bounds are inclusive. */
+  record Log(
+      String pickled, String name, String root, String generation, long epoch, long first, long last, long since,
+      long until) implements Serializable {}
+
+  /** What one task reads. */
+  record Share(List<Part> parts) implements InputPartition {}
+
+  /** Something to read of one log. */
+  sealed interface Part extends Serializable {
+    Log log();
+
+    long bytes();
+  }
+
+  /** Pieces that only Python reads, pickled. {@code from}: they hold no record before this sequence. */
+  record PythonPart(Log log, String pieces, long bytes, long from) implements Part {}
+
+  /**
+   * The runs of frames that start in bytes [start, stop) of a log segment. {@code entry}: all that the snapshot states
+   * of its sealed segment, as JSON. {@code first}, {@code next}: -1 if there are no records.
+   */
+  record SealedPart(
+      Log log, String entry, String key, long index, long size, long length, long first, long next, long records,
+      long lowest, long highest, long start, long stop) implements Part {
+    @Override
+    public long bytes() {
+      return stop - start;
+    }
+
+    JsonNode facts() throws IOException {
+      return MAPPER.readTree(entry);
+    }
+  }
+
+  static ReadPlan parse(String packed) {
+    try (var text = new InflaterInputStream(new ByteArrayInputStream(Base64.getDecoder().decode(packed)))) {
+      return of(MAPPER.readTree(text));
+    } catch (IOException error) {
+      throw new UncheckedIOException(error);
+    }
+  }
+
+  static ReadPlan of(JsonNode plan) {
+    List<Log> logs = new ArrayList<>();
+    for (JsonNode log : plan.get("logs")) {
+      JsonNode range = log.get("range");
+      logs.add(new Log(log.get("pickled").asText(), log.get("name").asText(), text(log.get("root")),
+          text(log.get("generation")), log.get("epoch").asLong(), range.get(0).asLong(), range.get(1).asLong(),
+          range.get(2).asLong(), range.get(3).asLong()));
+    }
+    List<Share> shares = new ArrayList<>();
+    for (JsonNode given : plan.get("shares")) {
+      List<Part> parts = new ArrayList<>();
+      given.forEach(part -> parts.add(part(logs.get(part.get("log").asInt()), part)));
+      shares.add(new Share(parts));
+    }
+    Map<String, String> hadoop = new HashMap<>();
+    plan.get("hadoop").properties().forEach(one -> hadoop.put(one.getKey(), one.getValue().asText()));
+    return new ReadPlan(schemaOf(plan.get("schema")), hadoop, shares, plan.get("by_time").asBoolean(),
+        plan.get("by_sequence").asBoolean());
+  }
+
+  private static Part part(Log log, JsonNode part) {
+    if (part.has("pieces")) {
+      return new PythonPart(log, part.get("pieces").asText(), part.get("bytes").asLong(), part.get("from").asLong());
+    }
+    JsonNode entry = part.get("entry");
+    return new SealedPart(log, entry.toString(), part.get("key").asText(), entry.get("index").asLong(),
+        entry.get("size").asLong(), entry.get("length").asLong(), entry.get("first").asLong(-1),
+        entry.get("next").asLong(-1), entry.get("records").asLong(), entry.get("lowest").asLong(),
+        entry.get("highest").asLong(), entry.get("start").asLong(), entry.get("stop").asLong());
+  }
+
+  static StructType schemaOf(JsonNode columns) {
+    StructType schema = new StructType();
+    for (JsonNode column : columns) {
+      DataType type = DataType.fromDDL(column.get(1).asText());
+      schema = schema.add(column.get(0).asText(), type, column.get(2).asBoolean());
+    }
+    return schema;
+  }
+
+  static ArrayNode describe(StructType schema) {
+    ArrayNode columns = MAPPER.createArrayNode();
+    for (StructField field : schema.fields()) {
+      columns.addArray().add(field.name()).add(field.dataType().simpleString()).add(field.nullable());
+    }
+    return columns;
+  }
+
+  private static String text(JsonNode node) {
+    return node.isNull() ? null : node.asText();
+  }
+
+  /** What a Python worker needs to read a sealed segment's bytes [start, stop) itself. */
+  static ObjectNode request(SealedPart part, long start, long stop) throws IOException {
+    ObjectNode entry = (ObjectNode) part.facts();
+    ObjectNode request = MAPPER.createObjectNode().put("ask", "read").put("log", part.log().pickled());
+    request.set("entry", entry.put("start", start).put("stop", stop));
+    return request;
+  }
+
+  static ObjectNode request(PythonPart part) {
+    return MAPPER.createObjectNode().put("ask", "read").put("log", part.log().pickled()).put("pieces", part.pieces());
+  }
+}

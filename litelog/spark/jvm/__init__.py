@@ -1,0 +1,1 @@
+"""The columnar reader: Python plans, and Java in Spark's own processes reads sealed segments."""

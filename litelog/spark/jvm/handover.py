@@ -1,0 +1,166 @@
+"""Writes a plan for the columnar reader: sealed segments that Java may read, and parts that only Python reads."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import pickle
+import zlib
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+from litelog.formats.litelog import LitelogFormat
+from litelog.objects.position import epoch_of
+from litelog.objects.snapshot_entries import SnapshotEntry
+from litelog.spark.options import MAX_SEQUENCE, Mode
+from litelog.spark.scan.partitions import LogPart, SealedPiece, WalPiece
+from litelog.spark.scan.schema import type_of
+from litelog.spark.scan.task import kept_store
+from litelog.stores.registry import local_folder, scheme_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from litelog.spark.options import Range
+    from litelog.spark.scan.partitions import Partition, Piece, PlannedLog
+    from litelog.spark.scan.schema import Column
+
+MAX_PLAN_BYTES = 64 << 20
+"""The longest plan that is passed as an option. Python reads what has a longer one."""
+
+_LEAST, _MOST = -(1 << 63), (1 << 63) - 1
+_entry_values = attrgetter(*SnapshotEntry.__slots__)
+
+
+def describe_columns(columns: Sequence[Column]) -> list[list[Any]]:
+    """The columns as Java takes them: name, type, whether there may be nulls."""
+    return [[column.title, type_of(column), column.nullable] for column in columns]
+
+
+def describe_plan(partitions: Sequence[Partition], columns: Sequence[Column]) -> dict[str, Any]:
+    """A plan as JSON. ``Log`` and ``Part`` in ``ReadPlan.java`` say what its fields mean."""
+    logs: list[dict[str, Any]] = []
+    numbers: dict[int, int] = {}
+    shares = []
+    for partition in partitions:
+        share: list[dict[str, Any]] = []
+        for part in partition.parts:
+            if id(part.log) not in numbers:
+                numbers[id(part.log)] = len(logs)
+                logs.append(_describe_log(part.log))
+            number = numbers[id(part.log)]
+            share += ({"log": number, **one} for one in _describe_pieces(part, logs[number]["root"] is not None))
+        shares.append(share)
+    planned = [part.log for partition in partitions for part in partition.parts]
+    return {
+        "schema": describe_columns(columns),
+        "hadoop": {},
+        "logs": logs,
+        "shares": shares,
+        "by_time": all(log.format == LitelogFormat.name and log.mode is Mode.FAILFAST for log in planned),
+        "by_sequence": all(not log.divisible and log.mode is Mode.FAILFAST for log in planned),
+    }
+
+
+def is_columnar(partitions: Sequence[Partition]) -> bool:
+    """Whether Java may read any of the partitions by itself."""
+    parts = (part for partition in partitions for part in partition.parts)
+    return any(
+        _root(part.log) is not None and isinstance(piece, SealedPiece) and _is_plain(piece)
+        for part in parts
+        for piece in part.pieces[:1]
+    )
+
+
+def pack_plan(partitions: Sequence[Partition], columns: Sequence[Column]) -> str | None:
+    """A plan as the option ``plan`` holds it; None if it is too long."""
+    text = json.dumps(describe_plan(partitions, columns), separators=(",", ":"))
+    packed = base64.b64encode(zlib.compress(text.encode(), 1)).decode()
+    return packed if len(packed) <= MAX_PLAN_BYTES else None
+
+
+def pickled(value: object) -> str:
+    """A value that only Python reads, as text."""
+    return base64.b64encode(pickle.dumps(value)).decode()
+
+
+def _describe_log(log: PlannedLog) -> dict[str, Any]:
+    generation = None if log.claim is None else log.generation
+    return {
+        "pickled": pickled(log),
+        "name": log.name,
+        "root": _root(log),
+        "generation": generation,
+        "epoch": 0 if generation is None else epoch_of(generation),
+        "range": _inclusive(log.range),
+    }
+
+
+def _root(log: PlannedLog) -> str | None:
+    """The folder of the replica as Hadoop names it; None if only Python reads the log."""
+    if log.folder is not None or log.format != LitelogFormat.name or log.mode is not Mode.FAILFAST:
+        return None
+    if scheme_of(log.url) != "file":
+        return None
+    folder = local_folder(kept_store(log.url, {}).url)
+    return None if folder is None else "file://" + os.path.abspath(folder)
+
+
+def _inclusive(wanted: Range) -> list[int]:
+    first, since = (_LEAST if bound is None else bound for bound in (wanted.first, wanted.since))
+    last, until = (_MOST if bound is None else bound - 1 for bound in (wanted.stop, wanted.until))
+    return [first, last, max(since, _LEAST), min(max(until, _LEAST), _MOST)]
+
+
+def _describe_pieces(part: LogPart, is_readable: bool) -> Iterator[dict[str, Any]]:
+    """Each sealed segment that Java may read by itself, and all that lies between such ones together."""
+    held: list[Piece] = []
+    for piece in part.pieces:
+        if not (is_readable and isinstance(piece, SealedPiece) and _is_plain(piece)):
+            held.append(piece)
+            continue
+        if held:
+            yield _describe_rest(held)
+            held = []
+        yield {"key": piece.entry.key, "entry": _describe_piece(piece)}
+    if held:
+        yield _describe_rest(held)
+
+
+def _is_plain(piece: SealedPiece) -> bool:
+    entry = piece.entry
+    numbers = (entry.index, entry.sealed_index, entry.next or 0, entry.lowest or 0, entry.highest or 0)
+    timed = entry.records == 0 or None not in (entry.lowest, entry.highest)
+    return not piece.exact and timed and all(abs(number) <= MAX_SEQUENCE for number in numbers)
+
+
+def _describe_piece(piece: SealedPiece) -> dict[str, Any]:
+    entry = dict(zip(SnapshotEntry.__slots__, _entry_values(piece.entry), strict=True))
+    return {**entry, "start": piece.start, "stop": piece.stop, "follows": piece.follows}
+
+
+def read_piece(entry: dict[str, Any]) -> SealedPiece:
+    """The piece that a plan described, with the bytes that Java asks for."""
+    facts = {name: entry[name] for name in SnapshotEntry.__slots__}
+    follows = entry["follows"] if entry["start"] == 0 else None
+    return SealedPiece(SnapshotEntry(**facts), entry["start"], entry["stop"], follows)
+
+
+def _describe_rest(pieces: Sequence[Piece]) -> dict[str, Any]:
+    size = sum(_size(piece) for piece in pieces)
+    return {"pieces": pickled(tuple(pieces)), "bytes": size, "from": _first(pieces[0])}
+
+
+def _first(piece: Piece) -> int:
+    """A sequence before which the piece has no record."""
+    if isinstance(piece, WalPiece):
+        return 0 if piece.link is None or piece.link.next is None else piece.link.next
+    first = piece.entry.first if isinstance(piece, SealedPiece) else piece.first
+    return first or 0
+
+
+def _size(piece: Piece) -> int:
+    if isinstance(piece, WalPiece):
+        return sum(piece.sizes)
+    return piece.stop - piece.start if isinstance(piece, SealedPiece) else 1 << 20

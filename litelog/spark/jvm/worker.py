@@ -1,0 +1,152 @@
+"""A process that plans and reads for the columnar reader. ``PythonWorker.java`` starts it, and asks it.
+
+A request is JSON, with its length before it (u32, big-endian). The answer to a plan or to facts is JSON, written in the
+same way; to a read it is an Arrow stream. Then comes an error as text with its length: empty if there was none.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import pickle
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from litelog.errors import LitelogError
+from litelog.spark.jvm.handover import describe_columns, describe_plan, read_piece
+from litelog.spark.options import parse_options
+from litelog.spark.scan.decoding import read_partition
+from litelog.spark.scan.inputs import find_places
+from litelog.spark.scan.partitions import LogPart, Partition
+from litelog.spark.scan.planning import has_timestamps, plan
+from litelog.spark.scan.schema import TYPES, Column, arrow_schema, asked_columns, log_columns
+from litelog.spark.scan.stated_facts import stated_facts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+_LEAST, _MOST = -(1 << 63), (1 << 63) - 1
+
+
+def serve(source: BinaryIO, target: BinaryIO) -> None:
+    """Answer requests until the source ends."""
+    while head := source.read(4):
+        request = json.loads(source.read(int.from_bytes(head, "big")))
+        error = b""
+        try:
+            _answer(request, target)
+        except LitelogError as raised:
+            error = _text(raised)
+        except Exception as raised:  # noqa: BLE001 - Java raises it
+            error = _text(raised)
+        _write(target, error)
+        target.flush()
+
+
+def _answer(request: dict[str, Any], target: BinaryIO) -> None:
+    if request["ask"] == "read":
+        _read(request, target)
+        return
+    made: Any = None
+    try:
+        made = _ASKED[request["ask"]](request)
+    finally:
+        _write(target, json.dumps(made).encode())
+
+
+def _schema(request: dict[str, Any]) -> Any:
+    return describe_columns(_columns(request["options"]))
+
+
+def _columns(given: dict[str, str]) -> tuple[Column, ...]:
+    options = parse_options(given)
+    places = find_places(options)
+    remote = all(place.folder is None for place in places)
+    return log_columns(options, has_timestamps=has_timestamps(options, places), has_generations=remote)
+
+
+def _plan(request: dict[str, Any]) -> Any:
+    options = parse_options(request["options"])
+    columns = asked_columns(options, request["schema"])
+    return describe_plan(plan(options).partitions, columns)
+
+
+def _column(name: str, *, nullable: bool) -> Column:
+    known = name.lower() in TYPES
+    return Column(name.lower() if known else name, nullable, is_corrupt=not known, spelled=name)
+
+
+def _facts(request: dict[str, Any]) -> Any:
+    return stated_facts(_part(request))
+
+
+_ASKED = {"schema": _schema, "plan": _plan, "facts": _facts}
+
+
+def _part(request: dict[str, Any]) -> LogPart:
+    log = pickle.loads(base64.b64decode(request["log"]))  # noqa: S301 - Python wrote it into the plan
+    if "entry" in request:
+        return LogPart(log, (read_piece(request["entry"]),))
+    return LogPart(log, pickle.loads(base64.b64decode(request["pieces"])))  # noqa: S301 - as above
+
+
+def _read(request: dict[str, Any], target: BinaryIO) -> None:
+    import pyarrow  # noqa: PLC0415 - an extra
+
+    names = [name for name, _ in request["columns"]]
+    keyed = "keys" in request or request["needs_key"]
+    columns = [_column(name, nullable=nullable) for name, nullable in request["columns"]]
+    if keyed and "key" not in map(str.lower, names):
+        columns.append(_column("key", nullable=True))
+    with pyarrow.ipc.new_stream(target, arrow_schema(columns[: len(names)])) as writer:
+        for batch in _batches(_narrowed(_part(request), request["bounds"]), columns):
+            held = _with_keys(batch, request) if keyed else batch
+            writer.write_batch(held.select(names))
+
+
+def _narrowed(part: LogPart, bounds: list[int]) -> LogPart:
+    first, last, since, until = bounds
+    wanted = part.log.range
+    if (first, last) != (_LEAST, _MOST):
+        wanted = wanted.narrow(max(0, first), max(0, last + 1))
+    times = replace(wanted, since=None if since == _LEAST else since, until=None if until == _MOST else until + 1)
+    return replace(part, log=replace(part.log, range=wanted.within_times(times)))
+
+
+def _batches(part: LogPart, columns: list[Column]) -> Iterator[Any]:
+    return read_partition(Partition((part,), 0), columns)
+
+
+def _with_keys(batch: Any, request: dict[str, Any]) -> Any:
+    import pyarrow  # noqa: PLC0415 - an extra
+    from pyarrow import compute  # noqa: PLC0415 - an extra
+
+    number = [name.lower() for name in batch.schema.names].index("key")
+    keys = batch.column(number)
+    if "keys" not in request:
+        return batch.filter(compute.is_valid(keys))
+    wanted = pyarrow.array([base64.b64decode(key) for key in request["keys"]], pyarrow.binary())
+    return batch.filter(compute.is_in(keys, wanted))
+
+
+def _text(error: BaseException) -> bytes:
+    notes = getattr(error, "__notes__", [])
+    return "\n".join([f"{type(error).__name__}: {error}", *notes]).encode()
+
+
+def _write(target: BinaryIO, data: bytes) -> None:
+    target.write(len(data).to_bytes(4, "big") + data)
+
+
+def main() -> None:
+    """Serve standard input and output, which nothing else may write to."""
+    target = os.fdopen(os.dup(1), "wb", buffering=1 << 16)
+    os.dup2(2, 1)
+    serve(sys.stdin.buffer, target)
+
+
+if __name__ == "__main__":
+    main()
