@@ -152,7 +152,7 @@ class _Finder:
         command, action = {
             "frozen": (
                 f"litelog verify {self._url} --against {self._log}",
-                "Nothing more is shipped. Find the damage, repair or restore it, and restart the daemon.",
+                "Nothing more is shipped. Find the damage, repair or restore the log, and restart the daemon.",
             ),
             "fenced": (
                 f"litelog generations {self._url}",
