@@ -37,7 +37,7 @@ class ChainExtent:
     read: bool = True
     """Whether all its WAL segments could be read. If not, one of the others may end it."""
     began: bool = True
-    """False if it was ended before it began. Then no reader uses its snapshot, if it has one."""
+    """Whether it began before it was ended. If not, no reader uses its snapshot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +97,12 @@ class Chain:
         here = self._here
         required = list(required)
         newest = self._base.newest
-        if self._lacks(required, newest) is not None:
+        if self._find_missing(required, newest) is not None:
             was_listed, newest = self._look_after(here.state.slot)
             if not was_listed:
                 here.lose(None)
-        if (lacking := self._lacks(required, newest)) is not None:
-            self._anomalies.add(AnomalyKind.MISSING, *lacking)
+        if (missing := self._find_missing(required, newest)) is not None:
+            self._anomalies.add(AnomalyKind.MISSING, *missing)
             here.lose(None)
         elif here.state.digest:
             self._checks.prove_snapshots(here, None)
@@ -165,7 +165,7 @@ class Chain:
         return may_begin_anywhere or position <= Position(self._name, self._subject.covered, 0)
 
     def _look_again(self, start: Position, stop: Position | None) -> bool:
-        """Take WAL segments that are listed only now, as listings may lag. Return whether that closed the gap."""
+        """Take WAL segments that are listed only now, as listings may lag. Return whether they could be listed."""
         try:
             self._take_listed_again(start, stop)
             self._subject.refresh()
@@ -176,7 +176,7 @@ class Chain:
         return True
 
     def _look_after(self, start: Position) -> tuple[bool, Snapshot | None]:
-        """Take the WAL segments that are listed now from ``start`` on. Return whether that closed the gap, and the
+        """Take the WAL segments that are listed now from ``start`` on. Return whether they could be listed, and the
         newest snapshot from before: the owner may have written a newer one since."""
         try:
             self._subject.refresh()
@@ -210,7 +210,7 @@ class Chain:
 
     # --- the end
 
-    def _lacks(self, required: list[tuple[Position, str]], newest: Snapshot | None) -> tuple[str, str] | None:
+    def _find_missing(self, required: list[tuple[Position, str]], newest: Snapshot | None) -> tuple[str, str] | None:
         """(key, reason) of an object that is missing after the last WAL segment; None if none is known to be.
         ``newest``: the newest snapshot that existed before the WAL segments were listed."""
         slot = self._here.slot

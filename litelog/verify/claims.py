@@ -42,7 +42,7 @@ class Claims:
 
 
 class ClaimReader:
-    """Reads claims, and lists again before it reports one as missing."""
+    """Reads claims. Before it reports one as missing, it tries to read it."""
 
     def __init__(self, store: ObjectStore, findings: Findings) -> None:
         self._store = store
@@ -50,7 +50,7 @@ class ClaimReader:
         self.claims = Claims()
 
     def read(self, keys: Iterable[str]) -> Claims:
-        """Read all claims of these keys, and those that the listing lacked. Findings get the anomalies."""
+        """Read all claims of these keys, and those that the listing did not show. Report the anomalies."""
         for key in keys:
             self._read(key)
         self._fill_holes()
@@ -78,7 +78,7 @@ class ClaimReader:
             self.require(key, f"is missing; generation {name} is there")
 
     def _read(self, key: str) -> bool:
-        """Whether a claim exists, no matter what it says."""
+        """Read a claim, and report what is wrong with it. Return whether it exists."""
         findings = self._findings
         try:
             for number in range(READ_ATTEMPTS):
@@ -98,7 +98,7 @@ class ClaimReader:
             return True
         self.claims.keys.add(key)
         findings.counts.claims += 1
-        findings.judged(len(body))
+        findings.count_judged(len(body))
         return True
 
     def _enter(self, key: str, claim: Claim) -> None:
@@ -141,4 +141,4 @@ _MAX_HOLES = 100
 
 
 class _OtherKeyError(ValueError):
-    """A claim lies under another claim's key."""
+    """A claim is stored under another claim's key."""

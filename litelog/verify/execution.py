@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from litelog.verify.snapshots import KnownSnapshots
 
 PARALLELISM = 4
-"""Threads: even on two cores, some wait for the store while others decompress."""
+"""The number of threads. Even on two cores, some wait for the store while others decompress."""
 
 MAX_PARALLELISM = 64
 """Each thread holds one object, or one run of a sealed segment's frames: at most 112 MiB, if it is one commit of the
@@ -82,7 +82,7 @@ def verify(  # noqa: PLR0913 - each is a choice of its own
         parallelism: The number of objects read at a time, 1 to MAX_PARALLELISM.
         acknowledged: What the replica's owner knows to be durable.
         against: The folder of the local log, to compare the latest generation with.
-        watch: Is informed of progress and anomalies, and may stop the verification.
+        watch: Receives progress and anomalies, and may stop the verification.
         clock: For times in the report.
         known: Sealed segments that were read elsewhere with the same scope, by (generation, index, size in bytes).
             They are not read again.
@@ -192,7 +192,7 @@ class _Verification:
                     self._findings.counts.wal_segments += 1
                     self._findings.counts.content_bytes += read.content
                 chain.take(read)
-                self._findings.judged(read.size)
+                self._findings.count_judged(read.size)
             extent = chain.finish((end, key) for end, key in claims.ends() if end.generation == name)
             self._check_vanished(subject)
         except StoreError as error:
@@ -209,7 +209,7 @@ class _Verification:
         return VerifiedGeneration.of(held, claim, base, extent)
 
     def _look_again(self, subject: GenerationUnderTest, claims: Claims, started: int) -> None:
-        """List a generation again: its owner or retention may be at work. Raises StoreError."""
+        """List a generation again: its owner or retention may have changed it. Raises StoreError."""
         self._snapshots.refresh(subject.base, subject.name)
         if not (subject.base.any_left or subject.pruned):
             held = take_generation_inventory(self._store, subject.name)
@@ -239,7 +239,7 @@ class _Verification:
         """Report the leftovers of an interrupted prune. The next prune deletes them, and no reader uses them, but they
         look the same as a generation that lost its last snapshot."""
         if held.wal_segments > LASTING_SEGMENTS:
-            what = f"none is there, and {held.wal_segments} WAL segments are: so a prune leaves it that was interrupted"
+            what = f"there is none, but {held.wal_segments} WAL segments: an interrupted prune leaves this state"
             self._anomalies.add(AnomalyKind.MISSING, snapshot_prefix(held.name), what, harmful=False)
 
     def _listed(self, held: ListedObjects) -> Iterator[tuple[Position, int]]:
@@ -306,7 +306,7 @@ class _Verification:
             self._anomalies.take(anomaly_of(key, error))
         except NotFoundError:
             if not self._was_deleted(acknowledged.position):
-                self._anomalies.add(AnomalyKind.MISSING, key, "is missing: its owner got the answer that it is durable")
+                self._anomalies.add(AnomalyKind.MISSING, key, "is missing: the store had confirmed it to its owner")
 
     def _was_deleted(self, position: Position) -> bool:
         """Whether a missing WAL segment was deleted because a snapshot covers it: the owner's knowledge is old."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from litelog.formats import LogFormat
 
 MAX_KEPT = 10_000
-"""How many anomalies are kept for the list; the others are only counted. A root of foreign objects has millions."""
+"""How many anomalies are kept for the list; the others are only counted. A bucket of foreign objects has millions."""
 
 
 class AnomalyKind(StrEnum):
@@ -207,15 +207,15 @@ class Findings:
     total: int = 0
     total_bytes: int = 0
 
-    def judged(self, size: int) -> None:
-        """Count one judged object. Raises VerifyStoppedError if it was to be the last."""
+    def count_judged(self, size: int) -> None:
+        """Count one judged object of ``size`` bytes. Raises VerifyStoppedError if the verification is to stop."""
         counts = self.counts
         counts.object_bytes += size
         if self.watch.progress is not None:
             self.watch.progress(VerifyProgress(counts.objects, self.total, counts.object_bytes, self.total_bytes))
-        self.go_on()
+        self.raise_if_stopped()
 
-    def go_on(self) -> None:
+    def raise_if_stopped(self) -> None:
         """Raise VerifyStoppedError if the verification is to stop."""
         if self.watch.should_continue is not None and not self.watch.should_continue():
             raise VerifyStoppedError("the verification was stopped")
@@ -250,9 +250,9 @@ class Scope:
     """Which contents are read. Structure (claims, snapshots, headers, footers) is always read."""
 
     share: float = 1.0
-    """The share of the contents, 0 to 1. Above 0, a WAL segment is read in any case, so that something is."""
+    """The share of the contents, 0 to 1. Above 0, one WAL segment is always read, so that no sample is empty."""
     seed: int = 0
-    """Selects the sample: one seed selects the same of the same keys, no matter what other objects exist."""
+    """Selects the sample. The same seed selects the same keys, no matter what other objects exist."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.share <= 1:

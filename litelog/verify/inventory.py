@@ -24,8 +24,9 @@ class ListedObjects:
 
     name: Generation
     snapshots: list[tuple[int, int]] = field(default_factory=list)
-    """(index, size) of each sealed segment."""
+    """(index, size) of each snapshot."""
     sealed: int = 0
+    """The number of sealed segments."""
     wal_segments: int = 0
     first_wal: Position | None = None
     """The position of the first existing WAL segment."""

@@ -75,7 +75,7 @@ class HeldSegment:
 
 
 class NotComparedReason(StrEnum):
-    """Why a log segment of the local log was not compared although it is in order."""
+    """Why a log segment of the local log was not compared. None of these is an anomaly."""
 
     NEWER = "newer"
     """It is newer than all that the replica holds, and still to be shipped."""
@@ -252,7 +252,7 @@ class LocalComparison:
         for judged in pool.map(self._check_one, held):
             last = judged.segment
             names.add(last.file)
-            findings.go_on()
+            findings.raise_if_stopped()
             if judged.problem is not None:
                 findings.anomalies.take(judged.problem)
             gone += judged.is_gone
@@ -298,7 +298,7 @@ class LocalComparison:
         return _Judged(segment, Anomaly(AnomalyKind.DIFFERS, segment.key, what), is_compared=True)
 
     def _check_missing(self, segment: HeldSegment) -> _Judged:
-        """Judge a log segment that the local log lacks. Logs drop their oldest log segments first, even during this."""
+        """Judge a log segment that the local log lacks. It may have dropped its oldest log segments just now."""
         local, file = self._local, segment.file
         if not local.is_older(file):
             local.refresh()
@@ -412,18 +412,18 @@ def _padded(log: LocalLog, name: str, size: int) -> Iterator[bytes]:
 def _scans(log: LocalLog, name: str, log_format: LogFormat, expect: Expectation) -> Iterator[Scan]:
     """The scans of a whole log segment, run by run."""
     path, size = os.path.join(log.folder, name), log.size(name)
-    offset, want = 0, READ_BYTES
+    offset, length = 0, READ_BYTES
     while offset < size:
-        data = memoryview(b"".join(log.pieces(name, offset, min(size, offset + want))))
+        data = memoryview(b"".join(log.pieces(name, offset, min(size, offset + length))))
         if not data:
             raise SourceError(f"{path}: became shorter while it was read")
         scan = log_format.scan(path, data, offset, expect)
         yield scan
         expect = scan.expectation
         if scan.end > offset:
-            offset, want = scan.end, READ_BYTES
+            offset, length = scan.end, READ_BYTES
         elif len(data) < size - offset:
-            want = max(2 * want, scan.wanted)
+            length = max(2 * length, scan.wanted)
         else:
             if log_format.finished_tail is FinishedTail.SHIP:
                 return

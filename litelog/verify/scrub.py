@@ -1,7 +1,7 @@
 """Scrubbing: verifies a replica repeatedly in the background at a set rate, fully or by a cheaper check.
 
-It only reads, and never stops shipping. It logs each anomaly loudly once, no matter how often it finds it. Reported
-anomalies, and the time of the last verification, are kept next to the replica's state.
+It only reads, and never stops shipping. It logs each anomaly once, no matter how often it finds it. Reported anomalies,
+and the time of the last verification, are kept next to the replica's state.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from litelog.errors import LitelogError
 from litelog.events import fields
 from litelog.stores.throttled_store import ThrottledStore
 from litelog.system.private_files import read_json, write_private
+from litelog.units import MICROSECONDS
 from litelog.verify.execution import verify
 from litelog.verify.findings import VerifyStoppedError, Watch
 
@@ -35,11 +36,12 @@ _logger = logging.getLogger(__name__)
 
 FILE = "verified.json"
 
-MAX_SAID = 10_000
+MAX_REPORTED = 10_000
 """How many anomalies are remembered as reported."""
 
 FIRST_SHARE = 0.1
-"""The first verification of a replica falls at a random time within this share of the interval, as many may start."""
+"""The first verification of a replica is at a random time within this share of the interval, so that those of many
+replicas are spread."""
 
 MAX_DAMAGED = 100
 """How many damaged objects a result names."""
@@ -67,8 +69,8 @@ class ScrubResult:
     damaged: tuple[str, ...] = ()
     """The keys of the objects with these anomalies, at most MAX_DAMAGED."""
     damaged_since: int = 0
-    """When the first one of an unbroken row of verifications found an anomaly, in microseconds since 1970; 0 if the
-    last one found none."""
+    """The time of the first verification in the current row of those that found anomalies, in microseconds since 1970;
+    0 if the last one found none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +115,8 @@ class Scrub:
     ) -> None:
         """``folder``: where the findings are kept. ``check`` replaces a whole verification. It is called with the
         store, its own number, the objects that the last one found damaged, and a function that returns whether it may
-        continue; it returns None while there is nothing to check. ``on_harm`` is called with the keys that a reader may
-        meet."""
+        continue; it returns None while there is nothing to check. ``on_harm`` is called with the keys of harmful
+        anomalies."""
         self._store = store
         self._settings = settings
         self._path = os.path.join(folder, FILE)
@@ -123,7 +125,7 @@ class Scrub:
         self._clock = clock
         self._check = check
         self._on_harm = on_harm
-        self.last, self._said, self._number = self._load()
+        self.last, self._reported, self._number = self._load()
         self.due = clock.monotonic() + self._first_delay(random)
         """When the next one is to begin, in the clock's monotonic seconds."""
         self.running = False
@@ -168,8 +170,8 @@ class Scrub:
 
     def _finish(self, found: Found, seconds: float) -> tuple[ScrubResult, list[Anomaly]]:
         named = {_name(anomaly): anomaly for anomaly in found.anomalies}
-        new = [anomaly for name, anomaly in named.items() if name not in self._said]
-        self._said = dict.fromkeys(list(named)[:MAX_SAID])
+        new = [anomaly for name, anomaly in named.items() if name not in self._reported]
+        self._reported = dict.fromkeys(list(named)[:MAX_REPORTED])
         harm = [anomaly.key for anomaly in found.anomalies if anomaly.harmful]
         now, before = self._clock.now(), self.last.damaged_since if self.last is not None else 0
         self.last = ScrubResult(
@@ -197,7 +199,7 @@ class Scrub:
         interval, first = self._settings.interval, self._settings.first
         if self.last is None or not self.last.time:
             return max(first, random.uniform(0, FIRST_SHARE * interval))
-        passed = (self._clock.now() - self.last.time) / 1_000_000
+        passed = (self._clock.now() - self.last.time) / MICROSECONDS
         return min(interval, max(first, interval - passed))
 
     def _load(self) -> tuple[ScrubResult | None, dict[str, None], int]:
@@ -213,7 +215,7 @@ class Scrub:
     def _save(self) -> None:
         if self.last is None:
             return
-        body = json.dumps({"last": asdict(self.last), "said": list(self._said), "number": self._number})
+        body = json.dumps({"last": asdict(self.last), "said": list(self._reported), "number": self._number})
         try:
             write_private(self._path, body.encode(), durable=False)
         except OSError as error:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from litelog.codec.checksum import combine
 from litelog.errors import CorruptionError, CorruptObjectError, NotFoundError, StoreError, UnknownVersionError
 from litelog.formats import Expectation
-from litelog.objects.layout import parse_sealed, sealed_key
+from litelog.objects.layout import sealed_key
 from litelog.objects.sealed_decoding import check_run, decode_frames
 from litelog.objects.sealed_segment import read_footer
 from litelog.objects.snapshot_entries import SnapshotEntry, make_entry
@@ -61,7 +61,7 @@ class SealedChecks:
         self._entries: dict[tuple[Generation, int], SnapshotEntry] = {}
         self._unread: set[tuple[Generation, int]] = set()
         self._unnamed: dict[Generation, list[SnapshotEntry]] = {}
-        self._refuted: dict[str, str] = {}
+        self._contradictions: dict[str, str] = {}
 
     def read_all(self, generations: Mapping[Generation, ListedObjects], pool: OrderedPool) -> None:
         """Read the sealed segments of all generations, then report the named ones that are missing."""
@@ -92,7 +92,7 @@ class SealedChecks:
         """As ``known``, for a sealed segment that may have been put since the listing: finds it by its name, reads it
         and judges it. Raises StoreError if it cannot be looked up."""
         key = sealed_key(generation, index)
-        size = next((info.size for info in self._store.list(key) if info.key == key), None)
+        size = _find_size(self._store, key)
         if size is None:
             return None
         read = self._reader.read((generation, index, size))
@@ -112,7 +112,7 @@ class SealedChecks:
         """
         is_unnamed = entry.key not in self._snapshots.named
         if is_unnamed:
-            self._refuted.setdefault(entry.key, what)
+            self._contradictions.setdefault(entry.key, what)
         return is_unnamed
 
     def check_succession(self, snapshot: Snapshot) -> None:
@@ -120,7 +120,7 @@ class SealedChecks:
         before: int | None = None
         for entry in snapshot.segments:
             if None not in (before, entry.first) and entry.first != before and self._snapshots.named[entry.key].seen:
-                problem = self._reader.follows(self._read_of(entry), before or 0)
+                problem = self._reader.follows(SealedRead(*_place_of(entry)), before or 0)
                 if problem is not None:
                     self._anomalies.take(problem)
             before = entry.next if entry.next is not None else before
@@ -139,11 +139,11 @@ class SealedChecks:
         for entry in self._unnamed.pop(generation, []):
             if entry.digest in finals or entry.key in self._snapshots.named:
                 continue
-            refuted = self._refuted.get(entry.key)
-            if refuted is None and not ended and entry.index == growing:
-                refuted = "its log segment still grows"
-            if refuted is not None or ended or entry.index < covered:
-                what = "is named by no snapshot" + ("" if refuted is None else f": {refuted}")
+            reason = self._contradictions.get(entry.key)
+            if reason is None and not ended and entry.index == growing:
+                reason = "its log segment still grows"
+            if reason is not None or ended or entry.index < covered:
+                what = "is named by no snapshot" + ("" if reason is None else f": {reason}")
                 self._anomalies.add(AnomalyKind.ORPHAN, entry.key, what, harmful=False)
             else:
                 self._findings.counts.pending += 1
@@ -151,7 +151,7 @@ class SealedChecks:
     def _take(self, read: SealedRead) -> None:
         named = self._snapshots.named.get(read.key)
         if read.gone:
-            return  # named ones are looked up once more
+            return  # those that a snapshot names are read once more
         if named is not None:
             named.seen = True
         if read.failure is not None:
@@ -174,7 +174,7 @@ class SealedChecks:
                 self._unnamed.setdefault(read.generation, []).append(read.entry)
             else:
                 self._compare(read.entry, named.entry, named.by)
-        self._findings.judged(read.size)
+        self._findings.count_judged(read.size)
 
     def _check_identity(self, read: SealedRead) -> None:
         claim = self._claims.get(read.generation)
@@ -198,18 +198,15 @@ class SealedChecks:
         self._anomalies.add(kind, key, f"{name} is {mine}, and {theirs} in {by}, which names it")
 
     def _is_gone(self, entry: SnapshotEntry) -> bool:
-        """Look up a named one that was not listed, as a listing may lag. Return True if it is missing."""
-        read = self._reader.read(self._place_of(entry))
+        """Read a named sealed segment that was not listed, as a listing may lag. Return whether it is missing."""
+        read = self._reader.read(_place_of(entry))
         self._take(read)
         return read.gone
 
-    def _place_of(self, entry: SnapshotEntry) -> tuple[Generation, int, int]:
-        parsed = parse_sealed(entry.key)
-        assert parsed is not None
-        return (*parsed, entry.size)
 
-    def _read_of(self, entry: SnapshotEntry) -> SealedRead:
-        return SealedRead(*self._place_of(entry))
+def _place_of(entry: SnapshotEntry) -> tuple[Generation, int, int]:
+    """(generation, index, size in bytes) of the sealed segment that an entry names."""
+    return entry.generation, entry.sealed_index, entry.size
 
 
 MAX_PROBLEMS = 100
@@ -273,7 +270,7 @@ class SealedVerifier:
     def footer(self, generation: Generation, index: int) -> SealedFooter:
         """Read the footer of a sealed segment of unknown size. Raises StoreError and CorruptObjectError."""
         key = sealed_key(generation, index)
-        size = next((info.size for info in self._store.list(key) if info.key == key), None)
+        size = _find_size(self._store, key)
         if size is None:
             raise NotFoundError(key)
         return self._checked_footer(key, size)
@@ -373,6 +370,11 @@ class SealedVerifier:
     def _read_range(self, key: str, stored: range) -> bytes:
         with self._store.open(key, ByteRange(stored.start, len(stored))) as stream:
             return _read_all(key, stream, len(stored))
+
+
+def _find_size(store: ObjectStore, key: str) -> int | None:
+    """The size of an object in bytes, by a listing; None if it does not exist."""
+    return next((info.size for info in store.list(key) if info.key == key), None)
 
 
 def _read_all(key: str, stream: BinaryIO, length: int) -> bytes:

@@ -1,4 +1,4 @@
-"""The snapshots of all generations. They are read first, as they name the sealed segments, of any generation."""
+"""The snapshots of all generations. They are read first, as they name sealed segments of any generation."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class KnownSnapshots:
     """The newest readable snapshot."""
     claim: Claim | None = None
     vanished: list[str] = field(default_factory=list)
-    """The keys of those that were listed, and were gone when they were read."""
+    """The keys of snapshots that were listed, and were gone when they were read."""
     any_left: bool = True
     """Whether the last listing showed any snapshot."""
 
@@ -91,7 +91,7 @@ class SnapshotReader:
         self.named: dict[str, Named] = {}
         """By the sealed segment's key. Grows with the log segments, as a snapshot does."""
         self.unread = False
-        """Whether one could not be read, so that the sealed segments that it names are unknown."""
+        """Whether a snapshot could not be read, so that the sealed segments that it names are unknown."""
 
     def read_all(self, held: ListedObjects, claim: Claim | None) -> KnownSnapshots:
         """Read and judge a generation's snapshots, newest first."""
@@ -122,8 +122,8 @@ class SnapshotReader:
                 return
 
     def names_now(self, generations: Iterable[Generation]) -> set[str]:
-        """The keys of all sealed segments that an existing snapshot names, and not only one that retention has removed
-        in the meantime. Reads all snapshots again. Raises StoreError."""
+        """The keys of all sealed segments that the snapshots name which exist now: retention may have removed some in
+        the meantime. Reads all snapshots again. Raises StoreError."""
         return {
             key
             for name in generations
@@ -185,7 +185,7 @@ class SnapshotReader:
         if snapshot is not None:
             base.facts[index] = _facts(snapshot, body)
         findings.counts.snapshots += 1
-        findings.judged(size)
+        findings.count_judged(size)
         return snapshot
 
     def _check(self, snapshot: Snapshot, claim: Claim | None) -> None:

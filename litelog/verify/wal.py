@@ -70,7 +70,7 @@ class WalReader:
         self._scope = scope
         self._formats = formats
         self.always: Position | None = None
-        """The WAL segment whose contents are read, whatever the sample."""
+        """The WAL segment whose contents are always read, also if it is not in the sample."""
 
     def read(self, listed: tuple[Position, int]) -> WalRead:
         """Read and check the WAL segment at a position, with its listed size in bytes. Raises no error of the store.
@@ -183,7 +183,7 @@ def _scan(segment: WalSegment, log_format: LogFormat | None) -> Scan | None:
         segment.data()
         return None
     expect = Expectation(header.next if header.first is None else header.first)
-    if not log_format.self_numbered:  # the limits of commits may depend on how much is scanned
+    if not log_format.self_numbered:  # where commits end may depend on how much is scanned at once
         scan = log_format.scan(header.path, memoryview(segment.data()), header.offset, expect)
     else:
         scan = _scan_pieces(segment, log_format, expect)
@@ -249,7 +249,7 @@ class MarkChecks:
             self._against(self._entry, f"{what}, shipped at {header.shipped}")
 
     def _open(self, index: int) -> None:
-        """Read the marks of an index; one footer is held at a time. The judge of an unreadable footer reports it."""
+        """Read the marks of an index, and keep only these. ``SealedChecks`` reports a footer that cannot be read."""
         self._index, self._marks = index, None
         self._entry = entry = self._known(index)
         if entry is None or (entry.generation, entry.sealed_index) != (self._name, index):

@@ -1,4 +1,4 @@
-"""Judges what one WAL segment says: by the objects before it, by the sealed segments, and by the claims."""
+"""Judges the statements of one WAL segment by the objects before it, by the sealed segments, and by the claims."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ KINDS = {
 
 @dataclass(slots=True)
 class ChainPosition:
-    """Where the verification of a generation stands."""
+    """How far the verification of a generation has come."""
 
     state: ChainState
     is_lost: bool = False
@@ -109,7 +109,7 @@ class GenerationUnderTest:
     is_unread: Callable[[int], bool]
     """Whether that sealed segment exists and cannot be read."""
     mark_contradicted: Callable[[SnapshotEntry, str], bool]
-    """Reports what contradicts a sealed segment; returns False if a snapshot names it, which makes it a conflict."""
+    """Notes a contradiction of a sealed segment. Returns False if a snapshot names it: then it is a conflict."""
     look_again: Callable[[GenerationUnderTest], None]
     """Lists the generation again: updates ``base``, and ``pruned`` if no snapshot is left. Called before anything is
     reported as missing. Raises StoreError."""
