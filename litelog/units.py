@@ -10,6 +10,9 @@ Time = int | datetime
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
+MICROSECONDS = 1_000_000
+"""Microseconds in a second."""
+
 _SIZE_UNITS = {
     "B": 1,
     "KB": 10**3,

@@ -145,7 +145,7 @@ def _measure(log: str, format_name: str, place: SourcePosition) -> int | None:
         source = SourceEnd(log, open_stored_format(format_name, None), SystemClock())
         source.look()
         if source.error is None:
-            return source.view.bytes_behind(find_place(place, source.format))
+            return source.view.bytes_after(find_place(place, source.format))
     return None
 
 

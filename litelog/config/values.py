@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, StringC
 from litelog.config.document import Expanded
 from litelog.objects.layout import Fencing
 from litelog.objects.wal_segment import MAX_LENGTH_BYTES
-from litelog.shipping.claiming import GRACE_SECONDS
+from litelog.retention.policy import GRACE_SECONDS
 from litelog.shipping.context import SnapshotPolicy
 from litelog.units import parse_duration, parse_size
 

@@ -30,7 +30,7 @@ class ArrowArray(Protocol):
 
 
 class ArrowStream(Protocol):
-    """Several of them: a table or a data frame of any library that speaks Arrow."""
+    """Several arrays or record batches: a table or a data frame of any Arrow library."""
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """Export it through Arrow's C stream interface."""
@@ -47,7 +47,7 @@ class Batch(Protocol):
     def __len__(self) -> int: ...
 
     def cut(self) -> list[tuple[int, int]]:
-        """Return (start, stop) of each commit that the records need. ValueError if a record fits into no commit."""
+        """Return (start, stop) of each commit that the records need. Raises ValueError if a record fits into none."""
 
     def highest(self, start: int, stop: int, commit_time: int) -> int:
         """Return the highest timestamp of records [start, stop), in microseconds since 1970."""
@@ -210,8 +210,8 @@ def _single_key(keys: Any) -> list[bytes | None]:
 
 
 def _listed(timestamps: Iterable[Any]) -> list[Any]:
-    """One timestamp for each record. A datetime becomes microseconds; what is not a time is refused by the encoder."""
-    return [to_microseconds(each) if isinstance(each, datetime) else each for each in timestamps]
+    """One timestamp for each record. A datetime becomes microseconds. The encoder refuses anything that is no time."""
+    return [to_microseconds(time) if isinstance(time, datetime) else time for time in timestamps]
 
 
 def _check_length(what: str, column: Any, values: Any) -> None:
@@ -230,7 +230,7 @@ def _arrow_batch(values: Any, keys: Any, timestamps: Any) -> ColumnBatch:
         keys = values.column("key") if keys is None and "key" in names else keys
         timestamps = values.column("timestamp") if timestamps is None and "timestamp" in names else timestamps
         if "value" not in names:
-            raise ValueError("a batch of records has a column value")
+            raise ValueError("a batch of records needs a column named value")
         values = values.column("value")
     places, data, nulls = _bytes_column(pa, values)
     if nulls is not None and nulls.any():
@@ -288,7 +288,7 @@ def _timestamps(pa: Any, timestamps: Any) -> int | Int64s | None:
         if timestamps.null_count == len(timestamps):
             return None
         if timestamps.null_count:
-            raise ValueError("timestamps are there for all records or for none")
+            raise ValueError("give timestamps for all records, or for none")
         if pa.types.is_timestamp(timestamps.type):
             timestamps = timestamps.cast(pa.timestamp("us", tz=timestamps.type.tz)).cast(pa.int64())
         elif not pa.types.is_integer(timestamps.type):  # NumPy takes days for integers, too

@@ -24,8 +24,8 @@ PIECE_BYTES = 1 << 20
 """How many bytes are read at a time after a jump, for example by a reader that was just placed."""
 
 LARGE_PIECE_BYTES = 4 << 20
-"""How many bytes are read at a time in a sequential read. A larger piece spreads its fixed cost over more records: half
-as many again each second, as measured."""
+"""How many bytes are read at a time in a sequential read. A larger piece spreads its fixed cost over more records: in a
+measurement, a reader returned half as many again each second."""
 
 MAX_READ_BYTES = MAX_COMMIT_BYTES + (4 << 20)
 """The most bytes read at a time: enough for any commit, and to judge the bytes after a damaged one."""
@@ -125,8 +125,8 @@ class LogCursor:
         """Return the next records, from about ``limit`` bytes; None if there are none now.
 
         Raises:
-            CorruptCommitError, SequenceGapError, TruncatedError: as their names say.
-            DivergedError: the file became shorter, was rewritten, or is another one.
+            CorruptCommitError, SequenceGapError, TruncatedError: As their names say.
+            DivergedError: The file became shorter, was rewritten, or is another one.
         """
         while (segment := self._segment) is not None:
             size = segment.size()
@@ -149,7 +149,7 @@ class LogCursor:
         return None
 
     def _check_before(self, segment: OpenSegment) -> None:
-        """Check that the last bytes read are still in place: in unnumbered formats only they show a rewrite."""
+        """Check that the last bytes read are still in place: in unnumbered formats nothing else shows a rewrite."""
         before = self._before
         if before and segment.read(self._offset - len(before), len(before)) != before:
             raise DivergedError(self.path, f"was rewritten before offset {self._offset}")
@@ -253,13 +253,13 @@ class LogCursor:
         return CorruptCommitError(self.path, damage.offset, damage.what, damage.expected, damage.actual)
 
 
-def _begin_the_same(one: OpenSegment, two: OpenSegment, length: int) -> bool:
-    """Whether both hold the same first ``length`` bytes. CRC-32C would not do: it is the same for all commits that end
-    with their own."""
+def _begin_the_same(left: OpenSegment, right: OpenSegment, length: int) -> bool:
+    """Whether both hold the same first ``length`` bytes. A CRC-32C does not show that: it is the same for all commits
+    that end with their own."""
     offset = 0
     while offset < length:
-        piece = one.read(offset, min(PIECE_BYTES, length - offset))
-        if not piece or piece != two.read(offset, len(piece)):
+        piece = left.read(offset, min(PIECE_BYTES, length - offset))
+        if not piece or piece != right.read(offset, len(piece)):
             return False
         offset += len(piece)
     return True

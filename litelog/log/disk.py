@@ -1,4 +1,4 @@
-"""The few disk operations that a writer's promises rest on. A seam: tests put a failing disk here."""
+"""The few disk operations on which a writer's promises rest. Tests put a failing disk in place of the local one."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """Remembers that a file of a log could not be synced, also when the daemon is started again.
 
-The kernel reports lost bytes once. A descriptor that is opened after that sees success, and the page cache still shows
-what the disk does not hold. So nothing of the log is read until the machine is restarted or the file is replaced: then
-what is read is what the disk holds. <state folder>/<log>/failed-syncs.json names the file until then.
+The kernel reports lost bytes once. A descriptor that is opened after that sees success, and the page cache still
+returns bytes that the disk does not hold. So nothing of the log is read until the machine is restarted or the file is
+replaced: from then on, reads return what the disk holds. <state folder>/<log>/failed-syncs.json names the file until
+then.
 
 Specified in litelog/shipping/README.md#only-what-is-durable.
 """
@@ -29,7 +30,7 @@ class _Failure:
     """The file, or the log's folder."""
     inode: int
     boot: str
-    """The run of the machine."""
+    """The boot id of the machine."""
     reason: str
 
 
@@ -42,8 +43,8 @@ class FailedSyncs:
     """The failed syncs of one log. All its replicas share them; any thread may use them."""
 
     def __init__(self, folder: str | None = None, boot: str = "") -> None:
-        """``folder``: the log's state folder; None: failures are forgotten with this object. ``boot``: identifies this
-        run of the machine."""
+        """``folder``: the log's state folder; None: failures are forgotten with this object. ``boot``: the machine's
+        boot id."""
         self._file = None if folder is None else NoteFile(os.path.join(folder, FILE), _Note, "the log counts as synced")
         self._boot = boot
         self._lock = threading.Lock()
@@ -56,7 +57,7 @@ class FailedSyncs:
         if failure is None:
             return
         reason = (
-            f"could not be synced ({failure.reason}), so the disk may lack what is read from it: the log is frozen "
+            f"could not be synced ({failure.reason}), so the disk may lack bytes that reads return: the log is frozen "
             "until the machine is restarted, or until this file is replaced by a copy of itself"
         )
         if self._file is not None:
@@ -66,13 +67,13 @@ class FailedSyncs:
     def keep(self, path: str, inode: int, error: OSError) -> SourceSyncError:
         """Remember that the sync of a file failed, durably. Return the error to raise."""
         with self._lock:
-            kept = tuple(each for each in self._load().failures if self._matters(each) and each.path != path)
+            kept = tuple(old for old in self._load().failures if self._matters(old) and old.path != path)
             self._note = _Note((*kept, _Failure(path, inode, self._boot, str(error))))
             self._save(self._note)
-        return SourceSyncError(path, f"cannot be synced, so what it holds may not be durable: {error}")
+        return SourceSyncError(path, f"cannot be synced, so its bytes may not be durable: {error}")
 
     def _matters(self, failure: _Failure) -> bool:
-        """Whether the page cache may still show what the disk lacks."""
+        """Whether the page cache may still return bytes that the disk does not hold."""
         try:
             return failure.boot == self._boot and os.stat(failure.path).st_ino == failure.inode
         except (FileNotFoundError, NotADirectoryError):

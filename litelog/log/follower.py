@@ -49,8 +49,8 @@ class Follower:
     """Reads a log forward from a position. Used by one thread at a time.
 
     Raises:
-        SourceMissingError: the log is away; wait for it.
-        DivergedError: start a new generation.
+        SourceMissingError: The log does not exist now; wait for it.
+        DivergedError: Start a new generation.
         CorruptionError and other SourceErrors: stop and report.
     """
 
@@ -157,8 +157,8 @@ class Follower:
 
     def _check_folder(self) -> None:
         """Find older log segments that a copy of the log brought back when it replaced the folder. They sort before
-        the position, where a follower does not look. An empty folder is not another log: its mount is away. If records
-        are not numbered, an older name in the same folder is rather a mistake, and is reported as such."""
+        the position, where a follower does not look. An empty folder is not another log: its disk is unmounted. If
+        records are not numbered, an older name in the same folder is probably a mistake: ``report_late`` logs it."""
         inode, _ = self._names.signature()
         names = self._names.all()
         if not names:
@@ -178,7 +178,7 @@ class Follower:
                 return None
             current = self._open_current()
             if current is None:
-                return self._pass_vanished()
+                return self._skip_vanished()
             self._see()
         current = self._check_continuity(current)
         size = current.size()
@@ -203,7 +203,7 @@ class Follower:
             finished = self._successor_name(place.expectation if scan is None else scan.expectation) is not None
         except (GapError, CorruptionError) as error:
             refusal = error
-        if not (finished or refusal) or _went_on(current, size, data[end - place.offset :], end):
+        if not (finished or refusal) or _has_changed(current, size, data[end - place.offset :], end):
             # Not finished, or its writer continued while the newer one was read: its own bytes come first.
             return make_run(place, data, scan, final=False) if end > place.offset else None
         clean = scan is None or scan.tail in (Tail.NOTHING, Tail.ZEROS)
@@ -269,7 +269,7 @@ class Follower:
         """At the start of an index, find its log segment: the one that continues. False: there is none yet."""
         place = self._place
         if not place.file:
-            name = self._successor_name(place.expectation) if place.behind else self._first_segment()
+            name = self._successor_name(place.expectation) if place.finished else self._first_segment()
             if name is None:
                 self._names.require_log()
                 return False
@@ -290,9 +290,9 @@ class Follower:
     def _first_segment(self) -> str | None:
         return next((segment.name for segment in self._names.each() if segment.size() > 0), None)
 
-    def _pass_vanished(self) -> CommitRun:
-        """The log segment is gone. If commits are numbered, a log segment that continues proves that none is
-        missing."""
+    def _skip_vanished(self) -> CommitRun:
+        """Continue after a log segment that is gone. If commits are numbered, a log segment that continues proves that
+        none is missing."""
         place = self._place
         self._require_oldest(place.file)
         if self._format.self_numbered and place.offset:
@@ -309,16 +309,16 @@ class Follower:
     def _check_finished(self) -> None:
         """Check that the log segment before did not change, not even while the daemon was down."""
         place = self._place
-        inode = self._names.inode_of(place.behind) if place.behind else None
-        if self._finished is not None and (self._finished.name != place.behind or inode != self._finished.inode):
+        inode = self._names.inode_of(place.finished) if place.finished else None
+        if self._finished is not None and (self._finished.name != place.finished or inode != self._finished.inode):
             self._finished.close()
             self._finished = None
-        if self._finished is None and place.behind_end is not None and not self._skips_garbage and inode is not None:
+        if self._finished is None and place.finished_end is not None and not self._skips_garbage and inode is not None:
             with suppress(FileNotFoundError):
-                self._finished = self._names.open(place.behind)
-                self._finished.finish(place.behind_end, place.behind_start, place.behind_digest)
-        if place.behind_end is not None and inode is None and not self._skips_garbage:
-            self._require_oldest(place.behind)
+                self._finished = self._names.open(place.finished)
+                self._finished.finish(place.finished_end, place.finished_start, place.finished_digest)
+        if place.finished_end is not None and inode is None and not self._skips_garbage:
+            self._require_oldest(place.finished)
         if self._finished is not None and (fault := self._finished.fault()):
             raise DivergedError(os.path.join(self._folder, self._finished.name), fault)
 
@@ -374,17 +374,17 @@ class Follower:
         self._finished, self._current = self._current, None
         if self._finished is not None:
             place = self._place
-            if self._skips_garbage or place.behind_end is None:
+            if self._skips_garbage or place.finished_end is None:
                 self._finished.finish(self._finished.size(), 0, "")
             else:
-                self._finished.finish(place.behind_end, place.behind_start, place.behind_digest)
+                self._finished.finish(place.finished_end, place.finished_start, place.finished_digest)
 
     @property
     def _skips_garbage(self) -> bool:
         return self._format.finished_tail is FinishedTail.PREFIX
 
     def _rest_changed(self) -> bool:
-        """Whether the bytes after the position changed since they held no commit. mmap may leave all times as is."""
+        """Whether the bytes after the position changed since they held no commit. mmap may not change any time."""
         if self._rest is None or self._current is None:
             return False
         return crc32c(self._current.read(self._place.offset, CHECKED_BYTES)) != self._rest
@@ -395,7 +395,7 @@ class Follower:
         """Return the next log segment, once it (or a later one) holds a whole commit that continues."""
         unfinished: str | None = None
         self._awaited = []
-        newest = self._place.file or self._place.behind
+        newest = self._place.file or self._place.finished
         if newest and not self._format.self_numbered:  # in numbered formats, shipping continues without it
             self._names.report_late(newest)
         for name in self._names.after(newest):
@@ -468,6 +468,6 @@ class Follower:
         return signature
 
 
-def _went_on(segment: OpenSegment, size: int, rest: memoryview, end: int) -> bool:
-    """Read the older log segment again: whether it is longer, or its bytes from ``end`` on are not ``rest``."""
+def _has_changed(segment: OpenSegment, size: int, rest: memoryview, end: int) -> bool:
+    """Read the older log segment again. Return whether its size or its bytes from ``end`` on have changed."""
     return segment.size() != size or segment.read(end, len(rest)) != rest

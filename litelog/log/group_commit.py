@@ -24,7 +24,7 @@ QUEUE_BYTES = 32 << 20
 """How many bytes of commits may wait; one more append may exceed it. Room for a second of a slow disk."""
 
 GROUP_BYTES = 4 << 20
-"""How many bytes of commits are written and synced at once; at least one append. The first of them waits for it."""
+"""How many bytes of commits are written and synced at once; at least one append. The first append waits for all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +71,11 @@ class GroupCommit:
         self.write_lock = threading.RLock()
         self._queue: deque[Pending] = deque()
         self._queued_bytes = 0
-        self._resolvable: deque[Pending] = deque()
+        self._resolvable: deque[tuple[Future[Appended], Pending]] = deque()
         self._closing = False
         self._ended = False
         self._poison: BaseException | None = None
-        self._told = False
+        self._reported = False
         self._thread: threading.Thread | None = None
         self._tick: Callable[[], None] | None = None
         self._tick_seconds: float | None = None
@@ -158,7 +158,7 @@ class GroupCommit:
 
     def require_acknowledged(self) -> None:
         """Raise PoisonedError if a write or sync failed and no caller has seen it: a future may never be read."""
-        if not self._told:
+        if not self._reported:
             self.require_sound()
 
     def stop(self) -> bool:
@@ -195,7 +195,7 @@ class GroupCommit:
 
     def _report(self) -> PoisonedError:
         """Return the error that a caller gets, and record that one got it."""
-        self._told = True
+        self._reported = True
         return self._poisoned()
 
     def _poisoned(self) -> PoisonedError:
@@ -235,7 +235,7 @@ class GroupCommit:
             for pending in group:
                 pending.error = error
                 pending.done = True
-            asynchronous = [pending for pending in group if pending.future is not None]
+            asynchronous = [(pending.future, pending) for pending in group if pending.future is not None]
             self._resolvable.extend(asynchronous)
             if asynchronous:
                 self._work.notify()
@@ -296,9 +296,8 @@ class GroupCommit:
             with self.changed:
                 if not self._resolvable:
                     return
-                pending = self._resolvable.popleft()
-            assert pending.future is not None
+                future, pending = self._resolvable.popleft()
             if pending.error is None:
-                pending.future.set_result(pending.appended)
+                future.set_result(pending.appended)
             else:
-                pending.future.set_exception(self._poisoned())
+                future.set_exception(self._poisoned())

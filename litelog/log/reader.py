@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from litelog.units import Time
 
 POLL_SECONDS = 0.02
-"""How many seconds pass between two looks of a following reader if no event can wake it."""
+"""Seconds between two polls of a following reader if no event can wake it."""
 
 SAFETY_SECONDS = 1.0
-"""How many seconds pass between two looks even if events wake it: writes through mmap cause no events."""
+"""Seconds between two polls even if events wake it: writes through mmap cause no events."""
 
 
 class LogReader(RecordStream):
@@ -63,26 +63,26 @@ class LogReader(RecordStream):
         """Prepare to read. The first ``read`` opens the log.
 
         Args:
-            folder: the log's folder.
-            log_format: the log's format, or its name; None: litelog's own.
-            pattern: which names are log segments, if the format is given by its name and needs a pattern.
-            start: a sequence, or "earliest", or "latest" (the last record that exists), or "end" (after it); or a
+            folder: The log's folder.
+            log_format: The log's format, or its name; None: litelog's own.
+            pattern: Which names are log segments, if the format is given by its name and needs a pattern.
+            start: A sequence, or "earliest", or "latest" (the last record that exists), or "end" (after it); or a
                 datetime with a zone, as ``start_time``. After the end of the log there is nothing to read: without
                 ``follow`` the reader ends at once, and with it the reader waits for that record.
-            start_time: instead of ``start``: the first record at or after it. Microseconds since 1970, or a datetime
+            start_time: Instead of ``start``: the first record at or after it. Microseconds since 1970, or a datetime
                 with a zone.
-            end: the first sequence that is not returned, or a datetime, as ``end_time``; None: no limit.
-            end_time: end before the first record at or after it, as ``start_time``; None: no limit.
-            follow: wait for new records at the end of the log. Without it, reading ends there.
-            block: whether ``read`` waits when it follows. Without it, it raises NotYetAvailableError at once.
-            timeout: how many seconds ``read`` waits before it raises NotYetAvailableError; None: for ever.
-            poll_interval: seconds between two looks if no event can wake the reader.
-            watcher: shared by many readers; None: a following reader makes its own.
-            state_dir: where the daemon that replicates the log keeps its state; None: the usual folder. It holds the
+            end: The first sequence that is not returned, or a datetime, as ``end_time``; None: no limit.
+            end_time: End before the first record at or after it, as ``start_time``; None: no limit.
+            follow: Wait for new records at the end of the log. Without it, reading ends there.
+            block: Whether ``read`` waits when it follows. Without it, it raises NotYetAvailableError at once.
+            timeout: How many seconds ``read`` waits before it raises NotYetAvailableError; None: for ever.
+            poll_interval: Seconds between two polls if no event can wake the reader.
+            watcher: Shared by many readers; None: a following reader makes its own.
+            state_dir: Where the daemon that replicates the log keeps its state; None: the usual folder. It holds the
                 tombstone of a truncated log whose records carry no numbers.
 
         Raises:
-            ConfigError: arguments that do not fit together or do not fit the format.
+            ConfigError: Arguments that do not fit together or do not fit the format.
         """
         super().__init__()
         self._format = _format_of(log_format, pattern)
@@ -120,9 +120,10 @@ class LogReader(RecordStream):
             At least one record, from about 1 MiB at first and 4 MiB later; None at the end, and after ``close``.
 
         Raises:
-            TruncatedError, SequenceGapError, CorruptCommitError, WrongFormatError, SourceError: as their names say.
-            DivergedError: the current log segment was cut, has other bytes now, or is gone while an older one exists.
-            NotYetAvailableError: no record arrived within ``timeout``. Only when following; call again later.
+            TruncatedError, SequenceGapError, CorruptCommitError, WrongFormatError, SourceError: As their names say.
+            DivergedError: The current log segment became shorter, has other bytes now, or is gone while an older one
+                exists.
+            NotYetAvailableError: No record arrived within ``timeout``. Only when following; call again later.
         """
         with self._busy:
             deadline = None if self._timeout is None else self._clock.monotonic() + self._timeout
@@ -144,7 +145,7 @@ class LogReader(RecordStream):
 
     @property
     def tail(self) -> Tail | None:
-        """What follows the last whole commit, as the last ``read`` found it; None if nothing does."""
+        """The kind of bytes after the last whole commit, as the last ``read`` found them; None if there are none."""
         piece = self._cursor.tail
         return None if piece is None else piece.tail
 
@@ -163,7 +164,8 @@ class LogReader(RecordStream):
     # --- at the end of the log
 
     def _read_armed(self, deadline: float | None) -> Columns | None:
-        """At the end of the log: arm the watcher, look once more, then wait. None: look again, or ended."""
+        """At the end of the log: arm the watcher, read once more, then wait. Returns None to be called again, or if
+        reading has ended."""
         if self._ended:
             return None
         if not self._follow:
@@ -211,7 +213,7 @@ class LogReader(RecordStream):
         return max(1, min(PIECE_BYTES, left))
 
     def _find_start(self) -> bool:
-        """Place the cursor. Look again if a log segment is removed meanwhile. False while there is no commit."""
+        """Place the cursor. Search again if a log segment is removed meanwhile. False while there is no commit."""
         while not self._closed:
             names = self._names.all()
             try:

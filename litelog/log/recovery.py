@@ -1,4 +1,4 @@
-"""Finds the end of one of litelog's own logs when its writer opens it, after whatever a crash left there.
+"""Finds the end of a log in litelog's own format when its writer opens it, and cuts off what a crash left there.
 
 Only the newest log segment can have a torn tail: a new one is started after the last one is synced, and a commit is
 written after its header is. A tail is cut only if no good commit follows it, and never because an index says so.
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 from litelog.errors import CorruptCommitError, SequenceGapError, SourceError
 from litelog.formats import Damage, Expectation, Tail
-from litelog.formats.litelog import SEGMENT_HEADER_BYTES, LitelogFormat, SegmentHeader
+from litelog.formats.litelog import SEGMENT_HEADER_BYTES, LitelogFormat, SegmentHeader, segment_name, sequence_of
 from litelog.log.sparse_index import INTERVAL_BYTES, IndexEntry, IndexReader
 from litelog.system.files import open_regular
 
@@ -59,35 +59,42 @@ class LogEnd:
 
 def list_segments(folder: str) -> list[str]:
     """Return the names of litelog's own log segments in ``folder``, oldest first."""
-    ordered = ((LitelogFormat().segment_order(name), name) for name in os.listdir(folder))
-    return [name for _, name in sorted((order, name) for order, name in ordered if order is not None)]
+    return [segment_name(first) for first in _first_sequences(folder)]
+
+
+def _first_sequences(folder: str) -> list[int]:
+    """The first sequences of the log segments in ``folder``, as their names state them, ascending."""
+    return sorted(first for name in os.listdir(folder) if (first := sequence_of(name)) is not None)
 
 
 def recover(folder: str, disk: Disk, on_trailing: OnTrailing) -> LogEnd | None:
     """Find the end of the log in ``folder``, and cut off a torn tail, durably. None if there is no log segment.
 
     Raises:
-        CorruptCommitError: a bad commit has good ones after it; or the tail is torn, and ``on_trailing`` is "error".
-        SequenceGapError, WrongFormatError: log segments that do not belong together, or are not litelog's.
+        CorruptCommitError: A bad commit has good ones after it; or the tail is torn, and ``on_trailing`` is "error".
+        SequenceGapError, WrongFormatError: Log segments that do not belong together, or are not litelog's.
     """
-    names = list_segments(folder)
-    if not names:
+    firsts = _first_sequences(folder)
+    if not firsts:
         return None
-    path = os.path.join(folder, names[-1])
-    descriptor = open_regular(path, os.O_RDWR | os.O_NOFOLLOW)
-    try:
-        end = _recover_newest(path, descriptor, disk, on_trailing)
-    finally:
-        os.close(descriptor)
-    if len(names) > 1 and end.size <= SEGMENT_HEADER_BYTES:  # only the one before shows what came before
-        return _continue(os.path.join(folder, names[-2]), path, end)
+    end = _recover_newest(folder, firsts[-1], disk, on_trailing)
+    if len(firsts) > 1 and end.size <= SEGMENT_HEADER_BYTES:  # only the one before shows what came before
+        return _continue(folder, firsts[-2], end)
     return end
 
 
-def _recover_newest(path: str, descriptor: int, disk: Disk, on_trailing: OnTrailing) -> LogEnd:
+def _recover_newest(folder: str, first: int, disk: Disk, on_trailing: OnTrailing) -> LogEnd:
+    path = os.path.join(folder, segment_name(first))
+    descriptor = open_regular(path, os.O_RDWR | os.O_NOFOLLOW)
+    try:
+        return _recover_open(path, first, descriptor, disk, on_trailing)
+    finally:
+        os.close(descriptor)
+
+
+def _recover_open(path: str, first: int, descriptor: int, disk: Disk, on_trailing: OnTrailing) -> LogEnd:
     size = os.fstat(descriptor).st_size
-    first = _named_sequence(path)
-    header = _read_header(path, descriptor, size)
+    header = _read_header(path, first, descriptor, size)
     if isinstance(header, SegmentHeader):
         found = _find_end(path, descriptor, size, header)
     else:
@@ -108,12 +115,14 @@ class _Found:
     damage: Damage | None
 
 
-def _continue(previous: str, path: str, end: LogEnd) -> LogEnd:
-    """Complete ``end``, which is of a log segment without a commit, from the log segment before it."""
+def _continue(folder: str, first: int, end: LogEnd) -> LogEnd:
+    """Complete ``end``, which is of a log segment without a commit, from the log segment before it, which begins with
+    sequence ``first``."""
+    path, previous = os.path.join(folder, end.name), os.path.join(folder, segment_name(first))
     descriptor = open_regular(previous, os.O_RDONLY | os.O_NOFOLLOW)
     try:
         size = os.fstat(descriptor).st_size
-        header = _read_header(previous, descriptor, size)
+        header = _read_header(previous, first, descriptor, size)
         if not isinstance(header, SegmentHeader):
             raise _corrupt(previous, header[1], 0, size)
         found = _find_end(previous, descriptor, size, header)
@@ -128,8 +137,9 @@ def _continue(previous: str, path: str, end: LogEnd) -> LogEnd:
     return replace(end, log_id=found.end.log_id, epoch=found.end.epoch, highest=found.end.highest)
 
 
-def _read_header(path: str, descriptor: int, size: int) -> SegmentHeader | tuple[Tail, Damage | None]:
-    """Return the header; or the tail, if it is what a crash leaves where a header was to be written."""
+def _read_header(path: str, first: int, descriptor: int, size: int) -> SegmentHeader | tuple[Tail, Damage | None]:
+    """Return the header of a log segment whose name states sequence ``first``. Return the tail instead if a crash
+    prevented the header from being written."""
     head = os.pread(descriptor, SEGMENT_HEADER_BYTES, 0)
     try:
         header = SegmentHeader.decode(path, head)
@@ -138,9 +148,8 @@ def _read_header(path: str, descriptor: int, size: int) -> SegmentHeader | tuple
         if size > SEGMENT_HEADER_BYTES and scan.tail is not Tail.ZEROS:  # commits are written after durable headers
             raise _corrupt(path, scan.damage, 0, size) from None
         return scan.tail, scan.damage
-    if header.first_sequence != _named_sequence(path):
-        what = "first sequence in the header"
-        raise CorruptCommitError(path, 0, what, _named_sequence(path), header.first_sequence)
+    if header.first_sequence != first:
+        raise CorruptCommitError(path, 0, "first sequence in the header", first, header.first_sequence)
     return header
 
 
@@ -167,37 +176,34 @@ def _scan(path: str, descriptor: int, size: int, end: LogEnd) -> _Found:
     log_format = LitelogFormat()
     entries: list[IndexEntry] = []
     tail, damage = Tail.NOTHING, None
-    want = READ_BYTES
+    length = READ_BYTES
     while end.size < size:
-        data = memoryview(_read_bounded(path, descriptor, end.size, min(want, size - end.size)))
+        data = memoryview(_read_bounded(path, descriptor, end.size, min(length, size - end.size)))
         scan = log_format.scan(path, data, end.size, Expectation(end.next, end.epoch))
         if not scan.commits:
             tail, damage = scan.tail, scan.damage
             if len(data) == size - end.size:
                 break
-            want = 2 * max(want, scan.wanted)  # a large commit, or the whole rest must be searched
+            length = 2 * max(length, scan.wanted)  # a large commit, or the whole rest must be searched
             continue
-        entries += _entries(log_format, path, data, end, scan)
-        end = _advance(end, scan)
-        want, tail, damage = READ_BYTES, Tail.NOTHING, None
+        more, highest = _entries(log_format, path, data, end, scan)
+        entries += more
+        end = replace(end, size=scan.end, next=end.next + scan.records, epoch=scan.epoch, highest=highest)
+        length, tail, damage = READ_BYTES, Tail.NOTHING, None
     return _Found(replace(end, entries=tuple(entries)), tail, damage)
 
 
-def _entries(log_format: LitelogFormat, path: str, data: memoryview, end: LogEnd, scan: Scan) -> list[IndexEntry]:
-    """Return the index entries for the commits of ``scan``."""
+def _entries(
+    log_format: LitelogFormat, path: str, data: memoryview, end: LogEnd, scan: Scan
+) -> tuple[list[IndexEntry], int]:
+    """Return the index entries for the commits of ``scan``, and the log's highest timestamp after them."""
     highest, entries, last = end.highest, list[IndexEntry](), -INTERVAL_BYTES
     for commit in log_format.commits(path, data[: scan.end - scan.start], end.size, Expectation(end.next, end.epoch)):
         if commit.start - last >= INTERVAL_BYTES:
             last = commit.start
             entries.append(IndexEntry(commit.first, commit.start, highest))
         highest = max(highest, NO_TIMESTAMP if commit.highest is None else commit.highest)
-    return entries
-
-
-def _advance(end: LogEnd, scan: Scan) -> LogEnd:
-    assert scan.next is not None
-    assert scan.highest is not None
-    return replace(end, size=scan.end, next=scan.next, epoch=scan.epoch, highest=max(end.highest, scan.highest))
+    return entries, highest
 
 
 def _read_bounded(path: str, descriptor: int, offset: int, length: int) -> bytes:
@@ -216,13 +222,6 @@ def _read(path: str, descriptor: int, offset: int, length: int) -> bytes:
         offset += len(piece)
         length -= len(piece)
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
-
-
-def _named_sequence(path: str) -> int:
-    order = LitelogFormat().segment_order(os.path.basename(path))
-    assert order is not None
-    assert isinstance(order[0], int)
-    return order[0]
 
 
 def _corrupt(path: str, damage: Damage | None, offset: int, size: int) -> CorruptCommitError:

@@ -39,7 +39,7 @@ _LOG_ID = re.compile("[0-9a-f]{32}")
 
 
 class PositionsError(LogError):
-    """The record of what replicas hold cannot be kept or read."""
+    """The record of a log's replicas cannot be written or read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ class ReplicaSet:
             self._save(replace(kept, names={other: url for other, url in kept.names.items() if other != name}))
 
     def agree_on_log_id(self, proposed: str) -> str:
-        """Return the log's id, 32 hex digits. The first replica without an id to go by proposes it, durably."""
+        """Return the log's id, 32 hex digits: the one agreed on, or else ``proposed``, which is then saved durably."""
         with self._locked():
             kept = self._read_or_rebuild()
             if kept.log is None:
@@ -153,8 +153,8 @@ class ReplicaSet:
 
     def _read_or_rebuild(self) -> _Kept:
         """As ``_read``; if the set cannot be read, rebuild it from the replicas' folders. Truncation waits for each
-        replica in the set: one too many keeps the log, one too few loses it. A replica whose URL is not known gets its
-        folder's name instead."""
+        replica in the set: with one too many it keeps log segments, with one too few it may lose them. A replica whose
+        URL is not known gets its folder's name instead."""
         kept = self._read()
         if kept is not None:
             return kept
@@ -213,7 +213,7 @@ def read_generation(folder: str) -> str | None:
     except FileNotFoundError:
         return None
     except _UNREADABLE as error:
-        message = "%s: cannot be used: %s; it is treated as lost: nothing counts as replicated until it is known again"
+        message = "%s: cannot be used: %s; it is treated as lost: nothing counts as replicated until the next snapshot"
         _logger.warning(message, path, error, extra=event_fields("state-lost", path=path))
         return None
     return generation if isinstance(generation, str) else None

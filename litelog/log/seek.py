@@ -38,7 +38,7 @@ class Seeker:
     """Finds positions in one log. Reads only, and checks everything it looks up.
 
     If log segments are removed meanwhile, raises FileNotFoundError or returns a position in a log segment that is gone:
-    look again.
+    search again.
     """
 
     def __init__(self, folder: str, log_format: LogFormat, names: SegmentFolder, numbering: SequenceBase) -> None:
@@ -78,7 +78,12 @@ class Seeker:
 
         If callers gave timestamps that go back from one log segment to another, such a commit may not be the first one.
         """
-        name = self._last_segment(self._names.all(), lambda head: _lowest(head) < timestamp)
+
+        def begins_before(head: DecodedCommits) -> bool:
+            stamps = head.columns.timestamps
+            return stamps is not None and int(stamps.min()) < timestamp
+
+        name = self._last_segment(self._names.all(), begins_before)
         if name is None:
             return self.earliest()
         return self._hinted(name, lambda index: index.before_time(timestamp)) or StartPlace(name, 0, Expectation())
@@ -212,8 +217,3 @@ class Seeker:
         if sequence is None:
             return commits[-1]
         return next((commit for commit in commits if sequence < commit.next), commits[-1])
-
-
-def _lowest(head: DecodedCommits) -> int:
-    assert head.columns.timestamps is not None
-    return int(head.columns.timestamps.min())

@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from litelog.formats.litelog import SEGMENT_HEADER_BYTES, SegmentHeader, segment_name
+from litelog.log.recovery import NO_TIMESTAMP
 from litelog.log.sparse_index import IndexWriter
 from litelog.system.files import open_regular
 
@@ -23,7 +24,10 @@ if TYPE_CHECKING:
 class LogTail:
     """Writes commits in order. One thread at a time. After an OSError the log must be opened again."""
 
-    def __init__(self, folder: str, disk: Disk, clock: Clock, log_id: UUID, segment_bytes: int) -> None:
+    def __init__(
+        self, folder: str, disk: Disk, clock: Clock, log_id: UUID, segment_bytes: int, end: LogEnd | None
+    ) -> None:
+        """Continue at ``end``, which recovery found; None: begin a new log, durably. OSError."""
         self._folder = folder
         self._disk = disk
         self._clock = clock
@@ -31,35 +35,37 @@ class LogTail:
         self._segment_bytes = segment_bytes
         self._descriptor = -1
         self._size = 0
-        self._highest = 0
+        self._highest = NO_TIMESTAMP if end is None else end.highest
         self._dirty = False
-        self._index: IndexWriter | None = None
+        try:
+            self._index = self._begin(0) if end is None else self._resume(end)
+        except BaseException:
+            self._close_segment()
+            raise
 
-    def begin(self, first: int, highest: int) -> None:
-        """Start the log segment whose first sequence is ``first``, durably. ``highest``: the highest timestamp before
-        it."""
+    def _begin(self, first: int) -> IndexWriter:
+        """Start the log segment whose first sequence is ``first``, durably. Return its index."""
         path = os.path.join(self._folder, segment_name(first))
         self._descriptor = self._disk.create(path)
         self._write_header(first)
         self._disk.sync_folder(self._folder)
-        self._index, self._highest = IndexWriter(path, self._log_id), highest
+        return IndexWriter(path, self._log_id)
 
-    def resume(self, end: LogEnd) -> None:
-        """Continue at the end that recovery found."""
+    def _resume(self, end: LogEnd) -> IndexWriter:
         path = os.path.join(self._folder, end.name)
         self._descriptor = open_regular(path, os.O_RDWR | os.O_NOFOLLOW)
-        self._size, self._highest = end.size, end.highest
+        self._size = end.size
         if not end.size:
             self._write_header(end.next)
         self._disk.sync(self._descriptor)  # bytes that a killed writer left in the page cache are part of the log now
         self._disk.sync_folder(self._folder)
-        self._index = IndexWriter(path, self._log_id, end.kept_entries, end.kept_offset)
+        index = IndexWriter(path, self._log_id, end.kept_entries, end.kept_offset)
         for entry in end.entries:
-            self._index.add(entry.sequence, entry.offset, entry.highest)
+            index.add(entry.sequence, entry.offset, entry.highest)
+        return index
 
     def write(self, commits: Iterable[EncodedCommit]) -> None:
         """Write commits after the last one. Starts new log segments as they fill."""
-        assert self._index is not None
         buffers: list[bytearray] = []
         start = size = self._size
         for commit in commits:
@@ -80,7 +86,7 @@ class LogTail:
             return
         self.sync()  # only the newest log segment may have a torn tail
         self.close()
-        self.begin(first, self._highest)
+        self._index = self._begin(first)
 
     def sync(self) -> None:
         """Return when all written commits are durable."""
@@ -89,13 +95,14 @@ class LogTail:
             self._dirty = False
 
     def close(self) -> None:
-        """Close the files. Does not sync."""
-        if self._index is not None:
-            self._index.close()
-            self._index = None
+        """Close the files. Does not sync. Idempotent."""
+        self._index.close()
+        self._close_segment()
+
+    def _close_segment(self) -> None:
         if self._descriptor >= 0:
             descriptor, self._descriptor = self._descriptor, -1
-            with suppress(OSError):  # the callers that need it synced have synced it
+            with suppress(OSError):  # callers that need its bytes durable have synced it
                 os.close(descriptor)
 
     def _write_header(self, first: int) -> None:

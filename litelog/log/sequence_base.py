@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from litelog.codec.checksum import crc32c
 from litelog.codec.decoding import JsonLimits, build
-from litelog.formats import MAX_COMMIT_BYTES, Expectation
+from litelog.formats import Expectation
 from litelog.formats.capabilities import is_divisible
 from litelog.system.private_files import read_json
 
@@ -24,14 +24,12 @@ if TYPE_CHECKING:
     from litelog.log.disk import Disk
     from litelog.log.source import OpenSegment, SegmentFolder
 
-READ_BYTES = 4 << 20
-
 HEAD_BYTES = 4096
-"""How many bytes of the first log segment identify it: a name alone may come to mean another file."""
+"""How many bytes of the first log segment identify it: its name may later be another file's."""
 
 
 def tombstone_folder(log_format: LogFormat, folder: str, state_folder: str) -> str:
-    """Return the tombstone's folder for the log in ``folder``; ``state_folder``: that of its replicas' state."""
+    """Return the tombstone's folder for the log in ``folder``. ``state_folder``: the folder of its replicas' state."""
     return folder if log_format.has_log_id else state_folder
 
 
@@ -77,23 +75,11 @@ class SequenceBase:
 
     def count(self, name: str) -> int:
         """Return how many numbers a log segment's records take. FileNotFoundError."""
+        path = os.path.join(self._folder, name)
         with self._names.open(name) as segment:
             if is_divisible(self._format):
                 return segment.size()
-            return self._count(name, segment)
-
-    def _count(self, name: str, segment: OpenSegment) -> int:
-        path = os.path.join(self._folder, name)
-        offset, length, expect = 0, READ_BYTES, Expectation(0)
-        while data := memoryview(segment.read(offset, length)):
-            scan = self._format.scan(path, data, offset, expect)
-            if scan.end == offset:
-                if len(data) < length or length > MAX_COMMIT_BYTES:
-                    break
-                length *= 2
-                continue
-            offset, length, expect = scan.end, READ_BYTES, scan.expectation
-        return expect.sequence or 0
+            return sum(scan.records for scan in segment.scan_runs(self._format, path, Expectation(0)))
 
 
 def describe_beginning(segment: OpenSegment, first: int | None, *, with_fingerprint: bool) -> Tombstone:
@@ -133,7 +119,7 @@ class Tombstone:
     first: int | None
     """The first available sequence."""
     head_length: int = 0
-    """How many of its first bytes identify it; 0 if it carries its sequences itself."""
+    """How many of its first bytes identify it; 0 if its records carry their sequences."""
     head_crc: int = 0
     """Their CRC-32C."""
 

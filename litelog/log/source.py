@@ -13,23 +13,27 @@ from typing import TYPE_CHECKING
 from litelog.codec.checksum import crc32c
 from litelog.errors import SourceError, SourceMissingError
 from litelog.events import fields
+from litelog.formats import MAX_COMMIT_BYTES
 from litelog.formats.capabilities import HEAD_BYTES, check_head
 from litelog.log.failed_syncs import FailedSyncs
 from litelog.system.files import OPEN_FOLDER, find_other_kind, open_regular
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
-    from litelog.formats import LogFormat
+    from litelog.formats import Expectation, LogFormat, Scan
     from litelog.system.clock import Clock
 
 _logger = logging.getLogger(__name__)
 
-_READ_BYTES = 4 << 20
-"""How many bytes are read at a time for a checksum alone."""
+READ_BYTES = 4 << 20
+"""How many bytes are read at a time for a checksum, or to scan a whole log segment."""
+
+_HEAD_BYTES = 64 << 10
+"""How many bytes of a log segment are read for its first commit; more if that commit is larger."""
 
 GROWTH_BYTES = 1 << 20
-"""How many bytes after a finished log segment's end are read, to tell growth from preallocation."""
+"""How many bytes after a finished log segment's end are read, to distinguish growth from preallocation."""
 
 INDEX_SUFFIXES = (".index", ".timeindex", ".ofs")
 """Suffixes of index files. They lie next to the log segments, are rebuilt from them, and are never shipped."""
@@ -85,9 +89,13 @@ class OpenSegment:
 
     def _find_fault(self) -> str:
         end, start, digest = self._finished
-        if digest and hashlib.sha256(self.read(start, end - start)).hexdigest() != digest:
+        if digest and self.sha256(start, end) != digest:
             return "was changed after it was finished"
-        return "grew after it was finished" if self.read(end, GROWTH_BYTES).strip(b"\0") else ""
+        return "grew after it was finished" if self.has_grown(end) else ""
+
+    def has_grown(self, end: int) -> bool:
+        """Whether anything follows ``end``, except for zeros, which are preallocation."""
+        return bool(self.read(end, GROWTH_BYTES).strip(b"\0"))
 
     def read(self, offset: int, length: int) -> bytes:
         """Return ``length`` bytes from ``offset`` on; fewer at the end."""
@@ -104,10 +112,51 @@ class OpenSegment:
     def checksum(self, length: int) -> int:
         """Return the CRC-32C of the first ``length`` bytes, or of all bytes if there are fewer."""
         value = offset = 0
-        while offset < length and (piece := self.read(offset, min(_READ_BYTES, length - offset))):
+        while offset < length and (piece := self.read(offset, min(READ_BYTES, length - offset))):
             value = crc32c(piece, value)
             offset += len(piece)
         return value
+
+    def sha256(self, start: int, end: int, before_read: Callable[[], None] = lambda: None) -> str:
+        """Return the SHA-256, hex, of the bytes [start, end), or of those that exist.
+
+        ``before_read`` is called before each piece is read, and may raise.
+        """
+        sha = hashlib.sha256()
+        while start < end:
+            before_read()
+            piece = self.read(start, min(READ_BYTES, end - start))
+            if not piece:
+                break
+            sha.update(piece)
+            start += len(piece)
+        return sha.hexdigest()
+
+    def scan_head(self, log_format: LogFormat, path: str, expect: Expectation) -> Scan:
+        """Scan the beginning: at least one commit, if it begins with a whole one. Raises as ``LogFormat.scan``."""
+        length = _HEAD_BYTES
+        while True:
+            data = memoryview(self.read(0, length))
+            scan = log_format.scan(path, data, 0, expect)
+            if scan.commits or len(data) < length:
+                return scan
+            length = max(2 * length, scan.wanted)
+
+    def scan_runs(
+        self, log_format: LogFormat, path: str, expect: Expectation, end: int | None = None
+    ) -> Iterator[Scan]:
+        """Yield the scans of all commits up to ``end`` (None: the end of the file), run by run. Raises as
+        ``LogFormat.scan``."""
+        offset, length = 0, READ_BYTES
+        while data := memoryview(self.read(offset, length if end is None else min(length, end - offset))):
+            scan = log_format.scan(path, data, offset, expect)
+            if scan.end > offset:
+                yield scan
+                offset, expect, length = scan.end, scan.expectation, READ_BYTES
+            elif len(data) < length or length > MAX_COMMIT_BYTES:
+                return
+            else:
+                length = max(2 * length, scan.wanted)
 
     def sync(self, path: str) -> None:
         """Make its bytes durable. SourceSyncError if that fails, or if any sync of the log has failed before."""
@@ -144,7 +193,7 @@ class SegmentFolder:
         self._arrived: set[str] = set()
 
     def signature(self) -> tuple[int, int]:
-        """Return the folder's inode, whatever its name, and its time of change in nanoseconds. Raises SourceError."""
+        """Return the inode of the folder, and its time of change in nanoseconds. Raises SourceError."""
         try:
             status = os.stat(self._folder)
         except OSError:
@@ -152,7 +201,7 @@ class SegmentFolder:
         return (status.st_ino, status.st_mtime_ns)
 
     def signature_of(self, name: str) -> tuple[int, int]:
-        """Return a value that changes when a log segment does that is not open."""
+        """Return a value that changes when the log segment ``name`` does. It does not have to be open."""
         with suppress(FileNotFoundError):
             status = os.stat(os.path.join(self._folder, name))
             return (status.st_size, status.st_mtime_ns)
@@ -178,18 +227,19 @@ class SegmentFolder:
     def after(self, name: str) -> list[str]:
         """Return the log segments after ``name``; all of them if it is empty."""
         names = self.all()
-        if not name:
-            return names
-        order = self._format.segment_order(name)
-        assert order is not None
-        return names[bisect_right(self._orders, order) :]
+        return names[bisect_right(self._orders, self.order_of(name)) :] if name else names
 
     def before(self, name: str) -> list[str]:
         """Return the log segments before ``name``."""
         names = self.all()
+        return names[: bisect_left(self._orders, self.order_of(name))]
+
+    def order_of(self, name: str) -> tuple[object, ...]:
+        """Return the sort key of a log segment's name. Raises ValueError for any other name."""
         order = self._format.segment_order(name)
-        assert order is not None
-        return names[: bisect_left(self._orders, order)]
+        if order is None:
+            raise ValueError(f"{name} is not the name of a log segment of format {self._format.name}")
+        return order
 
     def report_late(self, name: str) -> None:
         """Log which log segments have appeared since the last call and sort before ``name``, which is being shipped.
@@ -213,7 +263,7 @@ class SegmentFolder:
             try:
                 descriptor = open_regular(path, flags | getattr(os, "O_NOATIME", 0))
             except PermissionError:
-                descriptor = open_regular(path, flags)  # another user's file: the access time cannot be spared
+                descriptor = open_regular(path, flags)  # another user's file: its access time changes
         except FileNotFoundError:
             raise
         except OSError as error:

@@ -29,13 +29,13 @@ class SourcePosition:
     index: int
     file: str
     """Empty at the start of an index that has no log segment yet."""
-    behind: str = ""
-    """The log segment of the index before it. It is finished."""
-    behind_end: int | None = None
-    """The offset at which that one was finished. It may neither grow nor change after that."""
-    behind_start: int = 0
-    behind_digest: str = ""
-    """SHA-256, hex, of its last bytes [behind_start, behind_end)."""
+    finished: str = ""
+    """The finished log segment of the index before."""
+    finished_end: int | None = None
+    """The offset at which it was finished. It may neither grow nor change after that."""
+    finished_start: int = 0
+    finished_digest: str = ""
+    """SHA-256, hex, of its last bytes [finished_start, finished_end)."""
     offset: int = 0
     crc_total: int = 0
     """CRC-32C of [0, offset)."""
@@ -44,9 +44,9 @@ class SourcePosition:
     epoch: int = 0
     check_start: int = 0
     check_digest: str = ""
-    """SHA-256, hex, of [check_start, offset): the end of the last commit, or of several small ones. A CRC-32C would not
-    do: it shows damage, but cannot tell one history from another. If a commit ends with its own CRC-32C, any CRC-32C
-    over it is the same, whatever it holds."""
+    """SHA-256, hex, of [check_start, offset): the end of the last commit, or of several small ones. A CRC-32C detects
+    damage, but does not distinguish histories: if a commit ends with its own CRC-32C, any CRC-32C over it is the same,
+    no matter what it holds."""
 
     @property
     def expectation(self) -> Expectation:
@@ -80,17 +80,17 @@ class CommitRun:
         return SourcePosition(
             index=end.index + 1,
             file="",
-            behind=end.file,
-            behind_end=end.offset,
-            behind_start=end.check_start,
-            behind_digest=end.check_digest,
+            finished=end.file,
+            finished_end=end.offset,
+            finished_start=end.check_start,
+            finished_digest=end.check_digest,
             sequence=end.sequence,
             epoch=end.epoch,
         )
 
 
 def digest(data: Buffer) -> str:
-    """Return the SHA-256, hex, that tells one history from another."""
+    """Return the SHA-256, hex, that distinguishes one history from another."""
     return hashlib.sha256(data).hexdigest()
 
 
@@ -111,10 +111,10 @@ def make_run(
     end = SourcePosition(
         index=place.index,
         file=place.file,
-        behind=place.behind,
-        behind_end=place.behind_end,
-        behind_start=place.behind_start,
-        behind_digest=place.behind_digest,
+        finished=place.finished,
+        finished_end=place.finished_end,
+        finished_start=place.finished_start,
+        finished_digest=place.finished_digest,
         offset=scan.end,
         crc_total=combine(place.crc_total, crc, len(data)),
         sequence=scan.next,

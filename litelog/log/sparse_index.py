@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from uuid import UUID
 
 INTERVAL_BYTES = 4096
-"""The fewest bytes of the log between two entries: a look-up reads one page too many."""
+"""The fewest bytes of the log between two entries: a look-up reads at most one page too many."""
 
 BUFFERED_ENTRIES = 128
 """How many entries are written at once: 4 KiB of index. A crash loses them; opening the log makes them again."""
 
 MAX_BAD_ENTRIES = 1024
-"""How many entries, from the last one back, are tried before an index counts as damaged. After 4 MiB of the log were
-cut off, as many are invalid."""
+"""How many entries, from the last one back, are tried before an index counts as damaged. So many are invalid after 4
+MiB of the log were cut off."""
 
 _ENTRY = struct.Struct("<QQqII")
 _CHECKED_BYTES = 28

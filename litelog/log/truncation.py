@@ -1,4 +1,5 @@
-"""Truncation: removes a log's oldest log segments once every replica holds them. Nothing else writes at a source.
+"""Truncation: removes a log's oldest log segments once every replica holds them. A daemon never writes to a log
+otherwise.
 
 A log segment is removed only if each replica in the set holds the same bytes sealed and named by a durable snapshot:
 the same file, first sequence, length, and CRC-32C of all bytes. The newest two always stay, and so does the newest one
@@ -27,6 +28,7 @@ from litelog.log.sequence_base import (
 )
 from litelog.log.source import INDEX_SUFFIXES, SegmentFolder
 from litelog.system.files import OPEN_FOLDER
+from litelog.units import MICROSECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -38,11 +40,6 @@ if TYPE_CHECKING:
 
 KEPT = 2
 """How many log segments always stay: the one being written, and the one before, which shows what came before it."""
-
-HEAD_BYTES = 64 << 10
-"""How many bytes of a log segment are read for its first sequence; more if its first commit is larger."""
-
-MICROSECONDS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +73,8 @@ class Waiting:
     """A log segment that the policy would remove, and that only some replicas hold."""
 
     file: str
-    lacking: tuple[int, ...]
-    """The replicas that lack it: their numbers in the list that the caller gave."""
+    missing: tuple[int, ...]
+    """The replicas that do not hold it: their numbers in the list that the caller gave."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +86,8 @@ class Truncated:
     kept: str | None
     """Why the next log segment stays although it was to be removed; None if none was."""
     next: int | None = None
-    """When the next one is removed by its age, in microseconds since 1970. None if none of those that replicas hold
-    will be."""
+    """When the next one is removed by its age, in microseconds since 1970; None if age removes none that all replicas
+    hold."""
     waiting: Waiting | None = None
     """The next log segment the policy would remove, if only a missing replica prevents it."""
 
@@ -108,10 +105,9 @@ def plan_truncation(segments: Sequence[LocalSegment], policy: TruncationPolicy, 
     left = sum(segment.size for segment in segments)
     count = 0
     for segment in segments[: count_spare(segments)]:
-        assert segment.shipped is not None
         too_large = policy.max_bytes is not None and left > policy.max_bytes
-        too_old = policy.max_age is not None and segment.shipped <= now - int(policy.max_age * MICROSECONDS)
-        if not too_large and not too_old:
+        expires = _expires_at(segment, policy)
+        if not too_large and (expires is None or expires > now):
             break
         left -= segment.size
         count += 1
@@ -121,13 +117,18 @@ def plan_truncation(segments: Sequence[LocalSegment], policy: TruncationPolicy, 
 def when_older(segments: Sequence[LocalSegment], policy: TruncationPolicy) -> int | None:
     """Return when the first of ``segments`` is removed by its age, in microseconds since 1970. None if it stays until
     there are more of them, or more is replicated."""
-    if policy.max_age is None or not count_spare(segments) or segments[0].shipped is None:
+    return _expires_at(segments[0], policy) if count_spare(segments) else None
+
+
+def _expires_at(segment: LocalSegment, policy: TruncationPolicy) -> int | None:
+    """Return when a log segment is older than the policy allows; None if age does not remove it."""
+    if policy.max_age is None or segment.shipped is None:
         return None
-    return segments[0].shipped + int(policy.max_age * MICROSECONDS)
+    return segment.shipped + int(policy.max_age * MICROSECONDS)
 
 
 def note_empty(segments: Sequence[LocalSegment]) -> list[LocalSegment]:
-    """Give empty log segments that the log has passed the age of the one before. No replica holds or lacks them."""
+    """Give empty log segments, if later ones are replicated, the age of the one before. No replica has to hold them."""
     passed = max((number for number, segment in enumerate(segments) if segment.shipped is not None), default=0)
     noted: list[LocalSegment] = []
     for number, segment in enumerate(segments):
@@ -139,8 +140,8 @@ def note_empty(segments: Sequence[LocalSegment]) -> list[LocalSegment]:
 
 def _shipped(name: str, size: int, held: Sequence[Mapping[str, ReplicatedSegment]]) -> list[int | None]:
     """Return when each replica got all of a log segment; None for a replica that does not have it."""
-    known = [replica.get(name) for replica in held]
-    return [one.shipped if one is not None and one.length == size else None for one in known]
+    copies = [replica.get(name) for replica in held]
+    return [copy.shipped if copy is not None and copy.length == size else None for copy in copies]
 
 
 class Truncation:
@@ -197,15 +198,16 @@ class Truncation:
         policy: TruncationPolicy,
         now: int,
     ) -> Waiting | None:
-        """Return the first log segment that is not replicated, if the policy would remove more were all replicas to
-        hold what some do."""
+        """Return the first log segment that is not replicated, if the policy would remove more once all replicas hold
+        what some of them hold."""
         shipped = [_shipped(segment.name, segment.size, held) for segment in segments]
         latest = [max((at for at in known if at is not None), default=None) for known in shipped]
-        wished = [replace(segment, shipped=at) for segment, at in zip(segments, latest, strict=True)]
-        if not plan_truncation(wished, policy, now):
+        expected = [replace(segment, shipped=at) for segment, at in zip(segments, latest, strict=True)]
+        if not plan_truncation(expected, policy, now):
             return None
         number = next(number for number, segment in enumerate(segments) if segment.size and segment.shipped is None)
-        return Waiting(segments[number].name, tuple(who for who, at in enumerate(shipped[number]) if at is None))
+        missing = tuple(replica for replica, at in enumerate(shipped[number]) if at is None)
+        return Waiting(segments[number].name, missing)
 
     def _left_over(self, segments: Sequence[LocalSegment]) -> int:
         """Return how many log segments an interrupted truncation still had to remove."""
@@ -256,23 +258,23 @@ class Truncation:
         self, segment: LocalSegment, first: int, held: Sequence[Mapping[str, ReplicatedSegment]]
     ) -> str | None:
         """Return why a log segment must stay; None if it may be removed. Compares all its bytes, by their CRC-32C."""
-        known = [replica.get(segment.name) for replica in held]
-        if not known:
+        copies = [copy for replica in held if (copy := replica.get(segment.name)) is not None]
+        if not held:
             return f"{segment.name}: no replica of this log is known"
-        if segment.size == 0 and segment.shipped is not None and all(one is None for one in known):
+        if segment.size == 0 and segment.shipped is not None and not copies:
             return self._why_empty_kept(segment.name)
-        if any(one is None for one in known):
-            missing = sum(one is None for one in known)
-            return f"{segment.name}: {missing} of {len(known)} replicas do not hold it sealed and in a snapshot"
+        if len(copies) < len(held):
+            missing = len(held) - len(copies)
+            return f"{segment.name}: {missing} of {len(held)} replicas do not hold it sealed and in a snapshot"
         with self._names.open(segment.name) as opened:
             here = (opened.size(), opened.checksum(opened.size()))
-        if any(one is not None and (one.length, one.crc) != here for one in known):
+        if any((copy.length, copy.crc) != here for copy in copies):
             return f"{segment.name}: a replica holds other bytes of that name"
-        others = [one.first for one in known if one is not None and one.first not in (first, None)]
-        if others or (self._format.self_numbered and any(one is not None and one.first is None for one in known)):
+        others = [copy.first for copy in copies if copy.first not in (first, None)]
+        if others or (self._format.self_numbered and any(copy.first is None for copy in copies)):
             return (
                 f"{segment.name}: a replica counts its records from {others[0] if others else 'nowhere'}, the log from "
-                f"{first}: it is not known where the rest would begin"
+                f"{first}: it is unknown where the rest would begin"
             )
         return None
 
@@ -284,17 +286,11 @@ class Truncation:
         """Return a log segment's first sequence; ``unknown`` if it has no commit yet (SourceError if that is None)."""
         path = os.path.join(self._folder, name)
         with self._names.open(name) as segment:
-            length = min(HEAD_BYTES, segment.size())
-            while True:
-                scan = self._format.scan(path, memoryview(segment.read(0, length)), 0, Expectation())
-                if scan.first is not None:
-                    return scan.first
-                longer = min(segment.size(), max(2 * length, scan.wanted))
-                if longer <= length:
-                    break
-                length = longer
+            scan = segment.scan_head(self._format, path, Expectation())
+        if scan.first is not None:
+            return scan.first
         if unknown is None:
-            raise SourceError(f"{path}: holds no commit, so where the log would begin is not known")
+            raise SourceError(f"{path}: holds no commit, so it is unknown where the log would begin")
         return unknown
 
     def _unlink(self, name: str) -> None:

@@ -71,32 +71,32 @@ class LogWriter:
         """Open the log, or create it. Recovery cuts off a torn tail.
 
         Args:
-            folder: the log's folder. It is created if it does not exist.
-            segment_bytes: the size at which a new log segment starts.
+            folder: The log's folder. It is created if it does not exist.
+            segment_bytes: The size at which a new log segment starts.
             fsync: "always", "interval" or "never", as the class describes.
-            fsync_interval: seconds between two syncs under "interval".
+            fsync_interval: Seconds between two syncs under "interval".
             on_trailing: "trim" cuts off a torn tail; "error" raises CorruptCommitError for it.
-            epoch: the epoch of the appends; None: the log's newest one.
-            log_id: the id of a new log; None: a random one.
-            clock: the source of timestamps; None: the system's clock.
-            disk: the seam to the disk; None: the local one.
+            epoch: The epoch of the appends; None: the log's newest one.
+            log_id: The id of a new log; None: a random one.
+            clock: The source of timestamps; None: the system's clock.
+            disk: The seam to the disk; None: the local one.
 
         Raises:
-            ConfigError: an invalid argument, or the folder of a replica.
-            LockedError: another writer has the log.
-            CorruptCommitError, SequenceGapError, WrongFormatError: as ``recover``.
+            ConfigError: An invalid argument, or the folder of a replica.
+            LockedError: Another writer has the log.
+            CorruptCommitError, SequenceGapError, WrongFormatError: As ``recover``.
             StaleEpochError: ``epoch`` is below the log's newest one.
             TypeError, ValueError: ``epoch`` is not an epoch.
-            SourceError: the disk refuses.
+            SourceError: A file operation failed.
         """
         if fsync not in ("always", "interval", "never"):
             raise ConfigError(f"fsync is always, interval or never, not {fsync!r}")
         if on_trailing not in ("trim", "error"):
             raise ConfigError(f"on_trailing is trim or error, not {on_trailing!r}")
         if segment_bytes <= 0 or fsync_interval <= 0:
-            raise ConfigError("segment_bytes and fsync_interval are more than 0")
+            raise ConfigError("segment_bytes and fsync_interval must be more than 0")
         if not os.fspath(folder):
-            raise ConfigError("a log's folder has a name")
+            raise ConfigError("a log's folder needs a name")
         self.folder = os.path.abspath(folder)
         self._fsync = fsync
         self._clock = SystemClock() if clock is None else clock
@@ -132,16 +132,16 @@ class LogWriter:
         commit.
 
         Args:
-            values: one bytes; a list of bytes; a pyarrow array of binary or strings; or a pyarrow RecordBatch or Table
+            values: One bytes; a list of bytes; a pyarrow array of binary or strings; or a pyarrow RecordBatch or Table
                 (or Columns, as a reader yields them) with a column ``value``, and optionally ``key`` and ``timestamp``.
                 Other Arrow data is taken as well, for example a Polars or pandas data frame. An empty list appends
                 nothing.
-            key: the key of one value. Of several, ``keys`` has one for each.
-            keys: one for each value, bytes or None; None: no keys.
-            timestamps: one for all records or one for each: microseconds since 1970, or datetimes with a zone. None:
+            key: The key of one value. Of several, ``keys`` has one for each.
+            keys: One for each value, bytes or None; None: no keys.
+            timestamps: One for all records or one for each: microseconds since 1970, or datetimes with a zone. None:
                 the clock's time, which never goes back.
-            expected_sequence: the sequence that the first record must get; None: any.
-            epoch: the epoch of the records, not below the newest one; None: the newest one.
+            expected_sequence: The sequence that the first record must get; None: any.
+            epoch: The epoch of the records, not below the newest one; None: the newest one.
 
         Returns:
             The sequences and the epoch of the records. If there are none, ``first`` and ``next`` are the next sequence.
@@ -149,9 +149,9 @@ class LogWriter:
         Raises:
             SequenceConflictError: ``expected_sequence`` is not the next sequence. Nothing was written.
             StaleEpochError: ``epoch`` is below the newest one. Nothing was written.
-            TypeError, ValueError: an argument is not a record, sequence or epoch. Nothing was written.
-            ClosedError: the writer is closed. Nothing was written.
-            PoisonedError: a write or sync failed. The records may or may not have been written.
+            TypeError, ValueError: An argument is not a record, sequence or epoch. Nothing was written.
+            ClosedError: The writer is closed. Nothing was written.
+            PoisonedError: A write or sync failed. The records may or may not have been written.
         """
         batch = batch_of(values, keys if key is None else _only_key(key, keys, values), timestamps)
         pending = self._group.submit(lambda: self._encode(batch, expected_sequence, epoch, None))
@@ -177,9 +177,9 @@ class LogWriter:
             order of the calls, in one background thread. Callbacks must not hold it up for long.
 
         Raises:
-            SequenceConflictError, StaleEpochError, TypeError, ValueError, ClosedError: as ``append``. Nothing was
+            SequenceConflictError, StaleEpochError, TypeError, ValueError, ClosedError: As ``append``. Nothing was
                 written.
-            PoisonedError: an earlier write or sync failed. Nothing was written.
+            PoisonedError: An earlier write or sync failed. Nothing was written.
         """
         batch = batch_of(values, keys if key is None else _only_key(key, keys, values), timestamps)
         future: Future[Appended] = Future()
@@ -205,14 +205,14 @@ class LogWriter:
         Under ``fsync="never"`` another thread must call ``sync``.
 
         Args:
-            sequence: the first sequence that does not have to be durable.
-            timeout: seconds; None: no limit.
+            sequence: The first sequence that does not have to be durable.
+            timeout: Seconds; None: no limit.
 
         Returns:
             True once the records are durable; False after ``timeout``.
 
         Raises:
-            PoisonedError, ClosedError: the records can never become durable.
+            PoisonedError, ClosedError: The records can never become durable.
         """
         with self._group.changed:
             self._group.changed.wait_for(lambda: self._durable >= sequence or self._group.ended, timeout)
@@ -237,16 +237,16 @@ class LogWriter:
         get TruncatedError below the new beginning.
 
         Args:
-            before_sequence: the first sequence that must stay.
-            state_dir: where the daemon that replicates this log keeps its state; None: the usual folder.
+            before_sequence: The first sequence that must stay.
+            state_dir: Where the daemon that replicates this log keeps its state; None: the usual folder.
 
         Returns:
             The removed log segments, and why the next one stays.
 
         Raises:
-            SourceError: the disk refuses.
-            LockedError: the daemon is truncating the log.
-            ClosedError, PoisonedError: the writer is closed, or a write failed before.
+            SourceError: A file operation failed.
+            LockedError: The daemon is truncating the log.
+            ClosedError, PoisonedError: The writer is closed, or a write failed before.
         """
         self._group.require_open()
         replicas = ReplicaSet(log_state_folder(state_dir or default_state_dir(), self.folder))
@@ -294,15 +294,7 @@ class LogWriter:
         self._durable = self._next
         self._written = self._next
         self._highest = NO_TIMESTAMP if end is None else end.highest
-        self._tail = LogTail(self.folder, self._disk, self._clock, self.log_id, segment_bytes)
-        try:
-            if end is None:
-                self._tail.begin(0, self._highest)
-            else:
-                self._tail.resume(end)
-        except BaseException:
-            self._tail.close()
-            raise
+        self._tail = LogTail(self.folder, self._disk, self._clock, self.log_id, segment_bytes, end)
 
     def _lock(self) -> None:
         path = os.path.join(self.folder, LOCK_NAME)

@@ -36,7 +36,7 @@ FINISH_LOOK_SECONDS = 0.1
 """How often the end of the run checks whether the last snapshots are written, in seconds."""
 
 REQUEST_SECONDS = 1.0
-"""How often requests are looked for if no file-system event reports them, in seconds."""
+"""How often the daemon looks for requests if no file-system event reports them, in seconds."""
 
 REQUEST_SPACING = 0.1
 """The least time between two looks for requests, in seconds."""
@@ -289,20 +289,20 @@ class Truncations(TaskDuty):
     def __init__(self, run_state: RunState) -> None:
         self._run_state = run_state
         self._schedule: DueTimes[LogTruncator] = DueTimes()
-        self._of: dict[ReplicaTask, LogTruncator] = {}
+        self._truncators: dict[ReplicaTask, LogTruncator] = {}
         self._pool = ThreadPoolExecutor(1, "truncate")
 
     def add(self, task: ReplicaTask) -> None:
         """As in ``TaskDuty``, for the task's log."""
         truncator = task.truncator
         if truncator is not None and truncator.has_age:
-            self._of[task] = truncator
+            self._truncators[task] = truncator
             self._note(truncator)
 
     def remove(self, task: ReplicaTask) -> None:
         """As in ``TaskDuty``, unless the log has another task."""
-        truncator = self._of.pop(task, None)
-        if truncator is not None and truncator not in self._of.values():
+        truncator = self._truncators.pop(task, None)
+        if truncator is not None and truncator not in self._truncators.values():
             self._schedule.drop(truncator)
 
     def serve(self, now: float) -> float:
@@ -331,7 +331,7 @@ class Truncations(TaskDuty):
 
     def _changed(self, truncator: LogTruncator) -> None:
         with self._run_state.changed:
-            if truncator in self._of.values():
+            if truncator in self._truncators.values():
                 self._note(truncator)
 
     def _note(self, truncator: LogTruncator) -> None:
@@ -365,7 +365,7 @@ class TaskEvents:
 
     def on_backlog_sealed(self) -> None:
         """Schedule the sync that waited for it."""
-        self._scheduler.sealed(self._task)
+        self._scheduler.resume(self._task)
 
     def on_segment_finished(self) -> None:
         """Schedule truncation by age."""

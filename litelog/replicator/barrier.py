@@ -1,4 +1,4 @@
-"""Waits until what the logs held at one moment is durable in their replicas, and reports the outcome."""
+"""Waits until all that the logs hold at one moment is durable in their replicas, and reports the outcome."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from litelog.replicator.task import ReplicaTask
 
 OPENING = "opening"
-"""Stands in for a phase: logs were still being opened, or opened again, when the time was over."""
+"""Reported in place of a phase: logs were still being opened, or opened again, when the time was over."""
 
 NOT_REPLICATED = "not replicated"
-"""Stands in for a phase: the replica cannot be opened."""
+"""Reported in place of a phase: the replica cannot be opened."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Unreached:
     """The replica's URL; empty: all replicas of the log."""
     phase: str
     error: str | None
-    """Why its last sync failed, or why it is not open; None if neither is so."""
+    """Why its last sync failed, or why it is not open; None otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ def wait_for(tasks: Sequence[ReplicaTask], scheduler: SyncScheduler, run_state: 
         if task.phase is Phase.IDLE:
             scheduler.schedule_now(task)
         elif task.phase is Phase.THROTTLED and task.replica is not None:
-            scheduler.look(task)  # it may have nothing left to ship
+            scheduler.look(task, task.replica)  # it may have nothing left to ship
         elif task.phase is Phase.SYNCING:
             task.wake_pending = True  # its last look may have been before now
     waited_for = list(tasks)

@@ -1,5 +1,5 @@
-"""Finds the logs that a configuration names: entries of their own, and folders that are searched at intervals, soon
-after an event, and again after failures."""
+"""Finds the logs that a configuration names, in entries of their own or in folders of logs. It searches folders at
+intervals, soon after an event, and again after failures."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class LogFinder:
         self._found = sorted(found)
         return self._found
 
-    def looked_into(self) -> list[str]:
+    def watched_folders(self) -> list[str]:
         """Return the folders whose changes may add or remove a log."""
         return [self._path(name) for name, _ in self._open]
 
@@ -141,20 +141,20 @@ class LogFinder:
         with os.scandir(path) as entries:
             for entry in entries:
                 if entry.is_dir(follow_symlinks=False):
-                    if depth < self._deepest and self._leads_on(name, entry.name):
+                    if depth < self._deepest and self._may_hold_log(name, entry.name):
                         below.append(entry.name)
                 elif may_be_log and not is_log and entry.is_file(follow_symlinks=False):
                     is_log = self._format.segment_order(entry.name) is not None
         settled = self._clock.now() - modified // 1000 >= SETTLED_MICROSECONDS
         return _Seen(modified if settled else None, tuple(below), is_log)
 
-    def _leads_on(self, name: str, below: str) -> bool:
+    def _may_hold_log(self, name: str, below: str) -> bool:
         """Whether a folder may be a log, or contain one."""
         return self.folder.leads_to(f"{name}/{below}" if name else below)
 
 
 class ReplicaPlaces:
-    """The places of replicas: no two are at one place, nor is one within another."""
+    """The places of replicas. No two replicas may share a place, and none may lie within another."""
 
     def __init__(self) -> None:
         self._at: dict[tuple[str, ...], str] = {}
@@ -201,7 +201,8 @@ def choose_logs(
 ) -> tuple[list[LogConfig], list[Refused]]:
     """Return the logs that are to be replicated, those with their own entry first, and those that cannot be.
 
-    ``is_known``: whether the log in a folder is replicated already. Of two logs that want one place, that one gets it.
+    ``is_known``: whether the log in a folder is replicated already. If the replicas of two logs would share a place, a
+    known log gets it.
     """
     chosen = list(config.own_logs)
     refused: list[Refused] = []
@@ -265,21 +266,21 @@ class LogDiscovery:
         """It finds nothing before ``set``, which opens the logs' formats."""
         self._config = config
         self._clock = clock
-        self._discovery: list[LogFinder] = []
+        self._finders: list[LogFinder] = []
         self._names: dict[str, list[str]] = {}
         self._failures: dict[str, Failures] = {}
         self._refused: dict[tuple[str, str], float] = {}
-        """Since when each is refused, in monotonic seconds."""
+        """The time since which each log is refused, in monotonic seconds, by log and reason."""
 
     def set(self, config: Config) -> None:
         """Look for the logs of ``config`` from now on. ConfigError."""
-        before = {_key(finder.folder): finder for finder in self._discovery}
-        discovery = []
+        before = {_key(finder.folder): finder for finder in self._finders}
+        finders = []
         for folder in config.folders:
             finder = before.get(_key(folder)) or LogFinder(folder, self._clock)
             finder.folder = folder
-            discovery.append(finder)
-        self._config, self._discovery = config, discovery
+            finders.append(finder)
+        self._config, self._finders = config, finders
         keys = {_key(folder) for folder in config.folders}
         self._names = {key: names for key, names in self._names.items() if key in keys}
         self._failures = {key: failures for key, failures in self._failures.items() if key in keys}
@@ -288,38 +289,38 @@ class LogDiscovery:
         """Search the watched folders and those that were never searched; with ``all_of_them``, all folders. Return
         whether the logs have changed. A folder that cannot be read keeps its logs."""
         before = dict(self._names)
-        for finder in self._discovery:
+        for finder in self._finders:
             if finder.folder.watch or all_of_them or _key(finder.folder) not in self._names:
                 self._look(finder)
         return self._names != before
 
     def choose(self, is_known: Callable[[str], bool]) -> list[LogConfig]:
         """Return the logs that are to be replicated now, those with their own entry first. Logs each refusal once."""
-        found = [(finder.folder, self._names.get(_key(finder.folder), ())) for finder in self._discovery]
+        found = [(finder.folder, self._names.get(_key(finder.folder), ())) for finder in self._finders]
         chosen, refused = choose_logs(self._config, found, is_known)
         before, self._refused = self._refused, {}
-        for each in refused:
-            since = before.get((each.log, each.reason))
+        for found_log in refused:
+            log, reason = found_log.log, found_log.reason
+            since = before.get((log, reason))
             if since is None:
-                extra = fields("log-refused", log=each.log)
-                _logger.error("%s: found, but not replicated: %s", each.log, each.reason, extra=extra)
-            self._refused[each.log, each.reason] = self._clock.monotonic() if since is None else since
+                _logger.error("%s: found, but not replicated: %s", log, reason, extra=fields("log-refused", log=log))
+            self._refused[log, reason] = self._clock.monotonic() if since is None else since
         return chosen
 
     def not_replicated(self) -> Iterator[NotReplicated]:
         """Yield the refused logs, and the folders that could not be searched."""
         for (log, reason), since in self._refused.items():
             yield NotReplicated(log, reason, since)
-        for finder in self._discovery:
+        for finder in self._finders:
             failures = self._failures.get(_key(finder.folder))
             if failures is not None:
                 yield NotReplicated(finder.folder.dir, f"cannot look for logs: {failures.reason}", failures.since)
 
     def watched_folders(self) -> Iterable[str]:
         """Yield the folders whose changes may add or remove a log."""
-        for finder in self._discovery:
+        for finder in self._finders:
             if finder.folder.watch:
-                yield from finder.looked_into()
+                yield from finder.watched_folders()
 
     def _look(self, finder: LogFinder) -> None:
         key = _key(finder.folder)
@@ -396,7 +397,7 @@ class LogSearch:
         self._running = False
 
     def _see_hint(self) -> None:
-        """Something changed in a folder that contains logs."""
+        """Record a change in a folder that contains logs, and search soon."""
         with self._run_state.changed:
             self._event_pending = True
             self._due = min(self._due, self._searched_at + SEARCH_SPACING)

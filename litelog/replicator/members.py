@@ -1,6 +1,6 @@
 """The replicas that are open: kept in line with the configuration, and with the logs that appear and disappear.
 
-One thread opens and closes, because that takes disks and locks. It does not hold up the threads that ship.
+One thread opens and closes replicas, because that needs disks and locks. It does not delay the threads that ship.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 DRAINED_LOOK_SECONDS = 0.1
-"""How often it is checked whether the work for a member that leaves has ended, in seconds."""
+"""How often the main loop checks whether the work for a leaving member has ended, in seconds."""
 
 COLLECTION_SHARE = 0.05
-"""The share of the time that may be spent on collecting what was closed."""
+"""The share of the time that may be spent on freeing closed replicas."""
 
 Key = tuple[str, str]
 """A log and a replica, as the configuration names them."""
@@ -240,7 +240,7 @@ class Members(Duty):
         self.not_replicated = (*self._discovery.not_replicated(), *failed)
 
     def _remove_unwanted(self, wanted: dict[Key, LogConfig]) -> None:
-        """Make the members leave that are not wanted, or whose entry changed: these are opened again once closed."""
+        """Make members leave that are no longer configured, or whose entry changed: these are opened again later."""
         now = self._clock.monotonic()
         for key, member in self.members.items():
             log = wanted.get(key)
@@ -279,7 +279,7 @@ class Members(Duty):
             yield opened
 
     def _take(self, log: LogConfig, opened: OpenedReplica) -> None:
-        replica: ReplicaConfig = next(each for each in log.replicas if each.url == opened.url)
+        replica: ReplicaConfig = next(config for config in log.replicas if config.url == opened.url)
         key, task = (opened.log, opened.url), opened.task
         member = Member(key, log.model_copy(update={"replicas": (replica,)}), task, opened.client)
         if task.phase in FINISHED and not self._run_state.has_one_replica:
@@ -304,7 +304,7 @@ class Members(Duty):
         self._reconcile()
 
     def _collect(self) -> None:
-        """Free what was closed: clients refer to themselves, so each keeps megabytes until cycles are collected."""
+        """Free closed replicas: clients refer to themselves, so each keeps megabytes until cycles are collected."""
         began = self._clock.monotonic()
         collect_cycles()
         now = self._clock.monotonic()

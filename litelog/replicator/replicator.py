@@ -44,15 +44,15 @@ if TYPE_CHECKING:
     from litelog.system.clock import Clock
 
 CLOSING_SECONDS = 1.0
-"""The part of the shutdown timeout that is kept to close and to exit; a tenth of a short one. Seconds."""
+"""Seconds of the shutdown timeout that are kept for closing and exiting; at most a tenth of it."""
 
 TURN_SECONDS = 1.0
 """The longest wait of the main loop, in seconds. Watchdogs rely on it."""
 
 
 PAUSE_SECONDS = 10.0
-"""A main loop that is late by as many seconds stood still with its process or its machine; it did not just wait for a
-processor. Much may have happened to a replica meanwhile, so acknowledged objects are proved before the next put."""
+"""If the main loop is late by as many seconds, its process or machine stood still. Much may have happened to a replica
+meanwhile, so acknowledged objects are proved before the next put."""
 
 
 class _Silent:
@@ -90,14 +90,14 @@ class Replicator:
         """Prepare to replicate. ``run`` opens the logs.
 
         Args:
-            config: the logs, their replicas and the settings.
-            state_dir: the folder for the state of all logs and replicas.
-            host: the name of this host, for claims.
-            clock: the source of times; None: the system's clock.
-            random: for ids and jitter; None: the system's source.
-            listener: receives the events of all replicas, from the threads that ship; None: none does.
-            watcher: reports file-system events; None: a new one.
-            on_turn: called by the main loop in each turn, at most a second apart. It must neither block nor fail.
+            config: The logs, their replicas and the settings.
+            state_dir: The folder for the state of all logs and replicas.
+            host: The name of this host, for claims.
+            clock: The source of times; None: the system's clock.
+            random: For ids and jitter; None: the system's source.
+            listener: Receives the events of all replicas, from the threads that ship; None: none does.
+            watcher: Reports file-system events; None: a new one.
+            on_turn: Called by the main loop in each turn, at most a second apart. It must neither block nor fail.
         """
         self._config = config
         self._state_dir = os.path.realpath(state_dir)
@@ -130,7 +130,7 @@ class Replicator:
         context = MemberContext(run_state, self._scheduler, duties, self._watcher, tools, state_dir, host)
         self._members = Members(config, context)
         self._duties: tuple[Duty, ...] = (*duties, self._members)
-        """In the order in which they are stopped: those first that may wait for a store."""
+        """In the order in which they are stopped: first those that may wait for a store."""
 
     # --- from outside
 
@@ -138,13 +138,13 @@ class Replicator:
         """Replicate until ``stop``, then sync a last time. Blocks.
 
         Args:
-            once: sync each replica once, and return.
+            once: Sync each replica once, and return.
 
         Raises:
-            FinalSyncError: the last sync did not reach every replica in time.
-            FencedError, CorruptionError: final errors of replicas, once no replica is left.
-            NotReplicatedError: logs could not be opened. Only with ``once``, or if there is no replica at all.
-            LitelogError: with ``once``, the error of the first replica that failed.
+            FinalSyncError: The last sync did not reach every replica in time.
+            FencedError, CorruptionError: Final errors of replicas, once no replica is left.
+            NotReplicatedError: Logs could not be opened. Only with ``once``, or if there is no replica at all.
+            LitelogError: With ``once``, the error of the first replica that failed.
         """
         raise_limit()
         try:
@@ -160,7 +160,7 @@ class Replicator:
                 self._begin_final()
                 self._follow()
             self._archives.finish_all()
-            self._judge(once=once)
+            self._raise_outcome(once=once)
         finally:
             self._close()
 
@@ -191,8 +191,8 @@ class Replicator:
         return self._members.opened
 
     def measure(self) -> None:
-        """Look at the logs' folders, for the lag in ``status``. Call it about once a second, in one thread at a time.
-        It may hang as file systems do, and holds up nothing else."""
+        """Examine the logs' folders, for the lag in ``status``. Call it about once a second, in one thread at a time.
+        It may hang if a file system hangs, and delays nothing else."""
         with self._run_state.changed:
             tasks = list(self._scheduler.tasks)
         measure(tasks, self._clock)
@@ -218,9 +218,8 @@ class Replicator:
         return self._last_turn
 
     def is_ready(self) -> bool:
-        """Return whether what is there was synced: every log is complete in one replica, and the other replicas were
-        tried. A log whose folder is missing, or holds no log segment, is waited for meanwhile. Once True, it stays
-        True."""
+        """Return whether all existing logs were synced: each is complete in one replica, and its other replicas were
+        tried. A log whose folder is missing, or holds no log segment, does not count. Once True, it stays True."""
         with self._run_state.changed:
             tasks = self._scheduler.tasks
             if not self._ready and self._members.opened and all(task.is_synced or task.failures for task in tasks):
@@ -241,19 +240,19 @@ class Replicator:
     def barrier(self, log: str | None, replica: str | None, timeout: float) -> Barrier:
         """Wait until everything that the logs hold now is durable in the replicas.
 
-        Nothing is sent earlier because of it: it rides the next batch. It waits for replicas that are being opened or
-        opened again. A replica that cannot be opened counts as not reached.
+        It waits for the next regular sync, and sends nothing earlier. It also waits for replicas that are being opened
+        or opened again. A replica that cannot be opened counts as not reached.
 
         Args:
-            log: the folder of one log; None: all logs.
-            replica: the URL of one replica, as in ``status``; None: all replicas.
-            timeout: seconds.
+            log: The folder of one log; None: all logs.
+            replica: The URL of one replica, as in ``status``; None: all replicas.
+            timeout: Seconds.
 
         Returns:
             How many replicas it waited for, and which of them were not reached in time.
 
         Raises:
-            ConfigError: no replica matches.
+            ConfigError: No replica matches.
         """
         with self._run_state.changed:
             left = wait_until_settled(lambda: self._members.is_settled, self._run_state, timeout)
@@ -264,29 +263,29 @@ class Replicator:
                 for task in self._scheduler.tasks
                 if log in (None, task.log) and replica in (None, task.url) and not task.leaving
             ]
-            lacking = [
-                Unreached(each.log, each.replica or "", NOT_REPLICATED, each.reason)
-                for each in self._members.not_replicated
-                if log in (None, each.log) and replica in (None, each.replica)
+            missing = [
+                Unreached(other.log, other.replica or "", NOT_REPLICATED, other.reason)
+                for other in self._members.not_replicated
+                if log in (None, other.log) and replica in (None, other.replica)
             ]
-            if not chosen and not lacking and (log is not None or replica is not None):
+            if not chosen and not missing and (log is not None or replica is not None):
                 what = " to ".join(filter(None, (log, redact(replica) if replica is not None else None)))
                 raise ConfigError(f"{what}: is not replicated here")
             barrier = wait_for(chosen, self._scheduler, self._run_state, left)
-            return Barrier(barrier.replicas + len(lacking), (*barrier.unreached, *lacking))
+            return Barrier(barrier.replicas + len(missing), (*barrier.unreached, *missing))
 
     def reload(self, config: Config) -> bool:
         """Replicate what ``config`` names from now on. Replicas whose entries did not change continue undisturbed.
         Others are closed after the running sync and opened again. Removed ones are synced a last time and closed.
 
         Args:
-            config: the new configuration.
+            config: The new configuration.
 
         Returns:
             False if the end of the run has begun.
 
         Raises:
-            ConfigError: an entry cannot be opened. Nothing has changed then.
+            ConfigError: An entry cannot be opened. Nothing has changed then.
         """
         for entry in config.logs:
             if entry not in self._config.logs:
@@ -302,16 +301,16 @@ class Replicator:
         """Iterate over the WAL segments of one replica as they are acknowledged.
 
         Args:
-            log: the log, as the configuration names it.
-            url: the replica's URL, as the configuration names it.
-            start: the slot of the first WAL segment; None: the generation's first slot.
+            log: The log, as the configuration names it.
+            url: The replica's URL, as the configuration names it.
+            start: The slot of the first WAL segment; None: the generation's first slot.
 
         Returns:
             An iterator as of ``Replica.subscribe``.
 
         Raises:
-            ConfigError: the log is not replicated there.
-            NotYetAvailableError, PrunedError: as ``Replica.subscribe``.
+            ConfigError: The log is not replicated there.
+            NotYetAvailableError, PrunedError: As ``Replica.subscribe``.
         """
         member = self._members.members.get((log, url))
         if member is None or member.task.replica is None:
@@ -337,7 +336,7 @@ class Replicator:
                 self._on_turn()
                 run_state.wake_at = math.inf
                 wake_at = min(_next_turn(now), run_state.ends_by, *[duty.serve(now) for duty in self._duties])
-                if run_state.wake_at == math.inf:  # no call came meanwhile
+                if run_state.wake_at == math.inf:  # no call has woken it meanwhile
                     run_state.wake_at = wake_at
                     run_state.changed.wait(max(0.0, wake_at - self._clock.monotonic()))
 
@@ -364,7 +363,7 @@ class Replicator:
         whole = self._config.shutdown_timeout
         self._run_state.deadline = self._clock.monotonic() + whole - min(CLOSING_SECONDS, whole / 10)
 
-    def _judge(self, *, once: bool) -> None:
+    def _raise_outcome(self, *, once: bool) -> None:
         """Raise the errors with which the run ended, the worst first."""
         if self._run_state.bug is not None:
             raise self._run_state.bug
@@ -378,9 +377,9 @@ class Replicator:
             for task in tasks:
                 if task.phase is phase and task.error is not None:
                     raise _named(task.error, task.url)
-        lacking = self._members.not_replicated
-        if lacking and (once or not tasks):
-            raise NotReplicatedError("; ".join(f"{each.log}: is not replicated: {each.reason}" for each in lacking))
+        missing = self._members.not_replicated
+        if missing and (once or not tasks):
+            raise NotReplicatedError("; ".join(f"{log.log}: is not replicated: {log.reason}" for log in missing))
 
     def _close(self) -> None:
         self._watcher.close()
@@ -397,7 +396,7 @@ class Replicator:
 
 
 def _next_turn(now: float) -> float:
-    """Return when the main loop looks again if nothing is due: together with idle logs, so that it wakes up once."""
+    """Return when the main loop wakes if nothing is due: at the same time as for idle logs, so that it wakes once."""
     return (now // TURN_SECONDS + 1) * TURN_SECONDS
 
 
@@ -407,7 +406,7 @@ def _is_gone(task: ReplicaTask) -> bool:
 
 
 def _named(error: LitelogError, url: str) -> LitelogError:
-    """The error that ends the run; one of a store begins with the replica's URL."""
+    """Return the error with which the run ends; an error of a store begins with the replica's URL."""
     if isinstance(error, StoreError) and url not in str(error):
         error.place = url
     return error

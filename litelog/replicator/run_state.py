@@ -23,7 +23,7 @@ class RunState:
         self.changed = threading.Condition(lock)
         """Notified when the main loop has something to do."""
         self.progress = threading.Condition(lock)
-        """Notified when a replica has made progress, or will make none any more."""
+        """Notified when a replica has made progress, or can make none any more."""
         self.stopping = False
         self.stop_requested = threading.Event()
         """``stopping`` as an event, for waits that do not hold the lock."""
@@ -35,7 +35,7 @@ class RunState:
         """Whether there is one replica in all, and no other can be added: the run ends with its error."""
         self.bug: BaseException | None = None
         self.wake_at = -math.inf
-        """When the main loop looks again, unless a call wakes it earlier. Monotonic seconds."""
+        """When the main loop wakes, unless a call wakes it earlier. Monotonic seconds."""
 
     @property
     def ends_by(self) -> float:
@@ -58,7 +58,7 @@ class RunState:
         self.changed.notify_all()
 
     def wake_by(self, due: float) -> None:
-        """Make the main loop look by ``due``."""
+        """Make the main loop wake no later than ``due``."""
         if due < self.wake_at:
             self.wake()
 
@@ -80,7 +80,7 @@ class RunState:
 T = TypeVar("T", bound="Hashable")
 
 MAX_STALE = 64
-"""How many times without an entry may be kept, in addition to as many as there are times with one."""
+"""How many stale times the heap may hold, in addition to one for each time at which an entry is due."""
 
 
 class DueTimes(Generic[T]):

@@ -1,4 +1,4 @@
-"""Decides when each log is synced with each replica: on events, polls, intervals and back-off, with bounded pools."""
+"""Decides when each log is synced with each replica, by events, polls, intervals and back-off, with bounded pools."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ if TYPE_CHECKING:
 
     from litelog.replicator.run_state import RunState
     from litelog.replicator.thread_pools import DestinationThreads
+    from litelog.shipping.replica import Replica
     from litelog.system.inotify import Watcher
 
 _logger = logging.getLogger(__name__)
 
 POLLING_THREADS = 4
-"""How many sweeps over idle logs run at the same time: a folder may hang, too."""
+"""How many sweeps over idle logs run at the same time: a folder may hang."""
 
 LIMIT_CHECK_SECONDS = 0.1
 """How often a busy log is checked for a whole WAL segment's growth before its interval is over, in seconds."""
@@ -81,12 +82,12 @@ class SyncScheduler(TaskDuty):
         del self.tasks[task]
 
     def schedule_now(self, task: ReplicaTask) -> None:
-        """Make a task due now that no thread works on."""
+        """Make a task due now. No thread may work on it."""
         task.due = self._clock.monotonic()
         self._put(task, task.due)
 
     def schedule_all_now(self) -> None:
-        """Make all tasks due now that no thread works on."""
+        """Make all tasks due now, except those on which a thread works."""
         for task in self.tasks:
             if task.phase not in FINISHED and task.phase not in BUSY:
                 self.schedule_now(task)
@@ -97,12 +98,12 @@ class SyncScheduler(TaskDuty):
             if task.replica is not None:
                 task.replica.doubt()
 
-    def look(self, task: ReplicaTask) -> None:
-        """Check whether a task that waits for its sync interval has anything left. That rides the next batch."""
+    def look(self, task: ReplicaTask, replica: Replica) -> None:
+        """Check whether a task that waits for its sync interval has anything left, which is shipped after that."""
         task.phase = Phase.SYNCING
         task.wake_pending = False
         self._spacing.discard(task)
-        self._polling.submit(self._run_state.guard, partial(self._look, task))
+        self._polling.submit(self._run_state.guard, partial(self._look, task, replica))
 
     def drain(self, task: ReplicaTask, deadline: float, *, final: bool) -> None:
         """Bring a task to its end: after a last sync if ``final``, else after the running one."""
@@ -128,26 +129,22 @@ class SyncScheduler(TaskDuty):
 
     def serve(self, now: float) -> float:
         """As in ``Duty``."""
-        polled: list[ReplicaTask] = []
+        polled: list[tuple[ReplicaTask, Replica]] = []
         for task in self._schedule.take(now):
             if task.phase is Phase.SEALING and task.leaving and now >= task.leave_by:
                 self._end(task, Phase.FAILED)
             if task.phase in FINISHED or task.phase in BUSY:
                 continue
-            if task.phase is Phase.THROTTLED and task.due > now and not self._is_full(task):
+            if task.phase is Phase.THROTTLED and task.due > now and not _is_full(task):
                 self._schedule.set(task, min(task.due, now + self._limit_check_seconds()))
-            elif task.phase is Phase.IDLE and task.replica is not None and task.replica.started:
+            elif task.phase is Phase.IDLE and (replica := task.replica) is not None and replica.started:
                 task.phase = Phase.SYNCING
-                polled.append(task)
+                polled.append((task, replica))
             else:
                 self._submit(task)
         if polled:
             self._polling.submit(self._run_state.guard, partial(self._poll, polled))
         return self._schedule.next
-
-    def _is_full(self, task: ReplicaTask) -> bool:
-        assert task.replica is not None
-        return task.replica.pending_bytes() >= task.limit
 
     def _limit_check_seconds(self) -> float:
         return max(LIMIT_CHECK_SECONDS, len(self._spacing) / LIMIT_CHECKS_PER_SECOND)
@@ -174,22 +171,21 @@ class SyncScheduler(TaskDuty):
 
     # --- in the pools
 
-    def _poll(self, tasks: list[ReplicaTask]) -> None:
-        """Examine idle logs without an event: the poll decides, an event is only a hint. A log that has not changed at
-        its last look needs no last sync."""
+    def _poll(self, tasks: list[tuple[ReplicaTask, Replica]]) -> None:
+        """Examine idle logs without an event: the poll decides, an event is only a hint. A log that is found unchanged
+        at the end needs no last sync."""
         dirty = set()
         last = self._run_state.final
         looked = self._clock.monotonic()
-        for task in tasks:
-            assert task.replica is not None
+        for task, replica in tasks:
             try:
-                if task.replica.changed() or not task.replica.settled:
+                if replica.changed() or not replica.settled:
                     dirty.add(task)
             except LitelogError:
                 dirty.add(task)  # the sync raises it again, and handles it
         with self._run_state.changed:
             now = self._clock.monotonic()
-            for task in tasks:
+            for task, _ in tasks:
                 if task in dirty or task.wake_pending or (self._is_final(task) and not last):
                     self._submit(task)
                     continue
@@ -201,11 +197,10 @@ class SyncScheduler(TaskDuty):
                     self._put(task, task.due)
             self._run_state.progress.notify_all()
 
-    def _look(self, task: ReplicaTask) -> None:
-        assert task.replica is not None
+    def _look(self, task: ReplicaTask, replica: Replica) -> None:
         looked = self._clock.monotonic()
         try:
-            left, settled = task.replica.waiting or task.replica.changed(), task.replica.settled
+            left, settled = replica.waiting or replica.changed(), replica.settled
         except LitelogError:
             left = settled = True  # the sync raises it again, and handles it
         with self._run_state.changed:
@@ -216,7 +211,7 @@ class SyncScheduler(TaskDuty):
             elif task.leaving:
                 self._end(task, Phase.DONE)
             elif task.wake_pending and not left:
-                self.look(task)  # a caller that waits since may have come after this look
+                self.look(task, replica)  # a caller may have begun to wait after this look
             else:
                 self._space(task)
             self._run_state.progress.notify_all()
@@ -304,7 +299,7 @@ class SyncScheduler(TaskDuty):
             ends = task.phase in FINISHED or (run_state.deadline is None and run_state.final)
             owes_nothing = self._owes_nothing(task)
             if not (run_state.has_one_replica and ends) and not (missing and task.leaving) and not owes_nothing:
-                self._say(task, error, now)
+                self._log_failure(task, error, now)
             if owes_nothing:
                 task.phase = Phase.DONE
             elif self._is_final(task) and task.phase is Phase.BACKING_OFF:
@@ -320,12 +315,12 @@ class SyncScheduler(TaskDuty):
             run_state.progress.notify_all()
 
     def _owes_nothing(self, task: ReplicaTask) -> bool:
-        """Whether the daemon ends while it waits for the log's folder, and nothing was ever shipped from there."""
+        """Return whether the daemon ends while it waits for the log's folder, and it never shipped anything of it."""
         if not (self._run_state.final and self._run_state.deadline is not None and task.awaits_log):
             return False
         return task.phase is Phase.BACKING_OFF and task.replica is not None and not task.replica.has_history
 
-    def _say(self, task: ReplicaTask, error: LitelogError, now: float) -> None:
+    def _log_failure(self, task: ReplicaTask, error: LitelogError, now: float) -> None:
         if task.phase in FINISHED:
             extra = task.fields(task.phase.value, task.failures)
             _logger.error("%s to %s: %s: %s", task.log, task.url, task.phase.value, error, extra=extra)
@@ -359,14 +354,15 @@ class SyncScheduler(TaskDuty):
             return self._run_state.is_late(task.due)
         return task.due >= task.leave_by
 
-    def sealed(self, task: ReplicaTask) -> None:
-        """The sealing for which a task's last sync ended is done or failed: continue. Any thread may call it."""
+    def resume(self, task: ReplicaTask) -> None:
+        """Sync a task again that waited for log segments to be sealed: they are, or sealing failed. Any thread may call
+        it."""
         with self._run_state.changed:
             if task.phase is Phase.SEALING:
                 self._submit(task)
 
     def _wake(self, task: ReplicaTask) -> None:
-        """The log's folder changed."""
+        """Record that the log's folder changed, and sync the task if it is idle."""
         with self._run_state.changed:
             if task.replica is not None:
                 task.replica.notice()
@@ -374,3 +370,7 @@ class SyncScheduler(TaskDuty):
                 self._submit(task)
             else:
                 task.wake_pending = True
+
+
+def _is_full(task: ReplicaTask) -> bool:
+    return task.replica is not None and task.replica.pending_bytes() >= task.limit

@@ -34,7 +34,7 @@ _REQUEST, _ANSWER = ".request", ".answer"
 _LOG_STATE = re.compile(r".*-[0-9a-f]{16}", re.DOTALL)
 
 LIMITS = JsonLimits(size=64 << 10, values=100, texts=100, containers=10, depth=2)
-"""The most that such a file may hold."""
+"""The limits of such a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +69,11 @@ class Requests:
             make_private_root(self._state_dir, _is_state)
             make_private(self.folder)
         except OSError as error:
-            raise StateError(f"{self.folder}: cannot be made ({error.strerror}); choose another --state-dir") from error
+            reason = f"cannot be created ({error.strerror}); choose another --state-dir"
+            raise StateError(f"{self.folder}: {reason}") from error
 
     def take(self) -> Iterator[Request]:
-        """Yield the requests that are there, each once. If nothing has changed, costs one look at the folder."""
+        """Yield the existing requests, each once. If nothing has changed, makes one system call."""
         try:
             changed = os.stat(self.folder).st_mtime_ns
             if changed == self._seen:

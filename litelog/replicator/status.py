@@ -47,12 +47,12 @@ class ReplicaStatus:
     anomalies: int = 0
     """How many anomalies that verification found."""
     lost: str | None = None
-    """What the replica lost for good: the log does not hold it any more, and a default restore begins after it. The
-    message stays until the replica is forgotten."""
+    """A description of what the replica lost for good: the log does not hold it any more, and a default restore begins
+    after it. It stays until the replica is forgotten."""
     verify_error: str | None = None
     """Why the last verification failed."""
     lag_bytes: int = 0
-    """Bytes of the log, in whole commits or not, that its folder held at the last look, but not the replica."""
+    """Bytes of the log, in whole commits or not, that its folder held when last examined, but not the replica."""
     lag_seconds: float = 0.0
     """How long ago the oldest of these bytes was first seen; 0 if there are none (``shipping.lag``)."""
     synced: bool = False
@@ -60,11 +60,11 @@ class ReplicaStatus:
     queued: int = 0
     """How many WAL segments are encoded but not acknowledged."""
     failing_seconds: float = 0.0
-    """How long every sync has failed; 0 if the last one did not."""
+    """How long every sync has failed, in seconds; 0 if the last one did not."""
     source_error: str | None = None
     """Why the lag could not be measured: the error of the log's folder."""
     opened_seconds: float = 0.0
-    """How long ago the daemon opened it."""
+    """How long ago the daemon opened it, in seconds."""
     source_missing: bool = False
     """Whether the last sync failed because the log's folder is missing, or holds no log segment."""
     damaged: tuple[str, ...] = ()
@@ -74,7 +74,7 @@ class ReplicaStatus:
     stored_bytes: int | None = None
     """Bytes of all objects in the replica, when they were last counted."""
     diverged: Divergence | None = None
-    """The last time that the log was rewound or rewritten, unless that was dismissed."""
+    """The newest divergence, which shows that the log was rewound or rewritten, unless a person dismissed it."""
     counters: ReplicaCounters | None = field(default=None, repr=False, compare=False)
     meter: LagMeter | None = field(default=None, repr=False, compare=False)
 
@@ -135,8 +135,8 @@ def status_of(task: ReplicaTask, now: float) -> ReplicaStatus:
 
 
 def measure(tasks: Sequence[ReplicaTask], clock: Clock) -> None:
-    """Look at the folders of the tasks' logs, take samples of their lag, and read which warnings were dismissed. Once a
-    second is enough. It may hang as file systems do, so it belongs in a thread of its own, one at a time."""
+    """Examine the folders of the tasks' logs, take samples of their lag, and read which warnings were dismissed. To be
+    called about once a second. It may hang if a file system hangs, so it belongs in a thread of its own."""
     now = clock.monotonic()
     for task in tasks:
         meter, busy = task.lag, task.phase is not Phase.IDLE

@@ -1,5 +1,5 @@
-"""The task of one replica: its phase, when it is due, its last failure; and the shape of what the main loop does for
-tasks. Values and rules, no threads."""
+"""The task of one replica: its phase, when it is due, and its last failure. Also the protocols of the main loop's
+duties. Values and rules, no threads."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from litelog.errors import (
 )
 from litelog.events import fields
 from litelog.objects.layout import Fencing
-from litelog.shipping.backoff import FIRST_DELAY_SECONDS, MAX_DELAY_SECONDS, asked_delay, needs_help, next_delay
+from litelog.shipping.backoff import BackOff
 from litelog.stores.trial import UnfitStoreError
 
 if TYPE_CHECKING:
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 
 WATCHED_INTERVALS = 4
-"""How many of a log's poll intervals pass between two looks at it if events report its changes, too: so a hundred idle
-logs take less than a tenth of a percent of a processor."""
+"""How many of a log's poll intervals pass between two polls if events report its changes, too: so a hundred idle logs
+take less than a tenth of a percent of a processor."""
 
 
 class Phase(Enum):
@@ -46,7 +46,7 @@ class Phase(Enum):
     SYNCING = "syncing"
     """A thread works on it."""
     SEALING = "sealing"
-    """Finished log segments are being sealed in the background, and come first. No thread waits for that."""
+    """Finished log segments are being sealed in the background before it ships. No thread waits for that."""
     THROTTLED = "spacing"
     """It has just shipped; the sync interval is not over."""
     BACKING_OFF = "backing off"
@@ -89,7 +89,7 @@ class ReplicaTask:
     """How many bytes are shipped even before the interval is over."""
     phase: Phase = Phase.IDLE
     due: float = 0.0
-    """When to look at it next, in the clock's monotonic seconds."""
+    """When it is due next, in the clock's monotonic seconds."""
     spaced_until: float = -math.inf
     """When the current sync interval ends, in monotonic seconds."""
     opened_at: float = 0.0
@@ -99,20 +99,19 @@ class ReplicaTask:
     wake_pending: bool = False
     """Whether an event came while a thread worked on it."""
     last_clean_at: float = -math.inf
-    """When a look or a sync began that found nothing left to ship, in monotonic seconds: everything that the log held
-    then is acknowledged."""
+    """When the last poll or sync began that found nothing left to ship, in monotonic seconds: everything that the log
+    held then is acknowledged."""
     leaving: bool = False
-    """Whether it is closed, or opened again, once it is over."""
+    """Whether it is to be closed, or opened again, when its work has ended."""
     final: bool = False
     """If it leaves: whether it is synced a last time."""
     leave_by: float = math.inf
     """If it leaves: when its last sync must end, in monotonic seconds."""
     error: LitelogError | None = None
-    failures: int = 0
-    """How many times it failed in a row."""
+    back_off: BackOff = field(default_factory=BackOff)
+    """The number of its failures in a row, and the delay after the last one."""
     failing_since: float | None = None
     """When the first of these failures was, in monotonic seconds; None if there is none."""
-    delay: float = field(default=FIRST_DELAY_SECONDS)
     fencing: Fencing = Fencing.REQUIRED
     state_folder: str = ""
     """The path of its state folder, relative to the daemon's."""
@@ -130,21 +129,25 @@ class ReplicaTask:
         return fields(event, log=self.log, replica=self.url, position=position, consecutive_failures=failures)
 
     @property
+    def failures(self) -> int:
+        """How many times it failed in a row."""
+        return self.back_off.failures
+
+    @property
     def is_synced(self) -> bool:
         """Whether it held, at some time since the run began, all that the log held then."""
         return self.last_clean_at > -math.inf
 
     @property
     def awaits_log(self) -> bool:
-        """Whether there has been nothing to sync: the log's folder does not exist yet, or holds no log segment."""
+        """Whether there was never anything to sync: the log's folder does not exist yet, or holds no log segment."""
         return isinstance(self.error, SourceMissingError) and not self.is_synced
 
     def succeed(self) -> None:
         """Forget earlier failures."""
         self.error = None
-        self.failures = 0
         self.failing_since = None
-        self.delay = FIRST_DELAY_SECONDS
+        self.back_off.succeed()
 
     def space(self, started: float) -> None:
         """Continue the sync interval, or begin one, after a sync that shipped something.
@@ -153,8 +156,8 @@ class ReplicaTask:
         thread does not delay the next ones.
         """
         late = started - self.spaced_until
-        goes_on = self.due == self.spaced_until and 0 <= late < self.sync_interval
-        self.spaced_until = (self.spaced_until if goes_on else started) + self.sync_interval
+        continues = self.due == self.spaced_until and 0 <= late < self.sync_interval
+        self.spaced_until = (self.spaced_until if continues else started) + self.sync_interval
 
     def rest(self, now: float, least: float = 0.0) -> None:
         """Be idle until the next poll: at a multiple of its interval, so that one sweep serves many logs.
@@ -169,13 +172,11 @@ class ReplicaTask:
     def fail(self, error: LitelogError, now: float, random: Random) -> None:
         """Record a failure: it is final, or a capped, jittered delay begins."""
         self.error = error
-        self.failures += 1
         self.failing_since = now if self.failing_since is None else self.failing_since
         if self.counters is not None:
             self.counters.failed(error)
         self.phase = terminal_phase(error) or Phase.BACKING_OFF
-        self.delay = MAX_DELAY_SECONDS if needs_help(error) else next_delay(self.delay, random)
-        self.due = now + max(self.delay, asked_delay(error))
+        self.due = now + self.back_off.fail(error, random)
 
 
 def terminal_phase(error: LitelogError) -> Phase | None:
@@ -198,7 +199,7 @@ class Duty(Protocol):
     def stop(self, *, wait: bool) -> bool:
         """Start nothing more. Return whether nothing runs any more.
 
-        With ``wait``, wait for what is running first; for a second at most if that may wait for a store."""
+        With ``wait``, wait first for running work; for a second at most if that work may wait for a store."""
 
 
 class TaskDuty(Duty, Protocol):
@@ -208,8 +209,7 @@ class TaskDuty(Duty, Protocol):
         """Serve a task from now on."""
 
     def finish(self, task: ReplicaTask) -> bool:  # noqa: ARG002
-        """Bring the work for a task to its end, after its last sync. Return whether it has ended: until it has, this is
-        called again."""
+        """End the work for a task, after its last sync. Return whether it has ended. Called again until it has."""
         return True
 
     def remove(self, task: ReplicaTask) -> None:

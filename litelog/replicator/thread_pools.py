@@ -1,7 +1,7 @@
 """Thread pools by destination, and the limit of open files.
 
 A store that hangs delays only the replicas at the same destination. Each log keeps the descriptor of one log segment
-open, so many logs need a high limit.
+open. Many logs therefore need a high limit.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SYNCING_THREADS = 32
 sync many files together, and a store that takes 30 ms for a PUT takes a thousand a second."""
 
 THREADS = 4
-"""For each destination and other kind of work: more than cores."""
+"""For each destination and any other kind of work: more than most machines have cores."""
 
 SEALING_THREADS = 2
 
@@ -35,7 +35,7 @@ class DestinationThreads:
         self._scrubbing: dict[str, ThreadPoolExecutor] = {}
 
     def syncing(self, url: str) -> ThreadPoolExecutor:
-        """Return the pool for the syncs of the replica at ``url``, as its client spells it."""
+        """Return the pool for the syncs of the replica at ``url``, as its client gives it."""
         return _pool(self._syncing, url, "sync", SYNCING_THREADS)
 
     def putting(self, url: str) -> ThreadPoolExecutor:
@@ -43,8 +43,8 @@ class DestinationThreads:
         return _pool(self._putting, url, "put")
 
     def sealing(self, url: str) -> ThreadPoolExecutor:
-        """Return the pool for work that no WAL segment waits for. It is smaller, so that the others get the processors
-        and the network."""
+        """Return the pool for work that no WAL segment waits for. It is smaller, so that syncs get the processors and
+        the network."""
         return _pool(self._sealing, url, "seal", SEALING_THREADS)
 
     def backlog_pool(self, url: str) -> ThreadPoolExecutor:
@@ -58,7 +58,7 @@ class DestinationThreads:
     def shutdown(self, *, wait: bool) -> None:
         """Shut down all pools; with ``wait``, once their work is done."""
         pools = (self._syncing, self._putting, self._sealing, self._backlog_pools, self._scrubbing)
-        for pool in (pool for by_place in pools for pool in by_place.values()):
+        for pool in (pool for by_destination in pools for pool in by_destination.values()):
             pool.shutdown(wait=wait, cancel_futures=True)
 
 
@@ -97,15 +97,15 @@ class DescriptorWatch:
     """Logs, once for each doubling, that there are more replicas than descriptors for them."""
 
     def __init__(self) -> None:
-        self._said_for = 0
+        self._logged_for = 0
 
     def check(self, replicas: int) -> None:
         """Log an error if ``replicas`` replicas may need more descriptors than the process may have."""
         limit = read_limit()
         needed = FOR_THE_PROCESS + FOR_EACH_REPLICA * replicas
-        if needed <= limit or replicas < 2 * self._said_for:
+        if needed <= limit or replicas < 2 * self._logged_for:
             return
-        self._said_for = replicas
+        self._logged_for = replicas
         message = (
             "%d replicas may need %d open files, and this process may have %d: beyond that, logs fail with 'Too many "
             "open files'; raise the hard limit (ulimit -Hn, LimitNOFILE= of the service)"

@@ -61,9 +61,9 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 BEGINNING = RetryPolicy(attempts=4, total_seconds=5.0, longest_seconds=0.5)
-"""For the dozen requests in a row with which a generation begins. Without retries, if one in three fails, hardly any
-generation would begin, and back-off would grow between them. WAL segments are put once, and their failures are
-counted."""
+"""For the dozen requests in a row with which a generation begins. If one in three failed and none was retried, hardly
+any generation would begin, and the back-off between attempts would grow. WAL segments are put without retries, and
+their failures are counted."""
 
 
 def _ignore_events(_task: ReplicaTask, _truncator: LogTruncator) -> ReplicaEvents:
@@ -84,7 +84,7 @@ class ProcessContext:
     guard: Callable[[Callable[[], None]], None]
     """Runs work in a thread. A bug in it ends the process."""
     make_events: Callable[[ReplicaTask, LogTruncator], ReplicaEvents] = _ignore_events
-    """Makes what receives the events of a task's replica; the log's truncator is shared by all its replicas."""
+    """Makes the receiver of the events of a task's replica. All replicas of a log share its truncator."""
     takeovers: dict[str, Takeover] = field(default_factory=dict)
     """Takeovers by state folder: a log that comes back, or that the configuration names again, gets no second one."""
 
@@ -118,7 +118,7 @@ def open_log(log: LogConfig, state_dir: str, host: str, tools: ProcessContext) -
 
 
 def check_openable(entry: LogConfig | FolderConfig) -> None:
-    """Raise ConfigError if a log of that entry could not be opened, whatever is on the disk."""
+    """Raise ConfigError if a log of that entry could not be opened, no matter what is on the disk."""
     for _, error in _find_refused(entry):
         raise error
 
@@ -134,7 +134,7 @@ def state_folder_of(state_dir: str, log: str, url: str, place: str) -> str:
     """Return the state folder of one log and replica. It has names for people, and digests to be unique.
 
     ``url`` is the configuration's, ``place`` the client's. Two replicas whose endpoints differ are two replicas; a
-    folder is one replica, no matter how it is spelled.
+    folder is one replica, no matter how its path is written.
     """
     name = place if local_folder(place) is not None else f"{redact(url)} {place}"
     return os.path.join(log_state_folder(state_dir, log), _short_digest(name))
@@ -142,7 +142,7 @@ def state_folder_of(state_dir: str, log: str, url: str, place: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _DaemonContext:
-    """The log's and the process's part in opening a replica."""
+    """What a replica needs from its log and from the process when it is opened."""
 
     state_dir: str
     host: str
@@ -184,7 +184,7 @@ def _open_replica(
         folder,
         random=tools.random,
         host=place.host,
-        takeover=tools.takeovers.setdefault(path, Takeover(asked=True)) if log.takeover else None,
+        takeover=tools.takeovers.setdefault(path, Takeover(requested=True)) if log.takeover else None,
         backlog_sealer=BacklogSealer(beginning, backlog_pool),
         fencing=replica.fencing,
         try_store=partial(try_store, tools.trials, replica.fencing, patient, plain),
@@ -272,7 +272,7 @@ def _wrap(plain: ObjectStore, replica: ReplicaConfig, meter: RequestMeter) -> Ob
     store = MeteredStore(plain, meter)
     if replica.fencing is Fencing.REQUIRED:
         return store
-    message = "%s: fencing isolated: nothing stops another daemon that writes there, too"
+    message = "%s: fencing isolated: nothing keeps another daemon from writing there at the same time"
     _logger.warning(message, store.url, extra=fields("fencing-isolated", replica=store.url))
     return CheckingStore(store)
 

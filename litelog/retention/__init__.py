@@ -1,1 +1,1 @@
-"""Retention: what a replica may lose. A pure plan, the facts that it is made from, and the deletions in their order."""
+"""Retention: plans which objects of a replica are deleted, and deletes them in order."""

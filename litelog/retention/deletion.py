@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from litelog.stores.replica_client import ReplicaClient
 
 AT_ONCE = 100
-"""How many snapshots or sealed segments one request deletes. Within a request stores keep no order, and need none."""
+"""How many snapshots or sealed segments one request deletes. A store deletes the objects of a request in any order."""
 
 
 def delete_planned(
@@ -24,9 +24,9 @@ def delete_planned(
     """Delete ``removals`` in their order. Yields each step's removals once they are deleted. Stops once
     ``should_continue()`` is false.
 
-    All snapshots of a plan are deleted before any object that they name. WAL segments are deleted one by one: an owner
-    that was suspended relies on it that none is deleted before older ones. A generation's newest snapshot is deleted
-    alone, since it shows which WAL segments may be deleted. An object that is already gone is not an error. StoreError.
+    All snapshots of a plan are deleted before any object that they name. WAL segments are deleted one by one, oldest
+    first: an owner that was suspended relies on that order. A generation's newest snapshot is deleted alone, since it
+    shows which WAL segments may be deleted. An object that is already gone is not an error. StoreError.
     """
     for step in _steps(removals):
         if not should_continue():

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, order=True)
 class SealedRange:
-    """Sealed segments [start, stop) of a generation: what a snapshot names, in compact form."""
+    """Sealed segments [start, stop) of a generation, which a snapshot names."""
 
     generation: Generation
     start: int
@@ -48,7 +48,7 @@ class SnapshotFacts:
     """When the log had reached ``next``, in microseconds since 1970: not before the last bytes that it names were
     shipped, and not before it was made."""
     names: tuple[SealedRange, ...] | None = ()
-    """None: it cannot be read, so what it names is unknown."""
+    """The sealed segments that it names; None if it cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +85,11 @@ class ReplicaFacts:
     """The one that readers choose: no newer one has reached its end."""
     drops: tuple[SourceTrim, ...] = ()
     """The drops of the newest generation, in the order of time."""
-    upto: int | None = None
+    last_snapshot: int | None = None
     """In the newest generation, only snapshots up to this index count: those durable before ownership was proved."""
     others: tuple[SnapshotFacts, ...] = ()
-    """Snapshots of other isolated owners, who may still write: what they name stays. A generation without a snapshot
-    counts as one that cannot be read: its owner may be making it, from what exists now."""
+    """Snapshots of other isolated owners, who may still write: the objects that they name stay. A generation without a
+    snapshot counts as one whose snapshot cannot be read: its owner may be making one, from objects that exist now."""
 
 
 def describe_snapshot(snapshot: Snapshot, name: Generation, size: int) -> SnapshotFacts:
@@ -141,7 +141,8 @@ class Removal(NamedTuple):
 
 
 class Gathering:
-    """Gathers the facts of one replica repeatedly, and reads what never changes only once. For one thread at a time."""
+    """Gathers the facts of one replica, repeatedly. Reads each object only once, as objects never change. For one
+    thread at a time."""
 
     def __init__(self, client: ReplicaClient) -> None:
         self._client = client
@@ -150,12 +151,13 @@ class Gathering:
         self._ended: dict[Position, int] = {}
 
     def gather(
-        self, drops: Sequence[SourceTrim] = (), upto: int | None = None, mine: Claim | None = None
+        self, drops: Sequence[SourceTrim] = (), last_snapshot: int | None = None, mine: Claim | None = None
     ) -> ReplicaFacts | None:
         """Return the current facts, with the drops of the source; None if no generation can be restored.
 
-        ``mine`` is the claim of the owner that wants to delete, by default the latest generation's. If it is isolated,
-        only objects of that owner's generations may be deleted: the other owners may still write.
+        ``last_snapshot``: as in ``ReplicaFacts``. ``mine`` is the claim of the owner that wants to delete, by default
+        the latest generation's. If it is isolated, only objects of that owner's generations may be deleted: the other
+        owners may still write.
 
         Costs a listing of each kind for each generation, and a GET for each claim and each new snapshot. Raises
         StoreError, ReplicaGapError for a missing claim, and UnknownVersionError for a snapshot that only a newer
@@ -173,9 +175,10 @@ class Gathering:
         # Read the claims before the snapshots: a later owner names only what is named now, or newer.
         others = tuple(facts for name in sorted(foreign) for facts in self._gather_other(name, claims.get(name)))
         gathered = tuple(self._gather(name, claims.get(name), is_newest=name == own[-1]) for name in own)
-        there = {_place(one) for one in (*others, *(one for held in gathered for one in held.snapshots))}
-        self._described = {place: facts for place, facts in self._described.items() if place in there}
-        return ReplicaFacts(gathered, latest.generation, tuple(drops), upto, others)
+        own_snapshots = (snapshot for generation in gathered for snapshot in generation.snapshots)
+        existing = {_place(snapshot) for snapshot in (*others, *own_snapshots)}
+        self._described = {place: facts for place, facts in self._described.items() if place in existing}
+        return ReplicaFacts(gathered, latest.generation, tuple(drops), last_snapshot, others)
 
     def _gather_other(self, name: Generation, claim: Claim | None) -> tuple[SnapshotFacts, ...]:
         """Return the snapshots of another owner's generation."""
@@ -183,7 +186,7 @@ class Gathering:
         return described or (SnapshotFacts(name, 0, 0, names=None),)
 
     def _gather(self, name: Generation, claim: Claim | None, *, is_newest: bool) -> GenerationFacts:
-        # In this order: objects that are sealed and named between two listings only add reasons to stay.
+        # The order matters: if objects are sealed and named between two listings, more stays, and not less.
         wal = tuple(self._client.wal_segments(name))
         sealed = tuple(self._client.sealed_segments(name))
         described = tuple(self._describe(info, claim) for info in self._client.snapshots(name))
@@ -192,8 +195,8 @@ class Gathering:
         return GenerationFacts(name, described, sealed, wal, ended, self._caught_up(name, claim), first)
 
     def _describe(self, info: IndexedInfo, claim: Claim | None) -> SnapshotFacts:
-        """Return the facts of a snapshot, which must be the claim's. Nothing is known of one that is not, so that
-        whatever it may name stays. A snapshot of a generation without a claim counts as it is."""
+        """Return the facts of a snapshot. If it is not the claim's, what it names counts as unknown, so that all
+        objects that it may name stay. A snapshot of a generation without a claim is not compared with any."""
         place = (info.generation, info.index, info.size)
         if place not in self._described:
             try:

@@ -28,22 +28,24 @@ ALWAYS = LASTING + 1
 
 
 class RetentionIndex:
-    """All snapshots in one order; a cut is a number in it. For each object there is a cut, too: the last one with which
-    the object stays."""
+    """All snapshots in one order, in which a cut is a number. For each object there is a last cut with which it
+    stays."""
 
     def __init__(self, facts: ReplicaFacts) -> None:
         self.facts = facts
-        self.snapshots: list[SnapshotFacts] = [one for held in facts.generations for one in held.snapshots]
+        self.snapshots: list[SnapshotFacts] = [
+            snapshot for generation in facts.generations for snapshot in generation.snapshots
+        ]
         self.reached = list(self._reached())
         self._starts: dict[Generation, int] = {}
         start = 0
-        for held in facts.generations:
-            self._starts[held.name] = start
-            start += len(held.snapshots)
+        for generation in facts.generations:
+            self._starts[generation.name] = start
+            start += len(generation.snapshots)
         self.newest = self._newest()
         """The number of the last snapshot that may be a cut."""
-        self._kept_upto = list(self._snapshots_kept())
-        self._caught_up = {held.name: held.caught_up for held in facts.generations}
+        self._last_cuts = list(self._snapshot_cuts())
+        self._caught_up = {generation.name: generation.caught_up for generation in facts.generations}
         self._begins_unknown = max((other.generation for other in facts.others if other.names is None), default="")
         self._hides = any(snapshot.names is None for snapshot in self.snapshots)
 
@@ -53,35 +55,35 @@ class RetentionIndex:
         return snapshot.names is not None and snapshot.next >= self._caught_up[snapshot.generation]
 
     def _reached(self) -> Iterator[int]:
-        """Yield when the log had reached each snapshot; times never go back."""
+        """Yield the time at which the log had reached each snapshot. The times never go back."""
         latest = 0
-        for held in self.facts.generations:
-            for snapshot in held.snapshots:
+        for generation in self.facts.generations:
+            for snapshot in generation.snapshots:
                 latest = max(latest, snapshot.reached)
                 yield latest
-            latest = max(latest, held.ended)
+            latest = max(latest, generation.ended)
 
-    def _snapshots_kept(self) -> Iterator[int]:
+    def _snapshot_cuts(self) -> Iterator[int]:
         """Yield the last cut with which each snapshot stays: its own, or that of the WAL segment whose chain begins
         with it."""
-        for held in self.facts.generations:
-            start = self._starts[held.name]
-            for number, snapshot in enumerate(held.snapshots, start):
-                begins = snapshot.next == held.first and bool(held.wal)
-                if begins and held.wal[0].position == Position(held.name, held.first, 0):
-                    yield start + bisect_right(_rising(held), snapshot.next) - 1
+        for generation in self.facts.generations:
+            start = self._starts[generation.name]
+            for number, snapshot in enumerate(generation.snapshots, start):
+                begins = snapshot.next == generation.first and bool(generation.wal)
+                if begins and generation.wal[0].position == Position(generation.name, generation.first, 0):
+                    yield start + bisect_right(_rising(generation), snapshot.next) - 1
                 else:
                     yield number
 
     def _newest(self) -> int:
         facts = self.facts
         last = 0
-        for held in facts.generations:
-            if held.name > facts.latest:
+        for generation in facts.generations:
+            if generation.name > facts.latest:
                 break
-            is_newest = held is facts.generations[-1]
-            for number, snapshot in enumerate(held.snapshots, self._starts[held.name]):
-                if not (is_newest and facts.upto is not None and snapshot.next > facts.upto):
+            is_newest = generation is facts.generations[-1]
+            for number, snapshot in enumerate(generation.snapshots, self._starts[generation.name]):
+                if not (is_newest and facts.last_snapshot is not None and snapshot.next > facts.last_snapshot):
                     last = number
         return last
 
@@ -96,74 +98,76 @@ class RetentionIndex:
     def objects(self) -> Iterator[tuple[Removal, int]]:
         """Yield each object, and the last cut with which it stays."""
         named = self._named()
-        unknown = [self._kept_upto[n] for n, snapshot in enumerate(self.snapshots) if snapshot.names is None]
-        for held in self.facts.generations:
-            start = self._starts[held.name]
-            firsts = _rising(held)
-            before = ALWAYS if held is self.facts.generations[-1] else start - 1
+        unknown = [self._last_cuts[n] for n, snapshot in enumerate(self.snapshots) if snapshot.names is None]
+        for generation in self.facts.generations:
+            start = self._starts[generation.name]
+            firsts = _rising(generation)
+            before = ALWAYS if generation is self.facts.generations[-1] else start - 1
             hidden = max((number for number in unknown if number >= start), default=-1)
-            for number, snapshot in enumerate(held.snapshots, start):
-                upto = self._kept_upto[number]
-                yield Removal(ObjectKind.SNAPSHOT, snapshot.size, held.name, snapshot.next), upto
-            for info in held.sealed:
-                upto = start + bisect_right(firsts, info.index) - 1 if firsts else before
-                upto = max(upto, named.get((held.name, info.index), -1), hidden)
-                if held.name <= self._begins_unknown:
-                    upto = max(upto, BY_OTHERS)
-                yield Removal(ObjectKind.SEALED, info.size, held.name, info.index), upto
-            for number, wal in enumerate(held.wal):
+            for number, snapshot in enumerate(generation.snapshots, start):
+                last_cut = self._last_cuts[number]
+                yield Removal(ObjectKind.SNAPSHOT, snapshot.size, generation.name, snapshot.next), last_cut
+            for info in generation.sealed:
+                last_cut = start + bisect_right(firsts, info.index) - 1 if firsts else before
+                last_cut = max(last_cut, named.get((generation.name, info.index), -1), hidden)
+                if generation.name <= self._begins_unknown:
+                    last_cut = max(last_cut, BY_OTHERS)
+                yield Removal(ObjectKind.SEALED, info.size, generation.name, info.index), last_cut
+            for number, wal in enumerate(generation.wal):
                 at = wal.position
-                upto = start + bisect_right(firsts, at.index) - 1 if firsts else before
-                upto = ALWAYS if number >= len(held.wal) - LASTING_SEGMENTS else upto
-                yield Removal(ObjectKind.WAL, wal.size, held.name, at.index, at), upto
+                last_cut = start + bisect_right(firsts, at.index) - 1 if firsts else before
+                last_cut = ALWAYS if number >= len(generation.wal) - LASTING_SEGMENTS else last_cut
+                yield Removal(ObjectKind.WAL, wal.size, generation.name, at.index, at), last_cut
 
     def _named(self) -> dict[tuple[Generation, int], int]:
         """Return, for each sealed segment, the last cut with which it stays because of a snapshot that names it."""
         by_generation: dict[Generation, list[tuple[int, int, int]]] = {}
         naming = chain(
-            zip(self.snapshots, self._kept_upto, strict=True), ((other, BY_OTHERS) for other in self.facts.others)
+            zip(self.snapshots, self._last_cuts, strict=True), ((other, BY_OTHERS) for other in self.facts.others)
         )
-        for snapshot, upto in naming:
+        for snapshot, last_cut in naming:
             for run in snapshot.names or ():
-                by_generation.setdefault(run.generation, []).append((run.start, run.stop, upto))
+                by_generation.setdefault(run.generation, []).append((run.start, run.stop, last_cut))
         named: dict[tuple[Generation, int], int] = {}
-        for held in self.facts.generations:
-            runs = by_generation.get(held.name)
+        for generation in self.facts.generations:
+            runs = by_generation.get(generation.name)
             if runs:
-                named.update(((held.name, index), number) for index, number in _cover(held, runs))
+                named.update(((generation.name, index), number) for index, number in _cover(generation, runs))
         return named
 
-    def reason(self, removal: Removal, needed_upto: int) -> KeepReason:
-        if needed_upto == ALWAYS and removal.kind is ObjectKind.WAL:
+    def reason(self, removal: Removal, last_cut: int) -> KeepReason:
+        """Return why an object stays. ``last_cut``: the last cut with which it does."""
+        if last_cut == ALWAYS and removal.kind is ObjectKind.WAL:
             return KeepReason.LAST
-        if needed_upto == BY_OTHERS:
+        if last_cut == BY_OTHERS:
             return KeepReason.OTHERS
-        if needed_upto >= len(self.snapshots) - 1 and removal.kind is not ObjectKind.WAL:
+        if last_cut >= len(self.snapshots) - 1 and removal.kind is not ObjectKind.WAL:
             return KeepReason.NEWEST
         if removal.kind is ObjectKind.SEALED and self._hides:
             return KeepReason.UNKNOWN
         return KeepReason.WINDOW
 
 
-def _rising(held: GenerationFacts) -> list[int]:
+def _rising(generation: GenerationFacts) -> list[int]:
     """Return the first index of each snapshot of a generation, never going back. An unreadable one repeats the one
     before."""
     firsts: list[int] = []
-    for snapshot in held.snapshots:
+    for snapshot in generation.snapshots:
         before = firsts[-1] if firsts else 0
         firsts.append(before if snapshot.names is None else max(before, snapshot.first))
     return firsts
 
 
-def _cover(held: GenerationFacts, runs: list[tuple[int, int, int]]) -> Iterator[tuple[int, int]]:
+def _cover(generation: GenerationFacts, runs: list[tuple[int, int, int]]) -> Iterator[tuple[int, int]]:
     """Yield each sealed segment in one of ``runs`` (start, stop, number), with the highest number of those runs.
 
-    A sweep with one stack: numbers that a higher one hides until its end are not looked at again.
+    One sweep, with a heap of the runs that have begun, the highest number first. A run that has ended is removed when
+    it comes to the top.
     """
     runs = sorted(runs)
     at = 0
     covering: list[tuple[int, int]] = []
-    for info in held.sealed:
+    for info in generation.sealed:
         while at < len(runs) and runs[at][0] <= info.index:
             heappush(covering, (-runs[at][2], runs[at][1]))
             at += 1

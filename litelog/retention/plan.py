@@ -6,9 +6,9 @@ what stays: the cut and all later snapshots, every sealed segment that one of th
 sealed segments of their generations from its first index on. So every point from the cut on is restored, as before,
 from the snapshot at or before it. The cut is the newest snapshot that leaves what the policy requires:
 
-- The state at the window's start, and each one since, is restorable: the log had reached the cut by then. Or it had
-  not, but the cut, in the same generation, names every log segment that the source still held at the window's start,
-  as far as is known: no state in the window had the ones below.
+- The state at the window's start and each later one are restorable. Either the log had reached the cut by then. Or the
+  cut is in the same generation, and names every log segment that the source is known to have generation at the window's
+  start: no state in the window had older ones.
 - It is never later than the newest snapshot of the generation that readers choose, nor later than the last
   ``min_snapshots``.
 
@@ -50,19 +50,19 @@ class PruneLimit(StrEnum):
 def choose_cut(
     needs: RetentionIndex, objects: list[tuple[Removal, int]], policy: RetentionPolicy, now: int
 ) -> tuple[int, PruneLimit | None]:
-    """Return the cut, and the limit that put it there."""
-    wanted: dict[PruneLimit, int] = {}
+    """Return the cut, and the limit that decided it."""
+    cuts: dict[PruneLimit, int] = {}
     if (start := policy.window_start(now)) is not None:
-        wanted[PruneLimit.AGE] = _cut_at(needs, start)
+        cuts[PruneLimit.AGE] = _cut_at(needs, start)
     if policy.max_snapshots is not None:
-        wanted[PruneLimit.COUNT] = len(needs.snapshots) - policy.max_snapshots
+        cuts[PruneLimit.COUNT] = len(needs.snapshots) - policy.max_snapshots
     if policy.max_bytes is not None:
-        wanted[PruneLimit.BYTES] = _cut_within(objects, policy.max_bytes)
+        cuts[PruneLimit.BYTES] = _cut_within(objects, policy.max_bytes)
     highest = min(needs.newest, len(needs.snapshots) - policy.min_snapshots, _cut_at(needs, grace_start(now)))
-    if not wanted:
+    if not cuts:
         return 0, None
-    cause = max(wanted, key=lambda cause: wanted[cause])
-    cut = max(0, min(wanted[cause], highest))
+    cause = max(cuts, key=lambda cause: cuts[cause])
+    cut = max(0, min(cuts[cause], highest))
     while cut and not needs.can_cut(cut):
         cut -= 1
     return cut, cause
@@ -77,7 +77,7 @@ def _cut_at(needs: RetentionIndex, start: int) -> int:
         if needs.can_cut(number):
             base = number
     if not needs.snapshots or not needs.can_cut(base):
-        return 0  # if nothing was reached by then, all restorable states begin at the oldest one
+        return 0  # the log had reached no snapshot by then, so all restorable states begin at the oldest one
     floor, best = needs.floor(base, start), base
     for number in range(base + 1, needs.newest + 1):
         snapshot = needs.snapshots[number]
@@ -92,9 +92,9 @@ def _cut_within(objects: list[tuple[Removal, int]], limit: int) -> int:
     """Return the lowest cut that leaves at most ``limit`` bytes; if none does, the one that frees the most."""
     left = sum(removal.size for removal, _ in objects)
     freed: dict[int, int] = {}
-    for removal, needed_upto in objects:
-        if needed_upto < LASTING:
-            freed[needed_upto + 1] = freed.get(needed_upto + 1, 0) + removal.size
+    for removal, last_cut in objects:
+        if last_cut < LASTING:
+            freed[last_cut + 1] = freed.get(last_cut + 1, 0) + removal.size
     if left <= limit:
         return 0
     for cut in sorted(freed):
@@ -126,7 +126,7 @@ class RetentionPlan:
     cut: str | None
     """The key of the oldest snapshot that stays; None if there is none."""
     cause: PruneLimit | None
-    """The limit that put the cut there; None if nothing is deleted."""
+    """The limit that decided the cut; None if nothing is deleted."""
     removals: tuple[Removal, ...]
     """The objects to delete, in the order of deletion."""
     stays: dict[KeepReason, Total] = field(default_factory=dict)
@@ -144,22 +144,22 @@ class RetentionPlan:
         return sum(total.bytes for total in self.stays.values())
 
 
-_NOTHING_GOES = -2
-"""The cut with which everything stays: below the last cut of objects that nothing needs."""
+_NOTHING_DELETED = -2
+"""The cut with which everything stays: it is below the last cut of objects that nothing needs."""
 
 
 def plan_retention(facts: ReplicaFacts, policy: RetentionPolicy, now: int) -> RetentionPlan:
     """Return what ``policy`` deletes in a replica at ``now``, in microseconds since 1970. Linear in the objects."""
     needs = RetentionIndex(facts)
     objects = list(needs.objects())
-    cut, cause = choose_cut(needs, objects, policy, now) if policy.limits else (_NOTHING_GOES, None)
+    cut, cause = choose_cut(needs, objects, policy, now) if policy.limits else (_NOTHING_DELETED, None)
     removals: list[Removal] = []
     stays: dict[KeepReason, Total] = {}
-    for removal, needed_upto in objects:
-        if needed_upto < cut:
+    for removal, last_cut in objects:
+        if last_cut < cut:
             removals.append(removal)
         else:
-            stays.setdefault(needs.reason(removal, needed_upto), Total()).add(removal.size)
+            stays.setdefault(needs.reason(removal, last_cut), Total()).add(removal.size)
     removals.sort(key=_DeletionOrder(facts))
     left = sum(total.bytes for total in stays.values())
     kept = needs.snapshots[max(0, cut)] if needs.snapshots else None
@@ -178,8 +178,10 @@ class _DeletionOrder:
     """Sorts removals into the order of deletion."""
 
     def __init__(self, facts: ReplicaFacts) -> None:
-        self._covered = {held.name: held.snapshots[-1].next for held in facts.generations if held.snapshots}
-        self._starts = {Position(held.name, held.first, 0) for held in facts.generations}
+        self._covered = {
+            generation.name: generation.snapshots[-1].next for generation in facts.generations if generation.snapshots
+        }
+        self._starts = {Position(generation.name, generation.first, 0) for generation in facts.generations}
 
     def __call__(self, removal: Removal) -> tuple[bool, Generation, int, int, int]:
         offset = removal.position.offset if removal.position is not None else 0

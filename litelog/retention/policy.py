@@ -7,8 +7,10 @@ dropped is ever left out: a restore holds everything that the source holds.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+from litelog.units import MICROSECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,10 +18,9 @@ if TYPE_CHECKING:
     from litelog.objects.snapshot import Snapshot
     from litelog.retention.facts import SourceTrim
 
-GRACE_SECONDS = 3600
-"""No younger point is deleted, whatever the policy: an owner that was suspended for longer cannot rely on it."""
-
-MICROSECONDS = 1_000_000
+GRACE_SECONDS = 3600.0
+"""No younger point and no younger WAL segment is deleted, whatever the policy. So an owner that was suspended for no
+longer than this finds what it needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ class RetentionPolicy:
     """Bytes of the replica's objects. The oldest are deleted first."""
     max_snapshots: int | None = None
     min_snapshots: int = 1
-    """How many of the newest snapshots stay, with all that they name, whatever the limits are."""
+    """How many of the newest snapshots always stay, with all that they name."""
 
     def __post_init__(self) -> None:
         """ValueError for limits that leave nothing, or contradict each other."""
@@ -51,13 +52,13 @@ class RetentionPolicy:
         return (self.max_age, self.max_bytes, self.max_snapshots) != (None, None, None)
 
     def window_start(self, now: int) -> int | None:
-        """Return since when every state stays restorable, in microseconds since 1970; None: always."""
+        """Return the time since which every state stays restorable, in microseconds since 1970; None: no limit."""
         return None if self.max_age is None else now - int(self.max_age * MICROSECONDS)
 
 
 def grace_start(now: int) -> int:
-    """Return since when no limit deletes anything, in microseconds since 1970."""
-    return now - GRACE_SECONDS * MICROSECONDS
+    """Return the time after which no limit deletes anything, in microseconds since 1970."""
+    return now - int(GRACE_SECONDS * MICROSECONDS)
 
 
 MAX_DROPS = 256
@@ -86,23 +87,23 @@ def first_kept(snapshot: Snapshot, policy: RetentionPolicy, drops: Sequence[Sour
 def note_drop(drops: Sequence[SourceTrim], drop: SourceTrim, policy: RetentionPolicy) -> tuple[SourceTrim, ...]:
     """Return ``drops`` with a new one: few, but enough to know when each index was dropped, to a 200th of max-age.
 
-    Times and indexes only rise. A time that goes back, after the clock was set, is replaced by the last one.
+    Times and indexes only rise: a time that went back, because the clock was set, is replaced by the last one.
     """
     if not drops:
         return (drop,)
     last = drops[-1]
     if drop.first <= last.first:
         return tuple(drops)
-    grain = int((policy.max_age or 0) * 1_000_000) // 200
-    drop = type(drop)(max(drop.time, last.time), drop.first)
+    grain = int((policy.max_age or 0) * MICROSECONDS) // 200
+    drop = replace(drop, time=max(drop.time, last.time))
     kept = list(drops)
     if len(kept) > 1 and drop.time - kept[-2].time < grain:
         kept.pop()
     kept.append(drop)
-    return tuple(_settled(kept, policy, drop.time)[-MAX_DROPS:])
+    return tuple(_without_superfluous(kept, policy, drop.time)[-MAX_DROPS:])
 
 
-def _settled(drops: list[SourceTrim], policy: RetentionPolicy, now: int) -> list[SourceTrim]:
+def _without_superfluous(drops: list[SourceTrim], policy: RetentionPolicy, now: int) -> list[SourceTrim]:
     """Remove drops that a later one makes superfluous: of those before the window, only the last one counts."""
     start = policy.window_start(now)
     if start is None:

@@ -80,7 +80,7 @@ class ArchiveState:
     boot: str = ""
     """The boot id of the steady clock in which ``covered`` counts."""
     drops: tuple[SourceTrim, ...] = ()
-    """When the source was seen to have dropped everything below an index."""
+    """The times at which the source was found to have dropped everything below an index."""
 
     def with_finished(self, *segments: ShippedSegment) -> ArchiveState:
         """Add or replace log segments; omit those that a snapshot names."""
@@ -104,7 +104,7 @@ class ArchiveState:
         return tuple(ready)
 
 
-def finished_by(opening: Opening, final: WalHeader, digest: str, sealed: SnapshotEntry | None) -> ShippedSegment:
+def shipped_segment(opening: Opening, final: WalHeader, digest: str, sealed: SnapshotEntry | None) -> ShippedSegment:
     """Return the log segment whose last WAL segment is ``final``; ``digest``: SHA-256 of ``final``; ``sealed``: the
     entry of the sealed segment that ``final`` stands for."""
     return ShippedSegment(
@@ -148,8 +148,8 @@ def resume_archive(kept: ArchiveState | None, generation: Generation, boot: str,
     if kept is None or kept.generation != generation:
         return ArchiveState(generation, boot=boot)
     if boot and kept.boot == boot:
-        return replace(kept, covered=tuple(replace(one, since=min(one.since, now)) for one in kept.covered))
-    return replace(kept, boot=boot, covered=tuple(replace(one, since=now) for one in kept.covered))
+        return replace(kept, covered=tuple(replace(old, since=min(old.since, now)) for old in kept.covered))
+    return replace(kept, boot=boot, covered=tuple(replace(old, since=now) for old in kept.covered))
 
 
 def _parse(fields: object) -> ArchiveState:

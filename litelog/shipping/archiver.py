@@ -1,7 +1,7 @@
 """Seals log segments, writes snapshots and deletes covered objects of one generation, next to its WAL segments.
 
-The archive never holds up a WAL segment: it works in the background, a step at a time. Failed steps are retried and
-reported. The thread that ships reports each WAL segment (``shipped``); any thread with time to spare calls ``wake``.
+The archive never delays a WAL segment: it works in the background, a step at a time. Failed steps are retried and
+reported. The thread that ships reports each WAL segment (``shipped``). Any thread may call ``wake`` to start due work.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from litelog.objects.layout import snapshot_key
 from litelog.reading.contents import find_snapshot
 from litelog.retention.facts import SourceTrim
 from litelog.retention.policy import note_drop
-from litelog.shipping.archive_state import ArchiveState, Covered, Opening, ShippedSegment, ShipTimeLog, finished_by
+from litelog.shipping.archive_state import ArchiveState, Covered, Opening, ShippedSegment, ShipTimeLog, shipped_segment
 from litelog.shipping.backoff import BackOff, describe_wait, needs_help
 from litelog.shipping.claiming import require_claim, require_newest
 from litelog.shipping.cleanup import WalCleanup
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 LAST_FAILURES = 5
-"""How many failures in a row end the last work before a daemon stops."""
+"""After how many failures in a row a stopping daemon gives up the last sealed segments and snapshot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class Archiver:
         after a request failed; any thread may call both. ``notes`` gets each durable snapshot."""
         self._context = context
         self._claim = claim
-        self._name = claim.generation
+        self._generation = claim.generation
         self._state = state
         self._below = below
         self._save = save
@@ -90,7 +90,8 @@ class Archiver:
         self._newest: Snapshot | None = None
         self._marks = ShipTimeLog()
         self._cleanup = WalCleanup(context, claim)
-        self._back_off = BackOff(Random())  # noqa: S311  spreads load, keeps no secret
+        self._back_off = BackOff()
+        self._random = Random()  # noqa: S311  spreads load, keeps no secret
         self._retry_at = 0.0
         self._error: LitelogError | None = None
         self._counted_from = context.clock.monotonic()
@@ -114,7 +115,7 @@ class Archiver:
         """Record that a WAL segment is durable, which begins at ``start``. ``sealed``: it stands for that sealed
         segment."""
         with self._changed:
-            self._cleanup.put(self._state.snapshot)
+            self._cleanup.note_put(self._state.snapshot)
             self._marks.add(header)
             state = self._state
             if header.offset == 0:
@@ -123,7 +124,7 @@ class Archiver:
             if header.final:
                 self._below = max(self._below, header.index + 1)
                 if state.opening is not None and state.opening.index == header.index:
-                    state = state.with_finished(finished_by(state.opening, header, digest, sealed))
+                    state = state.with_finished(shipped_segment(state.opening, header, digest, sealed))
                 state = replace(state, opening=None)
             if sealed is not None:
                 self._marks.drop(header.index)
@@ -165,7 +166,7 @@ class Archiver:
             return ArchiveStatus(
                 self._sealed,
                 max(0, unsealed),
-                None if state.snapshot is None else snapshot_key(self._name, state.snapshot),
+                None if state.snapshot is None else snapshot_key(self._generation, state.snapshot),
                 self._back_off.failures,
                 None if self._error is None else str(self._error),
             )
@@ -249,7 +250,7 @@ class Archiver:
         if isinstance(error, StoreError):
             self._doubt()
         with self._changed:
-            delay = self._back_off.fail(error)
+            delay = self._back_off.fail(error, self._random)
             self._retry_at = self._context.clock.monotonic() + delay
             self._error = error
             if self._back_off.worth_logging:
@@ -276,10 +277,10 @@ class Archiver:
         if state.snapshot is None:
             return self._find_newest if self._below > self._claim.first or self._asked else None
         if not last and (covered := self._cleanup.due_deletion(state.covered)) is not None:
-            return partial(self._delete, covered)  # first: right after the put that permits it
+            return partial(self._delete, covered)  # first, as only a recent put permits it
         seal = self._next_seal(state, state.snapshot)
-        if seal is None and not last and (upto := self._cleanup.due_pruning()) is not None:
-            return partial(self._prune, upto)
+        if seal is None and not last and (last_snapshot := self._cleanup.due_pruning()) is not None:
+            return partial(self._prune, last_snapshot)
         return seal
 
     def _next_seal(self, state: ArchiveState, snapshot: int) -> Callable[[], None] | None:
@@ -291,7 +292,7 @@ class Archiver:
         if ready and (many or asked or self._context.clock.monotonic() >= self._snapshot_at):
             return partial(self._take_snapshot, ready)
         if not known:
-            return self._recover_next
+            return partial(self._recover_next, snapshot)
         return partial(self._seal, state.finished[len(ready)]) if unsealed else None
 
     @property
@@ -304,8 +305,8 @@ class Archiver:
                 self._state = replace(self._state, covered=self._state.covered[1:])
             self._save()
 
-    def _prune(self, upto: int) -> None:
-        self._cleanup.prune(upto, self._state.drops)
+    def _prune(self, last_snapshot: int) -> None:
+        self._cleanup.prune(last_snapshot, self._state.drops)
 
     def _find_newest(self) -> None:
         """Find the newest snapshot. The state was lost, or an older version wrote it without sealed segments."""
@@ -313,13 +314,12 @@ class Archiver:
         with self._changed:
             self._state = self._state.with_snapshot(self._claim.first if found is None else found.next)
 
-    def _recover_next(self) -> None:
-        """Find, in its WAL segments, the first finished log segment that the state does not know."""
-        state = self._state
-        assert state.snapshot is not None
-        known = {segment.index for segment in state.finished}
-        index = next(index for index in range(state.snapshot, self._below) if index not in known)
-        found = find_finished(self._context.client, self._name, index)
+    def _recover_next(self, snapshot: int) -> None:
+        """Read, from its WAL segments, the first finished log segment that the state does not know. ``snapshot``: the
+        index of the newest snapshot."""
+        known = {segment.index for segment in self._state.finished}
+        index = next(index for index in range(snapshot, self._below) if index not in known)
+        found = find_finished(self._context.client, self._generation, index)
         with self._changed:
             self._state = self._state.with_finished(found)
 
@@ -351,7 +351,7 @@ class Archiver:
             return
         else:
             require_claim(self._context.client, self._claim)
-            key = snapshot_key(self._name, self._state.snapshot or 0)
+            key = snapshot_key(self._generation, self._state.snapshot or 0)
             raise LostSnapshotError(self._context.source.folder, describe_lost([f"{key} is missing or damaged"]))
         self._note_drop(made)
         self._cleanup.schedule_pruning()
@@ -367,8 +367,8 @@ class Archiver:
         self._context.listener.on_snapshot_written(SnapshotWritten(*where, made.key, made.first, made.next))
 
     def _note_drop(self, made: Snapshot) -> None:
-        """Note what the source has dropped of a durable snapshot: retention keeps whatever any state in its window
-        held. The snapshot may be old and only found now, so the drop counts from now."""
+        """Note which log segments of a durable snapshot the source has dropped: retention keeps all that the log held
+        at any time in its window. The snapshot may be old and only found now, so the drop counts from now."""
         policy = self._context.settings.retention
         if not policy.limits:
             return
@@ -379,16 +379,16 @@ class Archiver:
             with self._changed:
                 self._state = replace(self._state, drops=note_drop(self._state.drops, drop, policy))
 
-    def _take_newer(self, there: Snapshot) -> None:
-        """Continue after the newest snapshot, which is later than the state says, as after a crash."""
+    def _take_newer(self, newest: Snapshot) -> None:
+        """Continue after the newest snapshot, which is later than the one in the state, as after a crash."""
         with self._changed:
             before = self._state.snapshot
-            self._newest = there
-            self._state = self._state.with_snapshot(there.next)
+            self._newest = newest
+            self._state = self._state.with_snapshot(newest.next)
         _logger.warning(
             "%s: the newest snapshot of generation %s stands at index %s, not at %s: the next one is made from it",
             self._context.client.url,
-            self._name,
+            self._generation,
             self._state.snapshot,
             before,
             extra=fields("snapshot-replaced", log=self._context.source.folder, replica=self._context.client.url),

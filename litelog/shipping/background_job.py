@@ -78,7 +78,6 @@ class SealingJob(Generic[Task, Made]):
         self._next = 0
         self._running = 0
         self._stopped = False
-        self._told = False
         self._changed = threading.Condition()
 
     def start(self) -> None:
@@ -87,7 +86,7 @@ class SealingJob(Generic[Task, Made]):
             self._running = max(1, min(self._width, len(self._tasks)))
             turns = self._running
         for _ in range(turns):
-            self._hand_on()
+            self._queue_turn()
 
     def stop(self) -> None:
         """Start no more tasks; ``raise_if_stopped`` stops those that run."""
@@ -120,8 +119,8 @@ class SealingJob(Generic[Task, Made]):
                 error = next(iter(self._errors.values()), JobStoppedError())
             return JobOutcome(tuple(self._made[at] for at in range(count)), error)
 
-    def _hand_on(self) -> None:
-        """Wait for a turn. If the executor refuses it, the process is ending."""
+    def _queue_turn(self) -> None:
+        """Queue for a turn of a thread. If the executor refuses it, the process is ending."""
         try:
             self._submit(self._take_turn)
         except RuntimeError:
@@ -147,7 +146,7 @@ class SealingJob(Generic[Task, Made]):
         else:
             with self._changed:
                 self._made[at] = made
-        self._hand_on()
+        self._queue_turn()
 
     def _end_turns(self) -> None:
         with self._changed:

@@ -25,7 +25,7 @@ from litelog.objects.wal_segment import WalHeader
 from litelog.shipping.archive_state import NO_MARKS
 from litelog.shipping.background_job import InlineRunner, SealingJob
 from litelog.shipping.events import SegmentSealed
-from litelog.shipping.finished_segments import UNFIT, FinishedSegments, NotSealableError, holds
+from litelog.shipping.finished_segments import NOT_FINISHED, FinishedSegments, NotSealableError, holds
 from litelog.shipping.sealer import SealedConflictError, read_sealed_footer
 from litelog.shipping.wal_encoder import EncodedWalSegment
 
@@ -69,7 +69,7 @@ class _Task:
     expect: Expectation
     known: SnapshotEntry | None
     """The entry with that file name in the predecessor's snapshot."""
-    there: bool
+    exists: bool
     """Whether this generation already has a sealed segment of that index."""
 
 
@@ -124,18 +124,18 @@ class BacklogSealer:
         """Seal the log segments that ``find_files`` returns: those that a follower at ``start`` would read.
 
         Args:
-            claim: of the generation.
-            start: the position of the first of them.
-            find_files: returns their names.
-            known: the entries of the predecessor's newest snapshot.
-            shipped: when the object before was shipped, in microseconds since 1970.
-            may_be_begun: a put of an earlier run may still bring a WAL segment of them, which then states another time.
+            claim: Of the generation.
+            start: The position of the first of them.
+            find_files: Returns their names.
+            known: The entries of the predecessor's newest snapshot.
+            shipped: When the object before was shipped, in microseconds since 1970.
+            may_be_begun: A put of an earlier run may still create a WAL segment of them, which states another time.
 
         Returns:
             What was sealed; None while sealing runs: repeat the call after ``on_backlog_sealed``.
 
         Raises:
-            StoreError, SealedConflictError, CorruptObjectError, SourceError: repeat the call to continue. Objects that
+            StoreError, SealedConflictError, CorruptObjectError, SourceError: Repeat the call to continue. Objects that
                 are there already are adopted.
         """
         wanted = (claim.generation, start.index)
@@ -157,9 +157,14 @@ class BacklogSealer:
             raise outcome.error
         return self._check(outcome.made, start.expectation)
 
-    def number_on(self, place: SourcePosition, older: Sequence[SnapshotEntry], number: int | None) -> SourcePosition:
-        """Return ``place``, where a log begins after ``older``, which its source has dropped, with the number of its
-        next record: the one after ``older``, or ``number`` if nothing at the source gives their numbers (any more)."""
+    def continue_numbers(
+        self, place: SourcePosition, older: Sequence[SnapshotEntry], number: int | None
+    ) -> SourcePosition:
+        """Return ``place``, the beginning of the log at its source, with the sequence of the record there.
+
+        ``older`` are the log segments that the source has dropped: the record follows theirs. ``number``: its sequence
+        if these do not state one.
+        """
         follows = next((entry.next for entry in reversed(older) if entry.next is not None), number or 0)
         if self._format.self_numbered or follows <= (place.sequence or 0):
             return place
@@ -210,14 +215,14 @@ class BacklogSealer:
     def _check(
         self, sealed: Sequence[SealedLogSegment], expect: Expectation, unfit: NotSealableError | None = None
     ) -> BacklogResult:
-        """Check that they follow each other: while they were sealed at the same time, that was not known."""
+        """Check that they follow each other. They may have been sealed concurrently, when that was not known."""
         if self._format.self_numbered:
-            for at, one in enumerate(sealed):
+            for at, segment in enumerate(sealed):
                 try:
-                    self.files.check_begins(one.entry.file, expect)
+                    self.files.check_begins(segment.entry.file, expect)
                 except NotSealableError as error:
                     return BacklogResult(tuple(sealed[:at]), error)
-                expect = one.after.expectation
+                expect = segment.after.expectation
         return BacklogResult(tuple(sealed), unfit)
 
     def _seal(
@@ -235,7 +240,7 @@ class BacklogSealer:
                     entry, last = self._put(task, opened, expect, raise_if_stopped)
         except SealedConflictError:
             raise
-        except UNFIT as error:
+        except NOT_FINISHED as error:
             raise NotSealableError(task.file) from error
         sealed = SealedLogSegment(entry, self.files.place_after(entry, last))
         with self._counting:
@@ -250,20 +255,20 @@ class BacklogSealer:
         """Return the entry of a sealed segment with the same bytes and the same numbers of records; None if there is
         none. Unnumbered records have other numbers if more or fewer records precede them now."""
         known = task.known
-        if known is not None and not self._is_numbered_on(known, expect):
+        if known is not None and not self._has_same_numbers(known, expect):
             known = None
         if known is not None and holds(opened, known.length, known.digest, raise_if_stopped):
             return replace(known, index=task.index)
-        return self._adopt(task, opened, raise_if_stopped) if task.there else None
+        return self._adopt(task, opened, raise_if_stopped) if task.exists else None
 
     def _adopt(self, task: _Task, opened: OpenSegment, raise_if_stopped: Callable[[], None]) -> SnapshotEntry:
         """Return the entry of the sealed segment that is there. SealedConflictError if it holds other bytes."""
         footer, size = read_sealed_footer(self._client, task.claim.generation, task.index)
         if footer.file == task.file and holds(opened, footer.length, footer.digest, raise_if_stopped):
             return make_entry(footer, size)
-        raise SealedConflictError(self.files.path(task.file), f"{footer.key} is of other bytes than the log's")
+        raise SealedConflictError(self.files.path(task.file), f"{footer.key} holds other bytes than the log")
 
-    def _is_numbered_on(self, known: SnapshotEntry, expect: Expectation) -> bool:
+    def _has_same_numbers(self, known: SnapshotEntry, expect: Expectation) -> bool:
         return self._format.self_numbered or expect.sequence is None or known.first in {None, expect.sequence}
 
     def _put(
@@ -319,7 +324,7 @@ class Backlog:
     """
 
     def __init__(self, context: ReplicaContext, claim: Claim, backlog_sealer: BacklogSealer | None) -> None:
-        """``backlog_sealer``: None if nothing is to be sealed before its WAL segments."""
+        """``backlog_sealer``: None if there is no backlog to seal."""
         self._sealer = backlog_sealer
         self._claim = claim
         self._clock = context.clock
@@ -335,8 +340,8 @@ class Backlog:
         return self._sealer is not None
 
     def seal(self, place: SourcePosition, shipped: int) -> bool:
-        """Seal what was finished, if nothing of the log segment at ``place`` is shipped yet. Return False while that
-        runs: then nothing is to be shipped from there.
+        """Seal the finished log segments, if nothing of the one at ``place`` is shipped yet. Return False while that
+        runs: nothing may be shipped from there until it ends.
 
         ``shipped``: as for ``WalEncoder.next``. Raises what ``BacklogSealer.seal`` raises.
         """
@@ -353,7 +358,7 @@ class Backlog:
         if result is None:
             return False
         self._sealer = None
-        self._sealed = {one.entry.index: one for one in result.sealed}
+        self._sealed = {segment.entry.index: segment for segment in result.sealed}
         return True
 
     def next(self, place: SourcePosition, previous: str, shipped: int) -> EncodedWalSegment | None:

@@ -1,4 +1,4 @@
-"""How long to wait after a failure."""
+"""Back-off: how long to wait after a failure."""
 
 from __future__ import annotations
 
@@ -12,24 +12,23 @@ if TYPE_CHECKING:
 
 FIRST_DELAY_SECONDS = 0.1
 MAX_DELAY_SECONDS = 30.0
-"""The longest delay: a store that comes back is noticed soon, and one that is down gets few requests. A store that asks
-for a longer pause (Retry-After) gets a request after this time as well: after a fault, shipping must catch up soon, and
-a proxy in front of the store may ask for minutes or hours."""
+"""The longest delay. A store that comes back is noticed soon, and one that is down gets few requests. The limit also
+applies if the store asks for a longer pause (Retry-After): after a fault, shipping must catch up soon, and a proxy in
+front of the store may ask for minutes or hours."""
 
 
 class BackOff:
     """The number of failures in a row, and the delay after the last one."""
 
-    def __init__(self, random: Random) -> None:
-        self._random = random
+    def __init__(self) -> None:
         self.failures = 0
         self.delay = FIRST_DELAY_SECONDS
 
-    def fail(self, error: LitelogError) -> float:
+    def fail(self, error: LitelogError, random: Random) -> float:
         """Count a failure. Return the seconds to wait: jittered, at least what the store asks for, capped."""
         self.failures += 1
-        self.delay = MAX_DELAY_SECONDS if needs_help(error) else next_delay(self.delay, self._random)
-        return max(self.delay, asked_delay(error))
+        self.delay = MAX_DELAY_SECONDS if needs_help(error) else next_delay(self.delay, random)
+        return max(self.delay, requested_delay(error))
 
     def succeed(self) -> None:
         """Reset the count and the delay."""
@@ -47,8 +46,8 @@ def needs_help(error: LitelogError) -> bool:
     return isinstance(error, StoreError) and not error.retryable and not isinstance(error, NotFoundError | ExistsError)
 
 
-def asked_delay(error: LitelogError) -> float:
-    """Return the seconds for which the store asked to be left alone, at most MAX_DELAY_SECONDS; 0 if it did not."""
+def requested_delay(error: LitelogError) -> float:
+    """Return how many seconds the store asked to wait, at most MAX_DELAY_SECONDS; 0 if it did not ask."""
     return min(error.retry_after or 0.0, MAX_DELAY_SECONDS) if isinstance(error, StoreError) else 0.0
 
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from litelog.stores.replica_client import WalSegmentInfo
 
 
-class _UnlikeError(Exception):
+class _NotContinuedError(Exception):
     """The replica holds an object that does not continue the state. Other checks decide what that means."""
 
 
@@ -48,7 +48,7 @@ class CatchingUp:
         self._client = context.client
 
     def find_ahead(self, state: Running) -> Running | None:
-        """Return ``state`` as its owner would have saved it after the last object that is there.
+        """Return ``state`` as its owner would have saved it after the last object in the replica.
 
         None if the replica holds nothing after the position of ``state``; that takes one listing. Otherwise reads and
         checks the newest snapshot and each WAL segment since. StoreError.
@@ -58,12 +58,12 @@ class CatchingUp:
         ahead = state
         try:
             if listing.newest is not None and listing.newest > state.place.index:
-                ahead = self._pass_snapshot(claim, state, listing.newest, listing.wal)
+                ahead = self._apply_snapshot(claim, state, listing.newest, listing.wal)
             for info in listing.wal:
                 slot = Position(name, ahead.place.index, ahead.place.offset)
                 if info.position >= slot:
-                    ahead = self._pass_wal_segment(claim, ahead, slot)
-        except (_UnlikeError, CorruptionError, UnknownVersionError, NotFoundError):
+                    ahead = self._apply_wal_segment(claim, ahead, slot)
+        except (_NotContinuedError, CorruptionError, UnknownVersionError, NotFoundError):
             pass  # the state that was reached before it is valid
         if ahead is state or (ahead.digest != state.digest and ahead.last == state.last):
             return None
@@ -72,12 +72,12 @@ class CatchingUp:
             ahead = replace(ahead, promised=None)
         return replace(ahead, archive=None, tallies=_count(state, ahead, listing.newest, listing.wal))
 
-    def _pass_snapshot(self, claim: Claim, state: Running, index: int, wal: Sequence[WalSegmentInfo]) -> Running:
+    def _apply_snapshot(self, claim: Claim, state: Running, index: int, wal: Sequence[WalSegmentInfo]) -> Running:
         """Return the state after the log segments that a snapshot names. Their WAL segments may have been deleted."""
         snapshot, _ = read_snapshot(self._client, claim, index)
         entry = snapshot.entry(index - 1)
         if entry is None or snapshot.chain is None:
-            raise _UnlikeError
+            raise _NotContinuedError
         ahead = replace(state, place=self._place_after(entry, state.place.epoch), digest=snapshot.chain)
         before = [info.position for info in wal if info.position.index < index]
         if before:
@@ -86,11 +86,11 @@ class CatchingUp:
                 ahead = replace(ahead, last=before[-1], shipped=max(state.shipped, last.header.shipped))
         return ahead
 
-    def _pass_wal_segment(self, claim: Claim, state: Running, slot: Position) -> Running:
+    def _apply_wal_segment(self, claim: Claim, state: Running, slot: Position) -> Running:
         there = self._read(slot)
         header = there.header
         if header.successor is not None or header.owner != claim.owner or header.previous != state.digest:
-            raise _UnlikeError
+            raise _NotContinuedError
         if header.sealed is not None:
             after = self._place_after(describe_sealed(self._client, header), state.place.epoch)
         else:
@@ -104,7 +104,7 @@ class CatchingUp:
         return read_verified(read, partial(wal_segment.decode_checked, key))
 
     def _place_in_wal(self, place: SourcePosition, there: WalSegment) -> SourcePosition:
-        """Return where reading of the log continues after a WAL segment, whose bytes stand for the log's own."""
+        """Return where reading of the log continues after a WAL segment, by the bytes in it: the log may lack them."""
         header = there.header
         place = replace(place, file=header.file)
         data = memoryview(there.data())
@@ -113,7 +113,7 @@ class CatchingUp:
             scan = replace(scan, end=scan.start + len(data))
         run = make_run(place, data, scan, final=header.final)
         if (run.end.offset, run.end.crc_total) != (header.end, header.crc_total):
-            raise _UnlikeError
+            raise _NotContinuedError
         return run.after
 
     def _place_after(self, entry: SnapshotEntry, epoch: int) -> SourcePosition:
@@ -123,10 +123,10 @@ class CatchingUp:
             with self._files.open(entry.file) as opened:
                 is_held = holds(opened, entry.length, entry.digest)
             if not is_held:
-                raise _UnlikeError
+                raise _NotContinuedError
             return self._files.place_after(entry)
         return SourcePosition(
-            entry.index + 1, "", behind=entry.file, behind_end=entry.length, sequence=entry.next, epoch=epoch
+            entry.index + 1, "", finished=entry.file, finished_end=entry.length, sequence=entry.next, epoch=epoch
         )
 
 

@@ -24,6 +24,7 @@ from litelog.objects.position import Generation, Position
 from litelog.objects.wal_segment import WalHeader
 from litelog.reading.fetch import READ_ATTEMPTS
 from litelog.reading.generations import find_newer, find_tip, read_claim, read_forward
+from litelog.retention.policy import GRACE_SECONDS
 from litelog.stores.object_store import NotSupportedError
 from litelog.stores.trial import NotCreateOnlyError
 
@@ -36,9 +37,6 @@ if TYPE_CHECKING:
     from litelog.stores.replica_client import ReplicaClient
     from litelog.system.clock import Clock
 
-GRACE_SECONDS = 3600.0
-"""The least time that a WAL segment is kept, whatever retention says. An owner that was suspended for longer cannot
-rely on it."""
 
 MAX_SLOTS_LOST = 1000
 """How many slots a closing owner may lose to the generation that it closes. It needs only one: then the old owner's
@@ -70,9 +68,9 @@ class ReplicaUnavailableError(StoreError):
         super().__init__(
             "prove",
             key,
-            f"{what}: {replica} is not the replica that this daemon ships to, or has lost it. Is it mounted, and is it "
-            "the right folder or bucket? Nothing is shipped until it is back. If it is to begin again as an empty "
-            "replica, stop the daemon, run `litelog forget LOG REPLICA`, and start it again",
+            f"{what}: {replica} is not the replica that this daemon ships to, or has lost its claim. Is it mounted, "
+            "and is it the right folder or bucket? Nothing is shipped until the claim is back. To begin again with an "
+            "empty replica, stop the daemon, run `litelog forget LOG REPLICA`, and start it again",
         )
 
 
@@ -80,7 +78,7 @@ def require_fencing(client: ReplicaClient, fencing: Fencing) -> None:
     """Raise NotCreateOnlyError if the client is known not to fence, but must. No request."""
     if fencing is Fencing.REQUIRED and not client.enforces_create_only:
         raise NotCreateOnlyError(
-            CLAIMS, f"{client.url}: a put there looks whether the key is free, and then writes: two may do so at once"
+            CLAIMS, f"{client.url}: a put there checks that the key is free, and then writes: two may do so at once"
         )
 
 
@@ -117,7 +115,7 @@ def close_below(
 
     Stops after the first generation whose owner wrote a snapshot or a WAL segment: that owner had closed all below it.
     (It must not stop at a closed one: the owner that closed that one may have died before it came to the next.) An
-    isolated owner skips the generations of other isolated owners, so nothing stops after an isolated one.
+    isolated owner skips the generations of other isolated owners, so an isolated generation does not end the search.
     """
     tips: dict[Generation, GenerationEnd] = {}
     for claim in below:

@@ -1,8 +1,8 @@
 """Deletes what a generation no longer needs: WAL segments that its snapshots cover, and what retention frees.
 
-It deletes only while a recent PUT proves that the generation is still the owner's, and judges by the snapshots that
-were durable before that PUT. Covered WAL segments are deleted one by one, oldest first: an owner that was suspended
-then finds that its last WAL segment is gone, or that the slot after it is taken. The rules are in
+It deletes only while a recent PUT proves that the generation is still the owner's, and considers only snapshots that
+were durable before that PUT. Covered WAL segments are deleted one by one, oldest first: so an owner that was suspended
+finds that its last WAL segment is gone, or that the slot after it is taken. The rules are in
 litelog/shipping/README.md#deletions.
 """
 
@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 from litelog.errors import StoreError
 from litelog.events import fields
-from litelog.retention.policy import first_kept
+from litelog.objects.wal_segment import LASTING_SEGMENTS
+from litelog.retention.policy import GRACE_SECONDS, first_kept
 from litelog.shipping.backoff import needs_help
-from litelog.shipping.claiming import GRACE_SECONDS
 from litelog.shipping.pruner import Pruner
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class WalCleanup:
         self._refused = False
         self._stopped = False
 
-    def put(self, snapshot: int | None) -> None:
+    def note_put(self, snapshot: int | None) -> None:
         """Record that a WAL segment was put; ``snapshot``: the index of the newest snapshot at that time."""
         with self._lock:
             self._put_at = self._context.clock.monotonic()
@@ -73,7 +73,7 @@ class WalCleanup:
         return covered[0] if due and self._may_delete() else None
 
     def due_pruning(self) -> int | None:
-        """Return the index of the newest snapshot that retention may judge by, if it is due; else None."""
+        """Return the index of the newest snapshot that retention may consider, if it is due; else None."""
         due = self._pruner.due is not None and self._context.clock.monotonic() >= self._pruner.due
         return self._proved if due and self._may_delete() else None
 
@@ -86,8 +86,8 @@ class WalCleanup:
         self._pruner.schedule_now()
 
     def delete(self, covered: Covered) -> bool:
-        """Delete covered WAL segments. Return whether that is over: all are deleted, or the store refuses deletions.
-        False if ownership has to be proved again first, by the next put. StoreError."""
+        """Delete covered WAL segments. Return True if all are deleted, or if the store refuses deletions; False if the
+        next put must prove ownership first. StoreError."""
         client = self._context.client
         try:
             deleted, done = delete_covered_wal(client, covered, self._may_delete)
@@ -105,9 +105,9 @@ class WalCleanup:
             self._await_proof()
         return done
 
-    def prune(self, upto: int, drops: Sequence[SourceTrim]) -> None:
-        """Delete what retention frees, judged by the snapshots up to index ``upto``. StoreError."""
-        if not self._pruner.run(upto, drops, self._may_delete):
+    def prune(self, last_snapshot: int, drops: Sequence[SourceTrim]) -> None:
+        """Delete what retention frees by the snapshots up to index ``last_snapshot``. StoreError."""
+        if not self._pruner.run(last_snapshot, drops, self._may_delete):
             self._await_proof()
 
     def _await_proof(self) -> None:
@@ -147,15 +147,11 @@ def delete_covered_wal(
 
 def _deletable(client: ReplicaClient, covered: Covered) -> Iterator[Position]:
     """Yield each WAL segment once two more follow it, so that the last one and a terminal are never deleted."""
-    behind: deque[Position] = deque()
+    last: deque[Position] = deque()
     for info in client.wal_segments(covered.generation):
-        behind.append(info.position)
-        if len(behind) > KEPT:
-            position = behind.popleft()
+        last.append(info.position)
+        if len(last) > LASTING_SEGMENTS:
+            position = last.popleft()
             if position.index >= covered.next:
                 return
             yield position
-
-
-KEPT = 2
-"""A generation's last WAL segment and the terminal that may follow it."""

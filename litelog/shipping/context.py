@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 from litelog.errors import SourceMissingError
 from litelog.log.failed_syncs import FailedSyncs
 from litelog.objects.wal_segment import MAX_LENGTH_BYTES
-from litelog.retention.policy import RetentionPolicy
-from litelog.shipping.claiming import GRACE_SECONDS
+from litelog.retention.policy import GRACE_SECONDS, RetentionPolicy
 from litelog.shipping.events import IgnoredEvents
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ class SnapshotPolicy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Limits and times; seconds are floats."""
+    """Limits, and times in seconds."""
 
     max_segment_bytes: int = MAX_LENGTH_BYTES
     """Bytes of the log in one WAL segment, unless a single commit is larger."""
@@ -98,8 +97,8 @@ class Executors:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaContext:
-    """A log, a replica of it, and what is needed to ship the one to the other. What works for one generation gets it
-    with that generation's claim."""
+    """A log, a replica of it, and what is needed to ship the one to the other. Objects that work for one generation
+    take it together with that generation's claim."""
 
     source: LogSource
     client: ReplicaClient

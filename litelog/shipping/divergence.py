@@ -1,4 +1,4 @@
-"""Remembers, next to a replica's state, that its log was rewound or rewritten, until a person has dismissed that.
+"""Records, next to a replica's state, that its log was rewound or rewritten, until a person dismisses that.
 
 <state folder>/<log>/<replica>/diverged.json    the newest generation that diverged; its owner writes it
 <state folder>/<log>/<replica>/dismissed.json   a generation that is no longer a warning; ``litelog dismiss`` writes it

@@ -1,4 +1,4 @@
-"""What a replica reports: its progress, to listeners, and what may be due now, to its scheduler."""
+"""The events of a replica: its progress, for listeners, and changes of what is due, for its scheduler."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class ReplicaEvents(Protocol):
 
 
 class IgnoredEvents:
-    """Ignores the events, for a caller that asks the replica what is due."""
+    """Ignores the events, for a caller that polls the replica."""
 
     def on_archive_changed(self) -> None:
         """Do nothing."""

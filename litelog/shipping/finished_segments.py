@@ -1,20 +1,18 @@
-"""Finds the finished log segments of a log, and reads what they hold. Local files only, read-only."""
+"""Finds the finished log segments of a log, and reads them. Local files only, read-only."""
 
 from __future__ import annotations
 
-import hashlib
 import os
-from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from litelog.errors import CorruptCommitError, DivergedError, SequenceGapError, WrongFormatError
 from litelog.formats import Expectation, FinishedTail
-from litelog.log.source import GROWTH_BYTES, SegmentFolder
+from litelog.log.source import SegmentFolder
 from litelog.log.source_position import SourcePosition, begin_check, digest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from litelog.formats import Scan
     from litelog.log.source import OpenSegment
@@ -22,12 +20,8 @@ if TYPE_CHECKING:
     from litelog.shipping.context import LogSource
     from litelog.system.clock import Clock
 
-PROBE_BYTES = 64 << 10
-"""How many bytes of a log segment are read at first to see whether it holds a whole commit."""
 
-READ_BYTES = 4 << 20
-
-UNFIT = (CorruptCommitError, SequenceGapError, WrongFormatError, DivergedError, FileNotFoundError)
+NOT_FINISHED = (CorruptCommitError, SequenceGapError, WrongFormatError, DivergedError, FileNotFoundError)
 """The errors that show that a log segment is not finished."""
 
 
@@ -40,7 +34,7 @@ class NotSealableError(Exception):
 
 
 class FinishedSegments:
-    """The finished log segments of a folder. Any thread may use it, except for ``find`` and ``held``."""
+    """The finished log segments of a folder. Any thread may use it, except for ``find`` and ``non_empty_from``."""
 
     def __init__(self, source: LogSource, clock: Clock) -> None:
         self._folder = source.folder
@@ -52,7 +46,7 @@ class FinishedSegments:
     def find(self, start_file: str, unfit: str = "") -> list[str]:
         """Return the finished log segments from ``start_file`` (empty: the first) on: a newer one holds a whole commit.
         Only those before ``unfit``, if it is given."""
-        names = self._before_newest(self.held(start_file))
+        names = self._before_newest(self.non_empty_from(start_file))
         return names[: names.index(unfit)] if unfit in names else names
 
     def find_after(self, place: SourcePosition) -> list[str]:
@@ -63,11 +57,11 @@ class FinishedSegments:
         if not self._is_intact(place):
             return []
         if place.file:
-            names = self.held(place.file)
+            names = self.non_empty_from(place.file)
             if names[:1] != [place.file]:
                 return []
         else:
-            names = [name for name in self._names.after(place.behind) if self._size(name)]
+            names = [name for name in self._names.after(place.finished) if self._size(name)]
         names = self._before_newest(names)[1 if place.offset else 0 :]
         if self._format.finished_tail is FinishedTail.SHIP:
             return names
@@ -78,7 +72,7 @@ class FinishedSegments:
         newest = next((at for at in reversed(range(len(names))) if self.holds_commit(names[at])), 0)
         return names[:newest]
 
-    def held(self, start_file: str) -> list[str]:
+    def non_empty_from(self, start_file: str) -> list[str]:
         """Return the log segments that are not empty, from ``start_file`` on."""
         names = self._names.all()
         start = names.index(start_file) if start_file in names else 0
@@ -100,16 +94,16 @@ class FinishedSegments:
         """Whether a log segment begins with a whole commit."""
         try:
             with self._names.open(name) as opened:
-                return self._scan_head(name, opened, Expectation())
-        except UNFIT:
+                return opened.scan_head(self._format, name, Expectation()).commits > 0
+        except NOT_FINISHED:
             return False
 
     def check_begins(self, name: str, expect: Expectation) -> None:
         """Raise NotSealableError unless a log segment begins with the expected commit."""
         try:
             with self._names.open(name) as opened:
-                self._scan_head(name, opened, expect)
-        except UNFIT as error:
+                opened.scan_head(self._format, name, expect)
+        except NOT_FINISHED as error:
             raise NotSealableError(name) from error
 
     def place_after(self, entry: SnapshotEntry, last: Scan | None = None) -> SourcePosition:
@@ -122,15 +116,15 @@ class FinishedSegments:
                 scan = last or self._scan_end(opened, entry)
                 start = begin_check(scan, entry.length)
                 checked = digest(opened.read(start, entry.length - start))
-        except UNFIT as error:
+        except NOT_FINISHED as error:
             raise NotSealableError(entry.file) from error
         return SourcePosition(
             index=entry.index + 1,
             file="",
-            behind=entry.file,
-            behind_end=entry.length,
-            behind_start=start,
-            behind_digest=checked,
+            finished=entry.file,
+            finished_end=entry.length,
+            finished_start=start,
+            finished_digest=checked,
             sequence=scan.next,
             epoch=scan.epoch,
         )
@@ -138,55 +132,32 @@ class FinishedSegments:
     def find_end(self, name: str, opened: OpenSegment) -> int:
         """Return where the last whole commit of a log segment ends that nothing damaged precedes. Scans all of it."""
         end = 0
-        with suppress(*UNFIT):
-            for scan in self._scans(name, opened, opened.size(), Expectation()):
+        with suppress(*NOT_FINISHED):
+            for scan in opened.scan_runs(self._format, self.path(name), Expectation(), opened.size()):
                 end = scan.end
         return end
 
     def _scan_end(self, opened: OpenSegment, entry: SnapshotEntry) -> Scan:
         """Return the scan of a log segment's last commit. Scans the whole log segment."""
-        scans = deque(self._scans(entry.file, opened, entry.length, Expectation(entry.first)), maxlen=1)
-        if not scans:
+        last = None
+        for scan in opened.scan_runs(self._format, self.path(entry.file), Expectation(entry.first), entry.length):
+            last = scan
+        if last is None:
             raise NotSealableError(entry.file)
-        return scans[0]
-
-    def _scans(self, name: str, opened: OpenSegment, stop: int, expect: Expectation) -> Iterator[Scan]:
-        """Yield scans of the whole commits before ``stop``, piece by piece. Raises one of UNFIT at the first that is
-        damaged."""
-        offset, length = 0, READ_BYTES
-        while offset < stop:
-            data = memoryview(opened.read(offset, min(length, stop - offset)))
-            scan = self._format.scan(self.path(name), data, offset, expect)
-            if scan.end == offset:
-                if offset + len(data) >= stop:
-                    break
-                length = max(2 * length, scan.wanted)
-                continue
-            yield scan
-            offset, expect, length = scan.end, scan.expectation, READ_BYTES
-
-    def _scan_head(self, name: str, opened: OpenSegment, expect: Expectation) -> bool:
-        """Whether a log segment begins with a whole commit. Raises if that is not the expected one."""
-        length = PROBE_BYTES
-        while True:
-            data = memoryview(opened.read(0, length))
-            scan = self._format.scan(name, data, 0, expect)
-            if scan.commits or len(data) < length:
-                return scan.commits > 0
-            length = max(2 * length, scan.wanted)
+        return last
 
     def _is_intact(self, place: SourcePosition) -> bool:
         """Whether the log segment before ``place`` is as it was finished, or is gone together with all before it."""
-        if not place.behind or place.behind_end is None:
+        if not place.finished or place.finished_end is None:
             return True
         try:
-            with self._names.open(place.behind) as opened:
+            with self._names.open(place.finished) as opened:
                 if self._format.finished_tail is FinishedTail.PREFIX:
                     return True
-                opened.finish(place.behind_end, place.behind_start, place.behind_digest)
+                opened.finish(place.finished_end, place.finished_start, place.finished_digest)
                 return not opened.fault()
         except FileNotFoundError:
-            return not self._names.before(place.behind)
+            return not self._names.before(place.finished)
 
     def _size(self, name: str) -> int:
         try:
@@ -200,14 +171,5 @@ def holds(opened: OpenSegment, length: int, sha256: str, raise_if_stopped: Calla
 
     ``raise_if_stopped`` is called before each piece is read, and may raise.
     """
-    if opened.size() < length:
-        return False
-    sha, offset = hashlib.sha256(), 0
-    while offset < length:
-        raise_if_stopped()
-        piece = opened.read(offset, min(READ_BYTES, length - offset))
-        if not piece:
-            return False
-        sha.update(piece)
-        offset += len(piece)
-    return sha.hexdigest() == sha256 and not opened.read(length, GROWTH_BYTES).strip(b"\0")
+    is_held = opened.size() >= length and opened.sha256(0, length, raise_if_stopped) == sha256
+    return is_held and not opened.has_grown(length)

@@ -1,4 +1,4 @@
-"""A generation's first snapshot: what is sealed before it, and the object that its chain begins with.
+"""A generation's first snapshot, with which its chain begins, and the log segments that are sealed before it.
 
 Specified in litelog/shipping/README.md#which-generations-began.
 """
@@ -70,25 +70,25 @@ def find_known(client: ReplicaClient, claim: Claim, damaged: Collection[str] = (
     return Known(kept, lost)
 
 
-def find_hole(client: ReplicaClient, known: Known, state: Running | None, upto: int) -> int | None:
-    """Return the highest index below ``upto`` of which the replica is known to have lost something; None if nothing is
+def find_hole(client: ReplicaClient, known: Known, state: Running | None, stop: int) -> int | None:
+    """Return the highest index below ``stop`` of which the replica is known to have lost something; None if nothing is
     lost.
 
     ``state`` belongs to the generation whose sealed segments are ``known``, if that is the owner's. Log segments that
     only WAL segments hold are compared with the owner's tallies.
     """
-    holes = [entry.index for entry in known.lost if entry.index < upto]
+    holes = [entry.index for entry in known.lost if entry.index < stop]
     if state is not None:
         sealed = known.entries[-1].index + 1 if known.entries else 0
-        tallies = [tally for tally in state.tallies if sealed <= tally.index < upto]
+        tallies = [tally for tally in state.tallies if sealed <= tally.index < stop]
         holes += find_lost_indexes(client, state.claim.generation, tallies)
     return max(holes, default=None)
 
 
-def count_kept(known: Known, upto: int) -> int:
-    """Return how many sealed segments without a hole between them end at index ``upto``."""
+def count_kept(known: Known, stop: int) -> int:
+    """Return how many consecutive sealed segments directly precede index ``stop``."""
     indexes = {entry.index for entry in known.entries}
-    return next((count for count in range(upto) if upto - 1 - count not in indexes), upto)
+    return next((count for count in range(stop) if stop - 1 - count not in indexes), stop)
 
 
 def _read_entries(client: ReplicaClient, name: Generation) -> Iterator[SnapshotEntry]:
@@ -127,13 +127,15 @@ def seal_first(backlog_sealer: BacklogSealer | None, closed: ClosedBelow) -> Bac
     """
     claim, state = closed.claim, closed.state
     older = _find_older(closed) if backlog_sealer is not None else []
-    place = state.place if backlog_sealer is None else backlog_sealer.number_on(state.place, older, closed.number)
+    place = state.place
+    if backlog_sealer is not None:
+        place = backlog_sealer.continue_numbers(place, older, closed.number)
     if backlog_sealer is None or claim.first == state.base:
         return BacklogSealed(closed, tuple(older), place)
     count, start_file = claim.first - state.base, place.file
 
     def find_files() -> Sequence[str]:
-        names = backlog_sealer.files.held(start_file)[:count]
+        names = backlog_sealer.files.non_empty_from(start_file)[:count]
         if len(names) < count or names[0] != start_file:
             raise NotSealableError(start_file)  # it does not exist any more
         return names
@@ -144,7 +146,7 @@ def seal_first(backlog_sealer: BacklogSealer | None, closed: ClosedBelow) -> Bac
         return None
     if result.unfit is not None:
         raise result.unfit
-    entries = (*older, *(one.entry for one in result.sealed))
+    entries = (*older, *(segment.entry for segment in result.sealed))
     return BacklogSealed(closed, entries, result.sealed[-1].after)
 
 
@@ -191,5 +193,5 @@ def write_first_snapshot(
 def _own_digest(written: Snapshot, body: bytes) -> str:
     """Return the digest of ``body``, if it encodes the snapshot ``written``. CorruptObjectError."""
     if snapshot.decode(written.key, body) != written:
-        raise CorruptObjectError(written.key, "the snapshot there is not the one that was written")
+        raise CorruptObjectError(written.key, "the existing snapshot is not the one that was written")
     return snapshot.digest(body)

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from litelog.system.clock import Clock
 
 LOOK_SECONDS = 1.0
-"""How often a log is examined that changes, or whose replicas lag."""
+"""How often, in seconds, a log is examined if it changes or its replicas lag."""
 
 IDLE_LOOK_SECONDS = 30.0
-"""How often any other log is examined: for a thousand logs, that takes a twentieth of a percent of a processor. A log
-is not idle while a thread works on one of its replicas, for example in a sync that hangs."""
+"""How often, in seconds, any other log is examined: for a thousand logs, that takes a twentieth of a percent of a
+processor. A log is not idle while a thread works on one of its replicas, for example in a sync that hangs."""
 
 SAMPLE_SECONDS = 10.0
 SAMPLES = 360
@@ -79,15 +79,15 @@ class SourceView:
             last -= 1
         return (self.orders[last], self.sizes[last]) if last >= 0 else ()
 
-    def bytes_behind(self, place: tuple[Any, ...]) -> int:
+    def bytes_after(self, place: tuple[Any, ...]) -> int:
         """Return how many bytes follow a position; all bytes if it is ()."""
         if not place:
             return sum(self.sizes)
         order, offset = place
-        behind = sum(self.sizes[bisect_right(self.orders, order) :])
+        later = sum(self.sizes[bisect_right(self.orders, order) :])
         at = bisect_left(self.orders, order)
         here = self.sizes[at] if at < len(self.orders) and self.orders[at] == order else 0
-        return int(behind + max(0, here - offset))
+        return int(later + max(0, here - offset))
 
 
 class SourceEnd:
@@ -118,8 +118,8 @@ class SourceEnd:
     def look(self) -> bool:
         """Read the state of the folder, and of the log segments that may have grown.
 
-        Returns whether anything changed, or may have; after an error, too, so it is checked again soon, and a stale
-        error is cleared."""
+        Returns whether anything changed, or may have. True after an error, too: then the folder is read again soon, and
+        a stale error is cleared."""
         try:
             names = self._names.all()
             signature = self._read_sizes(names)
@@ -238,16 +238,16 @@ class LagMeter:
             if not self._marks:
                 self._spacing = 0.0
                 return NONE
-            return Lag(view.bytes_behind(place), max(0.0, now - self._marks[0].first))
+            return Lag(view.bytes_after(place), max(0.0, now - self._marks[0].first))
 
     def _mark(self, end: tuple[Any, ...], seen: float) -> None:
         """Remember an end of the log. If there are too many, merge neighbours, with the age of the older one."""
         marks = self._marks
         if len(marks) >= MAX_MARKS:
             self._spacing = max(2 * self._spacing, 2 * (seen - marks[0].first) / MAX_MARKS)
-            whole, self._marks = marks, deque()
-            for each in whole:
-                self._add(each)
+            self._marks = deque()
+            for mark in marks:
+                self._add(mark)
         self._add(_Mark(end, seen, seen))
 
     def _add(self, mark: _Mark) -> None:
@@ -264,6 +264,6 @@ class LagMeter:
 
 def find_place(place: SourcePosition, log_format: LogFormat) -> tuple[Any, ...]:
     """Return a position in the form of ``SourceView.end``."""
-    name, offset = (place.file, float(place.offset)) if place.file else (place.behind, math.inf)
+    name, offset = (place.file, float(place.offset)) if place.file else (place.finished, math.inf)
     order = log_format.segment_order(name) if name else None
     return () if order is None else (order, offset)

@@ -5,7 +5,6 @@ Specified in litelog/shipping/README.md#which-log-it-is.
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import os
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from uuid import UUID
 from litelog.errors import CorruptionError, OtherLogError, SourceMissingError, UnknownVersionError
 from litelog.events import fields
 from litelog.formats import FinishedTail
-from litelog.log.source import GROWTH_BYTES, OpenSegment, SegmentFolder
+from litelog.log.source import OpenSegment, SegmentFolder
 from litelog.reading.wal_cursor import describe_sealed
 
 if TYPE_CHECKING:
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
     from litelog.shipping.context import ReplicaContext
     from litelog.system.clock import Clock
 
-
-READ_BYTES = 4 << 20
 
 HEAD_BYTES = 4096
 """How many bytes of a log segment are read for its header."""
@@ -81,17 +78,9 @@ def _holds(segment: OpenSegment, shipped: ShippedEnd, *, skips_garbage: bool) ->
     end, start = shipped.end, shipped.check_start
     if segment.size() < end or segment.checksum(end) != shipped.crc_total:
         return False
-    if start is not None and _digest(segment, start, end) != shipped.check_digest:
+    if start is not None and segment.sha256(start, end) != shipped.check_digest:
         return False
-    return not shipped.final or skips_garbage or not segment.read(end, GROWTH_BYTES).strip(b"\0")
-
-
-def _digest(segment: OpenSegment, start: int, end: int) -> str:
-    sha = hashlib.sha256()
-    while start < end and (piece := segment.read(start, min(READ_BYTES, end - start))):
-        sha.update(piece)
-        start += len(piece)
-    return sha.hexdigest()
+    return not shipped.final or skips_garbage or not segment.has_grown(end)
 
 
 def read_log_id(folder: str, log_format: LogFormat, clock: Clock) -> UUID | None:
@@ -131,8 +120,8 @@ class LogIdentity:
         return ShippedEnd(last.file, last.index, last.end, last.crc_total, *check, last.final)
 
     def find_shift(self, tip: GenerationEnd) -> int | None:
-        """Return what to add to the predecessor's index, if the log holds all that it shipped. None if the log does
-        not, or if that can no longer be determined."""
+        """Return what to add to the predecessor's index, if the log holds all that the predecessor shipped. None if it
+        does not, or if that can no longer be determined."""
         try:
             end = self.find_end(tip)
         except (CorruptionError, UnknownVersionError) as error:

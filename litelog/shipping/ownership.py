@@ -118,10 +118,10 @@ class Owner:
         Valid state costs three requests. Returns None while finished log segments are being sealed: call it again.
 
         Raises:
-            FencedError: another owner has taken over.
-            SourceMissingError: there is no log.
-            NotCreateOnlyError: the store cannot fence, but must.
-            OtherLogError: the configuration now names another format.
+            FencedError: Another owner has taken over.
+            SourceMissingError: There is no log.
+            NotCreateOnlyError: The store cannot fence, but must.
+            OtherLogError: The configuration now names another format.
         """
         require_fencing(self._client, self._fencing)
         if self._takeover.needs_look:
@@ -147,7 +147,7 @@ class Owner:
             return ClaimDue(state)
         claim = state.claim
         self._identity.require_format(claim)
-        file = state.place.file or state.place.behind
+        file = state.place.file or state.place.finished
         if file and self._source.format.segment_order(file) is None:
             return ClaimDue(state, Cause(f"{file} is no longer a log segment by the configuration's pattern"))
         inode = self._source.folder_inode()
@@ -239,7 +239,7 @@ class Owner:
         found = self._predecessors.relate(self._make_claim(owner, log, epoch), latest, cause)
         seals = self.backlog_sealer is not None
         predecessor = latest[0] if latest is not None else None
-        found = self._predecessors.go_round_holes(found, predecessor, state, self.damaged, seals=seals)
+        found = self._predecessors.avoid_holes(found, predecessor, state, self.damaged, seals=seals)
         finished = self.backlog_sealer.files.find(cause.start_file, self._unfit) if self.backlog_sealer else []
         claim = replace(found.claim, first=found.base + len(finished))
         shared = self._predecessors.find_shared(found, predecessor, cause.start_file, len(finished))
@@ -373,8 +373,8 @@ class Owner:
         for top in newest:
             if top.owner != owner and not self._takeover.allows(top.name):
                 why = "its claim is the newest and not this daemon's"
-                if self._takeover.asked:
-                    why = "its claim came after this start with --takeover, which ends only the claim that it met"
+                if self._takeover.requested:
+                    why = "its claim came after this start with --takeover, which ends only the claim that was there"
                 raise ForeignClaimError(self._client.url, top.owner, top.host, top.generation, why)
 
     def _list_claims(self, epoch: int, since: int = 0) -> Sequence[ClaimName]:

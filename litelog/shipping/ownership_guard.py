@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from litelog.errors import DivergedError, LitelogError
 from litelog.objects.claim import Relation
-from litelog.shipping.claiming import GRACE_SECONDS
+from litelog.retention.policy import GRACE_SECONDS
 from litelog.shipping.proof import describe_lost
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class OwnershipGuard:
     """The checks before each put in one generation. Used by one thread at a time."""
 
     def __init__(self, context: ReplicaContext, proof: OwnershipProof, keeper: StateKeeper) -> None:
-        """Called when the generation was just begun, or was proved to be ours."""
+        """To be created when the generation has just begun, or was just proved to be ours."""
         self._folder = context.source.folder
         self._claim = keeper.state.claim
         self._proof = proof
@@ -48,19 +48,19 @@ class OwnershipGuard:
         self._proved_at = self._looked_at = context.clock.monotonic()
         self._in_doubt = False
 
-    def check(self, prepared: EncodedWalSegment) -> None:
-        """Check ownership before ``prepared`` is put. FencedError, DivergedError, StoreError."""
+    def check(self, encoded: EncodedWalSegment) -> None:
+        """Check ownership before ``encoded`` is put. FencedError, DivergedError, StoreError."""
         self._check_if_due()
         self._look_if_due()
-        self._check_predecessor_end(prepared)
+        self._check_predecessor_end(encoded)
 
     def doubt(self) -> None:
-        """A request failed, or the process stood still: before the next put, prove that acknowledged objects are there.
-        Any thread may call it."""
+        """Prove before the next put that acknowledged objects are there. To be called after a failed request, and after
+        a pause of the process. Any thread may call it."""
         self._in_doubt = True
 
     def succeeded(self) -> None:
-        """A put succeeded, which proves that the generation is ours."""
+        """Record a successful put, which proves that the generation is ours."""
         self._proved_at = self._clock.monotonic()
 
     def check_ownership(self) -> None:
@@ -69,8 +69,9 @@ class OwnershipGuard:
         self._check_if_due()
 
     def leave_slot(self, damage: CorruptObjectError) -> NoReturn:
-        """The next slot holds an object that cannot be read. This owner put it before its state was saved, or a
-        successor did. FencedError for a newer claim, else LostObjectsError: no owner can continue this generation."""
+        """Raise the error for a next slot with an object that cannot be read: this owner put it before its state was
+        saved, or a successor did. FencedError if there is a newer claim, else LostObjectsError: no owner can continue
+        this generation."""
         self._proof.look_for_newer(self._claim)
         reason = f"the replica holds an object that cannot be read where the next WAL segment goes: {damage}"
         raise LostObjectsError(self._folder, reason)
@@ -93,20 +94,20 @@ class OwnershipGuard:
             self._proof.look_for_newer(self._claim)
             self._looked_at = self._clock.monotonic()
 
-    def _check_predecessor_end(self, prepared: EncodedWalSegment) -> None:
+    def _check_predecessor_end(self, encoded: EncodedWalSegment) -> None:
         """Until a generation has reached the end of its predecessor, check that the log is not shorter. When it reaches
         it, check that the log still holds that end.
 
         The log may have been rewound since the claim. Until then readers stay with the predecessor.
         """
         state = self._keeper.state
-        promised, header = state.promised, prepared.header
+        promised, header = state.promised, encoded.header
         if promised is None:
             return
         index = promised.index + self._claim.shift
         continues = self._claim.relation is Relation.CONTINUES
         missed = continues and header.file == promised.file and header.index != index
-        reached = (header.index, prepared.end) >= (index, promised.end)
+        reached = (header.index, encoded.end) >= (index, promised.end)
         path = os.path.join(self._folder, promised.file)
         keeps = self._proof.keeps(state, promised) if reached else not _is_shorter(path, promised.end)
         if missed or not keeps:

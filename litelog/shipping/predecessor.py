@@ -1,4 +1,4 @@
-"""The generation that a new one follows: which one readers take now, where it ends, and whether the log holds that.
+"""The generation that a new one follows: which one readers take now, where it ends, and whether the log holds its end.
 
 If the header of the newest WAL segment is damaged, the replica no longer shows which of two slots is the next one. The
 generation's own owner has that slot in its state, and the place in the log that the slot stands for. With these it ends
@@ -66,7 +66,8 @@ class Succession:
 
 
 class Predecessors:
-    """Looks at the generations below an owner's own. Keeps nothing: every answer is the replica's and the log's."""
+    """Examines the generations below an owner's own. It has no state: each answer comes from the replica and the
+    log."""
 
     def __init__(self, context: ReplicaContext, identity: LogIdentity) -> None:
         self._context = context
@@ -121,7 +122,7 @@ class Predecessors:
         """Whether the records that follow would have other numbers than in the predecessor."""
         return shift > 0 and not self._context.source.format.self_numbered
 
-    def go_round_holes(
+    def avoid_holes(
         self,
         found: Succession,
         predecessor: Claim | None,
@@ -150,7 +151,7 @@ class Predecessors:
             hole = find_hole(self._client, known, own, first_here)
             if hole is None:
                 return found
-            read_claim_of(self._client, name, claim)  # a replica that is away for a moment shows a hole, too
+            read_claim_of(self._client, name, claim)  # a replica that is unavailable for a moment shows a hole, too
         kept = count_kept(known, first_here) if seals else 0
         why = f"the replica lost log segments up to index {hole} of generation {name}, which the log no longer holds"
         extra = fields("objects-unrecoverable", log=self._context.source.folder, replica=self._client.url, reason=why)
@@ -294,13 +295,13 @@ def _find_shipped(context: ReplicaContext, place: SourcePosition) -> ShippedEnd 
     if place.offset:
         checked = (place.check_start, place.check_digest)
         return ShippedEnd(place.file, place.index, place.offset, place.crc_total, *checked, final=False)
-    if place.behind_end is None:
+    if place.finished_end is None:
         return None
     # The state has a digest of the last bytes, but no CRC-32C of all bytes: that is computed from the log.
     source = context.source
-    crc = find_checksum(source.folder, source.format, context.clock, place.behind, place.behind_end)
-    checked = (place.behind_start, place.behind_digest)
-    return ShippedEnd(place.behind, place.index - 1, place.behind_end, crc, *checked, final=True)
+    crc = find_checksum(source.folder, source.format, context.clock, place.finished, place.finished_end)
+    checked = (place.finished_start, place.finished_digest)
+    return ShippedEnd(place.finished, place.index - 1, place.finished_end, crc, *checked, final=True)
 
 
 def _reconstruct(claim: Claim, ended: OwnEnd) -> WalHeader | None:

@@ -1,6 +1,7 @@
 """Proof of ownership: before an owner continues after a start, a failure or a pause, it checks that its claim is there,
-and every object that was acknowledged since the newest snapshot. litelog/shipping/README.md#proof-of-ownership says
-why.
+and every object that was acknowledged since the newest snapshot.
+
+Specified in litelog/shipping/README.md#proof-of-ownership.
 """
 
 from __future__ import annotations

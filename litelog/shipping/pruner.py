@@ -21,7 +21,7 @@ from litelog.shipping.archive_state import resume_archive
 from litelog.shipping.backoff import needs_help
 from litelog.shipping.claiming import check_ownership
 from litelog.shipping.state import Running, StateFolder, Unclaimed, read_state
-from litelog.units import format_size
+from litelog.units import MICROSECONDS, format_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -38,8 +38,6 @@ _logger = logging.getLogger(__name__)
 
 PRUNE_SECONDS = 3600.0
 """How often retention is applied, in seconds."""
-
-MICROSECONDS = 1_000_000
 
 
 class CautiousTime:
@@ -87,9 +85,9 @@ class Pruner:
         """Apply retention soon: a new snapshot may free objects."""
         self._due = self._clock.monotonic()
 
-    def run(self, upto: int, drops: Sequence[SourceTrim], should_continue: Callable[[], bool]) -> bool:
-        """Delete the objects that retention frees now, judged by snapshots up to index ``upto`` of the newest
-        generation: these were durable before the last WAL segment was put.
+    def run(self, last_snapshot: int, drops: Sequence[SourceTrim], should_continue: Callable[[], bool]) -> bool:
+        """Delete the objects that retention frees now, by the snapshots of the newest generation up to index
+        ``last_snapshot``: these were durable before the last WAL segment was put.
 
         Returns whether all were deleted; stops early once ``should_continue()`` is false. An error that only a person
         can fix (a missing permission, a snapshot of a newer litelog) is logged once, and retried in an hour. StoreError
@@ -97,7 +95,7 @@ class Pruner:
         """
         try:
             if not self._left:
-                facts = self._gathering.gather(drops, upto, self._claim)
+                facts = self._gathering.gather(drops, last_snapshot, self._claim)
                 if facts is not None:
                     self._left = list(plan_retention(facts, self._policy, self.now).removals)
             self._delete(should_continue)
@@ -214,7 +212,7 @@ class PruningSession:
             if proved_at is None or now - proved_at > PROOF_SECONDS:
                 if not check_ownership(self._client, claim, last, digest):
                     raise NotOwnerError(
-                        self._client.url, "it does not hold the last WAL segment that is remembered here"
+                        self._client.url, "it does not hold the last WAL segment that the state kept here names"
                     )
                 proved_at = now
             return True

@@ -1,4 +1,4 @@
-"""Ships one log to one replica: what is shipped next, and its status. The replicator decides when."""
+"""Ships one log to one replica, and reports its status. The replicator decides when."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Shipping:
-    """What ships one generation."""
+    """The objects that ship one generation."""
 
     keeper: StateKeeper
     archive: Archiver
@@ -120,19 +120,19 @@ class Replica:
         """Iterate over the WAL segments of the current generation. Any thread may call it.
 
         Args:
-            start: the slot of the first one; None: the generation's first slot.
+            start: The slot of the first one; None: the generation's first slot.
 
         Returns:
             An iterator that yields existing WAL segments, and then each one as it is acknowledged. A new generation
             ends it with GenerationMismatchError.
 
         Raises:
-            NotYetAvailableError: there was no sync yet.
-            PrunedError: a snapshot covers ``start``, and it was deleted (``SegmentFeed.subscribe``).
+            NotYetAvailableError: There was no sync yet.
+            PrunedError: A snapshot covers ``start``, and it was deleted (``SegmentFeed.subscribe``).
         """
         shipping = self._shipping
         if shipping is None:
-            raise NotYetAvailableError(f"{self._client.url}: no generation yet; the first sync has not been")
+            raise NotYetAvailableError(f"{self._client.url}: no generation yet; wait for the first sync")
         return shipping.writer.feed.subscribe(self._client.wal_segments, start)
 
     @property
@@ -153,11 +153,12 @@ class Replica:
 
     @property
     def sealing(self) -> bool:
-        """Whether they are still being sealed. Until then a sync does nothing."""
+        """Whether log segments are being sealed. A sync that waits for them does nothing until then."""
         return self._owner.backlog_sealer is not None and self._owner.backlog_sealer.busy
 
     def notice(self) -> None:
-        """Record that the log's folder changed: the wait of what is shipped next begins now. Any thread may call it."""
+        """Record that the log's folder changed: the latency of what is shipped next counts from now. Any thread may
+        call it."""
         if self._writer is not None:
             self._writer.notice(self._clock.monotonic())
 
@@ -198,7 +199,7 @@ class Replica:
                 self.archive.stop()
             raise
         except ReplicaGapError as error:
-            self._believe(error)
+            self._confirm_gap(error)
             raise
         except StoreError:
             self.doubt()
@@ -209,13 +210,14 @@ class Replica:
         self._gap = ""
         return shipped
 
-    def _believe(self, gap: ReplicaGapError) -> None:
-        """Raise StoreError for a gap that the last try did not find: a replica that goes away between a listing and a
-        read looks like one that lost an object. A gap that is found again is real."""
+    def _confirm_gap(self, gap: ReplicaGapError) -> None:
+        """Raise StoreError for a gap that the last sync did not find: a replica that becomes unavailable between a
+        listing and a read looks like one that lost an object. A gap that is found twice is real."""
         if gap.position != self._gap:
             self._gap = gap.position
             self.doubt()
-            raise StoreError("read", gap.position, "is missing from the replica, or the replica is away") from gap
+            reason = "is missing from the replica, or the replica is unavailable"
+            raise StoreError("read", gap.position, reason) from gap
 
     def doubt(self) -> None:
         """Before the next put, prove that the replica holds all acknowledged objects. Any thread may call it."""
@@ -229,7 +231,7 @@ class Replica:
 
     @property
     def known(self) -> Expected | None:
-        """What the owner knows to be in the replica; None before the first sync. Any thread may read it."""
+        """The objects that the owner expects in the replica; None before the first sync. Any thread may read it."""
         shipping = self._shipping
         if shipping is None:
             return None
@@ -240,7 +242,7 @@ class Replica:
 
     @property
     def lost(self) -> str:
-        """What the replica lost for good since this owner began; empty if it lost nothing."""
+        """A description of what the replica lost for good since this owner began; empty if it lost nothing."""
         return self._state.lost if self._state is not None else ""
 
     def repair(self, keys: Sequence[str]) -> None:
@@ -355,9 +357,10 @@ class Replica:
             raise
 
     def _catch_up(self, fork: DivergedError) -> bool:
-        """Adopt what the replica holds after the state's position, if the state is too old; whether it was.
+        """If the state is older than the replica, adopt what the replica holds after the state's position. Return
+        whether it was.
 
-        An old state names a position that the log does not hold any more if the log was truncated since."""
+        The log may have been truncated since, so that it no longer holds the position of an old state."""
         state = self._state
         if isinstance(fork, LostSegmentError | FolderReplacedError) or state is None:
             return False
@@ -369,7 +372,7 @@ class Replica:
         return True
 
     def _note_fork(self, fork: DivergedError) -> None:
-        """Keep a fork, and log it once, no matter how often beginning a new generation is tried."""
+        """Keep a fork, and log it once, no matter how often a new generation is tried."""
         self._fork = fork
         lost = isinstance(fork, LostObjectsError)
         log, replica = self._source.folder, self._client.url

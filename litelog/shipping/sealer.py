@@ -30,7 +30,7 @@ from litelog.reading.contents import list_index
 from litelog.reading.fetch import read_verified
 from litelog.reading.search import read_header, read_segment
 from litelog.reading.wal_cursor import describe_sealed
-from litelog.shipping.archive_state import NO_MARKS, Opening, finished_by
+from litelog.shipping.archive_state import NO_MARKS, Opening, shipped_segment
 
 if TYPE_CHECKING:
     from litelog.objects.claim import Claim
@@ -57,7 +57,7 @@ class Sealer:
         self._format = source.format
         self._client = context.client
         self._claim = claim
-        self._name = claim.generation
+        self._generation = claim.generation
         self._names = SegmentFolder(source.folder, source.format, context.clock, reports=False)
 
     def seal_shipped(self, segment: ShippedSegment, marks: ShipTimes = NO_MARKS) -> SnapshotEntry:
@@ -78,7 +78,7 @@ class Sealer:
             if isinstance(error, CorruptObjectError | SealedConflictError):
                 raise
             _logger.warning("%s; it is sealed from its WAL segments", error, extra=self._fields(segment))
-        return self._put(described, WalBytes(self._client, self._name, segment.index).read)
+        return self._put(described, WalBytes(self._client, self._generation, segment.index).read)
 
     def _fields(self, segment: ShippedSegment) -> dict[str, object]:
         return fields("sealed-from-wal", log=self._folder, replica=self._client.url, file=segment.file)
@@ -86,7 +86,7 @@ class Sealer:
     def _put(self, segment: FinishedSegment, read: Read) -> SnapshotEntry:
         sealing = Sealing(segment, read, self._format)
         try:
-            self._client.write_sealed_segment(self._name, segment.index, sealing)
+            self._client.write_sealed_segment(self._generation, segment.index, sealing)
         except ExistsError:
             return self._adopt(sealing)
         return make_entry(sealing.footer, sealing.size)
@@ -108,21 +108,21 @@ class Sealer:
     def _adopt(self, sealing: Sealing) -> SnapshotEntry:
         """Return the entry of the existing sealed segment. SealedConflictError if it is ours but has other bytes;
         CorruptObjectError if it is another owner's, or damaged."""
-        key = sealed_key(self._name, sealing.segment.index)
+        key = sealed_key(self._generation, sealing.segment.index)
         try:
             made = sealing.footer
         except ValueError:  # the store refused it before it was encoded
             deque(sealing, maxlen=0)
             made = sealing.footer
-        footer, size = read_sealed_footer(self._client, self._name, sealing.segment.index)
+        footer, size = read_sealed_footer(self._client, self._generation, sealing.segment.index)
         for name in ("log", "format", "file", "length", "digest", "crc", "first", "next", "records"):
             expected, actual = getattr(made, name), getattr(footer, name)
             if expected != actual and (footer.log, footer.owner) == (made.log, made.owner):
                 raise SealedConflictError(
-                    sealing.segment.path, f"{key} is of other bytes: its {name} is {actual}, not {expected}"
+                    sealing.segment.path, f"{key} holds other bytes: its {name} is {actual}, not {expected}"
                 )
             if expected != actual:
-                raise CorruptObjectError(key, f"{name} of the sealed segment there", expected, actual)
+                raise CorruptObjectError(key, f"{name} of the existing sealed segment", expected, actual)
         return make_entry(footer, size)
 
 
@@ -189,4 +189,4 @@ def find_finished(client: ReplicaClient, name: Generation, index: int) -> Shippe
     sealed = describe_sealed(client, last.header) if last.header.sealed is not None else None
     sequence = first.next if first.first is None else first.first
     opening = Opening(index, first.previous, sequence if sealed is None else sealed.first, 0)
-    return finished_by(opening, last.header, last.digest, sealed)
+    return shipped_segment(opening, last.header, last.digest, sealed)

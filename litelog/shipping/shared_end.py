@@ -58,7 +58,7 @@ def find_shared_end(
     shared: ShippedEnd | None = None
     try:
         held = _Held(context.client, predecessor)
-        for index, name in enumerate(files.held(start_file)[finished:], base + finished):
+        for index, name in enumerate(files.non_empty_from(start_file)[finished:], base + finished):
             with files.open(name) as opened:
                 common = held.count_common(name, opened)
                 end = min(common, files.find_end(name, opened))

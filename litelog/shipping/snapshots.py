@@ -33,7 +33,7 @@ class Snapshots:
         source = context.source
         self._client = context.client
         self._claim = claim
-        self._name = claim.generation
+        self._generation = claim.generation
         self._format = source.format
         self._clock = context.clock
         self._policy = context.settings.snapshot_policy
@@ -58,33 +58,31 @@ class Snapshots:
         first = self.first_at_source(made) if mirrors else first_kept(made)
         made = snapshots.drop_before(made, min(first, newest.next))
         try:
-            self._client.write_snapshot(self._name, made.next, [snapshots.encode(made)])
+            self._client.write_snapshot(self._generation, made.next, [snapshots.encode(made)])
         except ExistsError:
             return self._adopt(made)
         return made
 
-    def is_own(self, there: Snapshot, sealed: Sequence[ShippedSegment]) -> bool:
-        """Whether an existing snapshot is from an earlier try, whose answer was lost, with what was ``sealed`` then."""
-        last = next((segment for segment in sealed if segment.index == there.next - 1), None)
-        if last is None or (there.owner, there.chain) != (self._claim.owner, last.chain):
+    def is_own(self, existing: Snapshot, sealed: Sequence[ShippedSegment]) -> bool:
+        """Whether an earlier try, whose answer was lost, wrote the existing snapshot with entries of ``sealed``."""
+        last = next((segment for segment in sealed if segment.index == existing.next - 1), None)
+        if last is None or (existing.owner, existing.chain) != (self._claim.owner, last.chain):
             return False
         entries = {segment.index: segment.sealed for segment in sealed}
-        return all(entry == entries.get(entry.index, entry) for entry in there.segments)
+        return all(entry == entries.get(entry.index, entry) for entry in existing.segments)
 
     def _adopt(self, made: Snapshot) -> Snapshot:
-        there, _ = read_snapshot(self._client, self._claim, made.next)
-        first = max(there.first, made.first)
-        same = there.segments[first - there.first :] == made.segments[first - made.first :]
-        if (there.owner, there.chain) != (made.owner, made.chain) or not same:
-            raise CorruptObjectError(made.key, "the snapshot there is not the one that was written")
-        return there
+        existing, _ = read_snapshot(self._client, self._claim, made.next)
+        first = max(existing.first, made.first)
+        same = existing.segments[first - existing.first :] == made.segments[first - made.first :]
+        if (existing.owner, existing.chain) != (made.owner, made.chain) or not same:
+            raise CorruptObjectError(made.key, "the existing snapshot is not the one that was written")
+        return existing
 
     def first_at_source(self, made: Snapshot) -> int:
         """Return the first index whose log segment, or an older one, the source still has. SourceMissingError."""
         self._names.require_log()
-        names = self._names.all()
-        oldest = self._format.segment_order(names[0])
-        assert oldest is not None
+        oldest = self._names.order_of(self._names.all()[0])
         for entry in made.segments:
             order = self._format.segment_order(entry.file)
             if order is not None and order >= oldest:

@@ -1,4 +1,4 @@
-"""Truncates a source when its replicas allow it: each replica notes what it holds, and the least note decides.
+"""Truncates a source when its replicas allow it: each replica records what it holds, and all records must agree.
 
 Specified in litelog/shipping/README.md#truncation-of-the-source.
 """
@@ -16,7 +16,8 @@ from litelog.events import fields, is_worth_logging
 from litelog.log.disk import LocalDisk
 from litelog.log.replica_registry import ReplicatedSegment, read_generation, save_replicated
 from litelog.log.truncation import Truncation
-from litelog.shipping.pruner import MICROSECONDS, CautiousTime
+from litelog.shipping.pruner import CautiousTime
+from litelog.units import MICROSECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,14 +32,14 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 LOCKED_SECONDS = 10.0
-"""How soon a log is tried again while another process or thread truncates it."""
+"""After how many seconds a log is tried again while another process or thread truncates it."""
 
 RETRY_SECONDS = 600.0
-"""How soon truncation is tried again after it failed."""
+"""After how many seconds truncation is tried again after it failed."""
 
 PATIENCE_SECONDS = 4 * 3600.0
-"""How long an active replica may lack what others hold before that is logged. Only its snapshots make it hold
-more."""
+"""How many seconds an active replica may lack what others hold before that is logged. Only a snapshot adds to what it
+holds."""
 
 
 class ReplicatedNotes:
@@ -93,7 +94,7 @@ class LogTruncator:
         self._time = CautiousTime(clock)
         self._clock = clock
         self._truncation = Truncation(source.folder, source.format, clock, LocalDisk(), replicas.folder)
-        self._told = ""
+        self._last_report = ""
         self._attended: set[str] = set()
         self._waited: tuple[str, ...] = ()
         self._waited_since = 0.0
@@ -155,16 +156,16 @@ class LogTruncator:
         if waiting is None:
             self._waited = ()
             return
-        lacking = [list(names)[number] for number in waiting.lacking]
-        absent = [name for name in lacking if name not in self._attended]
-        waited = tuple(absent) or (waiting.file, *lacking)
+        missing = [list(names)[number] for number in waiting.missing]
+        absent = [name for name in missing if name not in self._attended]
+        waited = tuple(absent) or (waiting.file, *missing)
         if waited != self._waited:
             self._waited, self._waited_since, self._waits = waited, self._clock.monotonic(), 0
         if not absent and self._clock.monotonic() - self._waited_since < PATIENCE_SECONDS:
             return
         self._waits += 1
         if is_worth_logging(self._waits):
-            urls = [names[name] for name in absent or lacking]
+            urls = [names[name] for name in absent or missing]
             _logger.warning(
                 "%s: not truncated (%d times in a row): %s and all after it wait for %s to hold them, too; "
                 "if a replica will not come back, run: litelog forget %s %s",
@@ -178,6 +179,6 @@ class LogTruncator:
             )
 
     def _report(self, message: str) -> None:
-        if message != self._told:
+        if message != self._last_report:
             _logger.warning("%s", message, extra=fields("not-truncated", log=self._folder))
-        self._told = message
+        self._last_report = message

@@ -1,4 +1,4 @@
-"""The stages of an owner that begins a generation: how far it has come, and what it knows by then.
+"""The stages of an owner that begins a generation: what it has done, and what it knows by then.
 
 ``ownership`` takes the steps between them, in this order: ClaimDue, ClaimChosen, ClaimCreated, ClosedBelow,
 BacklogSealed, GenerationBegun. litelog/shipping/README.md#stages-of-an-owner says what each step does, and which steps
@@ -26,7 +26,7 @@ class Cause:
     """Why a generation begins, and from where in the log it ships."""
 
     reason: str | None = None
-    """Why the last generation cannot continue; None if nothing speaks against that."""
+    """Why the last generation cannot continue; None if nothing prevents it."""
     start_file: str = ""
     """The log segment with which it begins; empty: the log's first one."""
     forked: bool = False
@@ -34,7 +34,7 @@ class Cause:
 
     @property
     def diverges(self) -> bool:
-        """Whether the new generation diverges whatever the log holds of its predecessor."""
+        """Whether the new generation diverges, no matter what the log holds of its predecessor."""
         return bool(self.start_file) or self.forked
 
 

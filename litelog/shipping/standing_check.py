@@ -39,13 +39,13 @@ ROUNDS = 30
 """A check reads one object in thirty, different ones each time, so daily checks read all within a month."""
 
 MAX_LOST = 1000
-"""How many lost objects are reported."""
+"""The most lost objects that a check reports."""
 
 INTERVAL_SECONDS = 86400.0
 """Seconds from the end of one check to the start of the next."""
 
 FIRST_SECONDS = 600.0
-"""The least time from the start of the daemon to the first check, in seconds: a start has enough other work."""
+"""The least time from the start of the daemon to the first check, in seconds: a starting daemon has other work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ def check_replica(
 ) -> Found | None:
     """List the replica, and read the share of its contents that check ``number`` covers.
 
-    It also reads the objects in ``damaged``, so what one check finds damaged is found until it is gone.
+    It also reads the objects in ``damaged``, so that each check reports damage that an earlier one found.
 
     None if the owner has no generation yet. VerifyStoppedError once ``should_continue()`` is false. Memory grows with
     the log segments that the newest snapshot names, not with other objects. Raises the errors of its requests, and
@@ -197,7 +197,8 @@ class _Check:
         return Found(self._objects, self._bytes, self._failed, kept, self._anomalies.harmful)
 
     def _compare_wal(self, snapshot: int | None) -> None:
-        """``snapshot``: the index of the newest one now. What it covers may have been deleted."""
+        """Compare the WAL segments with the owner's tallies. ``snapshot``: the index of the newest snapshot now: WAL
+        segments that it covers may have been deleted."""
         known = self._known.snapshot
         if known is not None and not any(index >= known for index in self._snapshots):
             key = layout.snapshot_key(self._name, known)

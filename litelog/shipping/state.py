@@ -1,4 +1,4 @@
-"""The state that a daemon keeps of one log and replica between runs: identity, claim, position; and the lock on it.
+"""The state of one log and replica that a daemon keeps between runs: identity, claim and position. Also its lock.
 
 Specified in litelog/shipping/README.md#lost-state.
 """
@@ -113,7 +113,7 @@ class Unclaimed:
     tried: str = ""
     """The fencing with which the store was tried before a claim; empty if it was not."""
     lost: str = ""
-    """What the replica lost for good since this owner began."""
+    """A description of what the replica lost for good since this owner began; empty if it lost nothing."""
     ended: OwnEnd | None = None
     """Where the owner's last generation ended, if its newest WAL segment cannot be read."""
 
@@ -173,8 +173,8 @@ class Running:
     oldest: str = ""
     """The log's oldest log segment when bytes were last shipped. An older one in that folder has come back."""
     promised: ShippedEnd | None = None
-    """Until the generation has come that far: where the one that it continues ended or, if it diverged, the end of what
-    the log still shares with its predecessor. Until then readers take the predecessor."""
+    """Until the generation has come that far: the end of the generation that it continues or, if it diverged, the end
+    of what the log still shares with its predecessor. Until then readers take the predecessor."""
     archive: ArchiveState | None = None
     """Which log segments are sealed, and which are not; None while it is not known."""
     tallies: tuple[IndexTally, ...] = ()
@@ -233,7 +233,7 @@ class StateFolder:
 
     def save(self, state: ReplicaState) -> None:
         """Save ``state``, durably and atomically. StateError."""
-        text = json.dumps(_fields_of(state, self._spell_archive), sort_keys=True)
+        text = json.dumps(_fields_of(state, self._format_archive), sort_keys=True)
         body = f'{{"version": {VERSION}, "checksum": {crc32c(text.encode())}, {text[1:]}'
         try:
             write_private(self.file, body.encode())
@@ -243,7 +243,7 @@ class StateFolder:
         except OSError as error:
             raise StateError(f"{self._path}: cannot save state: {error.strerror}") from error
 
-    def _spell_archive(self, archive: ArchiveState) -> str:
+    def _format_archive(self, archive: ArchiveState) -> str:
         if self._archive is None or self._archive[0] is not archive:
             self._archive = (archive, write_archive(archive))
         return self._archive[1]
@@ -299,7 +299,15 @@ class _Document:
 
 
 _READERS: Readers = {Claim: claims.parse, Position: Position.parse}
-_DEFAULTS = {each.name: each.default for each in fields(_Document) if each.default is not MISSING}
+_DEFAULTS = {field.name: field.default for field in fields(_Document) if field.default is not MISSING}
+_STORED = {
+    "finished": "behind",
+    "finished_end": "behind_end",
+    "finished_start": "behind_start",
+    "finished_digest": "behind_digest",
+}
+"""Fields of a position that have another name in the file."""
+_FIELDS = {stored: name for name, stored in _STORED.items()}
 
 _Stage = TypeVar("_Stage", Unclaimed, Claimed, Running)
 
@@ -308,7 +316,10 @@ def _read(folder: str) -> ReplicaState | None:
     """Return the state in a state folder; None if there is none. LostStateError."""
     path = os.path.join(folder, FILE)
     try:
-        document = build(_Document, read_checked(path), _READERS)
+        stored = read_checked(path)
+        if isinstance(place := stored.get("place"), dict):
+            stored["place"] = {_FIELDS.get(name, name): value for name, value in place.items()}
+        document = build(_Document, stored, _READERS)
         _check(document)
     except FileNotFoundError:
         return None
@@ -330,48 +341,49 @@ def _check(document: _Document) -> None:
         raise ValueError("its claim is of another owner or log")
     if min(place.index, document.base) < 0:
         raise ValueError("an index is negative")
-    behind_end = place.behind_start if place.behind_end is None else place.behind_end
-    for start, end in ((place.check_start, place.offset), (place.behind_start, behind_end)):
+    finished_end = place.finished_start if place.finished_end is None else place.finished_end
+    for start, end in ((place.check_start, place.offset), (place.finished_start, finished_end)):
         if not 0 <= start <= end <= start + CHECKED_BYTES:
-            raise ValueError(f"bytes {start} to {end} are not what is compared with the source")
-    if any("/" in name for name in (place.file, place.behind, document.oldest)):
+            raise ValueError(f"bytes {start} to {end} cannot be those that are compared with the source")
+    if any("/" in name for name in (place.file, place.finished, document.oldest)):
         raise ValueError("a log segment's name is a path")
 
 
 def _pick(stage: type[_Stage], document: _Document, **values: object) -> _Stage:
-    """Return the state of that stage that ``document`` holds. ``values``: fields that the document spells otherwise."""
-    held = {each.name: getattr(document, each.name) for each in fields(stage)}
-    return stage(**{**held, **values})
+    """Return the state of that stage that ``document`` holds. ``values``: fields whose values differ from the
+    document's."""
+    stated = {field.name: getattr(document, field.name) for field in fields(stage)}
+    return stage(**{**stated, **values})
 
 
-def _fields_of(state: ReplicaState, spell_archive: Callable[[ArchiveState], str]) -> dict[str, Any]:
+def _fields_of(state: ReplicaState, format_archive: Callable[[ArchiveState], str]) -> dict[str, Any]:
     """Return all fields of the file, without a copy of their values: they are written at once, once a second."""
     stated = {**_DEFAULTS, "owner": state.owner, "log": state.log, "closed": isinstance(state, Running)}
-    stated |= {each.name: getattr(state, each.name) for each in fields(state)}
-    for name, spell in {**_SPELLED, "archive": spell_archive}.items():
+    stated |= {field.name: getattr(state, field.name) for field in fields(state)}
+    for name, to_json in {**_TO_JSON, "archive": format_archive}.items():
         if stated[name] is not None:
-            stated[name] = spell(stated[name])
+            stated[name] = to_json(stated[name])
     return stated
 
 
-def _spell_end(ended: OwnEnd) -> dict[str, Any]:
+def _end_to_json(ended: OwnEnd) -> dict[str, Any]:
     return {**asdict(ended), "slot": str(ended.slot)}
 
 
-def _spell_place(place: SourcePosition) -> dict[str, Any]:
-    return {name: getattr(place, name) for name in SourcePosition.__slots__}
+def _place_to_json(place: SourcePosition) -> dict[str, Any]:
+    return {_STORED.get(name, name): getattr(place, name) for name in SourcePosition.__slots__}
 
 
-def _spell_tallies(tallies: Sequence[IndexTally]) -> list[dict[str, int]]:
+def _tallies_to_json(tallies: Sequence[IndexTally]) -> list[dict[str, int]]:
     return [{"index": tally.index, "count": tally.count, "crc": tally.crc} for tally in tallies]
 
 
-_SPELLED: dict[str, Callable[[Any], object]] = {
+_TO_JSON: dict[str, Callable[[Any], object]] = {
     "claim": lambda claim: claims.encode(claim).decode(),
     "last": str,
     "promised": asdict,
-    "place": _spell_place,
-    "ended": _spell_end,
-    "tallies": _spell_tallies,
+    "place": _place_to_json,
+    "ended": _end_to_json,
+    "tallies": _tallies_to_json,
 }
 """Functions that turn the values of fields into JSON."""

@@ -1,4 +1,4 @@
-"""Saves a replica's state: not too often, and from more than one thread."""
+"""Saves a replica's state, at most once a second, from several threads."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from litelog.system.clock import Clock
 
 SAVE_SECONDS = 1.0
-"""How often positions are saved at most, in seconds. After a crash, positions that were not saved are adopted from the
-replica: a put and a GET each."""
+"""The least seconds between two saves of a position. After a crash, the owner adopts WAL segments that its state does
+not know: that takes a PUT and a GET each."""
 
 
 class StateKeeper:
@@ -32,7 +32,7 @@ class StateKeeper:
 
     @property
     def newest_snapshot(self) -> int | None:
-        """The index of the newest snapshot, by the archive's state of now; None if it is not known."""
+        """The index of the newest snapshot, as the archive knows it now; None if it is not known."""
         archive = self._archive
         return archive.state.snapshot if archive is not None else None
 

@@ -20,8 +20,8 @@ class Takeover:
     take the replica back, and readers would not choose the generation in which the other owner acknowledged data.
     """
 
-    def __init__(self, *, asked: bool = False) -> None:
-        self.asked = self._open = asked
+    def __init__(self, *, requested: bool = False) -> None:
+        self.requested = self._open = requested
         self._met: frozenset[ClaimName] | None = None
 
     @property

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from litelog.objects.snapshot_entries import SnapshotEntry
     from litelog.shipping.context import ReplicaContext
 
-SIDE_BY_SIDE_BYTES = 4 << 20
-"""Shorter runs are compressed in the calling thread: on a busy machine other threads may start later than it ends."""
+CONCURRENT_BYTES = 4 << 20
+"""Shorter runs are compressed in the calling thread: on a busy machine it may finish before another thread starts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,8 @@ class WalEncoder:
         return final or length >= self._limit // 2
 
     def rewind(self, place: SourcePosition) -> None:
-        """Continue at ``place``. Reads again what was read ahead. Raises a failed fsync, which is raised only once."""
+        """Continue at ``place``, and read again what was read ahead. Raises a pending fsync failure: the kernel reports
+        it only once."""
         failure, self._ahead, self._failure = self._failure, None, None
         self._follower.rewind(place)
         if isinstance(failure, SourceSyncError):
@@ -124,12 +125,12 @@ class WalEncoder:
         run = self._follower.next_run(self._limit)
         if run is None:
             return None
-        if len(run.data) < SIDE_BY_SIDE_BYTES:
+        if len(run.data) < CONCURRENT_BYTES:
             return _Read(run, compress_frames(run.data))
         return _Read(run, [self._compressing.submit(compress_frame, piece) for piece in cut_frames(run.data)])
 
     def _read_ahead(self) -> None:
-        """Read the next run. Keep an error until ``next`` gets there: a failed fsync is raised only once."""
+        """Read the next run. Keep an error for the call of ``next`` that comes to it."""
         try:
             self._ahead = self._read()
         except LitelogError as error:

@@ -56,15 +56,15 @@ class WalShipper:
         context: ReplicaContext,
         keeper: StateKeeper,
         archive: Archiver,
-        checks: OwnershipGuard,
-        away: BacklogSealer | None = None,
+        guard: OwnershipGuard,
+        backlog_sealer: BacklogSealer | None = None,
     ) -> None:
-        """``away`` seals what was finished while the daemon was down; None: it was not down."""
+        """``backlog_sealer`` seals the log segments that were finished while the daemon was down; None: it was not."""
         state = keeper.state
         self._context = context
         self._keeper = keeper
         self._archive = archive
-        self._checks = checks
+        self._guard = guard
         source, clock, claim = context.source, context.clock, state.claim
         self.follower = Follower(
             source.folder,
@@ -78,7 +78,7 @@ class WalShipper:
         name = claim.generation
         self.feed = SegmentFeed(name, Position(name, claim.first, 0))
         self._encoder = WalEncoder(context, claim, self.follower)
-        self._backlog = Backlog(context, claim, away)
+        self._backlog = Backlog(context, claim, backlog_sealer)
         self._files = FinishedSegments(source, clock)
         self._queue: deque[EncodedWalSegment] = deque()
         self._drained = False
@@ -86,7 +86,7 @@ class WalShipper:
         self._noticed: float | None = None
         self._waiting_since = 0.0
         self.waiting = False
-        """Whether the last ``ship`` ended because what is next is being sealed."""
+        """Whether the last ``ship`` ended because the next log segment is being sealed."""
 
     @property
     def queued(self) -> int:
@@ -96,11 +96,11 @@ class WalShipper:
     @property
     def pending_bytes(self) -> int:
         """About how many bytes of the current log segment are not acknowledged."""
-        queued = sum(prepared.header.length for prepared in self._queue)
+        queued = sum(encoded.header.length for encoded in self._queue)
         return queued + self._encoder.pending_bytes + self.follower.pending_bytes()
 
     def notice(self, at: float) -> None:
-        """Record that what is shipped next has waited since ``at``, in monotonic seconds. Any thread may call it."""
+        """Record that bytes to ship were noticed at ``at``, in monotonic seconds. Any thread may call it."""
         if self._noticed is None:
             self._noticed = at
 
@@ -125,19 +125,19 @@ class WalShipper:
         shipped, more = False, True
         stale = bool(self._queue) or self._encoder.pending_bytes > 0
         while (more or self._queue) and should_continue():
-            more = bool(self._queue) or self._prepare()
+            more = bool(self._queue) or self._encode_next()
             if more:
-                self._checks.check(self._queue[0])
-                more = self._put_first()  # what arrives meanwhile waits, or a busy log would be put without a pause
+                self._guard.check(self._queue[0])
+                more = self._put_first()  # bytes that arrive meanwhile wait, or a busy log would be put without a pause
                 shipped = True
             if stale and not (more or self._queue):
-                more, stale = True, False  # a sync that failed had encoded these: there may be more by now
+                more, stale = True, False  # an earlier sync that failed had encoded these: there may be more by now
         self._drained = not (more or self._queue or self.waiting)
         return shipped
 
     # --- encoding
 
-    def _prepare(self) -> bool:
+    def _encode_next(self) -> bool:
         """Add the next WAL segment to the queue; whether there was one."""
         state = self._keeper.state
         if not self._queue:
@@ -152,20 +152,20 @@ class WalShipper:
         self.waiting = not self._backlog.seal(place, shipped)
         if self.waiting:
             return False
-        prepared = self._backlog.next(place, previous, shipped) or self._prepare_run(place, previous, shipped)
-        if prepared is None:
+        encoded = self._backlog.next(place, previous, shipped) or self._encode_run(place, previous, shipped)
+        if encoded is None:
             return False
-        self._skipped = prepared.sealed is not None
-        self._queue.append(prepared)
+        self._skipped = encoded.sealed is not None
+        self._queue.append(encoded)
         return True
 
-    def _prepare_run(self, place: SourcePosition, previous: str, shipped: int) -> EncodedWalSegment | None:
+    def _encode_run(self, place: SourcePosition, previous: str, shipped: int) -> EncodedWalSegment | None:
         if self._skipped:
             self._encoder.rewind(place)
             self._skipped = False
         return self._encoder.next(previous, shipped)
 
-    def _may_prepare(self) -> bool:
+    def _may_encode(self) -> bool:
         """Whether the queue has room, and bytes followed its last run."""
         return len(self._queue) < _AHEAD and self._queue[-1].more and not self._encoder.failed
 
@@ -173,54 +173,55 @@ class WalShipper:
 
     def _put_first(self) -> bool:
         """Put the first of the queue. While a large one is being put, encode the next ones. Whether there is more."""
-        prepared = self._queue[0]
-        header = prepared.header
-        is_large = prepared.sealed is None and self._encoder.is_bulk(header.length, final=header.final)
-        if not (prepared.more and is_large):
-            return self._put(prepared)
-        put = self._context.workers.putting.submit(self._put_object, prepared)
+        encoded = self._queue[0]
+        header = encoded.header
+        is_large = encoded.sealed is None and self._encoder.is_bulk(header.length, final=header.final)
+        if not (encoded.more and is_large):
+            return self._put(encoded)
+        put = self._context.workers.putting.submit(self._put_object, encoded)
         try:
-            while self._may_prepare() and self._prepare() and not put.done():
+            while self._may_encode() and self._encode_next() and not put.done():
                 pass
         except LitelogError as error:
             self._encoder.postpone(error)  # it is raised after the queue is put
         finally:
             wait([put])
         if _was_refused(put):
-            self._resolve_refusal(prepared)  # encode the later ones again, after the object there
+            self._resolve_refusal(encoded)  # encode the later ones again, after the object there
             return True
-        self._acknowledge(prepared)
-        return prepared.more
+        self._acknowledge(encoded)
+        return encoded.more
 
-    def _put(self, prepared: EncodedWalSegment) -> bool:
+    def _put(self, encoded: EncodedWalSegment) -> bool:
         try:
-            self._put_object(prepared)
+            self._put_object(encoded)
         except ExistsError:
-            self._resolve_refusal(prepared)
+            self._resolve_refusal(encoded)
             return True
-        self._acknowledge(prepared)
-        return prepared.more
+        self._acknowledge(encoded)
+        return encoded.more
 
-    def _put_object(self, prepared: EncodedWalSegment) -> None:
-        self._context.client.write_wal_segment(prepared.header.position, prepared.body)
+    def _put_object(self, encoded: EncodedWalSegment) -> None:
+        self._context.client.write_wal_segment(encoded.header.position, encoded.body)
 
-    def _acknowledge(self, prepared: EncodedWalSegment) -> None:
+    def _acknowledge(self, encoded: EncodedWalSegment) -> None:
         self._queue.popleft()
-        self._advance(prepared.start, prepared.header, prepared.digest, prepared.after, prepared.sealed, prepared.size)
-        self._report(prepared.header, prepared.size)
+        self._advance(encoded.start, encoded.header, encoded.digest, encoded.after, encoded.sealed, encoded.size)
+        self._report(encoded.header, encoded.size)
 
-    def _resolve_refusal(self, prepared: EncodedWalSegment) -> None:
-        """The slot is taken: by a successor or another owner (then we are fenced), or by our own earlier put."""
+    def _resolve_refusal(self, encoded: EncodedWalSegment) -> None:
+        """Continue after the object in a slot that is taken, if it is our own. FencedError if it is a successor's or
+        another owner's."""
         try:
-            own = adopt_existing(self._context.client, self.follower, self._files, prepared)
+            own = adopt_existing(self._context.client, self.follower, self._files, encoded)
         except CorruptObjectError as error:
-            self._checks.leave_slot(error)
+            self._guard.leave_slot(error)
         self._queue.clear()
         self._encoder.rewind(own.after)
         self._skipped = False
-        size = len(own.there.body)
-        self._advance(prepared.start, own.there.header, own.there.digest, own.after, own.sealed, size)
-        self._report(own.there.header, size)
+        size = len(own.segment.body)
+        self._advance(encoded.start, own.segment.header, own.segment.digest, own.after, own.sealed, size)
+        self._report(own.segment.header, size)
 
     def _advance(
         self,
@@ -234,7 +235,7 @@ class WalShipper:
         state = self._keeper.state
         # before the state: the archive may know more than the state, but never less
         self._archive.shipped(start, header, digest, sealed)
-        self._checks.succeeded()
+        self._guard.succeeded()
         self._keeper.state = replace(
             state,
             digest=digest,
@@ -267,7 +268,7 @@ def _was_refused(put: Future[None]) -> bool:
 class AdoptedSegment:
     """A WAL segment of our own that is already in its slot."""
 
-    there: WalSegment
+    segment: WalSegment
     after: SourcePosition
     """The position at which reading of the log continues after it."""
     sealed: SnapshotEntry | None
@@ -275,30 +276,30 @@ class AdoptedSegment:
 
 
 def adopt_existing(
-    client: ReplicaClient, follower: Follower, files: FinishedSegments, prepared: EncodedWalSegment
+    client: ReplicaClient, follower: Follower, files: FinishedSegments, encoded: EncodedWalSegment
 ) -> AdoptedSegment:
-    """Return the object in the slot of ``prepared``, if it is our own and the log still holds it. An earlier run put
-    it, so it may stand for a sealed segment even if ``prepared`` does not, and the other way round.
+    """Return the object in the slot of ``encoded``, if it is our own and the log still holds it. An earlier run put
+    it, so it may stand for a sealed segment even if ``encoded`` does not, and the other way round.
 
     FencedError for a terminal or another owner's; DivergedError if the log holds other bytes; SourceMissingError if
     there is no log any more.
     """
-    key = wal_key(prepared.header.position)
+    key = wal_key(encoded.header.position)
     there = read_verified(
-        lambda: client.read_wal_segment(prepared.header.position), partial(wal_segment.decode_checked, key)
+        lambda: client.read_wal_segment(encoded.header.position), partial(wal_segment.decode_checked, key)
     )
     header = there.header
-    if header.successor is not None or header.owner != prepared.header.owner:
+    if header.successor is not None or header.owner != encoded.header.owner:
         by = f"ended by {header.successor}" if header.successor is not None else f"written by owner {header.owner}"
         raise FencedError(f"{client.url}: generation {header.generation} was {by}; this daemon stops here")
-    if header.previous != prepared.header.previous:
+    if header.previous != encoded.header.previous:
         raise DivergedError(key, "the replica holds another chain under this owner's name")
-    if header.file != prepared.header.file:
+    if header.file != encoded.header.file:
         raise DivergedError(key, f"the replica holds {header.file} under this owner's name")
     if header.sealed is not None:
         entry = describe_sealed(client, header)
         return AdoptedSegment(there, _place_after(files, follower, entry, key), entry)
-    run = follower.read_again(prepared.start, header.length, final=header.final)
+    run = follower.read_again(encoded.start, header.length, final=header.final)
     if (run.crc, run.end.crc_total) != (header.crc, header.crc_total) or run.data != there.data():
         raise DivergedError(key, "the replica holds other bytes under this owner's name")
     return AdoptedSegment(there, run.after, None)

@@ -146,7 +146,7 @@ class Daemon:
             self.folder,
             random=self.random,
             host=self.host,
-            takeover=Takeover(asked=takeover),
+            takeover=Takeover(requested=takeover),
             fencing=self.fencing,
             root=find_rooted(self.store),
             backlog_sealer=BacklogSealer(beginning) if self.backlog_sealer else None,

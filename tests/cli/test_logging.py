@@ -89,9 +89,9 @@ def test_repeated_failures_are_counted_and_carry_where(litelog: Command) -> None
 
 
 def test_a_store_that_is_down_for_an_hour_gives_few_lines() -> None:
-    back_off, now, said = BackOff(Random(1)), 0.0, []
+    back_off, random, now, said = BackOff(), Random(1), 0.0, []
     while now < 3600:
-        now += back_off.fail(StoreError("put", "key", "connection refused", retryable=True))
+        now += back_off.fail(StoreError("put", "key", "connection refused", retryable=True), random)
         if back_off.worth_logging:
             said.append(back_off.failures)
     assert back_off.failures > 100

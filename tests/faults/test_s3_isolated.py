@@ -83,7 +83,7 @@ def test_configured_isolated_it_is_used_and_says_so_everywhere(bench: Bench, run
     done = run("replicate", "--json", "--once", "--state-dir", str(bench.folder / "s"), "--config", str(configured))
     assert done.returncode == ExitCode.DONE, done.stderr
     first, *_ = done.stderr.splitlines()
-    assert "fencing isolated: nothing stops another daemon that writes there" in first
+    assert "fencing isolated: nothing keeps another daemon from writing there" in first
     assert "the first; fencing isolated" in done.stderr
     assert {event["fencing"] for event in lines(done.stdout) if event["event"] == "began"} == {"isolated"}
     listed = run("generations", "--json", url(bench))

@@ -18,7 +18,7 @@ pytest.importorskip("moto.server")
 from litelog.errors import StoreError
 from litelog.replicator.task import MAX_DELAY_SECONDS, Phase
 from litelog.replicator.wiring import BEGINNING
-from litelog.shipping.claiming import GRACE_SECONDS
+from litelog.retention.policy import GRACE_SECONDS
 from litelog.shipping.context import Executors
 from tests.builders.fault_proxy import Fault
 from tests.builders.independent_reader import read_replica

@@ -75,10 +75,10 @@ DURABILITY = (
         "failed put",
         Cut(
             "shipping/wal_shipper",
-            "        try:\n            self._put_object(prepared)\n        except ExistsError:\n"
-            "            self._resolve_refusal(prepared)\n            return True\n",
-            "        try:\n            self._put_object(prepared)\n        except ExistsError:\n"
-            "            self._resolve_refusal(prepared)\n            return True\n        except LitelogError:\n"
+            "        try:\n            self._put_object(encoded)\n        except ExistsError:\n"
+            "            self._resolve_refusal(encoded)\n            return True\n",
+            "        try:\n            self._put_object(encoded)\n        except ExistsError:\n"
+            "            self._resolve_refusal(encoded)\n            return True\n        except LitelogError:\n"
             "            pass\n",
         ),
     ),
@@ -148,7 +148,7 @@ DELETION = (
     found(
         "what is retained is what the oldest point of the window needs",
         "three snapshots are retained",
-        Cut("retention/plan", "        if needed_upto < cut:\n", "        if needed_upto < cut + 1:\n"),
+        Cut("retention/plan", "        if last_cut < cut:\n", "        if last_cut < cut + 1:\n"),
     ),
 )
 

@@ -36,7 +36,7 @@ ONE_WRITER = (
         Cut(
             "shipping/takeover",
             "return self._open and self._met is not None and name in self._met",
-            "return self.asked",
+            "return self.requested",
         ),
     ),
     found(
@@ -166,7 +166,7 @@ ONE_WRITER = (
         "the owner adopts the terminal, finds another chain behind it, begins anew, and meets the newer claim",
         Cut(
             "shipping/wal_shipper",
-            "if header.successor is not None or header.owner != prepared.header.owner:",
+            "if header.successor is not None or header.owner != encoded.header.owner:",
             "if False:",
         ),
     ),
@@ -208,7 +208,7 @@ ONE_WRITER = (
         "lost answer",
         Cut(
             "shipping/wal_shipper",
-            "        except ExistsError:\n            self._resolve_refusal(prepared)\n            return True\n",
+            "        except ExistsError:\n            self._resolve_refusal(encoded)\n            return True\n",
             "        except ExistsError:\n            raise\n",
         ),
     ),

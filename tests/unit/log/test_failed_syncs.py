@@ -47,7 +47,7 @@ def fail(log: LogBuilder, state: str, path: str | None = None) -> FailedSyncs:
     path = path or log.path()
     failed = FailedSyncs(state, BOOT)
     error = failed.keep(path, os.stat(path).st_ino, FAILURE)
-    assert str(error) == f"{path}: cannot be synced, so what it holds may not be durable: {FAILURE}"
+    assert str(error) == f"{path}: cannot be synced, so its bytes may not be durable: {FAILURE}"
     return failed
 
 

@@ -353,10 +353,10 @@ def test_a_last_line_without_an_end_takes_no_number(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_lines_are_counted_across_reads(tmp_path: Path) -> None:
-    from litelog.log import sequence_base
+    from litelog.log import source
 
     place = Place(tmp_path, "lines")
-    long = b"x" * (sequence_base.READ_BYTES + 7) + b"\n"
+    long = b"x" * (source.READ_BYTES + 7) + b"\n"
     place.log.write(long + b"short\n" * 1000 + long + b"rest")
     names = SegmentFolder(place.log.folder, place.log.format, SystemClock())
     counting = SequenceBase(place.log.folder, place.log.format, names, place.replicas.folder)

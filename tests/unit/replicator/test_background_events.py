@@ -43,7 +43,7 @@ class Parts:
         self.truncator: Any = Truncator()
         self.task.truncator = self.truncator
         self.sealed: list[ReplicaTask] = []
-        scheduler: Any = SimpleNamespace(sealed=self.sealed.append)
+        scheduler: Any = SimpleNamespace(resume=self.sealed.append)
         self.events = TaskEvents(scheduler, self.archives, self.truncations, self.task, self.truncator)
         self.truncations.add(self.task)
 

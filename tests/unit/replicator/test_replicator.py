@@ -428,4 +428,4 @@ def test_a_success_forgets_the_failures_before() -> None:
     assert (task.phase, task.failures) == (Phase.BACKING_OFF, 20)
     assert 100.0 + FIRST_DELAY_SECONDS <= task.due <= 100.0 + MAX_DELAY_SECONDS
     task.succeed()
-    assert (task.error, task.failures, task.delay) == (None, 0, FIRST_DELAY_SECONDS)
+    assert (task.error, task.failures, task.back_off.delay) == (None, 0, FIRST_DELAY_SECONDS)

@@ -326,7 +326,7 @@ def test_a_generation_that_has_just_begun_and_has_no_snapshot_keeps_all() -> Non
 
 
 def test_snapshots_that_ownership_was_not_proved_after_take_nothing_away() -> None:
-    facts = one(snapshot(FIRST, 4, 90), snapshot(FIRST, 6, 60, 3), snapshot(FIRST, 10, 50, 5), upto=6)
+    facts = one(snapshot(FIRST, 4, 90), snapshot(FIRST, 6, 60, 3), snapshot(FIRST, 10, 50, 5), last_snapshot=6)
     assert gone(facts, DAY) == ["snapshot 4", *(f"sealed segment {index}" for index in range(3))]
 
 

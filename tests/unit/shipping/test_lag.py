@@ -74,7 +74,7 @@ def test_newer_log_segments_count_and_older_ones_do_not(measured: Measured) -> N
     measured.log.roll(1, size=20)
     measured.log.roll(1, size=30)
     assert measured.look() == Lag(50, 0)
-    measured.place = SourcePosition(1, "", behind=first, behind_end=100)  # finished, and the next one is not begun
+    measured.place = SourcePosition(1, "", finished=first, finished_end=100)  # finished, and the next one is not begun
     assert measured.look() == Lag(50, 1)
     measured.acknowledge()
     assert measured.look() == Lag(0, 0)

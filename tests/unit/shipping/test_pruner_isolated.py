@@ -181,7 +181,7 @@ def test_objects_that_a_new_owner_names_stay_even_if_the_old_owner_prunes_meanwh
     leaves = min(drop.time for drop in old.replica.archive.state.drops if drop.time > window) - window
     owners.clock.advance(leaves / 1_000_000 - LOOK_SECONDS / 6)
     assert old.replica._writer is not None
-    old.replica._writer._checks._looked_at = 0.0  # so that it looks now, and not for a minute
+    old.replica._writer._guard._looked_at = 0.0  # so that it looks now, and not for a minute
     owners.log.append(1)
     old.sync()
     new = owners.start(RetentionPolicy(), takeover=True)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from litelog.errors import CorruptionError, FencedError, OtherLogError, SourceMissingError, StoreError
 from litelog.objects import wal_segment
 from litelog.objects.layout import wal_key
-from litelog.shipping.claiming import GRACE_SECONDS
+from litelog.retention.policy import GRACE_SECONDS
 from litelog.shipping.context import Executors
 from litelog.shipping.state import StateFolder
 from replica_clients.memory import MemoryStore
