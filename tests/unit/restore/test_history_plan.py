@@ -57,7 +57,7 @@ def test_a_plan_prints_for_people_and_programs(simple: ReplicaBuilder) -> None:
     plan = plan_of(simple)
     assert plan.claim.generation in str(plan)
     assert plan.files[0].name in str(plan)
-    assert json.loads(json.dumps(plan.as_json()))["end"] == str(plan.end)
+    assert json.loads(json.dumps(plan.as_json()))["position"] == str(plan.end)
 
 
 def test_planning_writes_nothing_and_asks_for_no_whole_object(simple: ReplicaBuilder) -> None:

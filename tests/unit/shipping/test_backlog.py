@@ -90,7 +90,7 @@ def check_readers(store: ObjectStore, log: LogBuilder, folder: Path) -> None:
     restore(client, find_plan(client, Target(), log.format), str(folder), log_format=log.format)
     assert {path.name: path.read_bytes() for path in folder.iterdir() if not path.name.startswith(".")} == files
     listed = list(replica_segments(client, find_latest(client)))
-    assert [(facts.file, facts.length) for facts in listed] == [(name, len(text)) for name, text in files.items()]
+    assert [(facts.file, facts.log_bytes) for facts in listed] == [(name, len(text)) for name, text in files.items()]
     if log.format.name == "litelog":
         with ReplicaReader(client) as reader:
             read = [record.sequence for columns in reader.batches() for record in columns.records()]
