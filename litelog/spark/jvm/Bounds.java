@@ -11,7 +11,7 @@ import org.apache.spark.sql.connector.expressions.Literal;
 import org.apache.spark.sql.connector.expressions.NamedReference;
 import org.apache.spark.sql.connector.expressions.filter.Predicate;
 
-/** Which records a query asks for: inclusive bounds of sequences and timestamps, and keys. */
+/** The bounds of a query: inclusive ranges of sequences and timestamps, and keys. */
 final class Bounds implements Serializable {
   long first = Long.MIN_VALUE;
   long last = Long.MAX_VALUE;
@@ -61,7 +61,7 @@ final class Bounds implements Serializable {
       }
     }
     if (operator.equals(">") && value == Long.MAX_VALUE || operator.equals("<") && value == Long.MIN_VALUE) {
-      high = Long.MIN_VALUE; // nothing
+      high = Long.MIN_VALUE; // an empty range
       low = Long.MAX_VALUE;
     }
     if (name.equals("sequence")) {
@@ -96,7 +96,7 @@ final class Bounds implements Serializable {
     return true;
   }
 
-  /** These bounds within those of a log. */
+  /** The intersection of these bounds and those of a log. */
   Bounds within(ReadPlan.Log log) {
     Bounds both = new Bounds();
     both.first = Math.max(first, log.first());
@@ -138,7 +138,7 @@ final class Bounds implements Serializable {
     return keys == null || keys.contains(new Key(Arrays.copyOfRange(buffer, start, start + length)));
   }
 
-  /** Adds them to a request to a Python worker, which reads within them. */
+  /** Adds these bounds to a request, so that a Python worker reads within them. */
   void describe(ObjectNode request) {
     request.putArray("bounds").add(first).add(last).add(since).add(until);
     request.put("needs_key", needsKey);

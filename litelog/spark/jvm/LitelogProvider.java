@@ -18,8 +18,8 @@ import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /**
- * The data source {@code litelog-jvm}: reads what a plan of Python's names. The plan is the option {@code plan}, or is
- * made by a Python process of the driver from the options of {@code litelog}, for each query anew.
+ * The data source {@code litelog-jvm}. It reads the objects that a plan names. The option {@code plan} holds the plan.
+ * Without that option, a Python process of the driver plans each query from the options of {@code litelog}.
  */
 public final class LitelogProvider implements TableProvider, DataSourceRegister {
   @Override

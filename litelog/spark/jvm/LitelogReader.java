@@ -25,14 +25,14 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * Reads a task's parts in order, a run of frames at a time. What is not as it should be, it leaves to Python, which
- * reads it again, heals it, or raises the error.
+ * Reads a task's parts in order, one run of frames at a time. If a run or a sealed segment fails a check, Python reads
+ * it again, and heals it or raises the error.
  */
 final class LitelogReader implements PartitionReader<ColumnarBatch> {
   private static final Logger LOG = LoggerFactory.getLogger(LitelogReader.class);
   private static final int MOST_AHEAD = 4;
 
-  /** What all tasks of a query share. */
+  /** The settings that all tasks of a query share. */
   record Factory(StructType schema, Bounds bounds, long limit, SerializableConfiguration hadoop, String python)
       implements PartitionReaderFactory, Serializable {
     @Override
@@ -51,7 +51,7 @@ final class LitelogReader implements PartitionReader<ColumnarBatch> {
     }
   }
 
-  /** A request that runs ahead. */
+  /** A group of runs that was requested ahead. */
   private record Fetched(SealedObject.Group group, Future<byte[]> body) {}
 
   private final Factory query;
@@ -114,7 +114,7 @@ final class LitelogReader implements PartitionReader<ColumnarBatch> {
     return false;
   }
 
-  /** Whether a null key is an error, which Python raises. */
+  /** Whether the schema refuses null keys. Only Python raises that error. */
   private boolean needsEachKey() {
     return java.util.Arrays.stream(query.schema.fields())
         .anyMatch(field -> field.name().equalsIgnoreCase("key") && !field.nullable());
@@ -143,7 +143,7 @@ final class LitelogReader implements PartitionReader<ColumnarBatch> {
     look();
   }
 
-  /** Reads the next run of the open object into {@code batch}, which stays null if Python has to. */
+  /** Reads the next run of the open object into {@code batch}, or has Python read it. False: there is no run left. */
   private boolean nextRun() throws IOException {
     batch = null;
     if (object == null || ((runs == null || !runs.hasNext()) && !nextGroup())) {
@@ -181,7 +181,7 @@ final class LitelogReader implements PartitionReader<ColumnarBatch> {
     } catch (InterruptedIOException error) {
       throw error;
     } catch (IOException error) {
-      body = null; // each run is left to Python
+      body = null; // Python reads each of its runs
     }
     return true;
   }

@@ -37,7 +37,7 @@ import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.util.SerializableConfiguration;
 
-/** Takes what a query asks for: columns, conditions, a limit, and aggregates that snapshots and headers answer. */
+/** Takes over from a query its columns, conditions and limit, and aggregates that snapshots and headers answer. */
 final class LitelogScanBuilder
     implements SupportsPushDownRequiredColumns, SupportsPushDownV2Filters, SupportsPushDownLimit,
         SupportsPushDownAggregates {
@@ -136,7 +136,7 @@ final class LitelogScanBuilder
     }
   }
 
-  /** What is known of the wanted records without reading them; null where it is not. */
+  /** Facts about the wanted records that are known without reading them. Null: unknown. */
   private record Facts(long count, Long first, Long last, Long lowest, Long highest, boolean exact) {
     static Facts of(ReadPlan plan, Bounds bounds) throws IOException {
       Set<List<Object>> seen = new HashSet<>();
@@ -222,7 +222,7 @@ final class LitelogScanBuilder
     }
   }
 
-  /** A query as it runs. */
+  /** The scan of one query. */
   private record LitelogScan(List<ReadPlan.Share> shares, LitelogReader.Factory query, List<Predicate> pushed)
       implements Scan, Batch, SupportsReportStatistics {
     @Override

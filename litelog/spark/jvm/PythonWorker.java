@@ -20,8 +20,8 @@ import org.apache.spark.sql.vectorized.ColumnVector;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 
 /**
- * A Python process ({@code litelog.spark.jvm.worker}) that plans, and reads what Java does not. It is kept for later
- * requests of this JVM if it answered the last one to the end, and ends with the JVM, since its input does.
+ * A Python process ({@code litelog.spark.jvm.worker}) that plans, and reads the parts that Java does not. The JVM keeps
+ * it for later requests if it answered the last one completely. It ends with the JVM, which closes its input.
  */
 final class PythonWorker implements Closeable {
   private static final Deque<PythonWorker> IDLE = new ConcurrentLinkedDeque<>();
@@ -38,7 +38,7 @@ final class PythonWorker implements Closeable {
   private PythonWorker(String python) throws IOException {
     this.python = python;
     ProcessBuilder builder = new ProcessBuilder(python, "-m", "litelog.spark.jvm.worker");
-    if (SparkEnv.get() != null) { // what spark-submit --py-files sent
+    if (SparkEnv.get() != null) { // the files that spark-submit --py-files sent
       String sent = SparkFiles.getRootDirectory();
       builder.environment().merge("PYTHONPATH", sent, (old, added) -> old + File.pathSeparator + added);
     }
@@ -57,7 +57,7 @@ final class PythonWorker implements Closeable {
     return new PythonWorker(python);
   }
 
-  /** The Python that the session gives its workers. */
+  /** The Python interpreter of the session's workers. */
   static String driverPython() {
     String environment = System.getenv().getOrDefault("PYSPARK_PYTHON", "python3");
     SparkEnv spark = SparkEnv.get();
@@ -72,7 +72,7 @@ final class PythonWorker implements Closeable {
     to.flush();
   }
 
-  /** Python's answer to a request, as JSON. Throws what Python raises. */
+  /** Returns Python's answer to a request, as JSON. Throws LitelogException if Python raises an error. */
   byte[] answer(ObjectNode request) throws IOException {
     send(request);
     byte[] text = from.readNBytes(from.readInt());
@@ -86,7 +86,10 @@ final class PythonWorker implements Closeable {
     batches = new ArrowStreamReader(from, memory);
   }
 
-  /** The next rows, with the columns in the order of the request; null at the end. Throws what Python raises. */
+  /**
+   * Returns the next rows, with the columns in the order of the request; null at the end. Throws LitelogException if
+   * Python raises an error.
+   */
   ColumnarBatch next() throws IOException {
     if (!batches.loadNextBatch()) {
       end();
@@ -119,7 +122,7 @@ final class PythonWorker implements Closeable {
     }
   }
 
-  /** An error of litelog's Python, in its words. */
+  /** An error that Python raised, with its message. */
   static final class LitelogException extends IOException {
     LitelogException(String message) {
       super(message);

@@ -19,31 +19,31 @@ import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 
-/** A plan of Python's ({@code litelog/spark/jvm/handover.py}): which task reads which parts of which logs. */
+/** A plan that Python made ({@code litelog/spark/jvm/handover.py}): it deals parts of logs to tasks. */
 record ReadPlan(StructType schema, Map<String, String> hadoop, List<Share> shares, boolean byTime, boolean bySequence) {
   static final ObjectMapper MAPPER = new ObjectMapper();
 
-  /** A log. {@code pickled}: Python's own description, which a Python worker gets back. The bounds are inclusive. */
+  /** A log. {@code pickled}: its description for Python workers, which Java passes on. The bounds are inclusive. */
   record Log(
       String pickled, String name, String root, String generation, long epoch, long first, long last, long since,
       long until) implements Serializable {}
 
-  /** What one task reads. */
+  /** The parts that one task reads, in order. */
   record Share(List<Part> parts) implements InputPartition {}
 
-  /** Something to read of one log. */
+  /** A part of one log. */
   sealed interface Part extends Serializable {
     Log log();
 
     long bytes();
   }
 
-  /** Pieces that only Python reads, pickled. {@code from}: they hold no record before this sequence. */
+  /** Pickled pieces that only Python reads. {@code from}: they hold no record with a lower sequence. */
   record PythonPart(Log log, String pieces, long bytes, long from) implements Part {}
 
   /**
-   * The runs of frames that start in bytes [start, stop) of a log segment. {@code entry}: all that the snapshot states
-   * of its sealed segment, as JSON. {@code first}, {@code next}: -1 if there are no records.
+   * The runs of frames that start in bytes [start, stop) of a log segment. {@code entry}: everything that the snapshot
+   * states about its sealed segment, as JSON. {@code first}, {@code next}: -1 if there are no records.
    */
   record SealedPart(
       Log log, String entry, String key, long index, long size, long length, long first, long next, long records,
@@ -118,7 +118,7 @@ record ReadPlan(StructType schema, Map<String, String> hadoop, List<Share> share
     return node.isNull() ? null : node.asText();
   }
 
-  /** What a Python worker needs to read a sealed segment's bytes [start, stop) itself. */
+  /** The request for a Python worker to read bytes [start, stop) of a sealed log segment. */
   static ObjectNode request(SealedPart part, long start, long stop) throws IOException {
     ObjectNode entry = (ObjectNode) part.facts();
     ObjectNode request = MAPPER.createObjectNode().put("ask", "read").put("log", part.log().pickled());

@@ -55,7 +55,7 @@ final class RecordColumns {
     return Arrays.stream(schema.fieldNames()).anyMatch(name::equalsIgnoreCase);
   }
 
-  /** Fills the columns from a decoded run. Throws IOException for anything that is not as the footer states it. */
+  /** Fills the columns from a decoded run. Throws IOException if anything contradicts the footer. */
   void load(SealedObject object, SealedObject.Run run) throws IOException {
     count = 0;
     base = object.offset(run);
@@ -115,7 +115,7 @@ final class RecordColumns {
     return stop + 4;
   }
 
-  /** Fills starts and lengths; returns where the last one ends. */
+  /** Fills starts and lengths. Returns the end of the last key or value. */
   private int loadLengths(ByteBuffer bytes, int at, int many, int stop, int[] starts, int[] lengths, int from)
       throws IOException {
     bytes.slice(at, 4 * many).order(ByteOrder.LITTLE_ENDIAN).asIntBuffer().get(lengths, count, many);
@@ -140,7 +140,7 @@ final class RecordColumns {
     }
   }
 
-  /** Leaves only the records within the bounds. */
+  /** Removes the records outside the bounds. */
   private void cut() {
     int left = 0;
     for (int number = 0; number < count; number++) {
@@ -167,7 +167,7 @@ final class RecordColumns {
     return count;
   }
 
-  /** A batch of the columns, which shows what {@code load} last filled in. */
+  /** A batch of the columns. It shows the records of the last {@code load}. */
   ColumnarBatch batch(ReadPlan.SealedPart part) {
     ColumnVector[] columns = new ColumnVector[schema.length()];
     for (int number = 0; number < columns.length; number++) {
@@ -255,7 +255,7 @@ final class RecordColumns {
     }
   }
 
-  /** A column without nulls, of which Spark asks for one kind of value. */
+  /** A column without nulls, from which Spark reads one kind of value. */
   private abstract static class Column extends ColumnVector {
     Column(DataType type) {
       super(type);

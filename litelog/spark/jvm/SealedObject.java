@@ -15,7 +15,7 @@ import org.apache.hadoop.fs.FSDataInputStream;
 import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.Path;
 
-/** A sealed segment whose footer was read, and is the one that the snapshot names (litelog/objects/README.md). */
+/** A sealed segment whose footer was read and agrees with the snapshot's entry (litelog/objects/README.md). */
 final class SealedObject implements AutoCloseable {
   private static final int WHOLE_BYTES = 1 << 20;
   private static final int TAIL_BYTES = 64 << 10;
@@ -28,7 +28,7 @@ final class SealedObject implements AutoCloseable {
   /** Frames [start, stop), decoded together. */
   record Run(int start, int stop) {}
 
-  /** Runs back to back, read with one request. {@code at}: where their bytes begin in the object. */
+  /** Adjacent runs that one request reads. {@code at}: where their bytes begin in the object. */
   record Group(List<Run> runs, long at, int bytes) {}
 
   final ReadPlan.SealedPart part;
@@ -162,7 +162,7 @@ final class SealedObject implements AutoCloseable {
     require(total == entry.get("crc").asLong(), "CRC-32C of the frames");
   }
 
-  /** The runs that may hold records within the bounds, joined to requests. */
+  /** Groups the runs that may hold records within the bounds. */
   List<Group> groups(Bounds bounds) {
     List<Group> groups = new ArrayList<>();
     List<Run> held = new ArrayList<>();
@@ -209,12 +209,12 @@ final class SealedObject implements AutoCloseable {
     return offsets[run.start];
   }
 
-  /** Where the run ends in the log segment. */
+  /** The offset in the log segment at which the run ends. */
   long end(Run run) {
     return offsets[run.stop - 1] + lengths[run.stop - 1];
   }
 
-  /** The sequence of the run's first record, which continues the log segment before. */
+  /** The sequence of the run's first record. Throws IOException if it does not continue the log segment before. */
   long first(Run run) throws IOException {
     require(run.start > 0 || follows < 0 || firsts[0] == follows, "first sequence");
     return firsts[run.start];
@@ -234,7 +234,7 @@ final class SealedObject implements AutoCloseable {
         && bounds.holdsTimes(lowests[run.start], highests[run.start]);
   }
 
-  /** The run's bytes of the log segment, from its bytes in {@code body}, with every check against the footer. */
+  /** Decodes a run from {@code body} and checks it against the footer. Returns bytes of the log segment. */
   byte[] decode(Group group, byte[] body, Run run, byte[] reused) throws IOException {
     int size = Math.toIntExact(end(run) - offset(run));
     require(size <= MOST_RUN_BYTES, "length of a run");
@@ -296,14 +296,14 @@ final class SealedObject implements AutoCloseable {
     return (int) crc.getValue();
   }
 
-  /** Anything that is not as it should be: Python reads it again, and decides. */
+  /** Throws IOException if a check fails. Python then reads the bytes again, and decides. */
   static void require(boolean holds, String what) throws IOException {
     if (!holds) {
       throw new IOException(what + " is not what it should be");
     }
   }
 
-  /** An LZ4 frame as litelog writes it; linked blocks are left to Python. */
+  /** An LZ4 frame as litelog writes it. Python reads frames with linked blocks. */
   private static final class LzFrame {
     private static final LZ4SafeDecompressor LZ4 = LZ4Factory.fastestInstance().safeDecompressor();
 
@@ -315,7 +315,7 @@ final class SealedObject implements AutoCloseable {
       return (int) size;
     }
 
-    /** Where the frame at {@code at} ends. */
+    /** The end of the frame that begins at {@code at}. */
     static int end(byte[] bytes, int at, int limit) throws IOException {
       ByteBuffer view = ByteBuffer.wrap(bytes).order(ByteOrder.LITTLE_ENDIAN);
       int place = at + 15;
@@ -347,7 +347,7 @@ final class SealedObject implements AutoCloseable {
     }
   }
 
-  /** The CRC-32C of two runs of bytes, from those of each. */
+  /** Computes the CRC-32C of two runs of bytes from the CRC-32C of each. */
   private static final class Crc {
     private static final int[] POWERS = new int[32];
 

@@ -5,7 +5,7 @@ import org.apache.spark.sql.connector.metric.CustomMetric;
 import org.apache.spark.sql.connector.metric.CustomSumMetric;
 import org.apache.spark.sql.connector.metric.CustomTaskMetric;
 
-/** What a task reports of its reading. */
+/** The metrics that a task reports to Spark. */
 final class TaskMetrics {
   private static final String[] NAMES = {"bytes", "requests", "frames", "skipped", "python"};
   private final AtomicLongArray values = new AtomicLongArray(NAMES.length);
@@ -57,7 +57,7 @@ final class TaskMetrics {
     }
   }
 
-  /** Spark makes each of these by its name. */
+  /** Spark creates an instance of each of these public classes from its name. */
   public static final class Bytes extends Metric {
     public Bytes() {
       super(0, "bytes read of sealed segments");

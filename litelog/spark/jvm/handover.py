@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from litelog.spark.scan.schema import Column
 
 MAX_PLAN_BYTES = 64 << 20
-"""The longest plan that is passed as an option. Python reads what has a longer one."""
+"""The longest plan that is passed as an option. If a plan is longer, Python reads its logs."""
 
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 _entry_values = attrgetter(*SnapshotEntry.__slots__)
 
 
 def describe_columns(columns: Sequence[Column]) -> list[list[Any]]:
-    """The columns as Java takes them: name, type, whether there may be nulls."""
+    """The columns as Java expects them: name, type, whether there may be nulls."""
     return [[column.title, type_of(column), column.nullable] for column in columns]
 
 
@@ -114,7 +114,7 @@ def _inclusive(wanted: Range) -> list[int]:
 
 
 def _describe_pieces(part: LogPart, is_readable: bool) -> Iterator[dict[str, Any]]:
-    """Each sealed segment that Java may read by itself, and all that lies between such ones together."""
+    """Describe each sealed segment that Java may read by itself, and all pieces between two of these as one part."""
     held: list[Piece] = []
     for piece in part.pieces:
         if not (is_readable and isinstance(piece, SealedPiece) and _is_plain(piece)):
@@ -153,7 +153,7 @@ def _describe_rest(pieces: Sequence[Piece]) -> dict[str, Any]:
 
 
 def _first(piece: Piece) -> int:
-    """A sequence before which the piece has no record."""
+    """A sequence that is not higher than that of the piece's first record."""
     if isinstance(piece, WalPiece):
         return 0 if piece.link is None or piece.link.next is None else piece.link.next
     first = piece.entry.first if isinstance(piece, SealedPiece) else piece.first

@@ -17,7 +17,7 @@ from litelog.events import fields
 
 PROVIDER = "litelog.spark.LitelogProvider"
 JAR_PREFIX = "litelog-spark"
-"""How the name of the jar begins, by which a session shows that it has it."""
+"""The beginning of the jar's name. It shows whether a session has the jar."""
 
 _SERVICE = "META-INF/services/org.apache.spark.sql.sources.DataSourceRegister"
 _RELEASE = "17"
@@ -31,7 +31,7 @@ _logger = logging.getLogger(__name__)
 
 
 def build_jar(target: str | Path) -> Path:
-    """Compile the reader to the jar ``target``. Raises ConfigError without a compiler or Spark, or if it fails."""
+    """Compile the reader to the jar ``target``. Raises ConfigError without a compiler or Spark, or if javac fails."""
     compiler = _compiler()
     if compiler is None:
         raise ConfigError("no Java compiler was found (JAVA_HOME/bin/javac, javac on PATH); install a JDK 17 or newer")
@@ -50,7 +50,7 @@ def build_jar(target: str | Path) -> Path:
 
 @cache
 def find_jar() -> Path | None:
-    """The jar in the user's cache, made on first use; None, which the log says once, if it cannot be made."""
+    """The jar in the user's cache, compiled on first use. If that fails, logs the reason once and returns None."""
     cache_folder = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     place = Path(cache_folder) / "litelog" / "spark" / f"{JAR_PREFIX}-{_version()}.jar"
     if place.exists():

@@ -1,7 +1,8 @@
-"""A process that plans and reads for the columnar reader. ``PythonWorker.java`` starts it, and asks it.
+"""A process that plans and reads for the columnar reader. ``PythonWorker.java`` starts it and sends the requests.
 
-A request is JSON, with its length before it (u32, big-endian). The answer to a plan or to facts is JSON, written in the
-same way; to a read it is an Arrow stream. Then comes an error as text with its length: empty if there was none.
+A request is JSON, with its length before it (u32, big-endian). A request for a schema, a plan or facts is answered with
+JSON, written in the same way, and a read with an Arrow stream. The error follows, as text with its length before it. It
+is empty if there was none.
 """
 
 from __future__ import annotations
@@ -142,7 +143,7 @@ def _write(target: BinaryIO, data: bytes) -> None:
 
 
 def main() -> None:
-    """Serve standard input and output, which nothing else may write to."""
+    """Serve standard input and output. Other code that writes to standard output reaches standard error instead."""
     target = os.fdopen(os.dup(1), "wb", buffering=1 << 16)
     os.dup2(2, 1)
     serve(sys.stdin.buffer, target)

@@ -1,4 +1,4 @@
-"""Deals the partitions of a plan to tasks: each task gets its own, and the optimizer learns that they hold a lot.
+"""Deals the partitions of a plan to tasks, one to each, and makes Spark's optimizer assume that they are large.
 
 A small plan travels in the function that all tasks run. The parts of a larger one are rows, which Spark distributes so
 that each task receives one.
@@ -21,24 +21,24 @@ CLOSURE_BYTES = 128 << 10
 """The largest plan that travels in the function. Distributing rows costs a shuffle, about as much as two tasks."""
 
 _SEED = 42
-"""Of the hash by which Spark distributes rows."""
+"""The seed of the hash by which Spark distributes rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class DealtWork:
-    """What each task runs, as ``mapInArrow`` calls it: ``work`` on each part that it is given."""
+    """The function that ``mapInArrow`` runs in each task. It calls ``work`` on each part that the task receives."""
 
     work: Callable[[Any], Iterator[Any]]
     parts: tuple[bytes, ...] | None
-    """The parts, to be named by their numbers; None if the rows hold them."""
+    """The parts, if the rows hold only their numbers; None if the rows hold the parts themselves."""
 
     @classmethod
     def of(cls, work: Callable[[Any], Iterator[Any]], parts: Sequence[bytes], most_bytes: int) -> DealtWork:
-        """The work of tasks on ``parts``, which it holds if they have at most ``most_bytes``."""
+        """Create the work of tasks on ``parts``. It holds the parts if they have at most ``most_bytes``."""
         return cls(work, tuple(parts) if sum(map(len, parts)) <= most_bytes else None)
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """Yield what ``work`` yields for the parts in the first column."""
+        """Yield the batches of ``work`` for the parts in the first column."""
         for batch in batches:
             for given in batch.column(0).to_pylist():
                 dealt = given if self.parts is None else self.parts[given]
@@ -52,7 +52,7 @@ def deal(
     schema: Any,
     most_bytes: int = CLOSURE_BYTES,
 ) -> Any:
-    """A DataFrame of what ``work`` yields for each part, with a task for each, in their order.
+    """A DataFrame of the batches that ``work`` yields, with one task for each part, in the order of the parts.
 
     Spark assumes that it is too large to be broadcast in a join. ``most_bytes``: the most that travels in the function.
     """
@@ -69,7 +69,7 @@ def deal(
 
 
 def slot_keys(count: int) -> npt.NDArray[np.int32]:
-    """For each of ``count`` tasks a number that Spark's hash sends there.
+    """For each of ``count`` tasks, a number that Spark's hash assigns to this task.
 
     If Spark hashes differently, tasks get more than one part, or none.
     """
@@ -96,15 +96,15 @@ def _hash(numbers: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
 
 
 def _as_large(spark: Any, frame: Any) -> Any:
-    """The rows of ``frame``, in a DataFrame of unknown size: Spark takes that for the largest size that there is.
+    """The rows of ``frame``, in a DataFrame of unknown size. Spark then assumes the largest possible size.
 
-    Otherwise it would take the log for as small as the rows that name its parts, and broadcast it.
+    Otherwise it would assume that the log is as small as the rows that name its parts, and broadcast the log.
     """
     return frame.union(_nothing(spark, frame.schema))
 
 
 def _nothing(spark: Any, schema: Any) -> Any:
-    """A DataFrame without rows, of which Spark knows no size."""
+    """An empty DataFrame whose size Spark does not know."""
     context = getattr(spark, "sparkContext", None)
     if context is not None:
         return spark.createDataFrame(context.emptyRDD(), schema)

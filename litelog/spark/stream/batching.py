@@ -82,8 +82,8 @@ def choose(
 ) -> list[StreamStep]:
     """Select the first of ``steps`` for a batch. A move is the last step of a batch, or its only one.
 
-    No step goes past ``target``: a sealed segment that reaches further is cut there. One that the budget does not hold
-    is cut between frames, and ends the batch. Steps without bytes are not selected for their own sake.
+    No step goes past ``target``: a sealed segment that reaches further is cut there. A sealed segment that exceeds the
+    budget is cut between frames, and ends the batch. A step without bytes is selected only if one with bytes follows.
     """
     chosen: list[StreamStep] = []
     held = 0

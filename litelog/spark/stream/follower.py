@@ -64,7 +64,7 @@ class _Log:
     place: ScanInput
     client: ReplicaClient
     tail: StreamTail | None = None
-    """None until something of it is read."""
+    """None before the first read."""
     look: float = 0.0
     """When to poll it next."""
     news: float = 0.0
@@ -74,7 +74,7 @@ class _Log:
     failed: bool = False
     """Whether its store failed at the last poll."""
     turn: int = 0
-    """Number, counted here, of the last batch that took records of it."""
+    """Number of the last batch that took records of it, as this process counts batches."""
 
 
 class StreamFollower:
@@ -128,7 +128,7 @@ class StreamFollower:
         self._targets = {name: None if end is None else end.position for name, end in ends.items()}
 
     def latest(self, start: Mapping[str, Any], budget: Budget) -> dict[str, Any]:
-        """The end of a batch that begins at ``start``, which is ``start`` itself if there is nothing new."""
+        """The end of a batch that begins at ``start``; ``start`` itself if there is nothing new."""
         offsets = decode(start)
         self._find_logs()
         self._require_known(offsets)
@@ -253,7 +253,7 @@ class StreamFollower:
     def _next(self, logs: Mapping[str, _Log], offsets: Mapping[str, LogOffset], budget: Budget) -> dict[str, LogOffset]:
         """Where each log stands after the next batch; empty if there is nothing new.
 
-        A query with an end (AvailableNow) would stop early if a store failed for a moment, so it asks again first.
+        A store that fails for a moment would end a query with AvailableNow early. So this method polls it again first.
         """
         for _ in range(int(PATIENCE_SECONDS / PAUSE_SECONDS)):
             self._look(logs)
@@ -336,9 +336,7 @@ class StreamFollower:
             if not tail.advance(Look.EPOCH):
                 self._lose(tail.name, ReplicaGapError(str(tail.head.position), str(at)))
                 break
-            if tail.steps[
-                -1
-            ].is_fork:  # a move ends a batch; what has been pruned since may have changed where it leads
+            if tail.steps[-1].is_fork:  # a move ends a batch, and pruning may have changed its destination since
                 break
             at = tail.steps[-1].carry(at)
         return list(until(list(tail.steps), stop.position))
@@ -388,5 +386,5 @@ class StreamFollower:
 
 
 def _take(tail: StreamTail, at: LogOffset, budget: Budget, target: Position | None) -> LogOffset:
-    """Take what a batch may take of a log that it enters at ``at``. Returns the offset after it."""
+    """Take the steps from ``at`` on that the budget allows. Returns the offset after them."""
     return tail.take(at, choose(tail.steps, budget, target, tail))

@@ -91,7 +91,7 @@ def _entries(client: ReplicaClient, claim: Claim) -> Sequence[SnapshotEntry]:
 
 
 def _after_same(old: Sequence[SnapshotEntry], new: Sequence[SnapshotEntry]) -> int | None:
-    """The sequence after the first log segments that both hold and that have the same bytes; None without one."""
+    """The sequence after the first log segments that are the same in both; None if there are none."""
     others = {entry.first: entry for entry in new}
     after: int | None = None
     for entry in old:
@@ -104,8 +104,10 @@ def _after_same(old: Sequence[SnapshotEntry], new: Sequence[SnapshotEntry]) -> i
 
 
 def _compare(left: _History, right: _History) -> int | None:
-    """The sequence after the last record that both hold; the first one of both if they differ there; None if one of
-    them has none."""
+    """The sequence up to which both hold the same records; the first common sequence if that record already differs.
+
+    None if one of them holds no records.
+    """
     low = max((first for first in (left.begin(), right.begin()) if first is not None), default=None)
     if low is None or left.first is None or right.first is None:
         return None
@@ -167,7 +169,7 @@ class _History:
         return self.first
 
     def available(self) -> int:
-        """How many records, or bytes, are at hand; 0 at the end."""
+        """How many records, or bytes, the current run holds; 0 at the end."""
         while self._run is None or not len(self._run):
             found = next(self._runs, None)
             if found is None:
@@ -176,20 +178,20 @@ class _History:
         return len(self._run)
 
     def take(self, count: int) -> Any:
-        """The first ``count`` of them."""
+        """The first ``count`` records, or bytes, of the current run."""
         return _first(self._run, count)
 
     def sequence_after(self, count: int) -> int:
-        """The sequence after the first ``count`` of them."""
+        """The sequence after the first ``count`` records, or bytes, of the current run."""
         return self._at + count if self.divisible else int(self._run.column(0)[count - 1].as_py()) + 1
 
     def drop(self, count: int) -> None:
-        """Forget the first ``count`` of them."""
+        """Drop the first ``count`` records, or bytes, of the current run."""
         self._at += count
         self._run = self._run[count:] if self.divisible else self._run.slice(count)
 
     def drop_before(self, sequence: int) -> None:
-        """Forget all before ``sequence``."""
+        """Drop everything before ``sequence``."""
         while self.available():
             if self.divisible:
                 before = max(0, sequence - self._at)

@@ -1,4 +1,4 @@
-"""Reads from the progress of a streaming query how many records of each log it has not processed."""
+"""Computes from a streaming query's progress how many records of each log the query has not processed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def lag(progress: Any) -> dict[str, int | None]:
-    """How many records each log had, when the progress was made, that the query has not processed.
+    """How many records of each log the query had not processed at the time of the progress report.
 
     >>> lag(query.lastProgress)
     {'bucket/logs/a': 0, 'bucket/logs/b': 1200}
@@ -22,8 +22,8 @@ def lag(progress: Any) -> dict[str, int | None]:
         progress: ``query.lastProgress``, or the ``progress`` of an event that a StreamingQueryListener receives.
 
     Returns:
-        The number of records by log, as the column ``log`` names it. None: it is not known, as the query stands in an
-        older generation, or no record was read yet. Sequences of format ``raw`` count bytes, and so does its number.
+        The number of records by log, as the column ``log`` names it. None: it is not known, because the query is in an
+        older generation or has read no record yet. For logs of format ``raw`` it is the number of bytes.
     """
     found: dict[str, int | None] = {}
     for source in progress.sources:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class LitelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Follows the logs in one long-lived process, and reads them in the workers. They get it without its state."""
+    """Follows the logs in one long-lived process, and reads them in the workers. A worker's copy has no state."""
 
     def __init__(self, options: StreamOptions, columns: Sequence[Column]) -> None:
         self._options = options

@@ -58,7 +58,7 @@ def find_begin(
 
 
 def find_sequence(client: ReplicaClient, claim: Claim, sequence: int | None) -> Position:
-    """The position of a sequence in a generation, or slightly before it. If it is gone, that of the next record."""
+    """The position of a sequence in a generation, or slightly before it. If it was deleted: that of the next record."""
     pieces = list_pieces(client, claim)
     if sequence is None:
         return pieces.base.first

@@ -69,8 +69,7 @@ HEADERS_IN_A_ROW = 8
 """After this many next names in a row that exist, the rest is listed."""
 
 LISTED_AT_ONCE = 20_000
-"""Names listed at a time, which bounds what is known ahead."""
-
+"""Names that are listed at a time. This bounds the number of steps that are known ahead."""
 
 COUNTED_AT_ONCE = 64
 """Headers that are read together for the number of records in WAL segments."""
@@ -143,13 +142,13 @@ class StreamTail:
             at = behind(at, step)
         if full.entry is not None and read[-1].stop != full.stop:
             self.steps.appendleft(full.after(read[-1]))
-        elif read[-1].stop != full.stop:  # the names hid a gap after it
+        elif read[-1].stop != full.stop:  # a gap follows, which the names hid
             self.steps.clear()
             self.head, self._follower = at, None
         return at
 
     def count(self, step: StreamStep) -> StreamStep:
-        """The step of a WAL segment, with the number of its records. A GET, unless its header was read lately."""
+        """The step of a WAL segment, with the number of its records. Costs a GET, unless its header was read lately."""
         assert step.segment is not None
         at = next((number for number, one in enumerate(self.steps) if one.segment == step.segment), 0)
         ahead = [one.segment for one in islice(self.steps, at, at + COUNTED_AT_ONCE) if one.segment is not None]
@@ -186,7 +185,7 @@ class StreamTail:
         return replace(step, stop=place, raw=raw, sequence=following, records=records)
 
     def _frames(self, entry: SnapshotEntry) -> FrameTable:
-        """The frames of a sealed segment. Those of the last one are kept, as the next batch continues in it."""
+        """The frames of a sealed segment. Keeps those of the last one, since the next batch continues in it."""
         if self._opened is None or self._opened[0] != entry:
             self._opened = entry, open_sealed(self._client, entry).footer.frames
         return self._opened[1]
@@ -213,7 +212,7 @@ class StreamTail:
         return self._follower
 
     def _take_event(self, follower: _Follower, event: Event[WalHeader]) -> None:
-        self._follower = None  # after an error: another listing shows where it stands
+        self._follower = None  # after an error, another listing finds the current state
         match event:
             case SegmentFound(header):
                 self._note(follower, header, follower.last)
@@ -256,7 +255,7 @@ class StreamTail:
         )
 
     def _enter(self, follower: _Follower, contents: GenerationContents) -> None:
-        """Add what is listed from ``head`` on."""
+        """Add the listed objects from ``head`` on."""
         base, at = contents.base, self.head.position
         if at.index < base.first.index:
             self._lose(PrunedError(str(at)))
@@ -299,7 +298,7 @@ class StreamTail:
         follower.stand_at(found)
 
     def _add_next_listed(self, follower: _Follower) -> None:
-        """After HEADERS_IN_A_ROW: add what is listed from the slot on, unless the generation ended there."""
+        """After HEADERS_IN_A_ROW: add the WAL segments from the slot on by a listing, unless the generation ended."""
         if follower.slot is not None and not follower.is_ended:
             listed = self._client.wal_segments(follower.slot.generation, follower.slot)
             self._add_listed(follower, [*islice(listed, LISTED_AT_ONCE)])
@@ -374,7 +373,7 @@ class StreamTail:
                 self._lose(PrunedError(str(at)))
             stop = Position(successor.generation, max(0, at.index + shift), at.offset)
             log_format = open_claimed_format(claim, lambda name: open_log_format(name, None))
-            renumbers = not log_format.self_numbered  # it counts records from the first one it reads
+            renumbers = not log_format.self_numbered  # the format counts records from the first one it reads
             step = StreamStep(at, stop, 0, renumbers=renumbers)
         self._add(step)
         follower.enter(successor, step.stop)
@@ -392,7 +391,7 @@ class StreamTail:
         return StreamStep(head.position, stop, 0, first, is_fork=True)
 
     def _lose(self, error: LitelogError) -> None:
-        """Raise an error that reports data loss; only log it if data may be lost."""
+        """Raise an error that reports data loss, or only log it if the stream may lose data."""
         error.add_note(f"log {self.name}; failOnDataLoss=false continues at the first record that is left")
         if not self._lossy:
             raise error
