@@ -44,7 +44,7 @@ def main() -> int:
         os.execve(sys.executable, command, {**os.environ, HASHING: "0"})
     World.talks, World.talks_of_requests = arguments.talk or arguments.requests, arguments.requests
     substitution = Substitution()
-    gc.freeze()  # so that no collection looks at what is imported
+    gc.freeze()  # collections then skip the imported modules
     counts: Counter[str] = Counter()
     failed: list[int] = []
     hours = 0.0

@@ -45,9 +45,9 @@ class Disk:
     errors: defaultdict[int, int] = field(default_factory=lambda: defaultdict(int))
     """By file, how often its write-back failed."""
     reported: dict[int, int] = field(default_factory=dict)
-    """By descriptor, how many of these failures it has reported, or happened before it was opened."""
+    """By descriptor, the number of failures that it has reported, or that happened before it was opened."""
     known: dict[int, int] = field(default_factory=dict)
-    """By file, how many of them some descriptor has reported. One that is opened later reports only the others."""
+    """By file, the number of failures that some descriptor has reported. A later descriptor reports only the others."""
 
     def keep_written(self, inode: int, body: bytes) -> bytes:
         """The content on the disk itself of a file that holds ``body``: zeros in place of the dropped bytes."""
@@ -99,8 +99,8 @@ class Disks:
 
     @staticmethod
     def drop_pages(disk: Disk, path: str) -> None:
-        """Fail to write back the bytes of a file that are not durable. As on Linux, each open descriptor reports that
-        once, and a later sync succeeds."""
+        """Fail to write back the bytes of a file that are not durable. As on Linux, each open descriptor reports the
+        failure once, and a later sync succeeds."""
         status = os.stat(path)
         disk.dropped[status.st_ino].append((len(disk.contents.get(status.st_ino, b"")), status.st_size))
         disk.errors[status.st_ino] += 1

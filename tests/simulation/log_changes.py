@@ -1,4 +1,4 @@
-"""Steps that change the log itself, as a person or its writer may do. Each ends the writer, and starts it again."""
+"""Steps that change the log itself, as a person or its writer may do. Each ends the writer and starts it again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 WRITER_SECONDS = 1.0
-"""Seconds between a change and the new start of the writer."""
+"""Seconds between a change and the restart of the writer."""
 
 
 class LogChanges:
@@ -97,7 +97,7 @@ class LogChanges:
             os.unlink(index_path(path))
 
     def _rewound(self, what: str) -> None:
-        self._world.written = 0  # its writer finds the end itself
+        self._world.written = 0  # the writer finds the end itself
         self._world.oracle.rewound()
         self._changed(what)
 

@@ -74,7 +74,7 @@ class Oracle:
         return {name: end_of_commits(name, body) for name, body in self.truth.here().items()}
 
     def exited(self, slot: Slot, error: LitelogError | None) -> None:
-        """A daemon has ended by itself. It must have a documented reason, which is counted."""
+        """A daemon has ended by itself. It must have a documented reason, which the oracle counts."""
         reason = self._find_reason(slot, error)
         self._world.counts[f"exit: {reason or type(error).__name__}"] += 1
         if not reason:
@@ -181,13 +181,13 @@ class Oracle:
     # --- the end
 
     def begin_catching_up(self) -> None:
-        """The last fault is over: each daemon that runs must ship everything that is written by now."""
+        """The last fault is over. Each running daemon must now ship everything that was written before."""
         owed = self._find_held()
         for replica in self._world.replicas:
             replica.begin_catching_up(owed)
 
     def check_caught_up(self) -> None:
-        """A daemon that has run since must have shipped that (P10)."""
+        """Each daemon that has run since the last fault must have shipped the data of that time (P10)."""
         for replica in self._world.replicas:
             replica.check_caught_up()
 
@@ -205,7 +205,7 @@ class Oracle:
             self._check_readers(self._world.replicas[0])
 
     def _check_readers(self, replica: ReplicaOracle) -> None:
-        """The readers that follow must have everything."""
+        """The following readers must have all records."""
         readers = self._world.readers
         following = replica.shipped.next()
         if replica.lost:

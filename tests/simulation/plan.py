@@ -199,7 +199,7 @@ def _disk_full(now: float, random: Random) -> list[Step]:
 
 
 def _transition(now: float, random: Random) -> list[Step]:
-    """Something happens between two requests of the protocol, or a few calls of the disk after one."""
+    """A fault happens between two requests of the protocol, or a few calls of the disk after one."""
     who = _who(random)
     request = random.choice(TRANSITIONS)
     takes_over = random.random() < 0.6

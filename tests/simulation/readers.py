@@ -27,7 +27,7 @@ AGAIN_SECONDS = 20.0
 
 POLL_SECONDS = 5.0
 LOOK_SECONDS = 120.0
-"""Seconds without news after which a reader makes sure that it stands at the end."""
+"""Seconds without news after which a reader checks that it is at the end."""
 
 
 class Readers:

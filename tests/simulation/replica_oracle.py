@@ -189,7 +189,7 @@ class ReplicaOracle:
         return header.successor is None or bool(header.previous)
 
     def find_owed(self, owed: dict[str, int]) -> str:
-        """The part of that which is not shipped, if any."""
+        """The part of ``owed`` that is not shipped, if any."""
         for name, end in owed.items():
             if self.shipped.promised.get(name, 0) < end and name not in self.sealed:
                 return f"{name} up to {self.shipped.promised.get(name, 0)} of {end}"
@@ -218,8 +218,8 @@ class ReplicaOracle:
         self._remember()
 
     def _check_choice(self) -> None:
-        """The newest generation that proves itself is the one that a walk through all of them finds. Something that was
-        lost may stop the walk alone."""
+        """``find_latest`` must choose the generation that a walk through all generations finds. A lost object may stop
+        only the walk."""
         walked, chosen = (self._choose(choose) for choose in (walk_to_latest, find_latest))
         if chosen != walked and not (isinstance(walked, str) and self.lost):
             self.fail(f"a walk through all generations finds {walked}, and not {chosen}")
@@ -333,12 +333,12 @@ class ReplicaOracle:
     # --- the end
 
     def begin_catching_up(self, owed: dict[str, int]) -> None:
-        """The last fault is over: its owner must ship that."""
+        """The last fault is over. The owner must now ship ``owed``."""
         self._owed = owed
         self._catching_up = [slot.process for slot in self._world.slots.values() if slot.is_running]
 
     def check_caught_up(self) -> None:
-        """An owner that has had the replica since must have shipped that (P10)."""
+        """An owner that has had the replica since the last fault must have shipped what was owed then (P10)."""
         same = [slot for slot in self._world.find_live(self.bucket.url) if slot.process in self._catching_up]
         short = self.find_owed(self._owed)
         if same and short and not self.lost:
@@ -356,21 +356,21 @@ class ReplicaOracle:
             return
         if self.lost and not self._may_be_whole():
             if self._must_notice:
-                self._restore(Target())  # the whole part after the loss
+                self._restore(Target())  # everything after the loss
             return
         promised = self.shipped.promised
         for name, body in self._truth.here().items():
             promised[name] = max(promised.get(name, 0), end_of_commits(name, body))
         self.check_restore(whole=True)
-        if self._world.settings["scrub_interval"] or not self.lost:  # else no check reads what only older points need
+        if self._world.settings["scrub_interval"] or not self.lost:  # else no check reads objects of older points
             self._check_points()
         harmful = self._find_harm()
         if harmful and not self.lost:
             self.fail(f"P5: verify finds {harmful[0]}")
 
     def _check_owner(self) -> None:
-        """One daemon has it, and of those that were started after the newest claim only its owner: the others have
-        looked."""
+        """One daemon must have the replica. Of the daemons that were started after the newest claim, only its owner may
+        believe that it has it, since each daemon looks for claims at its start."""
         world = self._world
         live = world.find_live(self.bucket.url)
         if not live:
@@ -403,7 +403,7 @@ class ReplicaOracle:
             self.fail(f"P5: verify finds {harmful[0]}, of a replica that is being written")
 
     def _may_be_whole(self) -> bool:
-        """Whether the lost data can be shipped again; if it cannot, a log line must have said so."""
+        """Whether the lost data can be shipped again. If it cannot, a log line must have reported the loss."""
         if set(self._truth.here()) == set(self._truth.files):
             return True
         if self._was_said:
@@ -414,8 +414,8 @@ class ReplicaOracle:
         return True
 
     def _is_looked_for(self) -> bool:
-        """Whether somebody had to find what the store lost: the standing check, a generation that began since (which
-        relies on no lost object), or a proof of ownership since, for what a proof looks at
+        """Whether the owner had to find the loss: by the standing check, by a generation that began since (which relies
+        on no lost object), or by a proof of ownership since, if a proof looks at a lost object
         (litelog/shipping/README.md#objects-that-a-store-loses)."""
         newest = self.newest
         if self._must_notice or self._world.settings["scrub_interval"] or newest is None:
@@ -426,7 +426,7 @@ class ReplicaOracle:
         return is_proved and any(self._is_proved(newest, key) for key in self.lost)
 
     def _is_proved(self, claim: Claim, key: str) -> bool:
-        """Whether a proof looks at an object that was lost: the newest snapshot, and the WAL segments since."""
+        """Whether a proof looks at a lost object. It looks at the newest snapshot and the WAL segments after it."""
         snapshot, wal = layout.parse_snapshot(key), layout.parse_wal(key)
         there = filter(None, map(layout.parse_snapshot, self.bucket.keys()))
         covered = max((index for name, index in there if name == claim.generation), default=-1)

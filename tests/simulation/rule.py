@@ -28,9 +28,9 @@ class Rule:
     cuts: tuple[Cut, ...]
     """The cuts that remove it. If several guards do the same work, they remove all of them."""
     plan: str = ""
-    """The plan (``guards.GUARDS``) that finds that the rule is gone."""
+    """The plan (``guards.GUARDS``) that detects the removal of the rule."""
     why: str = ""
-    """Why no plan finds that, as runs without the rule have shown."""
+    """Why no plan detects the removal, as runs without the rule have shown."""
 
 
 def found(name: str, plan: str, *cuts: Cut) -> Rule:

@@ -76,7 +76,7 @@ class Scheduler:
         self._hub = greenlet.getcurrent()
         self._ready: list[Task] = []
         self._tasks: list[Task] = []
-        """All tasks that began. None is unwound before the end, as a killed process does nothing more."""
+        """All tasks that began. They are unwound only at the end, since a killed process does nothing more."""
         self._held: list[Task] = []
         """Ready tasks of paused processes."""
         self._calls: list[tuple[float, int, Callable[[], None]]] = []
@@ -85,14 +85,14 @@ class Scheduler:
         self._turns_in_second = 0
         self._busy_seconds = 0
 
-    # --- for the code that sets the scene
+    # --- for code outside of all tasks
 
     def at(self, when: float, call: Callable[[], None]) -> None:
         """Call ``call`` outside of all tasks at that time."""
         heappush(self._calls, (max(when, self.now), next(self._numbers), call))
 
     def after(self, seconds: float, call: Callable[[], None]) -> None:
-        """The same, in that many seconds."""
+        """Call ``call`` outside of all tasks after ``seconds``."""
         self.at(self.now + seconds, call)
 
     def spawn(self, process: Process, name: str, work: Callable[[], object]) -> Task:
@@ -124,11 +124,11 @@ class Scheduler:
         process.dead = True
 
     def pause(self, process: Process) -> None:
-        """As SIGSTOP does."""
+        """Pause a process, as SIGSTOP does."""
         process.paused = True
 
     def resume(self, process: Process) -> None:
-        """As SIGCONT does."""
+        """Resume a paused process, as SIGCONT does."""
         process.paused = False
         self._ready += [task for task in self._held if task.process is process]
         self._held = [task for task in self._held if task.process is not process]
@@ -151,7 +151,7 @@ class Scheduler:
             raise self.violation
 
     def discard(self) -> None:
-        """End all tasks: each is unwound, in a world where nothing happens any more."""
+        """Unwind all tasks. Meanwhile nothing else happens in the simulated world."""
         self._calls.clear()
         self._ready.clear()
         self._held.clear()
@@ -218,7 +218,7 @@ class Scheduler:
             self._ready.append(task)
 
     def seam(self) -> None:
-        """The current task calls a store or a disk: here its process may be killed or paused."""
+        """Note that the current task calls a store or a disk. Its process may be killed or paused here."""
         task = self.current
         if task is None:
             return

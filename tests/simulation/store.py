@@ -50,10 +50,10 @@ class Weather:
     """The request fails, but was carried out."""
     throttled: float = 0.0
     late: float = 0.0
-    """Is under way for longer than its sender waits; a put may be carried out after that."""
+    """The request takes longer than its sender waits. A late put may be carried out after that."""
     latency: float = 0.02
     down: bool = False
-    """Nothing is answered: half of the requests fail at once, half when their time is over."""
+    """The store answers nothing. Half of the requests fail at once, and half when their time is over."""
 
 
 @dataclass(slots=True)
@@ -75,7 +75,7 @@ class Creation(StrEnum):
     REFUSES = "refuses"
     """Refuses it if the key is taken, in one step."""
     LOOKS = "looks"
-    """Looks, and then writes: two may do so at once."""
+    """Looks, and then writes. Two puts may do so at once."""
     NONE = "none"
     """Has no such put."""
     OVERWRITES = "overwrites"
@@ -102,7 +102,7 @@ class Bucket:
 
     @property
     def keeps_writers_apart(self) -> bool:
-        """Whether of several create-only puts of one key one wins."""
+        """Whether exactly one of several create-only puts of one key succeeds."""
         return self.creation is Creation.REFUSES
 
     def keys(self) -> list[str]:
@@ -114,7 +114,7 @@ class Bucket:
         return self
 
     def leave(self) -> None:
-        """A service has no root that could disappear."""
+        """Do nothing: a service has no root that could disappear."""
 
     def come_back(self) -> None:
         """Bring the root back, as it was."""
@@ -124,7 +124,7 @@ class Bucket:
         del self.objects[key]
         self.counts[f"fault: lost {_kind(key)}"] += 1
 
-    # --- what requests do, at one moment
+    # --- the effects of requests, each at one moment
 
     def put(self, key: str, body: bytes, *, create_only: bool) -> None:
         if create_only and self.creation is Creation.NONE:
@@ -158,7 +158,7 @@ class Bucket:
 
 
 def _kind(key: str, body: bytes | None = None) -> str:
-    """The kind of an object, for people."""
+    """The kind of an object, for a printed line."""
     if body is not None and layout.parse_wal(key) is not None:
         header = wal_segment.decode(key, body).header
         if header.successor is not None:
@@ -379,7 +379,7 @@ class SimulatedStore:
 
 
 class RootedStore(SimulatedStore):
-    """The same over a folder, which has a root that may go away."""
+    """A simulated store over a folder, whose root may disappear."""
 
     def look_at_root(self) -> Root:
         """As a file store does."""

@@ -1,4 +1,4 @@
-"""Steps that happen to the store, and on the way to it."""
+"""Steps that disturb the store, or the network to it."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class StoreFaults:
         self._world.counts["fault: outage"] += 1
 
     def root_away(self, seconds: float, replica: int = 0) -> None:
-        """The disk of a folder replica is unmounted for so long. A daemon that never saw the replica would begin one in
-        the folder that is left: only the person who mounts the disk can see that this is wrong."""
+        """The disk of a folder replica is unmounted for ``seconds``. A daemon that never saw the replica would begin
+        one in the folder that is left: only the person who mounts the disk can see that this is wrong."""
         world = self._world
         bucket = world.replicas[replica].bucket
         running = (slot for slot in world.slots.values() if slot.is_running)
@@ -57,8 +57,8 @@ class StoreFaults:
             there.lose(key)
 
     def lose_object(self, request: str, which: int, replica: int = 0) -> None:
-        """The store loses one of those whose keys match: 0 the first, -1 the last. Somebody has a reason to look: the
-        plan sees to it that the owner fails, restarts, or checks."""
+        """The store loses one of the objects whose keys match: 0 the first, -1 the last. The plan makes the owner look
+        for it: the owner fails, restarts, or checks."""
         there = self._world.replicas[replica]
         keys = list(filter(re.compile(request).match, there.bucket.keys()))
         if keys:

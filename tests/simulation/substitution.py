@@ -5,7 +5,7 @@ Clocks are arguments of the library, so they are not replaced. These names are, 
 - ``threading`` and ``ThreadPoolExecutor``: locks, conditions, events and pools are made in some thirty places, by the
   class that uses each. As arguments they would be a parameter of each of these classes, for this one purpose.
 - ``Random``: a back-off draws from its own generator, unless the code that makes it passes one.
-- ``open_store`` and ``read_boot_id``: where a daemon finds its stores, and which run of the machine it belongs to.
+- ``open_store`` and ``read_boot_id``: they give a daemon its stores, and the boot of its machine.
 
 So the whole library runs unchanged, in any number of simulated processes.
 """
@@ -46,7 +46,7 @@ IMPORTED = (
 
 
 class Substitution:
-    """Which scheduler the library's threads and clocks are of, from one simulation to the next."""
+    """Moves the library's threads and clocks from the scheduler of one simulation to that of the next."""
 
     def __init__(self) -> None:
         self._original: dict[tuple[str, str], object] = {}

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tests.simulation.scheduler import Scheduler, Task
 
 EPOCH = 1_780_000_000.0
-"""When the simulation begins, in seconds since 1970."""
+"""The time at which the simulation begins, in seconds since 1970."""
 
 STEADY = 1000.0
 """The reading of the steady clock at that time."""

@@ -20,8 +20,8 @@ FORMAT = LitelogFormat()
 
 
 class Truth:
-    """One log's. A log that is rewound has more than one history: what it held before is kept, for readers may give it
-    until the owner has begun another generation."""
+    """The content that one log has held. A rewound log has more than one history. The earlier content is kept, since
+    readers may return it until the owner has begun another generation."""
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
@@ -48,7 +48,7 @@ class Truth:
         return {name: body for name, body in self.files.items() if name in names}
 
     def change_history(self) -> None:
-        """The log was rewound, or something came back to it. What was truncated before is a part of both histories."""
+        """The log was rewound, or data came back to it. Data that was truncated before is a part of both histories."""
         before = dict(self.files)
         self.gone.append(before)
         names = self.names()
@@ -96,7 +96,7 @@ class Shipped:
         return FORMAT.scan(newest, held, 0, Expectation()).next or 0
 
     def change_history(self, before: Mapping[str, bytes]) -> None:
-        """Forget the data that only the earlier content of the log had: it is not promised any more."""
+        """Forget the data that only the earlier content of the log had. It is not promised any more."""
         for name in list(self.promised):
             if name in self._truth.files:
                 same = count_common(before.get(name, b""), self._truth.files[name])
@@ -106,7 +106,7 @@ class Shipped:
 
 
 def find_flaw(copy: Mapping[str, bytes], history: Mapping[str, bytes], what: str) -> str:
-    """Why a copy is not a run of a log that held ``history``: another byte, or a hole. Empty if it is."""
+    """Why a copy is not a run of a log that held ``history``: a different byte, or a hole. Empty if it is one."""
     names, known = sorted(copy), sorted(history)
     for name in names:
         written = history.get(name, b"")
@@ -131,7 +131,7 @@ def read_log(folder: str) -> dict[str, bytes]:
 
 
 def end_of_commits(name: str, body: bytes) -> int:
-    """Where the last whole commit of a log segment ends."""
+    """The offset at which the last whole commit of a log segment ends."""
     return FORMAT.scan(name, memoryview(body), 0, Expectation()).end
 
 

@@ -49,21 +49,21 @@ ROOM = "room"
 """The disk that the log and the daemons' states are on."""
 
 CATCHING_UP_SECONDS = 140.0
-"""How long after the last fault all is shipped that was written before: what a request under way takes to be given up,
-the longest back-off, the proof of ownership, and two of the longest intervals."""
+"""How long after the last fault everything that was written before is shipped: the time-out of a request, the longest
+back-off, the proof of ownership, and two of the longest intervals."""
 
 SETTLING_SECONDS = 900.0
-"""How long after the writer's end nothing is left to do: what is finished is sealed, what the readers have heard is
-read."""
+"""How long after the writer's end nothing is left to do: finished log segments are sealed, and the readers have read
+everything."""
 
 LATER_FACTOR = 20
-"""By what factor the writer of a plan that guards a rule is slower after the plan's end."""
+"""The factor by which the writer is slower after the end of a plan that guards a rule."""
 
 QUIET_SECONDS = 300.0
 """Seconds for which the daemons are watched at the end, when they have nothing left to do."""
 
 FULL_SECONDS = 30.0
-"""How long after a disk was full its processes may still end with that."""
+"""How long after a disk was full its processes may still end with that error."""
 
 REST_SECONDS = (5.0, 100.0, 1200.0)
 
@@ -111,13 +111,13 @@ class Slot:
         return self.process is not None and not self.process.dead
 
     def has_given_up(self, url: str) -> bool:
-        """Whether it runs, and no longer ships to that replica."""
+        """Whether the daemon runs, but no longer ships to that replica."""
         there = self.replicator.status() if self.replicator is not None else ()
         return any(each.replica == url and Phase(each.phase) in FINISHED for each in there)
 
 
 class World:
-    """Everything. The steps of a plan are its methods, and those of ``log_changes`` and ``store_faults``."""
+    """The whole simulated world. A plan's steps are its methods, and those of ``log_changes`` and ``store_faults``."""
 
     talks = talks_of_requests = False
 
@@ -173,11 +173,11 @@ class World:
 
     @property
     def keeps_writers_apart(self) -> bool:
-        """Whether every store does, if several put one key at the same moment."""
+        """Whether every store lets only one of several simultaneous puts of one key succeed."""
         return all(replica.bucket.keeps_writers_apart for replica in self.replicas)
 
     def find_live(self, url: str) -> list[Slot]:
-        """The daemons that have not given up a replica. One that has one replica ends once it gives up."""
+        """The daemons that have not given up a replica. A daemon with only one replica ends once it gives up."""
         running = [slot for slot in self.slots.values() if slot.is_running]
         return running if len(self.replicas) == 1 else [slot for slot in running if not slot.has_given_up(url)]
 
@@ -208,7 +208,7 @@ class World:
             self.say(what)
 
     def say(self, what: str) -> None:
-        """Print a line about an event, if the user asked for that."""
+        """Print a line about an event, if the user asked for such lines."""
         if self.talks:
             print(f"{self.scheduler.now:10.3f} {what}")
 
@@ -219,7 +219,7 @@ class World:
             self._carry_out(step)
 
     def _notice(self, replica: ReplicaOracle, who: str, moment: str, request: str) -> None:
-        """A request is about to be sent, or was carried out: do what waited for that."""
+        """A request is about to be sent, or was carried out. Carry out the steps that waited for it."""
         if who in self.slots:
             self.requests += moment == "before"
             replica.requested(who, moment, request)
@@ -305,7 +305,7 @@ class World:
         self.start(who, takeover=True)
 
     def stop(self, who: str) -> None:
-        """SIGTERM."""
+        """Send SIGTERM to a daemon."""
         slot = self.slots[who]
         if slot.is_running and slot.replicator is not None:
             assert slot.process is not None
@@ -314,7 +314,7 @@ class World:
             self.counts["stop"] += 1
 
     def kill(self, who: str, calls: int, restart: float) -> None:
-        """SIGKILL at that call of a store or disk from now on; what supervises it starts it again after so long."""
+        """SIGKILL at that call of a store or disk from now on. The service manager starts it again ``restart`` later."""
         slot = self.slots[who]
         process = slot.process
         if process is None or process.dead:
@@ -346,7 +346,7 @@ class World:
         self._trigger(process, calls, stand_still)
 
     def keep_state(self, who: str) -> None:
-        """A backup of a daemon's state folder is made."""
+        """Make a backup of a daemon's state folder."""
         folder = os.path.join(self.room.root, f"state-{who}")
         backup = os.path.join(self.desk.root, f"backup-{who}")
         if os.path.isdir(folder):
@@ -354,7 +354,7 @@ class World:
             shutil.copytree(folder, backup)
 
     def put_back_state(self, who: str) -> None:
-        """The backup takes the place of the state folder of a daemon that does not run."""
+        """Replace the state folder of a daemon that does not run with the backup."""
         folder = os.path.join(self.room.root, f"state-{who}")
         backup = os.path.join(self.desk.root, f"backup-{who}")
         if not self.slots[who].is_running and os.path.isdir(backup):
@@ -388,7 +388,7 @@ class World:
         self._trigger(process, calls, die)
 
     def lose_power(self) -> None:
-        """All of the room's processes are gone, and what its disk had not made durable."""
+        """The room loses power: all processes end, and the disk loses the bytes that it had not made durable."""
         running = [slot.name for slot in self.slots.values() if slot.is_running]
         for slot in self.slots.values():
             if slot.process is not None:
@@ -496,7 +496,7 @@ class World:
         self.scheduler.spawn(process, "main", lambda: self._write(process))
 
     def end_writer(self) -> None:
-        """End it, if it runs."""
+        """End the log's writer, if it runs."""
         if self.writer is not None:
             self._end(self.writer)
 
