@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 JVM = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
-"""The jobs of tests are short: without this, a JVM spends half of its processor time on optimizing."""
+"""Without this, a JVM spends half of its processor time on optimizing, since the jobs of tests are short."""
 
 QUICK_JVM = {"JAVA_TOOL_OPTIONS": JVM["spark.driver.extraJavaOptions"]}
-"""The same for processes that start a JVM by themselves, by their environment."""
+"""The environment with the same setting, for processes that start a JVM by themselves."""
 
 PYTHON = f"""#!/bin/sh
 if [ "$1 $2" = "-m pyspark.daemon" ]; then
@@ -31,7 +31,7 @@ if [ "$1 $2" = "-m pyspark.daemon" ]; then
 fi
 exec {shlex.quote(sys.executable)} "$@"
 """
-"""What Spark starts its workers with: this Python, whose daemon forks workers that have their modules already."""
+"""The script by which Spark starts its workers: this Python, whose daemon forks workers that have their modules."""
 
 CONFIG = {
     **JVM,
@@ -51,7 +51,7 @@ started_by_itself = one_in_a_run(("connect", "submit", "settings"), "Spark that 
 """For tests that start a JVM, or two, of their own: half a minute each."""
 
 IGNORED = (
-    "ignore::ResourceWarning",  # Py4J leaves sockets to the collector
+    "ignore::ResourceWarning",  # Py4J leaves its sockets to the garbage collector
     "ignore:PySpark does not yet:FutureWarning",  # where pandas 3 happens to be installed; nothing here uses it
 )
 
@@ -87,7 +87,7 @@ def spark(event_log: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     python.chmod(0o755)
     os.environ["PYSPARK_PYTHON"] = str(python)
     started = session("tests", master="local[2]", driver_memory="1g", config={**CONFIG, **folders})
-    os.environ["PYSPARK_PYTHON"] = sys.executable  # for processes of their own
+    os.environ["PYSPARK_PYTHON"] = sys.executable  # for the processes that tests start
     started.sparkContext.setLogLevel("ERROR")
     try:
         yield started

@@ -1,4 +1,4 @@
-"""The records in a log's bytes, decoded with struct alone, as FORMATS describes them: a second opinion."""
+"""Decodes the records in a log's bytes with struct alone, as FORMATS describes them: a second opinion."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class Replica:
 
 @pytest.fixture(scope="module")
 def replica(tmp_path_factory: pytest.TempPathFactory) -> Replica:
-    """With keys and timestamps of every kind, in commits and log segments of many sizes."""
+    """A replica with keys and timestamps of every kind, in commits and log segments of many sizes."""
     folder = tmp_path_factory.mktemp("batch")
     random = Random(7)
     log = make_log(folder / "log")
@@ -210,7 +210,7 @@ def test_other_formats(spark: Any, source: str, tmp_path: Path, name: str) -> No
 def test_the_command_reports_corruption_in_a_task_and_nothing_else(
     spark: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """By message and exit code; no trace, of Python or of Java."""
+    """The command prints one message and sets the exit code. It prints no traceback of Python or Java."""
     from litelog_cli.main import run
 
     log = make_log(tmp_path / "log")
@@ -222,7 +222,7 @@ def test_the_command_reports_corruption_in_a_task_and_nothing_else(
     data = bytearray(path.read_bytes())
     data[-20] ^= 1
     path.write_bytes(data)
-    spark.sparkContext.setLogLevel("FATAL")  # as a session of the command's own has it
+    spark.sparkContext.setLogLevel("FATAL")  # as in a session that the command starts
     try:
         assert run(["spark", "stats", "--quiet", str(tmp_path / "replica")]) == 6
     finally:
@@ -280,7 +280,7 @@ def test_no_plan_and_no_error_shows_a_secret(spark: Any, module_server: S3Server
     assert secret.encode() not in logged
 
 
-# --- what is wrong
+# --- errors
 
 
 def _copy(replica: Replica, place: Path) -> FileStore:
@@ -299,7 +299,7 @@ def _flip(place: Path, key: str) -> None:
 
 
 def test_corrupt_objects_in_all_modes(spark: Any, source: str, replica: Replica, tmp_path: Path) -> None:
-    """One sealed segment and one WAL segment damaged: what the others hold is there, and these are named."""
+    """One sealed segment and one WAL segment are damaged. The records of the others are read, and these are named."""
     store = _copy(replica, tmp_path)
     client = ObjectReplicaClient(store)
     covered = max(info.index for info in client.snapshots(replica.generation))  # type: ignore[arg-type]
@@ -368,7 +368,7 @@ def test_a_schema_that_does_not_fit_is_reported(spark: Any, source: str, replica
 
 
 def test_spark_finds_other_sources_where_our_extra_is_missing(tmp_path: Path) -> None:
-    """The module that Spark imports of every package may not fail: that would break all of them."""
+    """Spark imports a module of each package. If one import failed, no data source could be found."""
     (tmp_path / "sitecustomize.py").write_text(
         "import sys\nsys.modules['pyarrow'] = None\nsys.modules['pyspark'] = None\n"
     )
@@ -408,7 +408,7 @@ def test_while_a_daemon_ships_seals_and_is_succeeded_every_read_is_a_prefix(spar
 
 
 def _read_beyond(spark: Any, place: str, seen: int) -> list[Any]:
-    """The rows, once there are more than were seen; each reading is a prefix, and never shorter than one before."""
+    """The rows, once there are more than ``seen``. Each read must give a prefix that is not shorter than the last."""
     deadline = time.monotonic() + 90
     while True:
         try:

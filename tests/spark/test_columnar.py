@@ -1,4 +1,4 @@
-"""The columnar reader gives what Python gives: for random logs, queries and damage."""
+"""The columnar reader returns the same rows as Python, for random logs, queries and damage."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_each_query_has_the_rows_of_python(spark: Any, url: str) -> None:
 
 
 def _aggregated(rows: list[Any]) -> tuple[Any, ...]:
-    """What ASKED asks for."""
+    """The values of the expressions in ASKED."""
     keys = [row[2] for row in rows if row[2] is not None]
     bounds = [pick((row[column] for row in rows), default=None) for column in (0, 1) for pick in (min, max)]
     return len(rows), len(keys), *bounds, len(rows)
@@ -107,7 +107,7 @@ def _plan(frame: Any) -> str:
 
 
 def test_a_flipped_bit_gives_what_python_gives(spark: Any, url: str, tmp_path: Path) -> None:
-    """A damaged sealed segment: either engine heals it from WAL segments if they are there, or names it."""
+    """Either engine heals a damaged sealed segment from WAL segments if they exist, and names it otherwise."""
     wanted = _all(spark.read.format("litelog").load(url))
     copytree(url, damaged := tmp_path / "replica")
     random, found = Random(5), []

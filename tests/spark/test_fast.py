@@ -1,4 +1,4 @@
-"""The fast path gives what the log holds, whatever is done to it inside the workers."""
+"""The fast path returns the records of the log, whichever columns and conditions the workers apply."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_all_rows(spark: Any, url: str, partitions: int) -> None:
 
 
 def test_a_large_log_is_never_broadcast(spark: Any, url: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Spark does not know how much a function returns. The other side of the join is small, and known to be."""
+    """Spark does not know how much a function returns, but knows that the other side of the join is small."""
     small = spark.range(3).withColumnRenamed("id", "sequence")
     for log in (
         read(spark, url, engine="python"),
@@ -84,7 +84,7 @@ def test_columns_and_conditions(spark: Any, url: str) -> None:
 
 
 def test_conditions_are_checked_intersected_and_never_a_start(spark: Any, tmp_path: Path) -> None:
-    """If a log begins late, conditions that reach before its first record are not an error."""
+    """Conditions that reach before the first record of a log are not an error."""
     from pyarrow import compute
 
     log = make_log(tmp_path / "log")
@@ -115,7 +115,7 @@ def test_a_condition_on_time_prunes_and_filters(spark: Any, url: str) -> None:
 
 
 def test_an_expression_on_time_spares_what_lies_outside(spark: Any, url: str, tmp_path: Path) -> None:
-    """All the same where that is gone."""
+    """The result is the same if the objects outside no longer exist."""
     import shutil
 
     import pyarrow
@@ -141,7 +141,7 @@ def test_aggregates_are_those_of_all_rows(spark: Any, url: str) -> None:
         "sum": ("sequence", "sum"),
     }
     fewer = spark.conf.get("spark.sql.shuffle.partitions")
-    spark.conf.set("spark.sql.shuffle.partitions", "200")  # as it usually is
+    spark.conf.set("spark.sql.shuffle.partitions", "200")  # Spark's default
     try:
         frame = read(spark, url, aggregate=aggregate, group_by=["key"], options={"numPartitions": 5})
     finally:
@@ -153,13 +153,13 @@ def test_aggregates_are_those_of_all_rows(spark: Any, url: str) -> None:
         None if row.key is None else bytes(row.key): (row.n, row.low, row.high, row.sum) for row in frame.collect()
     }
     assert found == {key: (len(them), min(them), max(them), sum(them)) for key, them in by_key.items()}
-    assert frame.rdd.getNumPartitions() == 5, "each task's groups go to no more partitions than there are tasks"
+    assert frame.rdd.getNumPartitions() == 5, "the groups are shuffled to no more partitions than there are tasks"
     none = read(spark, url, aggregate={"n": ("value", "count")}, where=[("sequence", "<", 0)])
     assert [row.n for row in none.collect()] == [0]
 
 
 def test_counts_come_from_metadata(spark: Any, url: str, tmp_path: Path) -> None:
-    """Also where every byte of the log itself is gone; and bounds are counted, not guessed."""
+    """Counts are right even if every byte of the log itself is gone. Counts within bounds are exact, not estimated."""
     import os
     import shutil
 
@@ -232,7 +232,7 @@ def test_a_name_may_hold_any_sign(spark: Any, url: str) -> None:
 
 
 def test_keys_are_as_often_as_in_the_log(spark: Any, url: str) -> None:
-    """The data source gives the same, by another way."""
+    """The data source counts the same keys in another way."""
     fast = Counter(row.key and bytes(row.key) for row in read(spark, url, columns=["key"]).collect())
     source = Counter(row.key and bytes(row.key) for row in spark.read.format("litelog").load(url).collect())
     assert fast == source == Counter(key for _, key, _ in expected(COUNT))

@@ -83,7 +83,7 @@ def test_a_generation_before_that_of_the_table_is_reported(spark: Any, tmp_path:
 
 
 def test_a_hybrid_is_of_one_history(spark: Any, tmp_path: Path) -> None:
-    """As an export does, hybrid refuses another log, a rewritten log, and options that bound one half."""
+    """Like an export, hybrid refuses another log, a rewritten log, and options that bound only one half."""
     url, other, target = (str(tmp_path / name) for name in ("replica", "other", "table"))
     write(rows(spark, 20, 1), url)
     write(rows(spark, 40, 1), other)
@@ -101,7 +101,7 @@ def test_a_hybrid_is_of_one_history(spark: Any, tmp_path: Path) -> None:
 
 
 def test_a_table_lies_anywhere(spark: Any, tmp_path: Path) -> None:
-    """Also where Hadoop would see a pattern."""
+    """The path may look like a pattern to Hadoop."""
     url, target = str(tmp_path / "replica"), str(tmp_path / "a [b]" / "{c,d}*")
     write(rows(spark, 20, 1), url)
     export(spark, url, target, partition_by="date")
@@ -124,7 +124,7 @@ def test_json_becomes_columns(spark: Any, tmp_path: Path) -> None:
 
 
 def test_a_schema_names_columns_of_its_own(spark: Any, tmp_path: Path) -> None:
-    """A column that could not be read back is refused before anything is written; a hybrid has no values to show."""
+    """A column that could not be read back is refused before the job writes. A hybrid has no values to show."""
     url, target = str(tmp_path / "replica"), tmp_path / "table"
     write(spark.createDataFrame([('{"user": "a"}',)], "value string"), url)
     refused = {
@@ -156,7 +156,7 @@ def test_delta_holds_each_run_once(spark: Any, tmp_path: Path) -> None:
     url, target = str(tmp_path / "replica"), tmp_path / "table"
     write(rows(spark, 300, 2), url)
     export(spark, url, str(target), table="delta", partition_by="hour")
-    (target / "_litelog" / "00000001.json").unlink()  # as if the run had died behind Delta's commit, before its own
+    (target / "_litelog" / "00000001.json").unlink()  # as if the run had died between Delta's commit and its own
     assert export(spark, url, str(target), table="delta", partition_by="hour").runs == 1
     held = deltalake.DeltaTable(str(target))
     assert held.version() == 0
@@ -166,7 +166,7 @@ def test_delta_holds_each_run_once(spark: Any, tmp_path: Path) -> None:
 
 
 def test_iceberg_holds_each_run_once(spark: Any, tmp_path: Path, iceberg: str) -> None:
-    """Also if the run died after Iceberg's commit and before its own manifest, and if several processes do the run."""
+    """This holds if the run dies between Iceberg's commit and its own manifest, or if several processes do the run."""
     url, target = str(tmp_path / "replica"), tmp_path / "table"
     write(rows(spark, 300, 2), url)
     shape = {"table": "iceberg", "iceberg_table": iceberg, "partition_by": "date"}
@@ -258,7 +258,7 @@ def test_stats_count_the_records_of_the_log(spark: Any, tmp_path: Path) -> None:
 
 
 def test_stats_of_bytes_are_facts(spark: Any, tmp_path: Path) -> None:
-    """Of WAL segments that compress well, of one that stands for a sealed segment, and where sequences count bytes."""
+    """The log has WAL segments that compress well and one that stands for a sealed segment. Sequences count bytes."""
     replica = GrowingReplica(tmp_path / "replica")
     log = make_log([[900, 900], [400], [30]])
     replica.generation.ship_segment(log[0], cuts=[0])
@@ -280,7 +280,7 @@ def test_stats_of_bytes_are_facts(spark: Any, tmp_path: Path) -> None:
 
 
 def test_gaps_and_duplicates_are_counted() -> None:
-    """Within partitions and between them."""
+    """Gaps and duplicates lie within partitions and between them."""
     import pyarrow
 
     from litelog.spark.jobs.stats_job import _count, _sum_up
@@ -327,7 +327,7 @@ def test_the_commands_run_jobs(spark: Any, tmp_path: Path, capsys: pytest.Captur
 
 
 def test_a_query_reports_the_bytes_of_the_table(spark: Any, tmp_path: Path) -> None:
-    """Its tasks wait until it has told."""
+    """The tasks of the query wait until it has reported progress."""
     url, target, gate, told = str(tmp_path / "replica"), str(tmp_path / "table"), tmp_path / "gate", []
     write(rows(spark, 10, 1), url)
     export(spark, url, target)
@@ -350,7 +350,7 @@ def test_a_query_reports_the_bytes_of_the_table(spark: Any, tmp_path: Path) -> N
 
 
 def test_progress_is_reported_of_bytes_by_the_tasks_that_are_over(spark: Any, tmp_path: Path) -> None:
-    """Two of four tasks wait until the other two have been told of."""
+    """Two of four tasks wait until the progress of the other two has been reported."""
     from litelog.spark.jobs.progress import watching
 
     gate, told = tmp_path / "gate", []

@@ -1,4 +1,4 @@
-"""Spark in processes of their own: drivers that are killed, tasks that fail and are tried again, Spark Connect."""
+"""Spark in separate processes: drivers that are killed, tasks that fail and are tried again, Spark Connect."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 TASK_BYTES = 8 << 10
 SECONDS = 200
-"""For a JVM to start and do what is waited for, on a machine that has much else to do."""
+"""Time for a JVM to start and reach the awaited state on a busy machine."""
 
 DRIVER = """
 import os, sys, threading, time
@@ -81,7 +81,7 @@ write(hang, "unfinished")
 
 @contextmanager
 def driver(script: str, *arguments: str, output: Path) -> Iterator[Callable[[Callable[[], Any]], None]]:
-    """A process in its own group, which is killed at the end, and what waits for a condition meanwhile."""
+    """Start a process in its own group, and kill the group at the end. Yields a function that waits for a condition."""
     with open(output, "wb") as file:
         process = subprocess.Popen(
             [sys.executable, "-c", script, *arguments], stdout=file, stderr=file, start_new_session=True
@@ -136,7 +136,7 @@ def test_killed_and_retried_nothing_is_twice_or_half(spark: Any, tmp_path: Path)
 
 
 def check(url: str) -> VerifyReport:
-    """What ``litelog verify`` says."""
+    """The report of ``litelog verify``."""
     store = open_store(url)
     report = verify(store, formats=open_format)
     store.close()

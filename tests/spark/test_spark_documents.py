@@ -1,4 +1,4 @@
-"""What the documents show with Spark: code and commands do what they say, and the options are those that there are."""
+"""The documents on Spark: their code and commands work, and they describe each option and column that exists."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ BLOCKS = {
 def test_code_and_commands_of_the_documents_work(
     document: str, spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One after the other, in the session that is there. Its workers are in another folder: so paths are whole."""
+    """The blocks run one after the other in the existing session. Its workers have another folder: paths are whole."""
     for block in BLOCKS[document]:
         text = re.sub(r"\bevents-", f"{tmp_path}/events-", block.text)
         if block.language == "python":

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 RECORDS = 120
 QUICK = {"pollInterval": "50ms"}
 SECONDS = 240
-"""For what is waited for, on a machine that has much else to do."""
+"""Time for an awaited state on a busy machine."""
 
 
 class Written:
@@ -85,14 +85,14 @@ def to_parquet(frame: Any, folder: Path, **trigger: Any) -> Any:
 
 
 def all_now(frame: Any, folder: Path) -> Any:
-    """What is there now, into ``folder``."""
+    """Run a query that writes the existing records into ``folder``."""
     query = to_parquet(frame, folder, availableNow=True)
     assert query.awaitTermination(SECONDS)
     return query
 
 
 def table(spark: Any, folder: Path) -> list[Any]:
-    """What the sink holds, by what its log says."""
+    """The rows in the sink, according to the sink's log."""
     metadata = (folder / "table" / "_spark_metadata").glob("[0-9]*")
     if not any(b'"path"' in path.read_bytes() for path in metadata):
         return []
@@ -107,7 +107,7 @@ def wait(condition: Callable[[], Any], query: Any = None) -> None:
         time.sleep(0.05)
 
 
-# --- what it gives
+# --- the rows
 
 
 @pytest.mark.parametrize(
@@ -254,7 +254,7 @@ def test_an_idle_stream_lists_nothing_survives_store_failures_and_writes_no_secr
     assert b"canary" not in kept
 
 
-# --- what is killed
+# --- killed processes
 
 DRIVER = """
 import sys
@@ -275,7 +275,7 @@ def _commits(folder: Path) -> int:
 
 
 def _workers(session: int) -> list[int]:
-    """The processes of Python's workers in a session, except the one that forks them."""
+    """The ids of the Python workers in a session, except the process that forks them."""
     found = []
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -292,8 +292,8 @@ def _workers(session: int) -> list[int]:
 @killed("stream")
 @pytest.mark.timeout(1200)
 def test_killed_drivers_and_workers_leave_every_record_once(spark: Any, tmp_path: Path) -> None:
-    """kill -9 of Python's workers, and of the driver with all of its processes, in the midst of a stream; at night
-    three times. The log grows, and is sealed, meanwhile."""
+    """kill -9 ends the Python workers, and the driver with all of its processes, in the middle of a stream: at night
+    three times. Meanwhile the log grows and is sealed."""
     written = Written(tmp_path, 200)
     killed, kills = 0, times(1, at_night=3)
     for _ in range(kills):

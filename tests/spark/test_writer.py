@@ -1,4 +1,4 @@
-"""A DataFrame as a log: what restore and cat read, when readers see it, and what a failed write leaves."""
+"""A DataFrame becomes a log: restore and cat read it, readers see it once complete, and a failed write leaves none."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def test_a_written_dataframe_is_a_log(spark: Any, tmp_path: Path) -> None:
-    """Two writes of several partitions each: one dense log, which verify finds whole, and restore rebuilds."""
+    """Two writes of several partitions each make one dense log. Verify finds it sound, and restore rebuilds it."""
     url = str(tmp_path / "replica")
     rows(spark, 3000, 2).write.format("litelog").mode("append").option("segmentBytes", "8KiB").save(url)
     rows(spark, 300, 2, first=3000).write.format("litelog").mode("append").save(url)
@@ -41,7 +41,7 @@ def test_a_written_dataframe_is_a_log(spark: Any, tmp_path: Path) -> None:
 
 
 def test_counted_first_nothing_is_written_twice(spark: Any, tmp_path: Path) -> None:
-    """The snapshot names what the tasks wrote, where it was."""
+    """The snapshot names the objects of the tasks where the tasks wrote them."""
     url = str(tmp_path / "replica")
     write(rows(spark, 1000, 2), url)
     require_records(read_replica(url), expected(1000))
@@ -52,7 +52,7 @@ def test_counted_first_nothing_is_written_twice(spark: Any, tmp_path: Path) -> N
 
 
 def test_a_log_that_a_daemon_shipped_is_continued(spark: Any, tmp_path: Path) -> None:
-    """Its open log segment, too, which is in WAL segments only. Not without being asked to take over."""
+    """The write also continues the open log segment, which is only in WAL segments. It refuses without ``takeover``."""
     from litelog_cli.main import run
 
     folder, url = str(tmp_path / "log"), str(tmp_path / "replica")
@@ -67,7 +67,7 @@ def test_a_log_that_a_daemon_shipped_is_continued(spark: Any, tmp_path: Path) ->
     require_records(read_replica(url), expected(50))
     broken = spark.range(3).selectExpr("if(id = 2, NULL, concat('v', id)) AS value")
     with pytest.raises(Exception, match="a value is null"):
-        write(broken, url, options={"takeover": True})  # found before anything is claimed: the daemon continues
+        write(broken, url, options={"takeover": True})  # found before the claim: the daemon continues
     assert run(["replicate", "--once", folder, url, *state]) == 0
     more.option("takeover", "true").save(url)
     require_records(read_replica(url), expected(90))
@@ -86,7 +86,7 @@ def test_overwriting_begins_again(spark: Any, tmp_path: Path) -> None:
 
 
 def test_a_write_that_fails_leaves_nothing_to_read(spark: Any, tmp_path: Path) -> None:
-    """One task fails after the other has written: no reader sees any of it, and the next write extends the old log."""
+    """One task fails after the other has written. No reader sees any of it, and the next write extends the old log."""
     url = str(tmp_path / "replica")
     write(rows(spark, 100, 2), url)
     before = read_replica(url)
@@ -96,7 +96,7 @@ def test_a_write_that_fails_leaves_nothing_to_read(spark: Any, tmp_path: Path) -
     assert read_replica(url) == before
     write(rows(spark, 7, 1, first=100), url)
     require_records(read_replica(url), expected(107))
-    require_well(url, besides=(AnomalyKind.ORPHAN,))  # the other task may have been at it still, after the abort
+    require_well(url, besides=(AnomalyKind.ORPHAN,))  # the other task may still have been writing after the abort
 
 
 def test_a_write_that_is_given_up_leaves_nothing(spark: Any, tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_a_write_that_is_given_up_leaves_nothing(spark: Any, tmp_path: Path) -> 
 
 
 def test_nothing_is_visible_until_all_is(spark: Any, tmp_path: Path) -> None:
-    """Up to the claim and the tasks' own objects a new replica holds nothing; only commit makes it a log."""
+    """A replica with only a claim and the objects of tasks holds no records. Only the commit makes it a log."""
     from litelog.spark.sink.options import parse_write_options
     from litelog.spark.sink.plan import plan_write
     from litelog.spark.sink.writer import LitelogWriter
@@ -127,7 +127,7 @@ def test_nothing_is_visible_until_all_is(spark: Any, tmp_path: Path) -> None:
     done = writer.write(iter(rows(spark, 5, 1, first=10).toArrow().to_batches()))
     assert done.records == 5
     assert len(read_replica(url)) == 10
-    retried = writer.write(iter(()))  # another attempt, whose message Spark takes, or leaves
+    retried = writer.write(iter(()))  # another attempt, whose message Spark may use or ignore
     assert retried.records == 0
     writer.commit([done])
     require_records(read_replica(url), expected(15))
@@ -177,7 +177,7 @@ def test_an_empty_frame_overwrites_nothing_and_says_so(spark: Any, tmp_path: Pat
 
 
 def test_a_replica_cannot_be_in_the_folder_of_a_log(spark: Any, tmp_path: Path) -> None:
-    """The log there could not be read any more."""
+    """Otherwise the log in that folder could not be read any more."""
     log = make_log(tmp_path / "log")
     log.roll(3)
     with pytest.raises(Exception, match="is the folder of a log, not a replica"):
@@ -237,7 +237,7 @@ def test_a_write_of_another_type_fences_no_daemon(spark: Any, tmp_path: Path, co
 
 
 def test_types_that_say_less_are_a_record_as_well(spark: Any, tmp_path: Path) -> None:
-    """No key at all, a time without a zone, text with a collation."""
+    """The frame has no key, a time without a zone, and text with a collation."""
     url = str(tmp_path / "replica")
     sql = (
         "concat('v', id) COLLATE UTF8_LCASE AS value",
@@ -249,7 +249,7 @@ def test_types_that_say_less_are_a_record_as_well(spark: Any, tmp_path: Path) ->
 
 
 def test_s3_without_a_secret_in_plans_logs_or_the_replica(spark: Any, server: S3Server, event_log: Path) -> None:
-    """With the S3 settings of Spark: neither the plans nor the event log nor the replica shows the secret."""
+    """The S3 settings are Spark's. Neither the plans nor the event log nor the replica shows the secret."""
     from litelog.spark import read, s3_options
 
     bucket = server.make_bucket()
@@ -279,6 +279,6 @@ def test_s3_without_a_secret_in_plans_logs_or_the_replica(spark: Any, server: S3
 
 
 def _bodies(server: Any, bucket: str) -> list[bytes]:
-    """Of all objects."""
+    """The bodies of all objects in a bucket."""
     keys = [one["Key"] for one in server.admin.list_objects_v2(Bucket=bucket)["Contents"]]
     return [server.admin.get_object(Bucket=bucket, Key=key)["Body"].read() for key in keys]

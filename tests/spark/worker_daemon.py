@@ -1,7 +1,7 @@
-"""Spark's daemon of Python workers, which has imported what each of them needs before it forks.
+"""A daemon of Python workers for Spark. Before it forks, it imports the modules that each worker needs.
 
-Spark's own imports next to nothing, and makes each plan of a source in a new worker. So the tests would import the same
-modules several hundred times.
+Spark's own daemon imports almost none of them, and Spark plans each read of a source in a new worker. So the tests
+would import the same modules several hundred times.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 import sys
 from importlib import import_module
 
-# A process that forks has one thread.
+# A process that forks must have only one thread.
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 os.environ["JE_ARROW_MALLOC_CONF"] = "background_thread:false"
 
