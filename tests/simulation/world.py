@@ -314,7 +314,7 @@ class World:
             self.counts["stop"] += 1
 
     def kill(self, who: str, calls: int, restart: float) -> None:
-        """SIGKILL at that call of a store or disk from now on. The service manager starts it again ``restart`` later."""
+        """SIGKILL at that call of a store or disk from now on. A service manager starts it again ``restart`` later."""
         slot = self.slots[who]
         process = slot.process
         if process is None or process.dead:
