@@ -1,4 +1,4 @@
-"""What holds for all tests."""
+"""Settings, hooks and fixtures for all tests."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
     from tests.builders.servers import S3Server
 
-# Without bytecode on disk, this process rewrites the assertions of each test module, each time; and the processes that
-# tests start would compile everything.
+# Without bytecode on disk, each run would rewrite the assertions of every test module, and the processes that tests
+# start would compile everything.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-# Under nohup, and in the background of a shell, these are ignored, and every program that a test starts would inherit
-# that. A handler is not inherited.
+# Under nohup, and in the background of a shell, these signals are ignored, and every program that a test starts would
+# ignore them too. A handler is not inherited.
 for _number in (signal.SIGHUP, signal.SIGINT):
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, lambda *_: None)
@@ -46,7 +46,8 @@ if not sampling.NIGHTLY and os.path.isdir(IN_MEMORY) and shutil.disk_usage(IN_ME
 limit_heaps()
 
 DEFAULT_EXAMPLES = 100
-"""Hypothesis's own, of which ``examples`` of tests/sampling.py makes fewer or more, as of those that a test names."""
+"""Hypothesis's default. ``examples`` of tests/sampling.py takes fewer or more, as it does of a number that a test
+names."""
 
 MARKED = {
     "tests/cli/": "process",
@@ -77,13 +78,13 @@ UNIT_PLACE = "tests/unit/"
 
 
 def find_left_out(expression: str) -> frozenset[str]:
-    """The markers that ``-m`` leaves out wherever they stand, if it is ``not ONE and not ANOTHER``; else none."""
+    """The markers that ``-m`` excludes: those after each ``not`` in ``not ONE and not ANOTHER``."""
     terms = [term.split() for term in expression.split(" and ")]
     return frozenset(name for term in terms if len(term) == 2 and term[0] == "not" for name in term[1:])
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Does not import a place whose tests are all left out: half of a fast loop went into that."""
+    """Skips the import of a place if ``-m`` excludes all of its tests. These imports took half of a fast loop."""
     left_out = find_left_out(config.option.markexpr)
     if "process" in left_out:
         left_out |= {"crash"}
@@ -93,7 +94,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks at the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks what a place decides; each test says the rest itself."""
+    """Sets the markers that a place decides. Each test sets its other markers itself."""
     for item in items:
         place = item.nodeid.partition("::")[0]
         for marked, marker in MARKED.items():
@@ -108,7 +109,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Keeps all that was imported and collected out of the collections of cycles to come, which it would make long."""
+    """Excludes all imported and collected objects from later collections of cycles, which they would slow down."""
     gc.enable()
     gc.collect()
     _freeze()
@@ -121,11 +122,11 @@ def _freeze() -> None:
 
 
 _frozen = 0
-"""How many objects were kept out of the collections of cycles last."""
+"""How many objects the last ``_freeze`` excluded from the collections of cycles."""
 
 
 class Groups:
-    """Ends a run in which pytest-xdist does not heed groups: each worker would start a JVM."""
+    """Ends a run in which pytest-xdist ignores groups: each worker would start a JVM."""
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, node: Any, ids: list[str]) -> None:
@@ -150,12 +151,15 @@ def _logging_stays_as_it_was() -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="module")
 def _memory_is_given_back() -> Iterator[None]:
-    """fsspec's file system in memory is one for the process, and glibc keeps what threads have freed."""
+    """Frees the memory that a module's tests used.
+
+    fsspec has one file system in memory for the process, and glibc keeps the memory that threads have freed.
+    """
     yield
     frozen_by_a_test = gc.get_freeze_count() > _frozen  # a daemon, or a Spark task, that ran in this process
     if frozen_by_a_test:
         gc.unfreeze()
-    gc.collect()  # what the module's fixtures made, with the files that it holds open
+    gc.collect()  # the objects of the module's fixtures, with their open files
     if frozen_by_a_test:
         _freeze()
     if "fsspec.implementations.memory" in sys.modules:
@@ -165,7 +169,7 @@ def _memory_is_given_back() -> Iterator[None]:
 
 @pytest.hookimpl(trylast=True)  # after the test's fixtures
 def pytest_runtest_teardown() -> None:
-    """Closes what the test left open in this process, and collects what it left."""
+    """Closes the daemons and followers that the test left open, and collects the memory that it left."""
     for name in ("daemon_builder", "log_following"):
         if (builder := sys.modules.get(f"tests.builders.{name}")) is not None:
             builder.close_left_open()
@@ -205,12 +209,12 @@ def server(_s3: S3Server) -> Iterator[S3Server]:
 
 @pytest.fixture(scope="module")
 def module_server(_s3: S3Server) -> Iterator[S3Server]:
-    """The same, for buckets that the tests of a module share."""
+    """A process's one S3 server, for buckets that the tests of a module share."""
     with _s3.emptied():
         yield _s3
 
 
-# --- what is printed of a run
+# --- the output of a run
 
 
 def pytest_report_header() -> str:
@@ -222,10 +226,10 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    gc.disable()  # until everything is collected, all of which stays
+    gc.disable()  # until pytest has collected the tests, which all stay
     if "slow" in find_left_out(config.option.markexpr):
         make_fewer_examples()
-    # How long an example takes, or to make one, is the machine's affair, and no assertion.
+    # The time of an example, and the time to make it, depend on the machine: no test asserts them.
     quiet = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     settings.register_profile(sampling.PROFILE, quiet, max_examples=examples(DEFAULT_EXAMPLES))
     settings.load_profile(sampling.PROFILE)

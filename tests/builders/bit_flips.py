@@ -1,4 +1,4 @@
-"""Small replicas, what a reader restores of them, and every bit of them flipped."""
+"""Flips every bit of small replicas, and restores each damaged replica as a reader does."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ REPLICAS = {"sealed": sealed_and_growing, "ended": ended_and_continued}
 
 
 def restored(objects: dict[str, bytes]) -> dict[str, bytes] | None:
-    """What a reader gives of a replica's newest generation: its files. None where one cannot be read.
+    """The files that a reader restores of a replica's newest generation; None if an object cannot be read.
 
-    The objects are decoded as every reader decodes them; nothing else is checked.
+    The objects are decoded as every reader decodes them. Nothing else is checked.
     """
     try:
         epoch = max(name for key in objects if (name := parse_claim(key)) is not None).epoch
@@ -83,7 +83,7 @@ def unsealed(key: str, body: bytes) -> bytes:
 
 
 Flip = tuple[str, int, int]
-"""An object's key, the number of a byte in it, the number of a bit in that."""
+"""An object's key, the number of a byte in the object, and the number of a bit in that byte."""
 
 
 def flips_of(name: str) -> list[Flip]:
@@ -93,7 +93,11 @@ def flips_of(name: str) -> list[Flip]:
 
 
 def judge_flips(name: str, flips: Iterable[Flip]) -> tuple[int, int]:
-    """Flip bits, one at a time: how many are named, how many are harmless. AssertionError for one that is neither."""
+    """Flip bits, one at a time, and verify each damaged replica.
+
+    Returns how many flips verify reports with the object's key, and how many are harmless. AssertionError for a flip
+    that is neither.
+    """
     whole = REPLICAS[name]().objects()
     expected = restored(whole)
     assert found(verified(whole, parallelism=1)) == []

@@ -1,4 +1,4 @@
-"""Checks command lines that stand in files: whether the command, its verbs and its options exist."""
+"""Parses command lines from files, to check that the command, its verbs and its options exist."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from litelog_cli.main import litelog
 
 
 def parse_command(arguments: list[str]) -> dict[str, object]:
-    """What ``litelog ARGUMENTS`` means to the verb that it names; click's errors for what does not exist."""
+    """The verb and the parameters that click parses from ``litelog ARGUMENTS``.
+
+    click raises its own errors for a verb or an option that does not exist.
+    """
     command: click.Command = litelog
     context: click.Context | None = None
     rest = list(arguments)

@@ -1,4 +1,4 @@
-"""One log and one replica as a daemon has them, without its threads: to be synced, crashed and started again."""
+"""A daemon without threads for one log and one replica. A test syncs it, crashes it and starts it again."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ if TYPE_CHECKING:
 
 
 class Inline(Executor):
-    """Does everything at once, in the caller's thread."""
+    """Executes each task at once, in the caller's thread."""
 
     def submit(self, work: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         future: Future[Any] = Future()
         try:
             future.set_result(work(*args, **kwargs))
-        except Exception as error:  # noqa: BLE001 - handed on, as an executor does
+        except Exception as error:  # noqa: BLE001 - the future keeps it, as an executor's does
             future.set_exception(error)
         return future
 
@@ -57,14 +57,14 @@ INLINE = Executors(Inline(), Inline())
 
 
 def find_rooted(store: object) -> Rooted | None:
-    """The store inside a test's wrappers, if it has a root that may go away."""
+    """The store inside a test's wrappers, if it has a root that may disappear."""
     while not isinstance(store, Rooted) and hasattr(store, "inner"):
         store = store.inner
     return store if isinstance(store, Rooted) else None
 
 
 class Silent:
-    """A listener that listens to nothing."""
+    """A listener that ignores every event."""
 
     def on_wal_segment_shipped(self, event: WalSegmentShipped) -> None: ...
 
@@ -81,13 +81,16 @@ _daemons: WeakSet[Daemon] = WeakSet()
 
 
 def close_left_open() -> None:
-    """End all daemons that a test has not ended: each has a lock and a log segment open."""
+    """End all daemons that a test has not ended: each holds a lock and an open log segment."""
     while _daemons:
         _daemons.pop().__del__()
 
 
 class Daemon:
-    """One log and one replica, without threads. It is its own listener: ``acknowledged`` and ``claims`` hold events."""
+    """A daemon for one log and one replica, without threads.
+
+    It is its own listener: ``acknowledged``, ``claims``, ``sealed_events`` and ``snapshots`` hold the events.
+    """
 
     def __init__(
         self,
@@ -108,9 +111,12 @@ class Daemon:
         source: LogSource | None = None,
         trials: StoreTrials | None = None,
     ) -> None:
-        """``beginning``: the store as generations are begun with it, where that is not ``store`` itself.
-        ``trials``: what tries the store before the first claim, where that is done at all.
-        ``backlog_sealer``: finished log segments go up sealed when a generation begins."""
+        """Start the daemon.
+
+        ``beginning``: the store that begins generations, if it is not ``store`` itself. ``trials``: tries the store
+        before the first claim; without it, nothing does. ``backlog_sealer``: when a generation begins, the daemon
+        ships finished log segments sealed.
+        """
         self.log = log
         self.store = store
         self.beginning = beginning or store
@@ -135,7 +141,7 @@ class Daemon:
         self.start(takeover=takeover)
 
     def start(self, *, takeover: bool = False) -> None:
-        """Open the state folder and begin, with nothing in memory."""
+        """Open the state folder, and begin with nothing in memory."""
         source = self.source
         client = ObjectReplicaClient(self._fenced(self.store))
         self.folder = StateFolder(self.state, "test")
@@ -166,14 +172,14 @@ class Daemon:
         return self.replica.sync()
 
     def crash(self) -> None:
-        """Lose all that is only in memory."""
+        """Lose everything that is only in memory."""
         if self.replica._writer is not None:
             self.replica._writer.close()
             self.replica._writer.feed.close()
         self.folder.close()
 
     def __del__(self) -> None:
-        """Close what is open: a test may make hundreds of daemons."""
+        """Close the open files: a test may make hundreds of daemons."""
         if hasattr(self, "replica"):
             self.crash()
 
@@ -211,7 +217,7 @@ class Daemon:
     def on_snapshot_written(self, event: SnapshotWritten) -> None:
         self.snapshots.append(event)
 
-    # --- what is due: the test asks for all of it, except for what it submits itself
+    # --- due work: a test asks for all of it, except for the work that it submits itself
 
     def on_scrub_finished(self, event: ScrubFinished) -> None: ...
 
@@ -227,15 +233,15 @@ class Daemon:
 
 
 def start_sealing(log: LogBuilder, store: ObjectStore, state: str, clock: ManualClock, **more: Any) -> Daemon:
-    """A daemon whose finished log segments go up sealed when a generation begins."""
+    """A daemon that ships finished log segments sealed when a generation begins."""
     return Daemon(log, store, state, clock=clock, backlog_sealer=True, **more)
 
 
-# --- what a replica holds
+# --- the content of a replica
 
 
 def newest_snapshot(daemon: Daemon) -> Snapshot:
-    """Of the daemon's generation."""
+    """The newest snapshot of the daemon's generation."""
     client = ObjectReplicaClient(daemon.store)
     found = find_snapshot(client, read_claims(client)[daemon.generation])
     assert found is not None
@@ -243,16 +249,16 @@ def newest_snapshot(daemon: Daemon) -> Snapshot:
 
 
 def held(store: ObjectStore) -> dict[str, bytes]:
-    """The files that the newest generation holds, read by other code than ours."""
+    """The files that the newest generation holds, as the independent reader reads them."""
     return list(read_replica(store).values())[-1].files()
 
 
 def restored(
     store: ObjectStore, target: Path, log_format: LogFormat | None = None, name: str | None = None
 ) -> dict[str, bytes]:
-    """The files that a restore writes to ``target``, oldest first. Those of an earlier restore are deleted.
+    """The files that a restore writes to ``target``, oldest first. The files of an earlier restore are deleted.
 
-    ``name``: the generation; by default, the one that a restore takes by default.
+    ``name``: the generation; by default, the generation that ``restore`` chooses.
     """
     client, log_format = ObjectReplicaClient(store), log_format or LitelogFormat()
     shutil.rmtree(target, ignore_errors=True)

@@ -1,7 +1,7 @@
 """The documents that people read, and the code blocks in them.
 
-The first word after a fence is the block's language. ``not-run: REASON`` after it says that no test runs the block, and
-why. ``needs: MODULE`` says that it runs where that module is installed.
+The first word after a fence is the block's language. ``not-run: REASON`` after the language says that no test runs the
+block, and why. ``needs: MODULE`` says that a test runs the block if that module is installed.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ DOCUMENTS = {
     for path in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "etc" / "docs").glob("*.md")))
     if path.exists()
 }
-"""Their text, by path."""
+"""The documents' text, by path."""
 
 RUN = ("sh", "yaml", "python")
-"""The languages of blocks that are run."""
+"""The languages of the blocks that tests run."""
 
 COMMANDS = {"demo": "tests/cli/test_demo.py runs the demo", "test": ".ci/run runs it"}
-"""The README's two commands, each below a comment with its name, and who runs them: they install litelog first."""
+"""The README's two commands, by the name in the comment above each, and where each is run: both install litelog
+first, so no test of the documents runs them."""
 
 _FENCE = re.compile(r"^```(\w+)(?: +([^\n]*))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -40,7 +41,7 @@ class Block:
 
     language: str
     info: str
-    """What follows the language."""
+    """The text after the language, on the same line."""
 
     text: str
 
@@ -50,12 +51,12 @@ class Block:
 
     @property
     def reason(self) -> str | None:
-        """Why no test runs it."""
+        """Why no test runs the block; None if one does."""
         return self.info.removeprefix("not-run:").strip() if self.info.startswith("not-run") else None
 
     @property
     def missing(self) -> str | None:
-        """A module that it needs and that is not installed here."""
+        """The module that the block needs, if it is not installed; else None."""
         needed = self.info.removeprefix("needs:").strip() if self.info.startswith("needs:") else None
         return needed if needed is not None and find_spec(needed) is None else None
 

@@ -1,4 +1,4 @@
-"""The few commands of ``aws`` that documents show, on a server that ``AWS_ENDPOINT_URL`` names."""
+"""Executes the few ``aws`` commands that the documents show, on the server that ``AWS_ENDPOINT_URL`` names."""
 
 from __future__ import annotations
 

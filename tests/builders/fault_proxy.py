@@ -1,4 +1,4 @@
-"""An HTTP proxy in front of an S3 server that has requests fail on purpose, before or after the server applied them."""
+"""An HTTP proxy in front of an S3 server. It makes requests fail before or after the server has applied them."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 HANG_SECONDS = 20.0
-"""How long a request hangs at most: clients here give up long before, which ends it."""
+"""The longest time that a request hangs. The tests' clients give up long before, which ends the request."""
 
 SERVER_SECONDS = 30.0
-"""What the server behind takes for no request."""
+"""The timeout of a request to the server. No request of a test takes as long."""
 
 MAX_REMEMBERED = 100_000
-"""Requests that are remembered, the newest ones."""
+"""How many requests the proxy remembers: the newest ones."""
 
 _ELEMENT = re.compile(rb"<[^<>]*>")
 _NUMBER = re.compile(rb"<(?:Size|LastModified)>([^<>]+)<")
 _DIGIT_TO_LETTER = 6
-"""The bit that makes one of ``p`` to ``y`` of a digit."""
+"""The bit that turns a digit into a letter from ``p`` to ``y``."""
 
 _HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "date", "server"}
 
 
 class Fault(Enum):
-    """What goes wrong with one request."""
+    """A fault of one request."""
 
     SLOW_DOWN = "503 SlowDown"
     INTERNAL_ERROR = "500 InternalError"
@@ -48,22 +48,24 @@ class Fault(Enum):
     RESET = "reset"
     HANG = "hang"
     TRUNCATE = "truncated body"
-    """The answer ends early. Of answers with a body only."""
+    """The answer ends early. Only for answers with a body."""
     FLIP = "flipped bit"
-    """One bit is wrong: of an object's bytes, or in a listing of its markup, its sizes and its times, which then is no
-    longer one, or says the same. Not of a listing's keys and words: such a listing is a well-formed wrong one, and
-    nothing but TLS protects it."""
+    """One bit of the answer's body is wrong.
+
+    In an object, it is any bit. In a listing, it is a bit of the markup, or a bit of a size or a time that turns a
+    digit into a letter: the client then cannot parse the listing, or reads the same from it. The keys and words of a
+    listing are left alone: a listing with a wrong key is well-formed, and only TLS protects against it."""
 
 
 class When(Enum):
-    """When it goes wrong."""
+    """When the fault happens."""
 
     BEFORE = "before"
     """The server never sees the request."""
     AFTER = "after"
-    """The server has applied it, and its answer is lost."""
+    """The server has applied the request, and its answer is lost."""
     LATE = "late"
-    """A hang: the server sees the request after the client has given it up."""
+    """A hang: the server sees the request after the client has given up."""
 
 
 BODY_FAULTS = frozenset({Fault.TRUNCATE, Fault.FLIP})
@@ -71,7 +73,7 @@ EVERY_FAULT = (
     *((fault, when) for fault in Fault if fault not in BODY_FAULTS for when in (When.BEFORE, When.AFTER)),
     *((fault, When.AFTER) for fault in Fault if fault in BODY_FAULTS),
 )
-"""All kinds of faults, before and after."""
+"""All kinds of faults, each before and after the server applies the request. A body is damaged only after."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +84,7 @@ class Request:
     operation: str
     """PUT, GET, LIST, HEAD, DELETE or POST."""
     key: str
-    """Without the bucket."""
+    """The key, without the bucket."""
     digest: str
     """SHA-256 of the body, hex."""
     create_only: bool
@@ -92,7 +94,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class _Planned:
-    """What is to happen to one request."""
+    """The plan for one request."""
 
     fault: Fault | None
     when: When
@@ -101,13 +103,13 @@ class _Planned:
 
 
 class Plan:
-    """What goes wrong: by a script (the next request of an operation), else at random, by a seed."""
+    """Plans the faults: by a script (for the next request of an operation), otherwise at random from a seed."""
 
     def __init__(self, retry_after: int = 1) -> None:
         self.retry_after = retry_after
-        """Seconds that a 429 asks for."""
+        """The seconds that a 429 asks the client to wait."""
         self.enabled = True
-        """Whether faults at random are injected; the script is followed all the same."""
+        """Whether random faults are injected. The script is followed in either case."""
         self._script: dict[str, deque[_Planned]] = {}
         self._numbered: dict[int, Callable[[], None]] = {}
         self._taken = 0
@@ -127,34 +129,35 @@ class Plan:
         key_part: str = "",
         meanwhile: Callable[[], None] | None = None,
     ) -> None:
-        """Have the next ``times`` requests of ``operation`` fail; those to keys that hold ``key_part``, if given.
+        """Make the next ``times`` requests of ``operation`` fail; with ``key_part``, only those to keys that hold it.
 
-        ``meanwhile`` is called before the request reaches the server. No fault: that is all that happens.
+        ``meanwhile`` is called before the request reaches the server. Without a fault, nothing else happens.
         """
         planned = _Planned(fault, when, meanwhile, key_part)
         with self._lock:
             self._script.setdefault(operation, deque()).extend([planned] * times)
 
     def at_random(self, rate: float, seed: int, faults: Sequence[tuple[Fault, When]] = EVERY_FAULT) -> None:
-        """Fail a share of the requests that no script names. For each operation all kinds of faults come in turn, in an
-        order that is drawn again each time."""
+        """Make a share of the requests fail that no script names.
+
+        For each operation, all kinds of faults come in turn. After each turn their order is drawn anew."""
         with self._lock:
             self._rate, self._faults, self._random = rate, faults, Random(seed)
             self._decks.clear()
 
     def at_request(self, number: int, meanwhile: Callable[[], None]) -> None:
-        """Call ``meanwhile`` while the request of that number, from 0 on and of any operation, is on its way."""
+        """Call ``meanwhile`` while request ``number`` is on its way. The first request, of any operation, is 0."""
         with self._lock:
             self._numbered[number] = meanwhile
 
     @property
     def unused(self) -> int:
-        """How many scripted faults are still to come."""
+        """How many scripted faults have not happened yet."""
         with self._lock:
             return sum(len(planned) for planned in self._script.values())
 
     def take(self, operation: str, key: str) -> _Planned | None:
-        """What is to happen to this request."""
+        """Take the plan for this request; None if the request is forwarded unchanged."""
         with self._lock:
             self._taken += 1
             if (meanwhile := self._numbered.pop(self._taken - 1, None)) is not None:
@@ -179,18 +182,18 @@ class Plan:
 
 def _fits(fault: Fault, operation: str) -> bool:
     if fault is Fault.CONFLICT:
-        return operation in {"PUT", "POST"}  # what S3 answers a conditional write only
+        return operation in {"PUT", "POST"}  # S3 gives this answer only to a conditional write
     return fault not in BODY_FAULTS or operation in {"GET", "LIST"}
 
 
 class FaultProxy:
-    """One proxy. Its counts are taken under its lock, so they are whole at any time."""
+    """One proxy. It counts under its lock, so its counts are consistent at any time."""
 
     def __init__(self, upstream: str) -> None:
         parts = urlsplit(upstream)
         self.plan = Plan()
         self.dropped_headers: set[str] = set()
-        """Request headers, in lower case, that the server never sees."""
+        """Request headers, in lower case, that the proxy does not forward."""
         self._upstream = (parts.hostname or "127.0.0.1", parts.port or 80)
         self._lock = threading.Lock()
         self._requests: deque[Request] = deque(maxlen=MAX_REMEMBERED)
@@ -204,11 +207,11 @@ class FaultProxy:
 
     @property
     def endpoint(self) -> str:
-        """The URL to ask in the server's place."""
+        """The URL that a client uses instead of the server's."""
         return f"http://127.0.0.1:{self._server.server_address[1]}"
 
     def close(self) -> None:
-        """End it, and all that hangs."""
+        """Stop the proxy, and end the requests that hang."""
         self._server.shutdown()
         self._server.reset_all()
         self._server.server_close()
@@ -228,7 +231,7 @@ class FaultProxy:
             self._down = False
 
     def refuses(self) -> bool:
-        """Whether there is an outage, which then counts one request or connection more."""
+        """Whether there is an outage. If there is, one more refused request or connection is counted."""
         with self._lock:
             self._refused += self._down
             return self._down
@@ -243,13 +246,13 @@ class FaultProxy:
 
     @property
     def requests(self) -> list[Request]:
-        """What came, in order."""
+        """The requests, in the order in which they came."""
         with self._lock:
             return list(self._requests)
 
     @property
     def operations(self) -> Counter[str]:
-        """Requests by operation, failed ones among them; none of an outage."""
+        """Requests by operation, with those that failed. Requests during an outage are not counted."""
         with self._lock:
             return Counter(self._operations)
 
@@ -271,10 +274,10 @@ class FaultProxy:
             self._injected.clear()
             self._refused = 0
 
-    # --- what a connection's thread calls
+    # --- called by a connection's thread
 
     def note(self, operation: str, key: str, body: bytes, create_only: bool, planned: _Planned | None) -> None:
-        """Count a request, and what is done to it."""
+        """Count a request and its fault."""
         digest = hashlib.sha256(body).hexdigest()
         with self._lock:
             fault = planned.fault if planned else None
@@ -286,12 +289,12 @@ class FaultProxy:
                 self._injected[operation, fault, when] += 1
 
     def note_damage(self, operation: str, fault: Fault) -> None:
-        """Count a fault in a body, once there was a body."""
+        """Count a fault in a body, after the answer proved to have one."""
         with self._lock:
             self._injected[operation, fault, When.AFTER] += 1
 
     def forward(self, method: str, target: str, headers: dict[str, str], body: bytes) -> _Answer:
-        """Have the server apply a request."""
+        """Send a request to the server; return its answer."""
         sent = {name: value for name, value in headers.items() if name.lower() not in self.dropped_headers}
         connection = HTTPConnection(*self._upstream, timeout=SERVER_SECONDS)
         try:
@@ -345,11 +348,11 @@ class _Server(ThreadingHTTPServer):
         request.close()
 
     def make_reset(self, connection: socket.socket) -> None:
-        """Have its close be a reset in place of an orderly end."""
+        """Make a later close send a reset, instead of an orderly end."""
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
     def reset_all(self) -> None:
-        """End every connection: its thread wakes up, and closes it."""
+        """End every connection: the thread of each wakes up and closes it."""
         with self._lock:
             for connection in self._open:
                 with suppress(OSError):
@@ -357,7 +360,7 @@ class _Server(ThreadingHTTPServer):
                     connection.shutdown(socket.SHUT_RD)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of clients that went away in mid-answer."""
+        """Do not report clients that disconnected during an answer."""
 
 
 class _Connection(BaseHTTPRequestHandler):
@@ -377,7 +380,7 @@ class _Connection(BaseHTTPRequestHandler):
     do_GET = do_HEAD = do_DELETE = do_POST = do_PUT  # noqa: N815
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-        """Nothing: the counts tell."""
+        """Log nothing: the proxy counts the requests."""
 
     def _serve(self) -> None:
         proxy = self.server.proxy
@@ -432,7 +435,7 @@ class _Connection(BaseHTTPRequestHandler):
             self.close_connection = True
 
     def _send(self, answer: _Answer, upto: int | None = None) -> None:
-        """Give the answer, or only the first bytes of its body."""
+        """Send the answer; with ``upto``, only that many bytes of its body."""
         self.send_response_only(answer.status, answer.reason)
         named = {name.lower() for name, _ in answer.headers}
         for name, value in answer.headers:
@@ -444,7 +447,7 @@ class _Connection(BaseHTTPRequestHandler):
             self.wfile.write(answer.body if upto is None else answer.body[:upto])
 
     def _hang(self) -> None:
-        """Wait until the client goes away, or longer than any client should wait."""
+        """Wait until the client disconnects, or longer than any client should wait."""
         poll = select.poll()
         poll.register(self.connection, select.POLLIN | select.POLLRDHUP)
         poll.poll(HANG_SECONDS * 1000)
@@ -465,7 +468,8 @@ def _parse(method: str, target: str) -> tuple[str, str]:
 
 
 def _listing_bits(body: bytes) -> list[int]:
-    """The bits of a listing whose flip is seen or harmless: of markup, and those that make letters of digits."""
+    """The bits of a listing whose flip a client detects, or that is harmless: all bits of the markup, and in sizes and
+    times the bit that turns a digit into a letter."""
     bits = [
         place * 8 + bit
         for element in _ELEMENT.finditer(body)

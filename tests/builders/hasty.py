@@ -1,4 +1,4 @@
-"""Lines of Python that a command runs first, so that a test of it does not wait as long as people do."""
+"""Lines of Python that shorten the waits of a command before it starts, so that its tests are quick."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ RUN = """
 from litelog_cli.entry import main
 main()
 """
-"""The command itself."""
+"""Runs the command itself."""
 
 QUICKLY_CHECKED = """
 from litelog.stores import trial
@@ -19,7 +19,7 @@ from litelog.stores import trial
 trial.RACERS = 2
 trial.ROUNDS = 1
 {QUICKLY_CHECKED}"""
-"""A store is tried with a dozen requests before the first claim, rather than with more than a hundred."""
+"""Before the first claim, litelog tries the store with a dozen requests rather than with more than a hundred."""
 
 HASTY = f"""
 from litelog.replicator import wiring
@@ -29,4 +29,4 @@ retrying_store.READING = retrying_store.RetryPolicy(3, first_seconds=0.01, longe
 wiring.BEGINNING = retrying_store.RetryPolicy(4, first_seconds=0.01, longest_seconds=0.02)
 backoff.MAX_DELAY_SECONDS = 0.1
 {QUICKLY_TRIED}"""
-"""The command tries again soon, and soon gives up a server that is down."""
+"""The command retries after a few milliseconds, and soon gives up on a server that is down."""

@@ -1,4 +1,7 @@
-"""Reads a replica with lz4, json and hashlib alone, and checks what its writer promised: a second opinion."""
+"""Reads a replica with lz4, json, hashlib and crc32c alone, and checks every promise of its writer.
+
+It shares no code with litelog, so it does not share litelog's errors.
+"""
 
 from __future__ import annotations
 
@@ -25,34 +28,35 @@ _CLAIM = re.compile(r"epochs/([0-9a-f]{8})(?:-([0-9a-f]{16}))?\.json")
 
 @dataclass
 class Generation:
-    """What a replica holds of one generation."""
+    """One generation in a replica."""
 
     claim: dict[str, Any]
     snapshot: bytes = b""
-    """The first one."""
+    """The first snapshot."""
     segments: list[tuple[dict[str, Any], bytes, str]] = field(default_factory=list)
-    """Header, bytes and digest of each WAL segment, in order."""
+    """The header, bytes and digest of each WAL segment, in order."""
     terminal: dict[str, Any] | None = None
     snapshots: dict[int, dict[str, Any]] = field(default_factory=dict)
     """Every snapshot's document, by its index."""
     stored: dict[int, tuple[str, bytes]] = field(default_factory=dict)
-    """File name and bytes of each sealed segment that is stored here, by its index."""
+    """The file name and bytes of each sealed segment that this generation stores, by its index."""
     sealed: dict[int, tuple[str, bytes]] = field(default_factory=dict)
-    """File name and bytes of each log segment that the newest snapshot names, wherever it is stored."""
+    """The file name and bytes of each log segment that the newest snapshot names, by its index. An earlier
+    generation may store it."""
 
     @property
     def covered(self) -> int:
-        """The index that the newest snapshot stands at: all before it is sealed."""
+        """The newest snapshot's index: every log segment before it is sealed."""
         return max(self.snapshots, default=self.claim["first"])
 
     def pieces(self) -> list[tuple[str, bytes]]:
-        """File name and bytes of all that is held, in order: sealed where it is sealed."""
+        """The file name and bytes of every piece, in order: sealed segments first, then WAL segments."""
         behind = [segment for segment in self.segments if segment[0]["index"] >= self.covered]
         shipped = [(header["file"], self._stood_for(header) or data) for header, data, _ in behind]
         return [*(self.sealed[index] for index in sorted(self.sealed)), *shipped]
 
     def _stood_for(self, header: dict[str, Any]) -> bytes:
-        """What a ``final`` stands for that names a sealed segment: the rest of its log segment."""
+        """The rest of a log segment, if its ``final`` names a sealed segment; else nothing."""
         if "sealed" not in header:
             return b""
         name, data = self.stored[header["index"]]
@@ -71,7 +75,7 @@ class Generation:
         return b"".join(data for _, data in self.pieces())
 
     def holds(self, index: int, end: int) -> bool:
-        """Whether every byte of log segment ``index`` before ``end`` is there."""
+        """Whether the replica holds every byte of log segment ``index`` before offset ``end``."""
         if index in self.sealed:
             return len(self.sealed[index][1]) >= end
         reached = [header["offset"] + header["length"] for header, _, _ in self.segments if header["index"] == index]
@@ -79,7 +83,7 @@ class Generation:
 
 
 def objects(store: ObjectStore) -> dict[str, bytes]:
-    """Everything in a store."""
+    """All objects of a store, by key."""
     found = {}
     for info in list(store.list("")):
         with store.open(info.key) as stream:
@@ -124,7 +128,7 @@ def read_replica(store: ObjectStore) -> dict[str, Generation]:
             assert claim["generation"] not in generations
             generations[claim["generation"]] = Generation(claim)
     generations = dict(sorted(generations.items()))
-    for key in sorted(held):  # sealed segments come first, then snapshots, then WAL segments
+    for key in sorted(held):  # sorted keys: sealed segments, then snapshots, then WAL segments
         if match := _SEALED.fullmatch(key):
             generations[match[1]].stored[int(match[2], 16)] = _check_sealed(held[key], match[1], int(match[2], 16))
         elif match := _SNAPSHOT.fullmatch(key):
@@ -162,7 +166,7 @@ def _add_snapshot(generation: Generation, body: bytes, name: str, index: int) ->
 
 
 def _resolve(generations: dict[str, Generation], generation: Generation) -> None:
-    """Find what the newest snapshot names, in whichever generation it lies."""
+    """Find the sealed segments that the newest snapshot names, in any generation."""
     if not generation.snapshots or not generation.snapshots[generation.covered]["segments"]:
         return
     document = generation.snapshots[generation.covered]
@@ -178,7 +182,7 @@ def _resolve(generations: dict[str, Generation], generation: Generation) -> None
 
 
 def _column(written: list[Any]) -> list[int]:
-    """Numbers as they are written: as they are, or, where they are many, the first and the others packed, as i32."""
+    """The numbers of a column. Many numbers are stored as the first one, and the others packed as i32."""
     if len(written) == 2 and isinstance(written[1], str):
         packed = b64decode(written[1])
         return [written[0], *struct.unpack(f"<{len(packed) // 4}i", packed)]
@@ -194,8 +198,8 @@ def _add(generation: Generation, key: str, body: bytes, index: int, offset: int)
     last = before[0] if before else None
     same = last is not None and not last.get("final")
     is_first = (index, offset) == (generation.claim["first"], 0)
-    if last is None and not is_first:  # what came before was pruned: it is covered, or is (next, 0) itself
-        if generation.snapshots:  # else it is all that retention left of an ended generation
+    if last is None and not is_first:  # earlier ones were pruned: this one is covered, or is (next, 0)
+        if generation.snapshots:  # without one, retention left only this of an ended generation
             assert index <= generation.covered, f"{key} comes after a hole"
             assert index < generation.covered or offset == 0, f"{key} comes after a hole"
         chained = generation.snapshots.get(index, {}).get("chain") if offset == 0 else None
@@ -210,7 +214,7 @@ def _add(generation: Generation, key: str, body: bytes, index: int, offset: int)
         chained = header["previous"]
     if "successor" in header:
         assert not data
-        # A closed generation may get its first snapshot afterwards: its owner was late.
+        # A late owner may write the first snapshot after the generation was closed.
         assert header["previous"] == chained or (is_first and header["previous"] == "")
         generation.terminal = header
         return

@@ -1,4 +1,4 @@
-"""JSON documents as objects hold them, whatever they say."""
+"""Puts any JSON documents into objects, valid or not."""
 
 from __future__ import annotations
 
@@ -17,14 +17,17 @@ def frames_of(document: bytes) -> bytes:
 
 
 def footer_of(body: bytes) -> bytes:
-    """A sealed segment that is a footer alone, with its checksum right; ``body``: its document, in frames."""
+    """A sealed segment that consists of a footer alone, with the right checksum.
+
+    ``body``: the footer's document, in frames.
+    """
     size = 8 + len(body) + 16
     whole = skippable_frame(body + sealed_segment._TRAILER.pack(1, 0, size, 0, b"seal"))
     return whole[:-8] + crc32c(whole[:-8]).to_bytes(4, "little") + b"seal"
 
 
 def set_field(name: str, value: object) -> Callable[[dict[str, Any]], object]:
-    """A change of decoded JSON: sets a field. A dot in ``name`` leads into an object."""
+    """A function that sets a field of decoded JSON. A dot in ``name`` leads into an object."""
     *parts, last = name.split(".")
 
     def change(fields: dict[str, Any]) -> None:

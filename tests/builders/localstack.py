@@ -1,8 +1,8 @@
-"""LocalStack's S3, where it is installed: it checks digests, which moto takes blindly, and is spoken to over TLS.
+"""LocalStack's S3, if it is installed. It checks digests, which moto does not, and serves over TLS.
 
-It needs its own environment, as its requirements clash with others': a Python of 3.13, and there
-``pip install 'localstack-core[runtime]==4.14.0' 'cbor2<6' service-identity``. ``LITELOG_LOCALSTACK_PYTHON`` names that
-environment's Python; without it, ``localstack-supervisor`` is looked for on the path.
+Its requirements conflict with those of other packages, so it needs its own environment, with Python 3.13. Install it
+there with ``pip install 'localstack-core[runtime]==4.14.0' 'cbor2<6' service-identity``. ``LITELOG_LOCALSTACK_PYTHON``
+names that environment's Python; without it, the tests look for ``localstack-supervisor`` on the path.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def find_python() -> str | None:
 
 @contextmanager
 def localstack_server(folder: Path) -> Iterator[S3Server]:
-    """Its S3 over TLS, with a certificate of this run's own. Skips where it does not start."""
+    """LocalStack's S3 over TLS, with a new certificate. Skips the test if LocalStack does not start."""
     trustme = pytest.importorskip("trustme")
     python = find_python()
     assert python is not None

@@ -1,4 +1,4 @@
-"""Hostile writers: they write log segments directly, as crashed, careless or malicious programs leave them."""
+"""A hostile writer: it writes log segments directly, as crashed, careless or malicious programs leave them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SECOND = 1_000_000
 
 @dataclass
 class LogBuilder:
-    """One log in a folder. ``texts`` is what each file holds, as the writer meant it."""
+    """One log in a folder. ``texts`` holds the bytes that the writer meant each file to have."""
 
     folder: str
     format: LogFormat
@@ -48,7 +48,7 @@ class LogBuilder:
         return text + (b"\n" if isinstance(self.format, LinesFormat) else b"")
 
     def header(self, log_id: UUID = LOG_ID) -> bytes:
-        """What a log segment that starts now begins with."""
+        """The first bytes of a log segment that starts now."""
         if isinstance(self.format, LitelogFormat):
             return SegmentHeader(log_id, self.next, 0).encode()
         return b""
@@ -61,12 +61,12 @@ class LogBuilder:
         return self.append(commits, size)
 
     def append(self, commits: int = 1, size: int = 10) -> str:
-        """Append whole commits to the newest log segment; its name."""
+        """Append whole commits to the newest log segment; return its name."""
         self.write(b"".join(self.commit(size) for _ in range(commits)))
         return self.name
 
     def write(self, data: bytes, name: str = "") -> None:
-        """Append bytes, whatever they are."""
+        """Append any bytes."""
         name = name or self.name
         with open(self.path(name), "ab") as file:
             file.write(data)
@@ -81,7 +81,7 @@ class LogBuilder:
         self.reread(name)
 
     def map(self, offset: int, data: bytes) -> None:
-        """Write in place through memory: no event, and on some file systems no new time."""
+        """Write in place through mapped memory: it makes no event, and on some file systems it sets no new time."""
         with open(self.path(), "r+b") as file, mmap.mmap(file.fileno(), 0) as memory:
             memory[offset : offset + len(data)] = data
         self.reread(self.name)
@@ -91,11 +91,11 @@ class LogBuilder:
         self.reread(name or self.name)
 
     def preallocate(self, size: int) -> None:
-        """Let the newest log segment have zeros up to ``size``."""
+        """Extend the newest log segment with zeros to ``size`` bytes."""
         os.truncate(self.path(), size)
 
     def replace(self, data: bytes | None = None, name: str = "") -> None:
-        """Put another file, with the same bytes or with ``data``, in a log segment's place."""
+        """Replace a log segment by another file, with the same bytes or with ``data``."""
         name = name or self.name
         if data is None:
             with open(self.path(name), "rb") as file:
@@ -114,7 +114,7 @@ class LogBuilder:
             self.texts[name] = file.read()
 
     def files(self) -> dict[str, bytes]:
-        """What is in the folder now, oldest first."""
+        """The bytes of each log segment that is in the folder now, oldest first."""
         found = {}
         for name in sorted(os.listdir(self.folder)):
             if self.format.segment_order(name) is not None:
@@ -124,7 +124,7 @@ class LogBuilder:
 
 
 def make_log(folder: object, name: str = "litelog") -> LogBuilder:
-    """An empty log of that format in ``folder``, which is made if it is not there."""
+    """An empty log of the format ``name`` in ``folder``, which is made if it does not exist."""
     path = str(folder)
     os.makedirs(path, exist_ok=True)
     formats: dict[str, LogFormat] = {"litelog": LitelogFormat(), "lines": LinesFormat(), "raw": RawFormat()}

@@ -1,4 +1,4 @@
-"""Follows a log as a daemon does, and puts what the runs hold together."""
+"""Follows a log as a daemon does, and joins the bytes of the runs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ALL_FORMATS = pytest.mark.parametrize("log", FORMATS, indirect=True)
 def follow(
     log: LogBuilder, clock: ManualClock, place: SourcePosition | None = None, log_format: LogFormat | None = None
 ) -> Follower:
-    """A follower, which is closed when the test ends."""
+    """A follower. It is closed when the test ends."""
     made = Follower(log.folder, log_format or log.format, place or SourcePosition(0, ""), clock)
     _open.append(made)
     return made
@@ -43,7 +43,7 @@ _open: list[Follower] = []
 
 
 def drain(follower: Follower, limit: int = LIMIT) -> list[CommitRun]:
-    """All runs that are there now."""
+    """All runs that the follower gives now."""
     runs = []
     while (run := follower.next_run(limit)) is not None:
         runs.append(run)
@@ -51,7 +51,7 @@ def drain(follower: Follower, limit: int = LIMIT) -> list[CommitRun]:
 
 
 def collect(runs: list[CommitRun], into: dict[str, bytes] | None = None) -> dict[str, bytes]:
-    """The bytes of runs, by file, after a check that the runs are contiguous and have the right checksums."""
+    """The bytes of runs, by file. AssertionError if the runs are not contiguous, or a checksum is wrong."""
     found = {} if into is None else into
     for run in runs:
         held = found.get(run.start.file, b"")
@@ -67,7 +67,7 @@ def collect(runs: list[CommitRun], into: dict[str, bytes] | None = None) -> dict
 
 
 def status(folder: str) -> dict[str, tuple[int, ...]]:
-    """All that a reader could change: names, bytes, times."""
+    """Everything that a reader could change in a folder: names, sizes, inodes and times."""
     found: dict[str, tuple[int, ...]] = {}
     for name in [".", *sorted(os.listdir(folder))]:
         facts = os.stat(os.path.join(folder, name))

@@ -1,5 +1,7 @@
-"""Which tests take longer than their markers say. The end of a run lists them, and fails for none: time is the
-machine's affair."""
+"""Lists at the end of a run the tests that take longer than their markers say.
+
+No test fails for it, as time depends on the machine.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +14,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 QUICK_SECONDS = 0.1
-"""The processor time that a test of the fast loop takes at most."""
+"""The processor time that a test of the fast loop should take at most."""
 
 LISTED_SECONDS = 3 * QUICK_SECONDS
-"""From where on a test is listed: the first test of a module also pays for what the others share."""
+"""A test that takes longer is listed. The limit is higher, as the first test of a module also makes what the others
+share."""
 
 LONG_MARKERS = ("slow", "process", "spark")
 
@@ -23,7 +26,7 @@ _LONG = "tests that are longer than their markers say"
 
 
 class LongTests:
-    """Has each worker say at its end which tests without a marker took long, and lists them."""
+    """Has each worker report at its end the long tests without a marker, and lists them."""
 
     def __init__(self) -> None:
         self._found: dict[str, float] = {}

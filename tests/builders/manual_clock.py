@@ -6,7 +6,7 @@ import time
 
 
 class ManualClock:
-    """Starts at the machine's time, as files' time stamps are compared with it."""
+    """Starts at the machine's time, as code compares it with the time stamps of files."""
 
     def __init__(self, now: int | None = None) -> None:
         self._now = time.time_ns() // 1000 if now is None else now
@@ -24,5 +24,5 @@ class ManualClock:
         self._now += int(seconds * 1_000_000)
 
     def jump(self, seconds: float) -> None:
-        """Set the wall clock, as an administrator does: monotonic time does not see it."""
+        """Move the wall clock, as an administrator does. Monotonic time does not change."""
         self._now += int(seconds * 1_000_000)

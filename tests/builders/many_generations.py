@@ -1,4 +1,4 @@
-"""Replicas that were claimed many times, by Spark and by daemons, and the requests that each look at them costs."""
+"""Replicas that Spark or daemons claimed many times, and counts of the requests that readers make."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class PagingStore(CountingStore):
 
 @dataclass
 class CountedReplica:
-    """A replica in this process under a URL of its own, whose requests are counted."""
+    """A replica in this process with its own URL. It counts requests."""
 
     name: str
     inner: ObjectStore = field(default_factory=lambda: MemoryStore("counted"))
@@ -55,7 +55,7 @@ class CountedReplica:
 
     @property
     def url(self) -> str:
-        """For options and arguments. Tests that list the known schemes match only the first of them."""
+        """The URL for options and arguments. Its scheme sorts last, as some tests match only the first known scheme."""
         return f"tallied://{self.name}"
 
     def count(self, act: Callable[[], object]) -> dict[str, int]:
@@ -92,7 +92,7 @@ def appended(count: int) -> CountedReplica:
 
 
 def taken_over(count: int, folder: Path) -> CountedReplica:
-    """A replica that ``count`` daemons took over from each other, one after the other, while the log grew."""
+    """A replica that ``count`` daemons took over, one after the other, while the log grew."""
     replica = CountedReplica(f"taken-{count}")
     os.makedirs(folder / "log")
     log = LogBuilder(str(folder / "log"), LitelogFormat())

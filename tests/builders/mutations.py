@@ -1,7 +1,7 @@
-"""Objects with one field changed, and all checksums and the chain of digests recomputed: only the field's meaning shows
-the change.
+"""Changes one field of an object, and computes all checksums and the chain of digests again.
 
-Each ``Mutation`` is a replica with one object changed, and every later object that must name its digest.
+Only the field's value shows the change. Each ``Mutation`` is a replica with one changed object; every later object that
+names its digest is changed too.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Mutation:
     """One changed field."""
 
     key: str
-    """Of the changed object."""
+    """The changed object's key."""
     path: tuple[str | int, ...]
     value: Any
     objects: dict[str, bytes]
@@ -68,7 +68,7 @@ def mutate(objects: dict[str, bytes], key: str, path: tuple[str | int, ...], val
 
 
 def open_object(key: str, body: bytes) -> tuple[Any, bytes]:
-    """An object's document, without its checksum, and the other bytes that it has."""
+    """An object's document, without its checksum, and the object's other bytes."""
     if parse_claim(key):
         fields = json.loads(body)
         fields.pop("crc")
@@ -86,7 +86,7 @@ def open_object(key: str, body: bytes) -> tuple[Any, bytes]:
 
 
 def close_object(key: str, document: Any, rest: bytes) -> bytes:
-    """The object of such a document, with its checksum."""
+    """The object with this document, its checksum and its other bytes: the inverse of ``open_object``."""
     if parse_claim(key):
         return json.dumps({**document, "crc": crc32c(json.dumps(document, indent=1).encode())}, indent=1).encode()
     text = json.dumps(document, separators=(",", ":")).encode()
@@ -101,7 +101,7 @@ def close_object(key: str, document: Any, rest: bytes) -> bytes:
 
 
 def _name_again(objects: dict[str, bytes], key: str, body: bytes) -> dict[str, bytes]:
-    """All objects, with the digest of the changed one, and of those that change with it, where others name it."""
+    """All objects, after the change of one. Each object that names its digest gets the new one, and so on."""
     made = dict(objects)
     digests = {sha256(objects[key]).hexdigest(): sha256(body).hexdigest()}
     made[key] = body
@@ -118,7 +118,9 @@ def _name_again(objects: dict[str, bytes], key: str, body: bytes) -> dict[str, b
 
 
 def _order(key: str) -> tuple[Any, ...]:
-    """In which order the objects of a generation name each other: a snapshot after the WAL segments before it."""
+    """Sorts the objects of a generation so that each follows those that it names.
+
+    A snapshot comes after the WAL segments before it."""
     if (snapshot := parse_snapshot(key)) is not None:
         return (snapshot[0], snapshot[1], -1)
     position = parse_wal(key)
@@ -145,7 +147,7 @@ def _values(path: tuple[str | int, ...], held: Any, objects: dict[str, bytes], k
         yield from (held[:-1], [*held, *held[-1:]], held[::-1])
     if isinstance(held, str):
         yield from (held[:-1], held + "0", held[::-1])
-    for other, body in objects.items():  # what other objects of its kind say there
+    for other, body in objects.items():  # the same field of other objects of the same kind
         if other != key and other.split("/")[0:4:2] == key.split("/")[0:4:2] and other[-16:] == key[-16:]:
             try:
                 value = open_object(other, body)[0]

@@ -1,4 +1,4 @@
-"""Replicas of one log as owners may leave them: sealed and pruned up to anywhere, through several generations."""
+"""Random replicas of one log, of several generations, each sealed and pruned up to any point."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ if TYPE_CHECKING:
     from litelog.objects.snapshot_entries import SnapshotEntry
 
 SHAPES = st.lists(st.lists(st.integers(1, 3), min_size=1, max_size=4), min_size=1, max_size=5)
-"""Commits by their numbers of records, in log segments."""
+"""The number of records of each commit, by log segment."""
 
 
 def draw_replica(data: Any, shape: list[list[int]], owners: int = 3) -> tuple[ReplicaBuilder, list[LogSegment]]:
-    """A replica, and the log that its last owner shipped to its end. Each owner begins with some log segments sealed,
-    some of them by its predecessor, ships up to some point, and seals, snapshots and prunes up to others."""
+    """A replica, and the log that its last owner shipped to the end.
+
+    Each owner begins with some sealed log segments, some of them sealed by its predecessor. It ships up to one point,
+    and seals, writes snapshots and prunes up to others."""
     builder, log = ReplicaBuilder(), make_log(shape)
     for left in reversed(range(data.draw(st.integers(1, owners), "owners"))):
         shift = data.draw(st.integers(0, 2), "shift") if builder.generations else 0
@@ -55,7 +57,7 @@ def zero_of(built: GenerationBuilder) -> int:
 def _seal_first(
     data: Any, built: GenerationBuilder, before: GenerationBuilder | None, index: int, segment: LogSegment, shift: int
 ) -> SnapshotEntry:
-    """The entry of a log segment that was finished before: sealed again, or by the predecessor."""
+    """The entry of a log segment that was finished before: sealed by this owner, or by its predecessor."""
     older = before.entries.get(index - shift) if before is not None else None
     if older is not None and data.draw(st.booleans(), "refer"):
         return replace(older, index=index)

@@ -1,8 +1,7 @@
-"""Real servers for tests: found by their binaries, started on a free port, killed, paused and started again.
+"""Real servers for tests: starts them on a free port, kills, pauses and restarts them.
 
-How to get them: tests/README.md. Binaries are looked for in the folders that ``LITELOG_TEST_SERVERS`` names, in their
-``bin`` and ``node_modules/.bin``, and on the path; a test that is skipped names
-each that is missing.
+tests/README.md says how to get them. ``find_binary`` looks in the folders that ``LITELOG_TEST_SERVERS`` names, in their
+``bin``, ``venv/bin`` and ``npm/node_modules/.bin``, and on the path. A skipped test names what is missing.
 """
 
 from __future__ import annotations
@@ -28,13 +27,13 @@ VARIABLE = "LITELOG_TEST_SERVERS"
 START_SECONDS = 60
 KEY_ID, SECRET = "litelogtests", "litelog-tests-secret"
 AZURE_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
-"""Of the account devstoreaccount1, which every Azurite has, and everybody knows."""
+"""The public key of the account devstoreaccount1, which every Azurite has."""
 
 REGION = "us-east-1"
 
 
 def find_binary(name: str) -> str | None:
-    """The path of a program; None where it is not installed."""
+    """The path of a program; None if it is not installed."""
     for folder in filter(None, os.environ.get(VARIABLE, "").split(os.pathsep)):
         for place in (folder, f"{folder}/bin", f"{folder}/venv/bin", f"{folder}/npm/node_modules/.bin"):
             if found := shutil.which(name, path=place):
@@ -44,22 +43,22 @@ def find_binary(name: str) -> str | None:
 
 @dataclass(frozen=True)
 class Kind:
-    """How to run one server, and how to speak to it."""
+    """How to run a server, and how to connect to it."""
 
     name: str
     binary: str
     command: Callable[[RealServer], list[str]]
     place: Callable[[RealServer, str], tuple[str, dict[str, object]]]
-    """The URL and options of a new replica in a new bucket, whose name is given."""
+    """Gives the URL and options of a replica in the bucket of this name."""
     make_bucket: Callable[[RealServer, str], None]
     needs: str
-    """The package of the client."""
+    """The client's package."""
     fencing: str = "required"
     environment: dict[str, str] = field(default_factory=dict)
     end: signal.Signals = signal.SIGKILL
-    """What ends it in the middle of its work."""
+    """The signal that ends it during its work."""
     known_failures: dict[str, str] = field(default_factory=dict)
-    """Tests of the conformance suite that it fails, and why."""
+    """The tests of the conformance suite that it fails, with the reasons."""
 
 
 class RealServer:
@@ -79,7 +78,7 @@ class RealServer:
         return f"http://127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        """Start it, and wait until it takes connections."""
+        """Start it, and wait until it accepts connections."""
         with open(self.folder / "output", "ab") as output:
             self._process = subprocess.Popen(
                 self.kind.command(self),
@@ -96,11 +95,11 @@ class RealServer:
                 return
             said = (self.folder / "output").read_text(errors="replace")[-500:]
             assert self._process.poll() is None, f"{self.kind.name} ended: {said}"
-            assert time.monotonic() < deadline, f"{self.kind.name} takes no connections: {said}"
+            assert time.monotonic() < deadline, f"{self.kind.name} accepts no connections: {said}"
             time.sleep(0.05)
 
     def end(self, how: signal.Signals | None = None) -> None:
-        """Kill it, and all that it started."""
+        """Kill it and all processes that it started."""
         if self._process is not None:
             self._signal(how or self.kind.end)
             self._process.wait()
@@ -126,7 +125,7 @@ class RealServer:
 
 
 def descendants(parent: int) -> list[int]:
-    """The processes that a process started, and those that they did: sshd has one for each connection."""
+    """All processes below a process: sshd starts one for each connection."""
     children: dict[int, list[int]] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
@@ -176,7 +175,7 @@ def _make_s3_bucket(server: RealServer, bucket: str) -> None:
         aws_secret_access_key=SECRET,
     )
     deadline = time.monotonic() + START_SECONDS
-    while True:  # some take connections before they are ready
+    while True:  # some accept connections before they are ready
         try:
             client.create_bucket(Bucket=bucket)
             client.close()
@@ -280,7 +279,7 @@ AZURITE = Kind(
     lambda server, bucket: (f"az://{bucket}/a/prefix", _az_options(server)),
     _make_container,
     "adlfs",
-    end=signal.SIGTERM,  # it saves its index every 5 s, and loses what came since by a kill -9
+    end=signal.SIGTERM,  # it saves its index every 5 s: kill -9 would lose later writes
 )
 
 

@@ -1,4 +1,4 @@
-"""Builds logs and replicas from commits, in memory, without a daemon."""
+"""Builds logs and replicas from commits in memory, without a daemon."""
 
 from __future__ import annotations
 
@@ -39,19 +39,19 @@ SECOND = 1_000_000
 
 @dataclass(frozen=True)
 class LogSegment:
-    """A log segment's bytes, and where its commits end."""
+    """A log segment's bytes, and the offsets at which its commits end."""
 
     name: str
     data: bytes
     ends: tuple[int, ...]
     next: int
-    """The sequence that follows it."""
+    """The sequence of the record after it."""
 
 
 def make_segment(
     first: int, counts: Sequence[int], stamps: Sequence[int] | None = None, epoch: int = 1, tag: bytes = b"r"
 ) -> LogSegment:
-    """A log segment whose commits have ``counts`` records each. Record n is stamped n seconds."""
+    """A log segment. ``counts``: the number of records of each commit. By default record n has the time n seconds."""
     from uuid import UUID
 
     data = SegmentHeader(UUID(LOG), first, 0).encode()
@@ -86,7 +86,7 @@ def prefix(log: Iterable[LogSegment], commits: int) -> dict[str, bytes]:
 
 @dataclass
 class Shipped:
-    """What was shipped of one log segment."""
+    """The shipped part of a log segment."""
 
     name: str
     previous: str
@@ -119,7 +119,7 @@ class GenerationBuilder:
         self._crc_total = 0
         self.shipped: dict[int, Shipped] = {}
         self.entries: dict[int, SnapshotEntry] = {}
-        """Of what was sealed, by index."""
+        """The entries of sealed log segments, by index."""
         client.write_claim(claim.name, claims.encode(claim))
 
     def start(self, sealed: Iterable[SnapshotEntry] = (), end: Position | None = None) -> GenerationBuilder:
@@ -133,7 +133,7 @@ class GenerationBuilder:
     def header(self, data: bytes, name: str, /, *, described: bytes | None = None, **changes: object) -> WalHeader:
         """The right header of the next WAL segment, except for ``changes``.
 
-        ``described``: the commits that it speaks of, where ``data`` has damaged ones.
+        ``described``: the commits that the header describes, if those in ``data`` are damaged.
         """
         scan = None
         if data:
@@ -152,7 +152,7 @@ class GenerationBuilder:
         return replace(header, **changes)  # type: ignore[arg-type]
 
     def ship(self, data: bytes, name: str, /, **changes: object) -> Position:
-        """Write ``data`` as the next WAL segment, one second after the one before."""
+        """Write ``data`` as the next WAL segment, one second after the previous one."""
         self.clock += SECOND
         header = self.header(data, name, **changes)  # type: ignore[arg-type]
         body = wal_segment.encode(header, data)
@@ -214,7 +214,7 @@ class GenerationBuilder:
         return entry
 
     def snapshot(self, upto: int, first: int | None = None) -> Snapshot:
-        """Write the snapshot of log segments [first, upto), of which those that are not yet sealed are sealed."""
+        """Write the snapshot of log segments [first, upto). Log segments that are not sealed yet are sealed first."""
         for index in range(self.claim.first, upto):
             if index not in self.entries:
                 self.seal(index)
@@ -251,8 +251,8 @@ class GenerationBuilder:
     ) -> None:
         """Ship a log segment, cut after the commits with these numbers.
 
-        ``final`` on the ``last`` WAL segment, on an ``empty`` one after it, or (None) not at all. ``upto``: the number
-        of commits to ship.
+        ``final``: "last" sets the flag on the last WAL segment, "empty" on an empty one after it; None sets none.
+        ``upto``: the number of commits to ship.
         """
         ends = segment.ends[:upto]
         if not ends:
@@ -316,12 +316,12 @@ class ReplicaBuilder:
 
 
 def of_other_owner(key: str, body: bytes) -> bytes:
-    """A snapshot's object with another owner, and otherwise intact."""
+    """A snapshot's object with another owner, otherwise unchanged."""
     return snapshots.encode(replace(snapshots.decode(key, body), owner="f" * 32))
 
 
 def client_of(objects: dict[str, bytes]) -> ObjectReplicaClient:
-    """A replica of those objects."""
+    """A client of a new replica that holds these objects."""
     store = MemoryStore("copy")
     for key, body in objects.items():
         store.put(key, [body])
@@ -345,8 +345,9 @@ def make_unfinished(
 ) -> ReplicaBuilder:
     """A replica of a log whose last log segment still grows.
 
-    ``cuts``: after which commits the WAL segments of a log segment end, ``last_cuts``: those of the last one.
-    ``snapshots``: the indexes of snapshots, below which all is sealed. ``prune``: below it, WAL segments are deleted.
+    ``cuts``: the commits after which the WAL segments of a log segment end; ``last_cuts``: the same for the last log
+    segment. ``snapshots``: the indexes of snapshots; all log segments below are sealed. ``prune``: the index below
+    which WAL segments are deleted.
     """
     builder = ReplicaBuilder()
     built = builder.add()
@@ -362,5 +363,5 @@ def make_unfinished(
 
 
 def reader_of(client: ReplicaClient, **options: Any) -> ReplicaReader:
-    """A reader of a replica that was built here, which polls at once."""
+    """A reader of a built replica. It polls every millisecond."""
     return ReplicaReader(client, **{"formats": lambda _: FORMAT, "poll_interval": 0.001, **options})

@@ -1,4 +1,4 @@
-"""A replicator with real threads in this process, its listener, and stores that a test keeps by URL."""
+"""A replicator with real threads in this process, its listener, and stores by URL."""
 
 from __future__ import annotations
 
@@ -19,20 +19,21 @@ if TYPE_CHECKING:
     from tests.builders.log_builder import LogBuilder
 
 LONG_SECONDS = 3600.0
-"""An interval that no test outlives: whatever comes earlier came for another reason."""
+"""An interval that is longer than any test: an event that happens earlier has another cause."""
 
 _stores: dict[str, ObjectStore] = {}
 
 
 def open_store(url: str, options: Mapping[str, object]) -> ObjectStore:
-    """What the entry point of ``testing://`` names: the store that a test keeps under that URL."""
+    """The store that a test keeps under that URL. The entry point of ``testing://`` names this function."""
     assert not options
     return _stores[url]
 
 
 def install_stores(folder: Path) -> dict[str, ObjectStore]:
-    """The stores by URL, once ``folder`` is on the path: found as any third party's are, by an entry point of an
-    installed package."""
+    """The stores by URL. A test adds to them, and puts ``folder`` on the path.
+
+    litelog then finds them as it finds the stores of third parties: by an entry point of an installed package."""
     package = folder / "litelog_testing-1.0.dist-info"
     package.mkdir(parents=True)
     (package / "METADATA").write_text("Metadata-Version: 2.1\nName: litelog-testing\nVersion: 1.0\n")
@@ -77,7 +78,7 @@ class Progress:
             assert self._changed.wait_for(holds, WAIT_SECONDS)
 
     def wait_for_end(self, log: LogBuilder, replica: str) -> None:
-        """Until the log's newest byte is acknowledged there."""
+        """Wait until the replica has acknowledged the log's newest byte."""
         end = len(log.texts[log.name])
         self.wait(
             lambda: any(
@@ -88,7 +89,7 @@ class Progress:
 
 
 class Lowest(Random):
-    """The shortest delays that jitter gives."""
+    """Gives the shortest delays that jitter allows."""
 
     def uniform(self, a: float, b: float) -> float:
         return min(a, b)

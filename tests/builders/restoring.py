@@ -1,4 +1,4 @@
-"""Restores into folders, and what the folders hold after that."""
+"""Restores replicas into folders, and reads the restored files."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def restore_to(
     log_format: LogFormat = FORMAT,
     **options: Any,
 ) -> RestoreResult:
-    """Plan a restore and execute it; by default of all that the replica holds."""
+    """Plan a restore and execute it. By default it restores everything that the replica holds."""
     plan = find_plan(client, target or Target(), log_format)
     return restore(client, plan, str(output), log_format=log_format, **options)
 
@@ -46,9 +46,9 @@ def restore_to(
 def try_restore(
     objects: dict[str, bytes], folder: str | Path, target: Target | None = None
 ) -> tuple[dict[str, bytes], RestoreResult] | LitelogError:
-    """Restore a replica of these objects into an empty folder, and leave it empty.
+    """Restore a replica of these objects into an empty folder, which is empty again afterwards.
 
-    Returns the restored files and the result, or the error. After an error the restore has left nothing behind.
+    Returns the restored files and the result, or the error. AssertionError if a failed restore leaves files.
     """
     try:
         result = restore_to(client_of(objects), f"{folder}/out", target, parallelism=2)

@@ -18,11 +18,12 @@ if TYPE_CHECKING:
 
 
 LARGE_BYTES = 12 << 20
-"""Three parts, and more than a WAL segment. The server in this process keeps several copies of each object."""
+"""Three parts, and more than a WAL segment. It is not more, as the server in this process keeps several copies of each
+object."""
 
 
 class S3StoreSuite(ObjectStoreConformance):
-    """Every object goes up in one request."""
+    """The store puts every object in one request."""
 
     large_bytes = LARGE_BYTES
 
@@ -34,7 +35,7 @@ class S3StoreSuite(ObjectStoreConformance):
 
 
 class S3StoreInPartsSuite(ObjectStoreConformance):
-    """Every object above 100 bytes goes up in parts. S3 requires 5 MiB for all parts except the last one."""
+    """The store puts every object above 100 bytes in parts. S3 requires 5 MiB for all parts except the last one."""
 
     large_bytes = LARGE_BYTES
 

@@ -1,4 +1,4 @@
-"""Sealed segments for tests: made of bytes in memory, and read back with every check."""
+"""Sealed segments for tests: made from bytes in memory, and read back with every check."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def finished(log: LogBuilder, **changes: Any) -> FinishedSegment:
 
 
 def sealing(log: LogBuilder, executor: Executor | None = None, frame_bytes: int = 1 << 20, **changes: Any) -> Sealing:
-    """Of the newest log segment of ``log``."""
+    """The sealing of the newest log segment of ``log``."""
     data = log.texts[log.name]
 
     def read(offset: int, length: int) -> bytes:
@@ -55,7 +55,7 @@ def footer_of(key: str, body: bytes) -> SealedFooter:
 
 
 def unseal(key: str, body: bytes, log_format: LogFormat) -> tuple[SealedFooter, bytes]:
-    """The footer and the log segment's bytes, every check made."""
+    """The footer and the log segment's bytes, after every check."""
     footer = footer_of(key, body)
     pieces = []
     for run in footer.frames.runs():

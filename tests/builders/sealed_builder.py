@@ -1,4 +1,4 @@
-"""Makes sealed segments with frames of any few commits, so that small ones have many."""
+"""Makes sealed segments with a few commits in each frame, so that small segments have many frames."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A daemon with its HTTP service, as a process has them: real threads, sockets and stores, in this process."""
+"""A daemon with its HTTP service in this process, with real threads, sockets and stores."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TOKEN = "canary-token-of-the-tests-0123456789"
 
 
 class HangingStore:
-    """A store whose puts hang from ``hang`` until ``release``, as those of a dead server do."""
+    """A store whose puts hang from ``hang`` until ``release``, as puts to a dead server do."""
 
     def __init__(self, inner: ObjectStore, url: str) -> None:
         self.inner = inner
@@ -62,7 +62,7 @@ class HangingStore:
 
 @dataclass
 class Answer:
-    """What the service said."""
+    """The service's answer."""
 
     status: int
     headers: dict[str, str]
@@ -111,7 +111,7 @@ class Watched:
     def ask(
         self, path: str, method: str = "GET", headers: Mapping[str, str] | None = None, body: bytes = b""
     ) -> Answer:
-        """One request on a new connection."""
+        """Send a request on a new connection; return the answer."""
         address = self.service.address
         assert address is not None
         connection = http.client.HTTPConnection("127.0.0.1", address.port, timeout=WAIT_SECONDS)
@@ -127,21 +127,24 @@ class Watched:
             connection.close()
 
     def replica(self, number: int = 0) -> dict[str, Any]:
-        """A replica's part of the status, of the first log."""
+        """The status of a replica of the first log."""
         found: dict[str, Any] = self.ask("/status").json["logs"][0]["replicas"][number]
         return found
 
     def wait_until(self, holds: Callable[[], bool]) -> None:
-        """Ask again and again until it holds."""
+        """Wait until ``holds`` returns true; it is called again and again."""
         wait_until(holds, why=lambda: self.ask("/status").json, pause=0.02)
 
     def wait_until_ready(self) -> None:
-        """Ask only then: an answer is repeated for a quarter of a second."""
+        """Wait until the service answers that it is ready.
+
+        The service is not asked before the replicator is ready, as it repeats an answer for a quarter of a second.
+        """
         wait_until(lambda: self.replicator.is_ready() or self.failure is not None, pause=0.002)
         self.wait_until(lambda: self.ask("/readyz").status == 200)
 
     def connect(self) -> socket.socket:
-        """A connection that says nothing by itself."""
+        """A connection on which nothing was sent yet."""
         address = self.service.address
         assert address is not None
         return socket.create_connection(("127.0.0.1", address.port), timeout=WAIT_SECONDS)

@@ -1,4 +1,4 @@
-"""Real HTTP servers for tests: S3 as moto speaks it, and one that answers as a test says."""
+"""Real HTTP servers for tests: moto's S3, and a server whose answers a test scripts."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
 REGION = "eu-west-1"
-ACCESS_KEY_ID, SECRET_ACCESS_KEY = "AKIDOFTHETESTS", "secret-of-the-tests"  # moto takes any
+ACCESS_KEY_ID, SECRET_ACCESS_KEY = "AKIDOFTHETESTS", "secret-of-the-tests"  # moto accepts any
 CREDENTIALS = {"access-key-id": ACCESS_KEY_ID, "secret-access-key": SECRET_ACCESS_KEY}
-"""As a replica's options."""
+"""The credentials, as a replica's options."""
 
 
 @dataclass(slots=True)
@@ -32,12 +32,12 @@ class S3Server:
 
     endpoint: str
     bundle: str | None = None
-    """The authorities that its certificate is of, where they are not known."""
+    """The file of the authorities that signed its certificate, if they are not well known."""
     _admin: Any = None
 
     @property
     def admin(self) -> Any:
-        """A boto3 client that asks the server directly, past what is tested."""
+        """A boto3 client that asks the server directly, without the tested code."""
         if self._admin is None:
             self._admin = boto3.client(
                 "s3",
@@ -51,15 +51,16 @@ class S3Server:
         return self._admin
 
     def make_bucket(self) -> str:
-        """A new, empty bucket's name."""
+        """Make an empty bucket; return its name."""
         name = f"bucket-{uuid4().hex}"
         self.admin.create_bucket(Bucket=name, CreateBucketConfiguration={"LocationConstraint": REGION})
         return name
 
     @contextmanager
     def emptied(self) -> Iterator[Self]:
-        """Have moto forget at the end what it was given meanwhile. It lists every object that it ever made, also those
-        that were overwritten or deleted."""
+        """Make moto forget at the end of the context the objects that it got in it.
+
+        moto lists every object that it ever made, even after the object was overwritten or deleted."""
         from moto.core.model_instances import reset_model_data
         from moto.s3.models import s3_backends
 
@@ -74,11 +75,11 @@ class S3Server:
         reset_model_data()
 
     def make_user(self, actions: Iterable[str], bucket: str) -> dict[str, str]:
-        """A user who may do just that in the bucket: the credentials, as a replica's options."""
+        """Make a user who may do only these actions in the bucket; return the credentials, as a replica's options."""
         return self.make_user_for(actions, [f"arn:aws:s3:::{bucket}", f"arn:aws:s3:::{bucket}/*"])
 
     def make_user_for(self, actions: Iterable[str], places: list[str]) -> dict[str, str]:
-        """A user who may do just that with those resources."""
+        """Make a user who may do only these actions with these resources; return the credentials."""
         iam = boto3.client(
             "iam",
             endpoint_url=self.endpoint,
@@ -102,8 +103,10 @@ class S3Server:
 
 
 class OneConditionAtATime:
-    """A WSGI application around moto's, which looks for a key and then stores it, with nothing in between to stop a
-    second writer: S3 does both at once. Bodies are read before that, so that a hanging request holds up no other."""
+    """A WSGI application around moto's that handles one conditional write at a time.
+
+    moto looks for a key and then stores it, so a second writer may come in between; in S3 the two are one step. The
+    body is read before the lock is taken, so that a hanging request delays no other."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
@@ -118,8 +121,10 @@ class OneConditionAtATime:
 
 
 class ByService:
-    """A WSGI application of moto's backends: S3's, or the one that a request is signed for. moto's own dispatcher lists
-    all of its backends on disk for each request, which takes a fifth of it."""
+    """A WSGI application that calls moto's backend for S3, or for IAM if a request is signed for it.
+
+    moto's own dispatcher lists all of its backends on disk for each request, which takes a fifth of the request's
+    time."""
 
     def __init__(self, make: Callable[[Any], Any]) -> None:
         self._make = make
@@ -159,7 +164,7 @@ def s3_server() -> Iterator[S3Server]:
 
 @contextmanager
 def permissions_checked() -> Iterator[None]:
-    """Have moto, in this process, check signatures and what users may do, as S3 does."""
+    """Make moto, in this process, check signatures and permissions, as S3 does."""
     from moto import settings
 
     before = settings.INITIAL_NO_AUTH_ACTION_COUNT
@@ -176,15 +181,16 @@ class Request:
 
     method: str
     path: str
-    """With its query."""
+    """The path, with the query."""
     headers: dict[str, str]
     body: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer. ``length``: the Content-Length, if it should differ from the body's. A body that claims to be chunked
-    has no length, and is sent as it is."""
+    """An answer. ``length``: the Content-Length, if it should differ from the body's length.
+
+    A body with the header Transfer-Encoding gets no length, and is sent unchanged."""
 
     status: int = 200
     body: bytes = b""
@@ -193,13 +199,16 @@ class Answer:
 
 
 def error_answer(status: int, code: str, message: str = "as the script says", **headers: str) -> Answer:
-    """An error as S3 spells it. A header's name is written with underscores."""
+    """An error in S3's form. In the names of ``headers``, an underscore stands for a hyphen."""
     body = f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>{message}</Message></Error>"
     return Answer(status, body.encode(), {name.replace("_", "-"): value for name, value in headers.items()})
 
 
 def forwarded(endpoint: str, request: Request, bundle: str | None = None) -> Answer:
-    """What the server at ``endpoint`` answers to a request that came here. ``bundle``: whom to trust, over TLS."""
+    """Forward a request to the server at ``endpoint``; return its answer.
+
+    ``bundle``: the file of the authorities to trust, over TLS.
+    """
     scheme, _, address = endpoint.partition("://")
     connection = HTTPConnection(address)
     if scheme == "https":
@@ -213,10 +222,10 @@ def forwarded(endpoint: str, request: Request, bundle: str | None = None) -> Ans
 
 
 class ScriptedServer:
-    """An HTTP server that answers as a function says, and keeps what it was asked."""
+    """An HTTP server that gets its answers from a function, and keeps the requests."""
 
     def __init__(self, answer: Callable[[Request], Answer], tls: ssl.SSLContext | None = None) -> None:
-        """``tls``: what to speak it with."""
+        """Start the server. ``tls``: the context for HTTPS; None for HTTP."""
         self.requests: list[Request] = []
         self.connections = 0
         script = self
@@ -224,14 +233,14 @@ class ScriptedServer:
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
             disable_nagle_algorithm = True
-            """Otherwise a body waits, for 40 ms, until the client has acknowledged the head."""
+            """Otherwise a body waits for 40 ms, until the client has acknowledged the head."""
 
             def setup(self) -> None:
                 script.connections += 1
                 super().setup()
 
             def handle(self) -> None:
-                with suppress(ssl.SSLError, ConnectionError):  # a client that trusts us not is gone
+                with suppress(ssl.SSLError, ConnectionError):  # a client that does not trust the server disconnects
                     super().handle()
 
             def handle_one_request(self) -> None:
@@ -256,7 +265,7 @@ class ScriptedServer:
                 self.close_connection = self.close_connection or length != len(said.body)
 
             def log_message(self, *arguments: object) -> None:
-                """Nothing: the requests are kept."""
+                """Log nothing: ``requests`` keeps the requests."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True

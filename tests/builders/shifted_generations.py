@@ -1,4 +1,4 @@
-"""Two generations of one log, in which its log segments have different indexes."""
+"""Two generations of one log. Its log segments have different indexes in each."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ LOG = make_log([[2, 1], [3], [1, 1], [2], [1, 2]])
 
 
 def grown(shift: int, *, claimed: int | None = None, final: bool = False) -> ReplicaBuilder:
-    """Two generations. The first one began at LOG[``shift``], and ended in LOG[2]; the second one holds all."""
+    """Two generations. The first began at LOG[``shift``], and ended in LOG[2]; the second holds the whole log."""
     builder = ReplicaBuilder()
     first = builder.add()
     for segment in LOG[shift:2]:
@@ -22,7 +22,7 @@ def grown(shift: int, *, claimed: int | None = None, final: bool = False) -> Rep
 
 
 def sealed(shift: int, *, claimed: int | None = None) -> ReplicaBuilder:
-    """As ``grown``; all but the last log segments are sealed, and pruned."""
+    """As ``grown``, with every log segment except the last one of each generation sealed and pruned."""
     builder = grown(shift, claimed=claimed)
     first, second = builder.generations
     if shift < 2:

@@ -1,4 +1,4 @@
-"""Reads what a plan says without Spark, as its tasks do."""
+"""Reads the partitions of a plan as Spark's tasks do, without Spark."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _names = count()
 
 
 def stored(objects: Mapping[str, bytes]) -> str:
-    """The URL of a replica of those objects, in this process's memory."""
+    """Store these objects in this process's memory; return the URL of their replica."""
     url = f"memory://spark-{next(_names)}"
     store = open_store(url)
     for key, body in objects.items():
@@ -31,7 +31,7 @@ def stored(objects: Mapping[str, bytes]) -> str:
 
 
 def planned(url: str, **options: object) -> Plan:
-    """The plan; options as Spark gives them."""
+    """The plan of a read, with options as Spark passes them."""
     return plan(parse_options(_spelled(url, options)))
 
 
@@ -58,7 +58,7 @@ def _spelled(url: str, options: Mapping[str, object]) -> dict[str, str]:
 
 
 def table_sequences(target: str | Path) -> list[int]:
-    """Those in all files that lie in the folders of a table, as anybody reads them who knows nothing of manifests."""
+    """The sequences in all Parquet files in a table's folders. It ignores manifests, as a simple reader does."""
     from pyarrow import parquet
 
     found: list[int] = []

@@ -1,4 +1,4 @@
-"""Reads with Spark what a daemon in another process ships."""
+"""Reads with Spark a replica that a daemon in another process ships."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 def read(spark: Any, place: str | list[str], columns: str = "", source: str = "litelog", **options: str) -> list[Any]:
-    """The rows, in the order of sequences."""
+    """The rows, in the order of their sequences."""
     reader = spark.read.format(source).options(**options)
     found = (reader.schema(columns) if columns else reader).load(place)
     return sorted(found.collect(), key=lambda row: row.sequence if "sequence" in row else 0)
 
 
 def columnar(spark: Any) -> str:
-    """The name of the columnar reader. Skips without a compiler for it."""
+    """The name of the columnar reader. Skips the test if no Java compiler has made it."""
     if not has_jar(spark):
         pytest.skip("no Java compiler has made the columnar reader")
     return "litelog-jvm"
@@ -42,7 +42,7 @@ def value_of(number: int) -> bytes:
 
 
 class Shipping:
-    """A daemon, ended with its final sync."""
+    """A daemon in a process. At the end of the context it makes its final sync and ends."""
 
     def __init__(self, command: list[str]) -> None:
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)

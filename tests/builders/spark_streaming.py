@@ -1,4 +1,4 @@
-"""Runs a stream as Spark does, without Spark: batch by batch, with a checkpoint, and tasks that read plans."""
+"""Runs a streaming query as Spark does, without Spark: in batches, with a checkpoint, and tasks that read plans."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class CountingStore:
-    """Counts requests by kind, and fails as many as ``failures`` has errors."""
+    """Counts requests by kind. Each of the next requests raises one of the errors in ``failures``."""
 
     def __init__(self, inner: ObjectStore) -> None:
         self.inner = inner
@@ -63,7 +63,7 @@ class CountingStore:
 
 
 def live_builder(log_format: LogFormat | None = None) -> tuple[ReplicaBuilder, str]:
-    """A builder whose replica tasks can read while it grows, and its URL."""
+    """A builder, and the URL of its replica. Tasks can read the replica while it grows."""
     builder = ReplicaBuilder() if log_format is None else ReplicaBuilder(log_format)
     url = stored({})
     builder.store = open_store(url)  # type: ignore[assignment]
@@ -72,7 +72,7 @@ def live_builder(log_format: LogFormat | None = None) -> tuple[ReplicaBuilder, s
 
 
 class Query:
-    """A streaming query. ``rows``: what its sink holds, by batch; ``offsets``: its checkpoint."""
+    """A streaming query. ``rows``: the rows in its sink, by batch. ``offsets``: its checkpoint."""
 
     def __init__(self, url: str, *, available_now: bool = False, **options: object) -> None:
         self.options = {"path": url, **{name.lower(): str(value) for name, value in options.items()}}
@@ -86,7 +86,7 @@ class Query:
         self.start()
 
     def start(self) -> None:
-        """Begin with nothing in memory but the checkpoint."""
+        """Begin with only the checkpoint in memory."""
         self.follower = StreamFollower(self.parsed, clock=self.clock.monotonic, clients=self._client, pause=0.0)
         if self.available_now:
             self.follower.prepare()
@@ -105,7 +105,7 @@ class Query:
             store.counts.clear()
 
     def next_offset(self) -> str | None:
-        """The next batch's end, as text; None where there is nothing new."""
+        """The next batch's end, as text; None if there is nothing new."""
         last = self.offsets[-1] if self.offsets else json.dumps(self.follower.initial())
         read = self.parsed
         budget = Budget(read.max_bytes, read.max_files, read.max_records)
@@ -113,7 +113,7 @@ class Query:
         return None if end == last else end
 
     def read(self, number: int) -> list[dict[str, Any]]:
-        """The rows of a batch, which is planned for each call."""
+        """The rows of a batch. Each call plans the batch again."""
         first = json.loads(self.offsets[number - 1]) if number else self.follower.initial()
         partitions = self.follower.plan(first, json.loads(self.offsets[number]))
         return [
@@ -124,7 +124,7 @@ class Query:
         ]
 
     def step(self) -> bool:
-        """One batch, if there is anything new."""
+        """Run one batch. Returns False if there is nothing new."""
         end = self.next_offset()
         if end is None:
             return False
@@ -133,7 +133,7 @@ class Query:
         return True
 
     def run(self) -> Query:
-        """All batches that there are; time passes between two looks."""
+        """Run batches until there is nothing new, even after two more seconds."""
         for _ in range(1000):
             if self.step():
                 continue
@@ -143,11 +143,13 @@ class Query:
         raise AssertionError("it does not end")
 
     def restart(self, *, forget: int = 0) -> Query:
-        """Lose the process, and as many of the last batches' results (not their offsets, which are planned first)."""
+        """Start again with the checkpoint alone, and make the last ``forget`` batches again.
+
+        Their offsets are still in the checkpoint, as Spark writes a batch's offsets before its results."""
         self.start()
         for number in range(len(self.offsets) - forget, len(self.offsets)):
             again = self.read(number)
-            assert again == self.rows[number], "a batch that is made again holds the same rows"
+            assert again == self.rows[number], "a batch that was made again has other rows"
         return self
 
     def all_rows(self) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Records that tests write with Spark, and what they require of the replica after that."""
+"""Records that tests write with Spark, and checks of the written replica."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ START = 1_700_000_000_000_000
 
 
 def rows(spark: Any, count: int, partitions: int, first: int = 0) -> Any:
-    """Records that tell their own number: some without a key, each with its own time."""
+    """Records with their number in the value. Every third has no key; each has its own time."""
     numbers = spark.range(first, first + count, 1, partitions)
     return numbers.selectExpr(
         "concat('value ', id) AS value",
@@ -29,13 +29,13 @@ def rows(spark: Any, count: int, partitions: int, first: int = 0) -> Any:
 
 
 def expected(count: int, first: int = 0) -> list[tuple[int, bytes | None, bytes]]:
-    """(timestamp, key, value) of the same."""
+    """(timestamp, key, value) of the records that ``rows`` makes."""
     numbers = range(first, first + count)
     return [(START + n, None if n % 3 == 0 else b"key %d" % (n % 7), b"value %d" % n) for n in numbers]
 
 
 def read_replica(url: str, **options: object) -> list[Record]:
-    """All records of a replica, by litelog's own reader."""
+    """All records of a replica, as litelog's own reader reads them."""
     client = ObjectReplicaClient(open_store(url, options))
     with ReplicaReader(client) as reader:
         found = [record for columns in reader.batches() for record in columns.records()]
@@ -49,7 +49,7 @@ def require_records(found: list[Record], wanted: list[tuple[int, bytes | None, b
 
 
 def require_well(url: str, besides: tuple[AnomalyKind, ...] = (), **options: object) -> None:
-    """Verify a replica: there are no anomalies, except of the kinds ``besides``."""
+    """Verify a replica. AssertionError if there is an anomaly of another kind than ``besides``."""
     store = open_store(url, options)
     report = verify(store, formats=open_format)
     store.close()

@@ -1,4 +1,4 @@
-"""Searches every state of a model that can be reached."""
+"""Searches every reachable state of a model."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ State = TypeVar("State", bound=Hashable)
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a search found: how many states, and the shortest way to the first flaw, if there is one."""
+    """The result of a search: the number of states, and the shortest way to the first flaw, if there is one."""
 
     states: int
     flaw: str | None
@@ -28,10 +28,10 @@ def search_states(
     flaw_in: Callable[[State], str | None],
     limit: int,
 ) -> Result:
-    """Every state that can be reached from ``first``, breadth first, to the first flaw; RuntimeError where there are
-    more than ``limit`` states.
+    """Search every state that can be reached from ``first``, breadth first, until the first flaw.
 
-    ``successors`` gives a label, a state, and what is wrong with that step itself; ``flaw_in`` judges a state.
+    ``successors`` gives the steps from a state: for each a label, the next state, and the flaw of the step, if there is
+    one. ``flaw_in`` gives the flaw of a state. RuntimeError if there are more than ``limit`` states.
     """
     parents: dict[State, tuple[State, str] | None] = {first: None}
     frontier, labels = [first], set()

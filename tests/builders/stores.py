@@ -1,4 +1,4 @@
-"""Object stores for tests: wrappers that count requests, fail on purpose, and wait. Real ones, around a real store."""
+"""Object stores for tests: wrappers of a real store that count requests, fail on purpose, or wait."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class CountingStore:
-    """Counts requests by operation, and remembers the keys that were put. Listings count when they begin."""
+    """Counts requests by operation, and remembers the keys that were put. A listing is counted when it begins."""
 
     def __init__(self, inner: ObjectStore) -> None:
         self.inner = inner
@@ -57,7 +57,7 @@ class CountingStore:
         self.inner.close()
 
     def total(self) -> int:
-        """All requests so far."""
+        """The number of all requests."""
         with self._lock:
             return self.requests.total()
 
@@ -67,25 +67,26 @@ class CountingStore:
 
 
 class Fault(Enum):
-    """What goes wrong with one request."""
+    """A fault of one request."""
 
     NONE = "none"
     BEFORE = "before"
-    """It fails, and nothing happened."""
+    """The request fails without any effect."""
     AFTER = "after"
-    """It fails, though it was carried out: the answer was lost."""
+    """The request is carried out and then fails: its answer was lost."""
     TRUNCATE = "truncate"
     """A read ends early, without an error."""
     FLIP = "flip"
     """A read has one wrong bit."""
     BREAK = "break"
-    """A read raises OSError half-way; a listing StoreError after one object."""
+    """A read raises OSError half-way; a listing raises StoreError after one object."""
 
 
 class FaultyStore:
-    """Fails by a script (a fault for each request of an operation, in order; then NONE) or at a rate, by a seed.
+    """Makes requests fail by a script, or at a rate, from a seed.
 
-    ``rates``: per operation, the faults to choose from and the chance of any. ``enabled`` switches all of it.
+    ``script``: for each operation, the faults of its requests, in order; later requests have none. ``rates``: for each
+    operation, the faults to choose from and the chance of any. ``enabled``: whether any request fails.
     """
 
     def __init__(
@@ -170,14 +171,14 @@ class FaultyStore:
 
 
 class CarelessStore(CountingStore):
-    """Accepts create-only puts, and overwrites all the same: as some stores ignore the header that asks for it."""
+    """Accepts create-only puts and overwrites in spite of it, as stores do that ignore the header If-None-Match."""
 
     def __init__(self, inner: ObjectStore) -> None:
         super().__init__(inner)
         self._meanwhile: tuple[str, Callable[[], None]] | None = None
 
     def before_put(self, prefix: str, meanwhile: Callable[[], None]) -> None:
-        """Have ``meanwhile`` called before the next put to a key that starts with ``prefix``."""
+        """Call ``meanwhile`` before the next put to a key that starts with ``prefix``."""
         self._meanwhile = (prefix, meanwhile)
 
     def put(self, key: str, body: Iterable[Buffer], *, create_only: bool = True) -> None:
@@ -189,9 +190,9 @@ class CarelessStore(CountingStore):
 
 
 class RacyStore(CountingStore):
-    """Looks whether a key is free and then writes, so that of writers who come at one moment all are accepted.
+    """Looks whether a key is free and then writes, so that several writers at once are all accepted.
 
-    ``meets`` says for which keys ``writers`` puts come at one moment: each of them writes after all have looked.
+    ``meets``: the keys to which ``writers`` puts come at once. Each of these puts writes after all of them have looked.
     """
 
     def __init__(self, inner: ObjectStore, meets: Callable[[str], bool], writers: int) -> None:
@@ -211,7 +212,7 @@ class RacyStore(CountingStore):
 
 
 class InPartsStore(CountingStore):
-    """A store whose clients put in parts, as one of them."""
+    """A store with the methods of stores that put in parts. It puts the whole object at once."""
 
     def put_in_parts(self, key: str, body: Iterable[Buffer]) -> None:
         self.put(key, body)
@@ -221,7 +222,7 @@ class InPartsStore(CountingStore):
 
 
 class UnsortedStore(CountingStore):
-    """Lists the last one of its objects first."""
+    """Lists its last object first."""
 
     def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
         found = list(super().list(prefix, start_after))
@@ -229,7 +230,7 @@ class UnsortedStore(CountingStore):
 
 
 class ShortListingStore(CountingStore):
-    """Lists a number of objects, and then fails or (``silent``) ends."""
+    """Lists ``limit`` objects, and then fails; with ``silent``, the listing ends without an error."""
 
     def __init__(self, inner: ObjectStore, limit: int, *, silent: bool = False) -> None:
         super().__init__(inner)
@@ -246,7 +247,7 @@ class ShortListingStore(CountingStore):
 
 
 class BreakingStream(io.RawIOBase):
-    """Gives its bytes, and where they end raises OSError, as a connection that is reset does."""
+    """Gives its bytes, and at their end raises OSError, as a connection that is reset does."""
 
     def __init__(self, content: bytes) -> None:
         self._content = io.BytesIO(content)
@@ -262,9 +263,9 @@ class BreakingStream(io.RawIOBase):
 
 
 class PausingStore:
-    """Holds requests of one operation at a gate: ``reached`` is set when one waits there, ``release`` lets all pass.
+    """Holds the requests of one operation at a gate. ``reached`` is set when a request waits there.
 
-    ``after``: they wait when they were carried out, before their answer is given.
+    ``after``: a request waits after it was carried out, before it is answered.
     """
 
     def __init__(self, inner: ObjectStore, operation: str, *, after: bool = False) -> None:
@@ -277,7 +278,7 @@ class PausingStore:
         self._after = after
 
     def release(self) -> None:
-        """Let the requests at the gate, and all that follow, pass."""
+        """Open the gate for the requests that wait and for all later ones."""
         self._gate.set()
 
     def put(self, key: str, body: Iterable[Buffer], *, create_only: bool = True) -> None:

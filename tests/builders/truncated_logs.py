@@ -1,4 +1,4 @@
-"""What tests of truncation share: a log of five log segments, notes of what replicas hold, and a disk that dies."""
+"""For tests of truncation: a log of five log segments, notes of what replicas hold, and a disk that dies."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def fill_log(folder: str) -> None:
 
 
 def note_replica(log: str, state: str, name: str = "r", **changes: dict[str, object]) -> None:
-    """Note that a replica holds all of a log. ``changes``: what the note says of a log segment instead."""
+    """Note that a replica holds a whole log. ``changes``: fields that the note has instead, by log segment."""
     folder = log_state_folder(state, log)
     ReplicaSet(folder).add(name, "memory://r")
     held = []
@@ -43,7 +43,7 @@ def note_replica(log: str, state: str, name: str = "r", **changes: dict[str, obj
 
 
 class CrashingDisk(LocalDisk):
-    """Dies at one of its syncs, which come between all that a truncation does."""
+    """Dies after ``at`` syncs. A truncation syncs between any two of its steps."""
 
     def __init__(self, at: int) -> None:
         self.left = at

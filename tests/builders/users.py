@@ -1,4 +1,4 @@
-"""Acts as another user, which only root may do."""
+"""Acts as another user. Only root may do so."""
 
 from __future__ import annotations
 

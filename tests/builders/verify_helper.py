@@ -1,4 +1,4 @@
-"""A small replica with everything in it, and verifications of copies of it."""
+"""A small replica with every kind of object, and verifications of its copies."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def store_of(objects: dict[str, bytes]) -> MemoryStore:
 
 
 def verified(store: ObjectStore | dict[str, bytes], log_format: LogFormat = FORMAT, **options: Any) -> VerifyReport:
-    """What ``verify`` reports of a store, or of a copy of objects."""
+    """The report of ``verify`` for a store, or for a copy of objects."""
     if isinstance(store, dict):
         store = store_of(store)
     return verify(store, formats=lambda name: log_format, **options)
@@ -41,8 +41,10 @@ def found(report: VerifyReport, *, harmful: bool = True) -> list[tuple[str, str]
 
 
 def everything() -> ReplicaBuilder:
-    """Three generations: one that was pruned and ended, one that continues it and stands for a sealed log segment, and
-    one that diverged and went up sealed; the newest still grows."""
+    """A replica of three generations.
+
+    The first was pruned and ended. The second continues it, and has a ``final`` that stands for a sealed log segment.
+    The third diverged, began with sealed log segments, and still grows."""
     builder = ReplicaBuilder()
     first = builder.add()
     for segment in LOG[:2]:

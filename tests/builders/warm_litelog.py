@@ -1,8 +1,11 @@
-"""``litelog`` for a shell script: asks the tests' warm process to run it with this process's streams, folder and
-environment, and ends as it does. An interpreter with the command's modules takes twenty times as long to start.
+"""``litelog`` for a shell script: the tests' warm process runs the command.
 
-``WARM_CONTROL`` is the descriptor of the warm process's socket, which the shell passes on. ``WARM_PROGRAM`` is the
-program as ``tests/warm.py`` takes it. ``WARM_PIDS`` is a file to which the pid of each started process is added.
+The command has this process's streams, folder and environment, and this process ends with its status. An interpreter
+that imports the command's modules takes twenty times as long to start.
+
+``WARM_CONTROL`` is the descriptor of the warm process's socket, which this process inherits from the shell.
+``WARM_PROGRAM`` is the program as ``tests/warm.py`` expects it. ``WARM_PIDS`` is a file to which this process adds the
+pid of the command.
 """
 
 import json
@@ -15,7 +18,7 @@ FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def main() -> None:
-    if "WARM_CONTROL" not in os.environ:  # a program that litelog started starts litelog
+    if "WARM_CONTROL" not in os.environ:  # litelog started a program, which starts litelog
         os.execv(sys.executable, [sys.executable, "-m", "litelog_cli", *sys.argv[1:]])
     status, their_status = os.pipe()
     their_gate, gate = os.pipe()
@@ -24,7 +27,7 @@ def main() -> None:
     with socket.socket(fileno=int(os.environ["WARM_CONTROL"])) as control:
         socket.send_fds(control, [request], [0, 1, 2, their_status, their_gate])
     for descriptor in (0, 1, 2, their_status, their_gate):
-        os.close(descriptor)  # a pipe that the command closes ends
+        os.close(descriptor)  # a pipe ends when the command closes it
     with os.fdopen(status, "rb") as said:
         pid = int(said.readline())
         with open(os.environ["WARM_PIDS"], "a") as pids:

@@ -1,5 +1,7 @@
-"""What a worker of a test run may take: memory and descriptors. It gives back what a test leaves, and a run in which a
-worker takes more fails."""
+"""Limits the memory and the open descriptors of the workers of a test run.
+
+A worker gives back the memory that a test leaves. A run fails if a worker exceeds a limit.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +18,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 AIM_MEBIBYTES, MAX_MEBIBYTES = 500, 600
-"""What a worker should take at most, as three of them, and what the tests start, then fit into a small machine; and
-what no worker may take. Allocators differ in what they keep."""
+"""The memory that a worker should take at most, and the limit above which a run fails.
+
+Three workers and the processes that tests start then fit into a small machine. The limit is higher, as allocators keep
+different amounts of memory."""
 
 MAX_DESCRIPTORS = 150
-"""What no worker may have open when its last test has ended. A test that leaves one open leaves thousands."""
+"""The most descriptors that a worker may have open after its last test. A leak in a test leaves thousands."""
 
 LEFT_BYTES = 16 << 20
-"""What a test may leave in memory before it is collected at once."""
+"""The memory that a test may leave before it is collected at once."""
 
 M_MMAP_THRESHOLD, M_ARENA_MAX = -3, -8
 
@@ -32,7 +36,7 @@ _PAGE_BYTES = resource.getpagesize()
 
 
 def limit_heaps() -> None:
-    """Have glibc give back buffers of a MiB and more when they are freed, and threads share few heaps."""
+    """Make glibc return freed buffers of a MiB and more to the system, and make threads share two heaps."""
     if hasattr(library := ctypes.CDLL(None), "mallopt"):
         library.mallopt(M_MMAP_THRESHOLD, 1 << 20)
         library.mallopt(M_ARENA_MAX, 2)
@@ -40,7 +44,7 @@ def limit_heaps() -> None:
 
 
 def resident_bytes() -> int:
-    """What this process has in memory; 0 where that is not known."""
+    """The memory of this process; 0 if it is not known."""
     try:
         with open("/proc/self/statm", "rb") as file:
             return int(file.read().split()[1]) * _PAGE_BYTES
@@ -49,14 +53,17 @@ def resident_bytes() -> int:
 
 
 class Leftovers:
-    """Collects at once what a test leaves in memory, if it is much: else it waits for millions of small objects."""
+    """Collects the memory that a test leaves at once, if it is much.
+
+    Otherwise the collector waits until there are millions of small objects.
+    """
 
     def __init__(self, resident: Callable[[], int] = resident_bytes) -> None:
         self._resident = resident
         self._before = resident()
 
     def collect_if_many(self) -> bool:
-        """Whether a collection was due."""
+        """Collect if the test left much memory; return whether it did."""
         now = self._resident()
         is_due = now > self._before + LEFT_BYTES
         if is_due:
@@ -68,14 +75,14 @@ class Leftovers:
 
 
 def take_stock() -> dict[str, int]:
-    """The most that this process has had in memory, in MiB, and what it has open."""
+    """The peak memory of this process, in MiB, and the number of its open descriptors."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> (10 if sys.platform == "linux" else 20)
     folder = next(filter(os.path.isdir, ("/proc/self/fd", "/dev/fd")))
     return {"MiB": peak, "descriptors": len(os.listdir(folder))}
 
 
 def find_excess(taken: Mapping[str, Mapping[str, int]]) -> list[str]:
-    """Which worker took too much, and of what."""
+    """A line for each worker and each limit that it exceeds."""
     limits = {"MiB": MAX_MEBIBYTES, "descriptors": MAX_DESCRIPTORS}
     return [
         f"{worker} took {found[what]} {what}, and {limit} are allowed"
@@ -86,7 +93,7 @@ def find_excess(taken: Mapping[str, Mapping[str, int]]) -> list[str]:
 
 
 class WorkerLimits:
-    """Has each worker say at its end what it took, prints it, and fails the run if that is too much."""
+    """Has each worker report at its end what it took, prints it, and fails the run if a limit is exceeded."""
 
     def __init__(self) -> None:
         self._taken: dict[str, dict[str, int]] = {}
