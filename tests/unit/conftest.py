@@ -1,6 +1,7 @@
-"""What unit tests share: a log, a store, a clock, a state folder, and replicators over them.
+"""The fixtures of unit tests: a log, a store, a clock, a state folder, and replicators over them.
 
-A module that needs another one has a fixture of that name, or names the log's format by an indirect parameter.
+A module that needs another of these defines a fixture of the same name, or passes the log's format as an indirect
+parameter.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def store() -> MemoryStore:
 
 @pytest.fixture
 def state(tmp_path: Path) -> str:
-    """A state folder that is not there yet."""
+    """A state folder that does not exist yet."""
     return str(tmp_path / "state")
 
 

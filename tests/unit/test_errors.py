@@ -1,4 +1,4 @@
-"""Errors: what each one is, and which exit code it ends a command with."""
+"""Each error has the right class, and ends a command with the right exit code."""
 
 from __future__ import annotations
 

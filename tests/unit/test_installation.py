@@ -1,4 +1,4 @@
-"""A hint at a missing extra names the litelog that is installed, not whatever an index holds under its name."""
+"""A hint at a missing extra names the installed litelog, not another package of that name on an index."""
 
 from __future__ import annotations
 

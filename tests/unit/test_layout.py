@@ -53,11 +53,11 @@ def imported_modules(source: str) -> Iterator[str]:
 
 
 _MAY_IMPORT_TESTS = re.compile(r"^\s*(?:import|from)\b.*\btest_|\bimport \(", re.MULTILINE)
-"""A line that may import a test module; a tenth of the sources have one, and need to be parsed."""
+"""Matches a line that may import a test module. Only a tenth of the sources have such a line and must be parsed."""
 
 
 def imported_tests(source: str) -> list[str]:
-    """The test modules among them. ``from a.test_b import c`` has ``test_b`` in it, and so has ``import a.test_b``."""
+    """The test modules that a source imports: ``from a.test_b import c`` names ``test_b``, like ``import a.test_b``."""
     if not _MAY_IMPORT_TESTS.search(source):
         return []
     return [name for name in imported_modules(source) if any(part.startswith("test_") for part in name.split("."))]

@@ -1,4 +1,4 @@
-"""Names in the code: a public class name stands for one thing, and words that readers do not know are not used."""
+"""Names in the code: each public class name means one thing, and no name has a word that readers do not know."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ RETIRED = {
 """The words that names may not hold, and what is used instead. The glossary of ``litelog/README.md`` has the others."""
 
 LONGEST_PROMISE = 75
-"""How many characters the name of a test may have after ``test_``."""
+"""The most characters that the name of a test may have after ``test_``."""
 
 
 DEFINITION = re.compile(r"^ *(class|(?:async )?def) (\w+)(?=[(:\[])", re.MULTILINE)
-"""The line that begins a class or a function. To parse all modules takes seconds, and 80 MiB."""
+"""Matches the first line of a class or a function. Parsing all modules would take seconds and 80 MiB."""
 
 
 def definitions(*folders: str) -> Iterator[tuple[str, str, str]]:
-    """Whether it is a class or a function, its name and its place, for each one in the modules of ``folders``."""
+    """For each class and function in the modules of ``folders``: which of the two it is, its name and its place."""
     for path in (path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))):
         text, place = path.read_text(), path.relative_to(ROOT)
         for found in DEFINITION.finditer(text):
@@ -74,13 +74,13 @@ def names() -> Iterator[tuple[str, str]]:
 
 @cache
 def words(name: str) -> str:
-    """``KeptSegments``, ``kept_segments`` and ``kept-segments`` are `` kept segments ``."""
+    """Split a name: ``KeptSegments``, ``kept_segments`` and ``kept-segments`` become `` kept segments ``."""
     apart = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name)
     return " " + re.sub(r"[\s_-]+", " ", apart).strip().lower() + " "
 
 
 def holds(name: str, word: str) -> bool:
-    """Whether ``name`` has that word in it, in the singular or the plural."""
+    """Whether ``name`` contains the word, in the singular or the plural."""
     return f" {word} " in words(name) or f" {word}s " in words(name)
 
 

@@ -1,4 +1,4 @@
-"""What ``import litelog`` offers: by name, lazily, typed, and without names that replace each other."""
+"""The public names of ``litelog`` are listed, loaded lazily and typed, and none replaces a module."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_each_name_is_there_and_in_the_list() -> None:
 
 
 def test_the_types_are_those_of_the_names() -> None:
-    """What type checkers import is what a program gets."""
+    """Type checkers import the same objects as a program."""
     tree = ast.parse(Path(litelog.__file__).read_text())
     stated = {
         alias.asname or alias.name: (node.module, alias.name)

@@ -1,4 +1,4 @@
-"""The specification is in the tree: what cites it cites a heading that exists, and what it names is there."""
+"""The specification is in the tree: each citation names a heading that exists, and each name in a page exists."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _MODULE = re.compile(r"`((?:[\w-]+/)*\w+\.py)`")
 
 
 def files(ending: str) -> list[Path]:
-    """The files of the tree with that ending, without what others put there."""
+    """The files of the tree with that ending, without files that other programs put there."""
     found = []
     for folder, below, names in os.walk(ROOT):
         below[:] = sorted(name for name in below if not name.startswith(".") and name not in ("__pycache__", "dist"))
@@ -70,7 +70,7 @@ def anchors(page: Path) -> frozenset[str]:
 
 
 def broken_links(page: Path, text: str) -> Iterator[str]:
-    """The links of a page's ``text`` that lead nowhere."""
+    """The broken links in a page's ``text``."""
     for target in _LINK.findall(_CODE.sub("", outside_fences(text))):
         if re.match(r"\w+:", target):
             continue
@@ -93,7 +93,7 @@ def prose_of(source: str) -> Iterator[str]:
 
 
 def table(page: str, heading: str) -> set[str]:
-    """What the first column of the first table below a heading names."""
+    """The names in the first column of the first table below a heading."""
     section = (ROOT / page).read_text().split(f"\n{heading}\n", 1)[1].split("\n#", 1)[0]
     rows = re.search(r"(?:^\|.*\n)+", section, re.MULTILINE)
     assert rows is not None, heading
@@ -105,7 +105,7 @@ def members(protocol: type) -> set[str]:
 
 
 def broken_citations(source: str) -> Iterator[str]:
-    """The pages and headings, by their paths from the root, that a module's docstrings and comments cite in vain."""
+    """The pages and headings that a module's docstrings and comments cite, by paths from the root, but do not exist."""
     for text in prose_of(source) if ".md" in source else ():
         for path, anchor in _CITATION.findall(_URL.sub("", text)):
             if not (ROOT / path).is_file():

@@ -1,4 +1,4 @@
-"""A log and a replica of it, made with what a program calls."""
+"""A log and a replica of it, made through the API that programs call."""
 
 from __future__ import annotations
 

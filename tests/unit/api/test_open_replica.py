@@ -136,7 +136,7 @@ def test_polars_takes_the_batches_without_a_copy(backup: Path) -> None:
         table = records.arrow().read_all()
     frame = polars.from_arrow(table, rechunk=False)
     assert frame["value"].to_list() == [b"%d" % number for number in range(10)]
-    # Polars makes views of texts and bytes; numbers are the very same memory.
+    # Polars makes views of texts and bytes. Numbers stay in the same memory.
     given = [start for start, _ in addresses(table.column("sequence"))]
     assert [chunk.to_arrow().buffers()[-1].address for chunk in frame["sequence"].get_chunks()] == given
     with litelog.open_replica(backup) as records:
@@ -148,11 +148,11 @@ def test_duckdb_queries_the_stream(backup: Path) -> None:
     pytest.importorskip("pyarrow", reason="needs litelog[arrow]")
     with litelog.open_replica(backup) as records, duckdb.connect() as connection:
         stream = records.arrow()
-        connection.register("orders", stream)  # as a Python variable, or duckdb.from_arrow, does
+        connection.register("orders", stream)  # like a Python variable, or duckdb.from_arrow
         found = connection.execute("SELECT count(*), max(sequence) FROM orders WHERE value >= '5'::BLOB").fetchone()
     assert found == (5, 9)
 
 
 def addresses(column: Any) -> list[tuple[int, int]]:
-    """Where the bytes of an Arrow column are, and how many there are."""
+    """The address and size of each buffer of an Arrow column."""
     return [(each.buffers()[-1].address, each.buffers()[-1].size) for each in column.chunks]

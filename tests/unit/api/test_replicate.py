@@ -105,7 +105,7 @@ def test_a_replica_that_another_owner_has_is_named_while_the_others_go_on(
 
 
 def test_a_daemon_that_was_stopped_cannot_be_waited_for(orders: Path, tmp_path: Path) -> None:
-    """Its folder never appeared, so the end of the block has nothing to sync."""
+    """The log's folder never appeared, so the end of the block has nothing to sync."""
     nowhere = litelog.replicate(
         tmp_path / "nope", tmp_path / "backup", state_dir=tmp_path / "state", sync_interval=0.05
     )

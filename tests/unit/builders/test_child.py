@@ -1,4 +1,4 @@
-"""A part of a test that runs in a child fails as it would here."""
+"""A part of a test that runs in a child process fails as it would in this one."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ def test_a_late_put_reaches_the_server_when_its_client_has_given_up(
     with pytest.raises(StoreError):
         store.put("key", [BODY])
     store.put("behind", [BODY])
-    while not list(direct.list("key")):  # the test's own time-out bounds it
+    while not list(direct.list("key")):  # the test's time-out ends this loop
         pass
     assert read(direct, "key") == BODY
 

@@ -1,4 +1,4 @@
-"""A constant that was renamed would leave a command as slow as it is for people, and no test would fail."""
+"""The constants that make a command hasty exist. Otherwise a renamed one would only make tests slow, and none fail."""
 
 from __future__ import annotations
 

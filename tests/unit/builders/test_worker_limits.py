@@ -1,4 +1,4 @@
-"""What a worker of a test run may take."""
+"""The resources that a worker of a test run may use."""
 
 from __future__ import annotations
 

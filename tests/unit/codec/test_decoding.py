@@ -85,13 +85,13 @@ def test_a_document_that_holds_more_than_its_kind_may_is_not_decompressed() -> N
     ):
         body = frame * (limit // MAX_FRAME_BYTES + 1)
         with pytest.raises(CorruptObjectError, match=f"more than {limit} bytes of content") as caught:
-            decode(body[:-4] + b"else")  # another checksum, which is not reached
+            decode(body[:-4] + b"else")  # a wrong checksum, which is not checked any more
         assert (caught.value.key, caught.value.exit_code) == (key, ExitCode.CORRUPTION)
 
 
 @pytest.mark.process
 def test_objects_that_expand_are_refused_in_little_memory() -> None:
-    """The same, seen from outside: next to nothing is taken on top of the text itself."""
+    """The process takes almost no memory in addition to the text itself."""
     program = f"""
 import resource
 from tests.builders.json_objects import footer_of, frames_of

@@ -101,7 +101,7 @@ def test_an_option_that_is_none_is_reported_once_at_its_place(value: str) -> Non
 
 
 def test_a_path_that_is_not_utf_8_is_reported_as_that() -> None:
-    """As an argument of a command has it."""
+    """Python passes such bytes in an argument of a command as surrogates."""
     with pytest.raises(InvalidConfigError) as caught:
         make_config("command line", {"logs": [{"path": "/a\udcff", "replicas": [{"url": "/b"}]}]})
     assert caught.value.problems == ["logs[0].path: must be text in UTF-8"]
@@ -153,7 +153,7 @@ def test_the_example_that_is_delivered_is_read() -> None:
     assert config.logs[0].replicas[0].url == "file:///var/backups/events"
 
 
-# --- what is wrong, and where
+# --- mistakes and their places
 
 
 def test_the_error_for_an_unknown_key_has_its_path_line_and_nearest_known_key() -> None:
@@ -389,7 +389,7 @@ def test_credentials_that_are_written_out_are_not_shown_either() -> None:
     assert "hunter2" not in repr(ReplicaConfig(url="s3://me:hunter2@bucket"))
 
 
-# --- anything at all
+# --- arbitrary text
 
 plain_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=12) | st.dates(),
@@ -414,7 +414,7 @@ def test_any_yaml_is_a_configuration_or_one_clear_error(value: object) -> None:
 @given(st.text(alphabet=st.sampled_from("ab:-[]{}\n \t'\"#&*!|>%@`$,?~0189.<=/\\\x00\x85\ufeff"), max_size=60))
 def test_any_text_is_a_configuration_or_one_clear_error(text: str) -> None:
     with pytest.raises(InvalidConfigError) as caught:
-        load_config(text + "\n", {})  # a line that begins with / is a path, if nothing ends it
+        load_config(text + "\n", {})  # the line feed ends it: a text that begins with / is a path
     assert all(problem.startswith("line ") for problem in caught.value.problems)
 
 

@@ -136,7 +136,7 @@ def test_there_is_an_alert_for_every_reason_that_is_not_safe() -> None:
 
 
 def test_what_is_watched_for_a_rise_is_there_before_it_rises(tmp_path: Path) -> None:
-    """A counter that is first seen at 1 has not risen, for Prometheus."""
+    """For Prometheus, a counter that it first sees at 1 has not risen."""
     log = make_log(tmp_path / "log")
     log.roll(3)
     settings = {"heartbeat_url": "http://127.0.0.1:1/"}
@@ -224,7 +224,7 @@ def test_every_query_is_of_the_chosen_daemons() -> None:
 def test_every_metric_of_a_replica_is_on_the_dashboard_or_in_an_alert() -> None:
     asked = {selector.name for query in (*QUERIES, *(rule["expr"] for rule in RULES)) for selector in selectors(query)}
     seen = {spec.name for spec in SPECS if set(_scraped_names(spec)) & asked}
-    # The verdict says more than health, and readiness and the mode of fencing are the configuration's and the start's.
+    # The verdict says more than health. Readiness depends only on the start, and fencing only on the configuration.
     left = {spec.name for spec in SPECS} - seen
     assert left == {
         *("litelog_replica_position_epoch", "litelog_replica_last_shipped_timestamp_seconds", "litelog_healthy"),

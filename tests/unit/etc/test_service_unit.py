@@ -88,7 +88,7 @@ def test_failures_that_a_restart_cannot_fix_are_not_restarted() -> None:
 def test_readiness_and_the_watchdog_are_the_main_processs_own() -> None:
     assert SERVICE["Type"] == ["notify"]
     assert SERVICE["NotifyAccess"] == ["main"]
-    # The loop turns at least once a second, and feeds it four times within its time.
+    # The loop turns at least once a second, and feeds the watchdog four times within WatchdogSec.
     assert parse_duration(SERVICE["WatchdogSec"][0]) >= 8
 
 

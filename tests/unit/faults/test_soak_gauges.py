@@ -1,4 +1,4 @@
-"""What the soak takes for a leak, and what for noise."""
+"""The soak distinguishes leaks from noise."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NOISE = {"files": 2, "sockets": 2, "resident_bytes": 4 << 20}
 
 
 def of(field: str, *more: float) -> list[Gauge]:
-    """Gauges of a daemon that takes more of one thing, round by round."""
+    """Gauges of a daemon that takes more of one resource, round by round."""
     return [replace(QUIET, **{field: getattr(QUIET, field) + each}) for each in more]
 
 
@@ -47,7 +47,7 @@ def test_more_rounds_find_a_descriptor_of_each_second_guest(rounds: int) -> None
 @pytest.mark.parametrize("field", NOISE)
 @pytest.mark.parametrize("more", [(0, 0, 1), (0, 1, 1), (0, 1, 0), (1, 0, 1), (0, 1, 2), (1, 0, 0)])
 def test_noise_between_few_rounds_is_none(field: str, more: tuple[int, ...]) -> None:
-    """Two descriptors, and four megabytes, from any round to the next one: up to eight megabytes in all."""
+    """Two descriptors or four megabytes between any two rounds are noise, and so are eight megabytes in all."""
     assert_flat(of(field, *(NOISE[field] * each for each in more)))
 
 

@@ -1,4 +1,4 @@
-"""Members that a format may offer beyond the contract: logs of a format without them are read all the same."""
+"""Members that a format may offer beyond the contract. A log is read even if its format has none of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Columns: the same records whether they are taken one by one, cut, or as Arrow batches."""
+"""Columns give the same records one by one, cut, or as Arrow batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command in this process, in a new folder, with nothing configured."""
+"""Runs the command in this process, in a new folder, without a configuration."""
 
 from __future__ import annotations
 

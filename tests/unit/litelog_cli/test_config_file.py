@@ -1,4 +1,4 @@
-"""Which configuration file and state folder a verb takes."""
+"""A verb finds its configuration file and state folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a daemon says at its start and at its end, and what ``--once`` shipped."""
+"""A daemon reports its start and its end, and ``--once`` reports what it shipped."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ UNSAFE = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\ud800-\udfff]")
 
 @pytest.fixture
 def hostile(tmp_path: Path) -> str:
-    """A folder that holds a replica whose every text steers a terminal; its newest generation is damaged."""
+    """A folder with a replica in which every text controls a terminal. Its newest generation is damaged."""
     builder = ReplicaBuilder(LinesFormat("*"))
     claim = replace(builder.claim(), owner=HOSTILE, host=HOSTILE, log=HOSTILE)
     built = builder.add(claim)
@@ -127,7 +127,7 @@ def test_only_control_characters_are_escaped() -> None:
 
 @pytest.mark.slow
 def test_all_that_is_printed_passes_the_one_place_that_escapes() -> None:
-    """Exceptions: the bytes of records and JSON lines (``cat``), a number (``append``), a shell's script."""
+    """The exceptions are the bytes of records and JSON lines (``cat``), a number (``append``) and a shell's script."""
     allowed = {"output.py", "completion.py", "append.py", "cat.py"}
     folder = Path(litelog_cli.__file__).parent
     printing = re.compile(r"print|click\.(s?echo|secho|style)|sys\.std(out|err)\.write(lines)?|traceback\.print_.*")

@@ -1,4 +1,4 @@
-"""Every verb whose output cannot be written says so in one line, or ends quietly if its reader is gone."""
+"""If its output cannot be written, every verb reports that in one line, or ends quietly if its reader has ended."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def unwritable() -> Iterator[list[io.TextIOWrapper]]:
     yield opened
     for each in opened:
         with open(os.devnull, "w") as nowhere:
-            os.dup2(nowhere.fileno(), each.fileno())  # what is still buffered goes there
+            os.dup2(nowhere.fileno(), each.fileno())  # the rest of the buffer is written there
         each.close()
 
 

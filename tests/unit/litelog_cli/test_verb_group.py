@@ -1,4 +1,4 @@
-"""The list of verbs, and what a mistyped verb or option is answered with."""
+"""The list of verbs, and the answers to a mistyped verb or option."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ entries = st.tuples(
     st.booleans(),
     st.booleans(),
 )
-"""A commit's keys and values, whether it has keys, and whether its records have timestamps of their own."""
+"""A commit's keys and values, whether it has keys, and whether each record has a timestamp."""
 
 Commit = tuple[list[tuple[bytes | None, bytes]], bool, bool]
 

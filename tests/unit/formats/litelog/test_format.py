@@ -49,7 +49,7 @@ logs = st.lists(batches(), max_size=6)
 
 
 def encode_log(log: list[list[tuple[int | None, bytes | None, bytes]]], first: int = 0) -> tuple[bytes, list[int]]:
-    """A log segment, and where its header and each of its commits end."""
+    """A log segment, and the offsets at which its header and each of its commits end."""
     data = bytearray(SegmentHeader(LOG_ID, first, 7).encode())
     ends = [len(data)]
     for number, batch in enumerate(log):
@@ -98,7 +98,7 @@ def decode(data: bytes, offset: int = 0, expect: Expectation = BEGINNING, name: 
 
 
 def seal(commit: bytearray) -> bytes:
-    """``commit`` with a checksum that fits what was done to it."""
+    """``commit`` after a change, with the checksum that fits its bytes."""
     commit[-4:] = crc32c(bytes(commit[:-4])).to_bytes(4, "little")
     return bytes(commit)
 
@@ -109,7 +109,7 @@ def small_log() -> tuple[bytes, list[int]]:
     )
 
 
-# --- what is written is read
+# --- written records are read
 
 
 def test_zeros_have_the_checksum_that_the_description_says_so_they_never_pass() -> None:
@@ -199,7 +199,7 @@ def test_a_run_continues_where_the_one_before_it_ended() -> None:
     assert decode(data[: ends[1]]) + rest == decode_slowly(data)
 
 
-# --- not yet
+# --- data that is not complete yet
 
 
 @pytest.mark.slow
@@ -212,7 +212,7 @@ def test_every_prefix_decodes_to_the_commits_that_are_whole() -> None:
         assert scan.end == (whole[-1] if whole else 0)
         assert decode(data[:cut]) == records[: scan.records]
         expected = Tail.NOTHING if cut in {0, *ends} else Tail.INCOMPLETE
-        # A commit of sequence and epoch 0 starts with zeros, which may as well be preallocation.
+        # A commit with sequence and epoch 0 starts with zeros, which may also be preallocation.
         assert scan.tail in ({expected, Tail.ZEROS} if ends[0] < cut < ends[0] + 22 else {expected})
         if scan.tail is Tail.INCOMPLETE:
             assert scan.end + scan.wanted > cut
@@ -267,7 +267,7 @@ def test_every_flipped_bit_is_an_error_or_not_yet_but_never_other_data() -> None
         except CorruptionError:
             errors += 1
             continue
-        # Only the last commit's damage, and what is not checked for, may pass as a tail.
+        # Only damage to the last commit, and damage that no check can find, may pass as a tail.
         assert found == records[: len(found)]
         assert len(found) < len(records)
         assert bit >> 3 >= ends[-2]
@@ -404,7 +404,7 @@ def test_payloads_that_hold_commits_of_another_log_are_payload() -> None:
     other, _ = encode_log([[(None, None, b"x")]] * 5, first=5)
     value = other[SEGMENT_HEADER_BYTES:]
     head = SegmentHeader(LOG_ID, 0, 0).encode()
-    # 40 + 3 * 4 + 4: so the payload's commits lie aligned, as real ones do.
+    # 40 + 3 * 4 + 4 bytes precede the payload's commits, so they are aligned as real ones are.
     commit = bytes(encode_commit(0, 0, 0, [b"", b"pad!" + value, b"tail"]))
     assert [record.value for record in decode(head + commit)] == [b"", b"pad!" + value, b"tail"]
     for cut in range(22, len(commit)):

@@ -1,4 +1,4 @@
-"""Tables for people: they fit a terminal, and cut nothing; a generation is named by its first digits."""
+"""Tables for people fit a terminal and cut no text. The first digits of a generation are enough to name it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``litelog ls``: configured logs, and the replicas below a place; and what shells complete."""
+"""``litelog ls`` lists configured logs, and the replicas below a place. Shells complete their names."""
 
 from __future__ import annotations
 

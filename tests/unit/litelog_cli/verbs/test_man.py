@@ -1,4 +1,4 @@
-"""``litelog man``: pages that troff shows as they are."""
+"""``litelog man`` prints pages that troff shows unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``litelog prune`` and a daemon that another one took over from: who has the replica, and what to do."""
+"""If another daemon took over, ``litelog prune`` and the old daemon name the owner and say what to do."""
 
 from __future__ import annotations
 

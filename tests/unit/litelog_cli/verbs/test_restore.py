@@ -1,4 +1,4 @@
-"""``litelog restore``: a point that is not there, less than asked for, and places that hold no replica."""
+"""``litelog restore`` reports a point that does not exist, less data than requested, and places without a replica."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``litelog verify``: what it says of a sample and of a drill."""
+"""``litelog verify`` reports on a sample and on a drill."""
 
 from __future__ import annotations
 
