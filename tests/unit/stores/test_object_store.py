@@ -1,4 +1,4 @@
-"""The ReplicaClient over any store: its requests, and its errors for wrong answers."""
+"""The ReplicaClient sends the same requests to any store, and reports wrong answers as errors."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ class StoreThatLists(MemoryStore):
 
 
 class StoreThatTrickles(MemoryStore):
-    """Gives a stream's bytes a few at a time, as a socket does."""
+    """Returns a stream's bytes a few at a time, as a socket does."""
 
     def open(self, key: str, byte_range: ByteRange | None = None) -> BinaryIO:
         return Trickle(super().open(key, byte_range).read())
 
 
 class StoreWithoutEnd(MemoryStore):
-    """Gives zeros for ever, whatever range is asked for."""
+    """Returns zeros without end, whatever range is requested."""
 
     def open(self, key: str, byte_range: ByteRange | None = None) -> BinaryIO:
         assert key

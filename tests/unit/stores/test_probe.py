@@ -1,4 +1,4 @@
-"""The probe accepts stores that keep their promises, and names what other stores lack."""
+"""The probe accepts stores that keep their promises, and names the promises that other stores break."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_a_good_store_passes_every_step_that_it_offers_and_nothing_is_left(tmp_p
 
 
 def test_a_step_that_a_good_store_does_not_offer_does_not_matter(tmp_path: Path) -> None:
-    """The report does not say what a failure of this step would have meant."""
+    """The report does not describe the consequence of a failure of this step."""
     assert probe(folder(tmp_path))[RACE_IN_PARTS].meaning == "harmless: each object is uploaded in one request"
 
 
@@ -164,7 +164,7 @@ def test_a_client_that_looks_and_then_writes_refuses_no_writer(tmp_path: Path) -
 
 
 def test_a_store_that_accepts_simultaneous_puts_is_fit_for_isolated_fencing_only() -> None:
-    """One after the other it refuses the second, so a claim that is put twice does not find it out."""
+    """The store refuses the second of two successive puts, so a claim that is put twice does not detect it."""
     inner = MemoryStore()
     store = RacyStore(inner, lambda key: "/race-" in key, RACERS)
     for fencing in Fencing:
@@ -202,7 +202,7 @@ def test_a_store_that_cannot_list_more_than_a_page_is_good_for_nothing(store: Ob
     assert steps[LONG_LISTING].required
     assert reason in steps[LONG_LISTING].reason
     assert "could not be found by restore" in steps[LONG_LISTING].meaning
-    assert next(store.list(""), None) is None, "the objects of the probe are deleted"
+    assert next(store.list(""), None) is None, "the probe has left objects"
 
 
 def test_no_thousand_objects_are_left_where_nothing_can_be_deleted() -> None:

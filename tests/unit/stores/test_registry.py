@@ -1,4 +1,4 @@
-"""Replica clients and formats are found by entry points. Errors say clearly what cannot be found or loaded."""
+"""Entry points name replica clients and formats. Errors say clearly what cannot be found or loaded."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _numbers = count()
 
 @pytest.fixture
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
-    """Put a package's metadata on the path, as pip leaves it."""
+    """Put a package's metadata on the path, as pip does."""
 
     def write(name: str, groups: dict[str, dict[str, str]]) -> None:
         site = tmp_path / f"{name}{next(_numbers)}"  # entry points are looked up once for each path
@@ -69,7 +69,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
 
 @pytest.fixture(autouse=True)
 def ours(install: Install) -> None:
-    """Our own entry points as the project declares them, whether it is installed or not."""
+    """Install our own entry points as the project declares them, whether it is installed or not."""
     install("ours", tomllib.loads(PROJECT.read_text())["project"]["entry-points"])
 
 
@@ -162,7 +162,7 @@ def test_options_that_a_backend_does_not_know_are_refused(tmp_path: Path) -> Non
     ],
 )
 def test_an_unknown_scheme_lists_the_known_ones_and_what_to_install(url: str, extra: str | None) -> None:
-    """The extra, or, where that is installed, what the scheme itself needs."""
+    """The error names the extra or, if that is installed, the package that the scheme itself needs."""
     with pytest.raises(UnknownSchemeError) as caught:
         open_client(url)
     assert ("known: file, memory" in str(caught.value)) == (extra is None)

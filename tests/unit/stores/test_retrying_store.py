@@ -39,7 +39,7 @@ class Waits:
 
 
 class Outage(MemoryStore):
-    """Fails for a number of seconds of a clock, which waits and requests move on."""
+    """Fails for a number of seconds of a clock that waits and requests advance."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ def test_an_outage_of_the_time_that_a_person_waits_is_waited_for(seed: int) -> N
     store = Outage(16)
     RetryingStore(store, threading.Event(), None, Random(seed), store.wait, store.clock).put("key", [b"body"])
     assert read(store, "key") == b"body"
-    assert len(store.tried) < READING.attempts / 2, "the time is what ends it"
+    assert len(store.tried) < READING.attempts / 2, "the time limit must end it, not the number of attempts"
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -78,7 +78,7 @@ def test_an_outage_that_does_not_end_is_said_when_the_time_is_over(seed: int) ->
 
 
 def test_requests_of_one_outage_wait_together() -> None:
-    """Of a thousand objects that are read one by one, each would wait for as long."""
+    """Otherwise each of a thousand objects, read one by one, would wait as long as the first one."""
     store = Outage(3600)
     retrying = RetryingStore(store, threading.Event(), None, Random(1), store.wait, store.clock)
 
@@ -104,7 +104,7 @@ def test_requests_of_one_outage_wait_together() -> None:
 
 
 class Setup:
-    """A retrying store over a counting one over a faulty one."""
+    """A retrying store over a counting store over a faulty store."""
 
     def __init__(self, seed: int = 0, policy: RetryPolicy = POLICY, **script: list[Fault]) -> None:
         self.memory = MemoryStore()
@@ -148,7 +148,7 @@ def test_answers_are_not_tried_again() -> None:
 
 
 class Refusing(MemoryStore):
-    """Refuses puts with errors of a script."""
+    """Refuses puts with the errors of a script."""
 
     def __init__(self, *errors: StoreError) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Before its first claim at a destination an owner tries the store: simultaneous puts, and listings in pages."""
+"""Before its first claim at a destination, an owner tries the store's simultaneous puts and listings in pages."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_store_that_accepts_simultaneous_puts_is_refused_before_the_first_clai
         caught.value
     )
     assert terminal_phase(caught.value) is Phase.REJECTED, "trying again does not help"
-    assert listed(inner) == [], "no claim, and nothing is left"
+    assert listed(inner) == [], "there must be no claim, and no object of the trial"
 
 
 def test_the_same_store_is_taken_with_isolated_fencing(log: LogBuilder, tmp_path: Path, trials: StoreTrials) -> None:
@@ -93,7 +93,7 @@ class NoSecondPageStore(InPartsStore):
 def test_a_store_that_fails_to_list_its_second_page_is_not_claimed(
     log: LogBuilder, tmp_path: Path, trials: StoreTrials, fencing: Fencing
 ) -> None:
-    """Whether it lasts cannot be known from one failure: the owner tries again, and says what it is if it does."""
+    """One failure does not show whether it lasts. The owner tries again, and names the cause if it lasts."""
     inner = MemoryStore()
     store = NoSecondPageStore(inner)
     daemon = start(log, store, tmp_path, trials, fencing=fencing)
@@ -104,7 +104,7 @@ def test_a_store_that_fails_to_list_its_second_page_is_not_claimed(
         assert "could not be found by restore; choose another store" in str(caught.value)
     races = 1 if fencing is Fencing.REQUIRED else 0
     assert len([key for key in store.put_keys if "/race-" in key]) == races * RACERS * ROUNDS, (
-        "steps that passed are not repeated"
+        "steps that passed must not be repeated"
     )
     assert listed(inner) == []
 
@@ -135,7 +135,7 @@ def test_a_good_store_is_tried_with_few_requests_and_nothing_is_left(
     start(log, store, tmp_path, trials).sync()
     tried = [key for key in store.put_keys if key.startswith("trials/")]
     assert len(tried) == 2 * PUTS + 5
-    assert store.put_keys[: len(tried)] == tried, "before anything else"
+    assert store.put_keys[: len(tried)] == tried, "the trial must precede all other puts"
     assert not [key for key in listed(store) if key.startswith("trials/")]
 
 
@@ -151,7 +151,7 @@ def test_a_store_that_deletes_nothing_is_taken_and_keeps_a_few_small_objects(
 def test_a_store_that_deletes_nothing_is_listed_without_the_objects_of_the_races(
     log: LogBuilder, tmp_path: Path, trials: StoreTrials
 ) -> None:
-    """S3 with a policy that permits no deletions: what the races put there is not what the listing put there."""
+    """On S3, a policy may permit no deletions. The listing must not count the objects that the races put there."""
     inner = MemoryStore()
     store = InPartsStore(FaultyStore(inner, rates={"delete": ([Fault.BEFORE], 1.0)}))
     start(log, store, tmp_path, trials).sync()
@@ -162,7 +162,7 @@ def test_a_store_that_deletes_nothing_is_listed_without_the_objects_of_the_races
 
 
 def test_many_logs_at_one_destination_have_it_tried_once(tmp_path: Path, trials: StoreTrials) -> None:
-    """Each has its own prefix there, and so its own store."""
+    """Each log has its own prefix at the destination, and so its own store."""
     stores = [CountingStore(MemoryStore()) for _ in range(3)]
     for number, store in enumerate(stores):
         log = make_log(tmp_path / f"log{number}")
@@ -178,11 +178,11 @@ def test_a_verdict_stands_for_all_logs_of_the_process(tmp_path: Path, trials: St
         log.roll(1)
         with pytest.raises(NotCreateOnlyError):
             Daemon(log, store, str(tmp_path / f"state{number}"), trials=trials).sync()
-    assert store.requests["put"] == RACERS, "the first race decided"
+    assert store.requests["put"] == RACERS, "the first race must decide"
 
 
 def test_an_owner_that_had_it_tried_claims_again_without(log: LogBuilder, tmp_path: Path, trials: StoreTrials) -> None:
-    """After a restart, in another process, with a reason to begin a new generation."""
+    """The owner claims again after a restart, in another process, with a reason to begin a new generation."""
     store = CountingStore(MemoryStore())
     daemon = start(log, store, tmp_path, trials)
     daemon.sync()
@@ -211,7 +211,7 @@ def test_another_fencing_is_another_trial(log: LogBuilder, tmp_path: Path, trial
     store = CountingStore(MemoryStore())
     daemon = start(log, store, tmp_path, trials, fencing=Fencing.ISOLATED)
     daemon.sync()
-    assert not [key for key in store.put_keys if key.startswith("trials/")], "names keep those apart"
+    assert not [key for key in store.put_keys if key.startswith("trials/")], "names keep these owners apart"
     daemon.fencing = Fencing.REQUIRED
     daemon.restart()
     daemon.sync()
@@ -232,7 +232,7 @@ def test_where_all_requests_fail_nothing_is_decided(log: LogBuilder, tmp_path: P
 
 
 def test_answers_that_are_lost_are_not_held_against_a_store() -> None:
-    """The writer that won does not know it, and all others were refused."""
+    """The winner's answer is lost, and the store refused all others."""
     store = FaultyStore(MemoryStore(), {"put": [Fault.AFTER] * RACERS})
     keys = race_keys("trials/1/")[:1]
     try_race(store, keys)
@@ -241,7 +241,7 @@ def test_answers_that_are_lost_are_not_held_against_a_store() -> None:
 
 def test_an_object_that_is_not_the_winners_is_found() -> None:
     class Swapping(CountingStore):
-        """Accepts one, and stores another one's bytes."""
+        """Accepts one put, but stores the bytes of another."""
 
         def put(self, key: str, body: Iterable[Buffer], *, create_only: bool = True) -> None:  # type: ignore[no-untyped-def]
             super().put(key, body, create_only=create_only)
@@ -253,7 +253,7 @@ def test_an_object_that_is_not_the_winners_is_found() -> None:
 
 def test_a_store_that_refuses_a_free_key_is_found() -> None:
     class Refusing(CountingStore):
-        """Says that every key is taken."""
+        """Reports that every key is taken."""
 
         def put(self, key: str, body: Iterable[Buffer], *, create_only: bool = True) -> None:  # type: ignore[no-untyped-def]
             super().put("another", body, create_only=create_only)

@@ -1,4 +1,4 @@
-"""Time is an argument: one module asks the machine for it."""
+"""Code gets its clock as an argument. Only one module asks the machine for the time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A program offers its own stores and formats, besides those of installed packages."""
+"""A program can register its own stores and formats, in addition to those of installed packages."""
 
 from __future__ import annotations
 

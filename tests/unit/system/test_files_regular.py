@@ -1,4 +1,4 @@
-"""Each file that litelog opens must be a regular file: a named pipe in its place is refused, and never waited for."""
+"""litelog opens only regular files. It refuses a named pipe in place of a file, and never waits for it."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
 
 PIPE = "is a named pipe, and not a regular file"
 SECONDS = 120
-"""A test that waits for a named pipe fails after these."""
+"""Seconds after which a test that waits for a named pipe fails."""
 
 
 def at_once(work: Callable[[], Any]) -> Any:
-    """The result of ``work``, which may not wait for a named pipe; or what it raises."""
+    """The result or the exception of ``work``, which may not wait for a named pipe."""
     done: list[tuple[Any, BaseException | None]] = []
 
     def run() -> None:
@@ -207,7 +207,7 @@ def _tombstone() -> Any:
 
 
 def test_no_other_user_may_lock_a_log_or_read_what_is_private(log: LogBuilder) -> None:
-    """A user who may read a file may lock it, and so keep its writer out."""
+    """A user who may read a file may also lock it, and so keep its writer out."""
     Path(log.path(".lock")).touch(0o644)
     before = os.umask(0)
     try:
@@ -272,7 +272,7 @@ def test_configuration_is_read_from_a_pipe_that_a_shell_passes(tmp_path: Path, p
 
 SOURCES = Path(__file__).parents[3]
 NEW_OR_FOLDER = ("O_EXCL", "O_DIRECTORY", "OPEN_FOLDER", "_FOLDER_FLAGS", "_FILE_FLAGS", "O_TMPFILE", "self._flags")
-"""What an open names that can find no named pipe: a file that must be new, or a folder."""
+"""The flags of an open that cannot find a named pipe, since it needs a new file or a folder."""
 KNOWN = {
     "litelog/system/files.py": "the helper itself",
     "litelog/system/clock.py": "a file of the kernel's",

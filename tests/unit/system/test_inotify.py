@@ -1,4 +1,4 @@
-"""Watcher: a change after arming wakes once, and none is lost."""
+"""A Watcher wakes once for a change after arming, and loses no change."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ def test_closing_forgets_all_and_arms_no_more(tmp_path: Path) -> None:
 
 
 def _settle(watcher: Watcher, folder: Path) -> None:
-    """Return when the events that were queued before have been handled: the queue has an order."""
+    """Return when the events that were queued before have been handled. The queue is ordered."""
     done = threading.Event()
     place = folder / f"settle-{threading.get_ident()}-{len(list(folder.iterdir()))}"
     place.mkdir()

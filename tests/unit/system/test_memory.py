@@ -1,4 +1,4 @@
-"""What a process keeps in memory: no buffers of requests that failed, and no cycles where they were to be collected."""
+"""A process keeps no buffers of failed requests in memory, and resumes garbage collection after work without it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Body(bytearray):
-    """A buffer that can be referred to weakly: so a test sees whether anything still holds it."""
+    """A buffer that supports weak references, so that a test sees whether anything still holds it."""
 
 
 class FullStore(MemoryStore):
@@ -62,7 +62,7 @@ def test_a_request_that_failed_in_all_attempts_keeps_no_body() -> None:
     try:
         store.put("key", [body])
     except StoreError as error:
-        said = "".join(format_exception(error))  # the traceback still says where it came from
+        said = "".join(format_exception(error))  # the traceback still names the source of the error
     del body
     assert full.asked == 3
     assert "do not fit" in said

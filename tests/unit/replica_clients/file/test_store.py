@@ -49,7 +49,7 @@ def test_a_listing_is_the_memory_stores(
         try:
             files.put(key, [key.encode()])
         except (ValueError, StoreError):
-            continue  # no key, or below or above another object
+            continue  # not a key, or below or above another object
         memory.put(key, [key.encode()])
     try:
         wanted = list(memory.list(prefix, start_after))
@@ -138,7 +138,7 @@ def test_emptied_folders_go_and_the_root_stays(store: FileStore) -> None:
 
 
 def tree(folder: Path) -> list[str]:
-    """All that is in a folder, files and folders."""
+    """All files and folders in a folder."""
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
 
 
@@ -236,7 +236,7 @@ def test_a_root_below_a_mount_that_comes_and_goes(tmp_path: Path) -> None:
         mount()
         with pytest.raises(StoreError, match="is it mounted"):
             store.put("a/2", [b"y"])
-        (place / "root").mkdir()  # a tmpfs gives it the number of the one before
+        (place / "root").mkdir()  # a tmpfs gives it the inode number of the folder before
         with pytest.raises(StoreError, match="mounted"):
             store.put("a/2", [b"y"])
         assert tree(place / "root") == []
@@ -249,7 +249,7 @@ def test_a_root_below_a_mount_that_comes_and_goes(tmp_path: Path) -> None:
 
 
 class VanishingFolders:
-    """Hands out folders, and removes the first ones at once."""
+    """Returns folders, and removes the first ones at once."""
 
     def __init__(self, root: str, times: int) -> None:
         self._inner = DurableFolders(root)
@@ -383,7 +383,7 @@ def test_a_body_that_is_made_as_it_goes_is_not_held(store: FileStore) -> None:
         alive -= 1
 
     class Piece(bytearray):
-        """One that can be counted."""
+        """A piece whose living copies a test can count."""
 
     class Made:
         def __iter__(self) -> Iterator[Piece]:

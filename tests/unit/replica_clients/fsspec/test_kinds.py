@@ -1,7 +1,6 @@
-"""Which class of fsspec's serves a scheme, by its options, and that none of them hides failed requests by retries.
+"""The options of a scheme choose its fsspec class, and no class hides failed requests by retries.
 
-With the packages themselves where they are installed (gcsfs, adlfs, paramiko, sshfs), and with as much of them
-everywhere.
+The tests use the packages (gcsfs, adlfs, paramiko, sshfs) if they are installed, and stand-ins everywhere.
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 REGISTERED = sys.modules["fsspec.registry"]._registry  # type: ignore[attr-defined]
-"""The classes that were found for schemes, or that packages registered."""
+"""fsspec's classes by scheme: those that it found, and those that packages registered."""
 
 # --- sftp
 
 
 class PlainSftp(fsspec.AbstractFileSystem):
-    """As fsspec's own: what it is not told of goes to paramiko."""
+    """A stand-in for fsspec's own class, which passes unknown options to paramiko."""
 
     protocol = ("sftp", "ssh")
 
@@ -43,7 +42,7 @@ class PlainSftp(fsspec.AbstractFileSystem):
 
 
 class OtherSftp(AsyncFileSystem):
-    """As the package sshfs's."""
+    """A stand-in for the class of the package sshfs."""
 
     protocol = ("sftp", "ssh")
 
@@ -62,7 +61,7 @@ class SSHClientConnectionOptions:
 
 @pytest.fixture
 def both_sftps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """sshfs is installed, and took over the names, and so is paramiko."""
+    """Both sshfs and paramiko are installed, and sshfs has registered the schemes."""
     PlainSftp.__module__, OtherSftp.__module__ = "fsspec.implementations.sftp", "sshfs.spec"
     for name, content in {
         "paramiko": {"SSHClient": SSHClient},
@@ -91,7 +90,7 @@ def test_sftp_is_served_by_the_class_that_takes_the_options(options: dict[str, o
 
 @pytest.mark.parametrize("kind", [PlainSftp, OtherSftp])
 def test_each_thread_has_its_sftp_connection_and_reconnects_after_a_failure(kind: type) -> None:
-    """sshfs would serve all threads with one, and never connects again."""
+    """sshfs would serve all threads with one connection, and never reconnects."""
     assert not is_shared(kind)
 
 
@@ -118,7 +117,7 @@ def test_both_ways_to_name_a_key_are_taken_where_both_packages_are(options: dict
 
 
 def test_a_request_of_gcsfs_is_attempted_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Calls the function inside the decorator directly."""
+    """The request calls the function inside the decorator directly."""
 
     def six_times(attempt: Callable[..., object]) -> Callable[..., object]:
         @functools.wraps(attempt)
@@ -135,7 +134,7 @@ def test_a_request_of_gcsfs_is_attempted_once(monkeypatch: pytest.MonkeyPatch) -
             return "answer"
 
     class ExtendedGcsFileSystem(GCSFileSystem):
-        """Asks for the bucket's kind first."""
+        """A subclass that asks for the bucket's kind first."""
 
     module: Any = types.ModuleType("gcsfs.core")
     module.GCSFileSystem = GCSFileSystem
@@ -187,14 +186,14 @@ def az(endpoint: str) -> FsspecStore:
 def test_a_server_that_fails_is_asked_once(
     open_at: Callable[[str], FsspecStore], request_: Callable[[FsspecStore], object], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """It answers each request with 503: the SDKs would ask for a minute and more."""
+    """The server answers each request with 503. By default the SDKs would try again for more than a minute."""
     with ScriptedServer(lambda _: Answer(503, b"busy")) as server:
         store = open_at(server.endpoint)
         with pytest.raises(StoreError) as caught:
             request_(store)
         store.close()
         asked = [(request.method, request.path) for request in server.requests]
-        assert len(asked) == len(set(asked)), "no request twice"
+        assert len(asked) == len(set(asked)), "a request was sent twice"
     assert caught.value.retryable
     assert "Traceback" not in "".join(capfd.readouterr())
 

@@ -39,7 +39,7 @@ CANARY = "canary-of-the-tests"
 
 
 class FlatFileSystem(MemoryFileSystem):
-    """A file system of which nothing is known; it fails when told to."""
+    """A file system of which nothing is known. It fails on request."""
 
     protocol = "flat"
     failure: Exception | None = None
@@ -92,7 +92,7 @@ class Connection:
 
 
 class DialledFileSystem(MemoryFileSystem):
-    """It connects when it is made, and once only."""
+    """A file system that connects only once, when it is created."""
 
     protocol = "dialled"
     cachable = False
@@ -136,7 +136,7 @@ def flat() -> Iterator[FsspecStore]:
 
 @pytest.fixture
 def ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Our entry points as the project declares them, whether it is installed or not."""
+    """Install our entry points as the project declares them, whether it is installed or not."""
     folder = tmp_path / "site" / "ours-1.0.dist-info"
     folder.mkdir(parents=True)
     (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: ours\nVersion: 1.0\n")
@@ -273,13 +273,13 @@ def test_secrets_in_an_error_are_not_repeated(flat: FsspecStore) -> None:
 
 
 def test_of_objects_that_are_made_as_they_are_put_one_is_in_memory_at_a_time(flat: FsspecStore) -> None:
-    """None of these file systems takes a stream that refuses a second writer, so each is held whole."""
+    """No such file system accepts a stream and refuses a second writer, so the store holds each object whole."""
     began = threading.Event()
 
     def first() -> Iterator[bytes]:
         other.start()
         yield b"1"
-        assert not began.wait(0.1), "the other one is made while this one is in memory"
+        assert not began.wait(0.1), "the second object was made while the first one was in memory"
         yield b"2"
 
     def second() -> Iterator[bytes]:
@@ -293,7 +293,7 @@ def test_of_objects_that_are_made_as_they_are_put_one_is_in_memory_at_a_time(fla
 
 
 class SweepingFileSystem(FlatFileSystem):
-    """Deletes a folder with all that is in it, as WebDAV's servers do."""
+    """Deletes a folder with its content, as WebDAV servers do."""
 
     protocol = "sweeping"
 
@@ -312,7 +312,7 @@ def test_a_folder_is_never_deleted_by_a_key() -> None:
 
 
 class SparingFileSystem(FlatFileSystem):
-    """Refuses to delete a folder as a file, as sftp's servers do."""
+    """Refuses to delete a folder as a file, as SFTP servers do."""
 
     protocol = "sftp"
 
@@ -330,7 +330,7 @@ def test_a_server_that_refuses_to_delete_a_folder_is_not_a_failure() -> None:
 
 
 class OutrunFileSystem(FlatFileSystem):
-    """Another client makes each folder just before this one does, which then fails, as sftp's servers have it."""
+    """Another client makes each folder just before this one, which then fails, as with SFTP servers."""
 
     protocol = "sftp"
     outrun: ClassVar[list[str]] = []
@@ -371,7 +371,7 @@ def test_a_folder_that_cannot_be_made_is_an_error() -> None:
 
 
 class WholeFileSystem(FlatFileSystem):
-    """Has no ranges: it gives a file whole, as the package sshfs does."""
+    """Ignores ranges and returns the whole file, as the package sshfs does."""
 
     def cat_file(self, path: str, start: int | None = None, end: int | None = None, **options: object) -> bytes:
         return MemoryFileSystem.cat_file(self, path)  # type: ignore[no-any-return]
@@ -394,7 +394,7 @@ def test_a_short_read_is_an_error_and_no_end(flat: FsspecStore) -> None:
 
 
 def test_objects_of_other_writers_show_at_once(flat: FsspecStore) -> None:
-    """No listing is remembered."""
+    """The store does not cache listings."""
     flat.put("a/1", [b"x"])
     assert listed(flat) == ["a/1"]
     FlatFileSystem().pipe_file(f"{flat._root}/a/2", b"y")
@@ -518,7 +518,7 @@ class BucketFileSystem(MemoryFileSystem):
         self.asked = asked
 
     def require(self, what: str, path: str) -> bool:
-        """Whether it is a bucket's name alone."""
+        """Whether ``path`` is only a bucket's name."""
         bucket, _, key = path.strip("/").partition("/")
         if not key:
             self.asked.append(what)
@@ -544,7 +544,7 @@ class BucketFileSystem(MemoryFileSystem):
 
 
 class Buckets:
-    """A store in a bucket, which is there or not."""
+    """A store in a bucket that exists or not."""
 
     def __init__(self, *there: str, **refusals: Exception) -> None:
         self.there = set(there)
@@ -604,7 +604,7 @@ def test_a_folder_that_is_not_there_is_an_empty_replica(tmp_path: Path) -> None:
 
 
 class AuthenticationException(Exception):  # noqa: N818
-    """As paramiko names it."""
+    """An exception with the name that paramiko uses."""
 
 
 def test_a_user_that_the_server_refuses_needs_help() -> None:

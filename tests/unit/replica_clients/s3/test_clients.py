@@ -1,4 +1,4 @@
-"""Replicas with the same settings share a client: its cost, and the settings that need another client."""
+"""Replicas with the same settings share a client, which saves memory. Other settings need another client."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 STORES = 200
 
 STORE_BYTES = 100 << 10
-"""More than a store takes with a shared client, and a fifth of what one takes with its own."""
+"""More than a store with a shared client uses, and a fifth of what a store with its own client uses."""
 
 CLIENTS = 5
 
 CLIENT_BYTES = 3 << 20
-"""More than a client takes, and a quarter of what botocore's description of S3 takes."""
+"""More than a client uses, and a quarter of what botocore's description of S3 uses."""
 
 COUNTING = f"""
 import sys

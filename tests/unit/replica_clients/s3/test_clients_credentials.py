@@ -1,4 +1,4 @@
-"""Credentials that cannot be renewed are a failure of that replica, which ends once there are new ones."""
+"""If credentials cannot be renewed, that replica fails. The failure ends once there are new credentials."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ GARBAGE = "canary-of-a-secret-4411" * 8
 
 
 class Source:
-    """A profile, ``role``, whose credentials a program prints, or STS gives for a role."""
+    """A profile, ``role``. A program prints its credentials, or STS returns them for a role."""
 
     def __init__(self, folder: Path) -> None:
         self._config = folder / "config"
@@ -55,7 +55,7 @@ def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Source]:
 
 
 def given(left: timedelta) -> Answer:
-    """STS's answer with a key that lasts so long."""
+    """The answer of STS with a key that is valid for ``left``."""
     until = (datetime.now(UTC) + left).isoformat()
     key = "<AccessKeyId>AKROLE</AccessKeyId><SecretAccessKey>x</SecretAccessKey><SessionToken>t</SessionToken>"
     result = f"<Credentials>{key}<Expiration>{until}</Expiration></Credentials>"
@@ -109,7 +109,7 @@ def test_a_source_that_fails_at_the_start_is_reported_for_the_replica(source: So
 def test_a_refusal_while_credentials_are_renewed_is_none_of_the_process(
     source: Source, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """S3 takes the role's key for stale, and STS gives no other."""
+    """S3 reports that the role's key has expired, and STS refuses a new one."""
     source.by_role()
     asked: list[Request] = []
 

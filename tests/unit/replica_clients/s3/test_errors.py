@@ -1,4 +1,4 @@
-"""Errors of S3: each says what to do and whether it may pass, and shows no secret."""
+"""Each error of S3 says what to do and whether it may pass, and shows no secret."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ NGINX_OVER_HTTP = b"HTTP/1.1 400 Bad Request\r\n\r\n<html>The plain HTTP request
 
 @pytest.mark.parametrize("said", [b"", GO_OVER_HTTP, NGINX_OVER_HTTP])
 def test_http_to_a_port_that_speaks_tls_is_named(said: bytes) -> None:
-    """Most servers end such a connection at once; some say a word before."""
+    """Most servers end such a connection at once. Some send a few bytes first."""
 
     def refuse(listening: socket.socket) -> None:
         with listening.accept()[0] as connection:
@@ -278,9 +278,9 @@ def test_an_error_shows_the_host_the_port_the_bucket_and_the_key(
         request_(store)
     shown = unquote(str(caught.value))
     assert f"http://{address}/a-bucket-of-ours" in shown
-    assert shown.count(LONG_KEY) == 2, "of the error itself, and in the URL"
+    assert shown.count(LONG_KEY) == 2, "once in the error itself, and once in the URL"
     assert "***" not in shown
-    assert caught.value.__cause__ is not None, "the traceback shows it, too"
+    assert caught.value.__cause__ is not None, "the traceback also shows the cause"
 
 
 def test_a_token_next_to_a_long_key_is_masked() -> None:
@@ -297,7 +297,7 @@ def test_a_token_next_to_a_long_key_is_masked() -> None:
 
 
 def test_a_session_token_of_the_environment_is_masked_no_matter_how_it_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """MinIO's STS gives a JWT: dots between its parts, and some are short."""
+    """MinIO's STS returns a JWT. Dots separate its parts, and some of these are short."""
     token = "eyJhbGciOiJIUzUxMiJ9.eyJjYW5hcnkiOiJ5ZXMifQ.c2lnbmF0dXJl"
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDCANARY")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
@@ -316,10 +316,10 @@ def test_a_session_token_of_the_environment_is_masked_no_matter_how_it_looks(mon
 def test_a_server_that_says_our_secrets_is_not_repeated(
     operation: str, found: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A store, or a proxy, that shows requests in its errors: no message, traceback or log line has a secret."""
+    """A store, or a proxy, shows requests in its errors. No message, traceback or log line contains a secret."""
 
     def answer(request: Request) -> Answer:
-        known = f" and {SECRET}" if found == "given" else ""  # no request ever carries the secret key itself
+        known = f" and {SECRET}" if found == "given" else ""  # no request contains the secret key itself
         return error_answer(403, "AccessDenied", request.headers["x-amz-security-token"] + known)
 
     caplog.set_level(logging.DEBUG)
@@ -365,7 +365,7 @@ def test_debug_logs_show_no_token(caplog: pytest.LogCaptureFixture) -> None:
     assert TOKEN not in caplog.text
 
 
-# --- bodies that are not what was promised
+# --- bodies that differ from what the headers promise
 
 
 def body_of(said: Answer, byte_range: ByteRange | None = None) -> bytes:

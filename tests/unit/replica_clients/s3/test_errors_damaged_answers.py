@@ -1,4 +1,4 @@
-"""A malformed answer is a failure of the store, which may pass, and never an unexpected exception."""
+"""A malformed answer is a retryable failure of the store, and never an unexpected exception."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An S3 replica's URL and options: what they mean, what is refused and how, and that no secret is shown."""
+"""An S3 replica's URL and options have their documented meaning. Invalid ones are refused, and no secret is shown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each option of an S3 replica, from a URL and from a configuration file, as it appears in requests."""
+"""Each option of an S3 replica appears in requests, whether a URL or a configuration file sets it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def encoded(digest: bytes) -> str:
 
 @pytest.fixture(autouse=True)
 def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """Credentials in the environment and nothing else; the folder for files that configure more."""
+    """Set only credentials in the environment. Returns the folder for files that configure more."""
     for name in ("AWS_PROFILE", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY_ID)
@@ -65,7 +65,7 @@ def way(request: pytest.FixtureRequest) -> Way:
 
 
 def sent(way: Way, **options: str) -> Request:
-    """The one request that a put of ``key`` is."""
+    """The one request that a put of ``key`` sends."""
     named = {name.replace("_", "-"): value for name, value in options.items()}
     with ScriptedServer(lambda _: Answer()) as server:
         store = way("s3://bucket/logs", {"endpoint": server.endpoint, "region": REGION, **named})
@@ -76,7 +76,7 @@ def sent(way: Way, **options: str) -> Request:
 
 
 def scope(request: Request) -> tuple[str, str]:
-    """Whose key signed it, and for which region."""
+    """The access key and the region of a request's signature."""
     match = re.search(r"Credential=([^/]+)/\d+/([^/]+)/s3/aws4_request", request.headers["authorization"])
     assert match
     return match[1], match[2]
@@ -162,7 +162,7 @@ def test_a_customer_key_is_sent_from_its_file(way: Way, tmp_path: Path) -> None:
 def test_the_bucket_is_in_the_path_or_in_the_host(
     way: Way, monkeypatch: pytest.MonkeyPatch, options: dict[str, str], url: str
 ) -> None:
-    """Seen by a forward proxy, which is given whole URLs: no name is looked up."""
+    """A forward proxy receives whole URLs, so no name is looked up."""
     with ScriptedServer(lambda _: Answer()) as proxy:
         monkeypatch.setenv("HTTP_PROXY", proxy.endpoint)
         monkeypatch.setenv("NO_PROXY", "")
@@ -182,14 +182,14 @@ def test_amazon_itself_is_asked_over_tls_at_the_bucket_of_its_region(way: Way, m
             store.put("key", [b"x"])
         store.close()
     asked = [(request.method, request.path) for request in proxy.requests]
-    assert asked == [("CONNECT", "bucket.s3.eu-central-1.amazonaws.com:443")], "one attempt, by TLS"
+    assert asked == [("CONNECT", "bucket.s3.eu-central-1.amazonaws.com:443")], "exactly one attempt, by TLS"
 
 
 def test_a_store_that_takes_no_connection_is_given_up(way: Way) -> None:
     with ExitStack() as stack:
         full = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
         address = full.getsockname()
-        for _ in range(8):  # these fill its queue: later ones are not answered
+        for _ in range(8):  # these connections fill its queue, so later ones are not answered
             waiting = stack.enter_context(socket.socket())
             waiting.setblocking(False)
             waiting.connect_ex(address)

@@ -38,7 +38,7 @@ def options(server: ScriptedServer, **more: object) -> dict[str, object]:
 
 
 def sent(body: bytes = BODY, **more: object) -> Request:
-    """The request that a put is."""
+    """The request that a put sends."""
     with ScriptedServer(lambda _: Answer()) as server:
         store = open_store("s3://bucket/logs", options(server, **more))
         store.put("a/key", [body[:50], bytearray(body[50:60]), memoryview(body)[60:]])
@@ -223,7 +223,7 @@ def test_parts_are_the_body_and_as_large_as_asked_for(buffers: list[bytes], part
 
 
 class Multipart:
-    """The server's side of an upload in parts. ``refuse`` may answer a request otherwise."""
+    """The server's side of an upload in parts. ``refuse`` may return another answer to a request."""
 
     def __init__(self, refuse: Callable[[Request], Answer | None] = lambda _: None) -> None:
         self.refuse = refuse
@@ -278,7 +278,7 @@ def test_a_large_body_goes_up_in_parts_of_which_few_are_in_progress() -> None:
 
 
 class CountedBody(list[bytes]):
-    """Buffers, and how many were taken since ``taken`` was set to 0."""
+    """Buffers that count how many were taken since ``taken`` was set to 0."""
 
     taken = 0
 
@@ -297,7 +297,7 @@ def test_no_more_parts_are_copied_than_are_in_progress() -> None:
         nonlocal answered
         with lock:
             if "partNumber" in request.path:
-                ahead.append(body.taken - len(body) - answered)  # once round for the size
+                ahead.append(body.taken - len(body) - answered)  # the first pass measures the size
                 answered += 1
 
     lock = threading.Lock()
@@ -329,7 +329,7 @@ def test_a_body_that_is_made_as_it_goes_is_not_held() -> None:
     with ScriptedServer(Multipart(look)) as server:
         S3Store(read_settings("s3://bucket", options(server)), single_bytes=1 << 20, part_bytes=10).put("key", Made())
     assert (made, len(ahead)) == (400, 40)
-    assert max(ahead) <= PARTS_IN_PROCESS + 0.1, "and of the next part one buffer, which shows that there is one"
+    assert max(ahead) <= PARTS_IN_PROCESS + 0.1, "plus one buffer of the next part, which shows that there is one"
     sent = {re.search(r"partNumber=(\d+)", request.path)[1]: request.body for request in server.requests[1:-1]}  # type: ignore[index]
     assert b"".join(sent[str(number)] for number in range(1, 41)) == b"0123456789" * 40
 
@@ -398,7 +398,7 @@ def test_parts_are_tried_again_each_by_itself(seed: int) -> None:
 
 
 def test_a_part_that_fails_for_good_ends_the_others() -> None:
-    """One part is refused while the others would be tried for long yet."""
+    """One part is refused while the others would still be tried for a long time."""
 
     def refuse(request: Request) -> Answer | None:
         if "partNumber=2" in request.path:
@@ -439,7 +439,7 @@ def test_a_store_that_is_closed_tries_no_part_again() -> None:
 def test_an_abort_is_tried_again_and_reported_only_if_parts_may_be_left(
     answers: list[str], told: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The completion's answer is lost: the abort finds that upload no more, or fails by itself."""
+    """The answer to the completion is lost. Then the abort does not find the upload any more, or fails itself."""
     left = iter(answers)
     statuses = {"NoSuchUpload": 404, "AccessDenied": 403}
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def store_at(answer: Callable[[Request], Answer]) -> Iterator[tuple[S3Store, list[Request]]]:
-    """A store whose server answers so, and the requests that come."""
+    """A store whose server answers with ``answer``, and the requests that arrive."""
     with ScriptedServer(answer) as server:
         store = open_store("s3://bucket/logs", {"endpoint": server.endpoint, "region": REGION, **CREDENTIALS})
         try:
@@ -32,7 +32,7 @@ def store_at(answer: Callable[[Request], Answer]) -> Iterator[tuple[S3Store, lis
 
 
 def not_implemented(request: Request) -> Answer:
-    """As some stores answer every header that they do not know."""
+    """The answer of some stores to every header that they do not know."""
     if {"if-none-match", "if-match"} & request.headers.keys():
         return error_answer(501, "NotImplemented", "A header you provided implies functionality that is not there")
     return Answer(204 if request.method == "DELETE" else 200, b"", {"ETag": '"tag"'})

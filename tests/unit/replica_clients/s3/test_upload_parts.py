@@ -30,7 +30,7 @@ ROOM = 4
 
 
 class CountingBudget(PartBudget):
-    """Counts the parts that are held at a time."""
+    """Counts the parts that are held at the same time."""
 
     def __init__(self, parts: int) -> None:
         super().__init__(parts)
@@ -50,8 +50,8 @@ class CountingBudget(PartBudget):
 
 
 class SlowStore:
-    """As much of a connection as an upload takes: no part is stored before as many are on their way as there is room
-    for, so that all that can be held at a time is."""
+    """The part of a connection that an upload uses. It stores no part before as many are under way as there is room
+    for, so that uploads hold the most memory that they can."""
 
     settings = read_settings("s3://bucket", {"region": "x"})
     failures = cast("Any", type("Failures", (), {"reading": lambda *_: nullcontext()}))
@@ -75,7 +75,7 @@ class SlowStore:
 
 
 def buffers(parts: float) -> Iterator[bytes]:
-    """Made as they are taken."""
+    """Buffers that are made as they are taken."""
     for number in range(int(parts * 16)):
         yield bytes([number % 251]) * BUFFER_BYTES
 
@@ -88,7 +88,7 @@ def put_all(store: SlowStore, budget: PartBudget, parts: float = PARTS) -> list[
 
 
 def test_many_uploads_at_once_hold_no_more_than_the_budget() -> None:
-    """By the interpreter's count of what is allocated, not by what the budget says of itself."""
+    """The test measures the interpreter's allocations, not the budget's own count."""
     store, budget = SlowStore(), CountingBudget(ROOM)
     tracemalloc.start()
     try:
