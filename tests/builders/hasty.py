@@ -27,6 +27,6 @@ from litelog.shipping import backoff
 from litelog.stores import retrying_store
 retrying_store.READING = retrying_store.RetryPolicy(3, first_seconds=0.01, longest_seconds=0.02, together=True)
 wiring.BEGINNING = retrying_store.RetryPolicy(4, first_seconds=0.01, longest_seconds=0.02)
-backoff.MAX_DELAY_SECONDS = 0.1
+backoff.next_delay = lambda delay, random: 0.1
 {QUICKLY_TRIED}"""
 """The command retries after a few milliseconds, and soon gives up on a server that is down."""

@@ -75,7 +75,7 @@ def test_each_commit_is_acknowledged_with_the_next_sequence(litelog: Command) ->
     done = litelog("append", "--batch", "2", "log", text="a\nb\nc\nd\ne")
     assert (done.code, done.out.split()) == (0, ["2", "4", "5"])
     done = litelog("append", "--json", "log", text="f\n")
-    assert done.lines == [{"version": 1, "first": 5, "next": 6, "durable": 6}]
+    assert done.lines == [{"version": 1, "first": 5, "next": 6, "durable_next": 6}]
 
 
 def test_an_acknowledgement_comes_before_more_input_does(litelog: Command) -> None:

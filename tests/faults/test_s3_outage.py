@@ -16,9 +16,10 @@ pytest.importorskip("boto3")
 pytest.importorskip("moto.server")
 
 from litelog.errors import StoreError
-from litelog.replicator.task import MAX_DELAY_SECONDS, Phase
+from litelog.replicator.task import Phase
 from litelog.replicator.wiring import BEGINNING
 from litelog.retention.policy import GRACE_SECONDS
+from litelog.shipping.backoff import MAX_DELAY_SECONDS
 from litelog.shipping.context import Executors
 from tests.builders.fault_proxy import Fault
 from tests.builders.independent_reader import read_replica
