@@ -1,4 +1,4 @@
-"""The daemon over HTTP: its answers are right even if shipping hangs, fails or was frozen."""
+"""The daemon's answers over HTTP are right even if shipping hangs, fails or is frozen."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_lag_grows_while_a_store_hangs_and_health_says_so_until_it_recovers(
         assert told["litelog_replica_lag_bytes", labels] == grown
         assert told["litelog_replica_lag_seconds", labels] > 0.5
         assert (told["litelog_healthy", ()], told["litelog_ready", ()]) == (0, 1)
-        assert watched.ask("/readyz").status == 200, "it has started, and a late replica does not undo that"
+        assert watched.ask("/readyz").status == 200, "it has started, and stays ready although a replica is late"
         store.release()
         watched.wait_until(lambda: watched.ask("/healthz").status == 200)
         assert watched.replica()["lag_bytes"] == 0

@@ -1,4 +1,4 @@
-"""Malformed requests: each gets an answer, and none gets an internal error."""
+"""Each malformed request gets an answer, and none gets an internal error."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Calm:
 
 
 class Asker:
-    """Asks an application without a network, so that what no HTTP parser lets through is tried, too."""
+    """Asks an application without a network, so that tests can send requests that no HTTP parser accepts."""
 
     def __init__(self, token: TokenFile | None = None) -> None:
         self._board = StatusCache(Calm(), HealthThresholds(60.0), SystemClock())
@@ -69,7 +69,7 @@ class Asker:
         self._app = make_app(Calm(), self._board, token=token)
         self._loop = asyncio.new_event_loop()
         self.body = b""
-        """Of the last answer."""
+        """The body of the last answer."""
 
     def close(self) -> None:
         self._board.stop()
@@ -77,7 +77,7 @@ class Asker:
         self._loop.close()
 
     def ask(self, path: str, *headers: tuple[bytes, bytes], method: str = "GET", query: bytes = b"") -> int:
-        """The status of the answer."""
+        """Send a request. Returns the status of the answer."""
         scope = {
             "type": "http", "http_version": "1.1", "method": method, "path": path, "raw_path": path.encode(),
             "root_path": "", "scheme": "http", "query_string": query, "headers": list(headers),
@@ -285,10 +285,10 @@ def test_a_sync_is_started_by_programs_and_by_our_own_page_and_by_no_other(
 ) -> None:
     assert asker.ask("/sync", (b"host", host), *headers.items(), method="POST") == status
     reading = asker.ask("/metrics", (b"host", host), *headers.items())
-    assert reading == (421 if status == 421 else 200)  # what only reads may be asked: the page cannot read the answer
+    assert reading == (421 if status == 421 else 200)  # a read is answered, since a foreign page cannot see the answer
 
 
-# --- a bug in what feeds the status
+# --- a bug in the source of the status
 
 
 class Broken(Calm):

@@ -198,7 +198,7 @@ def test_a_token_that_is_none_is_refused(token_file: Path, content: bytes) -> No
 
 
 class Nobody:
-    """A daemon of which nothing is asked."""
+    """A daemon that gets no requests."""
 
     last_turn = 0.0
 
@@ -221,7 +221,7 @@ def test_a_configured_address_that_is_taken_is_an_error_and_the_default_one_is_n
             holder.bind(("127.0.0.1", 9977))
             holder.listen()
         except OSError:
-            pass  # another daemon has it: as good
+            pass  # another daemon has it, which is as good
         without = Service(Nobody(), ServiceSettings(60.0))  # type: ignore[arg-type]
         assert without.address is None
         assert "continuing without" in caplog.text
@@ -261,7 +261,7 @@ def test_a_stale_socket_is_replaced_and_anything_else_is_not(tmp_path: Path) -> 
 
 
 def read_all(caller: socket.socket) -> bytes:
-    """Until the other side closes."""
+    """Read until the other side closes."""
     pieces = []
     try:
         while piece := caller.recv(65536):

@@ -27,7 +27,7 @@ IDLE = ReplicaStatus("/log", "file:///one", "required", "idle", None, None, None
 
 
 class Stuck:
-    """A daemon whose parts hang when a test says so: a lock that is never released, a file system that is gone."""
+    """A daemon whose parts hang on request, as if a lock were never released or a file system had disappeared."""
 
     opened = True
 
@@ -108,7 +108,7 @@ def test_a_daemon_that_does_not_answer_blocks_no_client_and_is_reported(
     wait_for(status_cache, [])
     daemon.answers.clear()
     wait_for(status_cache, ["status_stalled"])
-    assert list(status_cache.read(patience=0.1).statuses) == [IDLE]  # as it was
+    assert list(status_cache.read(patience=0.1).statuses) == [IDLE]  # unchanged
     daemon.answers.set()
     wait_for(status_cache, [])
 
@@ -145,7 +145,7 @@ def test_before_anything_is_open_it_is_not_ready(daemon: Stuck, request: pytest.
 
 def test_the_next_daemon_shows_the_verdicts_of_the_last_day(daemon: Stuck, tmp_path: Path) -> None:
     clock, shown = ManualClock(), (IDLE.log, IDLE.replica)
-    daemon.turning = False  # no turn since long ago: unsafe
+    daemon.turning = False  # no turn for a long time: unsafe
     for expected in ([Verdict.UNSAFE], [Verdict.UNSAFE, Verdict.UNKNOWN, Verdict.UNSAFE]):
         clock.advance(2 * SLOT_SECONDS)
         made = StatusCache(daemon, HealthThresholds(max_lag=60.0), clock, state_dir=str(tmp_path))

@@ -1,4 +1,4 @@
-"""The page at /, as HTML: its verdict, order, limits and charts; everything from logs and replicas is text."""
+"""The HTML page at / has its verdict, order, limits and charts. It shows everything from logs and replicas as text."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_so_many_reasons_are_at_the_top_and_all_beside_their_replicas() -> None:
     assert top.count("slow /log") == MAX_REASONS - 2
     assert "slow /log19." not in top
     assert f"and {22 - MAX_REASONS} more" in top
-    assert page.text.count("slow /log19.") == 1, "beside its replica"
+    assert page.text.count("slow /log19.") == 1, "only its replica's row may show it"
 
 
 # --- hundreds of logs
@@ -281,7 +281,7 @@ def test_a_strip_has_a_bar_for_each_verdict_and_says_how_long_each_held() -> Non
     )
 
 
-# --- what is shown
+# --- texts and numbers
 
 
 def test_a_replica_is_shown_with_all_that_is_known_of_it() -> None:
@@ -410,5 +410,5 @@ def test_it_is_served_with_its_policy_and_filtered(tmp_path: Path) -> None:
         found = Parsed(watched.ask(f"/?q={quote('two<B>')}&from=junk").body.decode())
         assert [one.folder in found.text, two.folder in found.text] == [False, True]
         assert "1 to 1 of 1 logs that match" in found.text
-        assert "✓ All safe 2 logs, 2 replicas;" in found.text, "the verdict is of all"
+        assert "✓ All safe 2 logs, 2 replicas;" in found.text, "the verdict covers all logs"
         assert "No log matches" in Parsed(watched.ask("/?q=nothing").body.decode()).text

@@ -1,4 +1,4 @@
-"""``etc/docs/http.md`` documents the HTTP API as the code has it."""
+"""``etc/docs/http.md`` documents the HTTP API exactly as the code defines it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_the_document_is_as_the_code_says() -> None:
 
 
 def models_within(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
-    """A model and all that its fields are made of."""
+    """A model and all models within its fields."""
     yield model
     for field in model.model_fields.values():
         for name in re.findall(r"\w+", str(field.annotation)):
@@ -60,7 +60,7 @@ def test_every_event_of_a_log_line_is_documented_and_occurs() -> None:
 
 
 def events_in_code() -> Iterator[str]:
-    """The names that calls of ``fields`` and ``say`` have, and those that are made of a phase."""
+    """The event names in calls of ``fields`` and ``say``, and those that the code makes from a phase."""
     yield from (phase.value for phase in TERMINAL_PHASES)
     root = DOCUMENT.parents[2]
     for path in (each for folder in ("litelog", "cmd", "replica_clients") for each in (root / folder).rglob("*.py")):
@@ -91,7 +91,7 @@ def fields_of(value: Any, where: str = "") -> Iterator[str]:
 
 
 def test_the_contract_is_kept_and_only_grows(watched: Watched) -> None:
-    """The fields of version 1 when it was made. To remove one of these names takes another version."""
+    """The fields are those of version 1 at its release. Removing one of these names requires another version."""
     told = set(fields_of(watched.ask("/status?history=1").json))
     top = "version source litelog time started healthy ready reasons max_lag_seconds last_turn_seconds measured_seconds"
     replica = (

@@ -65,7 +65,7 @@ class Daemon:
     lacking: Sequence[tuple[str, float]] = ()
     """Logs that are not replicated, and for how long."""
     still: float = 0.0
-    """For how long the main loop has stood still."""
+    """How long the main loop has stood still."""
     opened: bool = True
     ready: bool = True
     clock: SystemClock = field(default_factory=SystemClock)
@@ -92,7 +92,7 @@ class Daemon:
 
 @dataclass(frozen=True)
 class Case:
-    """A state, and what every outlet must make of it."""
+    """A state, and the answers that every outlet must give in it."""
 
     name: str
     daemon: Daemon
@@ -101,7 +101,7 @@ class Case:
     words: str
     condition: str | None = None
     names: str = ""
-    """What the reason names: an object, a generation or a place."""
+    """The object, generation or place that the reason names."""
     command: str | None = None
 
 

@@ -83,7 +83,7 @@ def test_a_clock_that_jumps_back_takes_back_what_has_yet_to_come(tmp_path: Path)
     history.record(view(START), {A: LATE})
     history.record(view(START + 3), {A: DAMAGED})
     again = VerdictHistory(state)
-    for each in (again, history):  # a daemon that starts after the jump, and one during which it happens
+    for each in (again, history):  # a daemon that starts after the jump, and one that runs during it
         each.record(view(START + 1), {A: SAFE})
         assert list(each.read(A)) == [*EMPTY * (SLOTS - 2), Verdict.LATE, Verdict.SAFE]
     long_before = VerdictHistory(state)
@@ -102,7 +102,7 @@ def test_the_file_is_small_private_and_written_only_if_something_changed(tmp_pat
     assert file.stat().st_ino == first.st_ino
     for slot in (1, SLOTS + 1):
         history.record(view(START + slot), {A: SAFE})
-    assert file.stat().st_size < 1000, "replicas that are gone are out of it after a day"
+    assert file.stat().st_size < 1000, "the file must drop replicas a day after they are gone"
 
 
 @pytest.mark.parametrize("damage", ["nothing", "text", "digit", "other version", "slots too many", "a folder"])
