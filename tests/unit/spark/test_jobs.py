@@ -32,7 +32,7 @@ class KilledError(Exception):
 
 
 class Tasks:
-    """As much of a session as a job needs that collects what its tasks say."""
+    """The part of a session that a job needs to collect the results of its tasks."""
 
     def __init__(self, *, killed: bool = False) -> None:
         self._killed = killed
@@ -73,12 +73,12 @@ def target(tmp_path: Path) -> str:
     return str(tmp_path / "table")
 
 
-# --- what retention removed
+# --- records that retention removed
 
 
 @pytest.mark.parametrize("died", [False, True])
 def test_records_that_retention_removed_are_not_an_export(replica: GrowingReplica, target: str, died: bool) -> None:
-    """Neither for a new run nor for a run that died. If data may be lost, the manifest says where it continues."""
+    """Neither a new run nor a run that died exports them. If data may be lost, the manifest says where it continues."""
     replica.grow(2)
     export(Tasks(), replica.url, target)
     replica.grow(1, 4)
@@ -97,7 +97,7 @@ def test_records_that_retention_removed_are_not_an_export(replica: GrowingReplic
 
 
 def test_a_log_segment_that_a_final_stands_for_begins_a_table(replica: GrowingReplica, target: str) -> None:
-    """Its WAL segment states no first record."""
+    """The log segment's WAL segment states no first record."""
     log = make_log([[3], [2]])
     replica.generation.stand_for_sealed(log[0])
     replica.generation.ship_segment(log[1], final=None)
@@ -131,7 +131,7 @@ def test_rows_for_malformed_data_are_not_records(replica: GrowingReplica, target
 
 
 def test_a_table_begins_where_its_first_export_says(replica: GrowingReplica, target: str) -> None:
-    """Whole log segments may lie before that, or a part of one."""
+    """Whole log segments may precede the table's first record, or a part of one."""
     replica.grow(4, 4)
     done = export(Tasks(), replica.url, target, options={"startingSequence": 5})
     assert (done.first, done.next, done.rows) == (5, 8, 3)
@@ -146,7 +146,7 @@ def test_a_table_begins_where_its_first_export_says(replica: GrowingReplica, tar
 def test_a_timestamp_that_is_not_a_date_is_reported_where_it_is_to_be_one(
     replica: GrowingReplica, target: str, stamp: int
 ) -> None:
-    """Nanoseconds, say; without a column for dates it is a timestamp as others."""
+    """Its unit may be nanoseconds, for example. Without a column for dates it is valid."""
     replica.generation.ship_segment(make_segment(0, [3, 2, 1], [0, stamp, 5]), final=None)
     with pytest.raises(ConfigError, match=rf"sequence 3 is stamped {stamp} microseconds.*partition_by"):
         export(Tasks(), replica.url, target, partition_by="date")
@@ -155,7 +155,7 @@ def test_a_timestamp_that_is_not_a_date_is_reported_where_it_is_to_be_one(
 
 
 def test_an_option_that_is_not_known_is_named(replica: GrowingReplica, target: str) -> None:
-    """By every job, for every place."""
+    """Every job names it, for every place."""
     replica.grow(5)
     with pytest.raises(ConfigError, match=r"target has no option 'endpoint'.*s3\.NAME.*store\.endpoint"):
         export(Tasks(), replica.url, target, target_options={"endpoint": "http://localhost:1"})
@@ -176,7 +176,7 @@ def test_a_target_in_a_folder_takes_none_of_the_options_of_the_replicas_store(
     assert export(Tasks(), replica.url, target, options={"s3.endpoint": "http://localhost:1"}).rows == 5
 
 
-# --- what a target's documents may hold
+# --- the documents of a target
 
 
 def nested(depth: int) -> bytes:
@@ -267,11 +267,11 @@ def test_a_run_that_could_not_be_read_again_is_not_committed(
     assert list_runs(open_store(target)) == ([], [])
 
 
-# --- what failed
+# --- failures
 
 
 def test_a_first_export_that_failed_pins_nothing(replica: GrowingReplica, target: str) -> None:
-    """The files of its tasks are removed. A process that still works on the run sees that the run was given up."""
+    """The job removes the files of its tasks. A process that still works on the run sees that the run was given up."""
     replica.grow(5)
     with pytest.raises(KilledError):
         export(Tasks(killed=True), replica.url, target, partition_by="hour")
@@ -307,7 +307,7 @@ def test_files_of_an_abandoned_run_are_removed_even_if_the_abandoning_run_was_ki
     with pytest.raises(KilledError):
         export(Tasks(killed=True), replica.url, target, options={"startingSequence": 2})
     with open(os.path.join(target, left), "wb") as file:
-        file.write(body)  # as if it had died before it removed them
+        file.write(body)  # as if the run had died before it removed them
     assert export(Tasks(), replica.url, target).rows == 5
     assert table_sequences(target) == list(range(5))
 
@@ -317,7 +317,7 @@ def test_a_run_that_a_delta_table_holds_is_not_given_up(replica: GrowingReplica,
     pytest.importorskip("deltalake")
     replica.grow(5)
     export(Tasks(), replica.url, target, table="delta")
-    os.unlink(os.path.join(target, "_litelog", "00000001.json"))  # as if it had died behind Delta's commit
+    os.unlink(os.path.join(target, "_litelog", "00000001.json"))  # as if the run had died after Delta's commit
     with pytest.raises(ConfigError, match="in the delta table already"):
         export(Tasks(), replica.url, target)
     assert export(Tasks(), replica.url, target, table="delta").rows == 5
@@ -356,7 +356,7 @@ def test_a_missing_package_is_reported_before_anything_is_written(
     ],
 )
 def test_each_value_is_one_object_and_no_part_of_one(values: list[bytes], malformed: list[int]) -> None:
-    """No matter what its neighbours are."""
+    """The neighbours of a value make no difference."""
     from pyarrow import array, binary, int32, schema, string
 
     wanted = schema([("a", int32()), ("b", string())])

@@ -1,4 +1,4 @@
-"""Options of Spark readers: what is accepted, what is refused and how, and what is never shown."""
+"""Options of Spark readers: valid ones are accepted, invalid ones are refused with a reason, and no secret is shown."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def test_the_column_for_malformed_data_is_not_one_of_the_logs_columns(name: str)
     given = {"path": "/a", "columnnameofcorruptrecord": name}
     with pytest.raises(ConfigError, match=f"columnNameOfCorruptRecord='{name}' is a column of the log"):
         log_columns(parse_options({**given, "mode": "PERMISSIVE"}), has_timestamps=True)
-    assert len(log_columns(parse_options(given), has_timestamps=True)) == 4  # without it nothing is so named
+    assert len(log_columns(parse_options(given), has_timestamps=True)) == 4  # only PERMISSIVE adds that column
 
 
 def test_several_logs_have_their_name_as_a_column() -> None:

@@ -1,4 +1,4 @@
-"""Streams without Spark: what their batches hold, no matter how they are cut, restarted and repeated."""
+"""Streams without Spark: their batches hold the right records, no matter how they are cut, restarted and repeated."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _ship_on(generation: GenerationBuilder, segment: LogSegment, commits: int, *
             generation.ship(data, segment.name, final=final and end == ends[-1])
 
 
-# --- what batches hold
+# --- the records of batches
 
 
 @pytest.mark.slow
@@ -82,7 +82,7 @@ def test_every_record_comes_once_and_a_batch_that_is_made_again_is_the_same(
     builder, url, _ = _shipped(sealed=sealed)
     query = Query(url, **limits).run()
     assert query.sequences() == list(range(RECORDS))
-    assert query.rows[0] == []  # it says where the stream begins, and nothing more
+    assert query.rows[0] == []  # it only records where the stream begins
     query.restart(forget=len(query.rows))
     if sealed < 3:
         builder.generations[0].snapshot(3)  # records that came from WAL segments come from sealed segments now
@@ -102,7 +102,7 @@ def test_a_batch_takes_no_more_than_its_limits_and_one_object_at_least() -> None
     assert [len(rows) for rows in both.rows] == [0, *COUNTS]
     every = Query(url).run()
     assert [len(rows) for rows in every.rows] == [0, RECORDS]
-    # Without a limit, whatever the options say: as Trigger.Once asks.
+    # Trigger.Once asks for a batch without a limit, whatever the options say.
     once = Query(url, maxFilesPerTrigger=1)
     once.step()
     assert once.follower.latest(json.loads(once.offsets[0]), Budget(None, None)) == json.loads(every.offsets[1])
@@ -268,7 +268,7 @@ def test_a_pattern_that_fits_nothing_is_looked_up_now_and_then(tmp_path: Path) -
 
 @pytest.mark.parametrize("cut", [0, 3, 4])
 def test_a_generation_that_continues_is_gone_on_in_at_the_same_place(cut: int) -> None:
-    """No matter how it cuts the bytes that its predecessor had shipped."""
+    """It may cut the bytes that its predecessor had shipped in any way."""
     builder, url, _ = _shipped()
     query = Query(url, maxFilesPerTrigger=3).run()
     grown = make_log([[1, 1, 1, 1, 1, 2]], RECORDS - 4)[0]
@@ -327,13 +327,13 @@ def _succeed(builder: ReplicaBuilder, log: list[LogSegment]) -> None:
 
 
 def _take_away(generation: GenerationBuilder) -> None:
-    """What retention leaves of a generation: its last WAL segment, and the terminal that ended it."""
+    """Delete a generation as retention does, except for its last WAL segment and the terminal that ended it."""
     generation.client.delete_wal_segments(generation.positions[:-2])
     generation.client.delete_snapshots([(generation.name, 0)])
 
 
 def test_a_step_from_one_isolated_generation_to_the_next_is_made_again() -> None:
-    """No terminal leads there."""
+    """No terminal leads to the next generation."""
     builder, url = live_builder()
     log = make_log([[1, 1, 1]])[0]
     for number in range(3):
@@ -361,7 +361,7 @@ def test_a_stream_skips_a_generation_that_retention_pruned_to_its_last_wal_segme
             query.step()
     _succeed(builder, log)
     _succeed(builder, log)
-    for generation in builder.generations[:2]:  # one that it stands in, and one that it only passes
+    for generation in builder.generations[:2]:  # the one that the stream is in, and one that it only passes
         _take_away(generation)
     for query in (first, lossy):
         query.restart(forget=1)
@@ -381,7 +381,7 @@ def test_a_name_that_was_listed_and_is_gone_is_looked_up_again(lossy: str) -> No
 
 @pytest.mark.parametrize("lossy", ["false", "true"])
 def test_steps_known_for_half_the_grace_are_looked_up_again(lossy: str) -> None:
-    """Its objects may be gone before a task reads them, as retention may have taken their generation."""
+    """The objects of a step may be deleted before a task reads them, since retention may delete their generation."""
     builder, url = live_builder()
     log = make_log([[1], [1, 1, 1, 1, 1]])
     generation = builder.add()
@@ -423,7 +423,7 @@ def test_a_history_that_forks_is_a_loss() -> None:
     assert lossy.run().sequences() == [*range(RECORDS), *range(RECORDS - 1, other[-1].next)]
 
 
-# --- what is lost
+# --- lost data
 
 
 def test_a_checkpoint_that_retention_overtook_is_a_loss() -> None:
@@ -546,7 +546,7 @@ def test_a_quiet_log_costs_a_get_for_each_poll_and_no_listing() -> None:
     query.clock.advance(10)
     query.step()
     query.reset_counts()
-    for _ in range(100 * 100):  # 100 seconds, asked every 10 ms
+    for _ in range(100 * 100):  # 100 seconds, with a call every 10 ms
         query.clock.advance(0.01)
         assert not query.step()
         assert query.follower.report() == json.loads(query.offsets[-1])
@@ -591,7 +591,7 @@ def test_far_behind_it_lists_and_does_not_ask_for_each_name() -> None:
 
 
 def test_now_and_then_it_makes_sure_that_it_stands_at_the_end() -> None:
-    """A machine that slept longer than the grace finds its next name gone, and reads what took its place."""
+    """A machine that slept longer than the grace finds its next name deleted, and reads the objects that replace it."""
     builder, url, _log = _shipped()
     query = Query(url).run()
     generation = builder.generations[0]
@@ -611,7 +611,7 @@ def test_a_store_that_fails_is_asked_again_and_ends_no_query() -> None:
     query = Query(url)
     query.step()
     failure = StoreError("open", "x", "timeout")
-    query.stores[0].failures += [failure] * 2  # as many as a request is tried here
+    query.stores[0].failures += [failure] * 2  # as often as these tests try a request
     assert not query.step()
     query.clock.advance(5)
     query.run()
@@ -672,7 +672,7 @@ def test_several_logs_have_an_offset_each_and_new_ones_begin_at_their_first_reco
 
 
 def test_a_log_of_a_stream_keeps_its_name_when_others_come(tmp_path: Path) -> None:
-    """The one that offsets have, too."""
+    """Offsets have the same name."""
     daemons = []
     for name in ("t1", "t2"):
         log = make_folder(tmp_path / f"log-{name}")
@@ -789,7 +789,7 @@ def test_options_that_fit_no_stream_are_refused_by_name(options: dict[str, str],
 
 @pytest.mark.parametrize("name", ["maxFilesPerTrigger", "maxBytesPerTrigger", "pollInterval"])
 def test_a_value_that_no_stream_takes_is_refused_before_it_is_known_to_be_one(name: str) -> None:
-    """load() raises it: Spark hides what start() raises under its own error."""
+    """load() raises the error, since Spark hides errors of start() under its own."""
     with pytest.raises(ConfigError, match=name):
         parse_any_options({"path": "memory://x", name: "much"})
     parse_any_options({"path": "memory://x", "maxFilesPerTrigger": "3", "pollInterval": "2s"})

@@ -1,4 +1,4 @@
-"""A batch of a stream takes no more than it may, also of what is sealed."""
+"""A batch of a stream keeps its limits, also within a sealed segment."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_sealed_segment_is_cut_between_frames() -> None:
         query.restart(forget=len(query.rows)).run()  # each batch is planned again
     query = Query(url, maxBytesPerTrigger=1)
     while query.step():
-        query.restart()  # it begins anew in the middle of the segment
+        query.restart()  # the stream begins again in the middle of the segment
     assert _sizes(query) == [3] * COMMITS + [1]
 
 

@@ -1,4 +1,4 @@
-"""What a task of the fast path is sent grows with what it reads, and not with the log."""
+"""The data sent to a task of the fast path grows with the part that it reads, not with the log."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _keys(partition: Partition) -> Iterator[int]:
 
 
 def _partitions(objects: int) -> tuple[Partition, ...]:
-    """The partitions of a log of so many sealed segments of 64 MiB."""
+    """The partitions of a log of ``objects`` sealed segments of 64 MiB."""
     builder = ReplicaBuilder()
     claim = builder.claim()
     log = plan_log(ScanInput("memory://x"), parse_options({"path": "memory://x"}), LitelogFormat(), claim)

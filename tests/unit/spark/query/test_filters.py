@@ -87,7 +87,7 @@ def test_an_expression_that_does_not_fit_is_named(expression: Any) -> None:
     ],
 )
 def test_conditions_mean_what_they_say(where: Any, numbers: list[int]) -> None:
-    """And the sequences that they bound are at least those."""
+    """The bounds on sequences also include all rows that meet the conditions."""
     table = pyarrow.table(
         {
             "sequence": [*range(5)],
@@ -127,7 +127,7 @@ def test_a_filter_narrows_and_keeps_the_start_that_was_asked_for() -> None:
 
 @pytest.mark.parametrize("form", ["sealed", "wal", "folder", "lines"])
 def test_a_filter_before_the_first_record_is_not_an_error(tmp_path: Path, form: str) -> None:
-    """A requested start would be an error there. A filter after the last record finds nothing."""
+    """A requested start would be an error there. A filter after the last record finds no rows."""
     place, first, given = _begun(tmp_path, form)
 
     def found(*where: Any, **options: str) -> list[int]:
@@ -248,5 +248,5 @@ LATER = COMPARISONS[">="](at(5))
     ],
 )
 def test_rows_without_a_time_lie_in_none(where: Any, since: int | None) -> None:
-    """As those for what is malformed, wherever in the log that is."""
+    """Rows for malformed data have no time, wherever in the log the data is."""
     assert time_bounds(where, SCHEMA) == Range(since=since)

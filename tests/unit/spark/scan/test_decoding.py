@@ -62,7 +62,7 @@ COUNTS = (1, 2, 7)
 
 
 def built(sealed: int = 2, tail: int | None = None) -> tuple[ReplicaBuilder, list[LogSegment]]:
-    """A replica of four log segments, 25 records, of which the first are sealed and their WAL segments gone."""
+    """A replica of four log segments with 25 records. The first ones are sealed, and their WAL segments deleted."""
     builder, log = ReplicaBuilder(), make_log([[3, 2, 4], [5, 1], [2, 2, 2], [1, 1, 1, 1]])
     generation = builder.add()
     for segment in log[:3]:
@@ -302,7 +302,7 @@ def test_a_raw_run_is_a_row(count: int) -> None:
     assert [(row["sequence"], row["value"]) for row in found] == [(0, b"abc"), (3, b"de"), (5, b"fghi"), (9, b"xyz")]
 
 
-# --- errors are reported
+# --- errors
 
 
 def _damage(objects: dict[str, bytes], key: str, at: int = -20) -> dict[str, bytes]:
@@ -361,7 +361,7 @@ def test_a_damaged_wal_segment_is_dropped_alone(count: int) -> None:
 
 @pytest.mark.parametrize("name", ["value", "_corrupt_record"])
 def test_a_column_requested_as_not_null_is_an_error_if_a_malformed_row_lacks_it(name: str) -> None:
-    """And not given to Spark, which would fail in Java."""
+    """The row is not passed to Spark, which would fail in Java."""
     builder, _ = built()
     url = stored(_damage(builder.objects(), sealed_key(builder.generations[0].name, 0), at=20))
     options = parse_options({"path": url, "mode": "PERMISSIVE"})
@@ -420,7 +420,7 @@ def test_a_missing_sealed_segment_is_a_gap(count: int) -> None:
 
 @pytest.mark.parametrize("count", COUNTS)
 def test_wal_segments_are_chained_across_partitions(count: int) -> None:
-    """One that is exchanged for another, whole in itself, is found though tasks begin anywhere."""
+    """A WAL segment that replaces another one is found, even if it is valid by itself and tasks begin anywhere."""
     builder, _ = built()
     place = builder.generations[0].positions[-2]
     objects, key = builder.objects(), wal_key(place)
@@ -457,7 +457,7 @@ def test_sequences_continue_from_what_is_sealed_to_the_wal(count: int) -> None:
 
 @pytest.mark.parametrize("count", COUNTS)
 def test_frames_must_match_their_footer(count: int) -> None:
-    """Whole frames, and a footer whose sums are right: but each of two frames holds what it says of the other."""
+    """The frames are whole and the footer's sums are right, but the footer exchanges the facts of two frames."""
     builder = ReplicaBuilder()
     generation = builder.add(builder.claim(first=1), start=False)
     segment = make_segment(0, [3, 2])
@@ -472,7 +472,7 @@ def test_frames_must_match_their_footer(count: int) -> None:
 
 
 def test_frames_must_come_to_the_whole_that_the_snapshot_names() -> None:
-    """A footer that says another CRC-32C of the whole than its frames have, as the snapshot does."""
+    """Footer and snapshot state the same CRC-32C of the whole, but the frames have another one."""
     builder = ReplicaBuilder()
     generation = builder.add(builder.claim(first=1), start=False)
     segment = make_segment(0, [3, 2])
@@ -490,8 +490,8 @@ def test_frames_must_come_to_the_whole_that_the_snapshot_names() -> None:
 
 
 def _prune_now(url: str, builder: ReplicaBuilder, upto: int, frame_commits: int = 2) -> list[Position]:
-    """Seal, snapshot and prune in the replica at ``url``, as its daemon does meanwhile. Frames end at other commits
-    than WAL segments do."""
+    """Seal, snapshot and prune in the replica at ``url``, as its daemon does during a read. Frames end at other commits
+    than WAL segments."""
     generation = builder.generations[0]
     for index in range(upto):
         generation.seal(index, frame_commits=frame_commits)
@@ -546,7 +546,7 @@ def test_a_sealed_segment_that_retention_took_meanwhile_is_reported_by_name() ->
 
 @pytest.mark.parametrize("count", COUNTS)
 def test_a_plan_ends_where_it_was_made(count: int) -> None:
-    """Its last WAL segment was sealed and pruned together with later ones. No further row is read."""
+    """The plan's last WAL segment was sealed and pruned together with later ones. The task reads no further row."""
     builder, log = built(sealed=0, tail=2)
     url = stored(builder.objects())
     plan_made = planned(url, numPartitions=count)
@@ -584,7 +584,7 @@ def test_a_damaged_sealed_segment_is_read_from_its_wal_segments() -> None:
             assert values(stored(_damage(objects, key, at=at)), mode=mode, numPartitions=2) == expected(0, 15)
 
 
-# --- how it is read
+# --- how tasks run
 
 
 def test_partitions_are_pickled_and_hold_all_that_a_task_needs() -> None:

@@ -26,7 +26,7 @@ SEGMENTS = 3 * JOBS
 
 
 def _opened(store: CountingStore, url: str) -> Generator[RecordRun | SegmentCommits | Malformed, None, None]:
-    """What the only task of a plan reads, from a store that counts."""
+    """The runs that the only task of a plan reads, from a store that counts requests."""
     (partition,) = planned(url, numPartitions=1).partitions
     (part,) = partition.parts
     with ThreadPoolExecutor(JOBS) as executor, ThreadPoolExecutor(1) as decoder:

@@ -1,4 +1,4 @@
-"""Each log has one name, which does not change when others come, and no two logs have the same."""
+"""Each log has one name. The name does not change when other logs are added, and no two logs share a name."""
 
 from __future__ import annotations
 

@@ -39,14 +39,14 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def proxied(module_server: S3Server) -> Iterator[FaultProxy]:
-    """A proxy before an S3 server, which counts requests."""
+    """A proxy before an S3 server. The proxy counts requests."""
     with fault_proxy(module_server.endpoint) as proxy:
         proxy.bucket = module_server.make_bucket()  # type: ignore[attr-defined]
         yield proxy
 
 
 def _upload(proxy: FaultProxy, name: str, objects: Mapping[str, bytes]) -> dict[str, str]:
-    """The options of a replica of these objects behind the proxy."""
+    """Upload objects as a replica. Returns the options for reading it through the proxy."""
     url = f"s3a://{proxy.bucket}/{name}"  # type: ignore[attr-defined]
     settings = {"endpoint": proxy.endpoint, "region": REGION, **CREDENTIALS}
     store = open_store(url.replace("s3a", "s3"), settings)
@@ -81,7 +81,7 @@ def test_a_plan_costs_four_requests_and_reading_lists_nothing(proxied: FaultProx
 @pytest.mark.slow
 @pytest.mark.skipif(not NIGHTLY, reason="at night: a thousand puts")
 def test_a_plan_of_several_wal_pages_lists_them_once(proxied: FaultProxy, module_server: S3Server) -> None:
-    """1,100 names are two pages: a request each, and none of them twice."""
+    """1,100 names are two pages. Each page costs one request."""
     builder = _built()
     options = _upload(proxied, "pages", builder.objects())
     name = builder.generations[0].name
@@ -97,7 +97,7 @@ def test_a_plan_of_several_wal_pages_lists_them_once(proxied: FaultProxy, module
 
 @pytest.mark.slow
 def test_a_plan_grows_with_its_objects_and_not_faster() -> None:
-    """By what it makes, which no busy machine changes: partitions hold each object once, in a few bytes."""
+    """The test measures the size of the plan, not time. Partitions hold each object once, in a few bytes."""
     sizes = []
     for count in (1_000, 10_000):
         builder = ReplicaBuilder()
@@ -130,8 +130,8 @@ def test_partitions_are_bounded_by_bytes() -> None:
 @pytest.mark.parametrize(
     ("mebibytes", "slots", "partitions"),
     [
-        (16, None, 1),  # nothing to divide
-        (100, None, 3),  # no less than MIN_PARTITION_BYTES each
+        (16, None, 1),  # too small to be divided
+        (100, None, 3),  # at least MIN_PARTITION_BYTES each
         (1280, None, 8),
         (5000, None, 16),
         (1280, 2, 4),
@@ -163,7 +163,7 @@ def test_an_empty_place_is_reported_by_name(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("name", "asked"), [("", None), ("litelog", None), ("lines", None), ("lines", "litelog")])
 def test_a_folder_that_is_neither_a_log_nor_a_replica_is_reported(tmp_path: Path, name: str, asked: str | None) -> None:
-    """Empty, what lies above a log, and a log of another format than was asked for."""
+    """The folder is empty, lies above a log, or has a log of another format than the requested one."""
     given = {"format": asked} if asked is not None else {}
     log = make_folder(tmp_path / "logs" / "log", name or "litelog")
     log.roll(2)
@@ -251,7 +251,7 @@ def test_a_log_is_read_once_no_matter_how_often_it_is_named(
 
 
 def test_a_log_has_the_same_name_whichever_others_there_are(tmp_path: Path) -> None:
-    """Its whole path, also if it is named alone."""
+    """The name is the whole path, also if only one log is named."""
     pattern, root = str(tmp_path / "*" / "ev"), str(tmp_path)[1:]
     first = make_folder(tmp_path / "t1" / "ev")
     first.roll(2)

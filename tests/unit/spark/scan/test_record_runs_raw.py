@@ -1,4 +1,4 @@
-"""A log without records: a row is what was shipped at one time, no matter where frames end and tasks begin."""
+"""In a log without records, a row holds the bytes that were shipped at one time, wherever frames and tasks end."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _seal(builder: ReplicaBuilder, more: bytes = b"", *, prune: bool = True) -> 
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 2, 7])
 def test_a_sealed_segment_gives_the_rows_that_its_wal_segments_gave(tmp_path: Path, count: int) -> None:
-    """Of runs that share frames, and of one that several frames hold."""
+    """Some runs share a frame, and one run takes several frames."""
     log = make_log(tmp_path / "log", "raw")
     settings = Settings(max_segment_bytes=4 << 20, snapshot_segments=1)
     daemon = Daemon(log, FileStore(str(tmp_path / "replica")), str(tmp_path / "state"), settings=settings)
@@ -82,7 +82,7 @@ def test_a_plan_gives_the_same_rows_when_its_wal_segments_were_sealed_and_pruned
         if count == 1:
             first = made
     _seal(builder, b"more")
-    assert values(url, first) == RUNS  # nothing of what was shipped since
+    assert values(url, first) == RUNS  # no bytes that were shipped since
     assert values(url, made) == RUNS
     assert values(url) == [*RUNS, b"more", b"next"]
 

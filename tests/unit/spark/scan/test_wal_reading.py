@@ -1,4 +1,4 @@
-"""A task whose WAL segments are gone since the plan looks once where their content is now."""
+"""If its WAL segments were deleted after planning, a task looks once for the objects that now hold their content."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a look at a replica costs does not depend on how often it was claimed: by writes of Spark, or by daemons."""
+"""The requests of a look at a replica do not grow with the number of claims, by Spark's writes or by daemons."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 COUNTS = (1, 10, 1000) if NIGHTLY else (1, 10, 30)
 
 MOST = 6
-"""The most requests of a look at a replica: LISTs and GETs."""
+"""The most requests, LISTs and GETs, that a look at a replica may send."""
 
 
 def run(*arguments: str) -> None:

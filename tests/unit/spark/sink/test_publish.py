@@ -1,4 +1,4 @@
-"""What a Spark write makes readable, and its error if another owner claims the replica meanwhile."""
+"""A Spark write makes its records readable, or fails if another owner claims the replica meanwhile."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class InterruptedStore(CountingStore):
 
 
 def written(builder: ReplicaBuilder) -> tuple[WritePlan, list[list[SnapshotEntry]]]:
-    """A plan for a new replica, and what its tasks wrote."""
+    """A plan for a new replica, and the entries that its tasks wrote."""
     claim = replace(builder.claim(), owner=batch_owner(LOG))
     carrying = builder.add(claim, start=False)
     entries = [carrying.seal_unshipped(index, segment) for index, segment in enumerate(SEGMENTS)]
@@ -65,7 +65,7 @@ def written(builder: ReplicaBuilder) -> tuple[WritePlan, list[list[SnapshotEntry
 
 
 def take_over(builder: ReplicaBuilder) -> None:
-    """Another owner claims, and closes what is below."""
+    """Another owner claims the replica, and closes the generations below its claim."""
     newest = list(newest_claims(builder.client, builder.client.claims()))
     claim = replace(
         builder.claim(Relation.FIRST), generation="00000003000000a3", predecessor=None, predecessor_end=None
