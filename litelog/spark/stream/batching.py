@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
+from litelog.spark.stream.steps import MoveStep, SealedStep, WalStep
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -68,11 +70,11 @@ class Budget:
 class StepReader(Protocol):
     """Reads the headers and footers that are needed to limit a batch."""
 
-    def count(self, step: StreamStep) -> StreamStep:
+    def count(self, step: WalStep) -> WalStep:
         """The step of a WAL segment, with the number of its records."""
         ...
 
-    def cut(self, step: StreamStep, budget: Budget) -> StreamStep | None:
+    def cut(self, step: SealedStep, budget: Budget) -> SealedStep | None:
         """The first runs of frames of a sealed segment that the budget allows; None if it allows none."""
         ...
 
@@ -89,10 +91,10 @@ def choose(
     held = 0
     for step in steps:
         if target is not None and step.stop > target:
-            if step.entry is None or not step.start < target:
+            if not isinstance(step, SealedStep) or not step.start < target:
                 break
             step = step.until(target)  # noqa: PLW2901
-        if step.is_move:
+        if isinstance(step, MoveStep):
             if not chosen[:held]:
                 return [*chosen, step]
             break
@@ -108,12 +110,12 @@ def choose(
     return chosen[:held]
 
 
-def _fit(step: StreamStep, budget: Budget, reader: StepReader) -> StreamStep | None:
+def _fit(step: SealedStep | WalStep, budget: Budget, reader: StepReader) -> StreamStep | None:
     """The step, or the first part of it, if the budget allows any of it."""
-    if budget.records is not None and step.records is None and step.entry is None:
+    if isinstance(step, WalStep) and budget.records is not None and step.records is None:
         step = reader.count(step)
     if budget.admits(step):
         return step
-    if step.entry is not None and budget.is_limited and (budget.has_files or not budget.taken):
+    if isinstance(step, SealedStep) and budget.is_limited and (budget.has_files or not budget.taken):
         return reader.cut(step, replace(budget))
     return None if budget.taken else step

@@ -18,7 +18,7 @@ from litelog.spark.scan.packing import pack
 from litelog.spark.scan.task import open_client
 from litelog.spark.stream.batching import Budget, choose
 from litelog.spark.stream.start import find_begin, find_end
-from litelog.spark.stream.steps import LogOffset, decode, encode, step_items, until
+from litelog.spark.stream.steps import LogOffset, MoveStep, decode, encode, step_items, until
 from litelog.spark.stream.tail import StreamTail
 from litelog.system.clock import SystemClock
 
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
+_Given = TypeVar("_Given", bound="_Log | _BegunLog")
 _Result = TypeVar("_Result")
 
 JOBS = 16
@@ -63,18 +64,24 @@ class _Log:
 
     place: ScanInput
     client: ReplicaClient
-    tail: StreamTail | None = None
-    """None before the first read."""
     look: float = 0.0
     """When to poll it next."""
-    news: float = 0.0
-    """When it last had news."""
     was_absent: bool = False
     """Whether it was empty at the first poll. Then the stream begins at its first record."""
     failed: bool = False
     """Whether its store failed at the last poll."""
     turn: int = 0
     """Number of the last batch that took records of it, as this process counts batches."""
+
+
+@dataclass(slots=True)
+class _BegunLog:
+    """A log of which something is read."""
+
+    log: _Log
+    tail: StreamTail
+    news: float
+    """When it last had news."""
 
 
 class StreamFollower:
@@ -99,6 +106,7 @@ class StreamFollower:
         self._stop = threading.Event()
         self._clients = clients or self._open
         self._logs: dict[str, _Log] = {}
+        self._begun: dict[str, _BegunLog] = {}
         self._discover = float("-inf")
         self._missing: set[str] = set()
         self._targets: dict[str, Position | None] | None = None
@@ -135,15 +143,13 @@ class StreamFollower:
         begun = self._begin(offsets)
         if begun:
             return encode(offsets | begun)
-        logs = {name: log for name, log in self._logs.items() if name in offsets}
-        for name, log in logs.items():
-            self._seek(log, offsets[name])
+        logs = {name: self._seek(name, log, offsets[name]) for name, log in self._logs.items() if name in offsets}
         ends = self._next(logs, offsets, budget)
         return encode(offsets | ends)
 
     def report(self) -> dict[str, Any] | None:
         """The end as last seen; None before the first poll. Makes no request."""
-        heads = {name: log.tail.head for name, log in self._logs.items() if log.tail is not None}
+        heads = {name: begun.tail.head for name, begun in self._begun.items()}
         return encode(heads) if heads else None
 
     def plan(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> tuple[Partition, ...]:
@@ -157,7 +163,7 @@ class StreamFollower:
                 continue
             self._require_known({name: at})
             if name in self._logs:
-                items += self._patiently(partial(self._items, self._logs[name], at, stop))
+                items += self._patiently(partial(self._items, name, at, stop))
         read = self._options.read
         return pack(items, read.max_partition_bytes, read.num_partitions, least=read.min_partitions)
 
@@ -240,17 +246,21 @@ class StreamFollower:
 
     # --- new objects
 
-    def _seek(self, log: _Log, at: LogOffset) -> None:
-        if log.tail is None:
-            log.tail = self._tail(log, at)
-            log.look, log.news = 0.0, self._clock()
-        log.tail.seek(at)
+    def _seek(self, name: str, log: _Log, at: LogOffset) -> _BegunLog:
+        begun = self._begun.get(name)
+        if begun is None:
+            begun = self._begun[name] = _BegunLog(log, self._tail(log, at), self._clock())
+            log.look = 0.0
+        begun.tail.seek(at)
+        return begun
 
     def _tail(self, log: _Log, at: LogOffset) -> StreamTail:
         lossy = not self._options.read.fail_on_data_loss
         return StreamTail(log.place.name, log.client, at, lossy=lossy, clock=self._clock)
 
-    def _next(self, logs: Mapping[str, _Log], offsets: Mapping[str, LogOffset], budget: Budget) -> dict[str, LogOffset]:
+    def _next(
+        self, logs: Mapping[str, _BegunLog], offsets: Mapping[str, LogOffset], budget: Budget
+    ) -> dict[str, LogOffset]:
         """Where each log stands after the next batch; empty if there is nothing new.
 
         A store that fails for a moment would end a query with AvailableNow early. So this method polls it again first.
@@ -258,70 +268,68 @@ class StreamFollower:
         for _ in range(int(PATIENCE_SECONDS / PAUSE_SECONDS)):
             self._look(logs)
             ends = self._choose(logs, offsets, replace(budget))
-            short = [name for name, log in logs.items() if log.failed or self._is_due(name)]
+            short = [name for name, begun in logs.items() if begun.log.failed or self._is_due(name)]
             if self._targets is None or ends or not short:
                 return ends
-            if any(log.failed for log in logs.values()):
+            if any(begun.log.failed for begun in logs.values()):
                 self._stop.wait(self._pause)
-        tail, target = self._logs[short[0]].tail, (self._targets or {}).get(short[0])
-        assert tail is not None
-        raise ReplicaGapError(str(tail.head.position), str(target))
+        target = (self._targets or {}).get(short[0])
+        raise ReplicaGapError(str(logs[short[0]].tail.head.position), str(target))
 
-    def _look(self, logs: Mapping[str, _Log]) -> None:
+    def _look(self, logs: Mapping[str, _BegunLog]) -> None:
         """Poll the logs that are due."""
-        due = [log for name, log in logs.items() if self._is_due(name)]
+        due = [begun for name, begun in logs.items() if self._is_due(name)]
         self._each(due, self._advance)
 
     def _is_due(self, name: str) -> bool:
-        log, tail = self._logs[name], self._logs[name].tail
-        if self._targets is not None and tail is not None:
+        log, begun = self._logs[name], self._begun.get(name)
+        if self._targets is not None and begun is not None:
             target = self._targets.get(name)
-            return target is not None and tail.head.position < target
-        if tail is not None and len(tail.steps) >= AHEAD_STEPS:
+            return target is not None and begun.tail.head.position < target
+        if begun is not None and len(begun.tail.steps) >= AHEAD_STEPS:
             return False
         return self._clock() >= log.look
 
-    def _advance(self, log: _Log) -> None:
-        tail = log.tail
-        assert tail is not None
-        news = self._forgiving(log, tail.advance)
+    def _advance(self, begun: _BegunLog) -> None:
+        log = begun.log
+        news = self._forgiving(log, begun.tail.advance)
         now = self._clock()
         if news:
-            log.news = now
+            begun.news = now
         if not log.failed:
-            wait = max(LEAST_WAIT_SECONDS, QUIET_SHARE * (now - log.news))
+            wait = max(LEAST_WAIT_SECONDS, QUIET_SHARE * (now - begun.news))
             log.look = now + min(wait, self._options.poll_interval)
 
     def _choose(
-        self, logs: Mapping[str, _Log], offsets: Mapping[str, LogOffset], whole: Budget
+        self, logs: Mapping[str, _BegunLog], offsets: Mapping[str, LogOffset], whole: Budget
     ) -> dict[str, LogOffset]:
         """Where each log stands after the batch.
 
         Each log gets an equal share, and later logs may use what earlier ones leave. If the limit is too small for all,
         logs that have waited longest come first.
         """
-        full = {name: log.tail for name, log in logs.items() if log.tail is not None and log.tail.steps}
+        full = {name: begun for name, begun in logs.items() if begun.tail.steps}
         ends: dict[str, LogOffset] = {}
-        turn = 1 + max((log.turn for log in logs.values()), default=0)
-        for number, name in enumerate(sorted(full, key=lambda name: (logs[name].turn, len(full[name].steps)))):
-            tail = full[name]
+        turn = 1 + max((begun.log.turn for begun in logs.values()), default=0)
+        for number, name in enumerate(sorted(full, key=lambda name: (full[name].log.turn, len(full[name].tail.steps)))):
+            log, tail = full[name].log, full[name].tail
             budget = whole.share(len(full) - number)
             target = None if self._targets is None else self._targets.get(name)
             if self._targets is not None and target is None:
                 continue
-            end = self._forgiving(logs[name], partial(_take, tail, offsets[name], budget, target))
+            end = self._forgiving(log, partial(_take, tail, offsets[name], budget, target))
             if end is not None and end != offsets[name]:
                 ends[name] = end
-                logs[name].turn = turn
+                log.turn = turn
                 whole.spend(tail.taken)
         return ends
 
     # --- plans for tasks
 
-    def _items(self, log: _Log, start: LogOffset, stop: LogOffset) -> list[Item]:
-        tail = log.tail
-        if tail is not None and tail.taken and tail.taken[0].start == start.position:
-            steps, claims = list(tail.taken), tail.claims
+    def _items(self, name: str, start: LogOffset, stop: LogOffset) -> list[Item]:
+        log, begun = self._logs[name], self._begun.get(name)
+        if begun is not None and begun.tail.taken and begun.tail.taken[0].start == start.position:
+            steps, claims = list(begun.tail.taken), begun.tail.claims
             if steps[-1].stop == stop.position:
                 return step_items(log.place, self._options.read, claims, start, steps)
         again = self._tail(log, start)
@@ -336,9 +344,10 @@ class StreamFollower:
             if not tail.advance(Look.EPOCH):
                 self._lose(tail.name, ReplicaGapError(str(tail.head.position), str(at)))
                 break
-            if tail.steps[-1].is_fork:  # a move ends a batch, and pruning may have changed its destination since
-                break
-            at = tail.steps[-1].carry(at)
+            last = tail.steps[-1]
+            if isinstance(last, MoveStep) and last.is_fork:
+                break  # a move ends a batch, and pruning may have changed its destination since
+            at = last.carry(at)
         return list(until(list(tail.steps), stop.position))
 
     # --- failing stores and lost data
@@ -376,7 +385,7 @@ class StreamFollower:
                 self._forgive(error, "the stream")
                 self._stop.wait(self._pause)
 
-    def _each(self, logs: Sequence[_Log], call: Callable[[_Log], _Result]) -> list[_Result]:
+    def _each(self, logs: Sequence[_Given], call: Callable[[_Given], _Result]) -> list[_Result]:
         """Call ``call`` for each log, in parallel if there are several."""
         if len(logs) < 2:
             return [call(log) for log in logs]

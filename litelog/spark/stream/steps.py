@@ -3,8 +3,8 @@ items to read for these steps."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Self
 
 from litelog.errors import ConfigError, UnknownVersionError
 from litelog.objects.claim import open_claimed_format
@@ -29,11 +29,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class StreamStep:
-    """From ``start`` to ``stop``: a WAL segment or sealed segment, or the rest of one; or a **move**, without bytes.
-
-    A move leads to the generation that continues this one, or past lost data.
-    """
+class _Step:
+    """From ``start`` to ``stop``."""
 
     start: Position
     stop: Position
@@ -43,56 +40,73 @@ class StreamStep:
     """The sequence that follows; None if that is not known."""
     records: int | None = None
     """How many records it holds; None if that is not known."""
-    entry: SnapshotEntry | None = None
-    """For a sealed segment: its entry."""
+
+    def until(self, stop: Position) -> Self:
+        """The part before ``stop``, which lies inside it."""
+        return replace(self, stop=stop, raw=stop.offset - self.start.offset, sequence=None, records=None)
+
+    def carry(self, place: Position) -> Position:
+        """Map a position of this generation to the one that a move leads to; every other step leaves it as it is."""
+        return place
+
+
+@dataclass(frozen=True, slots=True)
+class SealedStep(_Step):
+    """A sealed segment, or a part of one."""
+
+    entry: SnapshotEntry = field(kw_only=True)
     follows: int | None = None
-    """For a sealed segment: the sequence after the previous log segment."""
-    segment: Position | None = None
-    """Position of the WAL segment."""
+    """The sequence after the previous log segment."""
+
+    def after(self, part: StreamStep) -> SealedStep:
+        """The rest after ``part``, its first part."""
+        known = self.records is not None and part.records is not None
+        records = self.records - part.records if known else None  # type: ignore[operator]
+        return replace(self, start=part.stop, raw=self.raw - part.raw, records=records)
+
+
+@dataclass(frozen=True, slots=True)
+class WalStep(_Step):
+    """A WAL segment, or a part of one."""
+
+    segment: Position = field(kw_only=True)
+    """Its own position."""
     is_read: bool = True
     """Whether its header was read. If not, ``stop`` is the position of the next name."""
     before: Position | None = None
     """Position of the previous WAL segment."""
     link: ChainState | None = None
     """State of the chain before it, if it is the first one after a snapshot."""
+
+
+@dataclass(frozen=True, slots=True)
+class MoveStep(_Step):
+    """A **move**, without bytes: to the generation that continues this one, or past lost data."""
+
+    raw: int = 0
     is_fork: bool = False
-    """For a move: whether it leads to a different history, where positions of this one mean nothing. Then ``sequence``
-    is the first one to read there; None: the first that it holds."""
+    """Whether it leads to a different history, where positions of this one mean nothing. Then ``sequence`` is the first
+    one to read there; None: the first that it holds."""
     renumbers: bool = False
-    """For a move: whether the same records may have different sequences afterwards."""
-
-    @property
-    def is_move(self) -> bool:
-        return self.entry is None and self.segment is None
-
-    def until(self, stop: Position) -> StreamStep:
-        """The part before ``stop``, which lies inside it."""
-        return replace(self, stop=stop, raw=stop.offset - self.start.offset, sequence=None, records=None)
-
-    def after(self, part: StreamStep) -> StreamStep:
-        """The rest after ``part``, the first part of a sealed segment."""
-        known = self.records is not None and part.records is not None
-        records = self.records - part.records if known else None  # type: ignore[operator]
-        return replace(self, start=part.stop, raw=self.raw - part.raw, records=records)
+    """Whether the same records may have different sequences afterwards."""
 
     def carry(self, place: Position) -> Position:
-        """Map a position of this generation to the one that the move leads to."""
-        if (
-            not self.is_move
-            or self.start.generation == self.stop.generation
-            or place.generation != self.start.generation
-        ):
+        if self.start.generation == self.stop.generation or place.generation != self.start.generation:
             return place
         if self.is_fork:
             return self.stop
         return Position(self.stop.generation, place.index + self.stop.index - self.start.index, place.offset)
 
 
+StreamStep = SealedStep | WalStep | MoveStep
+"""A step of one kind."""
+
+
 def behind(offset: LogOffset, step: StreamStep) -> LogOffset:
     """The offset after ``step``, which began at ``offset``."""
-    if step.renumbers:
+    if isinstance(step, MoveStep) and step.renumbers:
         return LogOffset(step.stop, None)
-    if step.is_fork:
+    if isinstance(step, MoveStep) and step.is_fork:
         return LogOffset(step.stop, step.sequence)
     known = [sequence for sequence in (offset.sequence, step.sequence) if sequence is not None]
     return LogOffset(step.stop, max(known, default=None))
@@ -161,17 +175,17 @@ def step_items(
     log: PlannedLog | None = None
     first = start.sequence
     for step in steps:
-        if step.is_move:
+        if isinstance(step, MoveStep):
             log, first = None, step.sequence if step.is_fork else None if step.renumbers else first
             continue
         if log is None:
             claim = claims[step.start.generation]
             log_format = open_claimed_format(claim, lambda name: open_log_format(name, options.pattern))
             log = plan_log(place, options, log_format, claim, Range(first=first))
-        if step.entry is not None:
-            items += _sealed_item(log, step, step.entry)
-        elif step.segment is not None:
-            items.append(_wal_item(log, step, step.segment))
+        if isinstance(step, SealedStep):
+            items += _sealed_item(log, step)
+        else:
+            items.append(_wal_item(log, step))
     return items
 
 
@@ -181,10 +195,11 @@ def until(steps: Sequence[StreamStep], stop: Position) -> Iterator[StreamStep]:
         if step.start >= stop:
             return
         stop = step.carry(stop)
-        yield step if step.is_move or step.stop <= stop else step.until(stop)
+        yield step if isinstance(step, MoveStep) or step.stop <= stop else step.until(stop)
 
 
-def _sealed_item(log: PlannedLog, step: StreamStep, entry: SnapshotEntry) -> Iterator[SealedItem]:
+def _sealed_item(log: PlannedLog, step: SealedStep) -> Iterator[SealedItem]:
+    entry = step.entry
     stop = entry.length if step.stop.index > step.start.index else step.stop.offset
     whole = step.start.offset == 0 and stop == entry.length
     if whole or step.start.offset < stop:
@@ -192,14 +207,14 @@ def _sealed_item(log: PlannedLog, step: StreamStep, entry: SnapshotEntry) -> Ite
         yield SealedItem(log, SealedPiece(entry, step.start.offset, stop, follows, exact=not whole))
 
 
-def _wal_item(log: PlannedLog, step: StreamStep, segment: Position) -> WalItem:
+def _wal_item(log: PlannedLog, step: WalStep) -> WalItem:
     return WalItem(
         log,
-        WalSegmentInfo(segment, max(1, step.raw // COMPRESSION_RATIO)),
+        WalSegmentInfo(step.segment, max(1, step.raw // COMPRESSION_RATIO)),
         step.raw,
         step.link,
         step.before,
         step.stop,
         starts_log=False,
-        start=step.start if step.start != segment else None,
+        start=step.start if step.start != step.segment else None,
     )

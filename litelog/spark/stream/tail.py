@@ -44,7 +44,7 @@ from litelog.spark.scan.partitions import COMPRESSION_RATIO
 from litelog.spark.scan.task import open_log_format
 from litelog.spark.stream.fork import find_fork
 from litelog.spark.stream.start import find_sequence
-from litelog.spark.stream.steps import StreamStep, behind
+from litelog.spark.stream.steps import MoveStep, SealedStep, WalStep, behind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from litelog.reading.contents import BaseSnapshot, GenerationContents
     from litelog.reading.follower import Event
     from litelog.spark.stream.batching import Budget
-    from litelog.spark.stream.steps import LogOffset
+    from litelog.spark.stream.steps import LogOffset, StreamStep
     from litelog.stores.replica_client import ReplicaClient, WalSegmentInfo
 
     _Follower = ReplicaFollower[WalHeader]
@@ -128,7 +128,7 @@ class StreamTail:
             return at
         read = list(chosen)
         last = read[-1]
-        if last.segment is not None and not last.is_read:
+        if isinstance(last, WalStep) and not last.is_read:
             try:
                 header = read_header(self._client, last.segment)
             except ReplicaGapError:  # removed since it was listed: another listing shows what happened
@@ -140,29 +140,30 @@ class StreamTail:
         self.taken.extend(read)
         for step in read:
             at = behind(at, step)
-        if full.entry is not None and read[-1].stop != full.stop:
+        if isinstance(full, SealedStep) and read[-1].stop != full.stop:
             self.steps.appendleft(full.after(read[-1]))
         elif read[-1].stop != full.stop:  # a gap follows, which the names hid
             self.steps.clear()
             self.head, self._follower = at, None
         return at
 
-    def count(self, step: StreamStep) -> StreamStep:
+    def count(self, step: WalStep) -> WalStep:
         """The step of a WAL segment, with the number of its records. Costs a GET, unless its header was read lately."""
-        assert step.segment is not None
-        at = next((number for number, one in enumerate(self.steps) if one.segment == step.segment), 0)
-        ahead = [one.segment for one in islice(self.steps, at, at + COUNTED_AT_ONCE) if one.segment is not None]
+        same = (
+            number for number, one in enumerate(self.steps) if isinstance(one, WalStep) and one.segment == step.segment
+        )
+        at = next(same, 0)
+        ahead = [one.segment for one in islice(self.steps, at, at + COUNTED_AT_ONCE) if isinstance(one, WalStep)]
         try:
             return replace(step, records=self._headers(ahead)[0].records)
         except ReplicaGapError:
             return step  # removed since it was listed: ``take`` finds that
 
-    def cut(self, step: StreamStep, budget: Budget) -> StreamStep | None:
+    def cut(self, step: SealedStep, budget: Budget) -> SealedStep | None:
         """The first runs of frames of a sealed segment that the budget allows; None if it allows none.
 
         Reads the footer. If that is damaged or gone, the whole segment is taken, and the tasks find what replaces it.
         """
-        assert step.entry is not None
         try:
             frames = self._frames(step.entry)
         except (CorruptionError, NotFoundError):
@@ -272,7 +273,7 @@ class StreamTail:
                 start = Position(at.generation, entry.index, at.offset if entry.index == at.index else 0)
                 stop = Position(at.generation, entry.index + 1, 0)
                 raw, records = max(0, entry.length - start.offset), None if start.offset else entry.records
-                self._add(StreamStep(start, stop, raw, entry.next, records, entry, follows))
+                self._add(SealedStep(start, stop, raw, entry.next, records, entry=entry, follows=follows))
             follows = follows if entry.next is None else entry.next
 
     def _enter_wal(self, follower: _Follower, contents: GenerationContents) -> None:
@@ -349,7 +350,7 @@ class StreamTail:
         start = max(self.head.position, here)
         if stop > start:
             rest = max(0, raw - (start.offset - here.offset)) if raw and start.index == here.index else raw
-            self._add(StreamStep(start, stop, rest, sequence, segment=here, is_read=is_read, before=before, link=link))
+            self._add(WalStep(start, stop, rest, sequence, segment=here, is_read=is_read, before=before, link=link))
 
     def _add(self, step: StreamStep) -> None:
         if not self.steps:
@@ -358,7 +359,7 @@ class StreamTail:
         self.head = behind(self.head, step)
 
     def _move(self, stop: Position) -> None:
-        self._add(StreamStep(self.head.position, stop, 0))
+        self._add(MoveStep(self.head.position, stop))
 
     def _change(self, follower: _Follower, successor: Claim) -> None:
         """Continue at the same place in a generation that continues this one."""
@@ -374,11 +375,11 @@ class StreamTail:
             stop = Position(successor.generation, max(0, at.index + shift), at.offset)
             log_format = open_claimed_format(claim, lambda name: open_log_format(name, None))
             renumbers = not log_format.self_numbered  # the format counts records from the first one it reads
-            step = StreamStep(at, stop, 0, renumbers=renumbers)
+            step = MoveStep(at, stop, renumbers=renumbers)
         self._add(step)
         follower.enter(successor, step.stop)
 
-    def _fork(self, claim: Claim, successor: Claim, error: DivergedError) -> StreamStep:
+    def _fork(self, claim: Claim, successor: Claim, error: DivergedError) -> MoveStep:
         """The move to the place where the history of ``successor`` forks from what the stream has read.
 
         Reads the records of both from the last log segment on that they have in common.
@@ -388,7 +389,7 @@ class StreamTail:
         self._lose(DivergedError(error.path, f"{error.reason}; {fork}"))
         first = fork.sequence if head.sequence is None or fork.sequence is None else min(fork.sequence, head.sequence)
         stop = find_sequence(self._client, successor, first)
-        return StreamStep(head.position, stop, 0, first, is_fork=True)
+        return MoveStep(head.position, stop, sequence=first, is_fork=True)
 
     def _lose(self, error: LitelogError) -> None:
         """Raise an error that reports data loss, or only log it if the stream may lose data."""
