@@ -410,7 +410,7 @@ class ReplicaOracle:
             return False
         looks = self._must_notice or self._world.settings["scrub_interval"]
         if looks and self._find_harm():
-            self.fail(f"P2: nobody has noticed that {', '.join(sorted(self.lost))} was lost")
+            self.fail(f"P2: no process has noticed that {', '.join(sorted(self.lost))} was lost")
         return True
 
     def _is_looked_for(self) -> bool:

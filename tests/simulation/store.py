@@ -212,7 +212,7 @@ class Folder:
             self.counts["fault: root away"] += 1
 
     def come_back(self) -> None:
-        """Mount it again."""
+        """Mount the disk again."""
         if self.is_away:
             if os.listdir(self.path):
                 self.counts["a folder was made in the place of the root"] += 1

@@ -219,7 +219,7 @@ class StreamFollower:
                 self._missing.add(name)
 
     def _begin(self, offsets: Mapping[str, LogOffset]) -> dict[str, LogOffset]:
-        """Where to begin in the logs that are not in ``offsets``.
+        """The offsets at which the stream begins in the logs that are not in ``offsets``.
 
         Logs that are found later than the first ones begin with their first record.
         """
@@ -261,7 +261,7 @@ class StreamFollower:
     def _next(
         self, logs: Mapping[str, _BegunLog], offsets: Mapping[str, LogOffset], budget: Budget
     ) -> dict[str, LogOffset]:
-        """Where each log stands after the next batch; empty if there is nothing new.
+        """The offset of each log after the next batch; empty if there is nothing new.
 
         A store that fails for a moment would end a query with AvailableNow early. So this method polls it again first.
         """
@@ -303,7 +303,7 @@ class StreamFollower:
     def _choose(
         self, logs: Mapping[str, _BegunLog], offsets: Mapping[str, LogOffset], whole: Budget
     ) -> dict[str, LogOffset]:
-        """Where each log stands after the batch.
+        """The offset of each log after the batch.
 
         Each log gets an equal share, and later logs may use what earlier ones leave. If the limit is too small for all,
         logs that have waited longest come first.

@@ -40,7 +40,7 @@ _ENDS = (
 
 @dataclass(frozen=True, slots=True)
 class Fork:
-    """Where a new history begins to differ from what a stream has read of an old one."""
+    """The place at which a new history begins to differ from the records that a stream has read of an old one."""
 
     old: Generation
     new: Generation

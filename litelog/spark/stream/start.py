@@ -37,7 +37,7 @@ def find_end(client: ReplicaClient) -> LogOffset | None:
 def find_begin(
     client: ReplicaClient, start: StreamStart, pattern: str | None, lose: Callable[[LitelogError], None]
 ) -> LogOffset | None:
-    """Where a stream begins; None if the log is empty. Calls ``lose`` if the start lies before the first record."""
+    """The offset at which a stream begins; None if the log is empty. Calls ``lose`` if it precedes all records."""
     pieces = _open(client)
     if pieces is None:
         return None

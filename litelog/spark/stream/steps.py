@@ -117,7 +117,7 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class LogOffset:
-    """Where a stream stands in a log: everything before it has been delivered."""
+    """The place of a stream in a log: everything before it has been delivered."""
 
     position: Position
     sequence: int | None

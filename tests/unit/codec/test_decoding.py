@@ -38,7 +38,7 @@ BOMBS = {
     "texts": lambda: b"[" + b'"",' * 1_200_000 + b"9]",
     "depth": lambda: b"[" * 200_000,
 }
-"""Each a little more than any kind of object may hold."""
+"""Documents that each hold a little more than any kind of object may."""
 
 
 def decode_footer(document: bytes, *, framed: bool = False) -> object:
