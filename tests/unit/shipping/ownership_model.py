@@ -2,8 +2,8 @@
 
 Each step is one request to the store, or one local decision. Any owner may take the next step, so pausing at any point
 is in every path. A request may be applied and its answer be lost; an owner may crash at every step, and comes back with
-its state, with an older one, or with none. Objects are reduced to what decides: their place, whose they are, which of
-two possible contents they have.
+its state, with an older one, or with none. The model keeps three facts of an object: its place, its owner, and which of
+two possible contents it has.
 
     generation   (WAL segments and terminal by place, the ends that its first snapshot names or None, the contents of
                  its sealed segments by index: FIRST for what its first snapshot names)
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 STRIDE = 8
 TERMINAL = 9
 STANDS = 4
-"""What is added to a ``final``'s content where it stands for a sealed segment."""
+"""Added to the content of a ``final`` that stands for a sealed segment."""
 FIRST = -1
-"""In place of an index: what goes up sealed before the first snapshot, which names it."""
+"""Replaces the index of a segment that goes up sealed before the first snapshot, which names it."""
 
 DOWN, LIST, CLAIM, CLAIM_LOST, READ, FENCE, SNAPSHOT, RUN, PROVE_EPOCH, PROVE_LAST, GONE = range(11)
 NAMES = [
@@ -60,12 +60,12 @@ class Rules:
 
     create_only_claims: bool = True
     close: str = "started"
-    """Where closing stops: after the newest generation that has ``started``; at a generation that is already ``ended``;
-    after the ``newest``; never (``all``)."""
+    """Closing stops after the newest generation that has ``started``, at a generation that is already ``ended``, after
+    the ``newest``, or never (``all``)."""
     close_first: bool = True
     """Close before the first snapshot and WAL segment, not after the first WAL segment."""
     one_slot: bool = True
-    """The next slot follows from the last WAL segment; else its owner may go on in this index or in the next one."""
+    """The last WAL segment determines the next slot; else its owner may continue in this index or in the next one."""
     proof: bool = True
     proof_of_start: bool = True
     """An owner without WAL segments proves whether the generation's WAL is empty or whole."""
@@ -73,11 +73,12 @@ class Rules:
     """An owner that was suspended for longer than the grace reads the tip again before it puts a terminal."""
     in_order_pruning: bool = True
     check_refused: bool = True
-    """A refused WAL put is resolved by what is there; else taken for the answer to an earlier one that was lost."""
+    """After a refused WAL put, the owner reads the object in the slot; else it takes the object for its own, from a put
+    whose answer was lost."""
     seals: bool = False
     seal_before_final: bool = True
     check_sealed: bool = True
-    """A sealed segment that is there already is compared with the log; else taken for our own."""
+    """An owner compares an existing sealed segment with the log; else it takes the segment for its own."""
     owners: int = 3
     puts: int = 2
     claims: int = 4
@@ -118,7 +119,7 @@ def tip(generation: Generation) -> tuple[int, bool]:
 
 
 class Model:
-    """The steps that the rules allow from a state. ``flaw`` names what a step did that no step may do."""
+    """The steps that the rules allow from a state. ``flaw`` names a forbidden thing that a step did."""
 
     def __init__(self, rules: Rules) -> None:
         self.rules = rules
@@ -149,13 +150,14 @@ class Model:
                 yield f"{number}: crash in {NAMES[owner[0]]}", self._settled(generations, pair, crashes - 1, ""), None
 
     def _settled(self, generations: Any, owners: list[Owner], crashes: int, label: str) -> State:
-        """What grace assures after a pruning; and the new owners in one order, as they are alike."""
+        """The state after a step: a pruning shows that the grace is over. The new owners are sorted, as they are
+        alike."""
         if label.startswith("prune"):
             owners = [self._after_grace(owner) for owner in owners]
         return generations, (owners[0], *sorted(owners[1:], key=repr)), crashes
 
     def _after_grace(self, owner: Owner) -> Owner:
-        """Pruning waits for the grace: who went so long without a put has to look again before the next one."""
+        """Pruning waits for the grace: an owner without a put for so long has to look again before its next one."""
         step, _, content, memory = owner
         must_prove = step in (READ, SNAPSHOT, RUN, PROVE_LAST) or (step == FENCE and self.rules.closer_rereads)
         return (PROVE_EPOCH, 0, content, memory) if must_prove and self.rules.proof else owner
@@ -188,7 +190,7 @@ class Model:
                 yield (epoch, True, next_place(entry), entry[0], entry[1])
 
     def _go_on(self, owner: Owner) -> Owner:
-        """Where an owner stands that knows its generation to be its own."""
+        """The next step of an owner that knows its generation to be its own."""
         _, _, content, memory = owner
         if not memory[1] and self.rules.close_first:
             return (READ, memory[0] - 1, content, memory) if memory[0] > 1 else (SNAPSHOT, 0, content, memory)
@@ -397,7 +399,7 @@ def _put_entry(generations: Any, epoch: int, entry: tuple[int, int, int, int]) -
 
 
 def flaw_in(state: State, rules: Rules) -> str | None:
-    """The promise that a state breaks; None where all hold."""
+    """The promise that a state breaks; None if all hold."""
     generations, owners, _ = state
     latest = max(epoch for epoch, generation in enumerate(generations, 1) if generation[1] is not None)
     ends = generations[latest - 1][1]
@@ -423,7 +425,7 @@ def flaw_in(state: State, rules: Rules) -> str | None:
 
 
 def search(rules: Rules, promises: tuple[str, ...] = ("P1", "P2", "P6"), limit: int = 1_000_000) -> Result:
-    """Every state that can be reached, to the first flaw in ``promises``; at most ``limit`` states."""
+    """Search every reachable state up to the first flaw in ``promises``; at most ``limit`` states."""
     model = Model(rules)
 
     def pick(flaw: str | None) -> str | None:

@@ -1,14 +1,14 @@
-"""A model of takeovers: owners that are started with and without the flag, paused at any step, crashed and restarted,
-and logs that jump. Explored breadth first.
+"""A model of takeovers: owners start with or without the flag, pause at any step, crash and restart, and logs jump.
+Explored breadth first.
 
 Each step is one request to the store, or one local decision. The other model (``ownership_model``) has slots, lost
-answers, pruning and sealing in detail; this one has what decides whose data a default reader gives.
+answers, pruning and sealing in detail; this one has the steps that decide whose data a default reader gives.
 
     generation   (owner, authority, relation, has a snapshot, terminal, WAL segments, the snapshot was relied on)
     owner        (step, aux, what its flag met or NO_FLAG, whether the flag is spent, its newest epoch)
 
-Authority is the newest epoch that an owner was allowed to pass over when it claimed: what its flag met at the first
-look, or its own newest generation. The relation is the predecessor's epoch, FIRST or DIVERGED.
+Authority is the newest epoch that an owner was allowed to supersede when it claimed: the newest one that its flag met
+at the first look, or its own newest generation. The relation is the predecessor's epoch, FIRST or DIVERGED.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ class Rules:
     """The rules, each of which can be dropped, and the bounds of the search."""
 
     one_claim: bool = True
-    """A flag authorises one claim, above what it met at the first look; else every claim of its process."""
+    """A flag authorises one claim, above the newest epoch of the first look; else every claim of its process."""
     checks_after_snapshot: bool = True
-    """An owner looks for a newer claim once its first snapshot is there."""
+    """An owner looks for a newer claim after it put its first snapshot."""
     checks_predecessor: bool = True
-    """An owner that has closed all below sees whether readers still take the generation that it continues."""
+    """After it closed all generations below, an owner checks that readers still take the generation it continues."""
     owners: int = 3
     claims: int = 4
     puts: int = 1
@@ -80,7 +80,7 @@ def history(generations: tuple[Generation, ...], epoch: int) -> list[int]:
 
 
 def flaw_in(state: State) -> str | None:
-    """What a state's default reader lacks although no rule allows it."""
+    """The acknowledged data that a state's default reader lacks although no rule allows it; None if it lacks none."""
     generations = state[0]
     read = history(generations, latest(generations))
     cut = generations[read[-1] - 1] if read else None
@@ -239,7 +239,7 @@ def _change(generations: Any, epoch: int, field: int, value: int) -> Any:
 
 
 def search(rules: Rules, limit: int = 1_000_000) -> Result:
-    """Every state that can be reached, to the first flaw; at most ``limit`` states."""
+    """Search every reachable state up to the first flaw; at most ``limit`` states."""
     model = Model(rules)
 
     def successors(state: State) -> Iterator[tuple[str, State, None]]:

@@ -1,4 +1,4 @@
-"""Sealing and snapshots while the daemon ships: what is written when, crashes, and the status."""
+"""Sealing and snapshots while the daemon ships: when each object is written, crashes, and the status."""
 
 from __future__ import annotations
 
@@ -240,7 +240,7 @@ def test_segments_that_the_source_dropped_are_kept_or_mirrored(
     assert daemon.replica.archive is not None
     daemon.replica.archive.request_snapshot()
     snapshot = newest_snapshot(daemon)
-    assert (snapshot.first, snapshot.next) == (0, 3)  # else nothing would ever name them
+    assert (snapshot.first, snapshot.next) == (0, 3)  # else no snapshot would ever name them
     grow(daemon, clock, 1)
     daemon.replica.archive.request_snapshot()
     snapshot = newest_snapshot(daemon)
@@ -347,7 +347,7 @@ def test_all_segments_are_sealed_in_the_end_if_any_put_fails(
 
 
 class LosingStore(CountingStore):
-    """Loses the answer to the next put of a snapshot, once it is ``armed``."""
+    """Loses the answer to the next put of a snapshot after it was ``armed``."""
 
     armed = False
 
@@ -359,7 +359,7 @@ class LosingStore(CountingStore):
 
 
 def lose_answer(daemon: Daemon, losing: LosingStore) -> Snapshot:
-    """Grow the log until a snapshot is there whose answer was lost."""
+    """Grow the log until the answer to the put of a snapshot is lost. Returns that snapshot."""
     losing.armed = True
     while losing.armed:
         daemon.log.roll(1)
@@ -371,7 +371,7 @@ def lose_answer(daemon: Daemon, losing: LosingStore) -> Snapshot:
 def test_segments_dropped_before_a_snapshot_was_found_are_dropped_now(
     log: LogBuilder, store: MemoryStore, state: str, clock: ManualClock
 ) -> None:
-    """And not when that was made, hours before its answer was lost."""
+    """They are not dropped as of the time when the snapshot was made, hours earlier."""
     losing = LosingStore(store)
     settings = Settings(snapshot_segments=2, retention=RetentionPolicy(max_age=86_400))
     daemon = Daemon(log, losing, state, clock=clock, settings=settings)
@@ -452,7 +452,7 @@ def test_own_sealed_segments_and_snapshots_are_adopted_and_others_refused(
     daemon.replica.archive.request_snapshot()
     daemon.close()
     before = objects(store)
-    again = Daemon(log, store, old, clock=clock)  # a state folder that was set back: all of it is adopted
+    again = Daemon(log, store, old, clock=clock)  # an older state folder: all objects are adopted
     again.sync()
     assert again.replica.archive is not None
     again.replica.archive.request_snapshot()
@@ -465,7 +465,7 @@ def test_own_sealed_segments_and_snapshots_are_adopted_and_others_refused(
 def test_a_sealed_segment_of_the_same_name_with_other_bytes_begins_a_generation(
     log: LogBuilder, store: MemoryStore, state: str, clock: ManualClock, tmp_path: Path
 ) -> None:
-    """The log was rewritten after it went up, and before anything named it."""
+    """The log was rewritten after the segment went up, and before a snapshot or a ``final`` named it."""
     daemon = Daemon(log, store, state, clock=clock)
     daemon.sync()
     key = sealed_key(daemon.generation, 0)
@@ -499,7 +499,7 @@ def test_another_owners_sealed_segment_under_our_name_is_an_error_and_no_fence(
 
 
 def put_sealed_of_another_log(daemon: Daemon, store: MemoryStore, folder: Path, clock: ManualClock, seed: int) -> None:
-    """Put what another daemon seals of another log where this one will put its first; with seed 0 it is this owner."""
+    """Put another log's sealed segment where this daemon will put its first one; with seed 0 it is this owner's."""
     other = make_log(folder / "other")
     other.roll(7)
     second = Daemon(other, MemoryStore("second"), f"{folder}/second", clock=clock, seed=seed)

@@ -49,7 +49,7 @@ def log(request: pytest.FixtureRequest, tmp_path: Path) -> LogBuilder:
 
 
 def leave(log: LogBuilder, store: ObjectStore, state: str, clock: ManualClock) -> str:
-    """Have a daemon ship all there is, and go; the generation that it leaves."""
+    """Have a daemon ship the whole log, and close it. Returns its generation."""
     daemon = start_sealing(log, store, state, clock)
     daemon.sync()
     name = daemon.generation
@@ -71,7 +71,7 @@ def headers(store: ObjectStore) -> list[dict[str, object]]:
 
 
 def finals(store: ObjectStore) -> dict[int, dict[str, object]]:
-    """Those that stand for a sealed segment, by index."""
+    """The WAL segments that stand for a sealed segment, by index."""
     return {int(str(header["index"])): header for header in headers(store) if "sealed" in header}
 
 
@@ -108,7 +108,7 @@ def test_log_segments_finished_during_a_downtime_are_sealed_with_a_final_for_eac
     daemon.sync()
     assert daemon.generation == name
     assert [event.left for event in daemon.sealed_events[:2]] == [1, 0]
-    assert [event.entry.index for event in daemon.sealed_events] == [2, 3, 1]  # 1 was begun as WAL segments
+    assert [event.entry.index for event in daemon.sealed_events] == [2, 3, 1]  # 1 had begun as WAL segments
     assert sorted(finals(store)) == [2, 3]
     for index, final in finals(store).items():
         assert (final["offset"], final["length"], final["final"], final["crc_total"]) == (0, 0, True, 0)
@@ -258,7 +258,7 @@ def test_segments_that_were_sealed_before_a_crash_are_not_uploaded_again(
 def test_a_log_segment_begun_as_wal_segments_continues_so_after_a_kill(
     log: LogBuilder, store: MemoryStore, state: str, clock: ManualClock, tmp_path: Path
 ) -> None:
-    """Also if the state does not show that it was begun. A sealed segment of it would state other times."""
+    """Also if the state does not show the WAL segments. A sealed segment would state other times than they do."""
     name = leave(log, store, state, clock)
     log.append(2)
     log.roll(3)
@@ -282,7 +282,7 @@ def test_a_log_segment_begun_as_wal_segments_continues_so_after_a_kill(
 def test_a_wal_segment_that_arrives_while_its_log_segment_is_sealed_is_no_conflict(
     log: LogBuilder, store: MemoryStore, state: str, clock: ManualClock, tmp_path: Path
 ) -> None:
-    """Its put was given up, the daemon was started again, and only then the store carried the put out."""
+    """The daemon gave up the put and was started again, and only then the store carried the put out."""
     leave(log, store, state, clock)
 
     class Late(CountingStore):
@@ -321,7 +321,7 @@ def test_a_wal_segment_that_arrives_while_its_log_segment_is_sealed_is_no_confli
 def test_an_older_state_adopts_finals_for_wal_segments_and_wal_segments_for_finals(
     log: LogBuilder, store: MemoryStore, state: str, clock: ManualClock, tmp_path: Path, rolled: bool
 ) -> None:
-    """``rolled``: the earlier run shipped as WAL what this one would seal; else the other way round."""
+    """``rolled``: the earlier run shipped WAL segments where this one would seal; else the other way round."""
     name = leave(log, store, state, clock)
     shutil.copytree(state, state + ".old")
     if rolled:
@@ -339,7 +339,7 @@ def test_an_older_state_adopts_finals_for_wal_segments_and_wal_segments_for_fina
     before = {key: body for key, body in objects(store).items() if parse_wal(key) is not None}
     again = start_sealing(log, store, state + ".old", clock)
     if not rolled:
-        again.owner.backlog_sealer = None  # one that never seals at once
+        again.owner.backlog_sealer = None  # it ships WAL segments only
     again.sync()
     assert again.generation == name
     assert {key: body for key, body in objects(store).items() if parse_wal(key) is not None} == before
@@ -349,7 +349,7 @@ def test_an_older_state_adopts_finals_for_wal_segments_and_wal_segments_for_fina
 
 
 def rewrite(log: LogBuilder, names: Iterable[str]) -> None:
-    """Write other bytes, in commits of the same size, in place of log segments that nothing was shipped of."""
+    """Write other bytes, in commits of the same size, in place of log segments that were not shipped."""
     for name in sorted(names):
         log.next = int(name[:20])
         text = log.texts.pop(name)
@@ -364,7 +364,7 @@ def rewrite(log: LogBuilder, names: Iterable[str]) -> None:
 def test_a_log_rewritten_between_a_seal_and_its_snapshot_begins_a_generation(
     log: LogBuilder, store: MemoryStore, state: str, clock: ManualClock, tmp_path: Path, finished: bool
 ) -> None:
-    """``finished``: it is as long as it was; else the log segment that was sealed still grows."""
+    """``finished``: the sealed log segment is as long as it was; else it still grows."""
     name = leave(log, store, state, clock)
     names = set(log.files())
     go_on_alone(log, 1, 4, 2)
@@ -400,7 +400,8 @@ def test_a_log_rewritten_between_a_seal_and_its_snapshot_begins_a_generation(
 def test_a_final_of_other_bytes_than_the_log_has_now_is_not_adopted(
     log: LogBuilder, store: MemoryStore, state: str, clock: ManualClock, seals: bool
 ) -> None:
-    """The state was set back, and the log rewritten; ``seals``: it is met when it is sealed, else when it is put."""
+    """The state is older, and the log was rewritten. ``seals``: the daemon meets the ``final`` when it seals, else when
+    it puts a WAL segment."""
     name = leave(log, store, state, clock)
     shutil.copytree(state, state + ".old")
     names = set(log.files())
@@ -480,7 +481,7 @@ def test_the_commits_before_a_corrupt_one_are_shipped_before_the_log_freezes(
 def test_a_log_that_goes_while_an_answer_is_awaited_is_missing_and_not_rewound(
     log: LogBuilder, state: str, clock: ManualClock, *, mounted: bool
 ) -> None:
-    """Whichever put it is whose answer was lost: ``mounted`` is a folder that went, or else one that is empty."""
+    """The answer to each put is lost in turn. ``mounted``: the folder is gone; else it is empty."""
     lost = 0
     for number in itertools.count():
         store = MemoryStore(f"test-{number}")
@@ -550,7 +551,7 @@ def test_an_owner_that_is_overtaken_while_it_seals_ships_nothing_more(
     daemon = start_sealing(log, Interrupting(store), state, clock)
     with pytest.raises(FencedError):
         daemon.sync()
-    assert len(daemon.acknowledged) == 1  # the rest of what was begun
+    assert len(daemon.acknowledged) == 1  # the rest of the log segment that had begun
     assert held(store) == log.files()
     assert list(read_replica(store))[-1] == rival.generation
 
@@ -560,7 +561,7 @@ def test_an_owner_that_is_overtaken_while_it_seals_ships_nothing_more(
 def test_a_successor_continues_a_generation_that_ends_with_a_sealed_log_segment(
     log: LogBuilder, state: str, clock: ManualClock, behind: bool, tmp_path: Path
 ) -> None:
-    """``behind``: the log has lost its oldest log segment since, so that indexes have to be mapped."""
+    """``behind``: the log has since lost its oldest log segment, so that indexes have to be mapped."""
     store = MemoryStore("test")
     leave(log, store, state, clock)
     go_on_alone(log, 1, 4, 2)
@@ -599,7 +600,7 @@ def test_a_successor_does_not_continue_data_that_its_log_does_not_hold(
 
 
 def upto(daemon: Daemon, holds: Callable[[], bool]) -> Callable[[], bool]:
-    """Whether to go on: until ``holds``, for at most 100 steps."""
+    """A condition for a sync to continue: until ``holds``, for at most 100 steps."""
     steps = itertools.count()
     return lambda: next(steps) < 100 and not holds()
 

@@ -63,7 +63,7 @@ def truncate(log: LogBuilder, keep: int) -> None:
 
 
 def delete_covered(daemon: Daemon, keep: int) -> None:
-    """Remove WAL segments as their owner does once a snapshot covers them: all except the newest ones."""
+    """Remove WAL segments as their owner does after a snapshot covers them: all except the newest ones."""
     wal = [info.key for info in daemon.store.list("") if parse_wal(info.key) is not None]
     daemon.store.delete(wal[:-keep])
 

@@ -1,4 +1,4 @@
-"""WAL segments that a snapshot covers: when they are deleted, in which order, and which ones never are."""
+"""WAL segments that a snapshot covers: when and in which order they are deleted, and which ones never are."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_a_jump_of_the_clock_deletes_nothing(
 def test_the_wait_continues_over_a_restart(
     log: LogBuilder, store: DeletingStore, clock: ManualClock, tmp_path: Path
 ) -> None:
-    """Runs of ``--once`` would never delete anything otherwise."""
+    """Otherwise runs of ``--once`` would never delete anything."""
     state = str(tmp_path / "state")
     for _ in range(5):
         daemon = Daemon(log, store, state, clock=clock, settings=EACH)
@@ -231,7 +231,7 @@ def test_a_crash_between_any_two_deletions_leaves_all_restorable(
 
 @pytest.fixture
 def memory(tmp_path: Path) -> Iterator[Path]:
-    """A folder in memory where there is one: a sync costs no disk there, and a day has many."""
+    """A folder in memory if the machine has /dev/shm: a sync does not wait for a disk there, and a day has many."""
     if not os.access("/dev/shm", os.W_OK):
         yield tmp_path
         return
@@ -240,7 +240,7 @@ def memory(tmp_path: Path) -> Iterator[Path]:
 
 
 SECONDS = times(3, at_night=1)
-"""Between two commits."""
+"""The time between two commits."""
 
 
 @pytest.mark.slow
@@ -261,9 +261,10 @@ SECONDS = times(3, at_night=1)
 def test_objects_kept_of_a_commit_a_second(
     memory: Path, clock: ManualClock, hours: int, settings: Settings, wal_hours: int
 ) -> None:
-    """WAL segments of the last hours and of the log segment where they begin, one object for each log segment, and
-    snapshots. The grace of an hour begins with the snapshot that covers them: with one at each seal, that is all.
-    Plain bytes, as these are looked through the fastest: a day has many appends."""
+    """The replica keeps the WAL segments of the last hours and of the log segment where they begin, one object for each
+    log segment, and snapshots. The grace of an hour begins with the snapshot that covers the WAL segments; with a
+    snapshot at each seal, they stay for no longer than that. The log is of plain bytes, which are read the fastest: a
+    day has many appends."""
     log = make_log(memory / "log", "raw")
     log.roll(1)
     store = MemoryStore("day")
@@ -281,7 +282,7 @@ def test_objects_kept_of_a_commit_a_second(
             most = max(most, sum(1 for _ in store.list(f"generations/{daemon.generation}/wal/")))
     rolled = hours * HOUR // every
     wal, sealed, snapshots = (len(keys_of(store, parse)) for parse in (parse_wal, parse_sealed, parse_snapshot))
-    # A put for each commit, and for each ``final``.
+    # One put for each commit, and one for each ``final``.
     assert len(daemon.acknowledged) == hours * HOUR // SECONDS + rolled - 1
     assert max(most, wal) <= (wal_hours * HOUR + every) // SECONDS + 10
     assert sealed == rolled - 1

@@ -1,4 +1,4 @@
-"""A log that was rewound is remembered across restarts, until that is dismissed."""
+"""A daemon remembers across restarts that its log was rewound, until a person dismisses that."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def daemon(log: LogBuilder, store: CountingStore, tmp_path: Path) -> Daemon:
 
 
 def rewind(daemon: Daemon) -> None:
-    """Take the last commit off the log, and ship that."""
+    """Remove the last commit from the log, and sync."""
     path = daemon.log.path()
     with open(path, "r+b") as file:
         file.truncate(file.seek(0, 2) - len(daemon.log.commit()))
@@ -50,7 +50,7 @@ def test_a_rewound_log_is_recorded_with_what_was_acknowledged(daemon: Daemon) ->
     assert read_divergence(daemon.folder.path) == found
     daemon.restart()
     daemon.sync()
-    assert daemon.replica.divergence.open == found, "with the number that only the first daemon knew"
+    assert daemon.replica.divergence.open == found, "the number that only the first daemon knew is kept"
 
 
 def test_a_dismissal_is_noticed_kept_and_does_not_cover_the_next_one(daemon: Daemon) -> None:

@@ -1,4 +1,4 @@
-"""How a generation begins with an existing log: what goes up sealed, and what does not go up again."""
+"""How a generation begins with an existing log: which log segments go up sealed, and which do not go up again."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Measured:
-    """A log, and the lag of a replica that stands where a test says."""
+    """A log, and the lag of a replica whose place a test sets."""
 
     def __init__(self, folder: Path) -> None:
         self.clock = ManualClock()
@@ -29,11 +29,11 @@ class Measured:
         self.meter = LagMeter(self.source, lambda: self.place)
 
     def acknowledge(self) -> None:
-        """The place is the log's end."""
+        """Set the place to the log's end."""
         self.place = SourcePosition(0, self.log.name, offset=os.path.getsize(self.log.path()))
 
     def catch_up(self) -> None:
-        """A look that begins now finds nothing to ship."""
+        """Record that a look that begins now finds nothing to ship."""
         self.caught_up = self.clock.monotonic()
 
     def look(self) -> Lag:
@@ -126,7 +126,7 @@ def test_a_folder_that_is_gone_is_reported_and_the_lag_stays(measured: Measured)
 
 
 def test_a_folder_that_is_back_is_soon_seen_to_be_so(measured: Measured) -> None:
-    """Also for an idle log: an error that has passed is not reported for another half minute."""
+    """Also for an idle log: an error that has passed does not stay in reports for another half minute."""
     measured.acknowledge()
     measured.catch_up()
 
@@ -177,7 +177,7 @@ def test_an_idle_log_is_looked_at_now_and_then_and_a_busy_one_each_second(measur
     assert seen(1, busy=False) == 0
     assert seen(1, busy=True) == 5
     measured.log.append(1, size=5)
-    assert seen(1, busy=False) == 10  # as it has changed a moment ago
+    assert seen(1, busy=False) == 10  # it changed a moment ago
 
 
 def test_the_history_keeps_the_last_hour_and_no_more() -> None:

@@ -266,7 +266,7 @@ def test_a_log_rewound_between_a_claim_and_its_closing_does_not_continue(
 def test_a_takeover_during_a_truncation_continues_all_that_the_replica_holds(
     log: LogBuilder, store: MemoryStore, state: str
 ) -> None:
-    """The log still holds the predecessor's end: only its first index has changed since the claim was made."""
+    """The log still holds the predecessor's end. Only the log's first index has changed since the claim was made."""
     truncated = min(log.files())
     log.roll(2)
     log.roll(2)
@@ -382,8 +382,8 @@ def test_an_owner_that_loses_the_race_for_an_epoch_stops(log: LogBuilder, store:
 
 
 class LateMount(CountingStore):
-    """A folder before its file system is mounted: empty, and not to be written to. ``mounts_in``: how many requests
-    it takes until it is; ``hides``: what listings do not show even then."""
+    """A folder before its file system is mounted: empty and read-only. ``mounts_in``: how many requests fail before the
+    mount; ``hides``: listings show nothing even after it."""
 
     mounts_in = 10**9
     hides = False
@@ -407,7 +407,8 @@ class LateMount(CountingStore):
 
 
 def late(log: LogBuilder, store: MemoryStore, state: str, *, forgotten: bool = False) -> tuple[Daemon, LateMount]:
-    """A daemon that has shipped there, started again before the mount; ``forgotten``: what it shipped, by a person."""
+    """A daemon that has shipped to the folder and was started again before the mount. ``forgotten``: a person had the
+    daemon forget the replica."""
     mount = LateMount(store)
     daemon = Daemon(log, store, state)
     daemon.sync()
@@ -511,7 +512,7 @@ def test_a_mount_that_comes_at_any_moment_fences_no_owner(log: LogBuilder, store
         mount = LateMount(copied)
         daemon = Daemon(log, mount, f"{state}.{requests}")
         mount.mounts_in = requests
-        for _ in range(requests):  # each try is a request at least
+        for _ in range(requests):  # each try is at least one request
             with suppress(StoreError):
                 daemon.sync()
         daemon.sync()

@@ -48,7 +48,7 @@ class Owners:
         return Daemon(self.log, store or self.store, daemon.state, seed=99, fencing=fencing)
 
     def restored(self, name: str | None = None) -> dict[str, bytes]:
-        """The log segments that are read: by default, or of the generation of that name."""
+        """The restored log segments of the latest generation, or of the generation of that name."""
         return restored(self.store, self.folder / "restored", self.log.format, name)
 
 
@@ -166,7 +166,7 @@ def test_an_owner_ends_its_own_generation(owners: Owners) -> None:
 
 
 def start_two_at_once(owners: Owners) -> tuple[Daemon, Daemon]:
-    """Both see an empty replica: the second one comes and ships while the first one puts its claim."""
+    """Both see an empty replica: the second one starts and ships while the first one puts its claim."""
     one, two = owners.start(), owners.start()
     owners.store.before_put(CLAIMS, two.sync)
     one.sync()

@@ -1,4 +1,4 @@
-"""A model of the protocol of one writer, checked in every state. Without any one of its rules, the check fails."""
+"""A model of the protocol of one writer, checked in every state. Without any single rule, the check fails."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ BOUNDS_AT_NIGHT = {
     "three owners, one crash": Rules(claims=3, crashes=1, finals=False),
     "every choice of final, no crash": Rules(claims=3, crashes=0),
 }
-"""The two largest: hundreds of thousands of states, and of kilobytes."""
+"""The two largest: hundreds of thousands of states, which take hundreds of thousands of kilobytes."""
 
 MAX_STATES = 400_000
-"""A model that grows beyond it has become too slow to be run at every change."""
+"""A model with more states is too slow to run at every change."""
 
 MIN_STATES, MIN_STATES_AT_NIGHT = 200_000, 600_000
 
-pytestmark = pytest.mark.xdist_group("ownership_model")  # each search once
+pytestmark = pytest.mark.xdist_group("ownership_model")  # one worker runs each search once
 
 
 @cache

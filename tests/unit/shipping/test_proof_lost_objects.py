@@ -1,5 +1,5 @@
-"""Replicas that go away and come back, and what they lose: nothing is acknowledged into another place, and whatever was
-acknowledged is restored by default."""
+"""Replicas that go away, come back and lose objects. A daemon acknowledges nothing that went to another place, and a
+default restore has all acknowledged data."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 def tree(folder: Path) -> list[str]:
-    """All that is in a folder, files and folders."""
+    """The files and folders below a folder."""
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
 
 
@@ -49,16 +49,16 @@ def root(tmp_path: Path) -> Path:
 
 
 def away(root: Path, *, empty: bool) -> None:
-    """Move a replica away, as an unmounted disk is: its place is gone, or an empty folder."""
+    """Move a replica away, as if its disk were unmounted: its folder is gone, or empty."""
     root.rename(f"{root}.away")
     if empty:
         root.mkdir()
 
 
 def back(root: Path, *, copied: bool) -> None:
-    """Bring it back; as another folder, with other numbers, if it is ``copied``."""
+    """Bring it back. If it is ``copied``, its folders and files have new inode numbers."""
     if root.exists():
-        root.rmdir()  # which fails unless it is empty
+        root.rmdir()  # fails unless the folder is empty
     if copied:
         shutil.copytree(f"{root}.away", root)
         shutil.rmtree(f"{root}.away")
@@ -121,7 +121,7 @@ def test_objects_that_a_moved_replica_lost_while_it_was_away_are_shipped_again(
     log.append(1)
     with pytest.raises(StoreError):
         daemon.sync()
-    shutil.copytree(tmp_path / "older", root)  # a backup of the replica, of before
+    shutil.copytree(tmp_path / "older", root)  # an earlier backup of the replica
     daemon.sync()
     assert restored(store, tmp_path / "out", log.format) == log.files()
     assert [claim.relation for claim in daemon.claims][1:] == ["continues"]
@@ -131,7 +131,7 @@ def test_objects_that_a_moved_replica_lost_while_it_was_away_are_shipped_again(
 
 
 PROVED = {"list": 2, "open": 1, "put": 1}
-"""The requests of a proof, and of one put after it."""
+"""The requests of a proof and of one put after it."""
 
 
 def test_after_a_failure_all_that_was_acknowledged_is_proved_once(log: LogBuilder, state: str) -> None:
@@ -406,7 +406,7 @@ def test_a_damaged_header_of_the_newest_wal_segment_is_not_an_end(
     backlog_sealer: bool,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Only the owner still knows where its generation ended."""
+    """Only the owner still knows where its generation ends."""
     store = FaultyStore(MemoryStore("test"))
     daemon = Daemon(log, store, state, backlog_sealer=backlog_sealer, settings=Settings(snapshot_segments=99))
     for number in range(6):
@@ -481,7 +481,8 @@ def test_a_generation_after_an_unreadable_end_begins_after_a_crash_too(
 def test_a_takeover_of_a_generation_with_an_unreadable_end_names_the_object(
     log: LogBuilder, state: str, tmp_path: Path
 ) -> None:
-    """Only its owner knows its next slot. After a person removed the object, all is as after any other loss."""
+    """Only its owner knows its next slot. After a person removed the object, the takeover continues as after any other
+    loss."""
     store = MemoryStore("test")
     daemon = Daemon(log, store, state)
     daemon.sync()
@@ -556,7 +557,7 @@ def test_an_object_that_cannot_be_read_in_the_next_slot_may_be_a_successors(
 
 
 def drop_oldest(log: LogBuilder, count: int) -> dict[str, bytes]:
-    """Have the source drop its oldest log segments; what they held."""
+    """Have the source drop its oldest log segments. Returns their bytes by name."""
     held = log.files()
     dropped = {name: held[name] for name in sorted(held)[:count]}
     for name in dropped:
@@ -619,7 +620,7 @@ def test_log_segments_that_only_the_replica_holds_survive_another_loss(
 
 
 class HidingStore(CountingStore):
-    """Lists an object, and does not give it out, as a folder that is unmounted between the two requests."""
+    """Lists an object but cannot open it, like a folder that is unmounted between the two requests."""
 
     def __init__(self, inner: ObjectStore, key: str) -> None:
         super().__init__(inner)

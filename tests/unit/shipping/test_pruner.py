@@ -1,4 +1,4 @@
-"""A daemon with a retention policy, over days of a manual clock: what it deletes, when, and what it never deletes."""
+"""A daemon with a retention policy, over days of a manual clock: which objects it deletes and when, or never."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def test_while_it_is_idle_nothing_is_asked_and_nothing_goes(log: LogBuilder, tmp
     store = CountingStore(inner)
     daemon = start(log, store, tmp_path, RetentionPolicy(max_age=6 * HOUR))
     live(daemon, 12)
-    for _ in range(3):  # what is due after the last put
+    for _ in range(3):  # deletions that are due after the last put
         daemon.sync()
     requests, there = store.total(), {info.key for info in inner.list("")}
     for _ in range(48):

@@ -27,7 +27,7 @@ HOUR = 3600.0
 
 
 class DeletingStore(CarelessStore):
-    """Remembers what was deleted."""
+    """Records deleted keys."""
 
     def __init__(self, inner: MemoryStore) -> None:
         super().__init__(inner)
@@ -51,7 +51,7 @@ class Owners:
         self.stores: list[DeletingStore] = []
 
     def start(self, policy: RetentionPolicy, *, takeover: bool = False, **changes: object) -> Daemon:
-        """One more; ``stores`` has what it deletes."""
+        """Start one more daemon, whose store is appended to ``stores``."""
         number = len(self.stores)
         store = DeletingStore(self.store.inner)  # type: ignore[arg-type]
         self.stores.append(store)
@@ -88,8 +88,8 @@ class Owners:
         return [info.key for info in self.store.list("")]
 
     def is_whole(self, daemon: Daemon) -> bool:
-        """Whether what is restored of a daemon's generation are log segments of the log, in a row, byte for byte, up to
-        all that it shipped."""
+        """Whether a restore of a daemon's generation gives log segments of the log, in a row, byte for byte, up to all
+        that it shipped."""
         held = self.restored(daemon.generation)
         names = sorted(self.log.texts)
         start = names.index(next(iter(held)))
@@ -181,13 +181,13 @@ def test_objects_that_a_new_owner_names_stay_even_if_the_old_owner_prunes_meanwh
     leaves = min(drop.time for drop in old.replica.archive.state.drops if drop.time > window) - window
     owners.clock.advance(leaves / 1_000_000 - LOOK_SECONDS / 6)
     assert old.replica._writer is not None
-    old.replica._writer._guard._looked_at = 0.0  # so that it looks now, and not for a minute
+    old.replica._writer._guard._looked_at = 0.0  # so that it looks now, and not again for a minute
     owners.log.append(1)
     old.sync()
     new = owners.start(RetentionPolicy(), takeover=True)
 
     def let_go() -> None:
-        """What is in the newest snapshot leaves the old owner's window, in a few seconds of the clock."""
+        """Within a few seconds of the clock, the segments of the newest snapshot leave the old owner's window."""
         for _ in range(3):
             owners.clock.advance(LOOK_SECONDS / 10)
             owners.log.roll(1)

@@ -37,7 +37,7 @@ ALL_FORMATS = pytest.mark.parametrize("log", FORMATS, indirect=True)
 
 
 def rises(daemon: Daemon) -> bool:
-    """Whether what was acknowledged never went back."""
+    """Whether the acknowledged place never went back."""
     ends = [event.end for event in daemon.acknowledged]
     return ends == sorted(ends)
 
@@ -118,7 +118,7 @@ def test_a_restart_with_valid_state_costs_three_requests(log: LogBuilder, state:
 def test_a_sync_ships_existing_bytes_and_leaves_later_ones_for_the_next(
     log: LogBuilder, store: MemoryStore, state: str
 ) -> None:
-    """Else a busy log would get as many puts as fit into its interval."""
+    """Otherwise a busy log would cause as many puts as fit into its interval."""
     daemon = Daemon(log, store, state)
     daemon.on_shipped = lambda event: log.append(1) and None if len(daemon.acknowledged) < 50 else None
     daemon.sync()

@@ -1,4 +1,4 @@
-"""A copy replaces a log's folder while its daemon runs: log segments that the copy brings back are shipped again."""
+"""A copy replaces a log's folder while its daemon runs: the daemon ships log segments that the copy brings back."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_a_replaced_folder_begins_a_generation_that_holds_what_it_brought_back(
 def test_log_segments_before_the_first_that_a_replica_had_are_shipped(
     log: LogBuilder, tmp_path: Path, takeover: bool
 ) -> None:
-    """The replica began without them, and numbered the records that came after them from 0 on if the log does not."""
+    """The replica began without them. If the log has no sequences, the replica numbered the later records from 0."""
     store = MemoryStore("test")
     shutil.copytree(log.folder, tmp_path / "copy")
     log.delete(next(iter(log.files())))
@@ -143,7 +143,7 @@ def test_log_segments_that_come_back_into_the_same_folder_are_shipped_again(
 
 
 def test_an_empty_folder_in_the_place_of_the_log_is_waited_for(daemon: Daemon) -> None:
-    """As where a disk is not mounted: when it is back, it is the same folder."""
+    """As if a disk were not mounted: when the log is back, it is in the same folder."""
     before = daemon.generation
     os.rename(daemon.log.folder, f"{daemon.log.folder}.away")
     os.mkdir(daemon.log.folder)

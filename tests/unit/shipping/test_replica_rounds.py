@@ -1,5 +1,5 @@
 """Rounds of a folder replica that goes away at a random call and comes back later, of stores that lose objects, and of
-daemons that crash meanwhile. Whatever was acknowledged is restored by default, after each round."""
+daemons that crash meanwhile. After each round, a default restore has all acknowledged data."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 
 ROUNDS = 24
 SEEDS = 40
-"""One of them is run of each kind, except at night."""
+"""By day, one of them is run of each kind."""
 
 
 class Mounted:
-    """A store whose root goes away before a request that is chosen by ``leaves_in``: its place is gone, empty, or
-    another replica's, until ``come_back``."""
+    """A store whose root goes away after ``leaves_in`` requests. Until ``come_back``, its place has no folder, an empty
+    one, or another replica."""
 
     enforces_create_only = True
 
@@ -50,7 +50,7 @@ class Mounted:
         self.away = False
 
     def restart(self) -> None:
-        """A new process: it knows nothing of what an earlier one knew."""
+        """Begin a new process, which knows nothing of the one before."""
         self.inner = FileStore(str(self.root))
 
     def leave(self) -> None:
@@ -64,7 +64,7 @@ class Mounted:
             shutil.copytree(self.root.parent / "other" / "epochs", self.root / "epochs")
 
     def come_back(self) -> None:
-        """Bring it back; nothing was made in its place meanwhile. Sometimes as a copy, with other numbers."""
+        """Bring it back, sometimes as a copy with new inode numbers. Meanwhile, the daemon has put nothing there."""
         self.away = False
         self.leaves_in = -1
         if self.root.exists():
@@ -102,7 +102,7 @@ class Mounted:
 
 
 def lose(root: Path, random: Random) -> str:
-    """Have the store lose one object: a WAL segment, a sealed segment or a snapshot, as often."""
+    """Have the store lose one object: a WAL segment, a sealed segment or a snapshot, each as often."""
     objects: dict[str, list[Path]] = {}
     for path in sorted((root / "generations").rglob("*.lz4")):
         objects.setdefault(path.name.split(".")[1], []).append(path)
@@ -171,7 +171,7 @@ class Rounds:
         self.store.leaves_in = -1
         if loses:
             self.met[lose(self.store.root, self.random)] += 1
-        for _ in range(8):  # each obstacle takes a step: a proof, a generation, the rest
+        for _ in range(8):  # each sync takes one step: a proof, a new generation, the rest
             self.clock.advance(31)
             with suppress(StoreError):
                 self.daemon.sync()

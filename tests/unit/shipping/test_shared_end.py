@@ -1,5 +1,5 @@
-"""A log that was rewound still begins with what was acknowledged. No restore leaves that out, whichever put its daemon
-ends at."""
+"""A log that was rewound still begins with acknowledged bytes. Every restore has them, no matter at which put the
+daemon ends."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def newest_claim(store: MemoryStore) -> Claim:
 
 
 def grow(log: LogBuilder, daemon: Daemon, commits: int) -> list[int]:
-    """Append commits, each in a WAL segment of its own. Returns where each of them ends."""
+    """Append commits, and ship each in its own WAL segment. Returns the end of each commit."""
     ends = []
     for _ in range(commits):
         log.append(1)
@@ -68,7 +68,7 @@ def end_at_each_put(
             killed.crash()
             found = restored(held, target, log.format)
             for name, body in needed.items():
-                assert found.get(name, b"").startswith(body), f"{name} lacks what was acknowledged, put {at} {after}"
+                assert found.get(name, b"").startswith(body), f"{name} lacks acknowledged bytes, put {at} {after}"
             continued = Daemon(log, held, state, backlog_sealer=daemon.backlog_sealer)
             continued.sync()
             assert restored(held, target, log.format) == log.files()

@@ -1,4 +1,4 @@
-"""How an owner goes from stage to stage: where a call continues after a wait, and after a failure."""
+"""How an owner gets from stage to stage: where a call continues after a wait, and after a failure."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ README = Path(stages.__file__).with_name("README.md")
 
 
 def sealing_later(daemon: Daemon) -> list[Callable[[], None]]:
-    """What the daemon's sealing waits for, until a test does it."""
+    """Hold the daemon's sealing tasks back until a test runs them. Returns the list of them."""
     waiting: list[Callable[[], None]] = []
     assert daemon.owner.backlog_sealer is not None
     daemon.owner.backlog_sealer._submit = waiting.append

@@ -44,7 +44,7 @@ def store() -> CountingStore:
 
 @pytest.fixture
 def daemon(log: LogBuilder, store: CountingStore, tmp_path: Path) -> Daemon:
-    """A daemon that has shipped log segments which a snapshot names, and WAL segments since."""
+    """A daemon that has shipped log segments, a snapshot that names them, and WAL segments since."""
     clock = ManualClock()
     settings = Settings(snapshot_segments=2, wal_retention=1)
     made = Daemon(log, store, str(tmp_path / "state"), clock=clock, backlog_sealer=True, settings=settings)
@@ -146,7 +146,7 @@ def test_an_object_of_another_size_and_one_that_is_damaged_are_found(daemon: Dae
     daemon.sync()
     assert cut not in {key for _, key in named(check(daemon))}
     name = daemon.generation
-    daemon.replica.repair([cut, flipped])  # which this generation does not rely on
+    daemon.replica.repair([cut, flipped])  # this generation does not rely on them
     daemon.sync()
     assert daemon.generation == name
 
@@ -196,11 +196,11 @@ def test_a_damaged_object_is_read_by_each_check_until_it_is_whole(
 def test_concurrent_changes_by_the_writer_are_not_an_anomaly(
     daemon: Daemon, store: CountingStore, log: LogBuilder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memory, "PAGE_OBJECTS", 1)  # what is deleted while it lists does not show any more
+    monkeypatch.setattr(memory, "PAGE_OBJECTS", 1)  # objects deleted during a listing are not in its later pages
     inner = store.inner
 
     class Busy(CountingStore):
-        """The daemon ships, seals and deletes what a snapshot covers while this lists."""
+        """The daemon ships, seals and deletes covered WAL segments during each listing."""
 
         def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
             for number, info in enumerate(super().list(prefix, start_after)):

@@ -60,10 +60,10 @@ NOT_STATE = (b"", b"\0" * 100, b"\xff\xfe\xff", b"null", b"3", b"[]", b'"x"', b"
 
 
 EARLIER = Path(__file__).parent / "earlier_states"
-"""State files that a release wrote which kept claim, position and archive as text in memory, too: one of each stage."""
+"""State files of a release that kept claim, position and archive as text in memory, too: one for each stage."""
 
 SHARE = 40
-"""A daemon is started with each 40th of the well-formed states."""
+"""A daemon is started with every 40th well-formed state."""
 
 
 def signed(fields: dict[str, Any]) -> bytes:
@@ -73,7 +73,7 @@ def signed(fields: dict[str, Any]) -> bytes:
 
 
 def variants(fields: Any) -> Iterator[Any]:
-    """``fields`` with each value, at any depth, replaced with junk, or left out; and with one more."""
+    """``fields`` with each value, at any depth, replaced with junk or left out, and ``fields`` with one more value."""
     if isinstance(fields, dict):
         yield {**fields, "unknown": 1}
         for name, value in fields.items():
@@ -154,7 +154,7 @@ def test_state_with_impossible_values_is_treated_as_lost(daemon: Daemon, changes
 
 @pytest.mark.slow
 def test_a_daemon_ends_with_a_litelog_error_for_any_state(daemon: Daemon) -> None:
-    """Well-formed state may still be wrong: of another log, another owner or another place."""
+    """A well-formed state may still belong to another log, another owner or another place."""
     fields = state_fields(daemon)
     outcomes, possible = set(), []
     for changed in variants({**fields, "archive": None}):

@@ -57,7 +57,7 @@ class HookedStore(CountingStore):
 
 
 class ActingStore(CountingStore):
-    """Calls ``act`` after its request of that number, before the answer is given."""
+    """Calls ``act`` after its request of that number, before it answers."""
 
     def __init__(self, inner: ObjectStore, number: int, act: Callable[[], object]) -> None:
         super().__init__(inner)
@@ -234,7 +234,7 @@ def test_a_claim_that_comes_between_the_look_and_the_claim_is_not_ended(
 def test_a_second_start_with_the_flag_takes_over_again_after_a_fence(
     log: LogBuilder, store: MemoryStore, state: str
 ) -> None:
-    """A person who types it again means it: so one fails back to the first daemon."""
+    """A person who gives the flag again means it: this is how to fail back to the first daemon."""
     daemon = Daemon(log, store, state)
     daemon.sync()
     other = Daemon(log, store, state + ".other", seed=1, takeover=True)
@@ -283,12 +283,12 @@ def test_an_isolated_takeover_is_spent_like_any_other(log: LogBuilder, store: Me
 def test_a_takeover_does_not_skip_segments_shipped_after_its_look(
     log: LogBuilder, store: MemoryStore, state: str, tmp_path: Path, holds: bool
 ) -> None:
-    """``holds``: whether the log of the one that takes over has it, too."""
+    """``holds``: whether the log of the daemon that takes over has these segments, too."""
     Daemon(log, store, state + ".first", seed=1).sync()
     copy = log if holds else make_copy(log, tmp_path / "copy")
     newest = Daemon(log, HookedStore(store, "generations/", fail), state + ".newest", seed=2, takeover=True)
     with pytest.raises(StoreError):
-        newest.sync()  # it has claimed, and done nothing more
+        newest.sync()  # it has only claimed
 
     def go_on() -> None:
         newest.sync()
@@ -311,7 +311,7 @@ def test_a_takeover_does_not_skip_segments_shipped_after_its_look(
 def test_a_log_that_is_shipped_and_truncated_while_a_takeover_looks_is_continued(
     log: LogBuilder, store: MemoryStore, state: str, tmp_path: Path, began: bool
 ) -> None:
-    """``began``: whether the newest owner had begun before, or does so between two requests of the takeover."""
+    """``began``: the newest owner had begun before; else it begins between two requests of the takeover."""
     for number in range(4, 15):
         folder, inner = tmp_path / str(number), MemoryStore("test")
         mine = make_copy(log, folder / "log")
@@ -332,8 +332,8 @@ def test_a_log_that_is_shipped_and_truncated_while_a_takeover_looks_is_continued
 
 @pytest.mark.slow
 def test_a_takeover_for_another_cause_continues_a_log_truncated_meanwhile(log: LogBuilder, tmp_path: Path) -> None:
-    """Its state is older than the replica, which is why its generation cannot continue; that is no reason to diverge
-    from what the newest owner shipped meanwhile."""
+    """The daemon's state is older than the replica, so its own generation cannot continue. It still continues from the
+    data that the newest owner shipped meanwhile, and does not diverge."""
     for number in range(4, 20):
         folder, inner = tmp_path / str(number), MemoryStore("test")
         mine, state = make_copy(log, folder / "log"), str(folder / "state")
@@ -359,8 +359,8 @@ def test_a_takeover_for_another_cause_continues_a_log_truncated_meanwhile(log: L
 
 
 def ship_and_truncate(daemon: Daemon, log: LogBuilder) -> None:
-    """The owner ships, and what is shipped of the log's older files is deleted; an owner that is fenced ships nothing,
-    and deletes nothing."""
+    """The owner ships, and then the log's older files are deleted. If the owner is fenced, it ships nothing, and no
+    file is deleted."""
     with suppress(FencedError):
         for _ in range(3):
             log.roll(2)
@@ -373,7 +373,7 @@ def ship_and_truncate(daemon: Daemon, log: LogBuilder) -> None:
 def test_a_log_that_the_same_process_opens_again_gets_no_second_takeover(
     log: LogBuilder, state: str, tmp_path: Path
 ) -> None:
-    """As where its folder was away for a while, or the configuration was read again."""
+    """For example after its folder was away for a while, or after the configuration was read again."""
     store = FileStore(str(tmp_path / "replica"))
     Daemon(log, store, state + ".first", seed=1).sync()
     config = LogConfig(path=log.folder, takeover=True, replicas=(ReplicaConfig(url=store.url),))
@@ -404,7 +404,7 @@ def test_a_log_that_the_same_process_opens_again_gets_no_second_takeover(
 
 @contextmanager
 def a_process() -> Iterator[ProcessContext]:
-    """What the replicas of one process share."""
+    """The context that the replicas of one process share."""
     threads = DestinationThreads()
     with ThreadPoolExecutor(1) as compressing:
         yield ProcessContext(
@@ -425,7 +425,7 @@ def fail() -> None:
 
 
 def make_copy(log: LogBuilder, folder: Path) -> LogBuilder:
-    """The same log as another host has it."""
+    """A copy of the log, as on another host."""
     shutil.copytree(log.folder, folder)
     copy = make_log(folder)
     copy.name, copy.next, copy.texts = log.name, log.next, dict(log.texts)

@@ -1,4 +1,4 @@
-"""A model of takeovers, checked in every state. Without any one of its rules, the check fails."""
+"""A model of takeovers, checked in every state. Without any single rule, the check fails."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from tests.unit.shipping.takeover_model import Rules, search
 
 MAX_STATES = 400_000
-"""A model that grows beyond it has become too slow to be run at every change."""
+"""A model with more states is too slow to run at every change."""
 
 SMALL = Rules(owners=2, claims=3, crashes=1)
 BOUNDS = {

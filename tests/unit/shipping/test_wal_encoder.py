@@ -1,4 +1,4 @@
-"""Reading ahead only saves time: everything before a fault is still shipped, whole and in order."""
+"""Reading ahead saves time and changes nothing else: everything before a fault is shipped, whole and in order."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from litelog.stores.replica_client import ReplicaClient
 
 LIMIT = 4096
-"""Bytes in a WAL segment: a few commits, so that nearly every run is a large one, and several are made ahead."""
+"""Bytes in a WAL segment: a few commits, so that nearly every run is a large one, and several are encoded ahead."""
 
 
 def ship(tmp_path: Path) -> None:
@@ -37,7 +37,7 @@ def ship(tmp_path: Path) -> None:
 
 
 def shipped_bytes(client: ReplicaClient) -> dict[str, bytes]:
-    """What the replica's WAL segments hold of each log segment."""
+    """The bytes of each log segment that the replica's WAL segments hold."""
     found: dict[str, bytes] = {}
     for info in client.wal_segments(client.generations()[-1]):
         segment = wal_segment.decode(wal_key(info.position), client.read_wal_segment(info.position))
@@ -63,7 +63,7 @@ def test_all_good_commits_before_a_corrupt_one_are_shipped(tmp_path: Path, good:
 
 @pytest.mark.parametrize("segment_bytes", [3000, 10_000, 1 << 20])
 def test_runs_made_ahead_are_the_log_in_order(tmp_path: Path, segment_bytes: int) -> None:
-    """All of it in one turn of a daemon that is there: what is finished while none is goes up sealed."""
+    """A running daemon ships all of it in one turn. Without a daemon, finished log segments would go up sealed."""
     folder, store = str(tmp_path / "log"), MemoryStore()
     with ThreadPoolExecutor(2) as compressing, ThreadPoolExecutor(2) as putting:
         source, workers = LogSource(folder, open_format("litelog")), Executors(compressing, putting)
