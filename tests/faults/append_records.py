@@ -1,8 +1,8 @@
-"""A writer to be killed: appends numbered records until then, and says after each batch what was appended.
+"""Appends numbered records until it is killed, and prints the next sequence after each batch.
 
 python append_records.py LOG SEED SEGMENT_BYTES [FSYNC] [PAUSE]
 
-PAUSE: seconds between two appends, so that a daemon keeps up.
+PAUSE: the seconds between two appends; with a pause, a daemon can keep up.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the fault tests over S3 share: a bench with the credentials in the environment."""
+"""Fixtures of the fault tests over S3: the credentials in the environment, and a bench."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The tests' credentials where daemons look for them."""
+    """Put the tests' credentials into the environment, where daemons look for them."""
     from tests.builders.servers import ACCESS_KEY_ID, SECRET_ACCESS_KEY
 
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", ACCESS_KEY_ID)

@@ -1,4 +1,4 @@
-"""Cuts the power of a file system, again and again: run under ``unshare --mount`` as root.
+"""Cuts the power of a file system again and again. Run it under ``unshare --mount`` as root.
 
 python power_cycle.py FOLDER SIDE CYCLES SEED    SIDE: source (the log lies on that disk) or replica (the replica does)
 
@@ -40,7 +40,7 @@ NO_LOG_FLUSH = struct.pack("I", 2)
 IMAGE_MEBIBYTES = 128
 MAX_RUN_SECONDS = 0.4
 PAUSE_SECONDS = "0.002"
-"""Between two appends: the daemon keeps up, so that it is at the log's very end when the power goes."""
+"""The pause between two appends. The daemon keeps up, so it is at the log's end when the power is cut."""
 
 
 def run(*command: str) -> None:

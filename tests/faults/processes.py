@@ -1,4 +1,4 @@
-"""Processes that are killed, and how what they left is compared."""
+"""Starts processes that tests kill, and compares the logs that they left."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ APPEND_RECORDS = Path(__file__).with_name("append_records.py").read_text()
 
 
 class Spoken:
-    """A process and the lines it has said, read to the last whole one before it died."""
+    """A process and the lines that it has printed, up to the last whole line before it died."""
 
     def __init__(self, warm: Warm, program: str, *arguments: str) -> None:
         self.lines: list[str] = []
@@ -36,7 +36,7 @@ class Spoken:
         self._reader.start()
 
     def wait_for(self, said: Callable[[Spoken], bool]) -> None:
-        """Wait until its lines are such that ``said`` holds."""
+        """Wait until ``said`` returns true; it is called after each new line."""
         with self._news:
             self._news.wait_for(lambda: said(self) or self._over, START_SECONDS)
             if said(self):
@@ -67,7 +67,7 @@ class Spoken:
 
 
 def anything(process: Spoken) -> bool:
-    """Whether a process has said anything."""
+    """Whether a process has printed a line."""
     return bool(process.lines)
 
 
@@ -90,7 +90,7 @@ def segments(folder: Path) -> dict[str, bytes]:
 
 
 def assert_prefix(restored: dict[str, bytes], log: dict[str, bytes]) -> None:
-    """All log segments but the last are whole, and the last is the beginning of one."""
+    """Assert that a restored log is a prefix: all log segments are whole, the last one may be cut."""
     names = list(log)
     assert list(restored) == names[: len(restored)]
     for name in list(restored)[:-1]:
@@ -100,7 +100,7 @@ def assert_prefix(restored: dict[str, bytes], log: dict[str, bytes]) -> None:
 
 
 def count_records(folder: Path) -> int:
-    """The records of a log, each checked to be the one of its number."""
+    """Count the records of a log. AssertionError if a record's sequence or number is wrong."""
     expected = 0
     with LogReader(str(folder)) as reader:
         for columns in reader.batches():

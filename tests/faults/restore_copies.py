@@ -1,4 +1,4 @@
-"""A program that restores over an older copy, or follows a replica; the replica, and the copies."""
+"""A program that restores over an older copy or follows a replica, with the replica and the copies."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ try:
 except LitelogError as error:
     sys.exit(f"refused: {error}")
 """
-"""``first`` is the replica as a restore finds it, ``then`` the same one when more has come."""
+"""``first`` is the replica at the restore, ``then`` is the same replica after it has grown."""
 
 
 LOG = make_log([[1, 2], [2, 1], [3, 1], [1, 1], [2]])
 
 
 OTHER = {"notes.txt": b"mine", ".lock": b""}
-"""Files of an older copy that are not log segments, and are kept."""
+"""Files of an older copy that are not log segments. A restore keeps them."""
 
 
 def whole(count: int) -> dict[str, bytes]:
@@ -55,7 +55,7 @@ def whole(count: int) -> dict[str, bytes]:
 
 
 OLDER = {**whole(1), LOG[1].name: LOG[1].data[: LOG[1].ends[0]], LOG[4].name: LOG[4].data, **OTHER}
-"""An older copy: the first log segment whole, one that has grown since, and one that the replica does not hold."""
+"""An older copy: a whole log segment, one that has grown since, and one that the replica does not hold."""
 
 
 DURING = {**whole(2), LOG[2].name: LOG[2].data[: LOG[2].ends[0]], **OTHER}
@@ -65,7 +65,7 @@ AFTER = {**whole(5), **OTHER}
 
 
 class Replicas:
-    """A replica as it was at the restore, and as it was later; and where it then ended."""
+    """A replica at the time of the restore, the same replica later, and its end then."""
 
     def __init__(self, folder: Path) -> None:
         builder = ReplicaBuilder()

@@ -1,7 +1,7 @@
-"""Runs a script that restores with a fault at each of its system calls in turn, one file or folder at a time.
+"""Runs a restoring script with a fault at each of its system calls in turn, one file or folder at a time.
 
-strace counts calls for each thread on its own, so each path is walked by itself: what changes it is always the same
-thread. A sample is taken of the calls that a whole run made; the full walk continues until a run meets no fault.
+strace counts calls by thread, so each path is walked by itself: always the same thread changes it. By day the faults
+are a sample of the calls that a whole run makes. The full walk at night continues until a run meets no fault.
 """
 
 from __future__ import annotations
@@ -24,33 +24,35 @@ if TYPE_CHECKING:
     from tests.warm import Warm
 
 TEMPORARY = ".out.litelog-restoring"
-"""Beside ``out``, where all of these restores write to."""
+"""The temporary folder beside ``out``, the output of all these restores."""
 
 MOST_STEPS = 200
-"""More than a restore of so small a log takes."""
+"""More calls than a restore of so small a log makes."""
 
 
 def touched_by_copies(names: Iterable[str]) -> tuple[str, ...]:
-    """What a restore over an older copy and a follower touch, below the place that holds ``out``."""
+    """The paths that a restore over an older copy and a follower touch, relative to the folder that holds ``out``."""
     files = [*names, JOURNAL_NAME, ".lock"]
     return (".", "out", TEMPORARY, *(f"{folder}/{name}" for folder in ("out", TEMPORARY) for name in files))
 
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """Restores by ``script``, which gets ``arguments`` and the place of the output, each in a copy of ``template``."""
+    """Runs of ``script``, each in a copy of ``template``. The script gets ``arguments`` and the path of the output."""
 
     warm: Warm
     script: str
     arguments: tuple[str, ...]
     template: Path
     folder: Path
-    """Where the copies lie."""
+    """The folder of the copies."""
     touched: tuple[str, ...]
 
     def faults(self, call: str, fault: str, *, one_in: int) -> Iterator[tuple[Path, subprocess.CompletedProcess[str]]]:
-        """Each run, with the place where it ran: for each fault of the sample, and last a run that meets none; at night
-        for every call, and for each path last a run that meets none."""
+        """Each run, with the folder in which it ran.
+
+        By day there is a run for each fault of the sample, and then a run that meets none. At night there is one for
+        every call of each path, and then a run that meets none."""
         if NIGHTLY:
             yield from self._all(call, fault)
             return
@@ -60,7 +62,7 @@ class Walk:
         for path, step in shuffled(steps, name):
             place, done = self._run(call, fault, path, step)
             yield place, done
-            wanted -= done.returncode != 0  # strace goes by the first path of a call, and counts fewer than we do
+            wanted -= done.returncode != 0  # strace looks at the first path of a call, so it counts fewer
             if wanted == 0:
                 break
         yield self._run(call, fault, self.touched[0], MOST_STEPS)
@@ -76,7 +78,7 @@ class Walk:
                 pytest.fail(f"a fault in call {MOST_STEPS} of {path} still shows")
 
     def _run(self, call: str, fault: str, touched: str, step: int) -> tuple[Path, subprocess.CompletedProcess[str]]:
-        """One run with a fault in a call that names ``touched``, or a descriptor of it."""
+        """Run with a fault in the ``step``-th call that names ``touched`` or a descriptor of it."""
         place = self.folder / f"{self.touched.index(touched)}-{step}"
         shutil.copytree(self.template, place)
         paths = ["-P", str(place / touched)]
@@ -86,7 +88,7 @@ class Walk:
         return place, run_traced(self.warm, tracing, self.script, *self.arguments, str(place / "out"))
 
     def _counted(self, call: str) -> list[tuple[str, int]]:
-        """How many calls of this name name each path, when all goes well."""
+        """For each path, the number of calls with this name that name the path, in a run without faults."""
         place, trace = self.folder / "counted", self.folder / "trace"
         shutil.copytree(self.template, place)
         done = run_traced(
@@ -109,5 +111,5 @@ class Walk:
 
 
 def _is_below(call: str, touched: str) -> bool:
-    """Whether it is opened below the descriptor of its folder."""
+    """Whether the path is opened relative to the descriptor of its folder."""
     return "/" in touched and call == "openat"

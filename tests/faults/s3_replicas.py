@@ -1,4 +1,7 @@
-"""A daemon without threads whose replica is in S3, behind the fault proxy: driven as the replicator drives it."""
+"""Daemons without threads whose replica is in S3. Their requests pass through the fault proxy.
+
+A test drives a daemon as the replicator does.
+"""
 
 from __future__ import annotations
 
@@ -37,16 +40,16 @@ if TYPE_CHECKING:
     from tests.builders.servers import S3Server
 
 HASTY = "250ms"
-"""A read time-out for many hangs. On a busy machine it also ends requests that do not hang, which are not counted."""
+"""A read time-out for many hangs. On a busy machine it also ends requests that do not hang; they are not counted."""
 
 PATIENT = "1s"
-"""A read time-out for a few hangs, which nothing else here reaches."""
+"""A read time-out for a few hangs. Only requests that hang reach it."""
 
 LONG = "20s"
-"""A read time-out where nothing hangs."""
+"""A read time-out for tests in which no request hangs."""
 
 MAX_ATTEMPTS = 400
-"""How often one sync is tried before a test fails."""
+"""How many times a test tries one sync before it fails."""
 
 SYNC_SECONDS = 1.0
 POLL_SECONDS = 1.0
@@ -54,7 +57,7 @@ LIMIT_BYTES = 16 << 20
 
 
 class ErrorCountingStore:
-    """Counts the requests that failed, as the library sees it: an error for each fault, or something hid one."""
+    """Counts the errors that reach the library. There is one for each fault, unless the SDK hides one."""
 
     def __init__(self, inner: ObjectStore) -> None:
         self.inner = inner
@@ -118,15 +121,15 @@ class _CountedStream:
 
 @dataclass
 class Bench:
-    """One log, one bucket, and daemons that replicate the one to the other through the proxy."""
+    """One log, one bucket, and daemons that replicate the log to the bucket through the proxy."""
 
     server: S3Server
     proxy: FaultProxy
     folder: Path
     segment_bytes: int = 100_000
-    """Of the log's own segments."""
+    """The size of a log segment."""
     read_timeout: str = PATIENT
-    """Of clients that go through the proxy."""
+    """The read time-out of clients that use the proxy."""
     clock: ManualClock = field(default_factory=ManualClock)
     daemons: list[Daemon] = field(default_factory=list)
     stores: list[ObjectStore] = field(default_factory=list)
@@ -145,11 +148,11 @@ class Bench:
             store.close()
 
     def append(self, records: int = 10, size: int = 200) -> int:
-        """Append a number of records of random bytes, all different. Return the next sequence."""
+        """Append records of random bytes, all different. Return the next sequence."""
         return self.writer.append([self._choose.randbytes(size) for _ in range(records)]).next
 
     def open(self, *, direct: bool = False) -> ObjectStore:
-        """A client's store: through the proxy, or past it."""
+        """A client's store: through the proxy, or with ``direct`` on the server itself."""
         endpoint = self.server.endpoint if direct else self.proxy.endpoint
         options = self.server.options(endpoint=endpoint, **{"read-timeout": LONG if direct else self.read_timeout})
         self.stores.append(store := open_store(f"s3://{self.bucket}/replica", options))
@@ -171,12 +174,13 @@ class Bench:
         return False
 
     def task(self, daemon: Daemon) -> ReplicaTask:
-        """The daemon's turn, as the replicator has it."""
+        """The task that the replicator has for a daemon's replica."""
         return ReplicaTask(self.log.folder, "", daemon.replica, SYNC_SECONDS, POLL_SECONDS, LIMIT_BYTES)
 
     def sync(self, daemon: Daemon, task: ReplicaTask | None = None, attempts: int = MAX_ATTEMPTS) -> int:
-        """Sync until it succeeds, as the replicator does, without waiting. Return the number of failures before that.
-        Raises a final failure, or the last one after too many attempts."""
+        """Sync until it succeeds, as the replicator does, without waiting. Return the number of failed attempts.
+
+        Raises an error that ends a task, or the last error after ``attempts``."""
         task = task or self.task(daemon)
         for failures in range(attempts):
             try:
@@ -194,7 +198,7 @@ class Bench:
         raise AssertionError
 
     def client(self, store: ObjectStore | None = None) -> ReplicaClient:
-        """A client that tries again without waiting, by default past the proxy."""
+        """A client that retries without waiting, by default on the server itself."""
         store = store or self.open(direct=True)
         return ObjectReplicaClient(
             RetryingStore(store, threading.Event(), RetryPolicy(attempts=20), Random(1), lambda _: False)

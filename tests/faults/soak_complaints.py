@@ -1,4 +1,4 @@
-"""The warnings and errors of daemons in a soak: each is of an expected kind, and counted."""
+"""Checks that the warnings and errors of a soak's daemons are of expected kinds, and counts them."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ if TYPE_CHECKING:
     from tests.faults.soak_processes import Daemon
 
 REQUEST_EVENTS = {"sealing-failed", "verify-failed", "snapshot-damaged", "prune-failed", "delete-refused"}
-"""What is logged as a warning, or worse, where a request fails, or its answer is damaged: so of S3 alone."""
+"""Warnings and errors after a request has failed or its answer was damaged. Only requests to S3 fail."""
 
 GOING_EVENTS = {"log-removed", "sealed-from-wal", "folder-unreadable"}
-"""The same, where a log goes: before all of it was shipped, before it was sealed, or while its folder is looked at."""
+"""Warnings and errors when a log is removed: before all of it was shipped, before it was sealed, or during a scan."""
 
 KILL_EVENTS = {"snapshot-replaced", "state-caught-up"}
-"""The same, where a daemon was killed between a snapshot and the state that would have told of it."""
+"""Warnings after a daemon was killed between a snapshot and the state that names it."""
 
 START_EVENTS = {"not-truncated"}
-"""The same, where a log's first replica is synced, and what it holds could go, before its second one is open."""
+"""Warnings when a log's first replica is synced, and so could be truncated, before its second replica is open."""
 
 EXPECTED_EVENTS = {"sync-failed", *REQUEST_EVENTS, *GOING_EVENTS, *KILL_EVENTS, *START_EVENTS}
-"""All of it: a sync fails for either of the first two reasons."""
+"""All of these. A sync fails for either of the first two reasons."""
 
 EXPECTED_ERRORS = {"store", "source_missing"}
-"""Kinds of errors that syncs end with: requests fail, and logs go away."""
+"""The kinds of errors of syncs: requests fail, and logs are removed."""
 
 
 def count_errors(daemon: Daemon) -> Counter[str]:
-    """Syncs fail for the reasons that there are, and where these are: how often for each."""
+    """Count the errors of syncs by kind. AssertionError for another kind, or a store error of a folder."""
     counts: Counter[str] = Counter()
     for (replica, kind), count in daemon.metrics("litelog_errors_total", "replica", "kind").items():
         assert kind in EXPECTED_ERRORS, daemon.errors()
@@ -40,8 +40,9 @@ def count_errors(daemon: Daemon) -> Counter[str]:
 
 
 def check_logged(lives: Sequence[Daemon]) -> Counter[str]:
-    """No line of any life complains of anything else, no generation was begun but the first, no scrub has found
-    anything: how much was logged, by event."""
+    """Count the warnings and errors in the logs of all lives, by event.
+
+    AssertionError for an unexpected event, for a second generation of a replica, or if a scrub has found an anomaly."""
     counts: Counter[str] = Counter()
     generations: dict[tuple[str, str], set[str]] = {}
     for life in lives:
@@ -58,5 +59,5 @@ def check_logged(lives: Sequence[Daemon]) -> Counter[str]:
             assert not event["anomalies"], event
             counts["scrubs"] += 1
     many = {pair: names for pair, names in generations.items() if len(names) > 1}
-    assert not many, "no restart, reload or fault begins a generation"
+    assert not many, "a restart, a reload or a fault began a generation"
     return counts

@@ -1,4 +1,4 @@
-"""The course of a soak: what happens to a daemon over many logs, and what must be so at every step and at the end."""
+"""The course of a soak: the events that a daemon over many logs meets, with checks after each step and at the end."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ PAUSE = 0.2
 """Seconds between two appends of one writer."""
 
 OUTAGE_EVERY = 3
-"""Rounds."""
+"""The number of rounds from one outage to the next."""
 
 REOPENED = {"reloaded", "named"}
-"""Logs that a reload opens again. Their counters begin at zero again, too."""
+"""Logs that a reload opens again. Their counters then restart at zero."""
 
 
 class Soak:
@@ -48,9 +48,9 @@ class Soak:
         self.counts: Counter[str] = Counter()
         self.guests: list[str] = []
         self.finished: dict[str, int] = {}
-        """Logs that are gone, and had all been replicated: how many records."""
+        """The number of records of each log that was removed after all of it was replicated."""
         self.abandoned: list[str] = []
-        """Logs that went away in mid-flight."""
+        """Logs that were removed while they were written."""
         self.written: dict[str, int] = {}
         self.errors: Counter[str] = Counter()
         self.followers: dict[str, Follower] = {}
@@ -59,7 +59,7 @@ class Soak:
             self.open(name)
 
     def close(self) -> None:
-        """End what still runs."""
+        """Kill the processes that still run."""
         for process in (*self.writers, *self.lives, *(each.process for each in self.followers.values())):
             if process.process.poll() is None:
                 process.end(signal.SIGKILL)
@@ -103,7 +103,7 @@ class Soak:
         return max(life.acknowledged(log, replica) for life in self.lives)
 
     def barrier(self, log: str | None = None) -> None:
-        """Have all that was written be in all replicas, whatever fails meanwhile."""
+        """Wait until everything that was written is in all replicas, in spite of faults."""
 
         def reached() -> bool:
             done = self.daemon.barrier(log)
@@ -112,10 +112,10 @@ class Soak:
 
         wait_until(reached, f"barrier for {log}", lambda: self.daemon.status()["reasons"])
 
-    # --- what happens
+    # --- events
 
     def restart(self) -> None:
-        """A life of the daemon, under load and faults, to its end."""
+        """Run the daemon under load and faults, and then kill or terminate it."""
         self.start()
         self.daemon.wait_until_ready()
         want = len(self.daemon.events("shipped")) + self.random.randint(1, 40)
@@ -130,13 +130,13 @@ class Soak:
         self.restore_one()
 
     def restore_one(self) -> None:
-        """A log that is being written to, from one replica, with all that had been acknowledged there."""
+        """Restore a log during writes from one replica: it holds every record that was acknowledged there."""
         name, kind = self.random.choice([*SPECIAL, *FOUND]), self.random.choice(KINDS)
         self.world.check_restored(kind, name, self.acknowledged(name, kind))
         self.counts["restores under load"] += 1
 
     def round(self) -> Gauge:
-        """All that may happen while a daemon lives, and what it takes afterwards."""
+        """Make every event happen that a living daemon may meet; return the gauge of the daemon after that."""
         self.rounds += 1
         going = self.guests
         self._invite()
@@ -162,7 +162,7 @@ class Soak:
         wait_until(lambda: {self.world.path(name) for name in self.guests} <= self.daemon.logs(), "new logs are found")
 
     def _remove_unwanted(self, going: Sequence[str]) -> None:
-        """Half of them go when all of them is replicated, half in the midst of being written."""
+        """Remove half of the logs after all of each is replicated, and half while they are written."""
         orderly = going[: len(going) // 2]
         for name in orderly:
             self.writer_of(name).order(f"close {self.world.path(name)}")
@@ -177,7 +177,7 @@ class Soak:
         self.counts["logs that went"] += len(going)
 
     def _reload(self) -> None:
-        """Twice: one log has other settings and one is named no longer, and then it is as before."""
+        """Reload twice: first one log has other settings and another is not named, then everything is as before."""
         named = self.world.path("named")
         for turn, there in ((1, False), (0, True)):
             before = self._logged("reloaded")
@@ -196,7 +196,7 @@ class Soak:
         self.counts["verifications"] += 1
 
     def _outage(self) -> None:
-        """As long as it takes to be noticed; nothing is acknowledged meanwhile that is not there."""
+        """Take S3 down until the daemon reports it. The replicas hold every record that was acknowledged."""
         self.proxy.go_down()
         wait_until(lambda: self._late("s3"), "the outage is noticed", lambda: self.daemon.status()["reasons"])
         self.daemon.wait_for("/healthz", 503)
@@ -205,7 +205,7 @@ class Soak:
         for name in ("plain", *FOUND):
             self.world.check_stored("s3", name, self.acknowledged(name, "s3"))
         self.proxy.come_back()
-        self.order_all("rest")  # a busy machine may never catch up with writers that go on
+        self.order_all("rest")  # on a busy machine the daemon may never catch up with writers that continue
         self.barrier()
         self.daemon.wait_for("/healthz", 200)
         self.order_all("go on")
@@ -217,7 +217,7 @@ class Soak:
         return any(reason["replica"].startswith(f"{kind}:") for reason in reasons)
 
     def compare_counters(self) -> None:
-        """With the writers at rest, the metrics agree with the daemon's output."""
+        """Wait until the metrics agree with the daemon's output, while the writers rest."""
         daemon = self.daemon
 
         def differences() -> dict[Labels, tuple[float, float]]:
@@ -235,13 +235,13 @@ class Soak:
     # --- the end
 
     def follow(self) -> None:
-        """Have two replicas followed from their beginning on."""
+        """Start followers of two replicas, from the first record on."""
         for name, kind in (("plain", "s3"), (FOUND[0], "file")):
             place = self.world.folder / "lives" / f"follower-{kind}"
             self.followers[name] = Follower(place, self.world.config, self.world.url(kind, name))
 
     def finish(self) -> None:
-        """All that was written is in all replicas, with faults to the end."""
+        """Wait until all replicas hold everything, with faults until then; check, and end all processes."""
         self.order_all("rest")
         self.barrier()
         self.proxy.plan.enabled = False
@@ -256,8 +256,9 @@ class Soak:
             writer.end(signal.SIGTERM)
 
     def _compare_with_stores(self) -> None:
-        """For logs that this daemon was the first to see, the replicas hold as many objects as it counts, after the
-        last snapshot."""
+        """Wait until the replicas hold as many objects as the daemon counts, for logs that it was the first to see.
+
+        The last snapshot may come late."""
         began = self.daemon.metrics("litelog_generation_changes_total", "log", "replica", "reason")
         for name in self.guests:
             for kind in KINDS:
@@ -266,7 +267,7 @@ class Soak:
         wait_until(lambda: not self._uncounted(), "as many objects are there as are counted", self._uncounted)
 
     def _uncounted(self) -> dict[str, tuple[float, int]]:
-        """Objects as they are counted, and as they are there, where these differ."""
+        """The objects whose count in the metrics differs from the count in the replica, with both counts."""
         told = self.daemon.metrics("litelog_written_objects_total", "log", "replica", "object")
         return {
             f"{name} in {kind}: {what}": (own, count)
@@ -292,7 +293,7 @@ class Soak:
             follower.process.end(signal.SIGTERM)
 
     def check_replicas(self) -> int:
-        """Restore every log from each of its replicas, half of them in a run by day; how many restores."""
+        """Restore every log from each of its replicas, by day half of them. Return the number of restores."""
         written = {name: self.look()[self.world.path(name)] for name in (*SPECIAL, *FOUND, *self.guests)}
         whole = {**written, **self.finished}
         pairs = [(kind, name) for kind in KINDS for name in (*whole, *self.abandoned)]

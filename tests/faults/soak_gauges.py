@@ -1,4 +1,4 @@
-"""What a daemon takes from round to round of a soak, and how much of a leak shows."""
+"""Measures what a daemon takes from round to round of a soak, and judges whether it leaks."""
 
 from __future__ import annotations
 
@@ -11,51 +11,53 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 GUESTS = 4
-"""Found logs that come in each round, and go in the next one."""
+"""The number of found logs that appear in each round, and disappear in the next one."""
 
 LEAK_BYTES = 100 << 10
-"""What a log that appears and disappears, or is opened again, may leave behind at most."""
+"""The most memory that may stay after a log disappears or is opened again."""
 
 MAX_THREADS = 110 + (os.cpu_count() or 1)
-"""Of two destinations with 43 each at most, one that compresses for each processor, and some twenty for all else."""
+"""Two destinations with 43 threads each at most, a compressing thread for each processor, and about twenty others."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gauge:
-    """What one moment of a daemon takes."""
+    """The resources of a daemon at one moment."""
 
     resident_bytes: int
     """Private memory, without the pages of files."""
     files: int
-    """Descriptors of all but sockets."""
+    """Descriptors that are not sockets."""
     sockets: int
     threads: int
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """By how much a daemon may grow."""
+    """The growth that a daemon may have."""
 
     each_round: float
     noise: float
-    """What it may take more at some time, and never again, whatever the number of rounds."""
+    """The growth that may happen once, for any number of rounds."""
 
 
 LIMITS = {
     "files": Limit(0.5, 2),
-    # Pools keep some connections, and more only if more is done at a time.
+    # A pool keeps some connections. It keeps more after more requests at a time.
     "sockets": Limit(1.5, 2),
-    # 3 to 5 MB more, of 90, were seen after a few minutes, as allocators keep what was freed, and logs that stay are
-    # longer. With a leak of LEAK_BYTES for each log that was closed it was 3 MB a round.
+    # Of 90 MB, 3 to 5 MB more were seen after a few minutes, as allocators keep freed memory and the logs that stay get
+    # longer. A leak of LEAK_BYTES for each closed log took 3 MB a round.
     "resident_bytes": Limit(GUESTS * LEAK_BYTES / 2, 4 << 20),
 }
-"""A descriptor that each guest leaves open is GUESTS a round, so three rounds find it. LEAK_BYTES for each guest need
-sixty rounds, as many as a night has."""
+"""If each guest leaves a descriptor open, there are GUESTS more each round, and three rounds find it. To find
+LEAK_BYTES for each guest takes sixty rounds, as many as a night has."""
 
 
 def growth(gauges: Sequence[Gauge], field: str) -> float:
-    """How much more is taken each round: the lesser of the growths from the first third of the rounds to the second,
-    and from that to the last. A leak grows in both of them. A pool or an allocator that has reached its size does not.
+    """The growth for each round: the lesser of the growths from the first third of the rounds to the second, and from
+    the second to the last.
+
+    A leak grows in both steps. A pool or an allocator that has reached its size does not.
     """
     return _least_step(gauges, field) / _rounds_of_a_step(gauges)
 
@@ -68,13 +70,15 @@ def _least_step(gauges: Sequence[Gauge], field: str) -> float:
 
 
 def _rounds_of_a_step(gauges: Sequence[Gauge]) -> float:
-    """How many rounds are between the middles of two neighbouring thirds."""
+    """The number of rounds between the middles of two neighbouring thirds."""
     return (len(gauges) - len(gauges) // 3) / 2
 
 
 def assert_flat(gauges: Sequence[Gauge]) -> None:
-    """A leak of one descriptor, or of LEAK_BYTES, in each log that comes and goes, or in each reload, shows: the sooner
-    the more rounds there are. Three are the fewest that can be judged."""
+    """Assert that a daemon does not leak.
+
+    It finds a leak of one descriptor, or of LEAK_BYTES, for each log that appears and disappears, or for each reload.
+    More rounds find smaller leaks; three are the fewest that can be judged."""
     assert len(gauges) >= 3
     for field, limit in LIMITS.items():
         allowed = limit.each_round * _rounds_of_a_step(gauges) + limit.noise

@@ -1,4 +1,4 @@
-"""The processes of a soak: writers, daemons, and what is seen of them from outside."""
+"""The processes of a soak: writers, daemons and followers, as seen from outside."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     import signal
 
 BARRIER_SECONDS = 60
-"""More than the delay between two tries of a sync that fails again and again."""
+"""Longer than the delay between two attempts of a sync that fails repeatedly."""
 
 LOOKS = 20
-"""How often a daemon is looked at for one gauge."""
+"""The number of measurements for one gauge."""
 
 FOLLOWER_ERROR = re.compile(r"litelog: .*\b(open|list)\b")
-"""What a follower whose requests fail for longer than it tries says: a StoreError."""
+"""The StoreError that a follower prints when its requests fail for longer than it retries."""
 
 LATE = {"lag", "failing"}
-"""Kinds of reasons why a replica that was synced is not safe: it lags, or its syncs fail, for longer than allowed."""
+"""The kinds of reasons for a late replica: it lags, or its syncs fail, for longer than allowed."""
 
 Labels = tuple[str, ...]
 
@@ -49,7 +49,7 @@ class JsonLines:
         self._at = 0
 
     def read(self) -> list[dict[str, Any]]:
-        """All that there is; what is new is looked at once."""
+        """All JSON objects in the file. A call reads only the new lines."""
         with self.path.open("rb") as file:
             file.seek(self._at)
             text = file.read()
@@ -78,11 +78,11 @@ class Process:
         assert self.process.poll() is None, f"exit code {self.process.returncode}: {self.errors()}"
 
     def errors(self) -> str:
-        """The end of what it logged."""
+        """The end of its log."""
         return self.logged.path.read_text()[-2000:]
 
     def end(self, number: signal.Signals) -> int:
-        """Send a signal; the exit code."""
+        """Send a signal; return the exit code."""
         self.process.send_signal(number)
         code = self.process.wait(WAIT_SECONDS)
         self.end_input()
@@ -105,7 +105,7 @@ class Writer(Process):
         self._next: dict[str, int] = {}
 
     def order(self, command: str) -> None:
-        """Have it do something, and wait until it has."""
+        """Send a command, and wait until the writer has executed it."""
         self._look()
         done = self._done[command]
         assert self.process.stdin is not None
@@ -146,7 +146,7 @@ class Daemon(Process):
         return self._ask("GET", path)
 
     def barrier(self, log: str | None) -> bool:
-        """Whether all that a log, or each, holds now has come to be in all replicas."""
+        """Wait until all that one log, or every log, holds now is in all replicas; False after BARRIER_SECONDS."""
         chosen = "" if log is None else f"&log={quote(log)}"
         status, body = self._ask("POST", f"/sync?wait={BARRIER_SECONDS}s{chosen}")
         assert status in (200, 504), f"{status} {body!r}: {self.errors()}"
@@ -166,7 +166,7 @@ class Daemon(Process):
                 return 0, b""
 
     def wait_for(self, path: str, status: int) -> None:
-        """Wait until a path is answered like that."""
+        """Wait until the answer for ``path`` has this status."""
         wait_until(
             lambda: self.get(path)[0] == status,
             f"{path} is {status}",
@@ -174,7 +174,7 @@ class Daemon(Process):
         )
 
     def wait_until_ready(self) -> None:
-        """Wait until it is ready, whether or not it keeps up with writers, which a busy machine may never do."""
+        """Wait until the daemon is ready. It may lag, as on a busy machine it may never keep up with the writers."""
 
         def is_ready() -> bool:
             status, body = self.get("/readyz")
@@ -195,7 +195,7 @@ class Daemon(Process):
         return {each["log"] for each in self.status()["logs"]}
 
     def metrics(self, name: str, *labels: str) -> dict[Labels, float]:
-        """The samples of a metric that are not 0, by the values of these labels."""
+        """The samples of a metric other than 0, by the values of these labels."""
         families = text_string_to_metric_families(self._answered("/metrics").decode())
         return {
             tuple(sample.labels[label] for label in labels): sample.value
@@ -214,19 +214,19 @@ class Daemon(Process):
         return max((event["next"] or 0 for event in own), default=0)
 
     def written(self) -> dict[Labels, float]:
-        """What it reported as durable, counted as the metric counts it."""
+        """The objects that it reported as durable, counted as the metric counts them."""
         kinds = {"shipped": "wal", "sealed": "sealed", "snapshot": "snapshot"}
         events = (event for event in self.said.read() if event["event"] in kinds)
         return dict(Counter((event["log"], event["replica"], kinds[event["event"]]) for event in events))
 
     def gauge(self) -> Gauge:
-        """What it takes now: the least of several looks, as work in the background has files open for a moment."""
+        """The daemon's resources now: the least of several measurements, as background work briefly opens files."""
         looks = [self._look() for _ in range(LOOKS)]
         least = [min(getattr(look, field) for look in looks) for field in ("resident_bytes", "files", "sockets")]
         return Gauge(*least, threads=max(look.threads for look in looks))
 
     def _look(self) -> Gauge:
-        self.status()  # so that the daemon does something between two looks
+        self.status()  # the daemon does some work between two measurements
         folder = Path(f"/proc/{self.process.pid}")
         lines = (folder / "status").read_text().splitlines()
         facts = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
@@ -242,8 +242,9 @@ class Daemon(Process):
 
 
 class Follower:
-    """``litelog cat --follow`` of a replica. After a request has failed, the process is started again, after the last
-    record that it has printed."""
+    """``litelog cat --follow`` of a replica.
+
+    If a request fails, the process ends; it is started again after the last record that it has printed."""
 
     def __init__(self, name: Path, config: Path, url: str) -> None:
         self._name, self._arguments = name, (url, "--config", str(config))
@@ -252,7 +253,7 @@ class Follower:
         self.process = self._start()
 
     def sequences(self) -> list[int]:
-        """Those of the records that were printed."""
+        """The sequences of the printed records."""
         if self.process.process.poll() is not None:
             assert self.process.process.returncode == ExitCode.FAILURE, self.process.errors()
             assert FOLLOWER_ERROR.search(self.process.errors()), self.process.errors()

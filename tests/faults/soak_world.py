@@ -1,5 +1,7 @@
-"""The logs of a soak, their replicas, and the configuration that names them; and how what a replica gives back is
-compared with what was written."""
+"""The logs of a soak, their replicas and the configuration that names them.
+
+It restores logs from replicas, and compares them with the written ones.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +32,8 @@ MAX_LAG = "5s"
 KINDS = ("file", "s3")
 
 TIMEOUT = "3s"
-"""How long a request that hangs takes. Where a dozen processes share a processor, the server's own answers take more
-than a second, and a shorter limit lets no request succeed."""
+"""The time limit of a request. If a dozen processes share a processor, the server takes more than a second to answer,
+and with a shorter limit no request would succeed."""
 
 SPECIAL: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "plain": ({}, {}),
@@ -41,20 +43,20 @@ SPECIAL: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "reloaded": ({}, {}),
     "named": ({}, {}),
 }
-"""Logs with an entry of their own: what it says of the log, and of its replicas."""
+"""Logs with their own entries in the configuration: the settings of the log, and of its replicas."""
 
 FOUND = ("kept/one", "kept/two")
-"""Logs that are found, and stay."""
+"""Found logs that stay."""
 
 
 class World:
-    """All logs, each with a replica in a folder and a replica in S3 behind the proxy."""
+    """All logs, each with a replica in a folder and a replica in S3, which daemons reach through the proxy."""
 
     def __init__(self, folder: Path, server: S3Server, proxy: FaultProxy) -> None:
         self.folder = folder
         self.config = folder / "config.yml"
         self._direct = folder / "direct.yml"
-        """The same without the proxy."""
+        """The same configuration without the proxy."""
         self.socket = folder / "daemon.sock"
         self.bucket = server.make_bucket()
         self._server, self._proxy = server, proxy
@@ -63,7 +65,7 @@ class World:
         self.configure()
 
     def configure(self, turn: int = 0) -> None:
-        """Write the configuration. From turn to turn one log gets other settings, and one comes or goes."""
+        """Write the configuration. From turn to turn one log gets other settings, and another is added or left out."""
         logs = []
         for name, (of_log, of_replica) in SPECIAL.items():
             if name == "named" and turn % 2:
@@ -109,10 +111,10 @@ class World:
         """Remove a log without a writer."""
         os.rename(self.path(name), self.gone(name))
 
-    # --- what replicas hold
+    # --- the content of replicas
 
     def count_objects(self, kind: str, name: str) -> dict[str, int]:
-        """How many objects of each kind there are, past the proxy, as the metric names them."""
+        """The number of objects of each kind, with the metric's names, without the proxy."""
         store = self._open(kind, name)
         keys = [info.key for info in store.list("generations/")]
         store.close()
@@ -120,7 +122,7 @@ class World:
         return {what: sum(part in key for key in keys) for what, part in parts.items()}
 
     def check_verified(self, kind: str, name: str) -> None:
-        """Verify a replica that is written to; past the proxy, as what a flipped answer says is an anomaly."""
+        """Verify a replica during writes, without the proxy: verify would report a flipped answer as an anomaly."""
         done = self._litelog(self._direct, "verify", self.url(kind, name), "--quiet")
         assert done.returncode == 0, f"{name} in {kind}: {done.stdout}{done.stderr}"
 
@@ -130,24 +132,25 @@ class World:
         return subprocess.run(command, capture_output=True, text=True, check=False)
 
     def check_restored(self, kind: str, name: str, at_least: int) -> int:
-        """Restore a log that is being written, in a process, through the proxy and all its faults. Return the number of
-        records, which must be ``at_least`` that many."""
+        """Restore a log that is being written, in a process, through the proxy and all its faults.
+
+        Returns the number of records. AssertionError if there are fewer than ``at_least``."""
         output = self._output()
         done = self._litelog(self.config, "restore", self.url(kind, name), "-o", str(output), "--quiet")
         assert done.returncode == 0, f"{name} from {kind}: {done.stderr}"
         return self._check(output, self.path(name), at_least, whole=False)
 
     def check_whole(self, kind: str, name: str, written: int) -> None:
-        """Restore a log without a writer: the restored log is complete."""
+        """Restore a log without a writer, and check that the restored log is complete."""
         gone = self.gone(name)
         assert self._check_past_proxy(kind, name, gone if os.path.exists(gone) else self.path(name), written, True)
 
     def check_beginning(self, kind: str, name: str, at_least: int) -> int:
-        """Restore a log that was removed while it was shipped: a prefix of it, with ``at_least`` that many records."""
+        """Restore a log that was removed while it was shipped: a prefix, with at least ``at_least`` records."""
         return self._check_past_proxy(kind, name, self.gone(name), at_least, False)
 
     def check_stored(self, kind: str, name: str, at_least: int) -> int:
-        """Restore a log that is being written: a prefix of it, with ``at_least`` that many records."""
+        """Restore a log that is being written, without the proxy: a prefix, with at least ``at_least`` records."""
         return self._check_past_proxy(kind, name, self.path(name), at_least, False)
 
     def _check_past_proxy(self, kind: str, name: str, log: str, at_least: int, whole: bool) -> int:
@@ -159,8 +162,8 @@ class World:
         return self._check(output, log, at_least, whole=whole)
 
     def _check(self, output: Path, log: str, at_least: int, *, whole: bool) -> int:
-        """Check that the restored log begins with the log's first record, and that log segments which the source still
-        has are the same byte for byte."""
+        """Check that the restored log begins at or before the source's first record, and that the log segments that the
+        source still has are the same byte for byte."""
         restored = segments(output)
         source = segments_that_stay(log)
         last = max(restored)
@@ -183,7 +186,7 @@ class World:
         return self.folder / f"restored-{self._restores}"
 
     def _options(self, kind: str) -> dict[str, Any]:
-        """How a replica is spoken to, through the proxy."""
+        """The options of a replica for requests through the proxy."""
         if kind == "file":
             return {}
         endpoint = self._proxy.endpoint
@@ -192,7 +195,7 @@ class World:
         }
 
     def _server_options(self) -> dict[str, Any]:
-        """The same, past the proxy: nothing is cut short there."""
+        """The options of a replica for requests without the proxy. They have no time limits."""
         return {"options": {"endpoint": self._server.endpoint, "region": REGION}}
 
     def _open(self, kind: str, name: str) -> ObjectStore:
@@ -203,7 +206,7 @@ class World:
 
 
 def segments_that_stay(log: str) -> dict[str, bytes]:
-    """A log's segments; those that a truncation removes meanwhile are left out."""
+    """The log segments of a log, except those that a truncation removes meanwhile."""
     found = {}
     for name in sorted(os.listdir(log)):
         if name.endswith(".log"):

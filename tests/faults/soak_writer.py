@@ -1,11 +1,12 @@
-"""A writer of many logs, a process: appends numbered records to one after the other, each batch durable before it says
-so, and rolls log segments all the while.
+"""Appends numbered records to many logs in turn, and rolls their log segments. Runs as a process.
+
+It reports each batch after the batch is durable.
 
 python soak_writer.py SEED SEGMENT_BYTES PAUSE
 
-PAUSE: seconds between two appends. On standard input, a line each, answered by ``{"did": LINE}``: ``open LOG``,
-``close LOG``, ``move LOG<TAB>PLACE`` (in the midst of being written), ``rest`` and ``go on``. On standard output:
-``{"log": LOG, "next": SEQUENCE}`` for each append.
+PAUSE: seconds between two appends. It reads commands from standard input, one on each line: ``open LOG``,
+``close LOG``, ``move LOG<TAB>PLACE`` (while the log is written), ``rest`` and ``go on``. It answers each on standard
+output with ``{"did": LINE}``, and prints ``{"log": LOG, "next": SEQUENCE}`` for each append.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from litelog.log.writer import LogWriter
 
 
 class Writers:
-    """The logs that are open, in turn."""
+    """The open logs, which are written in turn."""
 
     def __init__(self, seed: int, segment_bytes: int) -> None:
         self.resting = False
@@ -30,7 +31,7 @@ class Writers:
         self._turns: deque[LogWriter] = deque()
 
     def obey(self, command: str) -> None:
-        """Do what a line says, and say so."""
+        """Execute a command and report it."""
         verb, _, rest = command.partition(" ")
         log, _, place = rest.partition("\t")
         if verb == "open":
@@ -47,7 +48,7 @@ class Writers:
         say({"did": command})
 
     def append(self) -> None:
-        """A batch for the log whose turn it is."""
+        """Append a batch to the log whose turn it is."""
         if self.resting or not self._turns:
             return
         writer = self._turns[0]

@@ -1,4 +1,4 @@
-"""Single bits of small replicas flipped: a verification names it, or what is restored is the same bytes."""
+"""Flips single bits of small replicas: verify reports each flip, or the restored bytes are the same."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.faults.figures import report
 from tests.sampling import NIGHTLY, sampled
 
 ONE_IN = 48
-"""Of all bits, in a run that is not a night's."""
+"""The share of all bits that a run by day flips."""
 
 PROCESSES = 2
 CHUNKS = 16
@@ -21,7 +21,7 @@ CHUNKS = 16
 
 @pytest.mark.timeout(1800)
 def test_no_flipped_bit_is_silent() -> None:
-    """Every bit at night."""
+    """At night it flips every bit."""
     flips = named = 0
     for name in REPLICAS:
         for loud, harmless in judged(name, sampled(flips_of(name), ONE_IN, f"bits of {name}")):

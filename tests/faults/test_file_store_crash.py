@@ -1,7 +1,7 @@
-"""A put of the file store, killed before each of its system calls, and with each of them failing.
+"""Kills a put of the file store before each of its system calls, and makes each of the calls fail.
 
-strace attaches to a child that is about to put, kills it (SIGKILL) as it enters the Nth call of a kind, and so walks
-through all of them. Then the object must be whole or not there, and putting it again must succeed.
+strace attaches to a child that is about to put, and kills it (SIGKILL) as it enters the Nth call of a kind. The tests
+do this for each N. After it, the object must be whole or not there, and a second put must succeed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ KEY = "generations/0000000100000000/wal/0000000000000000/0000000000000000.wal.lz
 BODY = bytes(range(256)) * 40
 CALLS = ("openat", "mkdir", "mkdirat", "writev", "fdatasync", "fsync", "linkat", "renameat", "unlinkat")
 MAX_CALLS = 60
-"""Calls of one kind in a put: a walk that gets there does not end."""
+"""More calls of one kind than a put makes: a walk that reaches it would not end."""
 CHILD = """
 import os, sys
 from litelog.errors import StoreError
@@ -64,15 +64,16 @@ pytestmark = pytest.mark.skipif(REASON is not None, reason=str(REASON))
 
 
 def put_with(warm: Warm, root: Path, unnamed: str, injection: str, before: str = "cold") -> tuple[int, str]:
-    """A child's put under ``injection``: (exit status, negative for a signal; what it said)."""
+    """A child's put under ``injection``: (exit status, negative for a signal; its standard error)."""
     call = injection.partition(":")[0]
     tracing = ["-o", os.devnull, "-e", f"trace={call}", "-e", f"inject={injection}"]
     return put_under(warm, root, unnamed, before, tracing)
 
 
 def put_under(warm: Warm, root: Path, unnamed: str, before: str, options: list[str]) -> tuple[int, str]:
-    """A child's put under strace with ``options``: (exit status, what it said). ``before``: ``warm`` if its store has
-    put another object there."""
+    """A child's put under strace with ``options``: (exit status, its standard error).
+
+    ``before``: with "warm", the child's store has put another object there before."""
     with warm.start(CHILD, str(root), unnamed, before, KEY, cwd=ROOT) as child:
         assert child.stdout.readline() == "ready\n"
         tracer = subprocess.Popen(["strace", "-f", *options, "-p", str(child.pid)], stderr=subprocess.PIPE)
@@ -82,7 +83,7 @@ def put_under(warm: Warm, root: Path, unnamed: str, before: str, options: list[s
             if b"attached" not in line:
                 pytest.skip(f"strace may not attach here: {line.decode().strip()}")
             _, said = child.communicate("x", timeout=WAIT_SECONDS)
-            tracer.communicate(timeout=WAIT_SECONDS)  # its trace is whole when it has ended
+            tracer.communicate(timeout=WAIT_SECONDS)  # the trace is whole when strace has ended
         finally:
             child.kill()
             tracer.kill()
@@ -208,7 +209,7 @@ def test_a_put_that_fails_says_why_and_leaves_nothing(tmp_path: Path, warm: Warm
 def test_a_write_cut_short_is_gone_on_with(tmp_path: Path, warm: Warm) -> None:
     status, said = put_with(
         warm, tmp_path, "unnamed", "writev:retval=3:when=1", "warm"
-    )  # it says 3 bytes, and wrote none
+    )  # it returns 3, and has written nothing
     assert (status, said) == (0, "")
     assert body_of(FileStore(str(tmp_path)), KEY) == BODY[3:]
 

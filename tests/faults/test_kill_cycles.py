@@ -1,4 +1,4 @@
-"""Real processes killed with kill -9 at random moments under load; then a restore, and a comparison byte by byte."""
+"""Kills real processes with kill -9 at random moments under load, then restores and compares byte by byte."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ if TYPE_CHECKING:
     from tests.warm import Warm
 
 CYCLES = times(6, at_night=25)
-"""In each of the two tests; at night both together are at least 50."""
+"""The cycles of each of the two tests. At night both together are 50."""
 
 LOSE_EVERY = 5
 """After this number of kills the log itself is lost, and the restored one replaces it."""
 
 MAX_RUN_SECONDS = 0.25
-"""How long writer and daemon are under load at most before they are killed."""
+"""The longest time under load before writer and daemon are killed."""
 
 
 def is_shipping(daemon: Spoken) -> bool:
-    """Whether it has said that a WAL segment is durable: what was finished before is sealed, and in a snapshot."""
+    """Whether it has reported a durable WAL segment. Log segments finished before are then in a snapshot."""
     return shipped(daemon) > 0
 
 
@@ -69,7 +69,7 @@ def test_nothing_acknowledged_is_lost_by_kill_9(warm: Warm, tmp_path: Path, numb
         assert_prefix(segments(restored), segments(log))
         count = count_records(restored)
         assert count >= acknowledged, f"cycle {cycle}: {acknowledged} acknowledged, {count} restored"
-        assert count_records(log) >= written, f"cycle {cycle}: the log itself lost what it had said to be durable"
+        assert count_records(log) >= written, f"cycle {cycle}: the log itself lost durable records"
         records = max(records, count)
         generations = len(list((replica / "generations").iterdir()))
         if cycle % LOSE_EVERY == LOSE_EVERY - 1:

@@ -1,4 +1,4 @@
-"""Several replicas of one log, of several kinds: one that is down holds back no other, and catches up by itself."""
+"""Replicas of several kinds of one log: a replica that is down delays no other, and catches up by itself."""
 
 from __future__ import annotations
 
@@ -46,23 +46,23 @@ LIMIT_BYTES = 16 << 10
 """Bytes of the log in one WAL segment here, so that an outage leaves many of them to be shipped."""
 
 MAX_HELD = 4
-"""WAL segments that a replica holds at most: those made ahead, and the one on its way."""
+"""The most WAL segments that a replica holds in memory: those made ahead, and the one on its way."""
 
 MEAN_DELAY_SECONDS = 5
-"""Attempts are further apart than that on average, once an outage lasts."""
+"""In a long outage, the mean time between two attempts is longer."""
 
 SETTLED_ROUNDS = 20
-"""After which most threads are there."""
+"""The rounds after which most threads exist."""
 
 MORE_THREADS = 20
-"""What bounded pools start later. One for each failed attempt would be a hundred."""
+"""The most threads that bounded pools start later. One for each failed attempt would be a hundred."""
 
 LOGS = 6
 """More than the threads that one destination has."""
 
 
 class FastClock:
-    """The machine's clock with a faster steady time. The wall clock is unchanged, as files have its time stamps."""
+    """The machine's clock with a faster monotonic time. The wall clock is unchanged, as files have its time stamps."""
 
     def __init__(self) -> None:
         self._clock = SystemClock()
@@ -77,7 +77,7 @@ class FastClock:
 
 @dataclass
 class Progress:
-    """A listener: how far each replica of each log went."""
+    """A listener that keeps the end of each replica of each log."""
 
     changed: threading.Condition = field(default_factory=threading.Condition)
     ends: dict[tuple[str, str], int] = field(default_factory=dict)
@@ -96,7 +96,7 @@ class Progress:
     def on_scrub_finished(self, event: object) -> None: ...
 
     def wait_for(self, log: str, replica: str, sequence: int) -> None:
-        """Wait until every record before ``sequence`` is acknowledged there."""
+        """Wait until ``replica`` has acknowledged every record before ``sequence``."""
         with self.changed:
             reached = self.changed.wait_for(lambda: self.ends.get((log, replica), 0) >= sequence, WAIT_SECONDS)
         assert reached, f"{replica} was held back"
@@ -114,7 +114,7 @@ def running(replicator: Replicator) -> Iterator[None]:
 
 
 class Mixed:
-    """One log, and a replicator with a replica of it in a folder, in S3 behind the proxy, and in fsspec's memory."""
+    """One log, and a replicator with three replicas of it: in a folder, in S3 through the proxy, in fsspec's memory."""
 
     def __init__(self, bench: Bench) -> None:
         self.bench = bench
@@ -142,7 +142,7 @@ class Mixed:
         )
 
     def status(self, scheme: str) -> ReplicaStatus:
-        """Where the replica with that scheme stands."""
+        """The status of the replica with that scheme."""
         (found,) = [status for status in self.replicator.status() if status.replica.startswith(scheme)]
         return found
 
@@ -153,12 +153,13 @@ class Mixed:
             self.progress.wait_for(self.bench.log.folder, replica, self.bench.writer.next_sequence)
 
     def held(self) -> int:
-        """WAL segments in memory, of the replica that has most of them."""
+        """The WAL segments in memory of the replica that holds most of them."""
         return max(task.replica.queued for task in self.replicator._scheduler.tasks if task.replica is not None)
 
     def sit_out(self, seconds: float) -> tuple[int, int, int]:
-        """Let an outage of S3 last so long while the log grows, and the others have each record before the next one
-        is written: rounds, WAL segments held at most, and threads that came after the first rounds."""
+        """Append for the length of an outage of S3. The others hold each round's records before the next round.
+
+        Returns the rounds, the most WAL segments in memory, and the threads that were added after the first rounds."""
         end = self.clock.monotonic() + seconds
         rounds = held = early = late = 0
         while self.clock.monotonic() < end:
@@ -173,12 +174,12 @@ class Mixed:
         return rounds, held, late - early
 
     def assert_restorable(self) -> None:
-        """Each replica by itself gives the log back, in one generation."""
+        """Assert that the log can be restored from each replica alone, and that each has one generation."""
         written = self.bench.written()
         for number, (url, options) in enumerate(self.places):
             store = open_store(url, options)
             assert self.bench.restored(f"restored-{number}", self.bench.client(store)) == written
-            assert len(read_replica(store)) == 1, "an outage begins no generation"
+            assert len(read_replica(store)) == 1, "an outage began a generation"
             store.close()
 
 
@@ -201,8 +202,8 @@ def test_an_hour_without_one_replica_is_nothing_to_the_others(bench: Bench) -> N
         assert 1 < failed.failures <= 20 + outage / MEAN_DELAY_SECONDS
         assert bench.proxy.refused <= failed.failures * BEGINNING.attempts
         assert held <= MAX_HELD
-        assert more_threads <= MORE_THREADS, "an outage takes more threads the longer it lasts"
-        assert sum(map(len, bench.written().values())) > (MAX_HELD + 1) * LIMIT_BYTES, "more than is held"
+        assert more_threads <= MORE_THREADS, "the threads grow with the length of the outage"
+        assert sum(map(len, bench.written().values())) > (MAX_HELD + 1) * LIMIT_BYTES, "no more than is held"
 
         bench.proxy.come_back()
         while mixed.progress.ends[bench.log.folder, failed.replica] < bench.writer.next_sequence:
@@ -222,7 +223,7 @@ def test_an_hour_without_one_replica_is_nothing_to_the_others(bench: Bench) -> N
 
 
 def test_a_store_that_hangs_holds_up_its_own_replicas_alone(tmp_path: Path) -> None:
-    """It takes connections and says nothing, and more replicas wait for it than a destination has threads."""
+    """The store never answers. More replicas wait for it than a destination has threads."""
     progress = Progress()
     with ExitStack() as stack:
         silent = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=64))
@@ -254,7 +255,7 @@ def test_a_store_that_hangs_holds_up_its_own_replicas_alone(tmp_path: Path) -> N
         def run() -> None:
             try:
                 replicator.run()
-            except Exception as error:  # noqa: BLE001 - the final sync to what hangs fails
+            except Exception as error:  # noqa: BLE001 - the final sync to the store that hangs fails
                 failures.append(error)
 
         thread = threading.Thread(target=run)

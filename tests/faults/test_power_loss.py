@@ -1,4 +1,4 @@
-"""Power cuts: the log is never behind its replica, and what was acknowledged outlives the replica's own disk."""
+"""Power cuts: the replica is never ahead of the log, and a cut of the replica's disk loses no acknowledged record."""
 
 from __future__ import annotations
 

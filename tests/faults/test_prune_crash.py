@@ -1,5 +1,7 @@
-"""Kills a prune and a truncation at every system call that changes the disk: what is kept is whole, and the next run
-finishes."""
+"""Kills a prune and a truncation at every system call that changes the disk.
+
+The kept objects and log segments are whole, and the next run finishes the work.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,7 @@ pytestmark = pytest.mark.skipif(why_not_traced() is not None, reason=why_not_tra
 CALLS = ("unlink,unlinkat", "fsync,fdatasync", "rename,renameat", "rmdir", "write,pwrite64,pwritev,pwritev2")
 MOST_STEPS = 200
 ONE_IN = 3
-"""Of the calls of a walk, in a run that is not a night's."""
+"""The share of the calls of a walk that a run by day takes."""
 
 SEGMENTS = 6
 
@@ -75,8 +77,10 @@ def killed_at(calls: str, step: int) -> tuple[str, ...]:
 
 
 def steps_of(warm: Warm, calls: str, trace: Path, script: str, *arguments: str) -> Iterable[int]:
-    """At which calls to kill: a sample of those that a whole run makes, and one that it does not come to; at night
-    each, until a run is not killed."""
+    """The numbers of the calls at which to kill the script.
+
+    By day they are a sample of a whole run's calls, and one that no run reaches. At night they are all numbers: the
+    walk ends when a run is not killed."""
     if NIGHTLY:
         return range(1, MOST_STEPS)
     done = run_traced(warm, ("-o", str(trace), "-e", f"trace={calls}"), script, *arguments)
@@ -87,8 +91,7 @@ def steps_of(warm: Warm, calls: str, trace: Path, script: str, *arguments: str) 
 
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A log of six log segments, its replica, where the log had lost its oldest ones, and the owner's state; made ten
-    days ago."""
+    """A log of which three of six log segments were deleted, its replica and the owner's state, made ten days ago."""
     place = tmp_path_factory.mktemp("place")
     log = make_log(place / "log")
     store = FileStore(str(place / "replica"))
@@ -112,7 +115,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def held(replica: Path) -> dict[str, bytes]:
-    """What the replica's latest generation holds, read by nothing of litelog's."""
+    """The files that the replica's latest generation holds, as the independent reader reads them."""
     store = FileStore(str(replica))
     claim = find_latest(ObjectReplicaClient(store))
     assert list_pieces(ObjectReplicaClient(store), claim).gap is None
@@ -152,7 +155,7 @@ def test_a_prune_killed_at_any_call_keeps_what_stays_and_the_next_finishes_it(
         there = objects(place / "replica")
         assert left <= there
         assert held(place / "replica") == kept
-        for name in snapshots:  # each of them is whole: a reader that is sent back to it loses nothing
+        for name in snapshots:  # each of them is whole: a reader may still use it
             client = ObjectReplicaClient(FileStore(str(place / "replica")))
             owner = generation(name.split("/")[1])
             assert client.read_snapshot(owner, int(name.rsplit("/", 1)[1].split(".")[0], 16))
@@ -182,7 +185,7 @@ def log_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_truncation_killed_at_any_call_leaves_a_log_that_continues(
     log_template: Path, warm: Warm, calls: str
 ) -> None:
-    place = log_template.with_name("place")  # state is kept by the log's path
+    place = log_template.with_name("place")  # the state depends on the log's path
     log, state = str(place / "log"), str(place / "state")
     killed = 0
     shutil.copytree(log_template, place)

@@ -1,5 +1,7 @@
-"""Restores, readers and followed copies while a daemon seals, snapshots, covers and prunes as fast as it can: each
-gives the log's own bytes, or fails by the name of what is gone."""
+"""Restores, reads and follows a replica while a daemon seals, writes snapshots and prunes as fast as it can.
+
+Each reader gives the log's own bytes, or fails with an error that names a missing object.
+"""
 
 from __future__ import annotations
 
@@ -38,17 +40,18 @@ if TYPE_CHECKING:
 HALF_HOUR = 1800.0
 POLL_SECONDS = 0.01
 LOOK_SECONDS = 0.2
-"""Half an hour of the log's time passes in less."""
+"""Longer than half an hour of the log's time takes."""
 KEPT = 3
-"""Log segments at the source, and so, with policy ``mirror``, in the newest snapshot."""
+"""The log segments at the source, and so, with the policy ``mirror``, in the newest snapshot."""
 
 NAMED = (ReplicaGapError, PrunedError, CorruptObjectError, NotFoundError)
-"""What a reader may end with whose objects went away."""
+"""The errors of a reader whose objects were deleted."""
 
 
 class Past:
-    """A log that grows in steps of half an hour, and the daemon that prunes its past. The daemon waits for no reader,
-    but readers may wait for it."""
+    """A log that grows in steps of half an hour, and the daemon that prunes its past.
+
+    The daemon does not wait for readers. Readers may wait for the daemon."""
 
     def __init__(self, folder: Path, store: ObjectStore) -> None:
         self.folder = folder
@@ -67,7 +70,7 @@ class Past:
         self.daemon = Daemon(self.log, DeletionCounter(store, self), state, clock=self.clock, settings=settings)
 
     def step(self) -> None:
-        """A log segment more, in three WAL segments; the oldest at the source goes."""
+        """Ship another log segment, in three WAL segments, and delete the oldest one at the source."""
         self.log.roll(2, size=300)
         for _ in range(3):
             self.daemon.sync()
@@ -90,13 +93,13 @@ class Past:
                 self.changed.notify_all()
 
     def let_pass(self, steps: int) -> None:
-        """Wait until the log has advanced by that much, or the run has ended."""
+        """Wait until the log has advanced by ``steps``, or the run has ended."""
         with self.changed:
             until = self.steps + steps
             assert self.changed.wait_for(lambda: self.steps >= until or self.ended.is_set(), WAIT_SECONDS)
 
     def is_its(self, files: dict[str, bytes]) -> bool:
-        """Whether these are log segments of the log in a row, whole, or the last one its beginning."""
+        """Whether these are consecutive log segments of the log. The last one may be a prefix; the others are whole."""
         names = sorted(self.log.texts)
         start = names.index(min(files))
         held = sorted(files)
@@ -108,7 +111,7 @@ class Past:
 
 
 class _Passing:
-    """A store around another one."""
+    """A store that passes all requests to another one."""
 
     def __init__(self, inner: ObjectStore, past: Past) -> None:
         self.inner, self.past = inner, past
@@ -130,7 +133,7 @@ class _Passing:
 
 
 class DeletionCounter(_Passing):
-    """Counts what is deleted."""
+    """Counts the deleted objects."""
 
     def delete(self, keys: Iterable[str]) -> None:
         wanted = list(keys)
@@ -139,7 +142,7 @@ class DeletionCounter(_Passing):
 
 
 class SlowStore(_Passing):
-    """After every few reads the log advances far, so that planned objects no longer exist."""
+    """Waits at every few reads until the log has advanced, so that planned objects no longer exist."""
 
     def __init__(self, inner: ObjectStore, past: Past, reads: int, steps: int) -> None:
         super().__init__(inner, past)
@@ -153,7 +156,7 @@ class SlowStore(_Passing):
 
 
 class Readers:
-    """The readers that run while the daemon prunes, a thread each. ``seen`` counts how they ended."""
+    """The readers that run while the daemon prunes, each in a thread. ``seen`` counts their results."""
 
     def __init__(self, past: Past) -> None:
         self.past = past
@@ -180,7 +183,7 @@ class Readers:
             self.errors.append(error)
 
     def failed(self, who: str, error: LitelogError) -> None:
-        """It has to say what is gone."""
+        """Assert that the error names a missing object, and count it."""
         assert isinstance(error, NAMED), repr(error)
         names = ("generations/", self.past.daemon.generation, *self.past.log.texts)
         assert any(name in str(error) for name in names), str(error)
@@ -222,7 +225,7 @@ class Readers:
             self.seen["cat whole"] += 1
 
     def follow(self, reads: int, steps: int) -> None:
-        """Read the log from its beginning to its end. A reader that is overtaken begins again after what was pruned."""
+        """Read the whole log. A reader that pruning overtakes begins again after the pruned part."""
         past = self.past
         while True:
             store, stop, records = SlowStore(past.store, past, reads, steps), threading.Event(), Sequences(past.log)
@@ -247,8 +250,10 @@ class Readers:
             return
 
     def follow_copy(self, reads: int, steps: int) -> None:
-        """A followed copy holds everything from its beginning on. A copy that was overtaken is restored again. The
-        grace of an hour passes in a moment here, so the follower looks around after a moment without news."""
+        """Restore and follow a copy, which holds the log from the copy's beginning on.
+
+        A copy that pruning overtakes is restored again. The hour of grace passes in a moment here, so the follower
+        looks for successors after a moment without news."""
         past, number = self.past, 0
         while True:
             number += 1
@@ -283,7 +288,7 @@ class Readers:
         return (output / last).exists() and (output / last).read_bytes() == self.past.log.texts[last]
 
     def _stop_when(self, is_done: Callable[[], bool], stop: threading.Event) -> None:
-        """Once nothing more comes and all was read; in the end in any case."""
+        """Set ``stop`` once the log no longer grows and ``is_done``, or after the time limit."""
         for _ in range(WAIT_SECONDS * 20):
             if (self.past.ended.is_set() and is_done()) or stop.wait(0.05):
                 break
@@ -291,7 +296,7 @@ class Readers:
 
 
 class Sequences:
-    """Checks that records are the log's, in a row."""
+    """Checks that records are consecutive records of the log."""
 
     def __init__(self, log: LogBuilder) -> None:
         self.next = -1
@@ -299,7 +304,7 @@ class Sequences:
 
     def check(self, records: Iterable[Record]) -> None:
         for record in records:
-            assert self.next in (-1, record.sequence), f"{record.sequence} behind {self.next}"
+            assert self.next in (-1, record.sequence), f"{record.sequence} follows {self.next - 1}"
             assert bytes(record.value).startswith(b"r%d." % record.sequence)
             self.next = record.sequence + 1
 

@@ -1,5 +1,7 @@
-"""Kills a restore over an older copy, and a follower, at every system call that changes the disk: the copy is the older
-one or the newer one, and what is run again finishes (P9)."""
+"""Kills a restore over an older copy, and a follower, at every system call that changes the disk.
+
+The copy is then the older one or the newer one, and a second run finishes the work (P9).
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,7 @@ DELTA_CALLS = (
 FAILING_CALLS = ("mkdir", "openat", "flock", "fallocate", "pwrite64", "write", "fsync", "linkat", "renameat2")
 FOLLOW_CALLS = ("openat", "flock", "pwrite64", "fsync", "close")
 ONE_IN = 8
-"""Of the faults of a walk, in a run that is not a night's."""
+"""The share of the faults of a walk that a run by day takes."""
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +49,7 @@ def replicas(tmp_path_factory: pytest.TempPathFactory) -> Replicas:
 
 
 def bring_up_to_date(place: Path, replica: Path, *, follow_to: tuple[Path, str] | None = None) -> None:
-    """What a person does after a kill: the same command again."""
+    """Run the same restore or follower again, as a person does after a kill."""
     client = ObjectReplicaClient(FileStore(str(replica)))
     plan = find_plan(client, Target(), FORMAT)
     restore(client, plan, str(place / "out"), log_format=FORMAT, delta=True)
@@ -59,7 +61,7 @@ def bring_up_to_date(place: Path, replica: Path, *, follow_to: tuple[Path, str] 
 
 
 def require_refused_without_delta(place: Path, replica: Path) -> None:
-    """A restore without ``--delta`` leaves an existing folder as it is."""
+    """Assert that a restore without ``--delta`` refuses an existing folder and does not change it."""
     client = ObjectReplicaClient(FileStore(str(replica)))
     before = held(place / "out")
     with pytest.raises(OutputExistsError):
@@ -68,7 +70,7 @@ def require_refused_without_delta(place: Path, replica: Path) -> None:
 
 
 def is_prefix(files: dict[str, bytes], *, of: dict[str, bytes], at_least: dict[str, bytes]) -> bool:
-    """Whether ``files`` lie between two states of a copy that only grows, file by file in order."""
+    """Whether ``files`` are a growing copy between ``at_least`` and ``of``. It grows file by file, in order."""
     segments = sorted(name for name in of if name not in OTHER)
     grown = b"".join(files.get(name, b"") for name in segments)
     return (
@@ -149,7 +151,7 @@ def test_a_delta_that_fails_at_any_call_says_so_and_leaves_one_of_both(
         copy = held(place / "out")
         if done.returncode == 0:
             assert copy == DURING
-            assert set(os.listdir(place)) <= {"out", TEMPORARY}, "the next restore removes what is left"
+            assert set(os.listdir(place)) <= {"out", TEMPORARY}, "only the temporary folder may be left"
         else:
             failed += 1
             assert done.stderr.splitlines()[-1].startswith("refused: "), done.stderr

@@ -1,4 +1,7 @@
-"""Kills a restore at every system call that changes the disk, and fails it at each: whole, or not there (P9)."""
+"""Kills a restore at every system call that changes the disk, and makes each call fail.
+
+The output is whole or not there (P9).
+"""
 
 from __future__ import annotations
 
@@ -47,17 +50,17 @@ except LitelogError as error:
     sys.exit(f"refused: {error}")
 """
 AT_LEAST = {"fsync": 6, "pwrite64": 4}
-"""Each file, the folder and the one that it lies in are synced; four pieces are written; nothing was left behind."""
+"""The least numbers of crash points: each file, the folder and its parent are synced, and four pieces are written."""
 
 ONE_IN = 8
-"""Of the faults of a walk, in a run that is not a night's."""
+"""The share of the faults of a walk that a run by day takes."""
 
 pytestmark = pytest.mark.skipif(why_not_traced() is not None, reason=why_not_traced() or "")
 
 
 @pytest.fixture(scope="module")
 def replica(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A sealed log segment, and two in three WAL segments, as files."""
+    """A replica in a folder: a sealed log segment, and two log segments in three WAL segments."""
     builder = ReplicaBuilder()
     built = builder.add(builder.claim(first=1), start=False)
     sealed, first, second = LOG
@@ -80,12 +83,12 @@ def held(output: Path) -> dict[str, bytes] | None:
 
 
 TOUCHED = (".", "out", TEMPORARY, *(f"{TEMPORARY}/{name}" for name in (*EXPECTED, JOURNAL_NAME)))
-"""What a restore touches, below the place it writes to. strace counts calls for each thread on its own, so each path is
-walked by itself: one is always the same thread's."""
+"""The paths that a restore touches, relative to the folder of its output. strace counts calls by thread, so each path
+is walked by itself: always the same thread changes it."""
 
 
 def walk_over(warm: Warm, folder: Path, replica: Path) -> Walk:
-    """Restores into nothing."""
+    """A walk of restores into an empty folder."""
     template = folder / "template"
     template.mkdir()
     return Walk(warm, SCRIPT, (str(replica),), template, folder, TOUCHED)

@@ -1,4 +1,4 @@
-"""What a restore makes durable, and in which order: a power cut after any call leaves all or nothing (P9)."""
+"""The order in which a restore syncs: a power cut after any call leaves all or nothing (P9)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def only(calls: list[Call], name: str, path: Path) -> Call:
 
 
 def require_synced_between(calls: list[Call], path: Path, changes: list[Call], before: int) -> None:
-    """Something changed at ``path``, and was synced after its last change and before line ``before``."""
+    """Assert that ``path`` changed, and was synced after its last change and before line ``before`` of the trace."""
     assert changes, path
     last = max(call.ended for call in changes)
     syncs = [call for call in calls if call.name in SYNCS and call.names(path)]
@@ -44,7 +44,7 @@ def require_synced_between(calls: list[Call], path: Path, changes: list[Call], b
 
 
 def entries_changed(calls: list[Call], folder: Path) -> list[Call]:
-    """The calls that made or removed a name in ``folder``, by its descriptor."""
+    """The calls that made or removed a name in ``folder`` through the folder's descriptor."""
     made = [call for call in calls if call.name == "openat" and "O_CREAT" in call.text]
     others = [call for call in calls if call.name in ("linkat", "unlinkat")]
     return [call for call in made + others if call.names(folder)]

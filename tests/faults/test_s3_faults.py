@@ -1,4 +1,4 @@
-"""S3 fails in every way, before and after it applied a request: nothing is lost, and no owner is fenced by it."""
+"""S3 fails in every way, before and after it applies a request: nothing is lost, and no failure fences an owner."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.faults.s3_replicas import HASTY, LONG, Bench
 from tests.sampling import at_night
 
 ROUNDS = 60
-"""Appends, each followed by a sync."""
+"""The number of appends, each followed by a sync."""
 
 RESTART_EVERY = 15
 RATE = 0.3
@@ -39,7 +39,7 @@ LOST_ANSWERS = [
 
 
 def assert_whole(bench: Bench, acknowledged: int) -> None:
-    """All that is at the source is in the replica, which keeps every promise, too, to a reader that is not ours."""
+    """Assert that the replica holds the whole log, for a restore and for the independent reader."""
     assert bench.restored() == bench.written()
     generations = read_replica(bench.open(direct=True))
     assert list(generations.values())[-1].files() == bench.written()
@@ -72,7 +72,7 @@ def test_nothing_is_lost_while_a_third_of_all_requests_fail(bench: Bench, seed: 
     assert_whole(bench, daemon.acknowledged[-1].header.next or 0)
     ends = [event.end for event in daemon.acknowledged]
     assert ends == sorted(ends)
-    assert len({claim.generation for claim in daemon.claims}) == 1, "a fault made a new generation"
+    assert len({claim.generation for claim in daemon.claims}) == 1, "a fault began a generation"
     injected = proxy.injected
     assert {(fault, when) for _, fault, when in injected} == set(EVERY_FAULT)
     report(
@@ -89,7 +89,7 @@ def test_nothing_is_lost_while_a_third_of_all_requests_fail(bench: Bench, seed: 
 
 
 def test_every_fault_is_an_error_once_and_none_is_hidden_by_the_sdk(bench: Bench) -> None:
-    # Only the objects' own checks can see a flip; a hang would need a time-out that a slow answer may reach, too.
+    # Only the objects' own checks can see a flip. A hang would need a time-out that a slow answer may also reach.
     visible = [pair for pair in EVERY_FAULT if pair[0] not in {Fault.FLIP, Fault.HANG}]
     bench.read_timeout = LONG
     bench.append()
@@ -107,7 +107,7 @@ def test_the_replicator_itself_comes_through(bench: Bench) -> None:
     bench.append()
     bench.proxy.plan.retry_after = 0
     bench.proxy.plan.at_random(RATE / 3, 4)  # after a failure, several in a row must succeed
-    bench.proxy.plan.enabled = False  # until the store was tried, which takes many more requests than it gets wrong
+    bench.proxy.plan.enabled = False  # until the trial of the store, which takes many requests, has ended
     query = f"endpoint={bench.proxy.endpoint}&region={REGION}&read-timeout={HASTY}"
     log = {"path": bench.log.folder, "replicas": [{"url": f"s3://{bench.bucket}/replica?{query}"}]}
     config = make_config("test", {"sync_interval": "20ms", "shutdown_timeout": "240s", "logs": [log]})
@@ -274,7 +274,7 @@ def test_a_damaged_body_is_fetched_again_and_reported_by_name_if_it_stays_so(ben
     with pytest.raises(CorruptObjectError if fault is Fault.FLIP else StoreError, match=key):
         bench.restored("never", client)
     assert not (bench.folder / "never").exists()
-    assert 100 - bench.proxy.plan.unused < 30, "a damaged object is not fetched for ever"
+    assert 100 - bench.proxy.plan.unused < 30, "a damaged object was fetched again and again"
 
 
 # --- a store that overwrites

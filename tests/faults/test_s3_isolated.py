@@ -1,4 +1,4 @@
-"""An S3 server that ignores If-None-Match, and daemons as processes: refused, or isolated as configured."""
+"""Daemons as processes on an S3 server that ignores If-None-Match: they refuse it, unless fencing is isolated."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def url(bench: Bench) -> str:
 
 @pytest.fixture
 def run(warm: Warm) -> Run:
-    """The command, to its end."""
+    """Runs the command to its end."""
     return partial(litelog, warm, program=QUICKLY_CHECKED + RUN)
 
 
@@ -72,7 +72,7 @@ def test_by_default_it_is_refused_and_the_message_says_what_to_set(bench: Bench,
     assert "8 of 8 concurrent create-only puts of one key were accepted" in done.stderr
     assert "set fencing: isolated for this replica, which gives up" in done.stderr
     assert run("restore", url(bench), "-o", str(bench.folder / "out")).returncode == ExitCode.NOTHING_TO_RESTORE
-    assert not list(bench.open(direct=True).list("")), "no claim, and nothing of what it was tried with"
+    assert not list(bench.open(direct=True).list("")), "a claim, or objects of the trial, are left"
 
 
 def test_configured_isolated_it_is_used_and_says_so_everywhere(bench: Bench, run: Run) -> None:
@@ -94,7 +94,7 @@ def test_configured_isolated_it_is_used_and_says_so_everywhere(bench: Bench, run
 
 
 def test_two_daemons_at_once_write_two_generations_that_both_restore(warm: Warm, bench: Bench, run: Run) -> None:
-    """The first one's claim is held on its way until the second one, which found nothing there, has shipped."""
+    """The first daemon's claim is held on its way until the second one, which found an empty replica, has shipped."""
     reached, go_on = threading.Event(), threading.Event()
 
     def hold() -> None:

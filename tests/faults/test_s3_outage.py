@@ -1,7 +1,7 @@
-"""A store that is down for long: attempts and memory stay bounded, nothing is lost, and all is caught up afterwards.
+"""A store that is down for long: attempts and memory stay bounded, nothing is lost, and the daemon catches up.
 
-Time is a manual clock's. The replicator itself waits on a condition in real time, so its turns are taken here one by
-one, by the rules that it takes them by: ``Replica.sync``, ``ReplicaTask.fail`` and ``due``.
+The tests use a manual clock. The replicator waits on a condition in real time, so the tests take its turns one by one,
+by the same rules: ``Replica.sync``, ``ReplicaTask.fail`` and ``due``.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
     from tests.builders.servers import S3Server
 
 LIMIT_BYTES = 64 << 10
-"""Bytes of the log in one WAL segment here, so that an outage leaves many of them to be shipped."""
+"""The most bytes of the log in one WAL segment, so that an outage leaves many of them to ship."""
 
 MAX_HELD = 4
-"""WAL segments that a replica holds at most: those made ahead, and the one on its way."""
+"""The most WAL segments that a replica holds in memory: those made ahead, and the one on its way."""
 
 MEAN_DELAY_SECONDS = 5
-"""Attempts are further apart than that on average, once an outage lasts."""
+"""In a long outage, the mean time between two attempts is longer."""
 
 
 @pytest.fixture
@@ -52,17 +52,20 @@ def workers() -> Iterator[Executors]:
 
 
 def size(bench: Bench) -> int:
-    """The log's bytes."""
+    """The size of the log, in bytes."""
     return sum(map(len, bench.written().values()))
 
 
 def held(daemon: Daemon) -> int:
-    """WAL segments in memory."""
+    """The number of WAL segments in memory."""
     return daemon.replica.queued
 
 
 def sit_out(bench: Bench, daemon: Daemon, task: ReplicaTask, seconds: float) -> tuple[int, int]:
-    """Let an outage last so long, while the log grows every ten seconds: attempts, and WAL segments held at most."""
+    """Let an outage last ``seconds``, while the log grows every ten seconds.
+
+    Returns the number of attempts, and the most WAL segments in memory.
+    """
     end = bench.clock.monotonic() + seconds
     attempts = most = 0
     while bench.clock.monotonic() < end:
@@ -91,19 +94,19 @@ def test_an_outage_is_sat_out_and_caught_up(bench: Bench, workers: Executors, se
     requests = daemon.store.errors.total()  # type: ignore[attr-defined]
     if seconds < GRACE_SECONDS / 2:
         assert requests == attempts
-    else:  # it looks whether the replica is still its own before it puts anything
+    else:  # before it puts, it looks whether the replica is still its own
         assert requests <= attempts * BEGINNING.attempts
     assert most <= MAX_HELD
     assert daemon.acknowledged[-1].end == before
     pending = size(bench) - shipped
-    assert pending > (MAX_HELD + 1) * LIMIT_BYTES, "the outage must leave more than is held"
+    assert pending > (MAX_HELD + 1) * LIMIT_BYTES, "the outage left no more than is held"
 
     bench.proxy.come_back()
     back, started = bench.clock.monotonic(), time.monotonic()
     noticed = max(0.0, task.due - back)
     bench.clock.advance(noticed)
     puts = len(daemon.acknowledged)
-    assert bench.sync(daemon, task) <= 1  # a connection that was kept alive may have died in the outage
+    assert bench.sync(daemon, task) <= 1  # a kept connection may have died in the outage
     caught_up = time.monotonic() - started
     assert noticed <= MAX_DELAY_SECONDS
     assert len(daemon.acknowledged) - puts <= pending // (LIMIT_BYTES // 2) + 2

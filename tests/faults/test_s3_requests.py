@@ -1,4 +1,4 @@
-"""Requests are money: how many there are, counted on the wire, by a daemon of one log and by those who read it."""
+"""Counts the requests of a daemon with one log, and of its readers, on the wire: requests cost money."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ if TYPE_CHECKING:
 INTERVAL_SECONDS = 0.3
 SYNCS_AN_HOUR = 60
 TRIAL_REQUESTS = 150
-"""Before the first claim at a destination: races in one request and in parts (four requests each, as they are ended),
-and what they left is read and deleted, and a listing of three pages."""
+"""The most requests of the trial before the first claim at a destination: races in one request and in parts (four
+requests each, as each is ended), reads and deletions of the objects that they left, and a listing of three pages."""
 
 POLLS = 20
-"""Looks at an idle log, none of which may cost a request."""
+"""The number of polls of an idle log. None may cost a request."""
 
 
 class Progress:
-    """A listener: how far it went."""
+    """A listener that keeps the next sequence."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -67,7 +67,7 @@ class Progress:
 
 @contextmanager
 def running(bench: Bench) -> Iterator[tuple[Replicator, Progress]]:
-    """The replicator at work on the bench's log."""
+    """A replicator that runs on the bench's log."""
     url = f"s3://{bench.bucket}/replica?endpoint={bench.proxy.endpoint}&region={REGION}"
     values = {
         "sync_interval": f"{INTERVAL_SECONDS}s",
@@ -99,7 +99,7 @@ def test_idle_costs_nothing_load_one_put_an_interval_and_a_restart_three_request
         wait_until(lambda: is_idle(replicator))
         beginning = dict(bench.proxy.operations)
         trial = Counter(request.operation for request in bench.proxy.requests if "/trials/" in f"/{request.key}")
-        assert 2 * RACERS * ROUNDS < trial.total() <= TRIAL_REQUESTS, "the destination is tried, once"
+        assert 2 * RACERS * ROUNDS < trial.total() <= TRIAL_REQUESTS, "the destination was not tried once"
         assert sum(beginning.values()) - trial.total() < 20
         bench.proxy.reset_counts()
         pause.wait(INTERVAL_SECONDS + POLLS * 0.01)
@@ -115,7 +115,7 @@ def test_idle_costs_nothing_load_one_put_an_interval_and_a_restart_three_request
         intervals = (time.monotonic() - started) / INTERVAL_SECONDS
         load = dict(bench.proxy.operations)
         assert set(load) == {"PUT"}
-        assert load["PUT"] <= intervals + 1, "the first one at once, then one an interval"
+        assert load["PUT"] <= intervals + 1, "more than one put an interval after the first one"
 
     bench.proxy.reset_counts()
     with running(bench) as (replicator, progress):
@@ -136,7 +136,7 @@ def test_idle_costs_nothing_load_one_put_an_interval_and_a_restart_three_request
 
 
 def test_the_requests_that_log_segments_and_snapshots_add_to_steady_load_are_bounded(bench: Bench) -> None:
-    """One upload a minute, for hours: a snapshot each, and WAL segments that go an hour after they were covered."""
+    """One upload a minute, for hours. WAL segments are deleted an hour after a snapshot covered them."""
     daemon = bench.daemon()
     bench.append()
     bench.sync(daemon)
@@ -158,7 +158,7 @@ def test_the_requests_that_log_segments_and_snapshots_add_to_steady_load_are_bou
     assert finished >= 3
     assert len(daemon.snapshots) == taken + 1
     deleted = hour.pop("DELETE wal")
-    assert SYNCS_AN_HOUR <= deleted <= SYNCS_AN_HOUR + finished + 1, "each that an hour's snapshot covers, and no other"
+    assert SYNCS_AN_HOUR <= deleted <= SYNCS_AN_HOUR + finished + 1, "not those of one snapshot"
     assert hour == {
         "PUT wal": SYNCS_AN_HOUR + finished,  # the end of one log segment and the start of the next are two
         "PUT segments": finished,
@@ -166,9 +166,9 @@ def test_the_requests_that_log_segments_and_snapshots_add_to_steady_load_are_bou
     }
 
     after = spend_an_hour(loaded=False) + spend_an_hour(loaded=False)
-    assert after.pop("DELETE wal", 0) <= 2 * deleted, "of two hours at most"
+    assert after.pop("DELETE wal", 0) <= 2 * deleted, "more than the WAL segments of two hours"
     assert set(after) <= {"PUT snapshots", "GET snapshots", "LIST snapshots", "GET epochs", "LIST wal"}
-    assert set(after.values()) == {1}, "one snapshot, of what was finished last"
+    assert set(after.values()) == {1}, "more than one snapshot of the last finished log segments"
     assert not spend_an_hour(loaded=False)
     report(
         "s3_requests_of_sealing",
@@ -221,7 +221,7 @@ def test_a_follower_gets_and_never_lists(bench: Bench) -> None:
         asked = Counter(request.key.removeprefix("replica/").partition("/")[0] for request in bench.proxy.requests)
         assert set(bench.proxy.operations) == {"GET"}
         assert set(asked) == {"generations", "epochs"}
-        assert asked["epochs"] <= asked["generations"] / POLLS_PER_LOOK + 1, "one GET a poll, and few for successors"
+        assert asked["epochs"] <= asked["generations"] / POLLS_PER_LOOK + 1, "too many looks for successors"
         successor = bench.daemon("two", takeover=True, direct=True)
         bench.append()
         bench.sync(successor)

@@ -1,4 +1,4 @@
-"""Two daemons as processes on one S3 replica, stopped and continued at any moment, with takeovers meanwhile."""
+"""Two daemons as processes on one S3 replica. Each is stopped and continued at any moment, with takeovers meanwhile."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ if TYPE_CHECKING:
     from tests.warm import Warm
 
 TAKEOVERS = times(2, at_night=6)
-"""In each run: each daemon is stopped at a seeded moment, taken over from, and continued at another one."""
+"""The takeovers in a run. Each daemon is stopped at a random moment, taken over from, and then continued."""
 
 MAX_PAUSE_SECONDS = 0.25
-"""Before each of these moments."""
+"""The longest pause before each of these moments."""
 
 BEGINNING_REQUESTS = 9
-"""What a daemon sends before its first WAL segment."""
+"""The number of requests that a daemon sends before its first WAL segment."""
 
 END_SECONDS = 240
 """Longer than any daemon takes to end, even on a busy machine."""
 
 
 class Contest:
-    """A log that grows all the time, and daemons who take its replica from each other."""
+    """A log that grows all the time, and daemons that take over its replica from each other."""
 
     def __init__(self, warm: Warm, bench: Bench) -> None:
         self.warm = warm
@@ -66,7 +66,7 @@ class Contest:
     def end(self) -> None:
         """Kill the remaining processes. Idempotent."""
         while self._running:
-            self._running.pop().kill()  # also where it is stopped
+            self._running.pop().kill()  # SIGKILL also ends a stopped process
 
 
 @pytest.fixture
@@ -79,13 +79,16 @@ def contest(warm: Warm, bench: Bench) -> Iterator[Contest]:
 
 
 def acknowledged(daemon: Spoken) -> list[Position]:
-    """The positions that a daemon said to be in the replica."""
+    """The positions that a daemon reported as shipped."""
     events = [json.loads(line) for line in daemon.lines]
     return [Position.parse(event["position"]) for event in events if event["event"] == "shipped"]
 
 
 def assert_in_the_history(daemons: list[Spoken], history: dict[str, Generation]) -> int:
-    """Every position that was acknowledged is in its generation, which no other daemon wrote to: how many."""
+    """Assert that every acknowledged position is in its generation, to which no other daemon wrote.
+
+    Returns the number of positions.
+    """
     claimed: set[str] = set()
     count = 0
     for daemon in daemons:
@@ -119,7 +122,7 @@ def test_a_daemon_that_was_stopped_and_taken_over_from_ends_fenced(contest: Cont
         old.process.send_signal(signal.SIGSTOP)
         new = contest.start()
         if choose.random() < 0.5:
-            new.wait_for(has_shipped)  # continued once it was succeeded
+            new.wait_for(has_shipped)  # continued after it was succeeded
         else:
             pause.wait(choose.uniform(0, 3 * MAX_PAUSE_SECONDS))  # or while it is succeeded
         old.process.send_signal(signal.SIGCONT)
@@ -131,7 +134,7 @@ def test_a_daemon_that_was_stopped_and_taken_over_from_ends_fenced(contest: Cont
     history = read_replica(contest.bench.open(direct=True))
     count = assert_in_the_history(contest.daemons, history)
     shipped_to = {end.generation for daemon in contest.daemons for end in acknowledged(daemon)}
-    assert len(shipped_to) == TAKEOVERS + 1, "one generation each; a claim of an old one that goes on takes another try"
+    assert len(shipped_to) == TAKEOVERS + 1, "a daemon shipped to no generation, or to two"
     report(
         f"s3_two_daemons_{seed}",
         takeovers=TAKEOVERS,

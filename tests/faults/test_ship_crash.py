@@ -1,6 +1,6 @@
-"""Kills the daemon at every system call that changes the disk, then starts it again: nothing acknowledged is lost.
+"""Kills the daemon at every system call that changes the disk, then starts it again: no acknowledged record is lost.
 
-Also while it seals what was there before it, and what was finished while it was away.
+It also kills the daemon while it seals log segments that were finished before it started, or while it was away.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ pytestmark = pytest.mark.skipif(why_not_traced() is not None, reason=why_not_tra
 
 CALLS = ("write,writev", "linkat,link", "rename", "fsync,fdatasync", "mkdir")
 MOST_STEPS = 200
-"""More than it takes to ship so small a log."""
+"""More calls than it takes to ship so small a log."""
 
 ONE_IN = 12
-"""Of the calls of a walk, in a run that is not a night's."""
+"""The share of the calls of a walk that a run by day takes."""
 
 SCRIPT = """
 import random
@@ -73,8 +73,8 @@ while replica.sync():
 assert replica.archive.status.error is None, replica.archive.status.error
 replica.close()
 """
-"""One sync after the other, with what it seals and its snapshots, in one thread: strace counts calls thread by thread,
-and none is to be left out."""
+"""Syncs, seals and writes snapshots one after the other, in one thread. strace counts calls by thread, and no call may
+be left out."""
 
 
 def append(log: Path, first: int, stop: int) -> None:
@@ -84,7 +84,7 @@ def append(log: Path, first: int, stop: int) -> None:
 
 
 def make_fresh(place: Path, warm: Warm) -> None:
-    """A log of three log segments that nothing was shipped of."""
+    """A log of three log segments, of which nothing was shipped."""
     append(place / "log", 0, 25)
 
 
@@ -102,21 +102,23 @@ def make_diverged(place: Path, warm: Warm) -> None:
 
 
 def make_away(place: Path, warm: Warm) -> None:
-    """A log that grew after a daemon had shipped a part of it: the begun log segment, and two more."""
+    """A log that grew after a daemon had shipped a part of it: the log segment that was begun, and two more."""
     append(place / "log", 0, 15)
     assert ship(place, warm, seals=True).returncode == 0
     append(place / "log", 15, 45)
 
 
 def ship(place: Path, warm: Warm, *tracing: str, seals: bool = False) -> subprocess.CompletedProcess[str]:
-    """Run a daemon until all is shipped; ``seals``: it seals at once what is finished when it comes."""
+    """Run a daemon until all is shipped. ``seals``: when it starts, it ships finished log segments sealed."""
     folders = [str(place / name) for name in ("log", "replica", "state")]
     return run_traced(warm, tracing, SCRIPT, *folders, "seals" if seals else "")
 
 
 def steps_of(place: Path, warm: Warm, calls: str, situation: str, *, seals: bool) -> Iterable[int]:
-    """At which calls to kill: a sample of those that a whole run makes in one thread, and one that it does not come to;
-    at night each, until a run is not killed."""
+    """The numbers of the calls at which to kill the daemon.
+
+    By day they are a sample of the calls that a whole run makes in one thread, and one that no run reaches. At night
+    they are all numbers: the walk ends when a run is not killed."""
     if NIGHTLY:
         return range(1, MOST_STEPS)
     trace = place.with_name("trace")
@@ -127,7 +129,7 @@ def steps_of(place: Path, warm: Warm, calls: str, situation: str, *, seals: bool
 
 
 def set_back(place: Path, template: Path) -> None:
-    """Set replica and state back. The log stays: no daemon writes there, and another folder would be a restored log."""
+    """Set replica and state back. The log stays: no daemon writes there, and a copy would count as a restored log."""
     for name in ("replica", "state", "restored"):
         shutil.rmtree(place / name, ignore_errors=True)
         if (template / name).exists():
@@ -142,13 +144,13 @@ def restored(place: Path) -> Path:
 
 
 def standing_for_sealed(place: Path) -> int:
-    """How many WAL segments of the replica stand for a sealed segment."""
+    """The number of WAL segments in the replica that stand for a sealed segment."""
     generations = read_replica(FileStore(str(place / "replica"))).values()
     return sum("sealed" in header for generation in generations for header, _, _ in generation.segments)
 
 
 def sealed_in(place: Path) -> dict[str, bytes]:
-    """By their places in the replica: the same index may be sealed in several generations."""
+    """The sealed segments, by their paths in the replica. Several generations may seal the same index."""
     replica = place / "replica"
     found = replica.glob("generations/*/segments/*.segment.lz4")
     return {str(path.relative_to(replica)): path.read_bytes() for path in found}

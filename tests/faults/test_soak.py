@@ -1,9 +1,10 @@
-"""A soak: one daemon over many logs that come and go, writers that roll, restarts, reloads, a store that fails all the
-while, restores in between. Nothing is lost, and what the daemon takes stays flat.
+"""A soak: one daemon runs for long over many logs that appear and disappear.
 
-LITELOG_SOAK_SECONDS says for how long: ten seconds if it is not there, and three rounds at least; 900 for the quarter
-of an hour of a night.
-LITELOG_SOAK_SEED chooses what happens when.
+Writers roll log segments, the daemon is restarted and reloaded, the store fails all the time, and logs are restored in
+between. Nothing is lost, and the daemon's resources do not grow.
+
+LITELOG_SOAK_SECONDS is the duration: by default ten seconds, at night sixty, and at least three rounds; 900 makes it a
+quarter of an hour. LITELOG_SOAK_SEED chooses the events.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from tests.builders.servers import S3Server
 
 SECONDS = float(os.environ.get("LITELOG_SOAK_SECONDS", times("10", at_night="60")))
-"""The shortest duration, without the end."""
+"""The shortest duration, without the checks at the end."""
 
 SEED = int(os.environ.get("LITELOG_SOAK_SEED", "1"))
 
@@ -55,7 +56,7 @@ FAULTS = (
 
 MIN_RESTARTS, MIN_ROUNDS = times((1, 3), at_night=(3, 6))
 WARMING_ROUNDS = 2
-"""After which as many logs have been there at a time as ever will be."""
+"""The rounds after which the largest number of logs at a time has been reached."""
 
 
 @pytest.mark.timeout(SECONDS * 3 + 1200)

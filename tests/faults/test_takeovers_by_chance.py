@@ -1,5 +1,8 @@
-"""Several daemons that take over from each other, paused at any request, crashed and started again, on one log that is
-truncated where it is acknowledged: every default restore holds all that any daemon acknowledged."""
+"""Several daemons take over from each other, on one log that is truncated where it is acknowledged.
+
+Each is paused at any request, crashed and started again. Every default restore holds all records that any daemon
+acknowledged.
+"""
 
 from __future__ import annotations
 
@@ -35,15 +38,15 @@ if TYPE_CHECKING:
 
 FORMAT = LitelogFormat()
 SEEDS, ONE_IN = 100, 30
-"""How many runs there are, and which share of them is made by day."""
+"""The number of runs, and the share of them that is made by day."""
 
 HOSTS = 3
 
 CHECKS = 0.03
-"""How often everything is restored between two requests."""
+"""The probability that everything is restored between two requests."""
 
 KEEPS_GOING = 0.8
-"""How often the next request is of the same host: the pauses of the others are long."""
+"""The probability that the next request is of the same host. The pauses of the others are long."""
 
 
 class World:
@@ -60,15 +63,15 @@ class World:
         self.faulty = FaultyStore(self.store, rates=rates, seed=seed)
         self.daemons: list[Daemon | None] = [None] * HOSTS
         self.acknowledged: dict[str, int] = {}
-        """How far each log segment was acknowledged, to anybody."""
+        """The highest acknowledged end of each log segment, by any daemon."""
         self.fenced = self.checks = self.dropped = 0
         self.notes: list[str] = []
         self._runs = 0
 
-    # --- what happens
+    # --- events
 
     def live(self, host: int) -> Callable[[], None]:
-        """A host: starts, syncs, crashes, and starts again, with or without the flag."""
+        """The acts of a host: it starts, syncs, crashes and starts again, with or without ``--takeover``."""
 
         def run() -> None:
             for _ in range(6):
@@ -110,12 +113,12 @@ class World:
         self.acknowledged[file] = max(end, self.acknowledged.get(file, 0))
 
     def _write(self) -> None:
-        """The log's writer, and its truncation."""
+        """Write to the log, and sometimes truncate it."""
         if self.random.random() < 0.5:
             self.log.roll(1)
         else:
             self.log.append(self.random.randint(1, 2))
-        if self.random.random() < 0.3:  # by what any of the hosts knows, the one that is paused, too
+        if self.random.random() < 0.3:  # by the state of any host, even one that is paused
             held = read_replicated(str(self.folder / f"state{self.random.randrange(HOSTS)}"))
             for name, after in pairwise(list(self.log.files())[:-1]):
                 if name not in held or after not in held:
@@ -146,7 +149,7 @@ class World:
         return {path.name: path.read_bytes() for path in output.iterdir()}
 
     def generations(self) -> list[str]:
-        """Each claim, for a person who looks for what went wrong."""
+        """A description of each claim, for the person who looks for the cause of a failure."""
         return [
             f"{claim.generation} of {claim.owner[:4]}: {claim.relation} {claim.predecessor}, first {claim.first}, "
             f"shift {claim.shift}, {claim.reason}; {find_extent(ObjectReplicaClient(self.store), claim)}"
@@ -162,7 +165,7 @@ class World:
             assert len(held.get(name, b"")) >= end, f"{name} up to {end} was acknowledged"
 
     def finish(self) -> None:
-        """A last takeover: after it every reader finds all of the log, and no other daemon writes."""
+        """Take over a last time. After that every reader finds the whole log, and no other daemon writes."""
         self.faulty.enabled = False
         self.check()
         last = Daemon(self.log, self.store, str(self.folder / "last"), seed=99, takeover=True, backlog_sealer=True)
@@ -178,7 +181,7 @@ class World:
                 with pytest.raises(FencedError):
                     daemon.sync()
         after = objects(self.store)
-        added = after.keys() - before.keys()  # sealed before its owner heard that it is fenced
+        added = after.keys() - before.keys()  # sealed before its owner noticed the fence
         assert all(parse_sealed(key) or parse_snapshot(key) for key in added)
         assert {key: after[key] for key in before} == before
         client = ObjectReplicaClient(self.store)

@@ -1,4 +1,4 @@
-"""Two daemons and one replica: the real code. At every request to the store, the other daemon may take its turn."""
+"""Two daemons and one replica, with the real code. At each request to the store, the other daemon may take its turn."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Play:
-    """An owner that ships a log, and rivals that take over, each with its own copy of the log."""
+    """An owner that ships a log, and rivals that take over. Each has its own copy of the log."""
 
     def __init__(
         self,
@@ -40,8 +40,10 @@ class Play:
         fencing: Fencing = Fencing.REQUIRED,
         sealing: bool = False,
     ) -> None:
-        """``fencing``: with isolated, the store overwrites any key. ``sealing``: finished log segments go up sealed,
-        when a generation begins and when the owner comes back to a log that has grown."""
+        """Start the daemons.
+
+        ``fencing``: with isolated, the store overwrites any key. ``sealing``: daemons ship finished log segments
+        sealed, when a generation begins and when the owner returns to a log that has grown."""
         self.inner = MemoryStore("play")
         self.store = self.inner if fencing is Fencing.REQUIRED else CarelessStore(self.inner)
         self.turns = Turns(choose)
@@ -80,7 +82,7 @@ class Play:
                 self.daemons[0].sync()
 
     def act(self, number: int, steps: int) -> Callable[[], None]:
-        """Append and sync a number of times; after a fence, sync once more, which fails."""
+        """Append and sync ``steps`` times. After a fence, sync once more, which must fail."""
 
         def run() -> None:
             daemon, log = self.daemons[number], self.logs[number]
@@ -108,7 +110,7 @@ class Play:
         return sum("sealed" in header for one in self.look().values() for header, _, _ in one.segments)
 
     def judge(self, *, finished: bool = True) -> None:
-        """What must hold, in whatever order the requests came. ``finished``: no request failed."""
+        """Assert what must hold in any order of the requests. ``finished``: no request failed."""
         generations = self.look()
         if finished:
             assert all(generation.terminal for name, generation in generations.items() if name < max(generations))
@@ -125,7 +127,7 @@ class Play:
             daemon.crash()
 
     def look(self) -> dict[str, Generation]:
-        """The generations: each has one owner, holds what was acknowledged, and is a prefix of its owner's log."""
+        """The generations. Each has one owner, holds all that was acknowledged, and is a prefix of its owner's log."""
         generations = read_replica(self.inner)
         for daemon in self.daemons:
             for event in daemon.acknowledged:
@@ -141,7 +143,7 @@ class Play:
 
 
 def in_turn(first: int, until: int, then: int) -> Callable[[list[int]], int]:
-    """``first`` alone up to its ``until``-th request, then the other for ``then`` requests, then the first again."""
+    """Choose ``first`` for ``until`` requests, then the other for ``then`` requests, then the first again."""
     count = itertools.count()
 
     def choose(alive: list[int]) -> int:
@@ -153,7 +155,7 @@ def in_turn(first: int, until: int, then: int) -> Callable[[list[int]], int]:
 
 
 def by_bits(bits: int, width: int) -> Callable[[list[int]], int]:
-    """Each of the first ``width`` points as a bit says, then one after the other."""
+    """Choose by a bit at each of the first ``width`` points, then run one daemon after the other."""
     count = itertools.count()
 
     def choose(alive: list[int]) -> int:
@@ -166,7 +168,7 @@ def by_bits(bits: int, width: int) -> Callable[[list[int]], int]:
 
 @pytest.mark.parametrize("first", [0, 1])
 def test_a_rival_at_any_request_of_an_owner_that_seals(tmp_path: Path, first: int) -> None:
-    """``first``: who begins, and is interrupted once."""
+    """``first``: the daemon that begins, and is interrupted once."""
     cut = whole = 0
     for until, then in itertools.product(range(0, 36, 3), (1, 7, 40)):
         folder = tmp_path / f"{until}-{then}"
@@ -178,7 +180,7 @@ def test_a_rival_at_any_request_of_an_owner_that_seals(tmp_path: Path, first: in
         cut += finals < 2
         whole += finals == 2
         shutil.rmtree(folder)
-    assert cut > 2  # it is interrupted amid them
+    assert cut > 2  # some interruptions come between the two
     assert whole > 2
 
 
@@ -219,7 +221,7 @@ def test_interleavings_by_chance(tmp_path: Path, rivals: int, sealing: bool) -> 
         fenced += sum(play.fenced)
         stood_for += play.count_finals() > 0
         shutil.rmtree(folder)
-    assert fenced > (len(seeds) / 5 if NIGHTLY else 0)  # the fence is met, not avoided
+    assert fenced > (len(seeds) / 5 if NIGHTLY else 0)  # daemons do meet the fence
     if not sealing:
         assert not stood_for
     elif NIGHTLY:  # few seeds may have none
@@ -248,7 +250,7 @@ def test_interleavings_by_chance_with_lost_answers(tmp_path: Path, sealing: bool
 
 @pytest.mark.parametrize("owned", [False, True])
 def test_isolated_owners_never_mix_in_any_order_of_their_first_requests(tmp_path: Path, owned: bool) -> None:
-    """On a store that refuses nothing: each generation is its owner's alone, and holds all that it acknowledged."""
+    """The store refuses nothing. Only its owner writes a generation, which holds all that the owner acknowledged."""
     width, together = 7, 0
     orders = sampled(range(1 << width), 6, f"orders of isolated owners' first requests, owned {owned}")
     for bits in orders:
@@ -258,7 +260,7 @@ def test_isolated_owners_never_mix_in_any_order_of_their_first_requests(tmp_path
         play.judge(finished=False)
         together += len(play.look()) == 2 and not any(play.fenced)
         shutil.rmtree(folder)
-    assert together > (len(orders) / 7 if NIGHTLY else 0)  # that both write is met, not avoided
+    assert together > (len(orders) / 7 if NIGHTLY else 0)  # in some orders both daemons write
 
 
 @pytest.mark.parametrize("rivals", [1, 2])

@@ -1,7 +1,7 @@
-"""A daemon against a hostile writer, a failing store, crashes and a rival, in any order: what it promised must hold.
+"""A daemon meets a hostile writer, a failing store, crashes and a rival, in any order, and keeps its promises.
 
 The test keeps the writer's histories: a history grows with each commit, and forks when the log is rewound. After
-each step a reader that knows nothing of litelog reads the whole replica.
+each step the independent reader reads the whole replica.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from litelog.shipping.events import WalSegmentShipped
 
 History = dict[str, bytes]
-"""Every commit that a log ever held on one line of its life, by file."""
+"""Every commit that a log ever held between two rewinds, with those before it, by file."""
 
 LIMIT = 8192
 HALF_GRACE_SECONDS = 1801.0
@@ -45,14 +45,14 @@ class Side:
         self.seed = seed
         self.store = FaultyStore(store)
         self.seals = False
-        """Whether what is finished when it comes goes up sealed at once."""
+        """Whether the daemon ships log segments that are finished when it starts sealed."""
         self.clock = ManualClock()
         self.log: LogBuilder = make_log(os.path.join(folder, name))
         self.histories: list[History] = [{}]
         self.ends: dict[str, list[int]] = {}
         self.torn = b""
         self.forked: set[str] = set()
-        """Log segments that show that the log was rewound: without them, nothing does."""
+        """The log segments that show that the log was rewound. Nothing else shows it."""
         self.daemon: Daemon | None = None
         self.fenced_at: int | None = None
         self.acknowledged: list[WalSegmentShipped] = []
@@ -71,7 +71,7 @@ class Side:
         self.ends.setdefault(name, []).append(len(self.histories[-1][name]))
 
     def place(self, data: bytes) -> None:
-        """Put bytes where the newest log segment's commits end: what lies there already may be zeros."""
+        """Write bytes at the end of the newest log segment's commits, where zeros may be already."""
         descriptor = os.open(self.log.path(), os.O_WRONLY | os.O_CREAT)
         os.pwrite(descriptor, data, len(self.histories[-1].get(self.log.name, b"")))
         os.close(descriptor)
@@ -94,7 +94,7 @@ class Side:
         return b"%d-%d-" % (self.seed, len(self.histories))
 
     def complete(self) -> None:
-        """Write what is missing of a torn commit."""
+        """Write the missing rest of a torn commit."""
         if self.torn:
             rest, self.torn = self.torn, b""
             self.place(rest)
@@ -107,14 +107,14 @@ class Side:
         self.place(self.torn[: cut % (len(self.torn) - 1) + 1])
 
     def trim(self) -> None:
-        """Cut a torn commit off; its sequence is given to another one."""
+        """Cut a torn commit off. Another commit will get its sequence."""
         if self.torn:
             self.torn = b""
             self.log.truncate(len(self.histories[-1][self.log.name]))
             self.log.next -= 1
 
     def rewind(self, commits: int) -> None:
-        """Forget the newest commits, and whole log segments with them: what follows is another history."""
+        """Delete the newest commits, with whole log segments if need be, and begin another history."""
         self.trim()
         history = dict(self.histories[-1])
         while commits and self.ends:
@@ -139,7 +139,7 @@ class Side:
         self.log.delete(name)
 
     def copy_from(self, other: Side) -> None:
-        """Become a copy of another log, to live on by itself."""
+        """Become a copy of another log, which then grows by itself."""
         shutil.rmtree(self.log.folder)
         shutil.copytree(other.log.folder, self.log.folder)
         self.log.name, self.log.next = other.log.name, other.log.next
@@ -211,7 +211,7 @@ class WriterMachine(RuleBasedStateMachine):
             shutil.rmtree(self.folder)
 
     def finish(self) -> None:
-        """All faults end: the daemon, started again, has the log's end in the replica after two syncs."""
+        """End all faults and start the daemon again. After two syncs the replica holds the log's end."""
         side = self.sides[0]
         side.append(1, 20)
         side.start(takeover=True)
@@ -268,7 +268,7 @@ class WriterMachine(RuleBasedStateMachine):
 
     @rule()
     def move_folder(self) -> None:
-        """The log is restored: the same bytes in another folder."""
+        """Restore the log: the same bytes in another folder."""
         folder = self.sides[0].log.folder
         shutil.copytree(folder, folder + ".copy")
         shutil.rmtree(folder)
@@ -363,7 +363,7 @@ class WriterMachine(RuleBasedStateMachine):
         return any(map(holds, histories))
 
     def check_relation(self, generation: Generation) -> None:
-        """A generation that continues holds what its predecessor held, up to where it has come."""
+        """Check that a generation that continues holds its predecessor's bytes, as far as it has come."""
         claim = generation.claim
         if claim["relation"] != "continues":
             return

@@ -1,4 +1,4 @@
-"""The system calls of a process as strace saw them, with the paths of their descriptors."""
+"""The system calls of a process in a trace of strace, with the paths of their descriptors."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _UNFINISHED = " <unfinished ...>"
 
 @dataclass(frozen=True)
 class Call:
-    """One call that did what it was asked to."""
+    """A call that succeeded."""
 
     name: str
     text: str
     """Its arguments, each descriptor with its path: ``3</tmp/out>``."""
     began: int
     ended: int
-    """Lines of the trace: a call that ended at a lower one than another began at was done before it."""
+    """Line numbers of the trace. A call that ended at a lower line than another began was done before it."""
 
     def names(self, path: Path) -> bool:
         """Whether one of its arguments is ``path``, as a text or as a descriptor."""
@@ -32,7 +32,7 @@ class Call:
 
 
 def trace(command: Sequence[str], calls: Iterable[str], log: Path, cwd: Path) -> list[Call]:
-    """Run a command to its good end; its calls of those names, in the order in which they ended."""
+    """Run a command, which must succeed. Returns its calls of those names, in the order of their ends."""
     tracing = ["strace", "-f", "-y", "-s", "4096", "-o", str(log), "-e", f"trace={','.join(calls)}"]
     done = subprocess.run([*tracing, *command], capture_output=True, text=True, check=False, cwd=cwd, timeout=240)
     assert done.returncode == 0, done.stderr

@@ -1,7 +1,7 @@
-"""Programs under strace: what they call, killed at a call, or with a call that fails.
+"""Runs programs under strace: traces their calls, kills them at a call, or makes a call fail.
 
-A program starts warm and held (``tests/warm.py``), strace attaches to it, and then it begins: its imports are neither
-traced nor waited for.
+A program starts warm and held (``tests/warm.py``), strace attaches to it, and then it begins. So its imports are not
+traced, and take no time.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def why_not_traced() -> str | None:
 
 
 def run_traced(warm: Warm, tracing: tuple[str, ...], script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a script to its end, with all its threads under strace with these options; no options: without it."""
+    """Run a script to its end, all threads under strace with these options; without options, without strace."""
     with warm.start(script, *arguments, cwd=ROOT, held=True) as started:
         tracer: subprocess.Popen[str] | None = None
         try:
@@ -50,14 +50,15 @@ def run_traced(warm: Warm, tracing: tuple[str, ...], script: str, *arguments: st
         finally:
             if tracer is not None:
                 started.kill()
-                tracer.communicate(timeout=WAIT_SECONDS)  # its trace is whole when it has ended
+                tracer.communicate(timeout=WAIT_SECONDS)  # the trace is whole when strace has ended
     assert started.returncode is not None
     return subprocess.CompletedProcess([script, *arguments], started.returncode, out, err)
 
 
 def count_calls(trace: Path, is_meant: Callable[[str, str], bool] = lambda _call, _arguments: True) -> Counter[str]:
-    """The most calls of each name that one thread made, by the trace of a program (``-f -o``): strace, too, counts
-    thread by thread."""
+    """For each name, the most calls that one thread made in a trace (``-f -o``).
+
+    strace's ``when=`` also counts by thread."""
     counts: Counter[tuple[str, str]] = Counter()
     for line in trace.read_text(errors="replace").splitlines():
         if match := _CALL.match(line):

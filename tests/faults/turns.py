@@ -1,4 +1,4 @@
-"""Threads that run in turn: each waits before every request to its store, until it is chosen."""
+"""Threads that run in turn. Each waits before every request to its store until it is chosen."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Turns:
-    """Lets one of several threads run at a time, from one request to its next, as ``choose`` says."""
+    """Runs one of several threads at a time, from one request to the next. ``choose`` chooses the thread."""
 
     def __init__(self, choose: Callable[[list[int]], int]) -> None:
         self._choose = choose
@@ -45,7 +45,7 @@ class Turns:
             raise self._errors[0]
 
     def point(self) -> None:
-        """Let another thread take its turn here."""
+        """Wait here until this thread is chosen."""
         number = getattr(self._here, "number", None)
         if number is not None:
             self._reached.release()
