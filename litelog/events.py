@@ -99,6 +99,7 @@ EVENTS = {
     "task-failed": "A Spark task raised the error that the command ends with.",
     "published": "Written data became visible.",
     "not-discarded": "The data of a failed write could not be removed.",
+    "no-columnar-reader": "A Spark session could not compile the columnar reader: Python reads.",
 }
 """Every event of a log line, and its meaning. The names are stable, for counts and alerts."""
 

@@ -97,10 +97,11 @@ def faults(objects: dict[str, bytes], expected: Mapping[str, bytes], records: ob
 
 def restored(client: ObjectReplicaClient) -> dict[str, bytes]:
     """The files that a restore writes."""
-    claim = find_generation(client, Target())
+    claim, contents = find_generation(client, Target())
     log_format = open_claimed_format(claim, open_format)
     with tempfile.TemporaryDirectory() as folder:
-        restore(client, plan_history(client, claim, Target(), log_format), f"{folder}/out", log_format=log_format)
+        plan = plan_history(client, claim, Target(), log_format, held=contents)
+        restore(client, plan, f"{folder}/out", log_format=log_format)
         return {path.name: path.read_bytes() for path in Path(folder, "out").iterdir()}
 
 
@@ -113,4 +114,4 @@ def read(client: ObjectReplicaClient) -> list[tuple[int, bytes]]:
 def listed(client: ObjectReplicaClient) -> None:
     """List all that verbs list."""
     describe_generations(client)
-    list(replica_segments(client, find_generation(client, Target())))
+    list(replica_segments(client, find_generation(client, Target())[0]))
