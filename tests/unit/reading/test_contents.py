@@ -1,4 +1,4 @@
-"""A generation is read from its newest snapshot on: the requests for that, fallbacks, and missing objects."""
+"""Readers begin a generation at its newest snapshot: the requests for that, fallbacks, and missing objects."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_a_generation_that_went_up_sealed_holds_data_before_its_first_wal_segmen
 
 @pytest.mark.slow
 def test_opening_ten_thousand_sealed_segments_costs_four_requests() -> None:
-    """And a fifth where the only WAL segment may be the terminal of a generation that never began."""
+    """A fifth request follows if the only WAL segment may be the terminal of a generation that never began."""
     for shipped in (0, 1, 3):
         builder = ReplicaBuilder()
         built = builder.add(builder.claim(first=10_000), start=False)
@@ -240,7 +240,7 @@ def test_a_snapshot_of_somebody_else_is_corrupt(builder: ReplicaBuilder, field: 
 
 
 def test_an_owner_takes_the_newest_snapshot_that_is_its_own(builder: ReplicaBuilder) -> None:
-    """One that is missing, damaged or not the claim's is skipped: the next older one is found; None without any."""
+    """It skips a snapshot that is missing, damaged or another owner's, and takes the next older one, or None."""
     built = builder.generations[0]
     objects = builder.objects()
     keys = [snapshot_key(built.name, index) for index in range(3)]

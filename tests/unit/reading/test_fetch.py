@@ -33,7 +33,7 @@ LOG = make_log([[3, 2], [4, 1], [5]])
 
 
 class FlippingStore:
-    """Flips one bit of what is read, ``times`` of the reads of each object."""
+    """Flips one bit of the bytes in the first ``times`` reads of each object."""
 
     def __init__(self, inner: MemoryStore, times: int, bit: int = 0) -> None:
         self.inner = inner
@@ -72,8 +72,8 @@ def build_sealed() -> ReplicaBuilder:
 
 
 BITS = [1, *(8 * byte for byte in (1, 10, 40, 100, 200, 300, 400, 500, -1, -30))]
-"""The first one lies in the kind of skippable frame that a WAL segment begins with. Only the next WAL segment, which
-names the digest, shows that it was flipped."""
+"""The first bit is in the magic number of the skippable frame with which a WAL segment begins. Only the next WAL
+segment, which names the digest, shows that this bit was flipped."""
 
 
 def test_an_object_that_fails_its_check_is_read_again_a_limited_number_of_times() -> None:

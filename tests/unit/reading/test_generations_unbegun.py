@@ -54,12 +54,12 @@ class Lineage:
         return replace(claim, predecessor=self.old.claim.generation, predecessor_end=self.old.slot)
 
     def pause(self, relation: Relation, kind: str = "abandoned") -> Lineage:
-        """Claim a generation, and close ``old`` for it: then its owner is paused."""
+        """Claim a generation, close ``old`` for it, and pause its owner."""
         self.unbegun = self.builder.add(self.claim(relation, first=1 if kind == "late and sealed" else 0), start=False)
         return self
 
     def take_over(self) -> Lineage:
-        """Another owner claims, and closes what is below."""
+        """Another owner claims, and closes all generations below."""
         self.new = self.builder.add(self.claim(), start=False)
         return self
 
@@ -73,7 +73,7 @@ class Lineage:
         return self
 
     def begin(self) -> Lineage:
-        """The new owner begins, and ships all."""
+        """The new owner begins, and ships the whole log."""
         assert self.new is not None
         self.new.start()
         for segment in LOG[:2]:
@@ -161,7 +161,7 @@ def test_a_generation_whose_snapshot_came_before_its_terminal_did_begin(lineage:
 
 
 class EarlierListingStore(CountingStore):
-    """Answers listings as they were before any snapshot was put."""
+    """Answers listings as if no snapshot had been put yet."""
 
     def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
         return (info for info in super().list(prefix, start_after) if "/snapshots/" not in info.key)
@@ -288,7 +288,7 @@ def test_a_follower_skips_a_generation_that_never_began(lineage: Lineage, relati
 def test_a_follower_that_waits_for_a_generation_to_begin_sees_it_abandoned(
     lineage: Lineage, relation: Relation, kind: str, at: int
 ) -> None:
-    """``at``: between which two of its requests."""
+    """``at``: the request before which that happens."""
     lineage.pause(relation, kind)
     store = ActingStore(lineage, lambda: lineage.take_over().put_late(kind).begin(), at)
     assert follow(ObjectReplicaClient(store), 10) == list(range(10))
@@ -441,7 +441,8 @@ def test_a_stream_skips_a_generation_that_never_began(relation: Relation, kind: 
 def test_a_follower_leaves_a_generation_that_never_reached_its_predecessors_end(
     lineage: Lineage,
 ) -> None:
-    """Its owner was closed while it shipped what its predecessor holds: what it shipped is in the new one, too."""
+    """Another owner closed it while its owner still shipped the predecessor's data. The new generation holds all of
+    that data, too."""
     lineage.pause(Relation.CONTINUES)
     assert lineage.unbegun is not None
     lineage.unbegun.start().ship_segment(LOG[0])

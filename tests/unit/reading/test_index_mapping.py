@@ -108,7 +108,7 @@ def test_a_log_segment_that_comes_while_a_reader_looks_proves_no_shift_wrong() -
 
 
 def test_the_usual_restart_costs_no_request() -> None:
-    """The predecessor's last log segment is the one that grows: the last headers, which are read anyway, name it."""
+    """The predecessor's last log segment still grows. The last headers, which readers need anyway, name it."""
     builder = ReplicaBuilder()
     builder.add().ship_segment(LOG[0], final=None, upto=1)
     builder.add().ship_segment(LOG[0], final=None)

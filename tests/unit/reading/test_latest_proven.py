@@ -1,5 +1,5 @@
-"""The newest generation proves that it holds all that it continues: readers then need no older one, and take the same
-generation as a walk through all of them."""
+"""The newest generation proves that it holds all the data that it continues. Readers then need no older generation, and
+take the same one as a walk through all of them."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ COMMITS = [
     for start, end in zip((0, *segment.ends), segment.ends, strict=False)
 ]
 CHANCES = 400
-"""Histories of which a sample is taken."""
+"""The number of histories, of which the test runs a sample."""
 
 
 class History:
-    """Owners that follow each other in one replica, as the protocol of one writer has it, and stop anywhere."""
+    """Owners follow each other in one replica, as the protocol of one writer requires, and stop at any point."""
 
     def __init__(self, random: Random) -> None:
         self.random = random
@@ -46,7 +46,7 @@ class History:
         self.open: list[GenerationBuilder] = []
 
     def add(self, *, begins: bool = True) -> GenerationBuilder:
-        """A claim, which ends all generations below; then, unless its owner is killed before, the first snapshot."""
+        """Claim a generation and end all below; then put its first snapshot, unless the owner is killed before that."""
         built = GenerationBuilder(self.builder.client, self.claim(), self.builder.format)
         before = next((one for one in self.builder.generations if one.name == built.claim.predecessor), None)
         for one in reversed(self.open):
@@ -81,7 +81,7 @@ class History:
         return replace(claim, relation=Relation.CONTINUES, first=first, **old)  # type: ignore[arg-type]
 
     def ship(self, built: GenerationBuilder, commits: int) -> None:
-        """The next commits of the log."""
+        """Ship the next commits of the log."""
         done = self.shipped[built.name]
         for segment, start, end, final in COMMITS[done : done + commits]:
             built.ship(segment.data[start:end], segment.name, final=final)
@@ -92,7 +92,7 @@ class History:
         return max(info.index for info in self.builder.client.snapshots(built.name))
 
     def step(self) -> None:
-        """One thing that happens to a replica."""
+        """Do one thing at random that owners do to a replica."""
         newest = self.builder.generations[-1]
         chance = self.random.random()
         if newest.name in self.shipped and chance < 0.5:
@@ -117,7 +117,7 @@ def result_of(choose: Callable[[ReplicaClient], Claim], client: ReplicaClient) -
 
 
 def require_alike(client: ReplicaClient) -> Claim | type[LitelogError]:
-    """The choice, which is the same with and without the walk."""
+    """Check that readers choose alike with and without the walk. Returns the choice."""
     chosen = result_of(find_latest, client)
     assert chosen == result_of(walk_to_latest, client)
     assert result_of(lambda client: open_latest(client).base.claim, client) == chosen

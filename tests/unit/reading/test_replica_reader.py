@@ -243,7 +243,7 @@ def test_a_follower_continues_in_the_next_generation_at_the_same_place() -> None
 
 @pytest.mark.parametrize("stands", [True, False])
 def test_records_deleted_from_an_ended_generation_are_read_in_the_next_one(stands: bool) -> None:
-    """It keeps its last WAL segment and its terminal. The reader ``stands`` in it, or comes to it."""
+    """The ended generation keeps its last WAL segment and its terminal. The reader ``stands`` in it, or comes to it."""
     builder = ReplicaBuilder()
     log = make_log([[1], [1, 1, 1], [1, 1]])
     passed = builder.add()
@@ -409,7 +409,7 @@ def test_a_batch_before_the_damage_is_given() -> None:
 
 
 def isolated(builder: ReplicaBuilder, name: str | None = None, **options: Any) -> GenerationBuilder:
-    """The next generation of an isolated owner, or one of that name that began at the same time as the first one."""
+    """The next generation of an isolated owner. With a ``name``, it began at the same time as the first one."""
     claim = builder.claim(**options) if name is None else replace(builder.generations[0].claim, generation=name)
     return builder.add(replace(claim, owner=f"isolated{name}", fencing=Fencing.ISOLATED), close=False)
 

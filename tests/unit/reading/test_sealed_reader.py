@@ -1,4 +1,4 @@
-"""Sealed segments are read from any place, by ranged GETs, and replaced if they are damaged or gone."""
+"""Readers read sealed segments from any place, by ranged GETs, and use other objects if one is damaged or gone."""
 
 from __future__ import annotations
 
@@ -305,7 +305,7 @@ def test_a_missing_sealed_segment_is_a_gap_or_read_from_its_wal(builder: Replica
 @pytest.mark.slow
 @pytest.mark.parametrize("behind", [0, 1, 5])
 def test_a_follower_reads_everything_once_while_it_is_shipped_sealed_and_pruned(behind: int) -> None:
-    """It is far behind or close. Its WAL segments are deleted again and again, and two owners take over."""
+    """The follower lags far or a little. Its WAL segments are deleted again and again, and two owners take over."""
     builder = ReplicaBuilder()
     log = make_log([[1, 2, 1]] * 60)
     builder.add()
@@ -400,7 +400,7 @@ def test_a_sealed_segment_that_retention_removes_while_it_is_read_is_reported() 
 
 @pytest.mark.slow
 def test_a_sealed_segment_that_moved_is_found_where_the_newest_snapshot_names_it() -> None:
-    """An owner sealed it again, and what its predecessor had sealed was removed."""
+    """An owner sealed it again, and its predecessor's sealed segment was deleted."""
     from dataclasses import replace
 
     builder = ReplicaBuilder()

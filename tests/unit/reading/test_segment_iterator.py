@@ -35,7 +35,7 @@ def seg(index: int, offset: int = 0, name: Generation = G) -> WalSegmentInfo:
 
 
 class Replica:
-    """WAL segments in memory, as a client lists them; counts listings, and fails when told to."""
+    """WAL segments in memory, as a client lists them. It counts listings, and fails when a test says so."""
 
     def __init__(self, *infos: WalSegmentInfo) -> None:
         self.infos = dict.fromkeys(infos)
@@ -698,7 +698,7 @@ def test_a_subscription_whose_listing_fails_is_none() -> None:
 
 
 class IteratorMachine(RuleBasedStateMachine):
-    """What is appended or there already, in order, against a list and a place in it."""
+    """Compares the segments that the iterator gives with a list and a place in it."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -28,7 +28,7 @@ def seg(index: int, offset: int = 0) -> WalSegmentInfo:
     return WalSegmentInfo(Position(G, index, offset), 100)
 
 
-# --- every interleaving: each step is atomic in the iterator (one lock), so that choices between steps are all there is
+# --- every interleaving: the iterator's one lock makes each step atomic, so there are no choices except between steps
 
 
 class Choices:
@@ -47,7 +47,7 @@ class Choices:
 
 
 def explore(run: Callable[[Choices], None]) -> int:
-    """Run every path; how many there were."""
+    """Run every path. Returns their number."""
     path: list[int] | None = []
     count = 0
     while path is not None:
@@ -65,7 +65,7 @@ def explore(run: Callable[[Choices], None]) -> int:
 
 
 class Writer:
-    """Puts and publishes segments, a step at a time, wherever the path lets it in between."""
+    """Puts and publishes segments, a step at a time, at each point that the path chooses."""
 
     def __init__(self, choices: Choices, infos: list[WalSegmentInfo], backlog: int, feed: SegmentFeed) -> None:
         self.choices = choices
@@ -85,7 +85,7 @@ class Writer:
             self.step()
 
     def list_segments(self, _: Generation, since: Position | None) -> Iterator[WalSegmentInfo]:
-        """As a folder is read: what comes into it meanwhile is in the listing or is not, each name for itself."""
+        """List like a folder: each name that is added during the listing is in it or not, independent of others."""
         self.go_on_maybe()
         certain = list(self.stored)
         self.go_on_maybe()
@@ -100,7 +100,7 @@ INFOS = [seg(0), seg(0, 1), seg(1), seg(1, 1), seg(2)]
 @pytest.mark.slow
 @pytest.mark.parametrize(("total", "backlog", "page"), [(3, 0, 1000), (4, 1, 1), (4, 1, 1000), (5, 3, 2)])
 def test_no_interleaving_of_listing_and_appending_loses_or_doubles_one(total: int, backlog: int, page: int) -> None:
-    """The reader sleeps where it was not notified: a lost wake leaves it short."""
+    """The reader sleeps until it is notified, so after a lost wake it lacks segments."""
 
     def run(choices: Choices) -> None:
         feed = SegmentFeed(G)
@@ -182,7 +182,7 @@ def run_together(*targets: Callable[[], None]) -> None:
 
 
 class SharedReplica:
-    """A folder that two threads share: one lists it name by name while the other adds names."""
+    """A folder that two threads share: one lists it, a name at a time, while the other adds names."""
 
     def __init__(self) -> None:
         self.stored: dict[WalSegmentInfo, None] = {}
