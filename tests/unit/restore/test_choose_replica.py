@@ -1,4 +1,4 @@
-"""Restores from several replicas of one log: which one is chosen, and how lost bytes are replaced."""
+"""Restores from several replicas of one log: which replica is chosen, and how lost bytes are replaced."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def restore_from(
 
 
 def outcome(replicas: list[dict[str, bytes]], folder: Path, **options: Any) -> Any:
-    """(what was restored, the choice, the result), or the error: then nothing is left behind."""
+    """(the restored files, the choice, the result), or the error, after which the folder is empty."""
     clients = [client(objects, f"r{number}") for number, objects in enumerate(replicas)]
     try:
         choice, result = restore_from(clients, Path(folder) / "out", **options)
@@ -199,7 +199,7 @@ def test_a_generation_is_restored_from_the_replica_that_has_it(tmp_path: Path) -
 
 
 def let_go(name: Any = "one") -> tuple[ObjectReplicaClient, GenerationBuilder]:
-    """Two generations, of the first of which retention left what always stays; and that one."""
+    """A client of two generations, and the first one, of which retention left only the objects that always stay."""
     builder = ReplicaBuilder()
     old = builder.add()
     ship(old, LOG, ([0], [0], [0]))
@@ -335,7 +335,7 @@ def test_a_diverged_replica_never_helps_out(tmp_path: Path) -> None:
     name = parse_wal(wal_keys(ONE)[0]).generation
     clients = [client(damaged, "one"), client(forked, "two")]
     forked_name = parse_wal(wal_keys(forked)[0]).generation
-    assert name == forked_name  # both builders count alike: so it is not the generation that keeps them apart
+    assert name == forked_name  # both builders number generations alike, so the name does not distinguish the replicas
     with pytest.raises(LitelogError):
         restore_from(clients, tmp_path / "out")
     assert os.listdir(tmp_path) == []
@@ -400,7 +400,7 @@ def test_each_object_of_the_chosen_one_may_be_lost(
         elif not isinstance(found, LitelogError):
             assert found[0] == (prefix(LOG, 7) if further else WHOLE), key
             assert [url for url, _ in found[1].skipped] == ["memory://r0"] or (newest and damage == "deleted"), key
-            # What only the first replica has is lost, or its length is unknown, or nothing shows that it is the same.
+            # Only the first replica had the lost bytes, their length is unknown, or nothing identifies them elsewhere.
             assert not further or newest or key == claim_key(1), key
         else:
             assert isinstance(found, CorruptionError)

@@ -1,4 +1,4 @@
-"""What a restore writes, and what it refuses."""
+"""The files that a restore writes, and the replicas and outputs that it refuses."""
 
 from __future__ import annotations
 
@@ -448,7 +448,7 @@ def test_a_header_that_lies_is_found(tmp_path: Path, changes: dict[str, int | st
     for at, piece in enumerate(pieces):
         built.ship(piece, segment.name, **(changes if at == number else {}))
         if at == number:
-            break  # everything after a wrong claim is wrong
+            break  # after a wrong claim, everything is wrong
     with pytest.raises(CorruptionError):
         restore_to(builder.client, tmp_path / "out")
     assert os.listdir(tmp_path) == []

@@ -35,7 +35,7 @@ def restored(objects: dict[str, bytes], folder: Path, target: Target | None = No
 
 @pytest.fixture
 def newest() -> tuple[str, dict[str, bytes]]:
-    """A WAL segment that no other object speaks of."""
+    """A WAL segment that no other object describes."""
     builder = ReplicaBuilder()
     built = builder.add()
     built.ship(LOG[0].data, LOG[0].name)
@@ -43,7 +43,7 @@ def newest() -> tuple[str, dict[str, bytes]]:
 
 
 def test_other_bytes_under_a_wal_segments_header_are_found(tmp_path: Path) -> None:
-    """Of lines: commits that end with their own CRC-32C have one CRC-32C, whatever they hold."""
+    """The log holds lines: all commits that end with their own CRC-32C have the same CRC-32C, whatever they hold."""
     builder = ReplicaBuilder(LinesFormat("*"))
     built = builder.add()
     key = wal_key(built.ship(b"one\ntwo\n", "log"))
@@ -78,7 +78,7 @@ def test_a_frame_with_other_commits_is_found_in_a_partial_read_of_a_sealed_segme
 
 @pytest.mark.parametrize("sealed", [False, True])
 def test_any_byte_of_a_commit_that_its_checksum_speaks_of_is_found(tmp_path: Path, sealed: bool) -> None:
-    """Its writer shipped the damage under sums that are true."""
+    """The writer shipped the damaged bytes with checksums that match them."""
     segment = LOG[0]
     for at in range(segment.ends[0], segment.ends[1]):
         bad = bytearray(segment.data)
@@ -149,7 +149,7 @@ def test_part_of_a_commit_at_the_end_of_a_sealed_segment_is_found(tmp_path: Path
 
 
 class FlippedOnce:
-    """A store whose first answer for each WAL segment's object has a wrong bit in its last data byte."""
+    """A store that flips a bit near the end of its first answer for each WAL segment."""
 
     enforces_create_only = True
 
@@ -171,7 +171,7 @@ class FlippedOnce:
 
 @pytest.mark.parametrize("parallelism", [1, 4])
 def test_bytes_that_change_in_transit_are_read_again(tmp_path: Path, parallelism: int) -> None:
-    """The next object names a digest that the bytes that were read first do not have."""
+    """The next object names a digest that differs from that of the bytes in the first answer."""
     builder = ReplicaBuilder()
     built = builder.add()
     for segment in LOG:

@@ -1,7 +1,7 @@
-"""A field of an object is changed, and all checksums are made right again: nothing wrong is ever restored.
+"""The test changes a field of an object, and corrects all checksums: no restore ever writes wrong bytes.
 
 The rule: a restore and a read give the whole log, byte for byte, or end with a LitelogError that names an object. If
-one of them ends so, a verification finds an anomaly, too.
+either ends with an error, a verification finds an anomaly, too.
 """
 
 from __future__ import annotations

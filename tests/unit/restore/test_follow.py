@@ -1,4 +1,4 @@
-"""A restored copy that follows its replica: what it appends, and what ends it."""
+"""A restored copy that follows its replica: which records it appends, and which errors end it."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_segments_pruned_meanwhile_are_appended_from_sealed_segments(
 
 
 def drop_behind(built: GenerationBuilder, first: int) -> None:
-    """The replica holds the log from ``first`` on, and nothing of what lies before."""
+    """Ship and prune, so that the replica holds the log from ``first`` on, and nothing before that."""
     for segment in LOG[1:3]:
         built.ship_segment(segment)
     built.snapshot(3, first=first)
@@ -205,7 +205,7 @@ def test_a_damaged_object_is_not_appended(grown: Grown) -> None:
 def test_an_object_that_does_not_continue_the_chain_is_not_appended(
     grown: Grown, seen: bool, change: dict[str, Any], what: str
 ) -> None:
-    """``seen``: whether the follower read the object before it, of which it otherwise knows the header alone."""
+    """``seen``: whether the follower read the object before it. Otherwise it knows only that object's header."""
     _, built, follower, out = grown
     drain(follower)
     if seen:
@@ -238,8 +238,8 @@ def test_a_copy_has_one_follower(grown: Grown) -> None:
 
 
 class Watched:
-    """A store that counts its listings, and WAL segments that were asked for and are not there; ``behind`` is called
-    after each read of one that is. Nothing is read while ``held``."""
+    """A store that counts its listings and the requests for missing WAL segments. It calls ``behind`` after it opens a
+    WAL segment. While a test holds ``held``, it opens none."""
 
     def __init__(self, store: MemoryStore) -> None:
         self._store = store
@@ -301,7 +301,7 @@ class Running:
         wait_until(condition, pause=0.005)
 
     def prune_ahead(self) -> None:
-        """All log segments ahead, except the newest one, are sealed, named and pruned."""
+        """Seal all log segments ahead except the newest one, name them in a snapshot, and prune them."""
         for segment in LOG[1:3]:
             self.built.ship_segment(segment, cuts=[0])
         self.built.snapshot(3)

@@ -43,7 +43,7 @@ class Counted:
         return getattr(self.client, name)
 
     def read_wal_segment(self, position: Position, *part: int) -> bytes:
-        if not part:  # a plan reads headers alone
+        if not part:  # a plan reads only headers
             with self.lock:
                 self.reads_left -= 1
                 if self.reads_left < 0:
@@ -175,7 +175,7 @@ def test_a_journal_is_bounded(builder: ReplicaBuilder, killed: Path) -> None:
 
 @pytest.mark.slow
 def test_lines_that_were_changed_since_are_read_again(tmp_path: Path) -> None:
-    """Lines have no checksum of their own: the header's must tell."""
+    """Lines have no checksum, so only the header's checksum shows the change."""
     builder = ReplicaBuilder(LinesFormat("*"))
     built = builder.add()
     lines = [b"line %d\n" % number for number in range(8)]

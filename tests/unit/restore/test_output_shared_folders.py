@@ -1,4 +1,5 @@
-"""Restores into folders that other users may write to: files that they planted are not used, and not waited for."""
+"""Restores into folders that other users may write to: a restore does not use planted files, and does not wait for
+planted pipes."""
 
 from __future__ import annotations
 
@@ -54,14 +55,14 @@ def builder() -> ReplicaBuilder:
 
 @pytest.fixture
 def shared() -> Iterator[Path]:
-    """A folder that all users may write to, as /tmp."""
+    """A folder that all users may write to, like /tmp."""
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o1777)
         yield Path(folder)
 
 
 def restore_to(builder: ReplicaBuilder, output: Path, **options: Any) -> None:
-    """Restore, and fail where that waits for a named pipe."""
+    """Restore, and fail if the restore waits for a named pipe."""
     failures: list[BaseException] = []
 
     def run() -> None:

@@ -70,7 +70,8 @@ COMMITS = [count for counts in SHAPE for count in counts]
 
 @pytest.fixture
 def mixed() -> ReplicaBuilder:
-    """Log segment 0 sealed before the first WAL segment, 1 sealed and pruned, 2 stands sealed for itself, 3 grows."""
+    """Log segment 0 went up sealed before the first WAL segment, 1 was sealed and pruned, 2 is sealed and has a
+    ``final`` that stands for it, and 3 grows."""
     builder = ReplicaBuilder()
     built = builder.add(builder.claim(first=1), start=False)
     built.start([built.seal_unshipped(0, LOG[0])])
@@ -345,7 +346,8 @@ def test_another_log_of_the_same_shape_does_not_help(tmp_path: Path) -> None:
 
 
 def continued(*, dropped: int = 2, shift: int = 0) -> tuple[ReplicaBuilder, list[int]]:
-    """A generation with all of the log; one that continues it, and names only what its source had not dropped."""
+    """A generation with the first log segments, and a second one that continues it, and names only those that its
+    source had not dropped."""
     builder = ReplicaBuilder()
     built = builder.add()
     for segment in LOG[:3]:
@@ -393,7 +395,7 @@ def mirrored() -> ReplicaBuilder:
 def test_segments_that_the_newest_snapshot_dropped_are_restored_from_an_older_one(tmp_path: Path, held: int) -> None:
     builder = mirrored()
     index = next(index for index in range(len(SHAPE)) if held <= sum(map(len, SHAPE[: index + 1])))
-    begins = LOG[min(index, 2)].name  # an older one is read only for what comes before the newest
+    begins = LOG[min(index, 2)].name  # a restore reads an older snapshot only for targets before the newest
     expected = {name: data for name, data in prefix(LOG, held).items() if name >= begins}
     reached = sum(COMMITS[:held])
     targets = [Target(sequence=reached - 1), Target(timestamp=sum(COMMITS[: held - 1]) * SECOND)]
@@ -432,7 +434,7 @@ def test_a_damaged_older_snapshot_is_named_where_a_point_may_need_it(tmp_path: P
 
 @pytest.mark.parametrize("damaged", [False, True])
 def test_a_point_between_the_segments_of_two_snapshots_is_refused(tmp_path: Path, damaged: bool) -> None:
-    """Log segment 1 was dropped before a snapshot named it, or the one that did is damaged."""
+    """Log segment 1 was dropped before a snapshot named it, or the only snapshot that names it is damaged."""
     builder = ReplicaBuilder()
     built = builder.add()
     for segment in LOG[:3]:
@@ -516,7 +518,7 @@ def test_a_sequence_that_is_missing_between_generations_is_a_gap(tmp_path: Path)
 
 @pytest.mark.parametrize("upto", [1, None])
 def test_missing_parts_of_a_dropped_log_segment_do_not_end_a_restore(tmp_path: Path, upto: int | None) -> None:
-    """Its end lies within a log segment that the later generation held to its end, and no longer names."""
+    """The earlier generation ends within a log segment that the later one held whole, and no longer names."""
     builder = ReplicaBuilder()
     built = builder.add()
     built.ship_segment(LOG[0])
@@ -804,7 +806,7 @@ def calls_of(function: Callable[..., Any]) -> int:
 
 
 class NoLookup:
-    """A plan that needs nothing but the snapshot asks for nothing."""
+    """Refuses requests for headers: a plan that needs only the snapshot makes none."""
 
     def headers(self, positions: list[Any]) -> list[Any]:
         assert not positions
@@ -837,7 +839,7 @@ def test_a_plan_is_linear_in_its_objects_and_asks_for_none(mixed: ReplicaBuilder
 
 @pytest.fixture
 def copy(kept: ReplicaBuilder, tmp_path: Path) -> Path:
-    """What a restore left some time ago, with a file of the owner's beside."""
+    """The output of an earlier restore, and a file that its owner added."""
     restore_to(kept.client, tmp_path / "out", Target(index=1))
     (tmp_path / "out" / "notes.txt").write_text("mine")
     (tmp_path / "out" / ".lock").touch()
@@ -863,7 +865,7 @@ def test_a_delta_replaces_segments_that_differ_and_drops_foreign_ones(kept: Repl
 
 
 def test_a_delta_keeps_no_index_and_no_tombstone_of_replaced_segments(kept: ReplicaBuilder, copy: Path) -> None:
-    """They show where the records and times of another history lie. Readers would skip records of this one."""
+    """They describe the records and times of another history, so readers would skip records of this one."""
     damaged, gone = LOG[0].name, segment_name(999)
     (copy / damaged).write_bytes(LOG[0].data[:-1] + b"?")
     (copy / gone).write_bytes(b"diverged")
@@ -876,7 +878,7 @@ def test_a_delta_keeps_no_index_and_no_tombstone_of_replaced_segments(kept: Repl
 
 
 def test_a_start_time_is_found_in_a_log_that_a_delta_put_in_anothers_place(tmp_path: Path) -> None:
-    """Both histories have the same shape, and the one before was stamped earlier."""
+    """Both histories have the same shape, and the replaced log has earlier timestamps."""
     builder = ReplicaBuilder()
     built = builder.add()
     stamps = [number * SECOND for number in range(100)]
