@@ -45,7 +45,7 @@ class LogChanges:
         world.scheduler.after(WRITER_SECONDS, world.begin_writer)
 
     def rewind_log(self, segments: int) -> None:
-        """An older state replaces the log: its newest log segments are gone, and half of the one before. Its writer
+        """An older state replaces the log: it lacks the newest log segments and half of the one before. Its writer
         continues there, with other commits under the same names."""
         world = self._world
         names = self._end_and_list()
@@ -62,7 +62,7 @@ class LogChanges:
         world.scheduler.after(WRITER_SECONDS, world.begin_writer)
 
     def take_segments_away(self, segments: int) -> None:
-        """The newest log segments are moved to another place. No writer writes until they are back."""
+        """Move the newest log segments to another place. The writer does not write until they are back."""
         world = self._world
         names = self._end_and_list()
         if len(names) <= segments or os.path.exists(self._away):
@@ -75,7 +75,7 @@ class LogChanges:
         self._rewound("fault: log segments taken away")
 
     def bring_segments_back(self) -> None:
-        """The log segments are back in their place."""
+        """Move the log segments back to their place."""
         world = self._world
         if os.path.exists(self._away):
             for name in sorted(os.listdir(self._away)):

@@ -106,11 +106,11 @@ class Bucket:
         return self.creation is Creation.REFUSES
 
     def keys(self) -> list[str]:
-        """All that is there, in order."""
+        """All keys, in order."""
         return sorted(self.objects)
 
     def connect(self) -> Bucket:
-        """What one process has of it."""
+        """The connection of one process."""
         return self
 
     def leave(self) -> None:
@@ -194,13 +194,13 @@ class Folder:
         self.is_away = False
 
     def keys(self) -> list[str]:
-        """All that is there, in order."""
+        """All keys, in order."""
         if not os.path.isdir(self.path):
             return []
         return [info.key for info in FileStore(self.path).list("")]
 
     def connect(self) -> FolderConnection:
-        """What one process has of it."""
+        """The connection of one process."""
         return FolderConnection(self)
 
     def leave(self) -> None:

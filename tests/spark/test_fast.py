@@ -159,7 +159,7 @@ def test_aggregates_are_those_of_all_rows(spark: Any, url: str) -> None:
 
 
 def test_counts_come_from_metadata(spark: Any, url: str, tmp_path: Path) -> None:
-    """Counts are right even if every byte of the log itself is gone. Counts within bounds are exact, not estimated."""
+    """Counts are right even if every byte of the log was deleted. Counts within bounds are exact, not estimated."""
     import os
     import shutil
 

@@ -48,7 +48,7 @@ def plain(tmp_path: Path) -> Iterator[Watched]:
 
 @pytest.fixture(scope="module")
 def shared_plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
-    """The same, for tests that only ask."""
+    """Like ``plain``, but shared by the tests that only send requests."""
     with serving(tmp_path_factory.mktemp("plain"), {"allowed_hosts": ("logs.example",)}) as watched:
         yield watched
 
@@ -73,7 +73,7 @@ def guarded(tmp_path: Path, token_file: Path) -> Iterator[Watched]:
 
 @pytest.fixture(scope="module")
 def shared_guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
-    """The same, for tests that only ask."""
+    """Like ``guarded``, but shared by the tests that only send requests."""
     folder = tmp_path_factory.mktemp("guarded")
     with serving(folder, {"addr": "0.0.0.0:0", "token_file": str(make_token_file(folder))}) as watched:
         yield watched
