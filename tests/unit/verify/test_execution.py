@@ -1,4 +1,4 @@
-"""What a verification finds: each kind of anomaly, what is not an anomaly, and stores that fail or lag."""
+"""The anomalies of each kind that a verification finds, states that are no anomaly, and stores that fail or lag."""
 
 from __future__ import annotations
 
@@ -263,7 +263,7 @@ def test_commits_that_were_damaged_before_they_were_shipped_are_named_as_such(si
 
 
 def seal_other(built: GenerationBuilder, index: int = 0) -> SnapshotEntry:
-    """Seal a log segment whose bytes are not those that were shipped."""
+    """Seal a log segment whose bytes differ from the shipped ones."""
     other = make_segment(0 if index == 0 else LOG[index - 1].next, [1] * 3, tag=b"other")
     marks = [(len(other.data), built.clock)]
     return built._put_sealed(index, other.name, other.data, 1, marks=marks, expect=None)
@@ -356,7 +356,7 @@ def test_a_sealed_segment_that_nothing_names_is_new_or_an_orphan(simple: Replica
 
 @pytest.mark.parametrize("succeeded", [False, True])
 def test_what_was_sealed_before_a_first_snapshot_is_new_until_the_generation_ends(succeeded: bool) -> None:
-    """A daemon that begins a generation seals the log segments that were finished, and then writes the snapshot."""
+    """A daemon that begins a generation seals the finished log segments, and then writes the snapshot."""
     builder = ReplicaBuilder()
     built = builder.add(builder.claim(first=2), start=False)
     entry = built.seal_unshipped(0, LOG[0])
@@ -490,7 +490,7 @@ def test_damaged_bytes_and_other_lengths_are_named_by_their_frames() -> None:
 
 
 class Lying:
-    """A store whose listing says another size of an object."""
+    """A store whose listing states a wrong size for one object."""
 
     enforces_create_only = True
 
@@ -619,7 +619,7 @@ class Failing(Wrapped):
 
 
 def pending() -> ReplicaBuilder:
-    """All there may be, and a sealed segment that the next snapshot will name, and no ``final`` does."""
+    """Objects of every kind, and a sealed segment that no ``final`` and no snapshot names yet."""
     builder = everything()
     builder.generations[-1].seal(2)
     return builder
@@ -641,7 +641,8 @@ def standing() -> ReplicaBuilder:
 def test_an_object_that_cannot_be_read_stops_nothing_and_is_not_an_anomaly(
     make: Any, compared: bool, tmp_path: Path
 ) -> None:
-    """Nor in comparison with the log: one that is all there is not told to lack, or to hold, what was not read."""
+    """The same in comparison with the log: verification does not report unread bytes of a whole log as missing or
+    additional."""
     builder = make()
     write_log(tmp_path / "log", LOG if make is pending else LOG[:3])
     options = {"against": str(tmp_path / "log")} if compared else {}
@@ -704,7 +705,7 @@ def test_nothing_is_verified_where_what_is_there_cannot_be_listed(prefix: str) -
 
 
 class Noisy(Wrapped):
-    """A bit is wrong in one of three answers of each object: in the first, second or third of them."""
+    """Flips a bit in every third answer for each object."""
 
     def __init__(self, inner: MemoryStore | Retaining, number: int) -> None:
         super().__init__(inner)

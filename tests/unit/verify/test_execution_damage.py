@@ -1,8 +1,8 @@
-"""Bits of a small replica are flipped, and each of its objects is dropped, doubled, swapped and replayed.
+"""The tests flip bits of a small replica, and drop, double, swap and replay each of its objects.
 
-The rule: a verification names a harmful anomaly, or the damage is harmless. **Harmless** means that what a reader
-restores from the damaged replica is, byte for byte, what it restores from the whole one. What another object cannot
-tell (that the very newest one of an open generation is gone) the owner's state tells, and that is shown, too.
+The rule: a verification names a harmful anomaly, or the damage is harmless. **Harmless** means that a reader restores
+the same bytes from the damaged replica as from the whole one. No other object shows that the newest object of an open
+generation is gone. The owner's state shows it, and a test checks that, too.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.builders.verify_helper import LOG, everything, found, verified
 from tests.sampling import NIGHTLY, sampled
 
 ONE_IN = 12
-"""Of what a test damages, in a run that is not a night's."""
+"""By day, a test makes one in so many of its damages."""
 
 
 def is_loud_or_harmless(objects: dict[str, bytes], whole: dict[str, bytes]) -> bool:
@@ -89,9 +89,9 @@ def test_every_dropped_object_is_missed_or_was_not_needed(key: str) -> None:
 
 G1, G2, G3 = "generations/00000001000000a1", "generations/00000002000000a2", "generations/00000003000000a3"
 NEWEST_KEY = f"{G3}/wal/0000000000000003/0000000000000080.wal.lz4"
-"""The newest object of all: its owner's state tells."""
+"""The newest object of all: only its owner's state shows that it is missing."""
 NOT_NEEDED = {
-    # Snapshots behind which a newer one stands, and the newest of a generation whose WAL segments are all there.
+    # Snapshots that are followed by a newer one, and the newest of a generation whose WAL segments are all there.
     f"{G1}/snapshots/0000000000000000.snapshot.lz4",
     f"{G1}/snapshots/0000000000000001.snapshot.lz4",
     f"{G2}/snapshots/0000000000000000.snapshot.lz4",
@@ -197,7 +197,7 @@ def test_every_replay_of_what_was_deleted_is_named_or_harmless() -> None:
 
 @pytest.mark.slow
 def test_every_replay_of_another_owners_history_is_named() -> None:
-    """The same log, shipped by another owner under the same names: no object of it passes for this one's."""
+    """Another owner ships the same log under the same names: none of its objects passes for this owner's."""
     other = ReplicaBuilder()
     claim = other.claim()
     built = other.add(replace(claim, owner="another"))

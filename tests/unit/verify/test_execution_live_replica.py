@@ -1,7 +1,7 @@
 """Verification of a replica whose owner is at work: objects written or removed meanwhile are not anomalies.
 
-A step of the owner's is taken before each request of the verification, from a request on that is tried one by one: so
-every step comes between every two requests once.
+The owner takes a step before each request of the verification, beginning with the first request, then with the second,
+and so on. So each of its steps comes once between any two requests.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
     from tests.builders.replica_builder import GenerationBuilder
 
 REQUESTS = 60
-"""More than any verification here makes."""
+"""More requests than any verification makes here."""
 
 
 class Stepping:
-    """A store before each of whose requests somebody takes one more step, from the ``after``-th request on."""
+    """A store that takes one more step before each of its requests, after the first ``after`` of them."""
 
     def __init__(self, inner: ObjectStore, steps: Iterable[object], after: int) -> None:
         self.inner = inner
@@ -74,7 +74,7 @@ class Stepping:
 
 
 def shipping(built: GenerationBuilder) -> Iterator[object]:
-    """All that an owner writes: its start snapshot, WAL segments, log segments that go up sealed, snapshots."""
+    """All objects that an owner writes: its first snapshot, WAL segments, sealed log segments, later snapshots."""
     yield built.start()
     yield built.ship(LOG[0].data[: LOG[0].ends[0]], LOG[0].name)
     yield built.ship(LOG[0].data[LOG[0].ends[0] :], LOG[0].name, final=True)
@@ -93,7 +93,7 @@ def sealing(built: GenerationBuilder) -> Iterator[object]:
 
 
 def covering(builder: ReplicaBuilder, built: GenerationBuilder) -> Iterator[object]:
-    """Snapshots, then the deletion of what each covers, and of those before it."""
+    """Put snapshots. After each, delete the WAL segments that it covers, and the snapshots before it."""
     for number in (1, 2, 3):
         yield built.snapshot(number, first=number - 1)
         for position in built.positions[:-1]:
@@ -289,6 +289,6 @@ def test_a_log_is_compared_though_its_owner_begins_again(tmp_path: Path) -> None
 def test_a_replica_without_anomalies_is_listed_once() -> None:
     store = CountingStore(everything().store)
     assert found(verified(store, parallelism=1)) == []
-    once = 1 + 2 * len(everything().generations)  # all of it, then sealed and WAL segments of each generation
+    once = 1 + 2 * len(everything().generations)  # all objects, then sealed and WAL segments of each generation
     beside = 2  # sealed segments that still have WAL segments, whose marks are read
     assert store.requests["list"] == once + beside

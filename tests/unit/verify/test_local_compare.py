@@ -1,4 +1,4 @@
-"""Verification against the log on local disk: what is compared, what is not and why, and what differs."""
+"""Verification against the log on local disk: the bytes that it compares, those that it cannot, and differences."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_every_log_segment_that_is_not_compared_is_named_with_its_reason(
 def test_log_segments_that_are_older_than_all_that_the_replica_holds_are_missed(
     sealed_and_wal: tuple[ReplicaBuilder, Path],
 ) -> None:
-    """As in a log's folder that was replaced by a copy, which its daemon has not noticed."""
+    """For example, a copy replaced the log's folder, and the daemon has not noticed."""
     builder, log = sealed_and_wal
     built = builder.generations[0]
     builder.store.delete([snapshot_key(built.name, 2)])

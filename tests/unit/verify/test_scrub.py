@@ -159,7 +159,7 @@ def test_streams_give_what_they_hold() -> None:
 
 
 class Told:
-    """A listener that waits for what is verified."""
+    """A listener that records finished verifications, and waits for them."""
 
     def __init__(self) -> None:
         self.verified, self.shipped_bytes = [], 0

@@ -23,8 +23,8 @@ Shape = list[tuple[int, int]]
 
 
 def replica_with(change: Callable[[Shape], Shape], *, exact: bool = True) -> tuple[ReplicaBuilder, str]:
-    """A replica whose first log segment lies there in three WAL segments and sealed, with its marks changed; and the
-    sealed segment's key."""
+    """A replica that has its first log segment both in three WAL segments and sealed with changed marks; and the key of
+    the sealed segment."""
     builder = ReplicaBuilder()
     built = builder.add()
     built.ship_segment(LOG[0], cuts=[0, 1])
