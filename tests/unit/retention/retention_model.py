@@ -1,5 +1,5 @@
-"""A replica as its owners make it, told in events, and what can be restored from what is left of it: a model that knows
-nothing of how retention chooses, and asks of each point of the past only whether all that it needs is there."""
+"""A model of a replica that its owners make by a list of events, and of the restores that the remaining objects allow.
+It does not know how retention chooses objects. For each point of the past, it checks that all needed objects exist."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SNAPSHOT_BYTES = 7
 
 @dataclass(frozen=True)
 class Point:
-    """A state of the log: all up to the end of WAL segment ``offset`` of ``index``, from ``floor`` on."""
+    """A state of the log: from ``floor`` to the end of the WAL segment at ``offset`` of ``index``."""
 
     generation: int
     index: int
@@ -95,14 +95,14 @@ class Model:
         self.points.append(Point(len(self.generations) - 1, made.index, made.offset, made.floor, self.latest_time))
 
     def finish(self) -> None:
-        """The log segment is finished and sealed, if it has anything."""
+        """Finish and seal the log segment, unless it is empty."""
         made = self.current
         if made.offset:
             made.sealed.add(made.index)
             made.index, made.offset = made.index + 1, 0
 
     def drop(self) -> None:
-        """The source loses its oldest log segment, if two are left."""
+        """Have the source lose its oldest log segment, if two are left."""
         made = self.current
         if made.floor < made.index - 1:
             made.floor += 1
@@ -110,7 +110,7 @@ class Model:
             self.dropped.append((len(self.generations) - 1, self.drops[-1]))
 
     def snapshot(self, first: int) -> None:
-        """A snapshot, if anything was sealed, of what is from ``first`` on."""
+        """Put a snapshot of the segments from ``first`` on, if anything was sealed."""
         made = self.current
         last = made.snapshots[-1]
         if made.index == last.next:
@@ -123,7 +123,7 @@ class Model:
         made.snapshots.append(ModelSnapshot(made.index, min(entries), reached, entries))
 
     def cover(self) -> None:
-        """WAL segments go that the newest snapshot covers."""
+        """Delete the WAL segments that the newest snapshot covers."""
         made = self.current
         behind = made.snapshots[-1].next
         for place in sorted(made.wal)[:-1]:
@@ -131,7 +131,7 @@ class Model:
                 self.deleted.add(wal_key(Position(made.name, *place)))
 
     def succeed(self, *, diverged: bool) -> None:
-        """Begin a new owner's generation, which refers to what is sealed or begins another history."""
+        """Begin a new owner's generation, which refers to the sealed segments or begins another history."""
         old = self.current
         here = len(self.generations) - 1
         old.wal[old.index, old.offset] = max(self.now, old.shipped)  # the terminal
@@ -195,12 +195,12 @@ class Model:
     # --- what is restorable
 
     def floor_at(self, point: Point, time: int) -> Point:
-        """The state at ``time``, where ``point`` was the last thing shipped: the source may have dropped more since."""
+        """The state at ``time`` if ``point`` was shipped last: the source may have dropped more since."""
         firsts = [drop.first for made, drop in self.dropped if made == point.generation and drop.time <= time]
         return replace(point, floor=max([point.floor, *firsts]))
 
     def lacks(self, point: Point, gone: set[str]) -> str | None:
-        """What a restore to ``point`` lacks; None if nothing."""
+        """An object that a restore to ``point`` lacks; None if it lacks none."""
         made = self.generations[point.generation]
         reasons = []
         for one in made.snapshots:

@@ -1,4 +1,4 @@
-"""Retention of real objects: the facts that are gathered, and what readers find after each deletion."""
+"""Retention of real objects: the facts that it gathers, and the data that readers find after each deletion."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def gather(builder: ReplicaBuilder) -> ReplicaFacts:
 
 
 def held(builder: ReplicaBuilder) -> dict[str, bytes]:
-    """What the latest generation holds, by a reader that shares no code, from its objects and sealed segments alone."""
+    """The latest generation's log, as an independent reader finds it from its objects and sealed segments alone."""
     latest = find_latest(builder.client).generation
     objects = builder.objects()
     parts = ("epochs/", f"generations/{latest}/")
@@ -285,7 +285,7 @@ def test_deleting_stops_where_it_may_not_continue() -> None:
 
 
 class RefusingStore(CountingStore):
-    """Lets nothing be deleted: for good, or for once."""
+    """Refuses deletions, always or once."""
 
     retryable = False
     times = 1000

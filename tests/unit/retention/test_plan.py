@@ -44,7 +44,7 @@ POLICIES = BY_AGE | st.builds(
 
 
 def run(events: list[tuple[str, int]], *, mirror: bool, policy: RetentionPolicy) -> Model:
-    """A replica after those events."""
+    """The model of a replica after those events."""
     model = Model()
     model.snapshot_first({})
     model.ship(1)
@@ -73,14 +73,14 @@ def run(events: list[tuple[str, int]], *, mirror: bool, policy: RetentionPolicy)
 
 
 def trimmed(model: Model, policy: RetentionPolicy) -> int:
-    """What the owner would begin its next snapshot at."""
+    """The index at which the owner would begin its next snapshot."""
     first = model.current.snapshots[-1].first
     start = policy.window_start(model.now)
     return max([first, *(drop.first for drop in model.drops if start is not None and drop.time <= start)])
 
 
 def kept_points(model: Model, start: int) -> list[Point]:
-    """The state that the log was in at ``start``, and all since; times never go back, so the order is theirs."""
+    """The log's state at ``start``, and all later ones. Times never go back, so the points are in their order."""
     before = [point for point in model.points if point.time <= start][-1:]
     held = [model.floor_at(point, start) for point in before]
     return [*held, *(point for point in model.points if point.time > start)]
@@ -143,7 +143,7 @@ def test_an_interrupted_deletion_is_finished_by_the_next_plan(
     model.deleted |= {removal.key for removal in plan.removals[:done]}
     again = plan_retention(model.facts(), policy, model.now)
     assert {removal.key for removal in again.removals} >= {removal.key for removal in plan.removals[done:]}
-    if policy.max_bytes is None:  # which counts what is there
+    if policy.max_bytes is None:  # ``max_bytes`` counts all existing objects
         assert again.removals == plan.removals[done:]
 
 
@@ -187,7 +187,7 @@ def one(*snapshots: SnapshotFacts, drops: tuple[SourceTrim, ...] = (), **changes
 
 
 def gone(facts: ReplicaFacts, policy: RetentionPolicy) -> list[str]:
-    """Kind and index of all that goes, in order."""
+    """Kind and index of all deleted objects, in order."""
     return [f"{removal.kind} {removal.number}" for removal in plan_retention(facts, policy, NOW).removals]
 
 
