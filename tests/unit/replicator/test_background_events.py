@@ -1,4 +1,4 @@
-"""What a replica's events schedule: its archive, the sync that waited, and the truncation of its log."""
+"""The duties that a replica's events schedule: its archive, the sync that waited, and the truncation of its log."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Truncator:
-    """Is due at 7 seconds after it ran, and at 3 after a newer log segment came."""
+    """Is due at second 7 after it ran, and at second 3 after a newer log segment came."""
 
     has_age = True
     due: float | None = None
@@ -32,7 +32,7 @@ class Truncator:
 
 
 class Parts:
-    """The duties of a replicator, a task of theirs, and the task's events."""
+    """The duties of a replicator, a task, and the task's events."""
 
     def __init__(self, clock: ManualClock) -> None:
         run_state = RunState(clock)

@@ -1,4 +1,4 @@
-"""Which logs are found in folders, and which of them can be replicated side by side."""
+"""Which logs a daemon finds in folders, and which of them it can replicate at the same time."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_logs_come_and_go(tmp_path: Path, clock: ManualClock, recursive: bool) -
 
 
 def test_unchanged_folders_are_not_listed_again(tmp_path: Path, clock: ManualClock) -> None:
-    """A change that leaves the folder's time as it was is not seen; one that does not, is."""
+    """The daemon sees a change only if it changes the folder's time."""
     put(tmp_path, "x/a", SEGMENT)
     (tmp_path / "x/b").mkdir()
     for path in (tmp_path / "x/b", tmp_path / "x", tmp_path):

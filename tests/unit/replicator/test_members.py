@@ -89,7 +89,7 @@ def snapshots_in(url: str) -> list[str]:
 
 
 def open_files(folder: Path) -> list[str]:
-    """The files below ``folder`` that this process has open, those too that are removed."""
+    """The files below ``folder`` that this process has open, including deleted ones."""
     found = []
     for each in os.scandir("/proc/self/fd"):
         try:
@@ -251,7 +251,7 @@ def test_a_found_log_that_cannot_be_opened_is_tried_again_and_holds_up_no_other(
 
 
 class Refusing:
-    """Has a log not be opened while it stands: what keeps its state cannot be made."""
+    """Prevents a log from being opened until ``end``: its state folder cannot be made."""
 
     def __init__(self, bench: Bench, name: str) -> None:
         self._path = Path(log_state_folder(str(bench.folder / "state"), str(bench.logs / name)))
@@ -323,7 +323,7 @@ class CallingStore(CountingStore):
 
     @property  # type: ignore[override]
     def url(self) -> str:
-        """Asked for when it is opened."""
+        """Read when the store is opened."""
         call, self._call = self._call, None
         if call is not None:
             call()
@@ -386,7 +386,7 @@ def test_unchanged_entries_are_not_disturbed(bench: Bench, stores: dict[str, Obj
 
 
 def test_a_removed_log_is_synced_a_last_time_and_no_longer_watched(bench: Bench) -> None:
-    """Its interval is not over, so only a last sync ships what followed the first WAL segment."""
+    """Its interval is not over, so only a last sync ships the records after the first WAL segment."""
     stays, goes = bench.log("stays"), bench.log("goes")
     url = f"file://{bench.folder}/replicas/goes"
     stay = bench.own("stays", f"file://{bench.folder}/replicas/stays")
@@ -497,7 +497,7 @@ def test_one_log_that_is_fenced_leaves_the_others_alone(bench: Bench, tmp_path: 
 
 
 class LastingStore(PausingStore):
-    """Has its requests wait although it is closed, as it is opened more than once."""
+    """Its requests wait even after a close, as it is opened more than once."""
 
     def close(self) -> None: ...
 

@@ -89,7 +89,8 @@ def test_lines_and_raw_files_are_replicated_too(
 
 @pytest.mark.slow
 def test_a_log_without_an_id_has_one_in_all_of_its_replicas(make: Callable[..., Replicator], tmp_path: Path) -> None:
-    """Those that begin together, one that comes later, and, where a replica knew it before, the one that it knew."""
+    """Replicas that begin together and one that is added later have the same id. After a loss of the state, it is the
+    id that a replica states."""
     first, second = (make_log(tmp_path / name, "lines") for name in ("first", "second"))
     for log in (first, second):
         log.roll(3)
@@ -243,7 +244,7 @@ def test_stop_before_anything_started_still_ships_all(
 
 
 class Held(SystemClock):
-    """Once ``stopped``, lets no pool thread pass before the run's own thread has begun the final sync."""
+    """After ``stopped``, holds all pool threads until the run's own thread has begun the final sync."""
 
     def __init__(self) -> None:
         self.stopped = threading.Event()
@@ -291,7 +292,7 @@ def test_a_final_sync_that_the_deadline_cuts_short_is_not_done(
 
 
 class Late(SystemClock):
-    """For the threads that sync, the final sync's deadline is over as soon as it is set."""
+    """In the threads that sync, the final sync's deadline has passed as soon as it is set."""
 
     def __init__(self) -> None:
         self.replicator: Replicator | None = None
@@ -341,7 +342,7 @@ def test_a_store_that_fails_to_the_end_is_reported(
 
 
 class UnsealingStore(CountingStore):
-    """Takes all but sealed segments."""
+    """Accepts all objects except sealed segments."""
 
     def put(self, key: str, body: Iterable[Buffer], *, create_only: bool = True) -> None:
         if "/segments/" in key:

@@ -1,4 +1,4 @@
-"""A daemon is ready once it has synced what is there. It waits for a log that does not exist yet, and says so."""
+"""A daemon is ready after it has synced all existing logs. It waits for a log that does not exist, and reports that."""
 
 from __future__ import annotations
 

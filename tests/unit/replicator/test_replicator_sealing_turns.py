@@ -1,5 +1,5 @@
-"""Log segments that go up sealed first, with real threads: logs take turns, others are not held up, and a stop is
-heard."""
+"""Log segments that go up sealed first, with real threads: logs take turns, they do not delay other logs, and a daemon
+notices a stop."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def make_long(folder: Path, segments: int) -> LogBuilder:
 def test_logs_that_go_up_sealed_hold_up_no_other_log_of_their_destination(
     make: Callable[..., Replicator], progress: Progress, stores: dict[str, ObjectStore], tmp_path: Path
 ) -> None:
-    """More of them than a destination has threads, and its store takes none of it."""
+    """More logs go up sealed than a destination has threads, and its store accepts nothing."""
     gates = [Gate(MemoryStore(f"long{number}")) for number in range(6)]
     logs = [make_long(tmp_path / f"long{number}", 4) for number in range(6)]
     pairs = [(log, [f"testing://a/{number}"]) for number, log in enumerate(logs)]

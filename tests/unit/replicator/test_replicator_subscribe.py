@@ -1,4 +1,4 @@
-"""A program in the daemon's process reads what the daemon ships, as it is acknowledged."""
+"""A program in the daemon's process reads the shipped records as soon as they are acknowledged."""
 
 from __future__ import annotations
 

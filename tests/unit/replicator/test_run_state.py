@@ -21,7 +21,7 @@ STEPS = st.lists(
 
 
 class Entry:
-    """Something that can be seen to go."""
+    """An object whose removal a test can observe."""
 
 
 @given(STEPS)
