@@ -1,4 +1,4 @@
-"""The rules of a chain: what breaks each one, that a reader raises it, and that ``verify`` has a kind for it."""
+"""The rules of a chain: a header that breaks each one, the reader's error for it, and the kind in ``verify``."""
 
 from __future__ import annotations
 

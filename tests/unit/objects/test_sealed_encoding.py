@@ -102,7 +102,7 @@ def test_frames_end_where_commits_end_and_state_their_content(name: str, sizes: 
             assert frames[run.start].lowest == min(commit.lowest or 0 for commit in held)
             assert frames[run.start].highest == max(commit.highest or 0 for commit in held)
         if len(run) > 1:
-            assert end - start > 4 * FRAME  # only what no frame can hold is cut inside a commit
+            assert end - start > 4 * FRAME  # a cut lies inside a commit only if no frame can hold the commit
     assert all(length <= 4 * FRAME for length in frames.lengths)
 
 
@@ -176,7 +176,7 @@ def test_an_object_knows_when_its_bytes_were_shipped(tmp_path: Path) -> None:
 
 
 def assert_no_object(made: Sealing, kind: type[Exception], match: str) -> None:
-    """That putting it raises, that nothing is there then, and that it has no footer."""
+    """Check that the put raises, that no object exists after it, and that it has no footer."""
     client = ObjectReplicaClient(MemoryStore())
     with pytest.raises(kind, match=match):
         client.write_sealed_segment(GENERATION, 3, made)
@@ -313,7 +313,7 @@ class Counted(bytearray):
 
 
 class Hesitant(Executor):
-    """Does the first call, and leaves the others for later."""
+    """Runs the first call, and leaves the others waiting."""
 
     def __init__(self) -> None:
         self.waiting: list[Future[Any]] = []
@@ -351,7 +351,7 @@ def test_few_pieces_are_in_memory_no_matter_how_long_the_log_segment_is(tmp_path
         made = Sealing(finished(log), read, log.format, pool, frame_bytes=FRAME)
         assert sum(map(len, made)) == made.size
         assert len(made.footer.frames) > 100
-        assert len(list(islice(made, 50))) == 50  # given up half-way
+        assert len(list(islice(made, 50))) == 50  # the consumer stops half-way
 
     if workers:
         with ThreadPoolExecutor(workers) as pool:

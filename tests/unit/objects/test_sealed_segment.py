@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 KEY = sealed_key(Generation(GENERATION), 3)
 MAX_FOOTER_FRACTION = 1 / 400
-"""What a footer may take of the log segment that it describes."""
+"""The limit of a footer's size, as a fraction of the log segment that it describes."""
 
 
 def small(folder: object, name: str = "litelog") -> LogBuilder:
@@ -168,7 +168,7 @@ def test_frames_that_changed_places_are_found(tmp_path: Path) -> None:
 
 
 def decode_all(footer: SealedFooter, body: bytes, log: LogBuilder, *, looks_inside: bool = False) -> None:
-    """Decode every run, by what ``footer`` says; ``looks_inside``: and look at what commits hold once more."""
+    """Decode every run that ``footer`` describes. ``looks_inside``: check the decoded commits once more."""
     frames = footer.frames
     for run in frames.runs():
         decoded = decode_run(KEY, footer, run, body[frames.starts[run.start] : frames[run.stop - 1].stop], log.format)
@@ -245,7 +245,7 @@ def test_an_encoded_object_decodes_to_the_same_value(
 
 
 class Ranges:
-    """An object of which ranges are read, and counted. Nothing is held of its frames: they are zeros."""
+    """Serves ranges of an object, and counts them. It stores no frames: their bytes are zeros."""
 
     def __init__(self, footer: SealedFooter) -> None:
         self.tail = encode_footer(footer)
@@ -291,7 +291,7 @@ def test_a_footer_of_many_frames_and_marks_is_small() -> None:
 
 
 def refooted(footer: SealedFooter, change: Callable[[dict[str, Any]], object], version: int = 1) -> bytes:
-    """The footer with another document, all its checksums right."""
+    """The footer with a changed document, and correct checksums."""
     whole = encode_footer(footer)
     fields = json.loads(decompress_frames(whole[8:-16], 1 << 30))
     change(fields)
@@ -381,7 +381,7 @@ def test_a_document_that_is_not_a_footer_is_refused(document: bytes) -> None:
 
 @st.composite
 def tables(draw: st.DrawFn) -> FrameTable:
-    """Frames as they are made: runs of one frame or several, gaps between sequences, and a tail without records."""
+    """Frames as an encoder makes them: runs of one or several, gaps between sequences, and a tail without records."""
     frames: list[SealedFrame] = []
     inner: list[int] = []
     start = offset = 0

@@ -30,7 +30,7 @@ G = Generation("0000000200000000")
 EARLIER = Generation("0000000100000000")
 START = 1_700_000_000_000_000
 MAX_BYTES_AN_ENTRY = 95
-"""What an entry may take of a snapshot, compressed: 10,000 fit in 950 KB. Half of it is the digest."""
+"""The limit of an entry's compressed size in bytes: 10,000 entries fit in 950 KB. Half of it is the digest."""
 
 EMPTY = Snapshot("0" * 32, "litelog", G, "owner", 7, 7, START, Position(EARLIER, 6, 99))
 
@@ -234,7 +234,7 @@ def test_one_under_another_ones_name_is_found() -> None:
 
 
 def changed(snapshot: Snapshot, change: Callable[[dict[str, Any]], object]) -> bytes:
-    """The snapshot with another document, all its checksums right."""
+    """The snapshot with a changed document, and correct checksums."""
     fields = json.loads(decompress_frames(snapshots.encode(snapshot), 1 << 30))
     change(fields)
     return b"".join(compress_frames(json.dumps(fields).encode()))
@@ -310,7 +310,7 @@ def test_an_invalid_snapshot_is_not_written() -> None:
 
 
 def test_a_million_log_segments_are_within_the_limits() -> None:
-    """No matter how the columns are written: here each entry differs from the others in every column."""
+    """This does not depend on how columns are written: here each entry differs from the others in every column."""
     count = 1000
     sparse = [
         replace(entry, size=entry.size << (33 * (number % 2)), lowest=None, highest=None, exact=False, generation=G)
