@@ -1,4 +1,4 @@
-"""What an append takes: a key of one value, times as datetimes, and Arrow data of any library."""
+"""The arguments that an append takes: a key of one value, times as datetimes, and Arrow data of any library."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A log that could not be synced is not read until what is read is what the disk holds."""
+"""After a failed sync, nothing reads the log until reads return what the disk holds."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def follow(log: LogBuilder, clock: ManualClock, failed_syncs: FailedSyncs) -> Fo
 def test_a_log_is_not_read_after_a_failed_sync_not_even_by_the_next_daemon(
     log: LogBuilder, state: str, clock: ManualClock
 ) -> None:
-    """The new descriptors of the next run, and those of other replicas, see success."""
+    """The new descriptors of the next run and of other replicas see success."""
     follower = follow(log, clock, FailedSyncs(state, BOOT))
     drain(follower)
     log.append(1)

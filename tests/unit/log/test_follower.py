@@ -472,7 +472,7 @@ def test_a_rewritten_last_commit_is_another_history(log: LogBuilder, clock: Manu
 
 @pytest.mark.parametrize("last", [b"}\n", b"\n"])
 def test_a_file_that_is_cut_and_rewritten_is_another_history(tmp_path: Path, clock: ManualClock, last: bytes) -> None:
-    """As copytruncate does it, while a put takes long: the new text is as long before anybody looks."""
+    """For example by copytruncate during a long put: the new text is as long as the old one before the next look."""
     path = tmp_path / "app-1.log"
     path.write_bytes(b"first\n" + last)
     with path.open("rb+") as text:
@@ -616,7 +616,7 @@ def test_a_missing_folder_is_waited_for(log: LogBuilder, clock: ManualClock) -> 
 @ALL_FORMATS
 @pytest.mark.parametrize("rolled", [False, True])
 def test_an_empty_folder_is_waited_for(log: LogBuilder, clock: ManualClock, rolled: bool) -> None:
-    """An unmounted disk looks like this."""
+    """An unmounted disk leaves an empty folder."""
     log.roll(2)
     follower = follow(log, clock)
     found = collect(drain(follower))
@@ -658,7 +658,7 @@ def test_a_folder_that_goes_while_its_log_segments_are_looked_at_is_missing(
 
 
 class Leaving(SegmentFolder):
-    """A folder that goes after it was found, and before it is listed."""
+    """The folder is removed after the follower found it, and before it lists it."""
 
     def _status(self) -> os.stat_result:
         status = super()._status()
@@ -733,7 +733,7 @@ TICK_NANOSECONDS = 10_000_000
 @QUICK
 @given(steps=st.lists(st.tuples(st.sampled_from(["write", "look", "wait", "poke"]), st.integers(0, 60)), max_size=40))
 def test_an_unread_byte_is_never_missed(steps: list[tuple[str, int]], tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Files' times have ticks: a change in the tick of the last look shows no new time, and is looked for anyway."""
+    """File times have ticks. A change within the tick of the last look shows no new time, but the follower finds it."""
     folder = tmp_path_factory.mktemp("log")
     log, clock = make_log(folder, "raw"), ManualClock(1_700_000_000_000_000)
     log.roll(1)
@@ -754,7 +754,7 @@ def test_an_unread_byte_is_never_missed(steps: list[tuple[str, int]], tmp_path_f
     read = 0
     for step, milliseconds in steps:
         if step == "write":
-            log.overwrite(written, b"x\n")  # in place: the size tells nothing
+            log.overwrite(written, b"x\n")  # in place, so the size does not change
             written += 2
             stamp()
         elif step == "look":

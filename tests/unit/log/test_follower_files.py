@@ -128,7 +128,7 @@ def test_descriptors_are_bounded_and_closed(log: LogBuilder, clock: ManualClock)
 
 
 class WatchedSegment(OpenSegment):
-    """A log segment that records what is done to it."""
+    """A log segment that records the calls of its methods."""
 
     def __init__(self, name: str, descriptor: int, done: list[str]) -> None:
         super().__init__(name, descriptor, FailedSyncs())
@@ -145,7 +145,7 @@ class WatchedSegment(OpenSegment):
 
 
 class UnopenedNames(SegmentFolder):
-    """Of a folder that cannot be opened, for want of descriptors, as long as it ``fails``."""
+    """While it ``fails``, the folder cannot be opened, for want of descriptors."""
 
     fails = True
 
@@ -157,7 +157,7 @@ class UnopenedNames(SegmentFolder):
 
 @contextmanager
 def no_descriptors() -> Iterator[None]:
-    """No file can be opened inside."""
+    """Within this context, no file can be opened."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
     try:
@@ -167,7 +167,7 @@ def no_descriptors() -> Iterator[None]:
 
 
 class WatchedNames(SegmentFolder):
-    """Opens log segments that tell."""
+    """Opens log segments that record calls."""
 
     def __init__(self, log: LogBuilder, clock: ManualClock) -> None:
         super().__init__(log.folder, log.format, clock)
@@ -220,7 +220,7 @@ def test_a_folder_that_goes_before_its_names_are_synced_is_missing(
 
 
 def test_a_folder_that_cannot_be_opened_to_sync_its_names_has_lost_nothing(log: LogBuilder, clock: ManualClock) -> None:
-    """It freezes no log: where descriptors are short for a moment, no disk was asked."""
+    """It does not freeze the log: during a short lack of descriptors, no disk reported a failure."""
     names = SegmentFolder(log.folder, log.format, clock)
     log.roll(2)
     with no_descriptors(), pytest.raises(SourceError, match="cannot be opened: Too many open files") as caught:

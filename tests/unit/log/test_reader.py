@@ -165,12 +165,12 @@ def test_below_the_first_available_is_truncated_with_what_is(log: Path, tmp_path
 
 
 class VanishingNames(SegmentFolder):
-    """Log segments that are removed just before the first of them is opened once more than ``opens`` times."""
+    """Removes log segments just before the first of them would be opened again after ``opens`` times."""
 
     opens = 0
     gone: Sequence[str] = ()
     arrives: Path | None = None
-    """A log segment that comes in their place."""
+    """A log segment that replaces them."""
 
     def open(self, name: str) -> OpenSegment:
         if self.gone and name == self.gone[0]:

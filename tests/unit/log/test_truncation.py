@@ -1,4 +1,5 @@
-"""Truncation of a source: what it deletes and keeps, what is durable first, and what daemons and readers do then."""
+"""Truncation of a source: which log segments it deletes, which data is durable first, and how daemons and readers
+continue."""
 
 from __future__ import annotations
 
@@ -485,7 +486,7 @@ def test_the_reason_that_prevents_a_truncation_is_reported_once(
 
 
 class Blocked:
-    """A log that the policy would truncate, of which ``there`` holds all and ``gone`` nothing."""
+    """A log that the policy would truncate. The replica ``there`` holds all of it, and ``gone`` nothing."""
 
     def __init__(self, log: str, state: str, policy: TruncationPolicy = SMALL) -> None:
         from litelog.formats.litelog import LitelogFormat

@@ -82,7 +82,7 @@ class Place:
                 self.clock.advance(10)
 
     def local(self, **more: object) -> list[tuple[int, bytes]]:
-        """Sequence and value of all that is there."""
+        """Sequence and value of all records in the log."""
         with LogReader(self.log.folder, self.log.format, state_dir=self.state_dir, **more) as reader:  # type: ignore[arg-type]
             return [(record.sequence, bytes(record.value)) for record in reader]
 
@@ -91,7 +91,7 @@ class Place:
             return [(record.sequence, bytes(record.value)) for batch in reader.batches() for record in batch.records()]
 
     def expect(self) -> None:
-        """That log and replicas agree with each other, and with what was written."""
+        """Check that log and replicas agree with each other and with the written records."""
         written = b"".join(data for _, data in sorted(self.log.texts.items()))
         local = self.local()
         start = local[0][0]
@@ -101,7 +101,8 @@ class Place:
         assert self.flat(local) == self.flat([(start, b"")], written)
 
     def flat(self, records: list[tuple[int, bytes]], written: bytes | None = None) -> list[tuple[int, bytes]]:
-        """One record each: lines as they are, bytes one by one. With ``written``: of all that, from the first on."""
+        """The records one by one: lines as they are, and each byte. ``written``: take these bytes from the first record
+        on instead."""
         lines = self.log.format.name == "lines"
         if written is not None:
             first = records[0][0]

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 
 class ManualClock:
-    """Time that stands until it is moved."""
+    """A clock that stands until a test moves it."""
 
     def __init__(self, now: int = 1_000_000) -> None:
         self.time = now
@@ -76,7 +76,7 @@ class FailingDisk(LocalDisk):
         """Writes since the last sync."""
 
     def create(self, path: str) -> int:
-        assert not self.unsynced, "a log segment is begun before the one before it is durable"
+        assert not self.unsynced, "a log segment begins before the previous one is durable"
         return super().create(path)
 
     def write(self, descriptor: int, buffers: Sequence[Buffer], offset: int) -> None:
@@ -210,7 +210,7 @@ NO_TIMESTAMPS: Sequence[Any] = (
     [1, 2],
     [],
 )
-"""Of one record: none is a number of microseconds."""
+"""Timestamps of one record, of which none is a number of microseconds."""
 
 
 @pytest.mark.parametrize("values", [b"a", [b"a"], lambda: pa.array([b"a"])], ids=["one", "list", "arrow"])
@@ -690,7 +690,7 @@ def test_a_log_that_cannot_be_opened_keeps_no_descriptor(tmp_path: Path, exists:
 
 
 def make_log(folder: Path, batches: int = 4, **settings: object) -> list[int]:
-    """A log of one segment with three records a commit; where its commits end."""
+    """Write a log of one segment with three records a commit. Returns the ends of its commits."""
     ends = []
     with LogWriter(str(folder), fsync="never", **settings) as writer:  # type: ignore[arg-type]
         for number in range(batches):
