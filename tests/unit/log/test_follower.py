@@ -488,7 +488,7 @@ def test_a_file_that_is_cut_and_rewritten_is_another_history(tmp_path: Path, clo
 @ALL_FORMATS
 @pytest.mark.parametrize("how", ["in place", "replaced", "while nobody followed"])
 def test_whole_commits_of_the_same_size_are_another_history(log: LogBuilder, clock: ManualClock, how: str) -> None:
-    """A CRC-32C over a commit that ends with its own CRC-32C is the same for all of them."""
+    """All commits that end with their own CRC-32C have the same CRC-32C."""
     log.roll(3)
     follower = follow(log, clock)
     drain(follower)
@@ -636,7 +636,7 @@ def test_an_empty_folder_is_waited_for(log: LogBuilder, clock: ManualClock, roll
 def test_a_folder_that_goes_while_its_log_segments_are_looked_at_is_missing(
     log: LogBuilder, clock: ManualClock
 ) -> None:
-    """And not a log that holds fewer of them; one that goes alone is skipped."""
+    """It does not count as a log with fewer log segments. The follower skips a log segment that is removed alone."""
     names = [log.roll(1) for _ in range(3)]
     each = SegmentFolder(log.folder, log.format, clock).each()
     assert next(each).name == names[0]

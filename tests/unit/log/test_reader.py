@@ -533,7 +533,7 @@ def test_records_appended_between_the_end_of_file_and_the_listing_are_not_skippe
 
 
 class LateFiles(SegmentFolder):
-    """The same for lines, which do not show what came before them."""
+    """The same for lines, which do not show their predecessors."""
 
     late: Path | None = None
 
