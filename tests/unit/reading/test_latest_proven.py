@@ -60,7 +60,7 @@ class History:
         return built
 
     def claim(self) -> Claim:
-        """The next epoch's claim, which follows what readers take now."""
+        """The next epoch's claim, which follows the generation that readers take now."""
         try:
             latest = walk_to_latest(self.builder.client)
         except NothingToRestoreError:
