@@ -384,7 +384,7 @@ def test_every_deleted_object_is_missed_or_harmless(
     for gone in objects:
         found = outcome({key: body for key, body in objects.items() if key != gone}, str(tmp_path))
         if gone == newest:
-            assert not isinstance(found, LitelogError)  # what was never acknowledged looks the same: a shorter prefix
+            assert not isinstance(found, LitelogError)  # a replica that never got it looks the same: a shorter prefix
             assert all(expected[name].startswith(data) for name, data in found.items())
         else:
             assert isinstance(found, ReplicaGapError) or found == expected, gone

@@ -75,7 +75,7 @@ def test_an_unchanged_replica_has_no_fault(name: str) -> None:
 
 
 def faults(objects: dict[str, bytes], expected: Mapping[str, bytes], records: object) -> list[str]:
-    """What a restore, a read, a listing and a verification of these objects do wrong."""
+    """The faults of a restore, a read, a listing and a verification of these objects."""
     found, ended = [], False
     for act, whole in ((restored, expected), (read, records), (listed, None)):
         try:
