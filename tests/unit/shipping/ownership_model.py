@@ -6,7 +6,7 @@ its state, with an older one, or with none. The model keeps three facts of an ob
 two possible contents it has.
 
     generation   (WAL segments and terminal by place, the ends that its first snapshot names or None, the contents of
-                 its sealed segments by index: FIRST for what its first snapshot names)
+                 its sealed segments by index: FIRST for those that its first snapshot names)
     entry        (place, what, acknowledged, pruned); what = a WAL segment's content and final, one that stands for a
                  sealed segment of a content, or a terminal
     owner        (step, aux, content, state); state = (epoch, closed, next place, last place, last what) or None
