@@ -1,4 +1,4 @@
-"""The anomalies of each kind that a verification finds, states that are no anomaly, and stores that fail or lag."""
+"""The anomalies of each kind that a verification finds, states that are not anomalies, and stores that fail or lag."""
 
 from __future__ import annotations
 
