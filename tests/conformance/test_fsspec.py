@@ -1,4 +1,4 @@
-"""The fsspec store behaves as every store does: in memory, in a folder, and on S3 where s3fs is installed."""
+"""The fsspec store behaves as every store does: in memory, in a folder, and on S3 if s3fs is installed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def memory_url(tmp_path: Path) -> str:
-    """One for each test: fsspec's memory is the process's."""
+    """A URL for each test: fsspec has one memory for the whole process."""
     return f"memory:/{tmp_path}"
 
 

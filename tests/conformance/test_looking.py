@@ -1,4 +1,4 @@
-"""The store that looks before it puts behaves as every store does, over each kind that is not to be relied on."""
+"""The store that looks before it puts behaves as every store does, over each kind of store that does not fence."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class PlainStore(CountingStore):
-    """Has no create-only put."""
+    """A store without a create-only put."""
 
     def put(self, key: str, body: Iterable[Buffer], *, create_only: bool = True) -> None:
         if create_only:
@@ -34,7 +34,7 @@ class PlainStore(CountingStore):
 
 
 class ShyStore(CountingStore):
-    """Says that it does not fence, and so looks by itself."""
+    """A store that declares that it does not fence, and looks by itself."""
 
     def __init__(self) -> None:
         super().__init__(MemoryStore())

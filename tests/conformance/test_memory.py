@@ -1,4 +1,4 @@
-"""The memory store behaves as every store does, and so do the wrappers around it that tests use."""
+"""The memory store and the tests' wrappers around it behave as every store does."""
 
 from __future__ import annotations
 

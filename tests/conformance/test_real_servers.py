@@ -1,4 +1,4 @@
-"""Real servers: each store conforms, and a daemon gets over a server that is killed, or paused, and loses nothing."""
+"""Real servers: each store conforms, and a daemon loses nothing when a server is killed or paused."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.process,
-    pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning"),  # aiohttp's, of what gcsfs puts
+    pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning"),  # aiohttp's, of gcsfs's bodies
 ]
 
 PAUSE_SECONDS = 3
@@ -51,7 +51,7 @@ HERE = [kind for kind in KINDS if LACKING[kind.name] is None]
 
 @pytest.mark.parametrize("name", LACKING)
 def test_the_server_and_its_client_are_installed(name: str) -> None:
-    """Skipped instead of all tests of a server that is not here."""
+    """This test is skipped instead of all tests of a missing server."""
     if reason := LACKING[name]:
         pytest.skip(reason)
 
@@ -64,7 +64,7 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 def expect_known_failures(request: pytest.FixtureRequest, server: RealServer) -> None:
-    """Runs a test that the server is known to fail without failing the suite."""
+    """Mark a test that the server is known to fail as an expected failure."""
     if reason := server.kind.known_failures.get(request.node.originalname):
         request.applymarker(pytest.mark.xfail(reason=reason, strict=False))
 
@@ -131,7 +131,7 @@ class Daemon:
         self.writer.append([Random(self.writer.next_sequence).randbytes(1000) for _ in range(records)])
 
     def wait_for_all(self) -> None:
-        """Until all that was appended is acknowledged."""
+        """Wait until every appended record is acknowledged."""
         deadline = time.monotonic() + WAIT_SECONDS
         while shipped(self.process) < self.writer.next_sequence:
             assert self.process.process.poll() is None
@@ -139,12 +139,12 @@ class Daemon:
             time.sleep(0.05)
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """The command, with the daemon's configuration."""
+        """Run the command with the daemon's configuration."""
         command = [sys.executable, "-m", "litelog_cli", *words, "--config", str(self.config)]
         return subprocess.run(command, capture_output=True, text=True, check=False, timeout=WAIT_SECONDS)
 
     def require_restorable(self) -> None:
-        """End it, restore, and compare."""
+        """End the daemon, restore the log, and compare it with the source."""
         self.process.process.terminate()
         self.process.process.wait(WAIT_SECONDS)
         self.process.kill()
@@ -164,7 +164,7 @@ def daemon(server: RealServer, tmp_path: Path) -> Iterator[Daemon]:
 
 
 def test_a_server_that_is_killed_and_comes_back_costs_nothing(server: RealServer, daemon: Daemon) -> None:
-    """Meanwhile the daemon logs that it fails, and commands end with an error and without a traceback."""
+    """Meanwhile the daemon logs its failures, and commands end with an error and without a traceback."""
     daemon.wait_for_all()
     server.end()
     ended = datetime.now(UTC)
@@ -188,7 +188,7 @@ def test_a_server_that_is_killed_and_comes_back_costs_nothing(server: RealServer
     daemon.require_restorable()
     events = [json.loads(line) for line in daemon.process.errors.splitlines() if line.startswith("{")]
     failures = [event for event in events if event.get("event") == "sync-failed"]
-    assert failures, "the daemon said nothing of the outage"
+    assert failures, "the daemon did not log the outage"
     assert "Traceback" not in daemon.process.errors
     report(
         f"kill of {server.kind.name}",

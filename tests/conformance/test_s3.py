@@ -20,7 +20,7 @@ class TestS3Store(S3StoreSuite):
 class TestS3StoreInParts(S3StoreInPartsSuite):
     """Over moto, in parts."""
 
-    many = 50  # pages and batches are the same above, at night
+    many = 50  # at night the suite above lists as many pages and batches
 
 
 class TestS3Client(S3ClientSuite):

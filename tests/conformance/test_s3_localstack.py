@@ -1,4 +1,4 @@
-"""The S3 store behaves as every store does on LocalStack too, over TLS, with digests that are compared."""
+"""The S3 store also behaves as every store does on LocalStack, which uses TLS and compares digests."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_every_digest_passes_the_probe(server: S3Server, checksum: str) -> None:
 
 @pytest.mark.parametrize("parts", [False, True])
 def test_a_body_that_changed_on_its_way_is_refused(server: S3Server, checksum: str, parts: bool) -> None:
-    """The digest that we send is compared with what came: nothing is stored, and it is worth another try."""
+    """The server compares the digest with the body: it stores nothing, and the error is retryable."""
     bucket = server.make_bucket()
 
     def flip(request: Request) -> Answer:
