@@ -1,8 +1,8 @@
 """Runs the command as people do: as a process.
 
-Commands are forked from a process that has imported everything (``tests/warm.py``), as an interpreter's start takes
-longer than most of them. LITELOG_TEST_COLD_STARTS=1 starts an interpreter for each; so does what is given variables
-that an interpreter reads, and what a test starts cold.
+Commands are forked from a process that has imported everything (``tests/warm.py``), as the start of an interpreter
+takes longer than most commands. LITELOG_TEST_COLD_STARTS=1 starts an interpreter for each command. So does a command with
+variables that an interpreter reads, and a command that a test starts cold.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MODULE = "-m litelog_cli"
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a process ended, and what it said."""
+    """The exit code and the output of a process."""
 
     code: int
     out: str
@@ -54,13 +54,13 @@ class Command:
         self._warm = warm
         self.environment = {name: value for name, value in os.environ.items() if not name.startswith("LITELOG")}
         self.environment["XDG_STATE_HOME"] = str(folder / "state")
-        self.environment["LITELOG_LOG_FORMAT"] = "text"  # as people see it; auto is for collectors here
+        self.environment["LITELOG_LOG_FORMAT"] = "text"  # as people see it; auto would give JSON here
         self.processes: list[Running] = []
         self.before = ""
         """Lines of Python that run first, such as HASTY of tests/builders/hasty.py."""
 
     def __call__(self, *arguments: str, text: str = "", **environment: str) -> Outcome:
-        """Run it to its end with ``text`` as standard input."""
+        """Run the command to its end with ``text`` as standard input."""
         process = self.start(*arguments, **environment)
         out, err = process.communicate(text, timeout=DEADLINE_SECONDS)
         self.processes.remove(process)
@@ -68,7 +68,7 @@ class Command:
         return Outcome(process.returncode, out, err)
 
     def start(self, *arguments: str, cold: bool = False, **environment: str) -> Running:
-        """Start it and leave it running. ``cold``: in a new interpreter."""
+        """Start the command and leave it running. ``cold``: in a new interpreter."""
         everything = {**self.environment, **environment}
         program = f"{self.before}\n{RUN}" if self.before else MODULE
         process = self._warm.spawn(program, *arguments, cwd=self.folder, environment=everything, cold=cold)
@@ -76,7 +76,7 @@ class Command:
         return process
 
     def wait_for_line(self, process: Running, *texts: str) -> list[str]:
-        """Read what a process logs until each of ``texts`` was in a line, in any order: those lines."""
+        """Read a process's log until each of ``texts`` was in a line, in any order; return those lines."""
         assert process.stderr
         said, awaited = [], set(texts)
         for line in process.stderr:
@@ -101,7 +101,7 @@ def litelog(tmp_path: Path, warm: Warm) -> Iterator[Command]:
     yield command
     for process in command.processes:
         with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)  # and whatever it started
+            os.killpg(process.pid, signal.SIGKILL)  # with the processes that it started
         process.wait()
         with suppress(BrokenPipeError), process:
             pass

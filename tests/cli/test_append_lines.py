@@ -1,4 +1,4 @@
-"""Lines from standard input: cut into records whatever pieces they come in."""
+"""Lines from standard input are cut into records, for input in pieces of any size."""
 
 from __future__ import annotations
 

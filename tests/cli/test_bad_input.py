@@ -1,4 +1,4 @@
-"""Bad input gets a clear message and its exit code; nothing is lost, nothing overwritten."""
+"""Bad input gets a clear message and its exit code. Nothing is lost or overwritten."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 def damage_second_commit(log: Path) -> int:
-    """Flip a bit in the body of a log's second commit; where that commit starts."""
+    """Flip a bit in the body of a log's second commit; return the offset of that commit."""
     (segment,) = log.glob("*.log")
     data = bytearray(segment.read_bytes())
     start = 64 + 26 + int.from_bytes(data[64 + 18 : 64 + 22], "little")
@@ -57,7 +57,7 @@ def test_a_missing_log_folder_is_named(litelog: Command) -> None:
     ],
 )
 def test_an_empty_name_is_not_the_working_folder(litelog: Command, arguments: tuple[str, ...]) -> None:
-    """A variable that is not set."""
+    """A shell passes an empty name for a variable that is not set."""
     litelog.lines(3)
     assert litelog("replicate", "--once", "log", "replica").code == ExitCode.DONE
     litelog.folder = litelog.folder / "here"
@@ -120,7 +120,7 @@ def test_a_corrupt_commit_freezes_its_log_by_name_and_others_continue(litelog: C
     assert "expected" in done.err
     assert files(litelog.folder / "bad") == before
     assert litelog("cat", "good-replica").out.count("\n") == 10
-    assert litelog("cat", "bad-replica").out.count("\n") == 10  # what came before the damage
+    assert litelog("cat", "bad-replica").out.count("\n") == 10  # the records before the damage
 
 
 def test_a_replica_of_another_log_is_refused_and_left_alone(litelog: Command) -> None:
@@ -189,7 +189,7 @@ def test_an_unreadable_folder_is_named(litelog: Command) -> None:
     ],
 )
 def test_state_that_cannot_be_looked_at_is_not_taken_for_none(litelog: Command, arguments: tuple[str, ...]) -> None:
-    """For example, another user's daemon has it. For root, who may read all, a file in its place does the same."""
+    """For example, it belongs to another user's daemon. Root may read everything, so the test uses a file instead."""
     litelog.lines(1)
     assert litelog("replicate", "--once", "log", "replica").code == ExitCode.DONE
     (litelog.folder / "state-file").touch()

@@ -1,4 +1,4 @@
-"""``litelog cat --follow`` of a replica that is not there yet: it waits, whatever its options."""
+"""``litelog cat --follow`` waits for a replica that does not exist yet, with any options."""
 
 from __future__ import annotations
 

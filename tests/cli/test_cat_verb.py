@@ -1,4 +1,4 @@
-"""``litelog cat``: records out of logs and replicas, as bytes and as JSON."""
+"""``litelog cat`` prints records of logs and replicas, as bytes and as JSON."""
 
 from __future__ import annotations
 
@@ -124,8 +124,9 @@ def test_invalid_options_are_a_usage_error(litelog: Command, arguments: list[str
 
 @pytest.fixture
 def truncated(litelog: Command) -> list[int]:
-    """In ``app``: lines of which a daemon has removed the first files, with its state in ``kept`` and its configuration
-    in ``app.yml``. The sequences that are left."""
+    """Make a log of lines in ``app`` of which a daemon has deleted the first files; return the sequences that are left.
+
+    The daemon's state is in ``kept``, its configuration is in ``app.yml``."""
     folder = litelog.folder / "app"
     folder.mkdir()
     for number in range(5):

@@ -1,4 +1,4 @@
-"""``litelog check``: what it tries, what it says of it, and its exit codes."""
+"""``litelog check``: its steps, their output, and its exit codes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STEPS = [
     "delete",
 ]
 NOT_OFFERED = {"the same, in parts": "no uploads in parts"}
-"""By a folder."""
+"""The steps that a folder does not support, with the reasons."""
 
 
 def test_each_step_is_a_line_with_its_latency_and_nothing_is_left(litelog: Command) -> None:
@@ -87,7 +87,7 @@ def test_replicas_of_the_configuration_are_tried_with_its_options_and_fencing(li
     (litelog.folder / "litelog.yml").write_text(config.replace("{url: one}", "{url: one, options: {colour: red}}"))
     done = litelog("check", "--config", "litelog.yml", "one")
     assert done.code == ExitCode.USAGE
-    assert "colour" in done.err, "its options are passed on"
+    assert "colour" in done.err, "its options were not passed on"
     (litelog.folder / "litelog.yml").write_text("logs: [{path: log, replicas: [{url: one}, {url: two}]}]")
     done = litelog("check", "--config", "litelog.yml", "log")
     assert done.code == ExitCode.DONE

@@ -142,7 +142,7 @@ CLOSED = ("<&-", ">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-")
 
 
 def in_shell(litelog: Command, redirections: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """The command with its standard streams redirected, or closed."""
+    """Run the command with its standard streams redirected or closed."""
     line = [
         "sh",
         "-c",
@@ -171,7 +171,7 @@ def test_closed_standard_streams_stop_no_replication(litelog: Command, closed: s
 
 
 def test_a_file_never_takes_the_place_of_a_closed_stream(litelog: Command) -> None:
-    """Else what a program writes to its standard error would be in a log segment, or in a lock file."""
+    """Otherwise the standard error of a program could end up in a log segment or in a lock file."""
     litelog.lines(3)
     program = "python3 -c 'import os; print(*(os.readlink(f\"/proc/self/fd/{n}\") for n in range(3)))'"
     done = in_shell(litelog, "<&- 2>&-", "replicate", "--exec", program, "log", "replica")
@@ -198,7 +198,7 @@ def test_output_that_is_not_taken_is_distinguished_from_a_full_disk_of_the_log(
 def test_output_of_which_only_a_part_fits_is_a_failure(
     litelog: Command, options: tuple[str, ...], unbuffered: str
 ) -> None:
-    """Where Python does not buffer, a write takes as much as fits, and raises nothing."""
+    """Without Python's buffer, a write takes as many bytes as fit, and raises no error."""
     assert litelog("append", "log", text="x" * 10_000 + "\n").code == ExitCode.DONE
     line = 'ulimit -f 1; exec "$@" > out'
     done = subprocess.run(
@@ -265,7 +265,7 @@ def test_completion_is_printed_for_each_shell(shell: str, sign: str, capsys: pyt
 )
 def test_a_shell_completes_verbs_options_and_folders(litelog: Command, words: str, expected: str) -> None:
     count = str(len(words.split()) - 1)
-    # The program's name decides the variable's, so it has to be the script's.
+    # click derives the variable's name from the program's name, so this has to be the script's.
     script = "import sys; sys.argv[0] = 'litelog'; from litelog_cli.main import main; main()"
     done = subprocess.run(
         [sys.executable, "-c", script],

@@ -1,4 +1,4 @@
-"""``litelog config``: what is wrong with a configuration, and what it says with its defaults; never a secret."""
+"""``litelog config`` reports the errors of a configuration, and shows it with its defaults, but never a secret."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ def test_credentials_are_variables_of_the_configuration(litelog: Command) -> Non
             "url"
         ]
         == "mine"
-    ), "the environment counts first"
+    ), "a file replaced a variable of the environment"
 
 
 def test_a_credential_is_a_file_of_its_folder_and_text(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A server that is down ends a command after the same few tries whatever store it is, with one line that says where."""
+"""If a server is down, a command ends after the same few attempts for every store, with one line of error."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ STORES = {
     ),
     "gcsfs": ("gs://the-bucket/p", "{{token: anon, endpoint-url: 'http://{address}'}}"),
 }
-"""By the package that speaks to it: a replica's URL and options."""
+"""A replica's URL and options, by the package of its client."""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("package", STORES)
 def test_a_server_that_is_down_ends_a_command_with_one_line(litelog: Command, package: str) -> None:
-    """Without the SDKs' own retries, which would take a minute and more."""
+    """The SDKs' own retries, which would take more than a minute, are off."""
     pytest.importorskip(package)
     url, options = STORES[package]
     litelog.lines(3)

@@ -1,4 +1,4 @@
-"""The demo proves what it says, with real processes."""
+"""The demo runs with real processes, and loses nothing."""
 
 from __future__ import annotations
 

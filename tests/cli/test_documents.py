@@ -1,8 +1,8 @@
-"""The commands, the configurations and the code that the documents show do what they say.
+"""The commands, the configurations and the code in the documents work.
 
-The blocks of a document run one after the other in one shell and one empty folder, as somebody would copy them. S3 is
-moto's, over HTTP, and ``aws`` asks the same server. What needs a service manager, a container engine or a cluster says
-so in its info string (``not-run:``). Blocks with Spark run in ``tests/spark``.
+The blocks of a document run one after the other in one shell and one empty folder, as a reader would copy them. S3 is
+moto's, over HTTP, and ``aws`` uses the same server. A block that needs a service manager, a container engine or a
+cluster says so in its info string (``not-run:``). Blocks with Spark run in ``tests/spark``.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ HERE = {
 BUILDERS = ROOT / "tests" / "builders"
 DEADLINE_SECONDS = 240
 PORT = "9977"
-"""The daemon's default, which another daemon on this machine may have."""
+"""The daemon's default port. Another daemon on this machine may use it, so the tests replace it."""
 
 
 def free_port() -> int:
@@ -51,7 +51,7 @@ def free_port() -> int:
 
 
 class Shell:
-    """A shell in an empty folder, in which ``litelog``, ``python`` and ``aws`` are those of the tests."""
+    """A shell in an empty folder, with the tests' ``litelog``, ``python`` and ``aws``."""
 
     def __init__(self, folder: Path, server: S3Server, warm: Warm) -> None:
         self._pids = folder / "pids"
@@ -86,7 +86,7 @@ class Shell:
         self._passed = [warm.control]
 
     def run(self, script: str) -> tuple[int, str, str]:
-        """Run it, and end what it left in the background: its exit status, output and error output."""
+        """Run a script, and end its background processes. Returns its exit status, output and error output."""
         arguments = ["bash", "-euo", "pipefail", "-c", script]
         process = subprocess.Popen(
             arguments,
@@ -109,7 +109,7 @@ class Shell:
 
 
 def script_of(blocks: list[Block], port: int) -> str:
-    """The blocks as one script, which says on its error output where each begins."""
+    """The blocks as one script. It prints on its error output where each block begins."""
     parts = []
     for block in blocks:
         text = block.text
@@ -163,7 +163,7 @@ def test_the_readme_is_short_enough_to_be_read() -> None:
 def test_the_readme_has_its_two_commands(name: str) -> None:
     (command,) = re.findall(rf"<!-- {name} command -->\n```sh\n(.*)\n```", DOCUMENTS["README.md"])
     assert command.endswith({"demo": "litelog demo", "test": "pytest -n 2"}[name])
-    assert "README.md" in (ROOT / ".ci" / "run").read_text(), "it runs the second one"
+    assert "README.md" in (ROOT / ".ci" / "run").read_text(), ".ci/run does not run the second command"
 
 
 def test_the_readme_leads_to_every_document() -> None:

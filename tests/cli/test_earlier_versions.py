@@ -1,4 +1,4 @@
-"""What a released version wrote is read and continued: replicas, state folders and configurations.
+"""litelog reads and continues the replicas, state folders and configurations of a released version.
 
 ``earlier_versions/0.1.0.tar.gz`` was written by litelog 0.1.0 in ``/tmp/litelog-0.1.0``. It never changes. It holds
 
@@ -30,7 +30,7 @@ EARLIER = Path(__file__).parent / "earlier_versions"
 
 @pytest.fixture
 def litelog(litelog: Command) -> Command:
-    """The command in a folder with all that 0.1.0 wrote. The state has the names that it has for this folder."""
+    """The command in a folder with everything that 0.1.0 wrote. The state is renamed to fit this folder."""
     with tarfile.open(EARLIER / "0.1.0.tar.gz") as archive:
         archive.extractall(litelog.folder, filter="data")
     state = litelog.folder / "state"
@@ -45,7 +45,7 @@ def litelog(litelog: Command) -> Command:
 
 
 def stand_in(state: Path, log: Path) -> None:
-    """Have a state know ``log`` as the folder that its daemon knew. A copy of that folder would begin a generation."""
+    """Change a state so that ``log`` counts as its daemon's folder. Otherwise the copy would begin a generation."""
     fields = json.loads(state.read_bytes())
     version, _ = fields.pop("version"), fields.pop("checksum")
     fields["folder_inode"] = log.stat().st_ino

@@ -112,7 +112,7 @@ def test_as_pid_1_a_program_that_a_signal_ends_gives_128_and_its_number(litelog:
 
 def test_no_zombie_is_left_while_the_final_sync_continues(litelog: Command) -> None:
     litelog.lines(3)
-    (litelog.folder / "replica").write_text("a file where a folder has to be")  # the final sync waits for it
+    (litelog.folder / "replica").write_text("a file where a folder has to be")  # the final sync fails and is retried
     program = f"sh -c 'echo $$ > {litelog.folder}/pid'"
     process = litelog.start("replicate", "--exec", program, "log", "replica")
     litelog.wait_for_line(process, "failure 4 in a row")

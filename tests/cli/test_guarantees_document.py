@@ -1,4 +1,4 @@
-"""``etc/docs/guarantees.md`` names the tests that cause each fault."""
+"""``etc/docs/guarantees.md`` names for each fault the tests that cause it."""
 
 from __future__ import annotations
 

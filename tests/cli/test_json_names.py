@@ -1,4 +1,4 @@
-"""Each name in JSON has one meaning, and one type: that of the glossary in ``etc/docs/scripting.md``."""
+"""Each name in JSON has one meaning and one type, which the glossary in ``etc/docs/scripting.md`` lists."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ CASES = {
 
 
 def mistakes(value: Any, where: str) -> Iterator[str]:
-    """The names that the glossary does not have, and those with values of another type."""
+    """The names that are missing from the glossary, and the names with values of another type."""
     if isinstance(value, list):
         for each in value:
             yield from mistakes(each, where)
@@ -84,7 +84,7 @@ def mistakes(value: Any, where: str) -> Iterator[str]:
 
 
 def verbs_with_json(name: str, command: click.Command) -> Iterator[str]:
-    """The full names of the verbs that have the option."""
+    """The full names of the verbs that have the option ``--json``."""
     if isinstance(command, click.Group):
         context = click.Context(command)
         for each in command.list_commands(context):
@@ -128,7 +128,7 @@ def test_every_name_that_a_verb_prints_is_in_the_glossary(shipped: Command) -> N
 
 def test_every_verb_with_json_is_a_case() -> None:
     others = {"config show", "spark stats", "spark verify"}
-    """A configuration with its own keys, and two that need Spark."""
+    """A verb that prints a configuration with its own keys, and two verbs that need Spark."""
     assert set(verbs_with_json("", all_verbs)) - others == set(CASES)
 
 

@@ -1,4 +1,4 @@
-"""``litelog generations``, ``snapshots``, ``segments`` and ``wal``: what they say of replicas and of logs."""
+"""``litelog generations``, ``snapshots``, ``segments`` and ``wal``: their output for replicas and logs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ LOG = make_log([[2, 3, 1], [4, 2], [1], [2, 2, 2]])
 
 @pytest.fixture
 def built(litelog: Command) -> ReplicaBuilder:
-    """In ``replica``: two sealed log segments in a snapshot, one sealed above it, one that grows; WAL pruned."""
+    """A replica in ``replica``: two sealed log segments in a snapshot, a sealed one above it, and one that grows.
+
+    Its WAL segments are pruned."""
     builder = ReplicaBuilder()
     generation = builder.add()
     for segment in LOG[:3]:
@@ -78,7 +80,7 @@ def test_segments_ignores_sealed_segments_that_no_object_names(litelog: Command)
     generation.ship_segment(LOG[3], cuts=[0], final=None)
     for index, first in ((0, 0), (2, 12)):
         generation.seal_unshipped(index, make_segment(first, [1, 1], tag=b"other"))
-    generation.seal(3)  # of the same bytes, and more will come
+    generation.seal(3)  # of the same bytes; more of them will be shipped
     write_objects(builder, litelog.folder / "replica")
     done = litelog("segments", "--json", "replica")
     assert done.code == ExitCode.DONE, done.err
@@ -201,7 +203,7 @@ def test_a_configured_logs_folder_stands_for_its_replicas(litelog: Command, verb
 
 
 def configure(litelog: Command, *replicas: str) -> None:
-    """In ``litelog.yml``: ``log``, with these replicas."""
+    """Write ``litelog.yml`` with ``log`` and these replicas."""
     urls = "".join(f"      - url: {litelog.folder}/{replica}\n" for replica in replicas)
     (litelog.folder / "litelog.yml").write_text(f"logs:\n  - path: {litelog.folder}/log\n    replicas:\n{urls}")
 

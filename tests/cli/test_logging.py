@@ -1,4 +1,4 @@
-"""Logs about logs: one line an event, text for people and JSON for collectors, failures counted and not repeated."""
+"""Logging: one line for each event, text for people and JSON for collectors; repeated failures are counted."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LEVELS = ("debug", "info", "warning", "error", "exception", "critical", "log")
 
 
 def objects(text: str) -> list[dict[str, Any]]:
-    """JSON lines, each of which says what every line says."""
+    """Parse JSON lines, and check that each has the common fields."""
     found = [json.loads(line) for line in text.splitlines()]
     for each in found:
         assert TIME.fullmatch(each["time"])
@@ -98,7 +98,7 @@ def test_a_store_that_is_down_for_an_hour_gives_few_lines() -> None:
     assert said[:4] == [1, 2, 4, 8]
     assert len(said) <= 12
     day = [count for count in range(1, 24 * 120) if is_worth_logging(count)]
-    assert 24 <= len(day) <= 60, "a long outage is said again, once or twice an hour"
+    assert 24 <= len(day) <= 60, "a long outage is not logged once or twice an hour"
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_a_terminal_gets_text(litelog: Command) -> None:
         assert process.wait(240) == 0
     os.close(ours)
     assert re.search(rb"^" + TIME.pattern.encode() + rb" INFO file://\S+: generation", text)
-    assert f"[log={litelog.folder}/log]".encode() in text, "the fields that the message lacks are added"
+    assert f"[log={litelog.folder}/log]".encode() in text, "the field that the message lacks was not added"
 
 
 def test_the_journal_gets_priorities_and_keeps_its_own_times(litelog: Command) -> None:
@@ -181,7 +181,7 @@ def is_log_call(node: ast.AST) -> bool:
 
 
 def log_calls() -> list[tuple[str, ast.Call]]:
-    """Each call of a logger, with its place."""
+    """Each call of a logger, with its file and line."""
     paths = [path for folder in ("litelog", "replica_clients", "cmd") for path in sorted((ROOT / folder).rglob("*.py"))]
     trees = ((path.relative_to(ROOT), ast.parse(path.read_text())) for path in paths)
     nodes = ((path, node) for path, tree in trees for node in ast.walk(tree))
@@ -192,7 +192,7 @@ def test_every_event_has_a_name_and_its_fields() -> None:
     calls = log_calls()
     assert len(calls) > 30
     bare = [place for place, call in calls if not any(keyword.arg == "extra" for keyword in call.keywords)]
-    assert not bare, "give them extra=fields(...)"
+    assert not bare, "these calls need extra=fields(...)"
 
 
 def test_no_message_is_put_together_before_it_is_logged() -> None:

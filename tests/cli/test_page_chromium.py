@@ -1,4 +1,4 @@
-"""The page at / of a real daemon, in a real Chromium: what it says, shows, and lets others do."""
+"""The page at / of a real daemon, in a real Chromium: its text, its charts and its security policy."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ pytestmark = [
 
 @dataclass
 class World:
-    """A daemon with a log that is safe, one that is late in one of its replicas, and one that is frozen."""
+    """A daemon with three logs: one is safe, one is late in one of its replicas, and one is frozen."""
 
     litelog: Command
     url: str
@@ -110,7 +110,7 @@ def world(tmp_path_factory: pytest.TempPathFactory, browser: Browser, warm: Warm
 
 
 def wait_for(page: Page, url: str, words: str) -> None:
-    """Load it again and again until it says so."""
+    """Load the page again and again until it shows ``words``."""
     deadline = time.monotonic() + WAIT_SECONDS
     while True:
         page.goto(url)
@@ -123,7 +123,7 @@ def wait_for(page: Page, url: str, words: str) -> None:
 
 @contextmanager
 def open_page(browser: Browser, url: str, size: tuple[int, int] = DESK, **how: Any) -> Iterator[Page]:
-    """The page in a new browser window. At the end, the browser has reported no error."""
+    """The page in a new browser window. AssertionError at the end if the browser has reported an error."""
     context = browser.new_context(viewport={"width": size[0], "height": size[1]}, **how)
     page = context.new_page()
     complaints: list[str] = []
@@ -139,7 +139,7 @@ def open_page(browser: Browser, url: str, size: tuple[int, int] = DESK, **how: A
 
 
 def rows(page: Page) -> list[tuple[str, str, str]]:
-    """(log, replica, state) as they are shown."""
+    """(log, replica, state) of each row on the page."""
     return [
         tuple(each)  # type: ignore[misc]
         for each in page.evaluate("""() => [...document.querySelectorAll('tr.replica')].map((row) => [
@@ -165,7 +165,7 @@ def test_one_look_shows_what_is_safe_and_what_is_not_the_worst_first(world: Worl
         assert re.search(rf"{re.escape(world.path('ledger'))}.*/books frozen, ", why)
         late = page.locator("tr.replica", has_text="/far").locator("td")
         assert re.fullmatch(r"[0-9.a-z]+ [0-9.]+ \S*B", " ".join(late.nth(1).inner_text().split()))
-        assert late.nth(2).locator(".above").get_attribute("d"), "the chart shows the minute above max-lag"
+        assert late.nth(2).locator(".above").get_attribute("d"), "the chart does not show the minute above max-lag"
         well = page.locator("tr.replica", has_text="backup/orders").locator("td")
         assert (well.nth(1).inner_text(), well.nth(4).inner_text()) == ("none", "3")
         command = page.locator("header .command", has_text="litelog verify").first

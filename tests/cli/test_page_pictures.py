@@ -94,7 +94,7 @@ def make_counters(log_bytes: int = 3 << 30) -> ReplicaCounters:
 
 
 def make_status(log: str, replica: str, number: int = 0, peak: float = 2.0, **facts: Any) -> ReplicaStatus:
-    """A replica that is well."""
+    """The status of a healthy replica."""
     history, now = LagHistory(), CLOCK.monotonic()
     for sample in range(360):
         lag = (sample * 7 + number) % 11 / 10 + (peak if sample % 90 > 80 else 0.0)

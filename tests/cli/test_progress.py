@@ -1,4 +1,4 @@
-"""Progress of what takes long: a bar on a terminal, lines elsewhere, nothing with --quiet, nothing of what is short."""
+"""Progress of long work: a bar on a terminal, lines elsewhere. There is none with --quiet, and none for short work."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_a_terminal_gets_a_bar_for_what_takes_long(tmp_path: Path, seconds: floa
     assert process.wait(240) == 0
     assert b"early" in shown
     assert (b"verify" in shown and b"100.0/200.0 MiB" in shown) is drawn
-    assert (b"\x1b[" in shown) is drawn, "a bar draws, and takes itself away"
+    assert (b"\x1b[" in shown) is drawn, "a bar must draw, and remove itself"
 
 
 def test_every_verb_with_progress_can_be_quiet() -> None:

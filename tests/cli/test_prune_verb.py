@@ -1,4 +1,4 @@
-"""``litelog prune`` and ``litelog forget`` on real replicas, made by an owner whose clock is ten days behind."""
+"""``litelog prune`` and ``litelog forget`` on real replicas. Their owner's clock was ten days late."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def files(folder: Path) -> dict[str, bytes]:
 
 @pytest.fixture
 def replica(litelog: Command) -> str:
-    """A mirror of a log that kept two log segments of six, an hour each, with a snapshot for each."""
+    """A mirror of a log that kept two of six log segments. Each is an hour long and has a snapshot."""
     log = make_log(litelog.folder / "log")
     store = FileStore(str(litelog.folder / "replica"))
     url = str(litelog.folder / "replica")
@@ -141,7 +141,7 @@ def test_while_a_daemon_runs_nothing_is_deleted(litelog: Command, replica: str) 
         done = litelog("prune", replica, "--max-snapshots", "1", "--confirm")
         assert (done.code, done.out) == (ExitCode.FENCED, "")
         assert "in use by another process" in done.err
-        assert litelog("prune", replica, "--max-snapshots", "1").code == ExitCode.DONE  # a plan is always told
+        assert litelog("prune", replica, "--max-snapshots", "1").code == ExitCode.DONE  # a plan is always printed
     assert files(litelog.folder / "replica") == before
 
 

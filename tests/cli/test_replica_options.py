@@ -1,4 +1,4 @@
-"""A replica's own options, taken from the configuration by the verbs that read one replica."""
+"""The verbs that read one replica take the replica's options from the configuration."""
 
 from __future__ import annotations
 
@@ -21,6 +21,6 @@ def test_a_replica_is_read_with_the_options_that_the_configuration_has_for_it(li
     assert litelog(verb, "--config", "litelog.yml", "one").code == ExitCode.DONE
     config.write_text("logs: [{path: log, replicas: [{url: one, options: {colour: red}}, {url: two}]}]")
     done = litelog(verb, "--config", "litelog.yml", "one")
-    assert (done.code, "colour" in done.err) == (ExitCode.USAGE, True), "its options are passed on"
+    assert (done.code, "colour" in done.err) == (ExitCode.USAGE, True), "its options were not passed on"
     done = litelog(verb, "--config", "litelog.yml", "log")
     assert done.code == (ExitCode.USAGE if verb == "verify" else ExitCode.DONE), "the others read logs as well"

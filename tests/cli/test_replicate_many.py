@@ -1,4 +1,4 @@
-"""``litelog replicate`` with folders of logs, as a process: reloads, and restores of what was found."""
+"""``litelog replicate`` with folders of logs, as a process: reloads, and restores of found logs."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_what_waits_for_the_next_start_is_reported_by_what_this_one_began_with(t
 
 
 def test_events_without_a_reader_do_not_delay_the_end(tree: Command) -> None:
-    """The pipe is full: what it takes is fewer bytes than the events of these logs have."""
+    """The pipe is full: it takes fewer bytes than the events of these logs have."""
     logs = 12
     process = tree.start("replicate", "--config", "c.yml", "--json")
     assert process.stdout

@@ -37,7 +37,7 @@ def test_once_ships_the_existing_data_to_every_replica(litelog: Command) -> None
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_begins_the_final_sync(litelog: Command, number: signal.Signals) -> None:
     litelog.lines(10)
-    # With an interval of a day, only the final sync can ship what comes after the first WAL segment.
+    # With an interval of a day, only the final sync can ship records after the first WAL segment.
     process = litelog.start("replicate", "--sync-interval", "1d", "log", "replica")
     litelog.wait_for_line(process, "begins")
     litelog.lines(10)
@@ -79,7 +79,7 @@ def test_a_second_signal_ends_at_once_and_the_program_with_it(litelog: Command) 
     litelog.wait_for_line(process, "forwarded")
     process.send_signal(signal.SIGTERM)
     assert process.wait(240) == 128 + signal.SIGTERM
-    assert not process.stdout.read()  # its other end is closed: the program is gone
+    assert not process.stdout.read()  # the other end is closed: the program has ended
     assert not Path(f"/proc/{child}/cmdline").exists() or not Path(f"/proc/{child}/cmdline").read_bytes()
 
 
@@ -110,7 +110,7 @@ def test_a_signal_is_forwarded_to_the_program(litelog: Command) -> None:
 
 
 def test_a_final_sync_that_fails_has_its_own_code_unless_the_program_failed_too(litelog: Command) -> None:
-    """Another log's folder never appears, which fails nothing."""
+    """Another log's folder never appears. This is not a failure."""
     litelog.lines(1)
     (litelog.folder / "file").touch()
     body = "shutdown-timeout: 100ms\nlogs:\n  - {path: log, replicas: [{url: file/below}]}\n"

@@ -1,4 +1,4 @@
-"""Signals that reach ``litelog replicate`` while it starts, held up by a named pipe."""
+"""Signals that reach ``litelog replicate`` while it starts. A named pipe holds the start up."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class Hold:
 
 sys.meta_path.insert(0, Hold())
 """
-"""What an interpreter runs at its start: the import of the configuration waits for a named pipe to be closed."""
+"""Code that the interpreter runs at its start. The import of the configuration then waits until a pipe is closed."""
 
 
 def start_held(litelog: Command) -> tuple[Running, Path]:
-    """Start the daemon, which waits for the pipe once it comes to its configuration."""
+    """Start the daemon. It waits for the pipe when it imports its configuration."""
     litelog.lines(10)
     folder = litelog.folder
     config = folder / "litelog.yml"

@@ -1,4 +1,4 @@
-"""``litelog restore --delta`` and ``--follow``: copies that are brought, and kept, up to date."""
+"""``litelog restore --delta`` brings copies up to date, and ``--follow`` keeps them up to date."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def replicas(litelog: Command) -> tuple[str, str]:
 
 @pytest.fixture
 def further(litelog: Command, replicas: tuple[str, str]) -> tuple[str, str]:
-    """The same; the first goes 700 records further, 500 of them in a WAL segment that the second has in part."""
+    """The same. The first holds 700 more records, 500 of them in a WAL segment of which the second has a part."""
     litelog.lines(200)
     assert litelog("replicate", "--once", "log", "two").code == 0
     litelog.lines(500)
@@ -49,7 +49,7 @@ def segments(folder: Path) -> dict[str, bytes]:
 
 
 def objects(folder: Path) -> list[Path]:
-    """A replica's objects, WAL segments last, in order."""
+    """A replica's objects in order, with WAL segments last."""
     return sorted((path for path in folder.rglob("*") if path.is_file()), key=lambda path: ("wal" in str(path), path))
 
 
@@ -154,7 +154,7 @@ def test_diverged_replicas_are_not_chosen_between(litelog: Command, replicas: tu
     assert "diverged" in done.err
     assert "/one" in done.err
     assert "/fresh" in done.err
-    assert litelog("replicate", "--once", "log", "two").code == 0  # which knows the history that it leaves
+    assert litelog("replicate", "--once", "log", "two").code == 0  # this daemon knows the history that it leaves
     done = litelog("restore", "old", "two", "fresh", "-o", "out")
     assert done.code == ExitCode.DONE, done.err
     assert "/old: " in done.err

@@ -1,4 +1,4 @@
-"""Errors of an S3 replica say what to do, and end with the right exit code. A daemon waits for help.
+"""Errors of an S3 replica say what to do, and end with the right exit code. A daemon waits until they are mended.
 
 The servers are real: moto with permissions, or a scripted one that answers as S3 does. Each verb is a process.
 """
@@ -54,7 +54,7 @@ LASTING_ANSWERS = [
     (error_answer(404, "NoSuchBucket", "m"), "create it, or correct the replica's URL"),
     (error_answer(301, "PermanentRedirect", "m", x_amz_bucket_region="sa-east-1"), "set region: sa-east-1"),
 ]
-"""Failures that do not pass by themselves, and the words of their messages."""
+"""Failures that do not end by themselves, with words of their messages."""
 
 
 @pytest.fixture(autouse=True)
@@ -80,7 +80,7 @@ def url_at(endpoint: str, bucket: str = "bucket", more: str = "") -> str:
 
 
 def ends(litelog: Command, process: object, number: int = signal.SIGTERM) -> tuple[int, str]:
-    """Stop a daemon: its exit code, and what it said last."""
+    """Stop a daemon; return its exit code and its last output."""
     process.send_signal(number)  # type: ignore[attr-defined]
     _, said = process.communicate(timeout=240)  # type: ignore[attr-defined]
     return process.returncode, said  # type: ignore[attr-defined]
@@ -140,7 +140,7 @@ def test_a_wrong_secret_is_distinguished_from_a_missing_permission(litelog: Comm
 
 
 def test_a_daemon_without_permission_says_so_and_asks_seldom(litelog: Command, server: S3Server) -> None:
-    """Its other replica is not held back, and it asks seldom."""
+    """Its other replica is not delayed, and it sends few requests to this one."""
     litelog.lines(10)
     bucket = server.make_bucket()
     some = server.make_user(ACTIONS - {"s3:PutObject"}, bucket)
@@ -157,12 +157,12 @@ def test_a_daemon_without_permission_says_so_and_asks_seldom(litelog: Command, s
         code, last = ends(litelog, process)
     assert code == ExitCode.FINAL_SYNC_FAILED
     assert "grant s3:PutObject" in last
-    races = 2 * (RACERS + 2)  # before a claim, at the start and at the end: each put of one is refused
+    races = 2 * (RACERS + 2)  # before a claim, at the start and at the end: each put of a race is refused
     assert len(counted.requests) <= MAX_REQUESTS + races
     assert litelog("cat", "second").out.count("\n") == 10
 
 
-# --- what no waiting helps against
+# --- failures that do not end by waiting
 
 
 @pytest.mark.parametrize(("said", "words"), LASTING_ANSWERS)
@@ -179,7 +179,7 @@ def test_once_fails_at_once_and_says_what_to_do(litelog: Command, said: Answer, 
             assert done.code == ExitCode.FAILURE
             assert words in done.err
             assert "Traceback" not in done.err
-        assert len(scripted.requests) <= 6, "asked again, although nothing had changed"
+        assert len(scripted.requests) <= 6, "it asked again, although nothing had changed"
     assert not (litelog.folder / "out").exists()
 
 
@@ -228,7 +228,7 @@ def test_no_credentials_at_all_say_where_they_may_be(litelog: Command, server: S
 
 @dataclass
 class Issuer:
-    """Issues keys that live for less than the chain likes, as a machine's role does; only the last one is good."""
+    """Issues keys that expire sooner than the chain prefers, as a machine's role does. Only the last one is valid."""
 
     server: S3Server
     issued: int = 0
@@ -305,7 +305,7 @@ def test_credentials_that_were_replaced_are_looked_up_again(
 
 
 def wait_for_sequence(process: object, sequence: int) -> None:
-    """Read a daemon's events until all before ``sequence`` is acknowledged."""
+    """Read a daemon's events until every record before ``sequence`` is acknowledged."""
     for line in process.stdout:  # type: ignore[attr-defined]
         if json.loads(line).get("next") == sequence:
             return
@@ -350,7 +350,7 @@ def test_an_unknown_certificate_is_refused_at_once_and_accepted_with_its_bundle(
         assert f"TLS with {scripted.endpoint} failed: check the endpoint and its certificate" in done.err
         assert "or set ca-bundle" in done.err
         assert scripted.requests == []
-        assert scripted.connections <= 2, "tried again, although nothing had changed"
+        assert scripted.connections <= 2, "it tried again, although nothing had changed"
         url += f"&ca-bundle={authority.bundle}"
         assert litelog("replicate", "--once", "log", url).code == ExitCode.DONE
         assert litelog("restore", url, "-o", "out").code == ExitCode.DONE

@@ -1,7 +1,7 @@
-"""No secret is in a log line, an error, an event, a state file, an object, or what a process shows of itself.
+"""No secret is in a log line, an error, an event, a state file, an object, or the public data of a process.
 
-Canaries are planted wherever secrets may stand, everything is made to fail that can, and the server repeats in its
-errors whatever it was sent, as proxies do.
+The tests plant canaries wherever secrets may be, and make everything fail that can. The server's errors repeat
+everything that was sent to it, as proxies' errors do.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Indiscreet:
             return forwarded(self._server.endpoint, request)
         self.failed += 1
         secrets = (self._knows, *(f"{name}={value}" for name, value in request.headers.items()))
-        message = "x " * (self.failed * 13 % 100) + " ".join(secrets)  # which is cut somewhere
+        message = "x " * (self.failed * 13 % 100) + " ".join(secrets)  # litelog cuts it somewhere
         return error_answer(500, "InternalError", message)
 
 
@@ -91,7 +91,7 @@ def key_file(tmp_path: Path) -> Path:
 
 
 def configuration(endpoint: str, bucket: str, key_file: Path) -> str:
-    """All secrets where they belong."""
+    """A configuration with all secrets where they belong."""
     options = {
         "endpoint": endpoint,
         "region": REGION,
@@ -118,7 +118,7 @@ def test_a_daemon_and_its_program_show_no_secret(litelog: Command, server: S3Ser
         program = f"{sys.executable} {litelog.folder}/child.py {shown} {end}"
         words = ("-v", "replicate", "--json", "--config", "litelog.yml", "--exec", program)
         litelog.before = HASTY
-        process = litelog.start(*words, cold=True)  # what it shows of itself is its own
+        process = litelog.start(*words, cold=True)  # the process then has its own command line and environment
         said = [line for _ in range(2) for line in litelog.wait_for_line(process, " begins ")]
         indiscreet.failing.set()
         litelog.lines(10)
@@ -132,8 +132,8 @@ def test_a_daemon_and_its_program_show_no_secret(litelog: Command, server: S3Ser
         out, err = process.communicate(timeout=240)
     assert process.returncode == ExitCode.FINAL_SYNC_FAILED
     assert indiscreet.failed > 3
-    assert "InternalError" in "".join(said), "the failures were logged"
-    assert "***" in "".join(said), "the secrets that the server repeated are masked"
+    assert "InternalError" in "".join(said), "the failures were not logged"
+    assert "***" in "".join(said), "the secrets that the server repeated were not masked"
     assert "final sync of log" in err
     assert b"child.py" in shown.read_bytes()
     assert_kept(*said, out, err, arguments, shown.read_bytes())
@@ -175,7 +175,7 @@ SIGNED_IN = {
 
 
 def named(verb: list[str]) -> str:
-    """A verb with its first option, and a number where there are two of these."""
+    """A verb with its first option, and a number if two verbs have the same name."""
     return f"{'-'.join(verb[:2])}-{ALL_VERBS.index(verb)}"
 
 
@@ -183,7 +183,9 @@ def named(verb: list[str]) -> str:
 def runs(
     warm: Warm, module_server: S3Server, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, tuple[Outcome, Outcome]]:
-    """Each verb while all is well, and while all fails. The latter at the same time: they try again."""
+    """Run each verb while every request succeeds, and while every request fails.
+
+    Verbs retry failing requests, so these run at the same time."""
     indiscreet = Indiscreet(module_server)
     made = tmp_path_factory.mktemp("key") / "customer-key"
     made.write_bytes(CUSTOMER_KEY)
@@ -208,10 +210,10 @@ def runs(
         return {name: (outcome, bad[name].result()) for name, outcome in good.items()}
 
 
-@pytest.mark.xdist_group("verbs_that_fail")  # which wait together
+@pytest.mark.xdist_group("verbs_that_fail")  # they wait at the same time
 @pytest.mark.parametrize("verb", VERBS, ids=named)
 def test_no_verb_shows_a_secret_of_the_environment(runs: dict[str, tuple[Outcome, Outcome]], verb: list[str]) -> None:
-    """While all is well, and while all fails."""
+    """Whether every request succeeds or every request fails."""
     good, bad = runs[named(verb)]
     assert good.code == ExitCode.DONE
     assert bad.code == ExitCode.FAILURE
@@ -253,7 +255,7 @@ def test_a_secret_in_a_url_is_refused_and_not_repeated(litelog: Command, url: st
         assert done.code == ExitCode.USAGE
         assert_kept(done.out, done.err)
         if url.startswith(("s3:", "sftp:", "gs:", "az:", "fsspec+")):
-            assert "as ${VARIABLE}" in done.err, "it says where secrets belong"
+            assert "as ${VARIABLE}" in done.err, "it does not say where secrets belong"
     (litelog.folder / "litelog.yml").write_text(f"logs:\n  - path: log\n    replicas:\n      - url: '{url}'\n")
     done = litelog("-v", "replicate", "--once", "--config", "litelog.yml")
     assert done.code == ExitCode.USAGE

@@ -45,7 +45,7 @@ class Manager:
         return heard
 
     def hears_nothing(self) -> bool:
-        """Whether no message lies there."""
+        """Whether no message is waiting."""
         self._socket.setblocking(False)
         try:
             self._socket.recv(4096)
@@ -70,7 +70,7 @@ def test_a_daemon_is_ready_after_its_first_sync_and_says_when_it_stops(litelog: 
         process = litelog.start("replicate", "log", "replica", NOTIFY_SOCKET=address)
         before = manager.hear_until("READY=1")
         assert ["STATUS=first sync"] in before
-        assert litelog("generations", "--json", "replica").lines[-1]["next"] == 10, "READY came too early"
+        assert litelog("generations", "--json", "replica").lines[-1]["next"] == 10, "READY=1 came before the first sync"
         process.send_signal(signal.SIGTERM)
         (*_, stopping) = manager.hear_until("STOPPING=1")
         assert "EXTEND_TIMEOUT_USEC=20000000" in stopping  # shutdown-timeout, and 10 s
@@ -121,7 +121,7 @@ def test_the_watchdog_is_fed_while_the_loop_turns_and_not_when_it_is_stopped(lit
 
 
 def test_a_fenced_daemon_says_that_it_stops_before_it_waits_for_its_program(litelog: Command, tmp_path: Path) -> None:
-    """Its main loop turns no more: a watchdog would end it first, and start it again."""
+    """Its main loop has ended: without the message, the watchdog would kill it first and start it again."""
     litelog.lines(10)
     program = f"sh -c \"trap '' TERM; echo ready; read line < {tmp_path / 'end'}\""
     os.mkfifo(tmp_path / "end")
@@ -132,7 +132,9 @@ def test_a_fenced_daemon_says_that_it_stops_before_it_waits_for_its_program(lite
         assert litelog("replicate", "--once", "--state-dir", "other", "--takeover", "log", "replica").code == 0
         litelog.lines(1)
         assert "EXTEND_TIMEOUT_USEC=20000000" in manager.hear_until("STOPPING=1")[-1]
-        os.close(os.open(tmp_path / "end", os.O_WRONLY | os.O_NONBLOCK))  # it has a reader: the program still runs
+        os.close(
+            os.open(tmp_path / "end", os.O_WRONLY | os.O_NONBLOCK)
+        )  # the pipe has a reader: the program still runs
         assert process.wait(DEADLINE_SECONDS) == 5
 
 
@@ -167,7 +169,7 @@ def test_only_the_loops_turns_feed_the_watchdog_several_times_within_its_time(tm
     threads = threading.active_count()
     with closing(Manager(str(tmp_path / "notify"))) as manager:
         service = ServiceManager({"NOTIFY_SOCKET": manager.address, "WATCHDOG_USEC": "8000000"}, lambda: now)
-        assert threading.active_count() == threads, "a timer of its own would feed it whatever the loop does"
+        assert threading.active_count() == threads, "a timer would feed it for a hung loop"
         service.turned(lambda: False, lambda: "")
         assert manager.hear() == ["WATCHDOG=1"]
         now += 1.9
@@ -205,7 +207,7 @@ def test_replication_does_not_depend_on_being_heard(litelog: Command) -> None:
 
 
 def wait_for_state(pid: int, state: str) -> None:
-    """Until the kernel says that a process is in that state."""
+    """Wait until the kernel reports that a process is in that state."""
     end = time.monotonic() + DEADLINE_SECONDS
     while True:
         with open(f"/proc/{pid}/stat") as file:

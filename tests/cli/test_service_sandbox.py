@@ -1,4 +1,4 @@
-"""The example configuration under the unit's hardening: a file system that is read-only except where the unit says."""
+"""The example configuration under the unit's hardening: only the unit's folders are writable."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_the_example_is_ready_before_its_log_exists_and_replicates_it_later(fold
 
 
 def test_without_a_writable_folder_the_example_does_not_become_ready(folder: Path) -> None:
-    """So the read-only file system holds, and ReadWritePaths is what lets the daemon write."""
+    """So the file system is read-only, and only ReadWritePaths allows the daemon to write."""
     with closing(Sandbox(folder, WRITABLE)) as sandbox:
         with litelog.LogWriter(sandbox.lib / "events") as writer:
             writer.append(b"first")

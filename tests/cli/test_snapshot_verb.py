@@ -1,4 +1,4 @@
-"""``litelog snapshot``: with a daemon that is asked, and without one."""
+"""``litelog snapshot`` asks a running daemon for a snapshot. Without a daemon it writes the snapshot itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Errors of litelog that a Spark task raised, recovered from the text of Spark's error."""
+"""litelog recovers the error that a Spark task raised from the text of Spark's error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Start strings: what people may say, and what it means."""
+"""Start strings: the accepted forms and their meanings."""
 
 from __future__ import annotations
 

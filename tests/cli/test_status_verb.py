@@ -1,4 +1,4 @@
-"""``litelog status`` and ``litelog sync`` as processes: with a daemon, without one, and of the replica itself."""
+"""``litelog status`` and ``litelog sync`` as processes: with a daemon, without one, and on the replica itself."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ OPTION = "canary-option-of-the-tests"
 
 
 def configure(litelog: Command, **more: Any) -> None:
-    """A configuration of the log ``log`` and the replica ``replica``; the daemon listens at a unix socket."""
+    """Write a configuration with the log ``log`` and the replica ``replica``. The daemon listens at a unix socket."""
     folder = litelog.folder
     replicas = more.pop("replicas", [{"url": str(folder / "replica")}])
     own = [{"path": str(folder / "log"), "replicas": replicas}, *more.pop("more_logs", [])]
@@ -39,7 +39,7 @@ def configure(litelog: Command, **more: Any) -> None:
 
 
 def start(litelog: Command) -> Running:
-    """A daemon that has synced what it can."""
+    """Start a daemon, and wait until it has synced all that it can."""
     process = litelog.start("replicate", "--config", "c.yml")
     litelog.wait_for_line(process, "listening", "begins")
     assert litelog("sync", "--config", "c.yml").code == ExitCode.DONE
@@ -120,7 +120,7 @@ def test_damage_that_a_scrub_found_is_unsafe_with_and_without_a_daemon(litelog: 
         assert re.search(rf"damaged: a verification found \d anomal(y|ies): {key}", done.out)
         assert f"  $ litelog verify file://{litelog.folder}/replica\n" in done.out
         assert done.code == ExitCode.FAILURE
-        kill(process)  # the second time, it is the state folder that knows
+        kill(process)  # the second time, the status comes from the state folder
 
 
 def test_a_rewound_log_is_a_warning_until_it_is_dismissed(litelog: Command) -> None:
@@ -145,7 +145,7 @@ def test_a_rewound_log_is_a_warning_until_it_is_dismissed(litelog: Command) -> N
         assert (reason["kind"], reason["verdict"]) == ("diverged", "safe")
         assert "5 records were acknowledged before, the log holds 3 now" in reason["message"]
         assert reason["command"].startswith(f"litelog dismiss {litelog.folder}/log file://")
-        kill(process)  # it outlasts the daemon
+        kill(process)  # the warning outlasts the daemon
     process = litelog.start("replicate", "--config", "c.yml")
     litelog.wait_for_line(process, "listening")
     wait_until(lambda: told()["ready"])
@@ -287,7 +287,7 @@ def test_sync_names_replicas_that_were_not_in_time(litelog: Command) -> None:
     assert process.stdout
     told = (json.loads(line)["event"] for line in process.stdout)
     assert {next(told) for _ in range(3)} == {"began", "snapshot", "shipped"}
-    litelog.lines(2)  # which are not due for a day
+    litelog.lines(2)  # they are not due for a day
     late = litelog("sync", "--config", "c.yml", "--wait", "100ms")
     assert (late.code, "not in time" in late.err) == (ExitCode.FAILURE, True)
     assert "0 of 1" in late.out

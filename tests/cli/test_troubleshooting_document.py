@@ -12,7 +12,7 @@ PAGE = "etc/docs/troubleshooting.md"
 
 
 def described(error: type[errors.LitelogError]) -> str:
-    """The row of an error class: its docstring's first paragraph says what it means."""
+    """The row of an error class, with its meaning from the first paragraph of the docstring."""
     meaning = " ".join(inspect.getdoc(error).split("\n\n")[0].split())  # type: ignore[union-attr]
     return f"| `{error.__name__}` | {int(error.exit_code)} | {meaning} |"
 

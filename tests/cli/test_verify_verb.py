@@ -1,4 +1,4 @@
-"""What ``litelog verify`` says and ends with."""
+"""The output and the exit codes of ``litelog verify``."""
 
 from __future__ import annotations
 
