@@ -1,8 +1,8 @@
 """Runs the command as people do: as a process.
 
 Commands are forked from a process that has imported everything (``tests/warm.py``), as the start of an interpreter
-takes longer than most commands. LITELOG_TEST_COLD_STARTS=1 starts an interpreter for each command. So does a command with
-variables that an interpreter reads, and a command that a test starts cold.
+takes longer than most commands. LITELOG_TEST_COLD_STARTS=1 starts an interpreter for each command. An interpreter also
+starts for a command with variables that it reads, and for a command that a test starts cold.
 """
 
 from __future__ import annotations

@@ -175,7 +175,7 @@ SIGNED_IN = {
 
 
 def named(verb: list[str]) -> str:
-    """A verb with its first option, and a number if two verbs have the same name."""
+    """A verb with its first argument and its number, as the name of a case."""
     return f"{'-'.join(verb[:2])}-{ALL_VERBS.index(verb)}"
 
 

@@ -121,7 +121,7 @@ def test_the_watchdog_is_fed_while_the_loop_turns_and_not_when_it_is_stopped(lit
 
 
 def test_a_fenced_daemon_says_that_it_stops_before_it_waits_for_its_program(litelog: Command, tmp_path: Path) -> None:
-    """Its main loop has ended: without the message, the watchdog would kill it first and start it again."""
+    """Its main loop has ended: without the message, the watchdog would kill it and start it again."""
     litelog.lines(10)
     program = f"sh -c \"trap '' TERM; echo ready; read line < {tmp_path / 'end'}\""
     os.mkfifo(tmp_path / "end")
