@@ -70,7 +70,8 @@ def naming_output() -> Iterator[None]:
 
 def echo(text: str = "", *, err: bool = False) -> None:
     """Print one line."""
-    click.echo(escape(text), err=err)
+    # A bar on the terminal replaces ``sys.stderr`` to stay below each line; click by itself would write past that.
+    click.echo(escape(text), sys.stderr if err else None, err=err)
 
 
 def echo_lines(lines: Iterable[str], *, err: bool = False) -> None:

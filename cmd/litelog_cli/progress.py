@@ -17,7 +17,7 @@ from litelog_cli.output import escape
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from rich.progress import Progress, TaskID
+    from rich.progress import Progress, ProgressColumn, TaskID
 
     from litelog.replicator import Replicator
 
@@ -29,6 +29,9 @@ LINE_SECONDS = 10.0
 
 ASK_SECONDS = 0.2
 """Pause between two checks of work that does not report progress, in seconds."""
+
+WIDE_COLUMNS = 60
+"""A narrower terminal shows no bar and no rate, only the verb, the bytes and the time left."""
 
 quiet_option = click.option("-q", "--quiet", is_flag=True, help="Show no progress.")
 """The option of every verb that shows progress."""
@@ -163,11 +166,16 @@ def _make_bar() -> Progress:
         TimeRemainingColumn,
         TransferSpeedColumn,
     )
+    from rich.table import Column
 
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(binary_units=True))
-    return Progress(
-        *columns, TransferSpeedColumn(), TimeRemainingColumn(), console=Console(stderr=True), transient=True
-    )
+    console = Console(stderr=True)
+    size = DownloadColumn(binary_units=True, table_column=Column(no_wrap=True))
+    left = TimeRemainingColumn(table_column=Column(no_wrap=True))
+    columns: tuple[ProgressColumn, ...] = (TextColumn("{task.description}"), size, left)
+    if console.width >= WIDE_COLUMNS:
+        speed = TransferSpeedColumn(table_column=Column(no_wrap=True))
+        columns = (TextColumn("{task.description}"), BarColumn(), size, speed, left)
+    return Progress(*columns, console=console, transient=True)
 
 
 class ShippingProgress:
