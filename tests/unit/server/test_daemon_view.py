@@ -143,7 +143,10 @@ def test_before_anything_is_open_it_is_not_ready(daemon: Stuck, request: pytest.
     assert found.healthy
 
 
-def test_the_next_daemon_shows_the_verdicts_of_the_last_day(daemon: Stuck, tmp_path: Path) -> None:
+def test_the_next_daemon_shows_the_verdicts_of_the_last_day(
+    daemon: Stuck, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("litelog.server.daemon_view.RECORD_SECONDS", 0.05)
     clock, shown = ManualClock(), (IDLE.log, IDLE.replica)
     daemon.turning = False  # no turn for a long time: unsafe
     for expected in ([Verdict.UNSAFE], [Verdict.UNSAFE, Verdict.UNKNOWN, Verdict.UNSAFE]):
