@@ -27,7 +27,7 @@ from replica_clients.s3 import S3Store
 from replica_clients.s3.settings import read_settings
 from tests.builders.real_servers import KINDS, RealServer, find_lacking, started
 from tests.faults.figures import report
-from tests.faults.processes import Spoken, segments, shipped
+from tests.faults.processes import COMMAND, Spoken, segments, shipped
 from tests.waiting import WAIT_SECONDS
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from litelog.stores.object_store import ObjectStore
+    from tests.warm import Warm
 
 pytestmark = [
     pytest.mark.slow,
@@ -114,7 +115,7 @@ def test_the_probe_says_which_fencing_it_is_good_for(server: RealServer) -> None
 class Daemon:
     """A daemon that ships a log to a server, and the writer of that log."""
 
-    def __init__(self, server: RealServer, folder: Path) -> None:
+    def __init__(self, server: RealServer, folder: Path, warm: Warm) -> None:
         url, options = server.new_place()
         self.folder = folder
         self.config = folder / "litelog.yml"
@@ -125,7 +126,7 @@ class Daemon:
         self.writer = LogWriter(str(folder / "log"), segment_bytes=200_000, fsync="never")
         self.append()
         words = ("replicate", "--json", "--state-dir", str(folder / "state"), "--config", str(self.config))
-        self.process = Spoken("-m", "litelog_cli", *words)
+        self.process = Spoken(warm, COMMAND, *words)
 
     def append(self, records: int = 40) -> None:
         self.writer.append([Random(self.writer.next_sequence).randbytes(1000) for _ in range(records)])
@@ -155,8 +156,8 @@ class Daemon:
 
 
 @pytest.fixture
-def daemon(server: RealServer, tmp_path: Path) -> Iterator[Daemon]:
-    running = Daemon(server, tmp_path)
+def daemon(server: RealServer, tmp_path: Path, warm: Warm) -> Iterator[Daemon]:
+    running = Daemon(server, tmp_path, warm)
     yield running
     if running.process.process.poll() is None:
         running.process.kill()
