@@ -240,6 +240,8 @@ def _race(pool: ThreadPoolExecutor, store: ObjectStore, key: str, put: Callable[
     except NotFoundError:
         failures = (error for error in answers if error is not None and not isinstance(error, ExistsError))
         raise next(failures, TrialError(f"none of {RACERS} create-only puts of a free key was accepted")) from None
+    if there not in bodies:  # no put of the race explains that, but a bit that flipped on the way does
+        raise StoreError("open", key, "the store gave other bytes than any that were put")
     if there not in (accepted or bodies):
         raise TrialError("the store accepted one of several concurrent create-only puts of a key, and holds another")
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from io import BytesIO
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 import pytest
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
-    from litelog.stores.object_store import ObjectInfo, ObjectStore
+    from litelog.stores.object_store import ByteRange, ObjectInfo, ObjectStore
     from tests.builders.log_builder import LogBuilder
 
 PUTS = RACERS * ROUNDS
@@ -244,11 +245,24 @@ def test_an_object_that_is_not_the_winners_is_found() -> None:
         """Accepts one put, but stores the bytes of another."""
 
         def put(self, key: str, body: Iterable[Buffer], *, create_only: bool = True) -> None:  # type: ignore[no-untyped-def]
-            super().put(key, body, create_only=create_only)
-            self.inner.put(key, [b"another's"], create_only=False)
+            own = b"".join(body)
+            super().put(key, [own], create_only=create_only)
+            self.inner.put(key, [b"writer 1" if own == b"writer 0" else b"writer 0"], create_only=False)
 
     with pytest.raises(TrialError, match="and holds another"):
         try_race(Swapping(MemoryStore()), race_keys("trials/1/"))
+
+
+def test_a_bit_that_flips_on_the_way_is_not_held_against_a_store() -> None:
+    class Flipping(CountingStore):
+        """Gives other bytes than any that were put."""
+
+        def open(self, key: str, byte_range: ByteRange | None = None) -> BinaryIO:
+            return BytesIO(b"writes 0")
+
+    with pytest.raises(StoreError, match="other bytes than any that were put") as caught:
+        try_race(Flipping(MemoryStore()), race_keys("trials/1/"))
+    assert caught.value.retryable
 
 
 def test_a_store_that_refuses_a_free_key_is_found() -> None:
