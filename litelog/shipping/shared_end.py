@@ -8,6 +8,8 @@ Specified in litelog/shipping/README.md#a-generation-that-diverges.
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from contextlib import suppress
 from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -56,7 +58,7 @@ def find_shared_end(
     """
     files = FinishedSegments(context.source, context.clock)
     shared: ShippedEnd | None = None
-    try:
+    with suppress(CorruptionError, UnknownVersionError, NotFoundError, FileNotFoundError):
         held = _Held(context.client, predecessor)
         for index, name in enumerate(files.non_empty_from(start_file)[finished:], base + finished):
             with files.open(name) as opened:
@@ -67,8 +69,6 @@ def find_shared_end(
                 shared = ShippedEnd(name, index, end, opened.checksum(end), None, None, final=False)
                 if common < opened.size():
                     break
-    except (CorruptionError, UnknownVersionError, NotFoundError, FileNotFoundError):
-        return shared
     return shared
 
 
@@ -98,16 +98,12 @@ class _Held:
     def _count_in_wal(self, positions: Sequence[Position], opened: OpenSegment) -> int:
         """Each header has the CRC-32C of all bytes before its end, so a binary search finds the first WAL segment that
         differs. Its bytes show where."""
-        low, high = 0, len(positions)
-        while low < high:
-            middle = (low + high) // 2
-            if _holds(opened, read_header(self._client, positions[middle])):
-                low = middle + 1
-            else:
-                high = middle
-        if low == len(positions):
+        number = bisect_left(
+            positions, True, key=lambda position: not _holds(opened, read_header(self._client, position))
+        )
+        if number == len(positions):
             return read_header(self._client, positions[-1]).end
-        segment, start = read_segment(self._client, positions[low]), positions[low].offset
+        segment, start = read_segment(self._client, positions[number]), positions[number].offset
         data = segment.data()
         return start + count_equal(data, opened.read(start, len(data)))
 

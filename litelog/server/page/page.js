@@ -105,7 +105,7 @@
     asked?.abort();
   });
   document.getElementById("q").addEventListener("input", () => {
-    clearTimeout(typing);  // apart from the other timer: an answer that arrives meanwhile starts that one anew
+    clearTimeout(typing);  // apart from the other timer: an answer that arrives meanwhile restarts that one
     typing = setTimeout(filter, PAUSE);
   });
   document.querySelector("form").addEventListener("submit", (event) => { event.preventDefault(); filter(); });
