@@ -64,6 +64,7 @@ MARKED = {
     "tests/faults/test_ship_crash.py": "crash",
     "tests/faults/test_soak.py": "process",
     "tests/conformance/test_fsspec.py": "slow",
+    "tests/conformance/test_looking.py": "slow",
     "tests/conformance/test_s3": "slow",
     "tests/unit/builders/test_fault_proxy.py": "slow",
     "tests/unit/replica_clients/s3/": "slow",

@@ -13,10 +13,10 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-QUICK_SECONDS = 0.1
+QUICK_SECONDS = 0.05
 """The processor time that a test of the fast loop should take at most."""
 
-LISTED_SECONDS = 3 * QUICK_SECONDS
+LISTED_SECONDS = 6 * QUICK_SECONDS
 """A test that takes longer is listed. The limit is higher, as the first test of a module also makes what the others
 share."""
 

@@ -84,6 +84,7 @@ def test_it_looks_once_for_each_put_where_the_store_does_not(
         assert inner.requests == expected
 
 
+@pytest.mark.slow
 def test_a_condition_that_the_store_has_is_asked_for_all_the_same() -> None:
     """Another writer comes between the look and the put."""
 

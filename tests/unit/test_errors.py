@@ -51,6 +51,7 @@ def test_a_replica_that_a_daemon_on_this_host_has_is_fenced(tmp_path: Path) -> N
     assert caught.value.exit_code is ExitCode.FENCED
 
 
+@pytest.mark.slow
 def test_data_of_a_newer_litelog_is_not_corrupt() -> None:
     error = UnknownVersionError("key", "footer", 1, 2)
     assert not isinstance(error, CorruptionError)

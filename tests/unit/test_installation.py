@@ -76,6 +76,7 @@ def test_an_error_has_the_command() -> None:
     assert str(UnknownSchemeError("gs", ["file"], "fsspec")).endswith(f"run: {install_command('fsspec')}")
 
 
+@pytest.mark.slow
 def test_no_other_module_makes_such_a_hint() -> None:
     found = [
         f"{path}: {node.value}"

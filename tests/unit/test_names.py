@@ -84,6 +84,7 @@ def holds(name: str, word: str) -> bool:
     return f" {word} " in words(name) or f" {word}s " in words(name)
 
 
+@pytest.mark.slow
 def test_no_two_public_classes_have_the_same_name() -> None:
     places: defaultdict[str, list[str]] = defaultdict(list)
     for kind, name, place in definitions(*FOLDERS):
@@ -92,6 +93,7 @@ def test_no_two_public_classes_have_the_same_name() -> None:
     assert {name: found for name, found in places.items() if len(found) > 1} == {}
 
 
+@pytest.mark.slow
 def test_names_do_not_use_retired_words() -> None:
     found = [
         f"{place}: {name}: say {use}" for name, place in names() for word, use in RETIRED.items() if holds(name, word)
@@ -99,6 +101,7 @@ def test_names_do_not_use_retired_words() -> None:
     assert found == []
 
 
+@pytest.mark.slow
 def test_names_of_tests_are_short_enough_to_read() -> None:
     found = [
         f"{place}: {name}"

@@ -120,6 +120,7 @@ def test_docstrings_and_comments_cite_headings_that_exist() -> None:
     assert broken == []
 
 
+@pytest.mark.slow
 def test_links_between_pages_lead_somewhere() -> None:
     assert [f"{page}: {what}" for page in files(".md") for what in broken_links(page, page.read_text())] == []
 
@@ -130,6 +131,7 @@ def test_every_package_has_a_description() -> None:
     assert [str(place) for place in places if not (place.is_file() or (place / "README.md").is_file())] == []
 
 
+@pytest.mark.slow
 def test_modules_and_tests_that_a_page_names_are_there() -> None:
     known = {f"/{path.relative_to(ROOT).as_posix()}" for path in files(".py")}
     missing = [

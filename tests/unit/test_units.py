@@ -64,6 +64,7 @@ def test_an_invalid_duration_is_refused(text: str) -> None:
         parse_duration(text)
 
 
+@pytest.mark.slow
 @given(st.text(max_size=40))
 def test_any_text_is_a_quantity_or_a_value_error_that_does_not_repeat_it(text: str) -> None:
     for parse in (parse_size, parse_duration):

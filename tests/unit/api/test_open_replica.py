@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 NOON = datetime(2026, 11, 23, 12, tzinfo=UTC)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("bounds", "expected"),
     [
@@ -35,6 +36,7 @@ def test_it_begins_and_ends_where_it_is_asked_to(backup: Path, bounds: dict[str,
         assert [record.sequence for record in records] == list(expected)
 
 
+@pytest.mark.slow
 def test_a_record_has_its_time_and_the_reader_its_url(backup: Path) -> None:
     with litelog.open_replica(str(backup), start=1) as records:
         record = next(records)
@@ -42,6 +44,7 @@ def test_a_record_has_its_time_and_the_reader_its_url(backup: Path) -> None:
         assert records.url == f"file://{backup}"
 
 
+@pytest.mark.slow
 def test_it_follows_the_replica_until_another_thread_closes_it(backup: Path, orders: Path, tmp_path: Path) -> None:
     records = litelog.open_replica(backup, start="end", follow=True, poll_interval=0.01)
     read: list[bytes] = []
@@ -81,6 +84,7 @@ def test_a_mistyped_url_is_refused_before_anything_is_read(url: str, words: str)
         litelog.open_replica(url)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "wrong",
     [{"start": NOON.replace(tzinfo=None)}, {"start": 3, "start_time": NOON}, {"generation": "new"}, {"start": 1.5}],
@@ -92,6 +96,7 @@ def test_wrong_arguments_are_refused(backup: Path, wrong: dict[str, Any]) -> Non
         litelog.open_replica(3)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_a_replica_config_gives_the_backend_its_options(backup: Path) -> None:
     with pytest.raises(litelog.ConfigError, match="region"):
         litelog.open_replica(litelog.ReplicaConfig(url=str(backup), options={"region": "x"}))
@@ -100,6 +105,7 @@ def test_a_replica_config_gives_the_backend_its_options(backup: Path) -> None:
 # --- Arrow
 
 
+@pytest.mark.slow
 def test_arrow_batches_are_read_to_their_end(backup: Path) -> None:
     pyarrow = pytest.importorskip("pyarrow", reason="needs litelog[arrow]")
     with litelog.open_replica(backup, start=4) as records:
@@ -117,6 +123,7 @@ def test_arrow_raises_the_errors_of_the_reader(tmp_path: Path) -> None:
         records.arrow().read_all()
 
 
+@pytest.mark.slow
 def test_pandas_takes_the_batches_without_a_copy(backup: Path) -> None:
     pandas = pytest.importorskip("pandas", reason="pandas is not installed")
     pyarrow = pytest.importorskip("pyarrow", reason="needs litelog[arrow]")
@@ -130,6 +137,7 @@ def test_pandas_takes_the_batches_without_a_copy(backup: Path) -> None:
     assert addresses(taken) == addresses(table.column("value"))
 
 
+@pytest.mark.slow
 def test_polars_takes_the_batches_without_a_copy(backup: Path) -> None:
     polars = pytest.importorskip("polars", reason="polars is not installed")
     with litelog.open_replica(backup) as records:
@@ -143,6 +151,7 @@ def test_polars_takes_the_batches_without_a_copy(backup: Path) -> None:
         assert polars.DataFrame(records.arrow()).height == 10
 
 
+@pytest.mark.slow
 def test_duckdb_queries_the_stream(backup: Path) -> None:
     duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed")
     pytest.importorskip("pyarrow", reason="needs litelog[arrow]")

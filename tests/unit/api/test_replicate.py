@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+@pytest.mark.slow
 def test_records_that_the_block_appends_are_in_the_replica(orders: Path, tmp_path: Path) -> None:
     with (
         litelog.replicate(
@@ -31,6 +32,7 @@ def test_records_that_the_block_appends_are_in_the_replica(orders: Path, tmp_pat
         assert [record.value for record in records] == [b"ten", b"eleven"]
 
 
+@pytest.mark.slow
 def test_a_configuration_is_replicated(orders: Path, tmp_path: Path) -> None:
     file = tmp_path / "litelog.yml"
     file.write_text(
@@ -62,6 +64,7 @@ def test_settings_go_to_each_replica(orders: Path, tmp_path: Path) -> None:
     assert log.takeover
 
 
+@pytest.mark.slow
 def test_a_folder_that_is_not_there_yet_is_waited_for(tmp_path: Path) -> None:
     with litelog.replicate(
         tmp_path / "later", tmp_path / "backup", state_dir=tmp_path / "state", sync_interval=0.05
@@ -73,6 +76,7 @@ def test_a_folder_that_is_not_there_yet_is_waited_for(tmp_path: Path) -> None:
     assert litelog.verify_replica(tmp_path / "backup").is_sound
 
 
+@pytest.mark.slow
 def test_the_end_of_the_block_raises_why_replication_failed(orders: Path, backup: Path, tmp_path: Path) -> None:
     with pytest.raises(litelog.FencedError, match="run again with --takeover"):  # noqa: PT012, SIM117
         with litelog.replicate(orders, backup, state_dir=tmp_path / "other", sync_interval=0.05) as replication:
@@ -84,6 +88,7 @@ def test_the_end_of_the_block_raises_why_replication_failed(orders: Path, backup
         assert replication.wait_synced()
 
 
+@pytest.mark.slow
 def test_an_error_of_the_block_comes_first(orders: Path, backup: Path, tmp_path: Path) -> None:
     with (
         pytest.raises(ZeroDivisionError) as raised,
@@ -93,6 +98,7 @@ def test_an_error_of_the_block_comes_first(orders: Path, backup: Path, tmp_path:
     assert ["replication failed, too: " in note for note in raised.value.__notes__] == [True]
 
 
+@pytest.mark.slow
 def test_a_replica_that_another_owner_has_is_named_while_the_others_go_on(
     orders: Path, backup: Path, tmp_path: Path
 ) -> None:
@@ -129,6 +135,7 @@ def test_mistakes_are_found_before_it_begins(orders: Path, tmp_path: Path) -> No
             wrong()
 
 
+@pytest.mark.slow
 def test_it_serves_its_status_where_a_configuration_says_so(orders: Path, tmp_path: Path) -> None:
     text = f"addr: unix:{tmp_path}/socket\nstate-dir: {tmp_path}/state\nlogs:\n- {{path: {orders}, replicas: [{{url: 'memory://c'}}]}}\n"
     with litelog.replicate(litelog.load_config(text)):

@@ -21,6 +21,7 @@ def sequences(folder: Path) -> list[int]:
         return [record.sequence for record in reader]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("target", "count"),
     [
@@ -36,12 +37,14 @@ def test_it_restores_up_to_a_point(backup: Path, tmp_path: Path, target: dict[st
     assert sequences(tmp_path / "restored") == list(range(count))
 
 
+@pytest.mark.slow
 def test_a_dry_run_returns_the_plan_and_changes_nothing(backup: Path, tmp_path: Path) -> None:
     plan = litelog.restore_log(str(backup), tmp_path / "restored", dry_run=True)
     assert plan.size > 0
     assert not (tmp_path / "restored").exists()
 
 
+@pytest.mark.slow
 def test_an_existing_folder_stays_as_it_is(backup: Path, orders: Path) -> None:
     before = sorted((path.name, path.read_bytes()) for path in orders.iterdir())
     with pytest.raises(litelog.OutputExistsError, match="exists already; choose another output"):
@@ -51,6 +54,7 @@ def test_an_existing_folder_stays_as_it_is(backup: Path, orders: Path) -> None:
     assert result.files == 1
 
 
+@pytest.mark.slow
 def test_of_several_replicas_those_that_cannot_be_read_are_skipped(
     backup: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -61,12 +65,14 @@ def test_of_several_replicas_those_that_cannot_be_read_are_skipped(
     assert f"skipped file://{tmp_path}/nope" in caplog.text
 
 
+@pytest.mark.slow
 def test_a_replica_config_names_a_replica(backup: Path, tmp_path: Path) -> None:
     replica = litelog.ReplicaConfig(url=str(backup))
     assert litelog.restore_log(replica, tmp_path / "one").records == 10
     assert litelog.restore_log([replica], tmp_path / "two").records == 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -80,6 +86,7 @@ def test_wrong_arguments_are_refused(backup: Path, tmp_path: Path, wrong: dict[s
         litelog.restore_log(backup, tmp_path / "restored", **wrong)
 
 
+@pytest.mark.slow
 def test_nothing_to_restore_is_an_error(backup: Path, tmp_path: Path) -> None:
     with pytest.raises(litelog.ConfigError, match="at least one replica"):
         litelog.restore_log([], tmp_path / "restored")
@@ -92,6 +99,7 @@ def test_nothing_to_restore_is_an_error(backup: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "restored").exists()
 
 
+@pytest.mark.slow
 def test_a_time_in_the_future_is_refused_as_by_the_command(backup: Path, tmp_path: Path) -> None:
     later = datetime.now(UTC) + timedelta(days=1)
     with pytest.raises(litelog.NothingToRestoreError, match="is in the future; the last records were shipped at"):
@@ -99,6 +107,7 @@ def test_a_time_in_the_future_is_refused_as_by_the_command(backup: Path, tmp_pat
     assert not (tmp_path / "restored").exists()
 
 
+@pytest.mark.slow
 def test_the_first_digits_of_a_generation_are_enough(backup: Path, tmp_path: Path) -> None:
     (name,) = (path.name for path in (backup / "generations").iterdir())
     assert litelog.restore_log(backup, tmp_path / "restored", generation=name[:9]).end.generation == name

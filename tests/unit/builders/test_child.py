@@ -18,6 +18,7 @@ def test_what_holds_in_a_child_holds_here() -> None:
     in_child(part)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("failure", [AssertionError("found"), SystemExit(0), KeyboardInterrupt()])
 def test_a_failure_in_a_child_fails_here_with_its_traceback(
     failure: BaseException, capfd: pytest.CaptureFixture[str]

@@ -34,6 +34,7 @@ def test_combining_is_associative_at_any_length(first: int, second: int, length:
     assert left == combine(first, combine(second, third, third_length), length + third_length)
 
 
+@pytest.mark.slow
 def test_a_length_below_zero_is_refused() -> None:
     with pytest.raises(ValueError, match="not a length"):
         combine(1, 2, -1)

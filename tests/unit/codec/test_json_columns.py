@@ -23,6 +23,7 @@ from litelog.codec.json_columns import (
 NUMBERS = st.integers(-(1 << 40), 1 << 40) | st.integers(-(1 << 31) - 1, (1 << 31) + 1)
 
 
+@pytest.mark.slow
 @given(st.lists(NUMBERS, max_size=5), st.sampled_from([0, 1, 30, PACKED_COUNT, 200]), st.integers(-9, 1 << 24))
 def test_a_column_comes_back(some: list[int], more: int, step: int) -> None:
     column = (*some, *((some[-1] if some else 0) + number * step for number in range(more)))
@@ -64,6 +65,7 @@ def test_invalid_columns_are_refused(written: Any) -> None:
             read_gapped("x", written, 3)
 
 
+@pytest.mark.slow
 def test_sums_stay_in_range() -> None:
     with pytest.raises(ValueError, match="out of range"):
         read_differences("x", [(1 << 63), (1 << 63), 1], 3)

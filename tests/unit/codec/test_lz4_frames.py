@@ -192,6 +192,7 @@ def test_a_block_is_given_no_more_room_than_was_said(decompress: Decompress) -> 
             decompress(block, room)
 
 
+@pytest.mark.slow
 @EACH_DECOMPRESSOR
 def test_a_damaged_block_is_an_error_or_gives_other_bytes(decompress: Decompress) -> None:
     block = lz4.block.compress(BODY, store_size=False)

@@ -148,6 +148,7 @@ def test_a_name_that_cannot_be_spelled_is_refused(name: str) -> None:
         format_name(name)
 
 
+@pytest.mark.slow
 @given(first=NAMES, second=NAMES, shape=st.sampled_from(SHAPES))
 def test_two_names_never_have_one_url_and_a_url_shows_its_name(first: str, second: str, shape: str) -> None:
     one, two = name_url(shape, first), name_url(shape, second)
@@ -155,6 +156,7 @@ def test_two_names_never_have_one_url_and_a_url_shows_its_name(first: str, secon
     assert find_name(shape, one) == first
 
 
+@pytest.mark.slow
 @given(name=NAMES, shape=st.sampled_from(SHAPES))
 def test_no_name_leads_out_of_the_place_of_its_url(name: str, shape: str) -> None:
     before, _, after = shape.partition("{name}")
@@ -221,6 +223,7 @@ def test_a_log_is_looked_up_by_its_path_alone_be_it_there_or_not() -> None:
         assert config.find_log(path) is None, path
 
 
+@pytest.mark.slow
 def test_a_replica_of_a_found_log_is_looked_up_by_its_url_with_its_options() -> None:
     config = Config(logs=(folder("*/*", url="s3://b/{name}/r"),))
     replica = config.find_replica("s3://b/kafka/or=20ders/r")

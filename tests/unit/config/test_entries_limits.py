@@ -74,6 +74,7 @@ def test_a_truncation_that_does_not_fit_is_refused_with_its_line(text: str, said
     assert said in " ".join(caught.value.problems)
 
 
+@pytest.mark.slow
 def test_a_log_whose_records_are_counted_from_its_beginning_can_be_truncated_too() -> None:
     log = {
         "path": "/a",

@@ -401,6 +401,7 @@ plain_values = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(plain_values)
 def test_any_yaml_is_a_configuration_or_one_clear_error(value: object) -> None:
     text = yaml.safe_dump(value, allow_unicode=True)
@@ -501,6 +502,7 @@ def test_a_number_alone_is_one_of_seconds() -> None:
     assert config.logs[0].replicas[0].sync_interval == 2
 
 
+@pytest.mark.slow
 def test_a_url_alone_that_stands_twice_is_an_error() -> None:
     (problem,) = problems_of("logs: [{path: /log, replicas: [/one, {url: /one}]}]")
     assert "name every log and replica once" in problem

@@ -171,6 +171,7 @@ def test_the_pod_waits_for_the_final_sync_which_comes_after_the_server() -> None
     assert POD["terminationGracePeriodSeconds"] >= drain + CONFIG.shutdown_timeout + 10
 
 
+@pytest.mark.slow
 def test_the_pods_containers_may_do_little() -> None:
     for container in (RESTORE, SIDECAR):
         allowed = container["securityContext"]

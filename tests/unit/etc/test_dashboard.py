@@ -135,6 +135,7 @@ def test_there_is_an_alert_for_every_reason_that_is_not_safe() -> None:
     assert calls == ["absent"], "a daemon that Prometheus has forgotten is absent, too"
 
 
+@pytest.mark.slow
 def test_what_is_watched_for_a_rise_is_there_before_it_rises(tmp_path: Path) -> None:
     """For Prometheus, a counter that it first sees at 1 has not risen."""
     log = make_log(tmp_path / "log")
@@ -221,6 +222,7 @@ def test_every_query_is_of_the_chosen_daemons() -> None:
             assert asked >= {("job", "$job"), ("instance", "$instance")}, query
 
 
+@pytest.mark.slow
 def test_every_metric_of_a_replica_is_on_the_dashboard_or_in_an_alert() -> None:
     asked = {selector.name for query in (*QUERIES, *(rule["expr"] for rule in RULES)) for selector in selectors(query)}
     seen = {spec.name for spec in SPECS if set(_scraped_names(spec)) & asked}

@@ -49,6 +49,7 @@ def analyze() -> str:
     return command
 
 
+@pytest.mark.slow
 def test_the_exposure_stays_low(analyze: str) -> None:
     done = subprocess.run(
         [analyze, "security", "--offline=yes", "--no-pager", str(UNIT)], capture_output=True, text=True, check=False
@@ -115,6 +116,7 @@ def test_its_state_lies_where_the_configuration_and_the_command_look_for_it(monk
     assert parse_duration(SERVICE["TimeoutStopSec"][0]) > longest
 
 
+@pytest.mark.slow
 def test_a_credential_that_is_not_there_does_not_stop_the_service() -> None:
     loaded = {line.split(":", 1)[0] for line in SERVICE["LoadCredential"]}
     assert loaded

@@ -66,6 +66,7 @@ def test_noise_in_each_round_is_no_leak(field: str, rounds: int) -> None:
         assert_flat(of(field, *(random.uniform(0, NOISE[field]) for _ in range(rounds))))
 
 
+@pytest.mark.slow
 def test_threads_are_limited() -> None:
     assert_flat([replace(QUIET, threads=MAX_THREADS)] * FEW)
     with pytest.raises(AssertionError):

@@ -66,6 +66,7 @@ def test_without_a_capability_its_default_is_taken(format_class: type[LogFormat]
     assert len(columns) == scan.records
 
 
+@pytest.mark.slow
 def test_another_packages_format_whose_sequences_count_bytes_is_cut_at_any_byte(tmp_path: Path) -> None:
     (tmp_path / "a.bin").write_bytes(b"0123456789")
     (tmp_path / "b.bin").write_bytes(b"abcdef")

@@ -106,6 +106,7 @@ def test_a_sequence_is_found_or_the_one_after_it() -> None:
     assert [columns.find(sequence) for sequence in (-1, 0, 1, 2, 3, 99)] == [0, 0, 1, 2, 3, 3]
 
 
+@pytest.mark.slow
 def test_without_pyarrow_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     columns = columns_of([[(None, b"a")]])

@@ -21,6 +21,7 @@ texts = st.lists(st.binary(max_size=20).map(lambda text: text.replace(b"\n", b""
 # --- lines
 
 
+@pytest.mark.slow
 @given(texts, st.binary(max_size=9).map(lambda text: text.replace(b"\n", b"")), st.none() | st.integers(0, 1 << 40))
 @settings(max_examples=examples(100))
 def test_each_finished_line_is_a_commit_with_its_number(lines: list[bytes], tail: bytes, first: int | None) -> None:
@@ -113,6 +114,7 @@ def test_names_sort_as_their_numbers(kind: type[LinesFormat | RawFormat]) -> Non
     ]
 
 
+@pytest.mark.slow
 @given(st.lists(st.text(min_size=1), min_size=2, max_size=6))
 @settings(max_examples=examples(100))
 def test_any_names_can_be_sorted(names: list[str]) -> None:
@@ -132,6 +134,7 @@ def test_rotation_by_renaming_is_refused(kind: type[LinesFormat | RawFormat], ro
         kind(pattern="app.log").check_names([rotated, "app.log"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [LinesFormat, RawFormat])
 def test_names_that_are_never_reused_are_taken(kind: type[LinesFormat | RawFormat]) -> None:
     form = kind(pattern="*")

@@ -52,6 +52,7 @@ def test_no_file_at_the_usual_place_is_none_unless_it_is_named(monkeypatch: pyte
         read_config(DEFAULT_CONFIG)
 
 
+@pytest.mark.slow
 def test_the_state_folder_is_the_one_given_or_configured_or_the_usual_one(file: str) -> None:
     config = read_config(file)
     assert choose_state_dir("/here", config) == "/here"

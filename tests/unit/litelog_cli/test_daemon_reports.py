@@ -74,6 +74,7 @@ def test_an_address_is_checked(command: InProcess, addr: str, said: str) -> None
     assert not (command.folder / "replica").exists()
 
 
+@pytest.mark.slow
 def test_a_store_error_names_the_replica(command: InProcess, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a folder")
     done = command("generations", "file")

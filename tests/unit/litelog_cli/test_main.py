@@ -51,6 +51,7 @@ def test_a_check_is_not_made_among_other_files(command: InProcess) -> None:
     assert "docs holds other files, such as notes.txt" in done.err
 
 
+@pytest.mark.slow
 def test_a_check_leaves_no_folder_that_a_typo_made(command: InProcess) -> None:
     done = command("check", "foo/deep")
     assert done.code == ExitCode.DONE
@@ -107,6 +108,7 @@ def test_bounds_that_name_nothing_are_said(command: InProcess) -> None:
         assert (done.code, "--from 10 is not before --to 5" in done.err) == (ExitCode.USAGE, True)
 
 
+@pytest.mark.slow
 def test_a_full_disk_at_append_says_what_was_acknowledged(command: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     from litelog.errors import PoisonedError
     from litelog.log.writer import LogWriter

@@ -177,6 +177,7 @@ def test_a_failure_is_json_too(command: InProcess, arguments: list[str], kind: s
     assert command(*(argument for argument in arguments if argument != "--json")).out == ""
 
 
+@pytest.mark.slow
 def test_a_failure_between_events_is_an_event(command: InProcess) -> None:
     done = command("replicate", "--once", "--json", "nowhere", "replica")
     assert [line["event"] for line in done.lines][-1] == "error"

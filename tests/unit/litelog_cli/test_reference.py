@@ -13,6 +13,7 @@ from litelog_cli.verb_group import VERBS
 DOCUMENT = Path(__file__).parents[3] / "etc" / "docs" / "cli.md"
 
 
+@pytest.mark.slow
 def test_the_document_is_as_the_code_says() -> None:
     assert DOCUMENT.read_text() == make_reference(), "run: python -m litelog_cli.reference > etc/docs/cli.md"
 

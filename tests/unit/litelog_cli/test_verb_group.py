@@ -60,6 +60,7 @@ def test_usage_errors_are_text_unless_json_is_asked_for(command: InProcess, monk
     assert json.loads(asked.err)["exit_code"] == ExitCode.USAGE
 
 
+@pytest.mark.slow
 def test_both_spellings_name_the_configuration(command: InProcess) -> None:
     (command.folder / "c.yml").write_text("logs: [{path: /log, replicas: [{url: /replica}]}]")
     for verb in ("show", "check"):

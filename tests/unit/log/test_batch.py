@@ -93,6 +93,7 @@ def test_a_series_is_appended(writer: LogWriter) -> None:
     assert records(writer) == [(None, b"v"), (None, b"w")]
 
 
+@pytest.mark.slow
 def test_the_batches_of_a_reader_are_appended(writer: LogWriter, tmp_path: Path) -> None:
     pytest.importorskip("pyarrow", reason="needs litelog[arrow]")
     writer.append([b"v", b"w"], keys=[b"k", None], timestamps=NOON)

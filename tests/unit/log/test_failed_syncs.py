@@ -143,6 +143,7 @@ def test_a_note_that_cannot_be_read_is_lost(
     assert [record.event for record in caplog.records] == ["state-lost"]  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 def test_a_note_that_cannot_be_saved_is_reported_and_holds_in_this_process(
     log: LogBuilder, state: str, caplog: pytest.LogCaptureFixture
 ) -> None:

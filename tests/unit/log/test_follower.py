@@ -672,6 +672,7 @@ def test_a_folder_that_goes_just_before_it_is_listed_is_missing(log: LogBuilder,
         Leaving(log.folder, log.format, clock).all()
 
 
+@pytest.mark.slow
 def test_an_empty_folder_is_reported_even_before_anything_was_shipped(log: LogBuilder, clock: ManualClock) -> None:
     with pytest.raises(SourceMissingError):
         follow(log, clock).next_run(LIMIT)

@@ -247,6 +247,7 @@ def test_a_replaced_log_segment_is_compared_even_after_a_failed_sync_of_its_fold
     follower.close()
 
 
+@pytest.mark.slow
 def test_a_failed_sync_is_reported_for_good(log: LogBuilder, clock: ManualClock) -> None:
     """The kernel reports lost bytes only once. A second sync succeeds."""
     log.roll(1)

@@ -64,6 +64,7 @@ def test_two_starts_or_two_ends_are_refused(log: Path, bounds: dict[str, Any]) -
         LogReader(log, **bounds)
 
 
+@pytest.mark.slow
 def test_nothing_is_read_after_the_end_and_a_follower_waits_there(log: Path) -> None:
     for start in (5, 99, NOON + timedelta(days=1)):
         with LogReader(log, start=start) as reader:

@@ -351,6 +351,7 @@ def test_a_missing_log_segment_is_a_gap(log: Path, tmp_path: Path) -> None:
 # --- other formats
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(60))
 @given(
     files=st.lists(st.lists(st.binary(max_size=6).filter(lambda line: b"\n" not in line), max_size=6), max_size=4),
@@ -470,6 +471,7 @@ def test_the_head_without_waiting_is_not_yet_and_reading_continues_after_it(tmp_
             assert next(reader).sequence == count
 
 
+@pytest.mark.slow
 def test_a_commit_that_arrives_byte_by_byte_is_seen_once_it_is_whole(tmp_path: Path) -> None:
     fill(tmp_path / "whole", count=6, segment_bytes=1 << 20)
     name = list_segments(str(tmp_path / "whole"))[0]
@@ -710,6 +712,7 @@ def test_an_overtaken_follower_gets_an_error_with_the_first_remaining_record(tmp
     assert (caught.value.requested, caught.value.first_available) == (len(first), int(names[3][:20]))
 
 
+@pytest.mark.slow
 def test_lines_are_followed_from_file_to_file(tmp_path: Path, watcher: Watcher) -> None:
     def write() -> None:
         for number in range(20):

@@ -287,6 +287,7 @@ def test_two_truncations_at_once_are_refused(log: str, state: str) -> None:
         assert writer.truncate(50, state_dir=state).removed
 
 
+@pytest.mark.slow
 def test_a_truncation_that_dies_leaves_a_suffix_and_the_next_one_finishes_it(log: str, state: str) -> None:
     import shutil
 
@@ -412,6 +413,7 @@ def test_an_owner_that_takes_over_continues_a_log_truncated_up_to_its_replica(tm
     assert held(store) == log.texts
 
 
+@pytest.mark.slow
 def test_without_a_policy_nothing_is_ever_written_at_the_source(tmp_path: Path) -> None:
     log, pair, _ = daemons(tmp_path, ManualClock(), None)
     for daemon in pair:
@@ -457,6 +459,7 @@ def test_a_lost_state_begins_with_nothing_noted(tmp_path: Path) -> None:
     assert read_generation(daemon.state) == daemon.generation
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jump", [-400 * 24 * HOUR, 400 * 24 * HOUR])
 def test_a_clock_that_jumps_truncates_nothing_earlier(tmp_path: Path, jump: int) -> None:
     clock = ManualClock()
@@ -568,6 +571,7 @@ def test_a_set_that_cannot_be_read_any_more_is_reported_once(
     assert [record.event for record in caplog.records] == ["not-truncated"]
 
 
+@pytest.mark.slow
 def test_only_what_is_noted_of_the_generation_at_hand_counts(log: str, tmp_path: Path) -> None:
     from tests.builders.replica_builder import LOG, SECOND
 

@@ -138,6 +138,7 @@ def test_after_each_truncation_the_log_and_its_replicas_number_records_alike(
     assert place.local(start=caught.value.first_available) == place.local()
 
 
+@pytest.mark.slow
 def test_empty_files_in_the_log_are_removed_with_the_segments_before_them(place: Place) -> None:
     daemon = place.start(policy=None)
     empty = [place.log.path("app.")]
@@ -193,6 +194,7 @@ def test_the_folder_holds_log_segments_alone_and_what_else_was_there(place: Plac
     assert set(os.listdir(place.log.folder)) == set(place.log.files()) | others
 
 
+@pytest.mark.slow
 def test_a_restore_also_holds_truncated_log_segments(place: Place, tmp_path: Path) -> None:
     daemon = place.start()
     place.grow(6)
@@ -230,6 +232,7 @@ def test_a_generation_that_begins_after_a_truncation_counts_on(place: Place, bac
     assert again == whole[0 if backlog_sealer else start :]  # if sealed, the dropped log segments are referred to
 
 
+@pytest.mark.slow
 def test_a_rewind_after_a_truncation_keeps_the_sequences_of_remaining_records(place: Place) -> None:
     daemon = place.start()
     place.grow(5)
@@ -342,6 +345,7 @@ def test_the_tombstone_is_in_the_state_folder_and_names_the_first_remaining_segm
     assert read_tombstone(place.log.folder) is None
 
 
+@pytest.mark.slow
 def test_a_last_line_without_an_end_takes_no_number(tmp_path: Path) -> None:
     place = Place(tmp_path, "lines")
     place.log.write(b"cut off")

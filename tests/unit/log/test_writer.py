@@ -461,6 +461,7 @@ def test_a_full_queue_holds_the_caller_back(tmp_path: Path) -> None:
     assert len(values_in(tmp_path)) == 64
 
 
+@pytest.mark.slow
 def test_threads_mix_both_ways_of_appending_and_lose_nothing(tmp_path: Path) -> None:
     with LogWriter(str(tmp_path), segment_bytes=20_000) as writer:
         places: dict[bytes, int] = {}

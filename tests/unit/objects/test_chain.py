@@ -162,6 +162,7 @@ def test_a_name_that_cannot_be_a_plain_file_is_refused_in_every_format(name: str
     assert found(state, header, RawFormat()) == [Rule.FILE_NAME]
 
 
+@pytest.mark.slow
 def test_verify_has_a_kind_for_every_rule() -> None:
     assert set(KINDS) == set(Rule)
     assert str(Violation(Rule.FILE, "file", "a", "b")) == "file is b, expected a"

@@ -96,6 +96,7 @@ def test_a_number_without_a_spelling_is_refused(number: int) -> None:
             make()
 
 
+@pytest.mark.slow
 def test_a_generation_is_seen_in_every_key_that_lies_in_it() -> None:
     assert layout.parse_generation(f"generations/{G}/anything\n/at all") == G
     assert layout.parse_generation(f"generations/{G}") is None

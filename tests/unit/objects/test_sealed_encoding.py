@@ -80,6 +80,7 @@ def test_a_sealed_segment_holds_the_bytes_of_the_log_segment(name: str, sizes: l
         assert (footer.lowest, footer.highest) == (None, None)
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(40))
 @given(st.sampled_from(["litelog", "lines"]), SIZES)
 def test_frames_end_where_commits_end_and_state_their_content(name: str, sizes: list[int]) -> None:
@@ -121,6 +122,7 @@ def test_lz4_alone_gives_the_log_segment(tmp_path: Path, name: str) -> None:
         subprocess.run(["lz4", "-tq", tmp_path / "object.lz4"], check=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["litelog", "lines"])
 def test_a_commit_larger_than_a_frame_is_a_run_of_frames(tmp_path: Path, name: str) -> None:
     log = built(tmp_path, name, [10, 9 << 20, 10])
@@ -326,6 +328,7 @@ class Hesitant(Executor):
         return future
 
 
+@pytest.mark.slow
 def test_an_abandoned_sealing_leaves_no_work(tmp_path: Path) -> None:
     log = built(tmp_path, "litelog", [400] * 40)
     pool = Hesitant()

@@ -462,6 +462,7 @@ def test_frames_are_found_by_timestamp(table: FrameTable, lowest: int, span: int
     assert found == wanted
 
 
+@pytest.mark.slow
 def test_a_record_is_read_from_its_frame_alone(tmp_path: Path) -> None:
     log = make_log(tmp_path, "litelog")
     log.roll(200, 50)

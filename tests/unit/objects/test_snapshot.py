@@ -309,6 +309,7 @@ def test_an_invalid_snapshot_is_not_written() -> None:
             snapshots.encode(wrong)
 
 
+@pytest.mark.slow
 def test_a_million_log_segments_are_within_the_limits() -> None:
     """This does not depend on how columns are written: here each entry differs from the others in every column."""
     count = 1000
@@ -330,6 +331,7 @@ def test_a_million_log_segments_are_within_the_limits() -> None:
     assert snapshots.decode(whole.key, snapshots.encode(whole)) == whole
 
 
+@pytest.mark.slow
 def test_more_log_segments_than_may_be_read_are_not_written() -> None:
     entry = entries(1)[0]
     many = replace(EMPTY, next=EMPTY.first + snapshots.MAX_ENTRIES + 1, segments=(entry,) * (snapshots.MAX_ENTRIES + 1))

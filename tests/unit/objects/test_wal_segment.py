@@ -59,6 +59,7 @@ KEY = wal_key(Position(G, 3, 4096))
 FIELDS = {"version": 1, **asdict(header_of())}
 
 
+@pytest.mark.slow
 @given(
     st.binary(min_size=1, max_size=5000),
     st.integers(0, MAX_INDEX - 1),
@@ -232,6 +233,7 @@ def test_a_header_longer_than_its_limit_is_found() -> None:
         read(KEY, object_with({**FIELDS, "file": "x" * MAX_HEADER_BYTES}))
 
 
+@pytest.mark.slow
 @given(st.binary(max_size=400))
 def test_garbage_is_found(garbage: bytes) -> None:
     for body in (garbage, skippable_frame(garbage), object_of(header_of())[:200] + garbage):

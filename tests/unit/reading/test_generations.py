@@ -78,6 +78,7 @@ def test_a_generation_with_only_a_claim_has_not_started(daemon: Daemon, store: C
     assert daemon.acknowledged
 
 
+@pytest.mark.slow
 def test_closing_is_done_once_and_stops_at_the_first_that_had_started(
     daemon: Daemon, log: LogBuilder, store: CountingStore, tmp_path: Path
 ) -> None:

@@ -108,6 +108,7 @@ def restored(lineage: Lineage, target: Path, name: str | None = None) -> dict[st
 # --- which one is read
 
 
+@pytest.mark.slow
 @KINDS
 @RELATIONS
 def test_a_restore_takes_the_predecessor_during_a_takeover_and_then_the_successor(
@@ -466,6 +467,7 @@ def test_a_successor_does_not_hold_its_rivals_data(
     assert find_shift(lineage.builder.client, lineage.unbegun.claim, lineage.new.claim, lineage.old.slot) == 0
 
 
+@pytest.mark.slow
 def test_a_follower_reads_what_follows_an_empty_generation_from_its_start() -> None:
     builder = ReplicaBuilder()
     empty = builder.add()

@@ -59,6 +59,7 @@ def test_a_shift_that_the_objects_contradict_is_named(shape: str, shift: int) ->
         assert ("conflict", claim_key(2)) in found(verified(builder.objects())), claimed
 
 
+@pytest.mark.slow
 def test_each_claim_of_several_is_checked() -> None:
     """The second one is wrong: readers would go back to the first generation, which both continue."""
     builder = grown(0)
@@ -107,6 +108,7 @@ def test_a_log_segment_that_comes_while_a_reader_looks_proves_no_shift_wrong() -
         check_mapping(second.claim, 1, newer, older)
 
 
+@pytest.mark.slow
 def test_the_usual_restart_costs_no_request() -> None:
     """The predecessor's last log segment still grows. The last headers, which readers need anyway, name it."""
     builder = ReplicaBuilder()

@@ -126,6 +126,7 @@ def require_alike(client: ReplicaClient) -> Claim | type[LitelogError]:
     return chosen
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", sampled(range(CHANCES), 10, "histories of generations"))
 def test_the_same_generation_is_found_as_by_a_walk_through_all(seed: int) -> None:
     history = History(Random(seed))
@@ -183,6 +184,7 @@ def test_a_shift_that_the_log_segments_contradict_is_named() -> None:
         find_latest(client_of(objects))
 
 
+@pytest.mark.slow
 def test_a_missing_claim_is_a_gap_though_no_proof_needs_it() -> None:
     history = History(Random(1))
     for number in range(5):

@@ -103,6 +103,7 @@ def test_raw_bytes_begin_and_end_anywhere(sealed: bool) -> None:
             assert found == whole[start : len(whole) if end is None else end], (start, end)
 
 
+@pytest.mark.slow
 def test_a_start_costs_headers_and_not_the_whole_log() -> None:
     builder = ReplicaBuilder()
     built = builder.add()
@@ -212,6 +213,7 @@ def test_a_follower_polls_one_name_and_lists_nothing(simple: ReplicaBuilder) -> 
     assert store.requests["list"] == listed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["close", "stop"])
 def test_a_waiting_follower_is_woken(simple: ReplicaBuilder, way: str) -> None:
     stop = threading.Event()
@@ -414,6 +416,7 @@ def isolated(builder: ReplicaBuilder, name: str | None = None, **options: Any) -
     return builder.add(replace(claim, owner=f"isolated{name}", fencing=Fencing.ISOLATED), close=False)
 
 
+@pytest.mark.slow
 def test_a_follower_leaves_an_isolated_generation_once_a_newer_one_holds_all_of_it() -> None:
     builder = ReplicaBuilder()
     segment = make_segment(0, [1, 1, 1])
@@ -435,6 +438,7 @@ def test_a_follower_leaves_an_isolated_generation_once_a_newer_one_holds_all_of_
         following.end()
 
 
+@pytest.mark.slow
 def test_a_follower_of_the_only_isolated_generation_lists_only_claims() -> None:
     builder = ReplicaBuilder()
     isolated(builder).ship_segment(make_segment(0, [1]), final=None)
@@ -496,6 +500,7 @@ def test_a_diverged_isolated_successor_ends_a_follower() -> None:
     assert "rewound" in str(error)
 
 
+@pytest.mark.slow
 def test_a_terminal_may_name_the_continuation_of_another_generation() -> None:
     builder = ReplicaBuilder()
     segment = make_segment(0, [1, 1])

@@ -352,6 +352,7 @@ def test_a_follower_reads_everything_once_while_it_is_shipped_sealed_and_pruned(
     assert seen == list(range(log[-1].next))
 
 
+@pytest.mark.slow
 def test_a_reader_continues_in_sealed_segments_when_its_wal_went_away() -> None:
     for stopped in range(1, 7):
         builder = ReplicaBuilder()
@@ -368,6 +369,7 @@ def test_a_reader_continues_in_sealed_segments_when_its_wal_went_away() -> None:
         assert seen == list(range(TOTAL)), stopped
 
 
+@pytest.mark.slow
 def test_a_reader_whose_place_left_the_replica_gets_an_error() -> None:
     builder = ReplicaBuilder()
     built = builder.add()
@@ -383,6 +385,7 @@ def test_a_reader_whose_place_left_the_replica_gets_an_error() -> None:
         list(batches)
 
 
+@pytest.mark.slow
 def test_a_sealed_segment_that_retention_removes_while_it_is_read_is_reported() -> None:
     builder = ReplicaBuilder()
     built = builder.add()
@@ -421,6 +424,7 @@ def test_a_sealed_segment_that_moved_is_found_where_the_newest_snapshot_names_it
     assert [sequence for batch in batches for sequence in batch.sequences.tolist()] == list(range(1, 41))
 
 
+@pytest.mark.slow
 def test_a_final_that_stands_for_a_sealed_segment_is_read_for_it() -> None:
     builder = ReplicaBuilder()
     built = builder.add()

@@ -225,6 +225,7 @@ def test_readers_in_threads_get_all_while_a_writer_appends(page: int) -> None:
         assert results == [infos] * 3
 
 
+@pytest.mark.slow
 def test_one_append_wakes_a_blocked_reader_every_time() -> None:
     """The writer waits for the reader each time, so that each single wake has to arrive."""
     replica, iterator = SharedReplica(), SegmentIterator(G, lambda *_: ())
@@ -297,6 +298,7 @@ def test_a_blocked_reader_is_woken_by_every_end(end: str) -> None:
         assert seen == ["OSError" if end == "fail" else "ClosedError"]
 
 
+@pytest.mark.slow
 def test_several_threads_share_one_iterator_and_each_segment_is_given_to_one() -> None:
     infos, replica, feed = shape(3, 600), SharedReplica(), SegmentFeed(G)
     iterator = feed.subscribe(replica.list_segments, page=3)
@@ -316,6 +318,7 @@ def test_several_threads_share_one_iterator_and_each_segment_is_given_to_one() -
     assert all(share == sorted(share) for share in shares)
 
 
+@pytest.mark.slow
 def test_a_consumer_that_hangs_in_its_listing_does_not_hold_up_the_producer() -> None:
     feed, release, entered = SegmentFeed(G), threading.Event(), threading.Event()
     replica = SharedReplica()

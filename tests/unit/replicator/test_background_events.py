@@ -72,6 +72,7 @@ def test_a_newer_log_segment_schedules_truncation_by_age(parts: Parts) -> None:
     assert parts.truncations.serve(0.0) == 3.0
 
 
+@pytest.mark.slow
 def test_more_that_is_replicated_truncates_the_log_at_once(parts: Parts) -> None:
     parts.events.on_replicated()
     assert parts.truncations.serve(0.0) == 7.0

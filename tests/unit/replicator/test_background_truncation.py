@@ -63,6 +63,7 @@ class Idle:
 AGE = TruncationPolicy(max_age=5 * HOUR)
 
 
+@pytest.mark.slow
 def test_it_is_due_when_the_oldest_is_old_enough_and_then_when_the_next_is(tmp_path: Path) -> None:
     idle = Idle(tmp_path, AGE)
     assert idle.gone() == 0
@@ -86,6 +87,7 @@ def test_it_is_due_when_the_oldest_is_old_enough_and_then_when_the_next_is(tmp_p
     assert list(read_replica(idle.store.inner).values())[-1].files() == idle.log.texts
 
 
+@pytest.mark.slow
 def test_old_log_segments_are_truncated_with_the_next_one_and_wait_for_no_snapshot(tmp_path: Path) -> None:
     idle = Idle(tmp_path, AGE)
     idle.daemon.when_replicated = lambda: None
@@ -150,6 +152,7 @@ def test_a_clock_that_is_set_makes_nothing_due_earlier(tmp_path: Path, jump: int
     assert idle.truncator.due >= idle.clock.monotonic() + 3 * HOUR
 
 
+@pytest.mark.slow
 def test_the_main_loop_looks_only_when_it_is_due(tmp_path: Path) -> None:
     idle = Idle(tmp_path, AGE)
     run_state = RunState(idle.clock)

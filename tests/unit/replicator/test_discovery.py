@@ -143,6 +143,7 @@ def test_of_a_log_within_a_log_the_one_that_is_known_stays(tmp_path: Path, known
     assert [each.log for each in refused] == [str(tmp_path / other)]
 
 
+@pytest.mark.slow
 def test_a_name_that_no_url_can_hold_is_refused(tmp_path: Path) -> None:
     folder = make_folder(tmp_path)
     chosen, refused = choose_logs(Config(logs=(folder,)), [(folder, ["\udcff", "a"])], lambda _: False)

@@ -109,6 +109,7 @@ def bench(tmp_path: Path) -> Bench:
 # --- logs that come and go
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("watched", [True, False])
 def test_a_topic_tree_is_replicated_as_it_grows(bench: Bench, watched: bool) -> None:
     watcher = Watcher()
@@ -141,6 +142,7 @@ class TellingWatcher(Watcher):
         return done
 
 
+@pytest.mark.slow
 def test_a_folder_that_came_before_its_first_log_segment_is_watched(bench: Bench) -> None:
     watcher = TellingWatcher()
     with Running(bench.replicator(bench.entry("*/*", poll_interval=LONG_SECONDS), watcher=watcher)):
@@ -152,6 +154,7 @@ def test_a_folder_that_came_before_its_first_log_segment_is_watched(bench: Bench
         bench.wait_for(bench.log("kafka/orders"), "kafka/orders")
 
 
+@pytest.mark.slow
 def test_a_log_that_is_gone_is_closed_with_all_that_it_held(bench: Bench, tmp_path: Path) -> None:
     stays, goes = bench.log("stays"), bench.log("goes")
     with Running(bench.replicator(bench.entry())) as running:
@@ -170,6 +173,7 @@ def test_a_log_that_is_gone_is_closed_with_all_that_it_held(bench: Bench, tmp_pa
     assert [path.name for path in (tmp_path / "state").glob("goes-*")]
 
 
+@pytest.mark.slow
 def test_a_log_that_comes_back_is_continued(bench: Bench, tmp_path: Path) -> None:
     log = bench.log("log")
     with Running(bench.replicator(bench.entry())) as running:
@@ -184,6 +188,7 @@ def test_a_log_that_comes_back_is_continued(bench: Bench, tmp_path: Path) -> Non
     assert len({claim.generation for claim in bench.progress.claims}) == 1
 
 
+@pytest.mark.slow
 def test_if_the_whole_folder_is_gone_nothing_is_closed(bench: Bench, tmp_path: Path) -> None:
     log = bench.log("log")
     with Running(bench.replicator(bench.entry())) as running:
@@ -198,6 +203,7 @@ def test_if_the_whole_folder_is_gone_nothing_is_closed(bench: Bench, tmp_path: P
     assert running.error is None
 
 
+@pytest.mark.slow
 def test_logs_are_not_looked_for_where_that_is_not_wanted(bench: Bench) -> None:
     first = bench.log("first")
     config = bench.entry(watch=False)
@@ -232,6 +238,7 @@ def test_once_ships_all_that_is_found(bench: Bench) -> None:
     assert {name: bench.held(f"a/{name}") for name in logs} == {name: log.files() for name, log in logs.items()}
 
 
+@pytest.mark.slow
 def test_a_found_log_that_cannot_be_opened_is_tried_again_and_holds_up_no_other(
     bench: Bench, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -262,6 +269,7 @@ class Refusing:
         self._path.unlink()
 
 
+@pytest.mark.slow
 def test_a_log_that_cannot_be_opened_is_reported_until_it_can_be(bench: Bench) -> None:
     fine, late, refusing = bench.log("fine"), bench.log("late"), Refusing(bench, "late")
     with Running(bench.replicator(bench.entry())) as running:
@@ -282,6 +290,7 @@ def test_a_log_that_cannot_be_opened_is_reported_until_it_can_be(bench: Bench) -
     assert running.error is None
 
 
+@pytest.mark.slow
 def test_a_folder_that_is_not_there_is_reported_until_it_is(bench: Bench, tmp_path: Path) -> None:
     own = bench.log("own")
     entry = bench.entry().model_copy(update={"dir": str(tmp_path / "missing")})
@@ -333,6 +342,7 @@ class CallingStore(CountingStore):
     def url(self, _: str) -> None: ...
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("before", [True, False])
 def test_a_configuration_that_comes_while_logs_are_opened_is_next(
     bench: Bench, stores: dict[str, ObjectStore], before: bool
@@ -358,6 +368,7 @@ def test_a_configuration_that_comes_while_logs_are_opened_is_next(
     assert [[each.phase for each in barrier.unreached] for barrier in barriers] == [["opening"]]
 
 
+@pytest.mark.slow
 def test_unchanged_entries_are_not_disturbed(bench: Bench, stores: dict[str, ObjectStore]) -> None:
     counting = CountingStore(MemoryStore("a"))
     stores["testing://a"] = counting
@@ -385,6 +396,7 @@ def test_unchanged_entries_are_not_disturbed(bench: Bench, stores: dict[str, Obj
     assert bench.held("gone") == gone.files()  # it was finished
 
 
+@pytest.mark.slow
 def test_a_removed_log_is_synced_a_last_time_and_no_longer_watched(bench: Bench) -> None:
     """Its interval is not over, so only a last sync ships the records after the first WAL segment."""
     stays, goes = bench.log("stays"), bench.log("goes")
@@ -421,6 +433,7 @@ def test_a_removed_log_gets_a_last_snapshot(bench: Bench) -> None:
     assert running.error is None
 
 
+@pytest.mark.slow
 def test_a_changed_entry_is_opened_again_after_its_sync(bench: Bench, stores: dict[str, ObjectStore]) -> None:
     store = PausingStore(MemoryStore("a"), "put")
     stores["testing://a"] = store
@@ -439,6 +452,7 @@ def test_a_changed_entry_is_opened_again_after_its_sync(bench: Bench, stores: di
     assert list(read_replica(store).values())[-1].files() == log.files()
 
 
+@pytest.mark.slow
 def test_a_daemon_may_change_all_that_it_does(bench: Bench, tmp_path: Path) -> None:
     one, two = bench.log("one"), bench.log("two")
     with Running(bench.replicator(bench.own("one", f"file://{tmp_path}/replicas/one"))) as running:
@@ -477,6 +491,7 @@ def test_a_configuration_that_cannot_be_is_refused_whole(bench: Bench, change: d
     assert running.error is None
 
 
+@pytest.mark.slow
 def test_one_log_that_is_fenced_leaves_the_others_alone(bench: Bench, tmp_path: Path) -> None:
     mine, theirs = bench.log("mine"), bench.log("theirs")
     Replicator(
@@ -502,6 +517,7 @@ class LastingStore(PausingStore):
     def close(self) -> None: ...
 
 
+@pytest.mark.slow
 def test_a_barrier_waits_for_logs_that_are_opened_again(bench: Bench, stores: dict[str, ObjectStore]) -> None:
     store = LastingStore(MemoryStore("a"), "put")
     stores["testing://a"] = store
@@ -523,6 +539,7 @@ def test_a_barrier_waits_for_logs_that_are_opened_again(bench: Bench, stores: di
     assert running.error is None
 
 
+@pytest.mark.slow
 def test_a_barrier_is_reached_when_the_existing_data_is_durable(bench: Bench) -> None:
     log = bench.log("log")
     with Running(bench.replicator(bench.entry(poll_interval=LONG_SECONDS))) as running:

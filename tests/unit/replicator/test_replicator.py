@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 # --- shipping
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("watched", [True, False])
 def test_every_replica_gets_all_of_a_log_as_it_grows(
     log: LogBuilder, make: Callable[..., Replicator], progress: Progress, tmp_path: Path, watched: bool
@@ -71,6 +72,7 @@ def test_every_replica_gets_all_of_a_log_as_it_grows(
     assert not running.replicator.abandoned
 
 
+@pytest.mark.slow
 def test_lines_and_raw_files_are_replicated_too(
     make: Callable[..., Replicator], progress: Progress, tmp_path: Path
 ) -> None:
@@ -114,6 +116,7 @@ def claim_log(url: str) -> str:
     return str(list(read_replica(FileStore(url.removeprefix("file://"))).values())[-1].claim["log"])
 
 
+@pytest.mark.slow
 def test_the_first_bytes_ship_at_once_and_the_next_after_the_interval(
     log: LogBuilder, make: Callable[..., Replicator], progress: Progress, stores: dict[str, ObjectStore]
 ) -> None:
@@ -127,6 +130,7 @@ def test_the_first_bytes_ship_at_once_and_the_next_after_the_interval(
     assert len(progress.shipped_events) == 2
 
 
+@pytest.mark.slow
 def test_a_size_limit_ships_before_the_interval_is_over(
     log: LogBuilder, make: Callable[..., Replicator], progress: Progress, stores: dict[str, ObjectStore]
 ) -> None:
@@ -150,6 +154,7 @@ def test_once_ships_the_existing_data_and_ends(
 # --- trouble of one is not another's
 
 
+@pytest.mark.slow
 def test_one_failing_replica_holds_back_nothing(
     log: LogBuilder, make: Callable[..., Replicator], progress: Progress, stores: dict[str, ObjectStore]
 ) -> None:
@@ -199,6 +204,7 @@ def test_a_pair_that_is_locked_is_out_and_others_continue(
     assert list(FileStore(str(tmp_path / "one")).list("")) == []
 
 
+@pytest.mark.slow
 def test_when_all_are_fenced_the_run_ends_by_itself(
     log: LogBuilder, make: Callable[..., Replicator], progress: Progress, stores: dict[str, ObjectStore], tmp_path: Path
 ) -> None:
@@ -216,6 +222,7 @@ def test_when_all_are_fenced_the_run_ends_by_itself(
     assert len(progress.shipped_events) == told
 
 
+@pytest.mark.slow
 def test_a_log_that_is_not_there_yet_is_waited_for(
     make: Callable[..., Replicator], progress: Progress, tmp_path: Path
 ) -> None:
@@ -260,6 +267,7 @@ class Held(SystemClock):
         return super().monotonic()
 
 
+@pytest.mark.slow
 def test_a_sync_that_stop_cut_short_is_not_the_final_one(
     log: LogBuilder, make: Callable[..., Replicator], progress: Progress, tmp_path: Path
 ) -> None:
@@ -313,6 +321,7 @@ def test_a_final_sync_that_had_no_time_to_begin_is_not_done(
         replicator.run()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("once", [False, True])
 def test_a_store_that_hangs_ends_in_bounded_time(
     log: LogBuilder, make: Callable[..., Replicator], stores: dict[str, ObjectStore], once: bool
@@ -369,6 +378,7 @@ def test_a_first_contact_that_fails_backs_off_and_is_reported(
     assert isinstance(running.error, FinalSyncError)
 
 
+@pytest.mark.slow
 def test_a_final_sync_comes_to_an_end_though_the_writer_does_not(
     log: LogBuilder, make: Callable[..., Replicator], progress: Progress, stores: dict[str, ObjectStore]
 ) -> None:
@@ -379,6 +389,7 @@ def test_a_final_sync_comes_to_an_end_though_the_writer_does_not(
     assert running.error is None
 
 
+@pytest.mark.slow
 def test_idle_means_no_request(
     log: LogBuilder, make: Callable[..., Replicator], progress: Progress, stores: dict[str, ObjectStore]
 ) -> None:
@@ -422,6 +433,7 @@ def test_failures_that_pass_are_tried_again_and_others_are_for_good() -> None:
     assert {Phase.FENCED, Phase.FROZEN} <= FINISHED
 
 
+@pytest.mark.slow
 def test_a_success_forgets_the_failures_before() -> None:
     task = ReplicaTask("/log", "memory://a", None, 1.0, 1.0, 4096)
     for _ in range(20):

@@ -25,6 +25,7 @@ def append(folder: Path) -> None:
         writer.append(b"x")
 
 
+@pytest.mark.slow
 def test_a_folder_that_does_not_exist_yet_does_not_keep_a_daemon_from_being_ready(
     tmp_path: Path, state: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -77,6 +78,7 @@ def test_a_daemon_that_ends_while_it_waits_for_a_folder_ends_well(tmp_path: Path
     assert [status.sequence for status in replication.status] == [2, None]
 
 
+@pytest.mark.slow
 def test_a_folder_that_an_earlier_run_shipped_and_that_is_gone_is_no_good_end(tmp_path: Path, state: str) -> None:
     append(tmp_path / "log")
     with litelog.replicate(tmp_path / "log", tmp_path / "backup", state_dir=state) as replication:

@@ -47,6 +47,7 @@ def make_replicator(tmp_path: Path, listener: Began | None = None) -> Replicator
     return Replicator(config, state_dir=str(tmp_path / "state"), host="here", listener=listener)
 
 
+@pytest.mark.slow
 def test_a_subscriber_reads_every_record_once_while_they_are_appended(tmp_path: Path) -> None:
     log, url = str(tmp_path / "log"), str(tmp_path / "replica")
     began = Began()
@@ -75,6 +76,7 @@ def test_a_subscriber_reads_every_record_once_while_they_are_appended(tmp_path: 
     assert values == [b"%d" % number for number in range(200)]
 
 
+@pytest.mark.slow
 def test_a_log_that_is_not_replicated_cannot_be_subscribed_to(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="not replicated"):
         make_replicator(tmp_path).subscribe(str(tmp_path / "log"), "elsewhere")

@@ -86,6 +86,7 @@ def test_a_store_gets_the_pause_that_it_asks_for_up_to_the_longest_delay() -> No
     assert wait_after(StoreError("put", "x", "slow down", retry_after=1e6)) == MAX_DELAY_SECONDS
 
 
+@pytest.mark.slow
 def test_a_log_line_says_how_long_the_store_asked_for_and_how_long_the_wait_is() -> None:
     asked = StoreError("put", "x", "slow down", retry_after=600.0)
     assert describe_wait(asked, wait_after(asked)) == "tried again in 30.0 s (the store asked for 600 s)"

@@ -341,6 +341,7 @@ def test_a_diverged_replica_never_helps_out(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.slow
 def test_bytes_of_a_history_that_forks_in_the_lost_object_are_not_taken(tmp_path: Path) -> None:
     """All undamaged parts are the same: only the SHA-256 in the lost object's header shows the difference."""
     one = replica(([], [0], []))
@@ -407,6 +408,7 @@ def test_each_object_of_the_chosen_one_may_be_lost(
             assert (further and newest) or not digests, key
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_every_object_of_the_chosen_one_but_the_last_may_be_lost_at_once(tmp_path: Path, damage: str) -> None:
     one = replica(([0, 1], [0], [0]))
@@ -439,6 +441,7 @@ def test_a_single_replica_never_ends_short_of_a_bound_that_lies_in_what_is_lost(
         assert isinstance(found, CorruptionError) or found[0] == prefix(LOG, kept), key
 
 
+@pytest.mark.slow
 def test_a_third_replica_helps_where_the_second_is_damaged_too(tmp_path: Path) -> None:
     one, two, three = ONE, replica(([0, 1], [0], [1]), owners=1, first=2), replica(upto=6)
     keys = wal_keys(one), wal_keys(two)
@@ -447,6 +450,7 @@ def test_a_third_replica_helps_where_the_second_is_damaged_too(tmp_path: Path) -
     assert {repaired.replica for repaired in found[2].repaired} == {"memory://r2"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", ["deleted", "header", "data", "cut"])
 @pytest.mark.parametrize("number", range(5))
 def test_bytes_that_all_replicas_lost_are_a_named_error_and_nothing_is_left(
@@ -505,6 +509,7 @@ def test_a_replica_is_skipped_if_its_snapshot_with_the_logs_beginning_is_lost(
     assert [key in reason for _, reason in choice.skipped] == [True]
 
 
+@pytest.mark.slow
 def test_a_replica_that_lost_the_snapshot_of_the_logs_beginning_is_skipped(tmp_path: Path) -> None:
     builder = ReplicaBuilder()
     old = builder.add()
@@ -537,6 +542,7 @@ def lines_replica(*firsts: int) -> dict[str, bytes]:
     return builder.objects()
 
 
+@pytest.mark.slow
 def test_what_one_replica_has_dropped_is_restored_from_the_other_that_names_it(tmp_path: Path) -> None:
     keeps, mirrors = lines_replica(0, 0, 0), lines_replica(0, 1, 2)
     bound = Target(sequence=3)

@@ -128,6 +128,7 @@ def test_every_sequence_restores_exactly_its_commits(
         assert result.next == sum(commits[:held])
 
 
+@pytest.mark.slow
 def test_each_commit_of_a_log_can_be_restored_to(tmp_path: Path) -> None:
     shape = [[1, 2, 3], [2, 2], [4]]
     builder = ReplicaBuilder()
@@ -176,6 +177,7 @@ def test_a_chosen_generation_is_restored_though_a_later_one_is_there(tmp_path: P
     assert files_in(tmp_path / "old") == {first.name: first.data}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parallelism", [1, 2, 8])
 def test_parallelism_changes_no_byte(tmp_path: Path, parallelism: int) -> None:
     builder = ReplicaBuilder()
@@ -187,6 +189,7 @@ def test_parallelism_changes_no_byte(tmp_path: Path, parallelism: int) -> None:
     assert files_in(tmp_path / "out") == {segment.name: segment.data for segment in log}
 
 
+@pytest.mark.slow
 def test_commits_that_cross_frames_come_back(tmp_path: Path) -> None:
     segment = make_segment(0, [1])
     data = segment.data + b"".join(bytes(encode_commit(1 + n, 1, n, [os.urandom(700_000)])) for n in range(6))
@@ -352,6 +355,7 @@ def test_a_flipped_bit_in_any_byte_is_found_or_harmless(
     assert read > harmless
 
 
+@pytest.mark.slow
 def test_every_flipped_bit_of_a_claim_is_found_or_harmless() -> None:
     body = claims.encode(claim := ReplicaBuilder().claim())
     found = 0
@@ -376,6 +380,7 @@ def test_every_truncated_object_is_found_or_harmless(
             assert isinstance(found, CorruptionError) or found == expected, (key, length)
 
 
+@pytest.mark.slow
 def test_every_deleted_object_is_missed_or_harmless(
     whole: tuple[dict[str, bytes], dict[str, bytes]], tmp_path: Path
 ) -> None:
@@ -608,6 +613,7 @@ def test_a_planted_link_is_not_followed(simple: ReplicaBuilder, tmp_path: Path) 
     assert files_in(victim) == {"mine": b"mine"}
 
 
+@pytest.mark.slow
 def test_of_many_restores_at_once_one_wins_and_its_output_is_whole(simple: ReplicaBuilder, tmp_path: Path) -> None:
     outcomes: list[str] = []
 
@@ -628,6 +634,7 @@ def test_of_many_restores_at_once_one_wins_and_its_output_is_whole(simple: Repli
     assert len(files_in(tmp_path / "out")) == 2
 
 
+@pytest.mark.slow
 def test_an_interrupted_restore_leaves_nothing(simple: ReplicaBuilder, tmp_path: Path) -> None:
     def interrupt(_: Any) -> None:
         raise KeyboardInterrupt

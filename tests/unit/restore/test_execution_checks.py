@@ -76,6 +76,7 @@ def test_a_frame_with_other_commits_is_found_in_a_partial_read_of_a_sealed_segme
         restored(objects, tmp_path / "out", Target(sequence=1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sealed", [False, True])
 def test_any_byte_of_a_commit_that_its_checksum_speaks_of_is_found(tmp_path: Path, sealed: bool) -> None:
     """The writer shipped the damaged bytes with checksums that match them."""
@@ -169,6 +170,7 @@ class FlippedOnce:
         return self.inner.list(prefix, start_after)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parallelism", [1, 4])
 def test_bytes_that_change_in_transit_are_read_again(tmp_path: Path, parallelism: int) -> None:
     """The next object names a digest that differs from that of the bytes in the first answer."""

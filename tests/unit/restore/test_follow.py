@@ -312,6 +312,7 @@ class Running:
         return files_in(self.copy) == whole(LOG)
 
 
+@pytest.mark.slow
 def test_run_looks_beyond_what_was_pruned_after_so_long_without_news(
     grown: Grown,
 ) -> None:
@@ -322,6 +323,7 @@ def test_run_looks_beyond_what_was_pruned_after_so_long_without_news(
         running.wait_for(running.is_whole)
 
 
+@pytest.mark.slow
 def test_run_lists_at_the_end_once_in_half_the_grace_and_no_sooner(
     grown: Grown,
 ) -> None:
@@ -338,6 +340,7 @@ def test_run_lists_at_the_end_once_in_half_the_grace_and_no_sooner(
         assert running.store.listings == before
 
 
+@pytest.mark.slow
 def test_run_looks_at_once_where_it_finds_nothing_after_it_was_behind_for_long(
     grown: Grown,
 ) -> None:

@@ -154,6 +154,7 @@ def test_a_sealed_segment_that_is_gone_with_the_snapshots_is_reported(tmp_path: 
         outcome(objects, tmp_path / "out")
 
 
+@pytest.mark.slow
 def test_each_commit_can_be_restored_to(tmp_path: Path) -> None:
     client = client_of(without_snapshots(pruned()))
     for sequence in (1, 2, 3, 5, 8, 9, 11, 13):

@@ -210,6 +210,7 @@ def test_a_listing_that_lags_for_a_moment_is_made_again(simple: ReplicaBuilder) 
     assert client.listings == 2
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=5), st.data())
 def test_any_missing_index_or_first_piece_is_named(counts: list[int], data: st.DataObject) -> None:
     start = Position(GENERATION, 3, 0)
@@ -333,6 +334,7 @@ def test_a_claim_that_only_a_terminal_remembers_is_missed() -> None:
         find_latest(client_of(objects))
 
 
+@pytest.mark.slow
 def test_a_missing_snapshot_is_named(simple: ReplicaBuilder, tmp_path: Path) -> None:
     from litelog.restore.execution import restore
 

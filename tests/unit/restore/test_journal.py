@@ -74,6 +74,7 @@ def killed(builder: ReplicaBuilder, tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_only_unverified_bytes_are_read_again(builder: ReplicaBuilder, killed: Path) -> None:
     anew, resumed = Counted(builder.client), Counted(builder.client)
     first = restore_to(anew, killed / "anew")
@@ -84,6 +85,7 @@ def test_only_unverified_bytes_are_read_again(builder: ReplicaBuilder, killed: P
     assert sorted(os.listdir(killed)) == ["anew", "out"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("byte", [60, -20])
 def test_bytes_that_were_damaged_since_are_read_again(builder: ReplicaBuilder, killed: Path, byte: int) -> None:
     path = killed / TEMPORARY / LOG[0].name
@@ -96,6 +98,7 @@ def test_bytes_that_were_damaged_since_are_read_again(builder: ReplicaBuilder, k
     assert len(resumed.read) == WHOLE - KILLED_AT + 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", ["cut", "gone", "link"])
 def test_a_file_that_was_changed_since_is_read_again(builder: ReplicaBuilder, killed: Path, damage: str) -> None:
     path = killed / TEMPORARY / LOG[0].name
@@ -110,6 +113,7 @@ def test_a_file_that_was_changed_since_is_read_again(builder: ReplicaBuilder, ki
     assert damage != "link" or (killed / "other").read_bytes() == LOG[0].data
 
 
+@pytest.mark.slow
 def test_a_journal_that_says_other_things_is_not_believed(builder: ReplicaBuilder, killed: Path) -> None:
     journal = killed / TEMPORARY / JOURNAL_NAME
     lines = journal.read_bytes().splitlines(keepends=True)
@@ -122,6 +126,7 @@ def test_a_journal_that_says_other_things_is_not_believed(builder: ReplicaBuilde
     assert len(resumed.read) == WHOLE
 
 
+@pytest.mark.slow
 def test_the_chain_is_checked_across_kept_wal_segments(builder: ReplicaBuilder, killed: Path) -> None:
     """The object after those that were kept must name the last of them."""
     built = builder.generations[0]
@@ -138,12 +143,14 @@ def test_the_chain_is_checked_across_kept_wal_segments(builder: ReplicaBuilder, 
     assert not (killed / "out").exists()
 
 
+@pytest.mark.slow
 def test_a_resumed_restore_may_have_an_earlier_target(builder: ReplicaBuilder, killed: Path) -> None:
     resumed = Counted(builder.client)
     restore_to(resumed, killed / "out", Target(sequence=5))
     assert files_in(killed / "out") == {LOG[0].name: LOG[0].data[: LOG[0].ends[5]]}
 
 
+@pytest.mark.slow
 def test_what_was_sealed_and_pruned_since_is_read_as_such(builder: ReplicaBuilder, killed: Path) -> None:
     built = builder.generations[0]
     built.snapshot(2)

@@ -311,6 +311,7 @@ def line_of(text: bytes) -> bytes:
     return b"%08x %s\n" % (crc32c(text), text)
 
 
+@pytest.mark.slow
 def test_a_journal_line_of_any_shape_is_read_or_ends_the_journal(left: Path, caplog: pytest.LogCaptureFixture) -> None:
     folder = os.open(left, os.O_RDONLY)
     read = refused = 0
@@ -346,6 +347,7 @@ def _position() -> Any:
 _POSITION = _position()
 
 
+@pytest.mark.slow
 def test_a_restore_continues_where_the_journal_is_junk_and_torn_lines_are_left_out(
     builder: ReplicaBuilder, left: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -311,6 +311,7 @@ def restore_several(replicas: list[dict[str, bytes]], output: Path, target: Targ
     return restore(choice.client, choice.plan, str(output), log_format=FORMAT, fallbacks=choice.fallbacks)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("other", [pruned, all_wal], ids=["sealed", "wal"])
 @pytest.mark.parametrize("index", range(3))
 def test_lost_bytes_of_a_sealed_segment_are_taken_from_another_replica(
@@ -915,6 +916,7 @@ def test_a_delta_to_nothing_is_a_restore(kept: ReplicaBuilder, tmp_path: Path) -
     assert files_in(tmp_path / "new") == whole(LOG)
 
 
+@pytest.mark.slow
 def test_a_delta_refuses_entries_that_it_cannot_keep(kept: ReplicaBuilder, copy: Path) -> None:
     (copy / "folder").mkdir()
     with pytest.raises(OutputError, match="folder"):

@@ -372,6 +372,7 @@ def test_a_snapshot_makes_it_due() -> None:
     assert pruner.due == clock.monotonic()
 
 
+@pytest.mark.slow
 def test_a_clock_set_forward_makes_nothing_older_and_one_set_back_all_younger() -> None:
     clock = ManualClock()
     started = clock.now()

@@ -359,6 +359,7 @@ def test_retention_keeps_what_other_isolated_owners_may_name_and_nothing_more() 
     assert least.beyond == least.left - 1
 
 
+@pytest.mark.slow
 def test_a_clock_that_went_back_within_the_replica_makes_no_point_older() -> None:
     facts = one(snapshot(FIRST, 4, 20), snapshot(FIRST, 6, 5000, 3), snapshot(FIRST, 10, 4000, 5))
     assert gone(facts, DAY) == []

@@ -36,6 +36,7 @@ def values(watched: Watched) -> dict[tuple[str, tuple[tuple[str, str], ...]], fl
     }
 
 
+@pytest.mark.slow
 def test_a_replica_that_has_all_of_its_log_is_reported_as_synced(tmp_path: Path, log: LogBuilder) -> None:
     with Watched(tmp_path, [(log, [f"file://{tmp_path}/one"])]) as watched:
         watched.wait_until_ready()
@@ -100,6 +101,7 @@ def test_it_is_not_ready_before_the_first_sync_of_every_replica(
         watched.wait_until_ready()
 
 
+@pytest.mark.slow
 def test_a_frozen_log_fails_the_health_and_is_counted(tmp_path: Path, log: LogBuilder) -> None:
     other = make_log(tmp_path / "other")
     other.roll(1)
@@ -143,6 +145,7 @@ def test_a_store_that_only_fails_is_reported_with_its_errors(
         assert (watched.replica()["sync_error"], watched.replica()["failing_seconds"]) == (None, 0)
 
 
+@pytest.mark.slow
 def test_sync_returns_once_the_existing_data_is_durable(
     tmp_path: Path, log: LogBuilder, stores: dict[str, ObjectStore]
 ) -> None:
@@ -168,6 +171,7 @@ def test_sync_returns_once_the_existing_data_is_durable(
         assert watched.replica()["position"].endswith(end)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("target", "status"),
     [("/sync?wait=soon", 400), ("/sync?wait=1h", 400), ("/sync?log=/no/such", 404), ("/sync?replica=no", 404)],
@@ -180,6 +184,7 @@ def test_a_sync_of_nothing_is_refused(tmp_path: Path, log: LogBuilder, target: s
         assert watched.ask("/sync").status == 405
 
 
+@pytest.mark.slow
 def test_what_is_not_here_is_an_error_in_json_or_text_for_a_browser(tmp_path: Path, log: LogBuilder) -> None:
     with Watched(tmp_path, [(log, [f"file://{tmp_path}/one"])]) as watched:
         for path, method, status, kind, words in (
@@ -195,6 +200,7 @@ def test_what_is_not_here_is_an_error_in_json_or_text_for_a_browser(tmp_path: Pa
             assert words in browser.body.decode()
 
 
+@pytest.mark.slow
 def test_a_rewound_log_is_a_generation_change_with_its_reason(tmp_path: Path, log: LogBuilder) -> None:
     with Watched(tmp_path, [(log, [f"file://{tmp_path}/one"])]) as watched:
         watched.wait_until_ready()

@@ -137,6 +137,7 @@ def test_a_header_of_any_value_is_answered(asker: Asker, name: bytes, caplog: py
     assert not [record for record in caplog.records if record.exc_info]
 
 
+@pytest.mark.slow
 def test_two_headers_of_a_name_are_answered(asker: Asker) -> None:
     for name in NAMES:
         one, other = (name, b"http://localhost:9977"), (name, b"\xff")
@@ -186,6 +187,7 @@ def test_any_method_and_path_is_answered(asker: Asker, method: str) -> None:
         assert asker.ask(path, HOST, method=method) in (200, 307, 400, 403, 404, 405, 503)
 
 
+@pytest.mark.slow
 @given(st.sampled_from(NAMES), st.binary(max_size=60), st.sampled_from((*PATHS, "/sync")), st.binary(max_size=60))
 def test_headers_and_queries_of_any_bytes_are_answered(
     asker: Asker, name: bytes, value: bytes, path: str, query: bytes
@@ -312,6 +314,7 @@ class Broken(Calm):
             raise TypeError("another bug")
 
 
+@pytest.mark.slow
 def test_the_threads_that_feed_the_status_outlive_a_bug_and_report_it(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

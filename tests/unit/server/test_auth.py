@@ -82,6 +82,7 @@ def shared_guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched
 # --- the Host header
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "host", ["localhost", "localhost:9977", "127.0.0.1:1", "127.9.9.9", "[::1]:80", "LOGS.example", "logs.example:443"]
 )
@@ -99,6 +100,7 @@ def test_a_name_that_may_be_rebound_is_not(shared_plain: Watched, host: str, pat
     assert (answer.status, list(answer.json)) == (421, ["version", "error"])
 
 
+@pytest.mark.slow
 def test_another_sites_page_cannot_post(plain: Watched) -> None:
     assert plain.ask("/sync", "POST", {"Origin": "https://evil.example"}).status == 403
     assert plain.ask("/sync", "POST", {"Origin": "null"}).status == 403
@@ -142,6 +144,7 @@ def test_without_the_token_nothing_is_shown(shared_guarded: Watched, given: str 
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("user", ["", "somebody"])
 def test_a_browser_gives_the_token_as_the_password_and_may_read_only(guarded: Watched, user: str) -> None:
     headers = {"Authorization": as_password(f"{user}:{TOKEN}")}
@@ -151,12 +154,14 @@ def test_a_browser_gives_the_token_as_the_password_and_may_read_only(guarded: Wa
     assert (refused.status, refused.headers["www-authenticate"]) == (401, 'Bearer realm="litelog"')
 
 
+@pytest.mark.slow
 def test_with_the_token_everything_is_shown_for_any_host(guarded: Watched) -> None:
     headers = {"Authorization": f"Bearer {TOKEN}", "Host": "litelog.cluster.local"}
     assert guarded.ask("/status", headers=headers).json["healthy"]
     assert guarded.ask("/sync", "POST", headers).json["reached"]
 
 
+@pytest.mark.slow
 def test_a_probe_needs_no_token_and_learns_no_reasons(guarded: Watched) -> None:
     assert guarded.ask("/healthz").json == {"status": "ok"}
     answer = guarded.ask("/healthz", headers={"Authorization": f"Bearer {TOKEN}"}).json
@@ -165,6 +170,7 @@ def test_a_probe_needs_no_token_and_learns_no_reasons(guarded: Watched) -> None:
     assert guarded.ask("/healthz", "POST").status == 401
 
 
+@pytest.mark.slow
 def test_a_token_that_changes_is_read_again(guarded: Watched, token_file: Path) -> None:
     new = "another-canary-token-of-the-tests"
     temporary = token_file.with_suffix(".new")
@@ -209,6 +215,7 @@ def test_an_address_that_others_reach_needs_a_token(addr: str) -> None:
         Service(Nobody(), ServiceSettings(60.0, addr=addr))  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_a_configured_address_that_is_taken_is_an_error_and_the_default_one_is_not(
     plain: Watched, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -227,6 +234,7 @@ def test_a_configured_address_that_is_taken_is_an_error_and_the_default_one_is_n
         assert "continuing without" in caplog.text
 
 
+@pytest.mark.slow
 def test_a_unix_socket_is_for_its_group_and_gone_at_the_end(tmp_path: Path) -> None:
     log = make_log(tmp_path / "log")
     log.roll(3)
@@ -384,6 +392,7 @@ def test_room_is_made_by_the_longest_waiting_client_and_not_by_one_being_answere
     assert limits.connections == {answered}
 
 
+@pytest.mark.slow
 def test_long_heads_and_bodies_are_refused(plain: Watched) -> None:
     with plain.connect() as caller:
         caller.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Long: " + b"x" * 2 * MAX_HEAD_BYTES)

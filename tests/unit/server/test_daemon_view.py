@@ -134,6 +134,7 @@ def test_the_daemon_is_asked_at_intervals_no_matter_how_many_ask(status_cache: S
     assert daemon.asked == before + 1
 
 
+@pytest.mark.slow
 def test_before_anything_is_open_it_is_not_ready(daemon: Stuck, request: pytest.FixtureRequest) -> None:
     daemon.answers.clear()  # before the first question
     status_cache: StatusCache = request.getfixturevalue("status_cache")
@@ -143,6 +144,7 @@ def test_before_anything_is_open_it_is_not_ready(daemon: Stuck, request: pytest.
     assert found.healthy
 
 
+@pytest.mark.slow
 def test_the_next_daemon_shows_the_verdicts_of_the_last_day(
     daemon: Stuck, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -363,6 +363,7 @@ def test_links_of_pages_keep_the_filter() -> None:
     assert "101 to 140 of 300 logs that match, worst first" in page.text
 
 
+@pytest.mark.slow
 def test_the_policy_allows_the_pages_own_style_and_script_by_their_hashes() -> None:
     page = render({"/log": [replica_of()]})
     policy = dict(part.strip().split(" ", 1) for part in page_headers()["content-security-policy"].split(";"))

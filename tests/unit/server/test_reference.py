@@ -90,6 +90,7 @@ def fields_of(value: Any, where: str = "") -> Iterator[str]:
             yield from fields_of(inner, where)
 
 
+@pytest.mark.slow
 def test_the_contract_is_kept_and_only_grows(watched: Watched) -> None:
     """The fields are those of version 1 at its release. Removing one of these names requires another version."""
     told = set(fields_of(watched.ask("/status?history=1").json))
@@ -110,6 +111,7 @@ def test_the_contract_is_kept_and_only_grows(watched: Watched) -> None:
     }
 
 
+@pytest.mark.slow
 def test_every_metric_is_documented_and_every_documented_one_is_there(watched: Watched) -> None:
     answer = watched.ask("/metrics")
     assert answer.headers["content-type"].startswith("text/plain")
@@ -131,12 +133,14 @@ def test_names_are_as_prometheus_wants_them(spec: Any) -> None:
     assert spec.help.endswith(".")
 
 
+@pytest.mark.slow
 def test_openmetrics_is_spoken_where_it_is_asked_for(watched: Watched) -> None:
     answer = watched.ask("/metrics", headers={"Accept": "application/openmetrics-text; version=1.0.0"})
     assert answer.headers["content-type"].startswith("application/openmetrics-text")
     assert answer.body.endswith(b"# EOF\n")
 
 
+@pytest.mark.slow
 def test_a_message_that_names_a_file_whose_name_is_not_utf8_is_shown_escaped() -> None:
     message = "app-\udcff.log: cannot be read \u00e9"
     reason = Reason(kind="frozen", log="/log", replica=None, message=message)

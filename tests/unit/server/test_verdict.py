@@ -239,6 +239,7 @@ def fires(rule: str, samples: dict[str, float]) -> bool:
     return value == number if found[2] == "==" else value > number
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_every_outlet_gives_one_verdict(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
     well = case.verdict in ("safe", "unknown")
@@ -332,6 +333,7 @@ def test_without_a_daemon_only_the_kept_state_is_judged() -> None:
     assert (unread.verdict, unread.replicas[LOG, URL]) == (Verdict.UNSAFE, ReplicaCondition.UNREADABLE)
 
 
+@pytest.mark.slow
 def test_since_when_it_holds_is_said_by_the_clock() -> None:
     (reason,) = judge(view(replica(lag_seconds=3600.0)), HealthThresholds(60.0)).reasons
     now = SystemClock().now()

@@ -91,6 +91,7 @@ def test_a_clock_that_jumps_back_takes_back_what_has_yet_to_come(tmp_path: Path)
     assert list(long_before.read(A)) == [*EMPTY * (SLOTS - 1), Verdict.SAFE]
 
 
+@pytest.mark.slow
 def test_the_file_is_small_private_and_written_only_if_something_changed(tmp_path: Path) -> None:
     state, file = state_of(tmp_path), tmp_path / FILE
     history = VerdictHistory(state)
@@ -165,6 +166,7 @@ def test_a_folder_that_cannot_be_written_is_reported_once(tmp_path: Path, caplog
     assert list(history.read(A))[-3:] == [Verdict.LATE] * 3
 
 
+@pytest.mark.slow
 def test_the_rate_is_what_was_shipped_between_two_records() -> None:
     history, clock = VerdictHistory(), ManualClock()
 

@@ -296,6 +296,7 @@ def test_a_restart_with_valid_state_costs_three_requests_and_continues(
     assert restored(store, tmp_path / "out", log.format) == log.files()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lost", ["all", "the archive's"])
 def test_facts_that_the_state_lacks_are_read_from_the_replica(
     log: LogBuilder, store: MemoryStore, state: str, clock: ManualClock, lost: str, tmp_path: Path
@@ -462,6 +463,7 @@ def test_own_sealed_segments_and_snapshots_are_adopted_and_others_refused(
     assert again.replica.archive.status.snapshot == snapshot_key(daemon.generation, 2)
 
 
+@pytest.mark.slow
 def test_a_sealed_segment_of_the_same_name_with_other_bytes_begins_a_generation(
     log: LogBuilder, store: MemoryStore, state: str, clock: ManualClock, tmp_path: Path
 ) -> None:
@@ -483,6 +485,7 @@ def test_a_sealed_segment_of_the_same_name_with_other_bytes_begins_a_generation(
     assert restored(store, tmp_path / "out", log.format) == log.files()
 
 
+@pytest.mark.slow
 def test_another_owners_sealed_segment_under_our_name_is_an_error_and_no_fence(
     log: LogBuilder, store: MemoryStore, state: str, clock: ManualClock, tmp_path: Path
 ) -> None:

@@ -97,6 +97,7 @@ def check_readers(store: ObjectStore, log: LogBuilder, folder: Path) -> None:
         assert read == list(range(log.next))
 
 
+@pytest.mark.slow
 @ALL_FORMATS
 def test_log_segments_finished_during_a_downtime_are_sealed_with_a_final_for_each(
     log: LogBuilder, store: MemoryStore, state: str, clock: ManualClock, tmp_path: Path
@@ -235,6 +236,7 @@ def test_a_crash_at_any_put_is_gone_on_from_and_nothing_is_sealed_twice(
     again.close()
 
 
+@pytest.mark.slow
 def test_segments_that_were_sealed_before_a_crash_are_not_uploaded_again(
     log: LogBuilder, store: MemoryStore, state: str, clock: ManualClock, tmp_path: Path
 ) -> None:
@@ -255,6 +257,7 @@ def test_segments_that_were_sealed_before_a_crash_are_not_uploaded_again(
     check_readers(store, log, tmp_path / "out")
 
 
+@pytest.mark.slow
 def test_a_log_segment_begun_as_wal_segments_continues_so_after_a_kill(
     log: LogBuilder, store: MemoryStore, state: str, clock: ManualClock, tmp_path: Path
 ) -> None:
@@ -279,6 +282,7 @@ def test_a_log_segment_begun_as_wal_segments_continues_so_after_a_kill(
     check_readers(store, log, tmp_path / "out")
 
 
+@pytest.mark.slow
 def test_a_wal_segment_that_arrives_while_its_log_segment_is_sealed_is_no_conflict(
     log: LogBuilder, store: MemoryStore, state: str, clock: ManualClock, tmp_path: Path
 ) -> None:
@@ -317,6 +321,7 @@ def test_a_wal_segment_that_arrives_while_its_log_segment_is_sealed_is_no_confli
     check_readers(store, log, tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rolled", [False, True])
 def test_an_older_state_adopts_finals_for_wal_segments_and_wal_segments_for_finals(
     log: LogBuilder, store: MemoryStore, state: str, clock: ManualClock, tmp_path: Path, rolled: bool
@@ -360,6 +365,7 @@ def rewrite(log: LogBuilder, names: Iterable[str]) -> None:
             log.write(log.commit(10, b"x"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("finished", [False, True])
 def test_a_log_rewritten_between_a_seal_and_its_snapshot_begins_a_generation(
     log: LogBuilder, store: MemoryStore, state: str, clock: ManualClock, tmp_path: Path, finished: bool
@@ -583,6 +589,7 @@ def test_a_successor_continues_a_generation_that_ends_with_a_sealed_log_segment(
     assert found(verified(store, log.format)) == []
 
 
+@pytest.mark.slow
 def test_a_successor_does_not_continue_data_that_its_log_does_not_hold(
     log: LogBuilder, store: MemoryStore, state: str, clock: ManualClock
 ) -> None:

@@ -78,6 +78,7 @@ def go_on(daemon: Daemon, tmp_path: Path, generation: str) -> None:
     assert found(verified(daemon.store, daemon.log.format)) == []
 
 
+@pytest.mark.slow
 @BOTH_FORMATS
 @pytest.mark.parametrize("middle", [False, True])
 @pytest.mark.parametrize("segments", [1, 5])
@@ -112,6 +113,7 @@ def test_a_snapshot_is_adopted_where_what_it_covers_was_deleted(daemon: Daemon, 
     go_on(daemon, tmp_path, generation)
 
 
+@pytest.mark.slow
 def test_a_log_that_was_rewound_after_the_backup_diverges_at_what_the_replica_holds(
     daemon: Daemon, tmp_path: Path
 ) -> None:
@@ -184,6 +186,7 @@ def test_what_the_replica_lost_before_the_place_of_an_older_state_is_missed(
     assert whole == b"".join(daemon.log.texts.values())
 
 
+@pytest.mark.slow
 @BOTH_FORMATS
 @pytest.mark.parametrize("is_kept", [True, False])
 def test_a_snapshot_that_the_replica_lost_is_missed_by_an_older_state(

@@ -296,6 +296,7 @@ def test_an_owner_that_is_overtaken_while_it_seals_ships_nothing(
     assert list(read_replica(store))[-1] == rival.generation
 
 
+@pytest.mark.slow
 def test_a_covered_history_is_continued_where_only_its_snapshot_shows_it(
     log: LogBuilder, state: str, clock: ManualClock
 ) -> None:

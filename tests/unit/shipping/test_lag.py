@@ -190,6 +190,7 @@ def test_the_history_keeps_the_last_hour_and_no_more() -> None:
     assert all((seconds, size) == (time / 2, time) for time, seconds, size in samples)
 
 
+@pytest.mark.slow
 def test_the_history_of_an_idle_log_is_no_longer_than_an_hour() -> None:
     history = LagHistory()
     for time in range(0, 7200, 30):

@@ -51,6 +51,7 @@ def test_a_shift_is_found_if_the_log_holds_the_shipped_bytes(log: LogBuilder, cl
     assert shift(2) is None
 
 
+@pytest.mark.slow
 def test_a_log_id_comes_from_the_first_log_segment_that_has_a_header(log: LogBuilder, clock: ManualClock) -> None:
     with pytest.raises(SourceMissingError):
         read_log_id(log.folder, log.format, clock)

@@ -501,6 +501,7 @@ def test_an_owner_whose_mount_comes_late_is_not_fenced_by_its_own_claim(
     assert new.files() == log.files()
 
 
+@pytest.mark.slow
 def test_a_mount_that_comes_at_any_moment_fences_no_owner(log: LogBuilder, store: MemoryStore, state: str) -> None:
     daemon, _ = late(log, store, state)
     daemon.close()
@@ -670,6 +671,7 @@ def test_a_locked_state_folder_is_refused(state: str) -> None:
     StateFolder(state, "two").close()
 
 
+@pytest.mark.slow
 def test_a_state_folder_that_is_removed_meanwhile_says_what_to_do(state: str) -> None:
     with StateFolder(state, "test") as folder:
         shutil.rmtree(state)

@@ -84,6 +84,7 @@ def test_a_client_that_only_looks_is_refused_by_default_before_any_request(owner
     assert owners.restored() == owners.log.files()
 
 
+@pytest.mark.slow
 def test_isolated_fencing_uses_such_a_store_and_names_claims_by_generation(owners: Owners) -> None:
     daemon = owners.start()
     for _ in range(3):
@@ -354,6 +355,7 @@ def test_an_owner_that_changes_its_fencing_continues_in_a_new_generation(
     assert generations[daemon.generation].files() == owners.log.files()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("before", list(Fencing))
 def test_between_owners_of_different_fencing_the_old_one_is_fenced_at_its_next_put(
     owners: Owners, before: Fencing, tmp_path: Path

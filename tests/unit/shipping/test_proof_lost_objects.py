@@ -345,6 +345,7 @@ def test_a_lost_snapshot_is_said_once_and_all_is_described_again(
     assert restored(store, tmp_path / "out", log.format) == log.files()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lost", [1, 2, 3])
 def test_the_newest_snapshots_are_lost_and_the_log_is_restored(
     log: LogBuilder, state: str, tmp_path: Path, lost: int
@@ -565,6 +566,7 @@ def drop_oldest(log: LogBuilder, count: int) -> dict[str, bytes]:
     return dropped
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lost", [0, 2, 4])
 def test_after_an_unrecoverable_loss_the_rest_is_restored_and_the_loss_is_reported(
     log: LogBuilder, state: str, tmp_path: Path, lost: int, caplog: pytest.LogCaptureFixture
@@ -598,6 +600,7 @@ def test_after_an_unrecoverable_loss_the_rest_is_restored_and_the_loss_is_report
     assert f"up to index {lost}" in kept.lost
 
 
+@pytest.mark.slow
 def test_log_segments_that_only_the_replica_holds_survive_another_loss(
     log: LogBuilder, state: str, tmp_path: Path
 ) -> None:
@@ -632,6 +635,7 @@ class HidingStore(CountingStore):
         return super().open(key, byte_range)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lost", [False, True])
 def test_a_missing_object_is_looked_for_again_before_it_counts_as_lost(
     log: LogBuilder, tmp_path: Path, lost: bool

@@ -205,6 +205,7 @@ def rewind(log: LogBuilder) -> None:
     log.append(1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("appended", [0, 3])
 def test_a_generation_that_retention_took_is_not_an_anomaly(
     log: LogBuilder, store: MemoryStore, tmp_path: Path, appended: int

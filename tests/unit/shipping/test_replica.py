@@ -193,6 +193,7 @@ def test_a_crash_at_any_put_loses_nothing_and_fences_no_owner(
     assert max(log.files()) in files
 
 
+@pytest.mark.slow
 @ALL_FORMATS
 def test_a_segment_that_was_put_but_not_saved_is_adopted(log: LogBuilder, store: MemoryStore, state: str) -> None:
     daemon = Daemon(log, store, state)
@@ -274,6 +275,7 @@ def threads() -> Iterator[Executors]:
         yield Executors(compressing, putting)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", [Fault.BEFORE, Fault.AFTER])
 def test_a_failed_put_during_which_the_next_one_was_encoded_loses_nothing(
     log: LogBuilder, store: MemoryStore, state: str, threads: Executors, fault: Fault
@@ -698,6 +700,7 @@ def test_once_fenced_always_fenced(log: LogBuilder, store: MemoryStore, state: s
     assert objects(store) == before
 
 
+@pytest.mark.slow
 def test_a_log_segment_that_was_replaced_and_deleted_unseen_is_a_hole_and_no_damage(
     log: LogBuilder, store: MemoryStore, state: str
 ) -> None:

@@ -63,6 +63,7 @@ def replace_folder(log: LogBuilder, copy: Path) -> None:
     os.utime(log.folder, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
+@pytest.mark.slow
 @BOTH_FORMATS
 def test_a_replaced_folder_begins_a_generation_that_holds_what_it_brought_back(
     daemon: Daemon, tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -80,6 +81,7 @@ def test_a_replaced_folder_begins_a_generation_that_holds_what_it_brought_back(
     assert found(verified(daemon.store, daemon.log.format, against=daemon.log.folder)) == []
 
 
+@pytest.mark.slow
 @BOTH_FORMATS
 @pytest.mark.parametrize("takeover", [False, True])
 def test_log_segments_before_the_first_that_a_replica_had_are_shipped(
@@ -106,6 +108,7 @@ def test_log_segments_before_the_first_that_a_replica_had_are_shipped(
     assert found(verified(store, log.format, against=log.folder)) == []
 
 
+@pytest.mark.slow
 def test_a_sealed_segment_whose_records_have_other_numbers_now_is_sealed_again(tmp_path: Path) -> None:
     """Its bytes are the same, and the log segment before it was replaced by one with more records."""
     log = make_log(tmp_path / "log", "lines")
@@ -122,6 +125,7 @@ def test_a_sealed_segment_whose_records_have_other_numbers_now_is_sealed_again(t
     assert found(verified(store, log.format, against=log.folder)) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("while_down", [False, True])
 def test_log_segments_that_come_back_into_the_same_folder_are_shipped_again(
     daemon: Daemon, tmp_path: Path, while_down: bool
@@ -156,6 +160,7 @@ def test_an_empty_folder_in_the_place_of_the_log_is_waited_for(daemon: Daemon) -
     assert daemon.generation == before
 
 
+@pytest.mark.slow
 def test_a_replaced_folder_that_holds_another_history_diverges(daemon: Daemon, tmp_path: Path) -> None:
     replace_folder(daemon.log, tmp_path / "copy")
     newest = list(daemon.log.files())[-1]

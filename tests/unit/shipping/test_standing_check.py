@@ -79,6 +79,7 @@ def named(found: Found) -> list[tuple[str, str]]:
     return [(str(anomaly.kind), anomaly.key) for anomaly in found.anomalies]
 
 
+@pytest.mark.slow
 def test_a_sound_replica_costs_one_listing_and_every_object_is_read_in_its_turn(
     daemon: Daemon, store: CountingStore
 ) -> None:
@@ -111,6 +112,7 @@ def test_a_sound_replica_costs_one_listing_and_every_object_is_read_in_its_turn(
     assert len(opened) - always <= 2 * len(held)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("parse", "which"), [(parse_sealed, 0), (parse_sealed, -1), (parse_wal, -1), (parse_wal, -2), (parse_snapshot, -1)]
 )

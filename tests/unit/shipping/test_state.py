@@ -268,6 +268,7 @@ def test_what_is_replicated_is_nothing_where_its_file_holds_anything_else(
         assert f"{path}: cannot be used: " in caplog.text
 
 
+@pytest.mark.slow
 def test_a_set_of_replicas_never_names_a_folder_elsewhere(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     place = tmp_path / "log"
     replicas = ReplicaSet(str(place))
@@ -451,6 +452,7 @@ def test_another_users_state_folder_is_refused(shared: Path) -> None:
         make_private_root(str(folder), lambda name: True)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="acts as another user")
 def test_state_is_kept_where_the_file_system_calls_this_user_another_one(shared: Path) -> None:
     """As root on NFS, whose files belong to another user."""

@@ -279,6 +279,7 @@ def test_an_isolated_takeover_is_spent_like_any_other(log: LogBuilder, store: Me
     expect_fenced(daemon, store)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("holds", [True, False])
 def test_a_takeover_does_not_skip_segments_shipped_after_its_look(
     log: LogBuilder, store: MemoryStore, state: str, tmp_path: Path, holds: bool

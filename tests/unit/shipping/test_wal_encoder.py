@@ -61,6 +61,7 @@ def test_all_good_commits_before_a_corrupt_one_are_shipped(tmp_path: Path, good:
     assert shipped_bytes(open_client(str(tmp_path / "replica"))) == {path.name: whole}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("segment_bytes", [3000, 10_000, 1 << 20])
 def test_runs_made_ahead_are_the_log_in_order(tmp_path: Path, segment_bytes: int) -> None:
     """A running daemon ships all of it in one turn. Without a daemon, finished log segments would go up sealed."""

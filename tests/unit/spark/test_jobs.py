@@ -76,6 +76,7 @@ def target(tmp_path: Path) -> str:
 # --- records that retention removed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("died", [False, True])
 def test_records_that_retention_removed_are_not_an_export(replica: GrowingReplica, target: str, died: bool) -> None:
     """Neither a new run nor a run that died exports them. If data may be lost, the manifest says where it continues."""
@@ -130,6 +131,7 @@ def test_rows_for_malformed_data_are_not_records(replica: GrowingReplica, target
     assert not os.path.exists(target)
 
 
+@pytest.mark.slow
 def test_a_table_begins_where_its_first_export_says(replica: GrowingReplica, target: str) -> None:
     """Whole log segments may precede the table's first record, or a part of one."""
     replica.grow(4, 4)
@@ -270,6 +272,7 @@ def test_a_run_that_could_not_be_read_again_is_not_committed(
 # --- failures
 
 
+@pytest.mark.slow
 def test_a_first_export_that_failed_pins_nothing(replica: GrowingReplica, target: str) -> None:
     """The job removes the files of its tasks. A process that still works on the run sees that the run was given up."""
     replica.grow(5)

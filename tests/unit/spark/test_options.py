@@ -224,6 +224,7 @@ def test_times_are_milliseconds_or_iso_times_in_a_zone() -> None:
             since(text, timeZone=zone)
 
 
+@pytest.mark.slow
 def test_there_are_as_many_tasks_as_asked_for_at_least() -> None:
     builder = ReplicaBuilder()
     builder.add().ship_segment(make_log([[1] * 20])[0], cuts=range(99), final=None)

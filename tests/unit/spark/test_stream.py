@@ -108,6 +108,7 @@ def test_a_batch_takes_no_more_than_its_limits_and_one_object_at_least() -> None
     assert once.follower.latest(json.loads(once.offsets[0]), Budget(None, None)) == json.loads(every.offsets[1])
 
 
+@pytest.mark.slow
 def test_it_follows_data_that_is_shipped_sealed_and_pruned_meanwhile() -> None:
     builder, url = live_builder()
     generation = builder.add()
@@ -266,6 +267,7 @@ def test_a_pattern_that_fits_nothing_is_looked_up_now_and_then(tmp_path: Path) -
 # --- generations
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cut", [0, 3, 4])
 def test_a_generation_that_continues_is_gone_on_in_at_the_same_place(cut: int) -> None:
     """It may cut the bytes that its predecessor had shipped in any way."""
@@ -303,6 +305,7 @@ def test_a_new_owner_that_has_not_begun_is_waited_for() -> None:
     assert query.run().sequences() == list(range(RECORDS + 2))
 
 
+@pytest.mark.slow
 def test_a_generation_is_gone_on_in_though_the_one_before_it_is_pruned() -> None:
     builder, url, log = _shipped()
     query = Query(url, maxFilesPerTrigger=3)
@@ -353,6 +356,7 @@ def test_a_step_from_one_isolated_generation_to_the_next_is_made_again() -> None
         assert query.run().sequences() == list(range(number + 1))
 
 
+@pytest.mark.slow
 def test_a_stream_skips_a_generation_that_retention_pruned_to_its_last_wal_segment() -> None:
     builder, url, log = _shipped()
     first, lossy = Query(url, maxFilesPerTrigger=3), Query(url, maxFilesPerTrigger=3, failOnDataLoss="false")
@@ -409,6 +413,7 @@ def test_lines_continue_at_their_place_as_their_numbers_begin_again() -> None:
     assert query.run().values() == [b"a", b"b", b"c", b"d", b"e", b"f"]
 
 
+@pytest.mark.slow
 def test_a_history_that_forks_is_a_loss() -> None:
     builder, url, _ = _shipped()
     query = Query(url).run()
@@ -458,6 +463,7 @@ def test_it_stops_at_the_first_gap_and_then_says_it() -> None:
         lossy.restart(forget=len(lossy.rows))
 
 
+@pytest.mark.slow
 def test_a_hole_at_which_a_stream_stands_is_a_loss_up_to_the_next_object() -> None:
     builder, url, _ = _shipped()
     strict, lossy = Query(url).run(), Query(url, failOnDataLoss="false").run()
@@ -475,6 +481,7 @@ def test_a_hole_at_which_a_stream_stands_is_a_loss_up_to_the_next_object() -> No
     lossy.restart(forget=len(lossy.rows))
 
 
+@pytest.mark.slow
 def test_a_place_that_retention_took_from_a_stream_is_a_loss_up_to_what_is_left() -> None:
     builder, url, _ = _shipped()
     strict, lossy = Query(url).run(), Query(url, failOnDataLoss="false").run()
@@ -498,6 +505,7 @@ def _poll_until_a_look(query: Query) -> None:
         query.step()
 
 
+@pytest.mark.slow
 def test_a_stream_loses_a_missing_terminal_and_continues_in_the_next_generation() -> None:
     builder, url, _ = _shipped()
     strict, lossy = Query(url).run(), Query(url, failOnDataLoss="false").run()
@@ -555,6 +563,7 @@ def test_a_quiet_log_costs_a_get_for_each_poll_and_no_listing() -> None:
     assert query.counts["LIST"] == 0
 
 
+@pytest.mark.slow
 def test_polls_are_closer_where_news_was_and_reach_the_interval() -> None:
     builder, url, log = _shipped()
     query = Query(url, pollInterval="5s").run()
@@ -650,6 +659,7 @@ def _by_log(query: Query) -> dict[str, list[int]]:
     return found
 
 
+@pytest.mark.slow
 def test_several_logs_have_an_offset_each_and_new_ones_begin_at_their_first_record(tmp_path: Path) -> None:
     daemons = _three(tmp_path)
     query = Query(str(tmp_path / "all" / "*"), startingSequence="2").run()
@@ -801,6 +811,7 @@ def test_the_folder_of_a_log_is_not_a_replica(tmp_path: Path) -> None:
         Query(str(tmp_path / "log")).step()
 
 
+@pytest.mark.slow
 def test_no_secret_is_in_the_name_that_an_offset_has_of_a_log() -> None:
     urls = ["s3://canary:canary@bucket/logs/a?session-token=canary#canary", "file:///logs/a", "s3://bucket/logs/a"]
     assert [path_of(url) for url in urls] == ["***@bucket/logs/a", "logs/a", "bucket/logs/a"]

@@ -41,6 +41,7 @@ def _read(*, sealed: int = 0, **options: Any) -> tuple[ReplicaBuilder, str, Quer
     return builder, url, Query(url, **options).run(), Query(url, failOnDataLoss="false", **options).run()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("old", "new"), [(0, 0), (2, 0), (2, 2), (0, 1), (1, 2)])
 def test_a_stream_continues_at_the_fork_with_the_new_history(
     old: int, new: int, caplog: pytest.LogCaptureFixture
@@ -63,6 +64,7 @@ def test_a_stream_continues_at_the_fork_with_the_new_history(
     assert not lossy.step()
 
 
+@pytest.mark.slow
 def test_a_history_that_only_grew_repeats_nothing(caplog: pytest.LogCaptureFixture) -> None:
     builder, _, _, lossy = _read(sealed=1)
     _ship(builder.add(builder.claim(Relation.DIVERGED)), [*OLD, [1, 1]])
@@ -70,6 +72,7 @@ def test_a_history_that_only_grew_repeats_nothing(caplog: pytest.LogCaptureFixtu
     assert "at sequence 10: no sequence differs" in caplog.text
 
 
+@pytest.mark.slow
 def test_a_log_that_was_overwritten_is_read_from_its_first_record() -> None:
     builder, url, strict, lossy = _read()
     generation = builder.add(builder.claim(Relation.DIVERGED))
@@ -80,6 +83,7 @@ def test_a_log_that_was_overwritten_is_read_from_its_first_record() -> None:
     assert lossy.all_rows()[10:] == Query(url).run().all_rows()
 
 
+@pytest.mark.slow
 def test_if_the_old_history_is_gone_all_of_the_new_one_is_read() -> None:
     builder, _, strict, lossy = _read(sealed=1)
     first = builder.generations[0]
@@ -92,6 +96,7 @@ def test_if_the_old_history_is_gone_all_of_the_new_one_is_read() -> None:
     assert lossy.run().sequences() == [*range(10), *range(10)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("log_format", [LinesFormat("app.*"), RawFormat("app.*")])
 def test_other_formats_continue_at_the_fork(log_format: LogFormat) -> None:
     builder, url = live_builder(log_format)

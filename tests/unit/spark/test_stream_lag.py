@@ -36,6 +36,7 @@ def test_a_stream_is_behind_by_the_records_that_it_has_not_processed() -> None:
     assert found == [{name: count} for count in (6, 4, 1, 0)]
 
 
+@pytest.mark.slow
 def test_what_is_not_known_is_none_and_other_sources_are_left_out() -> None:
     builder, url = live_builder()
     builder.add().ship_segment(make_log([[2]])[0], final=None)

@@ -32,6 +32,7 @@ def _sizes(query: Query) -> list[int]:
     return [len(rows) for rows in query.rows[1:]]
 
 
+@pytest.mark.slow
 def test_a_sealed_segment_is_cut_between_frames() -> None:
     _, _, url = _sealed()
     ends = [0, *make_log([[3] * COMMITS])[0].ends]
@@ -48,6 +49,7 @@ def test_a_sealed_segment_is_cut_between_frames() -> None:
     assert _sizes(query) == [3] * COMMITS + [1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sealed", [True, False])
 def test_records_are_limited(sealed: bool) -> None:
     if sealed:
@@ -88,6 +90,7 @@ def test_available_now_cuts_at_its_end_and_between_frames() -> None:
     assert [len(rows) for rows in query.rows[1:]] == [6, 6, 3]
 
 
+@pytest.mark.slow
 def test_a_segment_without_a_readable_footer_is_taken_whole_and_the_tasks_report_it() -> None:
     builder, generation, url = _sealed()
     builder.client.delete_sealed_segments([(generation.name, 0)])

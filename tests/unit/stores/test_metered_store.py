@@ -12,6 +12,7 @@ from tests.builders.manual_clock import ManualClock
 from tests.builders.stores import Fault, FaultyStore
 
 
+@pytest.mark.slow
 def test_each_request_is_counted_by_kind_and_result() -> None:
     meter = RequestMeter(ManualClock())
     faulty = FaultyStore(MemoryStore("memory://metered"), {"put": [Fault.NONE, Fault.NONE, Fault.AFTER]})

@@ -110,6 +110,7 @@ def test_a_stream_that_gives_little_at_a_time_is_read_to_its_end() -> None:
     assert client.read_wal_segment(Position(G, 0, 0), 5, 20) == body[5:25]
 
 
+@pytest.mark.slow
 def test_an_object_that_does_not_end_is_refused() -> None:
     client = ObjectReplicaClient(StoreWithoutEnd())
     with pytest.raises(CorruptObjectError, match=f"more than {MAX_OBJECT_BYTES} bytes"):

@@ -154,6 +154,7 @@ def test_a_store_that_has_no_create_only_put_is_tried_without(tmp_path: Path) ->
     assert left(tmp_path) == []
 
 
+@pytest.mark.slow
 def test_a_client_that_looks_and_then_writes_refuses_no_writer(tmp_path: Path) -> None:
     store = Lacking(folder(tmp_path), "")
     assert probe(store)[CREATE_ONLY].outcome is StepOutcome.PASSED
@@ -176,6 +177,7 @@ def test_a_store_that_accepts_simultaneous_puts_is_fit_for_isolated_fencing_only
     assert list(inner.list("")) == []
 
 
+@pytest.mark.slow
 def test_a_store_whose_uploads_in_parts_race_is_good_for_isolated_fencing_alone() -> None:
     store = InPartsStore(RacyStore(MemoryStore(), lambda key: "/parts-" in key, RACERS))
     steps = probe(store)
@@ -187,6 +189,7 @@ def test_a_store_whose_uploads_in_parts_race_is_good_for_isolated_fencing_alone(
 # --- a long listing
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("store", "reason"),
     [
@@ -205,6 +208,7 @@ def test_a_store_that_cannot_list_more_than_a_page_is_good_for_nothing(store: Ob
     assert next(store.list(""), None) is None, "the probe has left objects"
 
 
+@pytest.mark.slow
 def test_no_thousand_objects_are_left_where_nothing_can_be_deleted() -> None:
     inner = MemoryStore()
     steps = probe(Lacking(inner, "delete"), listed=LISTED)

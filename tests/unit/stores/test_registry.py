@@ -151,6 +151,7 @@ def test_options_that_a_backend_does_not_know_are_refused(tmp_path: Path) -> Non
             open_client(url, {"colour": "red"})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("url", "extra"),
     [
@@ -180,6 +181,7 @@ def test_a_family_that_lacks_a_driver_names_what_to_install(install: Install) ->
     assert str(caught.value) == "lacking+s3://: lacking lacks a package for it: install s3fs"
 
 
+@pytest.mark.slow
 def test_an_unknown_scheme_shows_no_password() -> None:
     with pytest.raises(UnknownSchemeError) as caught:
         open_client("gopher://me:secret@host/x")

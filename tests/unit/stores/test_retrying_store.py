@@ -296,6 +296,7 @@ def test_a_listing_that_breaks_continues_after_the_last_key() -> None:
     assert setup.counting.requests["list"] == 4
 
 
+@pytest.mark.slow
 def test_deletions_are_tried_again_in_parts() -> None:
     setup = Setup(delete=[Fault.NONE, Fault.AFTER, Fault.BEFORE])
     keys = [f"{number:05}" for number in range(DELETE_KEYS * 2 + 1)]

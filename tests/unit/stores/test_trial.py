@@ -265,6 +265,7 @@ def test_a_bit_that_flips_on_the_way_is_not_held_against_a_store() -> None:
     assert caught.value.retryable
 
 
+@pytest.mark.slow
 def test_a_store_that_refuses_a_free_key_is_found() -> None:
     class Refusing(CountingStore):
         """Reports that every key is taken."""

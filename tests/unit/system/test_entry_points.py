@@ -25,6 +25,7 @@ def _nothing_registered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(entry_points, "_registered", {})
 
 
+@pytest.mark.slow
 def test_a_registered_store_opens_the_urls_of_its_scheme() -> None:
     opened: list[tuple[str, Mapping[str, object]]] = []
 
@@ -52,6 +53,7 @@ def test_a_scheme_that_no_url_can_have_is_refused(scheme: str) -> None:
         register_object_store(scheme, lambda _url, _options: MemoryStore("m"))
 
 
+@pytest.mark.slow
 def test_a_name_that_a_package_provides_is_not_replaced() -> None:
     with pytest.raises(ConfigError, match=r"replica_clients\.memory:open_store provides it already"):
         register_object_store("memory", lambda _url, _options: MemoryStore("m"))

@@ -82,6 +82,7 @@ def test_several_waiters_on_one_folder_all_wake(watcher: Watcher, tmp_path: Path
     assert all(event.wait(WAIT_SECONDS) for event in events)
 
 
+@pytest.mark.slow
 def test_many_folders_wake_their_own_waiters(watcher: Watcher, tmp_path: Path) -> None:
     folders = [tmp_path / str(number) for number in range(300)]
     events = [threading.Event() for _ in folders]
@@ -145,6 +146,7 @@ def test_a_queue_overflow_wakes_everybody_and_watching_continues(watcher: Watche
     assert other.wait(WAIT_SECONDS)
 
 
+@pytest.mark.slow
 def test_no_wake_up_is_lost_between_a_writer_and_a_reader(watcher: Watcher, tmp_path: Path) -> None:
     total = 3000
     log = tmp_path / "a.log"
@@ -176,6 +178,7 @@ def test_no_wake_up_is_lost_between_a_writer_and_a_reader(watcher: Watcher, tmp_
     assert seen == total
 
 
+@pytest.mark.slow
 def test_without_inotify_every_arm_says_poll() -> None:
     program = """
 import sys, types

@@ -53,6 +53,7 @@ def _without_collections() -> Iterator[None]:
         yield
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_without_collections")
 def test_a_request_that_failed_in_all_attempts_keeps_no_body() -> None:
     full, body = FullStore(), Body(1000)
@@ -93,6 +94,7 @@ def test_an_error_that_was_never_raised_has_nothing_to_release() -> None:
     assert error.__traceback__ is None
 
 
+@pytest.mark.slow
 def test_collections_continue_after_work_without_them_only_if_they_did_before() -> None:
     assert gc.isenabled()
     with without_collections():

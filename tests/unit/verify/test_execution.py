@@ -67,6 +67,7 @@ def simple() -> ReplicaBuilder:
 # --- what is well
 
 
+@pytest.mark.slow
 def test_all_that_owners_write_is_well() -> None:
     report = verified(everything().store)
     assert report.anomalies == ()
@@ -247,6 +248,7 @@ def test_what_a_trial_of_the_store_has_left_is_not_an_anomaly(simple: ReplicaBui
     assert found(verified(simple.store)) == found(verified(simple.store), harmful=False) == []
 
 
+@pytest.mark.slow
 def test_foreign_names_without_end_are_counted_and_not_kept() -> None:
     store = store_of({f"photos/{number:06d}.jpg": b"" for number in range(MAX_KEPT + 5)})
     report = verified(store)
@@ -514,6 +516,7 @@ def test_every_kind_is_provoked_here_or_in_comparisons_with_the_log() -> None:
 # --- order and sampling
 
 
+@pytest.mark.slow
 def test_the_order_of_results_does_not_depend_on_parallelism() -> None:
     objects = everything().objects()
     for number, key in enumerate(sorted(objects)):
@@ -544,6 +547,7 @@ def test_a_sample_reads_all_structure_and_a_share_of_the_contents() -> None:
     assert (some.anomalies, some.wal_segments, some.sealed_segments) == ((), whole.wal_segments, 20)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", ["wal", "segments", "snapshots", "epochs"])
 def test_a_sample_of_nothing_still_misses_what_is_missing(part: str) -> None:
     builder = everything()
@@ -599,6 +603,7 @@ def test_a_wal_segment_that_is_listed_late_is_not_missing(simple: ReplicaBuilder
     assert found(verified(Lagging(simple.store, key, 99), parallelism=1)) != []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", ["epochs/", "segments/"])
 def test_an_object_that_is_named_but_never_listed_is_read_directly(part: str) -> None:
     builder = everything()
@@ -669,6 +674,7 @@ class FailingList(Wrapped):
         return super().list(prefix, start_after)
 
 
+@pytest.mark.slow
 def test_wal_segments_that_cannot_be_listed_are_not_an_anomaly(tmp_path: Path) -> None:
     builder = pending()
     write_log(tmp_path / "log", LOG)
@@ -721,6 +727,7 @@ class Noisy(Wrapped):
         return stream
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(3))
 def test_bytes_that_change_on_their_way_are_read_again(number: int) -> None:
     builder = everything()
@@ -824,6 +831,7 @@ def test_it_can_be_stopped() -> None:
     assert left == 0
 
 
+@pytest.mark.slow
 def test_progress_goes_up_to_the_total() -> None:
     seen = []
     report = verified(everything().store, watch=Watch(progress=seen.append))

@@ -195,6 +195,7 @@ def test_all_at_once_between_two_requests_is_not_an_anomaly(make: Callable[[], S
         assert found(report) == [], (after, report.anomalies)
 
 
+@pytest.mark.slow
 @OWNERS
 def test_a_scrub_in_the_background_finds_nothing_where_its_owner_is_at_work(
     make: Callable[[], Scene], tmp_path: Path
@@ -215,6 +216,7 @@ def test_a_scrub_in_the_background_finds_nothing_where_its_owner_is_at_work(
         assert (done[0].anomalies, done[0].unread, done[1]) == (0, 0, []), after
 
 
+@pytest.mark.slow
 def test_a_sealed_segment_that_came_after_the_listing_is_verified() -> None:
     def make() -> Scene:
         builder, built = begun()

@@ -63,6 +63,7 @@ def test_a_log_with_less_data_than_its_replica(sealed_and_wal: tuple[ReplicaBuil
     assert kinds(builder.store, against=str(log)) == {"ahead"}
 
 
+@pytest.mark.slow
 def test_log_segments_that_one_of_both_does_not_hold(sealed_and_wal: tuple[ReplicaBuilder, Path]) -> None:
     builder, log = sealed_and_wal
     (log / LOG[0].name).unlink()
@@ -160,6 +161,7 @@ def test_no_folder_to_compare_with(sealed_and_wal: tuple[ReplicaBuilder, Path], 
         verified(sealed_and_wal[0].store, against=str(tmp_path / "nothing"))
 
 
+@pytest.mark.slow
 def test_the_generation_that_readers_read_is_compared(tmp_path: Path) -> None:
     builder = ReplicaBuilder()
     builder.add().ship_segment(LOG[0])

@@ -48,6 +48,7 @@ def make_scrub(
     )
 
 
+@pytest.mark.slow
 def test_the_first_one_is_soon_and_the_next_an_interval_after_the_last(tmp_path: Path) -> None:
     clock = ManualClock()
     scrub = make_scrub(everything().store, tmp_path, clock)
@@ -94,6 +95,7 @@ def test_an_anomaly_is_logged_once_even_after_a_restart_and_again_if_it_comes_ba
     assert (verified.anomalies, len(new)) == (1, 1)
 
 
+@pytest.mark.slow
 def test_a_store_that_fails_is_reported_and_tried_again_within_the_hour(tmp_path: Path) -> None:
     class Down:
         enforces_create_only, url = True, "down://"

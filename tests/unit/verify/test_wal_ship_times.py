@@ -115,6 +115,7 @@ def test_times_are_compared_though_contents_are_not_read() -> None:
     assert found(verified(builder.store, scope=Scope(0.0, 1))) == [("conflict", key)]
 
 
+@pytest.mark.slow
 def test_marks_without_wal_segments_are_taken_at_their_word() -> None:
     builder, _ = replica_with(one_earlier)
     builder.generations[0].prune(1)

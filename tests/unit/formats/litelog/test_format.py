@@ -160,6 +160,7 @@ def test_a_log_decodes_as_a_slow_decoder_reads_it(
             assert (commit.lowest, commit.highest) == (min(held), max(held))
 
 
+@pytest.mark.slow
 @given(batches())
 @settings(max_examples=examples(60))
 def test_columns_and_lists_encode_the_same(batch: list[tuple[int | None, bytes | None, bytes]]) -> None:
@@ -517,6 +518,7 @@ def test_the_log_id_is_in_the_header() -> None:
     assert FORMAT.log_id(NAME, memoryview(small_log()[0])) == LOG_ID
 
 
+@pytest.mark.slow
 def test_a_view_of_wider_items_is_not_a_record() -> None:
     with pytest.raises(ValueError, match="number of bytes"):
         encode_commit(0, 1, 0, [memoryview(b"abcdefgh").cast("Q")])

@@ -21,6 +21,7 @@ def set_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", [["generations"], ["snapshots"], ["segments"], ["wal"], ["wal", "--headers"]])
 def test_a_table_fits_80_columns_with_whole_ids(
     command: InProcess, monkeypatch: pytest.MonkeyPatch, verb: list[str]
@@ -36,11 +37,13 @@ def test_a_table_fits_80_columns_with_whole_ids(
         assert "0-12,999" in out
 
 
+@pytest.mark.slow
 def test_a_wide_table_shows_the_rest(command: InProcess) -> None:
     out = command("generations", "--wide", command.replica()).out
     assert all(column in out for column in ("owner", "host", "fencing", "ratio", "lag"))
 
 
+@pytest.mark.slow
 def test_text_that_does_not_fit_is_wrapped_and_never_cut(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

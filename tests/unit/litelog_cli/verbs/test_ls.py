@@ -25,6 +25,7 @@ def test_replicas_are_found_below_a_place() -> None:
     assert list(find_replicas(store, "a/")) == ["a"]
 
 
+@pytest.mark.slow
 def test_a_folder_of_replicas_is_listed(command: InProcess) -> None:
     command.replica()
     command.append(1, "other")
@@ -35,6 +36,7 @@ def test_a_folder_of_replicas_is_listed(command: InProcess) -> None:
     assert (none.code, "no such folder" in none.err) == (ExitCode.NOTHING_TO_RESTORE, True)
 
 
+@pytest.mark.slow
 def test_configured_logs_are_listed(command: InProcess) -> None:
     (command.folder / "c.yml").write_text("logs: [{path: /log, replicas: [{url: /one}, {url: /two}]}]")
     title, one, two = (line.split() for line in command("ls", "--config", "c.yml").out.splitlines())

@@ -33,6 +33,7 @@ def test_the_page_in_the_packages_is_as_the_code_says(command: InProcess) -> Non
     assert page == command("man").out, "run: litelog man > etc/man/litelog.1"
 
 
+@pytest.mark.slow
 def test_the_page_is_in_the_wheel_and_in_the_source_distribution() -> None:
     targets = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]
     assert targets["wheel"]["shared-data"] == {"etc/man/litelog.1": "share/man/man1/litelog.1"}

@@ -30,6 +30,7 @@ def test_elsewhere_it_says_where_and_what_if_that_machine_is_gone(command: InPro
     assert "litelog replicate --once --takeover, and prune then" in done.err
 
 
+@pytest.mark.slow
 def test_a_plan_is_in_plain_numbers(command: InProcess) -> None:
     done = command("prune", command.replica(), "--max-age", "30d")
     assert "0 objects to delete, 0 B, every state since 20" in done.out

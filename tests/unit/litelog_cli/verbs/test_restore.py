@@ -110,6 +110,7 @@ def test_an_invalid_time_is_answered_with_valid_examples(text: str) -> None:
         parse_time(text, NOW)
 
 
+@pytest.mark.slow
 def test_a_configured_log_is_restored_to_its_own_folder(command: InProcess) -> None:
     command.replica()
     (command.folder / "c.yml").write_text(f"logs: [{{path: {command.folder}/log, replicas: [{{url: replica}}]}}]")

@@ -55,6 +55,7 @@ def test_a_sample_is_in_percent(command: InProcess, given: str, said: str) -> No
     assert (done.code, said in done.err) == (ExitCode.USAGE, True), done.err
 
 
+@pytest.mark.slow
 def test_a_drill_that_failed_is_not_beside_all_is_well(report: VerifyReport) -> None:
     drill = DrillResult(0, 0, 0, 0.1, None, "/small: needs 8.0 MiB, and its file system has 1.0 MiB free")
     *_, failed, verdict = summary(report, Scope(), drill)

@@ -39,6 +39,7 @@ def store(tmp_path: Path) -> FileStore:
 parts = st.text(st.sampled_from("ab./-0"), min_size=1, max_size=6)
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(60))
 @given(st.sets(parts, max_size=12), parts | st.just(""), parts | st.none())
 def test_a_listing_is_the_memory_stores(

@@ -173,6 +173,7 @@ def test_an_unknown_scheme_lists_the_known_ones(url: str) -> None:
         open_by_url(url)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("ours")
 def test_a_package_that_fsspec_needs_is_named() -> None:
     with pytest.raises(UnknownSchemeError, match="tosfs"):
@@ -272,6 +273,7 @@ def test_secrets_in_an_error_are_not_repeated(flat: FsspecStore) -> None:
     assert "c2lnbmF0dXJl" not in shown
 
 
+@pytest.mark.slow
 def test_of_objects_that_are_made_as_they_are_put_one_is_in_memory_at_a_time(flat: FsspecStore) -> None:
     """No such file system accepts a stream and refuses a second writer, so the store holds each object whole."""
     began = threading.Event()
@@ -615,6 +617,7 @@ def test_a_user_that_the_server_refuses_needs_help() -> None:
     assert not caught.value.retryable
 
 
+@pytest.mark.slow
 def test_a_file_system_of_all_threads_that_cannot_be_made_yet_is_made_later() -> None:
     class Shared(DialledFileSystem):
         protocol = ("memory", "shared")

@@ -78,6 +78,7 @@ def expected(first: int, stop: int) -> list[bytes]:
     return [b"r%d" % number for number in range(first, stop)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", COUNTS)
 @pytest.mark.parametrize("sealed", [0, 1, 2, 3])
 def test_any_number_of_partitions_gives_the_same_rows(count: int, sealed: int) -> None:
@@ -148,6 +149,7 @@ def test_large_commits_are_read_as_small_ones_are(count: int) -> None:
     assert {row["index"] for row in found} == {0, 1, 2, 3}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", COUNTS)
 def test_a_commit_that_was_sealed_as_several_frames_is_read_whole(count: int, tmp_path: Path) -> None:
     log, store = log_builder.make_log(tmp_path / "log"), MemoryStore("sealed")
@@ -174,6 +176,7 @@ def test_segments_whose_entries_hold_no_wanted_record_are_not_read() -> None:
     assert not [piece for piece in pieces if isinstance(piece, WalPiece)]
 
 
+@pytest.mark.slow
 def test_a_large_sealed_segment_is_split_at_frames() -> None:
     builder, log = ReplicaBuilder(), make_log([[2] * 40])
     generation = builder.add()
@@ -239,6 +242,7 @@ def test_a_generation_is_read_by_name_or_the_latest() -> None:
         rows(url, generation="0000000900000000")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", COUNTS)
 def test_metadata_is_the_records_place(count: int) -> None:
     builder, log = built()
@@ -311,6 +315,7 @@ def _damage(objects: dict[str, bytes], key: str, at: int = -20) -> dict[str, byt
     return {**objects, key: bytes(body)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", COUNTS)
 def test_every_object_of_the_log_is_checked(count: int) -> None:
     """A flipped bit in any frame is an error that names it. With DROPMALFORMED only its records are missing."""
@@ -328,6 +333,7 @@ def test_every_object_of_the_log_is_checked(count: int) -> None:
     assert checked == 9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", COUNTS)
 def test_damaged_frames_are_dropped_alone(count: int) -> None:
     builder, _ = built()
@@ -344,6 +350,7 @@ def test_damaged_frames_are_dropped_alone(count: int) -> None:
     assert (bad[0]["sequence"], bad[0]["key"], bad[0]["index"], bad[0]["offset"]) == (None, None, 0, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", COUNTS)
 def test_a_damaged_wal_segment_is_dropped_alone(count: int) -> None:
     builder, log = built()
@@ -505,6 +512,7 @@ def _prune_now(url: str, builder: ReplicaBuilder, upto: int, frame_commits: int 
     return gone
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", COUNTS)
 @pytest.mark.parametrize("upto", [1, 2, 3])
 def test_segments_pruned_meanwhile_are_read_from_sealed_segments(count: int, upto: int) -> None:
@@ -544,6 +552,7 @@ def test_a_sealed_segment_that_retention_took_meanwhile_is_reported_by_name() ->
     assert values(url) == expected(9, 25)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", COUNTS)
 def test_a_plan_ends_where_it_was_made(count: int) -> None:
     """The plan's last WAL segment was sealed and pruned together with later ones. The task reads no further row."""
@@ -571,6 +580,7 @@ def test_data_that_retention_deleted_meanwhile_is_reported_with_its_position() -
         values(url, plan_made)
 
 
+@pytest.mark.slow
 def test_a_damaged_sealed_segment_is_read_from_its_wal_segments() -> None:
     builder, log = ReplicaBuilder(), make_log([[3, 2, 4], [5, 1]])
     generation = builder.add()
@@ -587,6 +597,7 @@ def test_a_damaged_sealed_segment_is_read_from_its_wal_segments() -> None:
 # --- how tasks run
 
 
+@pytest.mark.slow
 def test_partitions_are_pickled_and_hold_all_that_a_task_needs() -> None:
     url = stored(built()[0].objects())
     options = parse_options({"path": url, "numpartitions": "7"})

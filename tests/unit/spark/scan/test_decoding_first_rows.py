@@ -34,6 +34,7 @@ def _opened(store: CountingStore, url: str) -> Generator[RecordRun | SegmentComm
         yield from read_pieces(Task(part.log, client, executor, decoder, open_log_format("litelog", None)), part)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sealed", [0, SEGMENTS])
 def test_read_ahead_grows_with_the_results_that_are_taken(sealed: int) -> None:
     builder, log = ReplicaBuilder(), make_log([[1]] * SEGMENTS)

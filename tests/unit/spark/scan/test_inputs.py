@@ -55,6 +55,7 @@ def _follower(*urls: str) -> StreamFollower:
     return StreamFollower(parse_stream_options({"paths": json.dumps(urls)}), clients=open_one, pause=0.0)
 
 
+@pytest.mark.slow
 def test_a_stream_refuses_a_checkpoint_in_which_a_name_may_mean_another_log() -> None:
     budget = Budget(None, None)
     both, alone = _follower(ONE, OTHER), _follower(ONE)

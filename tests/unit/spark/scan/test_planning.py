@@ -335,6 +335,7 @@ def test_an_option_for_replicas_is_refused_with_a_folder(tmp_path: Path, name: s
     assert len(values(log.folder, mode="FAILFAST", generation="latest")) == 2
 
 
+@pytest.mark.slow
 def test_a_format_is_the_one_of_folders_and_may_be_a_replicas_own(tmp_path: Path) -> None:
     url = stored(_built().objects())
     for name in ("nope", "lines"):

@@ -74,6 +74,7 @@ def test_a_sealed_segment_gives_the_rows_that_its_wal_segments_gave(tmp_path: Pa
     assert b"".join(value for _, value in after) == b"".join(log.files().values())
 
 
+@pytest.mark.slow
 def test_a_plan_gives_the_same_rows_when_its_wal_segments_were_sealed_and_pruned() -> None:
     builder, url = _shipped()
     for count in (1, 3):
@@ -106,6 +107,7 @@ def test_sequences_count_bytes() -> None:
             _seal(builder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["well", "damaged", "lost"])
 def test_a_stream_gives_each_byte_once_whatever_was_sealed_meanwhile(case: str) -> None:
     """WAL segments, if they exist, replace the damaged part of a sealed segment. Only the requested part is read."""

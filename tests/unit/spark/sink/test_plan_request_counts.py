@@ -64,6 +64,7 @@ def test_a_look_costs_the_same_however_often_the_replica_was_claimed(
     assert sum(requests.values()) <= MOST, requests
 
 
+@pytest.mark.slow
 def test_a_further_append_costs_the_same() -> None:
     first, later = (made_by("spark", count, Path()) for count in COUNTS[1:])
     before = first.count(first.append)

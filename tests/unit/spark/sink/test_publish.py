@@ -83,6 +83,7 @@ def test_records_that_tasks_wrote_are_readable_once_they_are_published() -> None
     assert find_latest(builder.client).generation == published.generation
 
 
+@pytest.mark.slow
 def test_a_write_overtaken_before_its_snapshot_fails_even_if_that_is_put() -> None:
     builder = ReplicaBuilder()
     plan, entries = written(builder)
