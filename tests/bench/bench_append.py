@@ -1,7 +1,8 @@
-"""Appends to our log, against SQLite with every batch durable, and against a buffered file with no sync at all.
+"""Measures appends to a log, against SQLite with every batch durable, and against a buffered file without any sync.
 
-The same batches of the same records go to each, taking turns in one run. SQLite: WAL mode, synchronous=FULL, a
-transaction a batch, default settings otherwise. The file: Python's own, default buffer, one ``write`` a record.
+All of them take turns in one run and write the same batches of records. SQLite runs in WAL mode with synchronous=FULL,
+one transaction per batch, and default settings otherwise. The file is Python's own, with the default buffer and one
+``write`` per record.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ if TYPE_CHECKING:
 
     Batch = list[bytes]
 
-SYNCED, ASYNCHRONOUS, UNSYNCED = "log, fdatasync a batch", "log, futures, fdatasync a group", "log, no sync"
+SYNCED, ASYNCHRONOUS, UNSYNCED = "log, fdatasync per batch", "log, futures, fdatasync per group", "log, no sync"
 SQLITE, BARE, BUFFERED, JOINED = (
     "sqlite, WAL, FULL",
-    "write + fdatasync a batch",
-    "file, write a record",
+    "write + fdatasync per batch",
+    "file, write per record",
     "file, writelines",
 )
 
@@ -39,10 +40,10 @@ COMPARISONS = (
     (ASYNCHRONOUS, SQLITE, None),
     (UNSYNCED, JOINED, None),
 )
-"""What, against what, and how many times as fast at least; None: to understand the others by."""
+"""What is measured, its yardstick, and the least ratio of their speeds; None: shown for context, without a target."""
 
 ORDER = (SYNCED, SQLITE, BARE, ASYNCHRONOUS, UNSYNCED, BUFFERED, JOINED)
-"""Next to its yardstick each, so that a neighbour's load meets both."""
+"""Each runs next to its yardstick, so that load from other programs on the machine affects both."""
 
 
 def append_all(log: LogWriter, batches: list[Batch]) -> None:
@@ -56,12 +57,12 @@ def append_futures(log: LogWriter, batches: list[Batch]) -> None:
 
 
 def open_logs(folder: str, batches: list[Batch], stack: ExitStack) -> dict[str, Callable[[], None]]:
-    ways = ((SYNCED, "always", append_all), (ASYNCHRONOUS, "always", append_futures), (UNSYNCED, "never", append_all))
+    modes = ((SYNCED, "always", append_all), (ASYNCHRONOUS, "always", append_futures), (UNSYNCED, "never", append_all))
     return {
         name: partial(
             append, stack.enter_context(LogWriter(os.path.join(folder, f"log{number}"), fsync=fsync)), batches
         )
-        for number, (name, fsync, append) in enumerate(ways)
+        for number, (name, fsync, append) in enumerate(modes)
     }
 
 
@@ -81,10 +82,10 @@ def open_database(folder: str, batches: list[Batch], stack: ExitStack) -> dict[s
 
 
 def open_files(folder: str, batches: list[Batch], stack: ExitStack) -> dict[str, Callable[[], None]]:
-    place = Path(folder)
-    bare = stack.enter_context((place / "bare").open("wb", buffering=0))
-    buffered = stack.enter_context((place / "buffered").open("wb"))
-    joined = stack.enter_context((place / "joined").open("wb"))
+    root = Path(folder)
+    bare = stack.enter_context((root / "bare").open("wb", buffering=0))
+    buffered = stack.enter_context((root / "buffered").open("wb"))
+    joined = stack.enter_context((root / "joined").open("wb"))
 
     def write_bare() -> None:
         for batch in batches:
@@ -106,22 +107,22 @@ def open_files(folder: str, batches: list[Batch], stack: ExitStack) -> dict[str,
 
 
 @click.command(help=__doc__)
-@click.option("--per-batch", default=1000, help="Records of 100 bytes in a batch.")
-@click.option("--batches", default=40, help="Batches that each appends in a round.")
-@click.option("--rounds", default=15, help="Interleaved rounds.")
-@click.option("--folder", default=None, help="Where to write: on a disk, or nothing is durable.")
+@click.option("--per-batch", default=1000, help="Number of 100-byte records in a batch.")
+@click.option("--batches", default=40, help="Number of batches per round.")
+@click.option("--rounds", default=15, help="Number of interleaved rounds.")
+@click.option("--folder", default=None, help="Folder to work in. It has to be on a disk.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def main(per_batch: int, batches: int, rounds: int, folder: str | None, as_json: bool) -> None:
     values = [[os.urandom(100) for _ in range(per_batch)] for _ in range(batches)]
     report = Report(f"{rounds} rounds of {batches} batches of {per_batch} x 100 bytes")
-    with bench_folder(folder) as place, ExitStack() as stack:
-        calls = open_logs(str(place), values, stack) | open_database(str(place), values, stack)
-        calls |= open_files(str(place), values, stack)
+    with bench_folder(folder) as work, ExitStack() as stack:
+        calls = open_logs(str(work), values, stack) | open_database(str(work), values, stack)
+        calls |= open_files(str(work), values, stack)
         times = interleave({name: partial(measure, calls[name]) for name in ORDER}, rounds)
     for name, taken in times.items():
         report.figures[name] = f"{per_batch * batches / statistics.median(taken) / 1e6:.2f} M records/s"
-    for what, against, target in COMPARISONS:
-        report.findings.append(Finding(what, against, ratios(times[against], times[what]), target))
+    for measured, yardstick, target in COMPARISONS:
+        report.findings.append(Finding(measured, yardstick, ratios(times[yardstick], times[measured]), target))
     report.print(as_json=as_json)
 
 

@@ -1,7 +1,7 @@
-"""The cost of a daemon that has little to do: many idle logs, and one log that is appended to all the time.
+"""Measures the cost of a daemon that has little to do: first many idle logs, then one log with steady appends.
 
-Processor time is what the kernel counts for the daemon's threads, as a share of one core; requests are counted by a
-store that wraps the file store.
+The kernel counts the processor time of the daemon's threads; the report shows it as a share of one core. A wrapper
+around the file store counts the requests.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 SETTLE_SECONDS = 5.0
-"""After the last WAL segment: positions are saved, buffers freed."""
+"""The wait after the last WAL segment: the daemon saves positions and frees buffers."""
 
 
 def make_logs(folder: Path, count: int) -> list[Path]:
-    """Logs with a few records each."""
+    """Create logs with a few records each."""
     logs = [folder / f"log-{number:03d}" for number in range(count)]
     for number, log in enumerate(logs):
         with LogWriter(str(log)) as writer:
@@ -36,7 +36,7 @@ def make_logs(folder: Path, count: int) -> list[Path]:
 
 
 def shares(daemon: Daemon, seconds: float, rounds: int) -> tuple[float, ...]:
-    """Percent of one core that the daemon takes over a number of seconds, several times."""
+    """Measure ``rounds`` times, over ``seconds`` each, what share of one core the daemon uses, in percent."""
     found = []
     for _ in range(rounds):
         start, before = time.monotonic(), cpu_seconds(daemon.pid)
@@ -52,12 +52,12 @@ def measure_idle(report: Report, work: Path, count: int, seconds: float, rounds:
         time.sleep(SETTLE_SECONDS)
         before = daemon.requests()
         taken = shares(daemon, seconds / rounds, rounds)
-        asked = daemon.requests() - before
+        sent = daemon.requests() - before
         memory = status_bytes(daemon.pid, "VmHWM") / 2**20
     report.figures[f"requests to ship {count} logs"] = str(before)
     report.findings += [
         Finding(f"processor time, {count} idle logs", "one core", taken, at_most=0.1, unit="%"),
-        Finding(f"requests, {count} idle logs", f"{seconds:g} s", (float(asked),), at_most=0, unit="requests"),
+        Finding(f"requests, {count} idle logs", f"{seconds:g} s", (float(sent),), at_most=0, unit="requests"),
         Finding(f"peak memory, {count} logs", "the limit", (memory,), at_most=150, unit="MiB"),
     ]
 
@@ -73,23 +73,23 @@ def measure_busy(report: Report, work: Path, rate: int, seconds: float, rounds: 
             time.sleep(2)
             before = daemon.requests()
             taken = shares(daemon, seconds / rounds, rounds)
-            asked = daemon.requests() - before
-            words, _ = process.communicate()
+            sent = daemon.requests() - before
+            output, _ = process.communicate()
         memory = status_bytes(daemon.pid, "VmHWM") / 2**20
-    report.figures["appends a second, seen"] = words.decode().strip()
+    report.figures["appends a second, measured"] = output.decode().strip()
     report.findings += [
         Finding(f"processor time, {rate} appends a second", "one core", taken, at_most=10.0, unit="%"),
-        Finding(f"requests, {rate} appends a second", "one second", (asked / seconds,), at_most=1.1, unit="requests"),
+        Finding(f"requests, {rate} appends a second", "one second", (sent / seconds,), at_most=1.1, unit="requests"),
         Finding("peak memory, busy log", "the limit", (memory,), at_most=150, unit="MiB"),
     ]
 
 
 @click.command(help=__doc__)
-@click.option("--folder", type=click.Path(exists=True), help="Where to work: on a disk.")
-@click.option("--logs", default=100, help="Idle logs.")
-@click.option("--rate", default=10_000, help="Appends a second to the busy log.")
-@click.option("--seconds", default=60.0, help="How long each side is watched.")
-@click.option("--rounds", default=6, help="Number of parts into which that time is divided.")
+@click.option("--folder", type=click.Path(exists=True), help="Folder to work in. It has to be on a disk.")
+@click.option("--logs", default=100, help="Number of idle logs.")
+@click.option("--rate", default=10_000, help="Number of appends a second to the busy log.")
+@click.option("--seconds", default=60.0, help="Seconds for which each daemon is measured.")
+@click.option("--rounds", default=6, help="Number of parts into which these seconds are divided.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def main(folder: str | None, logs: int, rate: int, seconds: float, rounds: int, as_json: bool) -> None:
     report = Report(f"a daemon with {logs} idle logs, then one with {rate} appends a second")

@@ -1,7 +1,7 @@
-"""From an append that has returned to its object being durable in a file replica, at a steady rate of commits.
+"""Measures the time from an append's return until its object is durable in a file replica, at a steady rate of commits.
 
-Another process runs the daemon. Yardstick: a bare write, fsync, rename and fsync of the folder for an object of the
-same size, at the same rate. Both take turns, a second or so each.
+Another process runs the daemon. The yardstick is a bare write, fsync, rename and fsync of the folder for an object of
+the same size, at the same rate. Both take turns of about a second.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SETTLE_SECONDS = 0.2
-"""Between turns, so that what one left on the disk's queue does not burden the other."""
+"""The pause between turns: the disk empties its queue, so that one turn does not slow down the next."""
 
 LATENCY, BARE = "append to durable", "bare write, fsync, rename, fsync of the folder"
 
 
 def paced(count: int, seconds: float) -> Iterator[int]:
-    """Count, one number at each interval. Late numbers follow at once."""
+    """Yield a number every ``seconds``. A late number follows at once."""
     start = time.monotonic()
     for number in range(count):
         time.sleep(max(0.0, start + number * seconds - time.monotonic()))
@@ -37,7 +37,11 @@ def paced(count: int, seconds: float) -> Iterator[int]:
 
 
 def append_turn(writer: LogWriter, daemon: Daemon, batches: list[list[bytes]], gap: float) -> tuple[list[float], int]:
-    """Append at a pace; seconds from each append's return until its object was durable, and the objects' sizes."""
+    """Append at a steady pace.
+
+    Returns:
+        The seconds from each append's return until its object was durable, and the median size of the objects.
+    """
     returned: list[tuple[int, float]] = []
     for number in paced(len(batches), gap):
         appended = writer.append(batches[number])
@@ -54,9 +58,9 @@ def append_turn(writer: LogWriter, daemon: Daemon, batches: list[list[bytes]], g
 
 
 def write_turn(folder: Path, size: int, count: int, gap: float) -> list[float]:
-    """Write objects at a pace; seconds that each took."""
+    """Write objects at a steady pace, and return the seconds that each took."""
     body = os.urandom(size)
-    place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    directory = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     found = []
     for number in paced(count, gap):
         start = time.monotonic()
@@ -65,18 +69,18 @@ def write_turn(folder: Path, size: int, count: int, gap: float) -> list[float]:
         os.fsync(file)
         os.close(file)
         os.rename(folder / "temporary", folder / f"{number}-{start}")
-        os.fsync(place)
+        os.fsync(directory)
         found.append(time.monotonic() - start)
-    os.close(place)
+    os.close(directory)
     return found
 
 
 @click.command(help=__doc__)
-@click.option("--folder", type=click.Path(exists=True), help="Where to work: on a disk.")
-@click.option("--rate", default=100, help="Commits a second.")
-@click.option("--size", default=10_000, help="Bytes in a commit.")
-@click.option("--rounds", default=15, help="Turns of a second for each side.")
-@click.option("--sync-interval", default="1ms", help="The daemon's.")
+@click.option("--folder", type=click.Path(exists=True), help="Folder to work in. It has to be on a disk.")
+@click.option("--rate", default=100, help="Number of commits a second.")
+@click.option("--size", default=10_000, help="Number of bytes in a commit.")
+@click.option("--rounds", default=15, help="Number of turns, of a second each.")
+@click.option("--sync-interval", default="1ms", help="The daemon's sync interval.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def main(folder: str | None, rate: int, size: int, rounds: int, sync_interval: str, as_json: bool) -> None:
     report = Report(f"{rate} commits a second of {size} bytes, sync interval {sync_interval}")
@@ -88,7 +92,7 @@ def main(folder: str | None, rate: int, size: int, rounds: int, sync_interval: s
         LogWriter(str(work / "log")) as writer,
         running(work, [work / "log"], "--sync-interval", sync_interval) as daemon,
     ):
-        place = empty(work / "bare")
+        bare_folder = empty(work / "bare")
         writer.append(make_block(size, 0))
         daemon.wait_for(1)
         for number in range(rounds + 1):
@@ -98,8 +102,8 @@ def main(folder: str | None, rate: int, size: int, rounds: int, sync_interval: s
             latencies, object_bytes = append_turn(writer, daemon, batches, 1 / rate)
             used = cpu_seconds(daemon.pid) - before
             time.sleep(SETTLE_SECONDS)
-            writes = write_turn(place, object_bytes, rate, 1 / rate)
-            if number:  # the first warms up
+            writes = write_turn(bare_folder, object_bytes, rate, 1 / rate)
+            if number:  # the first round warms up
                 ours.append(latencies)
                 bare.append(writes)
                 spent.append(used)
@@ -108,7 +112,7 @@ def main(folder: str | None, rate: int, size: int, rounds: int, sync_interval: s
         parts = (f"p{percent} {percentile(values, percent) * 1e3:.2f} ms" for percent in (50, 90, 99))
         report.figures[name] = ", ".join(parts)
     report.figures["object"] = f"{object_bytes} bytes"
-    report.figures["daemon's processor time for a second of it"] = milliseconds(spent)
+    report.figures["daemon's processor time for a second of appends"] = milliseconds(spent)
     for percent, most in ((50, 3.0), (99, 6.0)):
         values = tuple(percentile(a, percent) / percentile(b, percent) for a, b in zip(ours, bare, strict=True))
         report.findings.append(Finding(f"{LATENCY}, p{percent}", BARE, values, at_most=most))

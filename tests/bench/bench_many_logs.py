@@ -1,7 +1,7 @@
-"""The cost of a daemon with very many logs: idle, with a commit a second each, at its start, and at its end.
+"""Measures the cost of a daemon with very many logs: at its start, idle, with a commit a second each, and at its end.
 
-The logs are a topic tree of one entry, their replicas are folders. The lag is measured, and served over HTTP. For
-comparison, some of the logs are measured with a process for each of them.
+One entry of the configuration finds all logs, a tree of topics. Their replicas are folders. The daemon serves its
+status over HTTP all the while. For comparison, some of the logs are measured with one process each.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 SETTLE_SECONDS = 5.0
-"""After the first sync: positions are saved, buffers freed."""
+"""The wait after the first sync: the daemon saves positions and frees buffers."""
 
 WAIT_SECONDS = 180.0
 
 SHUTDOWN_SECONDS = 5.0
-"""The ``shutdown-timeout`` where replicas do not answer."""
+"""The ``shutdown-timeout`` of the daemon whose replicas do not answer."""
 
 TREE = """\
 state-dir: {work}/state
@@ -59,25 +59,27 @@ from litelog.replicator import Replicator
 from litelog.server.service import Service, ServiceSettings
 import slow_store
 
-said = os.open(Path(sys.argv[1]).parent / "shipped", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+output = os.open(Path(sys.argv[1]).parent / "shipped", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
 
-class Teller:
+class ShippedLines:
     def on_wal_segment_shipped(self, event):
-        os.write(said, b" %s %d %d\\n" % (event.log.encode(), event.header.next or 0, time.monotonic_ns()))
+        os.write(output, b" %s %d %d\\n" % (event.log.encode(), event.header.next or 0, time.monotonic_ns()))
     def on_generation_started(self, log, replica, claim): ...
     def on_segment_sealed(self, event): ...
     def on_snapshot_written(self, event): ...
 
 keep_freed_memory()
 slow_store.register(Path(sys.argv[1]).parent / "registered")
-told = False
-def turned():
-    global told
-    if not told and replicator.is_ready():
-        told = True
+ready = False
+def report_ready():
+    global ready
+    if not ready and replicator.is_ready():
+        ready = True
         os.write(1, b"ready\\n")
 config = load_config(Path(sys.argv[1]), os.environ)
-replicator = Replicator(config, state_dir=config.state_dir, host="benchmark", listener=Teller(), on_turn=turned)
+replicator = Replicator(
+    config, state_dir=config.state_dir, host="benchmark", listener=ShippedLines(), on_turn=report_ready
+)
 import signal
 signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=replicator.stop).start())
 try:
@@ -92,14 +94,14 @@ if replicator.abandoned:
 
 @dataclass(slots=True)
 class Daemon:
-    """A running daemon. Its output goes to a file: a pipe that is not read would hold it up."""
+    """A running daemon. It writes what it ships to a file, as it would block on a pipe that is not read."""
 
     process: subprocess.Popen[str]
     started: float
     shipped: Path
 
     def wait_for_ready(self) -> float:
-        """How many seconds it took until all were synced once."""
+        """Wait until each log was synced once, and return the seconds since the daemon's start."""
         assert self.process.stdout is not None
         for line in self.process.stdout:
             if line == "ready\n":
@@ -107,7 +109,7 @@ class Daemon:
         raise click.ClickException("the daemon ended before it was ready")
 
     def stop(self) -> float:
-        """How many seconds it takes from SIGTERM to its end."""
+        """Send SIGTERM, and return the seconds until the daemon's end."""
         start = time.monotonic()
         self.process.send_signal(signal.SIGTERM)
         assert self.process.stdout is not None
@@ -133,7 +135,7 @@ def running(config: Path) -> Iterator[Daemon]:
 
 
 def make_tree(folder: Path, count: int) -> list[Path]:
-    """Logs with a few records each, a hundred below each broker."""
+    """Create logs with a few records each, a hundred below each broker."""
     logs = [folder / f"broker-{number // 100:02d}" / f"topic-{number % 100:02d}" for number in range(count)]
     for number, log in enumerate(logs):
         with LogWriter(str(log), fsync="never") as writer:
@@ -148,7 +150,7 @@ def write_config(work: Path, logs: Path, *, scheme: str = "file", timeout: str =
 
 
 def measure_idle(report: Report, work: Path, count: int, seconds: float, rounds: int) -> None:
-    """First start, idle cost, end, second start, and the end where the store does not answer."""
+    """Measure the first start, the cost of idle logs, the end, the second start, and its end."""
     make_tree(work / "logs", count)
     config = write_config(work, work / "logs")
     with running(config) as daemon:
@@ -182,7 +184,7 @@ def measure_idle(report: Report, work: Path, count: int, seconds: float, rounds:
 
 
 def measure_hung(report: Report, work: Path, count: int) -> None:
-    """The end where replicas do not answer: known logs, each with a commit that cannot be put."""
+    """Measure the end of a daemon whose replicas do not answer; each log has a commit that is not shipped."""
     logs = make_tree(work / "logs", count)
     config = write_config(work, work / "logs", scheme="slow", timeout=f"{SHUTDOWN_SECONDS:g}s")
     with running(config) as daemon:
@@ -205,7 +207,11 @@ def measure_hung(report: Report, work: Path, count: int) -> None:
 
 
 def drive(logs: Sequence[Path], daemons: Sequence[Daemon], seconds: float) -> tuple[float, list[float]]:
-    """A commit a second to each log, spread over the second: cores taken, and each commit's seconds to durability."""
+    """Append a record a second to each log.
+
+    Returns:
+        The cores that the daemons used, and for each commit the seconds until it was durable.
+    """
     pids = [daemon.process.pid for daemon in daemons]
     command = [sys.executable, str(Path(__file__).with_name("many_writer.py")), "--seconds", str(seconds)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
@@ -224,12 +230,12 @@ def drive(logs: Sequence[Path], daemons: Sequence[Daemon], seconds: float) -> tu
     for daemon in daemons:
         daemon.process.wait(WAIT_SECONDS)
         for line in daemon.shipped.read_text().splitlines():
-            log, behind, at = line.split()
-            shipped.setdefault(log, []).append((int(behind), int(at)))
+            log, sequence, at = line.split()
+            shipped.setdefault(log, []).append((int(sequence), int(at)))
     lags = []
     for line in written:
-        log, behind, at = line.split()
-        durable = next((when for reached, when in shipped.get(log, ()) if reached >= int(behind)), None)
+        log, sequence, at = line.split()
+        durable = next((when for reached, when in shipped.get(log, ()) if reached >= int(sequence)), None)
         if durable is not None:
             lags.append((durable - int(at)) / 1e9)
     if len(lags) < len(written):
@@ -243,32 +249,26 @@ def measure_busy(report: Report, work: Path, count: int, few: int, seconds: floa
         daemon.wait_for_ready()
         cores, lags = drive(logs, [daemon], seconds)
     report.figures[f"one process, {count} logs: cores"] = f"{cores:.2f}"
-    report.figures[f"one process, {count} logs: lag"] = lag_words(lags)
+    report.figures[f"one process, {count} logs: lag"] = format_lags(lags)
     tree = make_tree(empty(work / "some") / "logs", few)
     with running(write_config(work / "some", work / "some" / "logs")) as daemon:
         daemon.wait_for_ready()
         together, lags = drive(tree, [daemon], seconds)
     report.figures[f"one process, {few} logs: cores"] = f"{together:.2f}"
-    report.figures[f"one process, {few} logs: lag"] = lag_words(lags)
-    daemons: list[Daemon] = []
-    contexts = []
+    report.figures[f"one process, {few} logs: lag"] = format_lags(lags)
     alone = make_tree(empty(work / "alone") / "logs", few)
-    try:
+    with ExitStack() as stack:
+        daemons = []
         for number, log in enumerate(alone):
-            place = empty(work / "alone" / f"work-{number}")
-            config = place / "litelog.yml"
-            config.write_text(ONE.format(work=place, log=log))
-            context = running(config)
-            daemons.append(context.__enter__())
-            contexts.append(context)
+            folder = empty(work / "alone" / f"work-{number}")
+            config = folder / "litelog.yml"
+            config.write_text(ONE.format(work=folder, log=log))
+            daemons.append(stack.enter_context(running(config)))
         for daemon in daemons:
             daemon.wait_for_ready()
         apart, lags = drive(alone, daemons, seconds)
-    finally:
-        for context in contexts:
-            context.__exit__(None, None, None)
     report.figures[f"{few} processes: cores"] = f"{apart:.2f}"
-    report.figures[f"{few} processes: lag"] = lag_words(lags)
+    report.figures[f"{few} processes: lag"] = format_lags(lags)
     report.findings.append(
         Finding(
             f"processor time, {few} logs in one process", "a process each", (together / apart,), at_most=1, unit="of it"
@@ -276,17 +276,22 @@ def measure_busy(report: Report, work: Path, count: int, few: int, seconds: floa
     )
 
 
-def lag_words(lags: Sequence[float]) -> str:
+def format_lags(lags: Sequence[float]) -> str:
     return f"median {percentile(lags, 50):.2f} s, 99 % {percentile(lags, 99):.2f} s, n {len(lags)}"
 
 
 @click.command(help=__doc__)
-@click.option("--folder", type=click.Path(exists=True), help="Where to work: on a disk.")
-@click.option("--logs", default=1000, help="How many logs.")
-@click.option("--few", default=50, help="How many of them with a process each.")
-@click.option("--seconds", default=30.0, help="How long each side is watched.")
+@click.option("--folder", type=click.Path(exists=True), help="Folder to work in. It has to be on a disk.")
+@click.option("--logs", default=1000, help="Number of logs.")
+@click.option("--few", default=50, help="Number of logs for the comparison of one process with a process per log.")
+@click.option("--seconds", default=30.0, help="Seconds for which each side is measured.")
 @click.option("--rounds", default=3, help="Number of parts into which the idle time is divided.")
-@click.option("--part", type=click.Choice(["idle", "hung", "busy"]), multiple=True, help="Only these.  [default: all]")
+@click.option(
+    "--part",
+    type=click.Choice(["idle", "hung", "busy"]),
+    multiple=True,
+    help="Part to run; may be repeated.  [default: all]",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def main(
     folder: str | None, logs: int, few: int, seconds: float, rounds: int, part: tuple[str, ...], as_json: bool

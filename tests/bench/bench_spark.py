@@ -1,9 +1,10 @@
-"""Spark over a replica: data source, fast path, counts, planning and export, beside Parquet (zstd) of its rows.
+"""Queries a replica in Spark by data source and fast path, plans and exports it, against Parquet (zstd) of its rows.
 
-All in one session, interleaved. Every variant's result is compared with Parquet's before anything is timed. Processor
-time is that of the JVM and of the Python workers, which neighbours on the machine disturb less than seconds.
+All variants run in one session and take turns. Their results are compared with Parquet's before any measurement.
+Processor time is that of the JVM and of the Python workers: other programs on the machine disturb it less than elapsed
+time.
 
-The targets are for ten million records. For a quick look: --records 100000 --objects 2000 --rounds 1 --warming 1.
+The targets are for ten million records. For a short run: --records 100000 --objects 2000 --rounds 1 --warming 1.
 """
 
 from __future__ import annotations
@@ -35,14 +36,15 @@ ROWS = (
     "CAST(concat('device-', lpad(id % 5000, 4, '0')) AS BINARY) AS key",
     f"timestamp_micros({SINCE} + id * 1000) AS timestamp",
 )
-"""About 100 bytes a record."""
+"""Columns of a record of about 100 bytes."""
 
 STARTED = time.monotonic()
 
 PARQUET, SOURCE, FAST, WORKER = "parquet zstd", "data source", "fast path", "fast path, aggregated by workers"
 COLUMNAR = "columnar reader"
-TOLD = "data source, told its columns and times"
-"""By a schema and options: Spark tells Parquet what a query needs, and a data source in Python nothing."""
+NARROWED = "data source, with columns and times given"
+"""Spark pushes columns and filters of a query down to Parquet, but not to a data source in Python: a schema and options
+give them."""
 
 TARGETS = {
     ("full scan", SOURCE): 0.8,
@@ -75,7 +77,7 @@ class Bench:
         log = self.spark.read.format("litelog").load(self.replica)
         log.write.mode("overwrite").option("compression", "zstd").parquet(self.parquet)
 
-    # --- what is asked, of each
+    # Each query, for each kind of reader
 
     def frame(self, kind: str) -> Any:
         if kind == PARQUET:
@@ -88,7 +90,7 @@ class Bench:
         self.frame(kind).write.format("noop").mode("overwrite").save()
 
     def sum_lengths(self, kind: str) -> int:
-        if kind == TOLD:
+        if kind == NARROWED:
             source = self.spark.read.format("litelog").schema("value BINARY NOT NULL")
             frame = source.load(self.replica).selectExpr("sum(length(value)) AS sum")
         elif kind == WORKER:
@@ -104,13 +106,13 @@ class Bench:
         if kind == WORKER:
             frame = self._grouped()
         else:
-            later = (self._told() if kind == TOLD else self.frame(kind)).where(
+            later = (self._since_middle() if kind == NARROWED else self.frame(kind)).where(
                 f"timestamp >= timestamp_micros({self.middle})"
             )
             frame = later.groupBy("key").count().withColumnRenamed("count", "n")
         return {bytes(row["key"]): row["n"] for row in frame.collect()}
 
-    def _told(self) -> Any:
+    def _since_middle(self) -> Any:
         since = (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=self.middle)).isoformat()
         source = self.spark.read.format("litelog").schema("timestamp TIMESTAMP NOT NULL, key BINARY")
         return source.option("startingTimestamp", since).load(self.replica)
@@ -142,69 +144,71 @@ class Bench:
         frame = self.frame(SOURCE)
         frame.write.mode("overwrite").option("compression", "zstd").parquet(str(self.folder / "written"))
 
-    def questions(self) -> dict[str, dict[str, Callable[[], object]]]:
-        """What is asked, and how each one answers it."""
+    def queries(self) -> dict[str, dict[str, Callable[[], object]]]:
+        """Return each query by name, as functions by kind of reader."""
         return {
             "full scan": {kind: lambda kind=kind: self.scan(kind) for kind in (PARQUET, SOURCE, FAST, COLUMNAR)},  # type: ignore[misc]
             "sum of lengths": {
                 kind: lambda kind=kind: self.sum_lengths(kind)  # type: ignore[misc]
-                for kind in (PARQUET, SOURCE, TOLD, FAST, WORKER, COLUMNAR)
+                for kind in (PARQUET, SOURCE, NARROWED, FAST, WORKER, COLUMNAR)
             },
             "filter and group": {
                 kind: lambda kind=kind: self.group(kind)  # type: ignore[misc]
-                for kind in (PARQUET, SOURCE, TOLD, FAST, WORKER, COLUMNAR)
+                for kind in (PARQUET, SOURCE, NARROWED, FAST, WORKER, COLUMNAR)
             },
             "count": {kind: lambda kind=kind: self.count(kind) for kind in (PARQUET, FAST, COLUMNAR)},  # type: ignore[misc]
             "look-up": {kind: lambda kind=kind: self.look_up(kind) for kind in (PARQUET, COLUMNAR)},  # type: ignore[misc]
         }
 
 
-def measure_processors(ask: Callable[[], object], records: int) -> str:
-    """What one asking costs the JVM and Python's workers, for ten million records."""
+def measure_processors(run: Callable[[], object], records: int) -> str:
+    """Return the processor time of one run in the JVM and in the Python workers, scaled to ten million records."""
     before = tree_seconds()
-    ask()
+    run()
     spent = {kind: (now - before.get(kind, 0)) * 10_000_000 / records for kind, now in tree_seconds().items()}
     return f"JVM {spent.get('java', 0):.2f} s, Python {spent.get('python', 0):.2f} s"
 
 
 def measure_planning(objects: int, rounds: int) -> tuple[float, ...]:
-    """Seconds to plan a replica with this number of objects."""
+    """Return the seconds to plan a scan of a replica with ``objects`` objects, for each round."""
     options = parse_options({"path": make_replica("bench-planning", objects)})
     return tuple(measure(lambda: plan(options)) for _ in range(rounds))
 
 
 def show(step: str) -> None:
-    """Say on standard error what runs now."""
+    """Print the current step on standard error."""
     click.echo(f"{time.monotonic() - STARTED:7.1f} s  {step}", err=True)
 
 
 def require_equal(bench: Bench) -> None:
-    """Every variant's answers are Parquet's; SystemExit where one is not."""
-    for question, variants in bench.questions().items():
-        show(f"{question}: comparing the answers")
-        answers = {kind: ask() for kind, ask in variants.items()}
-        for kind, answer in answers.items():
-            if answer != answers[PARQUET]:
-                raise SystemExit(f"{question}: {kind} does not say what Parquet says")
+    """Raise SystemExit if the result of a variant differs from that of Parquet."""
+    for query, variants in bench.queries().items():
+        show(f"{query}: comparing the results")
+        results = {kind: run() for kind, run in variants.items()}
+        for kind, result in results.items():
+            if result != results[PARQUET]:
+                raise SystemExit(f"{query}: the result of {kind} differs from that of Parquet")
 
 
-def _show_of(question: str, step: str) -> None:
-    show(f"{question}: {step}")
+def _show_step(query: str, step: str) -> None:
+    show(f"{query}: {step}")
 
 
 @click.command(help=__doc__)
-@click.option("--records", default=10_000_000, show_default=True, help="Of about 100 bytes.")
-@click.option("--rounds", default=4, show_default=True, help="Interleaved rounds.")
+@click.option("--records", default=10_000_000, show_default=True, help="Number of records, of about 100 bytes each.")
+@click.option("--rounds", default=4, show_default=True, help="Number of interleaved rounds.")
 @click.option(
     "--warming",
     default=4,
     show_default=True,
-    help="Rounds before them, until the JVM has compiled what runs often, as in a session of many queries.",
+    help="Number of rounds to warm up, until the JVM has compiled hot code as in a long session.",
 )
-@click.option("--objects", default=100_000, show_default=True, help="Of the replica whose planning is timed.")
+@click.option(
+    "--objects", default=100_000, show_default=True, help="Number of objects in the replica whose planning is measured."
+)
 @click.option("--master", default="local[2]", show_default=True)
-@click.option("--patience", default=0.0, help="Seconds that each measurement waits for a quiet machine.")
-@click.option("--folder", help="Where to work, on a disk.")
+@click.option("--patience", default=0.0, help="Seconds that each run may wait until the machine is quiet.")
+@click.option("--folder", help="Folder to work in. It has to be on a disk.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def main(
     records: int,
@@ -221,27 +225,27 @@ def main(
     spark = session("bench", master=master, driver_memory="4g", config={"spark.log.level": "ERROR"})
     report = Report(f"Spark, {records} records")
     report.findings.append(Finding(f"planning {objects} objects", "seconds", planned, at_most=2.0, unit="s"))
-    with bench_folder(folder) as place:
-        bench = Bench(spark, place, records)
+    with bench_folder(folder) as work:
+        bench = Bench(spark, work, records)
         show("writing the replica and its Parquet")
         bench.prepare()
         require_equal(bench)
-        report.figures["replica"] = f"{folder_bytes(place / 'replica') / 1e6:.0f} MB"
-        report.figures["parquet"] = f"{folder_bytes(place / 'parquet') / 1e6:.0f} MB"
-        for question, variants in bench.questions().items():
-            show(f"{question}: processor time")
-            for kind, ask in variants.items():
-                report.figures[f"{question}, processors for 10 M: {kind}"] = measure_processors(ask, records)
-        for question, variants in bench.questions().items():
-            calls = {kind: lambda ask=ask: measure(ask) for kind, ask in variants.items()}  # type: ignore[misc]
-            say = partial(_show_of, question)
-            times = interleave(calls, rounds, patience, warming=warming, show=say)
+        report.figures["replica"] = f"{folder_bytes(work / 'replica') / 1e6:.0f} MB"
+        report.figures["parquet"] = f"{folder_bytes(work / 'parquet') / 1e6:.0f} MB"
+        for query, variants in bench.queries().items():
+            show(f"{query}: processor time")
+            for kind, run in variants.items():
+                report.figures[f"{query}, processors for 10 M: {kind}"] = measure_processors(run, records)
+        for query, variants in bench.queries().items():
+            calls = {kind: lambda run=run: measure(run) for kind, run in variants.items()}  # type: ignore[misc]
+            show_step = partial(_show_step, query)
+            times = interleave(calls, rounds, patience, warming=warming, show=show_step)
             for kind, taken in times.items():
-                report.figures[f"{question}: {kind}"] = f"{min(taken):.2f} s at best"
+                report.figures[f"{query}: {kind}"] = f"{min(taken):.2f} s at best"
                 if kind != PARQUET:
-                    target = TARGETS.get((question, kind))
+                    target = TARGETS.get((query, kind))
                     found = ratios(times[PARQUET], taken)
-                    report.findings.append(Finding(f"{question}: {kind}", PARQUET, found, target))
+                    report.findings.append(Finding(f"{query}: {kind}", PARQUET, found, target))
         writers = {"export": lambda: measure(bench.export), "writer": lambda: measure(bench.write_parquet)}
         times = interleave(writers, max(1, rounds // 2), patience, show=show)
         report.figures["export"] = rate(records * 120, times["export"])

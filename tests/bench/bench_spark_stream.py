@@ -1,8 +1,8 @@
-"""Streams of Spark over a replica: how soon what is durable there is visible in the sink, and what small pieces cost.
+"""Measures Spark streams over a replica: their latency, and how fast they catch up with many small WAL segments.
 
-Latency is counted from the moment at which a WAL segment is durable in the replica to the one at which the sink has its
-rows. Small pieces lie in a store that answers each GET after some milliseconds; a stream's batch of all of them is held
-against a task for each object, of which as many as are asked for are run, and the others reckoned.
+Latency is the time from when a WAL segment is durable in the replica until the sink has its rows. For the catch-up, the
+store answers each GET after some milliseconds. One stream reads all WAL segments in one batch, another one a sample of
+them with a task for each; the time of its tasks is scaled to all WAL segments.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PHASES = ("latestOffset", "queryPlanning", "walCommit", "addBatch", "commitOffse
 LINE = b"x" * 99 + b"\n"
 
 
-class Pieces:
+class GrowingReplica:
     """A replica that grows by small WAL segments of ten lines each."""
 
     def __init__(self, folder: Path, count: int) -> None:
@@ -42,74 +42,80 @@ class Pieces:
             self.ship()
 
     def ship(self) -> float:
-        """Ship one more; when it was durable."""
+        """Ship one more WAL segment, and return the monotonic time at which it was durable."""
         self._generation.ship(LINE * 10, "app.0")
         self.records += 10
         return time.monotonic()
 
 
 def latencies(spark: Any, folder: Path, count: int, poll: str) -> tuple[list[float], dict[str, list[float]]]:
-    """Seconds from durable to visible, for a number of WAL segments in turn, and Spark's own figures."""
-    pieces, seen = Pieces(folder / "replica", 1), {}
+    """Ship ``count`` WAL segments one by one.
 
-    def note(frame: Any, batch: int) -> None:
+    Returns:
+        For each WAL segment the seconds from durable to visible, and Spark's own figures: seconds by phase.
+    """
+    replica, visible = GrowingReplica(folder / "replica", 1), {}
+
+    def record(frame: Any, batch: int) -> None:
         rows = frame.select("sequence").collect()
         if rows:
-            seen[rows[-1].sequence + 1] = time.monotonic()
+            visible[rows[-1].sequence + 1] = time.monotonic()
 
-    stream = spark.readStream.format("litelog").option("pollInterval", poll).load(pieces.path)
+    stream = spark.readStream.format("litelog").option("pollInterval", poll).load(replica.path)
     checkpoint = str(folder / "checkpoint")
-    query = stream.writeStream.foreachBatch(note).option("checkpointLocation", checkpoint).start()
+    query = stream.writeStream.foreachBatch(record).option("checkpointLocation", checkpoint).start()
     taken: list[float] = []
     phases: dict[str, list[float]] = {}
     try:
         for number in range(count + 3):
-            _wait(query, lambda: pieces.records in seen)
-            time.sleep(0.3 + 0.037 * (number % 10))  # at any moment between two polls
-            durable = pieces.ship()
-            _wait(query, lambda: pieces.records in seen)
-            taken.append(seen[pieces.records] - durable)
+            _wait(query, lambda: replica.records in visible)
+            time.sleep(0.3 + 0.037 * (number % 10))  # spreads the arrivals over the interval between two polls
+            durable = replica.ship()
+            _wait(query, lambda: replica.records in visible)
+            taken.append(visible[replica.records] - durable)
             for progress in query.recentProgress[-1:]:
                 for name, spent in progress["durationMs"].items():
                     phases.setdefault(name, []).append(spent / 1000)
     finally:
         query.stop()
-    return taken[3:], phases  # workers were started meanwhile
+    return taken[3:], phases  # during the first three Spark started its workers
 
 
 def _wait(query: Any, condition: Any) -> None:
     deadline = time.monotonic() + WAIT_SECONDS
     while not condition():
         if not query.isActive or time.monotonic() > deadline:
-            raise click.ClickException(f"the stream gave nothing: {query.exception()}")
+            raise click.ClickException(f"the stream delivered nothing: {query.exception()}")
         time.sleep(0.005)
 
 
 def catch_up(spark: Any, url: str, folder: Path, records: int, **options: object) -> float:
-    """Seconds of a stream that reads all there is, from its start on."""
-    found = []
+    """Return the seconds that a new stream takes to read the whole replica."""
+    counts = []
 
-    def note(frame: Any, batch: int) -> None:
-        found.append(frame.count())
+    def record(frame: Any, batch: int) -> None:
+        counts.append(frame.count())
 
     stream = spark.readStream.format("litelog").options(**options).load(url)
-    writer = stream.writeStream.foreachBatch(note).option("checkpointLocation", str(folder)).trigger(availableNow=True)
+    writer = (
+        stream.writeStream.foreachBatch(record).option("checkpointLocation", str(folder)).trigger(availableNow=True)
+    )
     taken = measure(lambda: writer.start().awaitTermination())
-    if sum(found) != records:
-        raise click.ClickException(f"{sum(found)} of {records} records came")
+    if sum(counts) != records:
+        raise click.ClickException(f"{sum(counts)} of {records} records were read")
     return taken
 
 
 @click.command()
-@click.option("--arrivals", default=20, help="WAL segments whose way is measured.")
-@click.option("--pieces", default=10_000, help="Small WAL segments that are caught up with.")
-@click.option("--sample", default=200, help="How many of them are read by a task each.")
-@click.option("--milliseconds", "wait", default=30, help="What a GET takes.")
+@click.option("--arrivals", default=20, help="Number of WAL segments whose latency is measured.")
+@click.option("--pieces", default=10_000, help="Number of small WAL segments to catch up with.")
+@click.option("--sample", default=200, help="Number of WAL segments that are read by a task each.")
+@click.option("--milliseconds", "wait", default=30, help="Milliseconds that a GET takes.")
 @click.option("--poll", default="100ms", help="The stream's poll interval.")
-@click.option("--folder", "given", help="Where to work; a temporary one there is removed afterwards.")
-@click.option("--json", "as_json", is_flag=True)
+@click.option("--folder", "given", help="Folder to work in. It has to be on a disk.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def main(arrivals: int, pieces: int, sample: int, wait: int, poll: str, given: str | None, as_json: bool) -> None:
-    """Measure a stream's latency, and how it catches up with many small pieces."""
+    """Measure a stream's latency, and how it catches up with many small WAL segments."""
     report = Report("Spark streams")
     with bench_folder(given) as folder:
         register(folder / "drivers")
@@ -117,15 +123,15 @@ def main(arrivals: int, pieces: int, sample: int, wait: int, poll: str, given: s
         spark.sparkContext.setLogLevel("ERROR")
         taken, phases = latencies(spark, folder / "latency", arrivals, poll)
         report.figures["durable to visible"] = milliseconds(taken)
-        report.figures |= {f"of that {name}": milliseconds(phases.get(name, [0.0])) for name in PHASES}
+        report.figures |= {f"{name}, part of it": milliseconds(phases.get(name, [0.0])) for name in PHASES}
         report.findings.append(Finding("latency under 400 ms", "0.4 s", tuple(0.4 / each for each in taken), 1.0))
-        small, few = Pieces(folder / "small", pieces), Pieces(folder / "few", sample)
+        small, few = GrowingReplica(folder / "small", pieces), GrowingReplica(folder / "few", sample)
         many = catch_up(spark, f"latent://{wait}{small.path}", folder / "a", small.records)
         each = catch_up(spark, f"latent://{wait}{few.path}", folder / "b", few.records, numPartitions=sample)
-        reckoned = each * pieces / sample
-        report.figures[f"{pieces} pieces, {wait} ms a GET"] = f"{many:.2f} s"
-        report.figures["a task for each"] = f"{each:.2f} s for {sample}: {reckoned:.1f} s for all"
-        report.findings.append(Finding("small pieces", "a task for each", (reckoned / many,), 10.0))
+        estimate = each * pieces / sample
+        report.figures[f"{pieces} WAL segments, {wait} ms per GET"] = f"{many:.2f} s"
+        report.figures["one task per WAL segment"] = f"{each:.2f} s for {sample}, so {estimate:.1f} s for all"
+        report.findings.append(Finding("one batch", "one task per WAL segment", (estimate / many,), 10.0))
         spark.stop()
     report.print(as_json=as_json)
 

@@ -1,8 +1,8 @@
-"""What a PUT and a GET through the S3 store cost the client, against bare boto3 on the same server.
+"""Measures the cost of a PUT and a GET in the S3 store's client, against bare boto3 on the same server.
 
-The server is another process that answers at once, keeps nothing and checks nothing. So the benchmark measures
-the client: time on the wall, and processor time of this process. ``--endpoint`` names a real one instead. Bare boto3
-has the leanest configuration that it offers and sends neither a digest nor a condition; obstore is there for scale.
+The server is another process that answers at once, stores nothing and checks nothing, so the benchmark measures the
+client: elapsed time, and processor time of this process. ``--endpoint`` names a real server instead. Bare boto3 has its
+leanest configuration and sends neither a digest nor a condition. The figures of obstore are shown for comparison.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ if TYPE_CHECKING:
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-OURS, PIECES, BARE, DEFAULT, OTHER = "litelog", "litelog, 16 buffers", "boto3", "boto3 as it comes", "obstore"
+OURS, PIECES, BARE, DEFAULT, OTHER = "litelog", "litelog, 16 buffers", "boto3", "boto3, default settings", "obstore"
 TARGET = 1.15
 BUCKET = "bench"
 REGION, KEY_ID, SECRET = "us-east-1", "bench", "bench-secret"
 SIZES = {"64 KiB": (64 << 10, 100), "1 MiB": (1 << 20, 40), "16 MiB": (16 << 20, 6)}
-"""Bytes, and requests in a round."""
+"""Bytes of an object, and the number of requests in a round."""
 RECEIVE_BYTES = 1 << 20
 
 
 class Meter:
-    """Measures processor time in addition to wall time, for ``interleave``, which knows only one."""
+    """Records processor time; ``interleave`` records elapsed time only."""
 
     def __init__(self) -> None:
         self.processor: dict[str, list[float]] = {}
 
     def measure(self, name: str, count: int, call: Callable[[], object]) -> float:
-        """Seconds on the wall for one of ``count`` calls."""
+        """Run ``call`` ``count`` times, and return the seconds per call."""
         wall, processor = time.perf_counter(), time.process_time()
         for _ in range(count):
             call()
@@ -50,11 +50,11 @@ class Meter:
         return (time.perf_counter() - wall) / count
 
 
-# --- the server
+# The server
 
 
 def serve(listener: socket.socket) -> None:
-    """Answer for ever: a PUT when its body is there, a GET of .../N with N bytes."""
+    """Answer requests for ever: a PUT once its body has arrived, a GET of .../N with N bytes."""
     while True:
         connection, _ = listener.accept()
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -62,7 +62,7 @@ def serve(listener: socket.socket) -> None:
 
 
 def answer(connection: socket.socket) -> None:
-    buffer, waste, zeros = b"", bytearray(RECEIVE_BYTES), bytes(max(size for size, _ in SIZES.values()))
+    buffer, discarded, zeros = b"", bytearray(RECEIVE_BYTES), bytes(max(size for size, _ in SIZES.values()))
     while True:
         while b"\r\n\r\n" not in buffer:
             if not (piece := connection.recv(65536)):
@@ -84,13 +84,13 @@ def answer(connection: socket.socket) -> None:
         left = int(fields.get(b"content-length", b"0")) - len(buffer)
         buffer = b""
         while left > 0:
-            left -= connection.recv_into(waste, min(left, RECEIVE_BYTES))
+            left -= connection.recv_into(discarded, min(left, RECEIVE_BYTES))
         connection.sendall(b'HTTP/1.1 200 OK\r\nContent-Length: 0\r\nETag: "0"\r\n\r\n')
 
 
 @contextmanager
 def server(endpoint: str | None) -> Iterator[str]:
-    """The endpoint to measure against: the given one, or a new process."""
+    """Yield the endpoint to measure against: the given one, or that of a new process."""
     if endpoint:
         yield endpoint
         return
@@ -105,7 +105,7 @@ def server(endpoint: str | None) -> Iterator[str]:
             process.wait()
 
 
-# --- the clients
+# Clients
 
 
 def litelog_calls(endpoint: str, buffers: int = 1) -> tuple[Callable[[str, bytes], object], Callable[[str], object]]:
@@ -164,14 +164,14 @@ def obstore_calls(endpoint: str) -> tuple[Callable[[str, bytes], object], Callab
 
 
 @click.command(help=__doc__)
-@click.option("--endpoint", help="A server to measure against, with a bucket called bench.")
-@click.option("--rounds", default=9, help="Interleaved rounds.")
+@click.option("--endpoint", help="URL of an S3 server to measure against. It needs a bucket named bench.")
+@click.option("--rounds", default=9, help="Number of interleaved rounds.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.option("--serve", "descriptor", type=int, hidden=True, help="Be the server, on this descriptor.")
+@click.option("--serve", "descriptor", type=int, hidden=True, help="Run the server on this descriptor.")
 def main(endpoint: str | None, rounds: int, as_json: bool, descriptor: int | None) -> None:
     if descriptor is not None:
         serve(socket.socket(fileno=descriptor))
-    report = Report("a request through the S3 store, and bare")
+    report = Report("a request by the S3 store, and by bare boto3")
     with server(endpoint) as address:
         lean = {"request_checksum_calculation": "when_required", "response_checksum_validation": "when_required"}
         clients = {OURS: litelog_calls(address), BARE: boto3_calls(address, **lean), DEFAULT: boto3_calls(address)}
@@ -179,26 +179,26 @@ def main(endpoint: str | None, rounds: int, as_json: bool, descriptor: int | Non
             clients[OTHER] = obstore_calls(address)
         except ImportError as error:
             report.skipped[OTHER] = str(error)
-        for named, (size, count) in SIZES.items():
+        for label, (size, count) in SIZES.items():
             key, body = f"object/{size}", os.urandom(size)
             calls = {name: partial(put, key, body) for name, (put, _) in clients.items()}
             calls[PIECES] = partial(litelog_calls(address, 16)[0], key, body)
-            compare(report, f"PUT {named}", calls, count, rounds)
+            compare(report, f"PUT {label}", calls, count, rounds)
             calls = {name: partial(get, key) for name, (_, get) in clients.items()}
-            compare(report, f"GET {named}", calls, count, rounds)
+            compare(report, f"GET {label}", calls, count, rounds)
     report.print(as_json=as_json)
 
 
-def compare(report: Report, what: str, calls: dict[str, Callable[[], object]], count: int, rounds: int) -> None:
-    """Add to the report what a request costs each client."""
+def compare(report: Report, request: str, calls: dict[str, Callable[[], object]], count: int, rounds: int) -> None:
+    """Add the cost of a request for each client to the report."""
     meter = Meter()
     turns = {name: partial(meter.measure, name, count, call) for name, call in calls.items()}
     wall = interleave(turns, rounds)
-    processor = {name: values[1:] for name, values in meter.processor.items()}  # without the round that warms up
+    processor = {name: values[1:] for name, values in meter.processor.items()}  # without the warm-up round
     for name in calls:
-        report.figures[f"{what}, {name}"] = f"{milliseconds(wall[name])}, cpu {milliseconds(processor[name])}"
+        report.figures[f"{request}, {name}"] = f"{milliseconds(wall[name])}, cpu {milliseconds(processor[name])}"
     for kind, times in (("time", wall), ("cpu", processor)):
-        found = Finding(f"{what}, {kind}", BARE, ratios(times[OURS], times[BARE]), at_most=TARGET)
+        found = Finding(f"{request}, {kind}", BARE, ratios(times[OURS], times[BARE]), at_most=TARGET)
         report.findings.append(found)
 
 

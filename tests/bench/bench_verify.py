@@ -1,9 +1,9 @@
-"""Verifies a file replica, whole, against decoding alone: the same objects, read and decoded side by side.
+"""Verifies a whole file replica, against decoding of the same objects by as many workers.
 
-Decoding, as readers do it: each object read, its frames decompressed, content checksums and CRC-32C compared,
-commits checked. Verifying adds the chain, footers against snapshots, all that objects say of each other, and the
-SHA-256 of every log segment, which by itself takes as long as decoding: so the yardstick is decoding with SHA-256. The
-times of decoding alone, and of LZ4 alone, which knows nothing of commits, are shown as well.
+Decoding does what readers do: it reads each object, decompresses its frames, compares content checksums and CRC-32C,
+and checks the commits. Verifying also checks the chain, footers against snapshots, all other statements of objects
+about each other, and the SHA-256 of every log segment. SHA-256 alone takes as long as decoding, so the yardstick is
+decoding with SHA-256. The times of decoding alone, and of decompressing LZ4 alone, are shown as well.
 """
 
 from __future__ import annotations
@@ -86,18 +86,24 @@ def time_verify(replica: Path, workers: int, expected: int) -> float:
     def check() -> None:
         report = verify(store, formats=lambda _: FORMAT, parallelism=workers)
         if report.anomalies or report.content_bytes != expected:
-            raise click.ClickException(f"it found {report.counts}, and read {report.content_bytes} of {expected} bytes")
+            raise click.ClickException(
+                f"verify found {report.counts}, and read {report.content_bytes} of {expected} bytes"
+            )
 
     return measure(check)
 
 
 @click.command(help=__doc__)
-@click.option("--folder", type=click.Path(exists=True), help="Where to work: on a disk, with room for 2 times --size.")
+@click.option(
+    "--folder",
+    type=click.Path(exists=True),
+    help="Folder to work in. It has to be on a disk, with room for 2 times --size.",
+)
 @click.option("--size", default=512, help="MiB of log.")
 @click.option("--segment", default=16, help="MiB in a log segment.")
-@click.option("--parallelism", default=4, help="Workers.")
-@click.option("--rounds", default=5, help="Interleaved rounds.")
-@click.option("--patience", default=0.0, help="Seconds that each run may wait for a quiet machine.")
+@click.option("--parallelism", default=4, help="Number of workers.")
+@click.option("--rounds", default=5, help="Number of interleaved rounds.")
+@click.option("--patience", default=0.0, help="Seconds that each run may wait until the machine is quiet.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def main(
     folder: str | None, size: int, segment: int, parallelism: int, rounds: int, patience: float, as_json: bool
@@ -109,15 +115,15 @@ def main(
         make_log(log, size << 20, segment_bytes=segment << 20)
         run([COMMAND, "replicate", "--once", "--state-dir", work / "state", log, replica])
         keys = sorted(str(path.relative_to(replica)) for path in replica.rglob("*") if path.is_file())
-        held = sum(decode_one(replica, False, key) for key in keys)
+        log_bytes = sum(decode_one(replica, False, key) for key in keys)
         calls = {
-            VERIFY: partial(time_verify, replica, parallelism, held),
+            VERIFY: partial(time_verify, replica, parallelism, log_bytes),
             DIGEST: partial(time_all, partial(decode_one, replica, True), keys, parallelism),
             DECODE: partial(time_all, partial(decode_one, replica, False), keys, parallelism),
             DECOMPRESS: partial(time_all, partial(decompress_one, replica), keys, parallelism),
         }
         times = interleave(calls, rounds, patience)
-        report.figures |= {name: rate(held, taken) for name, taken in times.items()}
+        report.figures |= {name: rate(log_bytes, taken) for name, taken in times.items()}
         report.figures["WAL and sealed segments"] = str(sum(1 for key in keys if parse_wal(key) or parse_sealed(key)))
         for yardstick, target in ((DIGEST, 0.9), (DECODE, None), (DECOMPRESS, None)):
             report.findings.append(Finding(VERIFY, yardstick, ratios(times[yardstick], times[VERIFY]), target))

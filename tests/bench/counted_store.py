@@ -1,4 +1,4 @@
-"""A file store that counts its requests, found under the scheme ``counted`` the way any package's store is."""
+"""A file store that counts its requests. litelog finds it by entry point, under the scheme ``counted``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 OPENED: list[CountingStore] = []
-"""Every store of this process, so that its requests can be counted."""
+"""Every store of this process, to add up their requests."""
 
 
 def open_store(url: str, options: Mapping[str, object]) -> CountingStore:
@@ -26,11 +26,11 @@ def open_store(url: str, options: Mapping[str, object]) -> CountingStore:
 
 
 def register(folder: Path) -> None:
-    """Write into ``folder`` what an installed package would have there, and look there from now on."""
-    about = folder / "counted_store-0.dist-info"
-    about.mkdir(parents=True, exist_ok=True)
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: counted-store\nVersion: 0\n")
-    (about / "entry_points.txt").write_text("[litelog.object_stores]\ncounted = counted_store:open_store\n")
+    """Write the metadata of an installed package into ``folder``, and add it to the import path of this process."""
+    metadata = folder / "counted_store-0.dist-info"
+    metadata.mkdir(parents=True, exist_ok=True)
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: counted-store\nVersion: 0\n")
+    (metadata / "entry_points.txt").write_text("[litelog.object_stores]\ncounted = counted_store:open_store\n")
     sys.path.append(str(folder))
 
 

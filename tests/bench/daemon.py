@@ -1,7 +1,7 @@
-"""A daemon to measure: a process that replicates logs and prints, line by line, what has become durable.
+"""A daemon to measure: a process that replicates logs and prints a line for each WAL segment that became durable.
 
-It prints ``shipped <monotonic nanoseconds> <next sequence> <object's bytes>`` for each WAL segment, and answers the
-line ``requests`` with how many requests there were. It ends with its standard input.
+The line is ``shipped <monotonic nanoseconds> <next sequence> <object's bytes>``. The process answers the line
+``requests`` on its standard input with the number of requests, and ends when its standard input is closed.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from litelog.shipping.events import WalSegmentShipped
 
 WAIT_SECONDS = 120.0
-"""How long a daemon may take to ship something before a benchmark gives up."""
+"""How long a benchmark waits for a daemon to ship a WAL segment."""
 
-LOOK_SECONDS = 0.5
-"""How soon it is noticed that a daemon has ended."""
+POLL_SECONDS = 0.5
+"""The interval between checks whether the daemon has ended."""
 
 T = TypeVar("T")
 
@@ -47,7 +47,7 @@ class Durable:
 
 
 class Daemon:
-    """The handle of a daemon that runs."""
+    """The handle of a running daemon."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.pid = process.pid
@@ -57,19 +57,19 @@ class Daemon:
         threading.Thread(target=self._read, daemon=True).start()
 
     def wait_for(self, sequence: int) -> list[Durable]:
-        """Everything that became durable, in order, until all records before ``sequence`` were."""
+        """Wait until all records before ``sequence`` are durable, and return the WAL segments since the last call."""
         found: list[Durable] = []
         while not found or found[-1].next < sequence:
             found.append(self._next(self._shipped))
         return found
 
     def wait_for_count(self, count: int) -> None:
-        """Return when ``count`` more WAL segments have become durable."""
+        """Wait until ``count`` more WAL segments are durable."""
         for _ in range(count):
             self._next(self._shipped)
 
     def requests(self) -> int:
-        """How many requests there were."""
+        """Return the number of requests since the daemon's start."""
         assert self._process.stdin is not None
         self._process.stdin.write("requests\n")
         self._process.stdin.flush()
@@ -79,10 +79,10 @@ class Daemon:
         deadline = time.monotonic() + WAIT_SECONDS
         while time.monotonic() < deadline and (self._process.poll() is None or not lines.empty()):
             try:
-                return lines.get(timeout=LOOK_SECONDS)
+                return lines.get(timeout=POLL_SECONDS)
             except queue.Empty:
                 continue
-        raise click.ClickException(f"the daemon has shipped nothing for {WAIT_SECONDS:g} s, or has ended")
+        raise click.ClickException(f"the daemon shipped nothing for {WAIT_SECONDS:g} s, or ended")
 
     def _read(self) -> None:
         assert self._process.stdout is not None
@@ -96,7 +96,7 @@ class Daemon:
 
 @contextmanager
 def running(work: Path, logs: Sequence[Path], *options: str) -> Iterator[Daemon]:
-    """A daemon that replicates ``logs``, each to its own folder under ``work/replicas``; ended at the end."""
+    """Run a daemon that replicates ``logs``, each to its own folder under ``work/replicas``."""
     command = [sys.executable, __file__, *options, str(work), *map(str, logs)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -107,8 +107,8 @@ def running(work: Path, logs: Sequence[Path], *options: str) -> Iterator[Daemon]
             process.wait(WAIT_SECONDS)
 
 
-class _Teller:
-    """Writes each line in one go: a pipe takes so few bytes whole."""
+class _ShippedLines:
+    """Writes each line with one call: a pipe takes so few bytes as a whole."""
 
     def on_wal_segment_shipped(self, event: WalSegmentShipped) -> None:
         os.write(1, b"shipped %d %d %d\n" % (time.monotonic_ns(), event.header.next or 0, event.size))
@@ -136,7 +136,7 @@ def main(work: Path, logs: tuple[str, ...], sync_interval: str) -> None:
     replicas = [f"counted://{work}/replicas/{Path(log).name}" for log in logs]
     entries = [{"path": log, "replicas": [{"url": url}]} for log, url in zip(logs, replicas, strict=True)]
     config = make_config("benchmark", {"sync_interval": sync_interval, "logs": entries})
-    replicator = Replicator(config, state_dir=str(work / "state"), host="benchmark", listener=_Teller())
+    replicator = Replicator(config, state_dir=str(work / "state"), host="benchmark", listener=_ShippedLines())
 
     def listen() -> None:
         for _ in sys.stdin:

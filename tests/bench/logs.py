@@ -1,4 +1,4 @@
-"""Logs to measure with: records as services write them, which LZ4 makes about 2.4 times smaller."""
+"""Logs for the benchmarks: records like those of services, which LZ4 compresses to about 1 / 2.4 of their size."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
 SEGMENT_BYTES = 64 << 20
 BATCH = 1000
 POOL = 100 * BATCH
-"""Different records: far more bytes than LZ4 looks back (64 KiB), so repeating them changes nothing for it."""
+"""The number of different records. They are far larger than LZ4's window of 64 KiB: repeats do not compress better."""
 
 
 def make_values(count: int, seed: int = 1) -> list[bytes]:
-    """JSON records of about 190 bytes."""
+    """Return JSON records of about 190 bytes."""
     draw = random.Random(seed)
     return [json.dumps(_event(draw), separators=(",", ":")).encode() for _ in range(count)]
 
 
 def make_log(folder: Path, size: int, *, segment_bytes: int = SEGMENT_BYTES) -> int:
-    """Write about ``size`` bytes of log; how many it took."""
+    """Write a log of about ``size`` bytes, and return its exact size."""
     pool = make_values(min(POOL, 2 * BATCH + size // 150))
     batches = [pool[at : at + BATCH] for at in range(0, len(pool), BATCH)]
     with LogWriter(str(folder), fsync="never", segment_bytes=segment_bytes) as writer:
@@ -39,7 +39,7 @@ def make_log(folder: Path, size: int, *, segment_bytes: int = SEGMENT_BYTES) -> 
 
 
 def make_block(size: int, seed: int) -> list[bytes]:
-    """Records of ``size`` bytes in all, as they lie in a log, about."""
+    """Return records that take about ``size`` bytes of a log."""
     values, room = [], size
     for value in make_values(1 + size // 150, seed):
         values.append(value)

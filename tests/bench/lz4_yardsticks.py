@@ -1,4 +1,4 @@
-"""LZ4's own command as a yardstick: compresses the files of a log, in one process or in two, and syncs the output."""
+"""LZ4's own command as a yardstick: it compresses the files of a log in one process or in two, and syncs the output."""
 
 from __future__ import annotations
 
@@ -14,19 +14,21 @@ if TYPE_CHECKING:
 ONE, TWO = "cat | lz4 -1", "lz4 -1, two processes"
 
 
-def yardsticks(log: Path, place: Path) -> dict[str, Callable[[], float]]:
-    """Calls that return the seconds of each yardstick, by its name."""
-    return {ONE: partial(time_one, log, place), TWO: partial(time_two, log, place)}
+def yardsticks(log: Path, folder: Path) -> dict[str, Callable[[], float]]:
+    """Return a function for each yardstick, by name. Each runs its yardstick and returns the seconds."""
+    return {ONE: partial(time_one, log, folder), TWO: partial(time_two, log, folder)}
 
 
-def time_one(log: Path, place: Path) -> float:
-    """Seconds to compress all files, joined, in one process."""
-    target = empty(place) / "all.lz4"
+def time_one(log: Path, folder: Path) -> float:
+    """Compress all files, joined, in one process, and return the seconds."""
+    target = empty(folder) / "all.lz4"
     return measure(lambda: run(["sh", "-c", f"cat {log}/*.log | lz4 -1 > {target} && sync {target}"]))
 
 
-def time_two(log: Path, place: Path) -> float:
-    """Seconds to compress each file by itself, two at a time."""
-    empty(place)
-    script = f"ls {log}/*.log | xargs -P2 -I FILE sh -c 'lz4 -1 -q FILE {place}/$(basename FILE).lz4' && sync {place}/*"
+def time_two(log: Path, folder: Path) -> float:
+    """Compress each file separately, two at a time, and return the seconds."""
+    empty(folder)
+    script = (
+        f"ls {log}/*.log | xargs -P2 -I FILE sh -c 'lz4 -1 -q FILE {folder}/$(basename FILE).lz4' && sync {folder}/*"
+    )
     return measure(lambda: run(["sh", "-c", script]))

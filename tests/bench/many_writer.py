@@ -1,7 +1,7 @@
-"""A program that appends one record a second to each of the logs that its standard input names, spread over the second.
+"""Appends a record a second to each of the logs that standard input names; the appends are spread over the second.
 
 It prints ``open`` once it has opened them, and at its end a line for each append: the log, the sequence after the
-record, and when it was written, in monotonic nanoseconds.
+record, and the time at which it was written, in monotonic nanoseconds.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from litelog.log.writer import LogWriter
 
 
 @click.command(help=__doc__)
-@click.option("--size", default=100, help="Bytes in a record.")
+@click.option("--size", default=100, help="Number of bytes in a record.")
 @click.option("--seconds", default=10.0)
 def main(size: int, seconds: float) -> None:
     names = sys.stdin.read().split()

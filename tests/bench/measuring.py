@@ -1,7 +1,8 @@
-"""How a benchmark measures: interleaved rounds, medians of ratios, targets, and one way to print them.
+"""The tools of all benchmarks: interleaved rounds, medians of ratios, targets, and the report.
 
-The disk and the neighbours drift by a factor of two or three, so a time says little and a ratio a lot: what is measured
-and its yardstick take turns in one run, each round gives one ratio, and the median of those is held against the target.
+The speed of the disk and the load of other programs vary by a factor of two or three, so a time means little and a
+ratio a lot. A job and its yardstick take turns in one run. Each round gives one ratio, and the median of these is
+compared with the target.
 """
 
 from __future__ import annotations
@@ -27,20 +28,20 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
 MEMORY_POLL_SECONDS = 0.005
-"""How often a process is asked for its peak memory: what it allots in its last moment is missed."""
+"""The interval between two looks at a process's peak memory. An allocation after the last look is missed."""
 
 QUIET_SECONDS = 0.3
 QUIET_CORES = 0.3
-"""The machine is quiet if fewer cores than this were at work, or waited for a disk, for that many seconds."""
+"""The machine is quiet if fewer than ``QUIET_CORES`` were busy, or waited for a disk, for ``QUIET_SECONDS``."""
 
-os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package is compiled once, and not at each start
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # installed packages are compiled once, not at each start
 
 MEMORY_FILE_SYSTEMS = frozenset({"tmpfs", "ramfs"})
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One number held against a target: the median of ``values``."""
+    """The median of ``values``, and the target to compare it with."""
 
     what: str
     against: str
@@ -48,7 +49,7 @@ class Finding:
     at_least: float | None = None
     at_most: float | None = None
     unit: str = "x"
-    """``x``: a ratio, over 1 where ``what`` does better for ``at_least``, worse for ``at_most``."""
+    """``x``: a ratio. More than 1 means that ``what`` is better with ``at_least``, and worse with ``at_most``."""
 
     @property
     def median(self) -> float:
@@ -62,21 +63,21 @@ class Finding:
     @property
     def target(self) -> str:
         bounds = (("at least", self.at_least), ("at most", self.at_most))
-        return ", ".join(f"{word} {bound:g}" for word, bound in bounds if bound is not None)
+        return ", ".join(f"{name} {bound:g}" for name, bound in bounds if bound is not None)
 
 
 @dataclass(slots=True)
 class Report:
-    """What a benchmark found: figures to understand it by, findings to judge it by, and what was left out."""
+    """The results of a benchmark: figures for context, findings with targets, and yardsticks that were skipped."""
 
     title: str
     figures: dict[str, str] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)
-    """Yardsticks that could not be used, and why."""
+    """Yardsticks that could not be used, with the reasons."""
 
     def print(self, *, as_json: bool) -> None:
-        """Print all of it: a table for people, one JSON document for programs."""
+        """Print the report: as tables, or as one JSON document."""
         if as_json:
             click.echo(json.dumps(self._fields(), indent=1))
             return
@@ -104,7 +105,7 @@ class Report:
 
 
 def measure(call: Callable[[], object]) -> float:
-    """How many seconds ``call`` takes."""
+    """Run ``call``, and return the seconds that it took."""
     start = time.perf_counter()
     call()
     return time.perf_counter() - start
@@ -118,10 +119,17 @@ def interleave(
     warming: int = 1,
     show: Callable[[str], None] = lambda _: None,
 ) -> dict[str, list[float]]:
-    """What each call returns (its seconds), round by round; the first of a round goes last in the next.
+    """Run all calls once per round. The first call of a round is the last one of the next round.
 
-    ``warming``: rounds before them that warm caches, and are not counted. ``patience``: how many seconds each call may
-    wait for the machine to be quiet. ``show`` is called with what runs next.
+    Args:
+        calls: Functions that return the seconds that they took, by name.
+        rounds: Number of rounds that count.
+        patience: Seconds that each call may wait until the machine is quiet.
+        warming: Number of rounds before these, to warm caches. They do not count.
+        show: Called with the name of the next call.
+
+    Returns:
+        The seconds of each call, one value per round, by name.
     """
     names = list(calls)
     found: dict[str, list[float]] = {name: [] for name in names}
@@ -137,7 +145,7 @@ def interleave(
 
 
 def wait_for_quiet(patience: float) -> None:
-    """Return when other processes have left the processors alone for a moment, or when patience has ended."""
+    """Wait until other processes leave the processors idle for a moment, for at most ``patience`` seconds."""
     deadline = time.monotonic() + patience
     while time.monotonic() < deadline:
         before = _busy_seconds()
@@ -147,7 +155,7 @@ def wait_for_quiet(patience: float) -> None:
 
 
 def _busy_seconds() -> float:
-    """Seconds that all processors have worked, or waited for a disk, since the machine started."""
+    """Return the seconds that all processors were busy, or waited for a disk, since the machine started."""
     user, nice, system, _, waiting, *interrupts = map(
         int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:8]
     )
@@ -155,34 +163,34 @@ def _busy_seconds() -> float:
 
 
 def ratios(over: Sequence[float], under: Sequence[float]) -> tuple[float, ...]:
-    """``over`` by ``under``, round by round."""
+    """Divide ``over`` by ``under``, round by round."""
     return tuple(a / b for a, b in zip(over, under, strict=True))
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """The smallest of ``values`` that ``percent`` of them do not exceed."""
+    """Return the smallest of ``values`` that ``percent`` of them do not exceed."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(len(ordered) * percent / 100))]
 
 
 def milliseconds(values: Sequence[float]) -> str:
-    """Seconds, for people: the median and the range."""
+    """Format seconds as milliseconds: the median and the range."""
     middle, low, high = (value * 1e3 for value in (statistics.median(values), min(values), max(values)))
     return f"{middle:.2f} ms ({low:.2f}..{high:.2f})"
 
 
 def rate(size: int, seconds: Sequence[float]) -> str:
-    """MB/s, for people: the median and the range."""
+    """Format the speed for ``size`` bytes in MB/s: the median and the range."""
     middle, low, high = (size / 1e6 / value for value in (statistics.median(seconds), max(seconds), min(seconds)))
     return f"{middle:.0f} MB/s ({low:.0f}..{high:.0f})"
 
 
-# --- folders
+# Folders
 
 
 @contextmanager
 def bench_folder(given: str | None) -> Iterator[Path]:
-    """An empty folder on a disk, in ``given`` or where temporary files go; removed afterwards."""
+    """Create a folder on a disk, in ``given`` or among the temporary files, and remove it at the end."""
     with tempfile.TemporaryDirectory(prefix="litelog-bench-", dir=given) as name:
         kind = subprocess.run(["stat", "-f", "-c", "%T", name], capture_output=True, text=True, check=True).stdout
         if kind.strip() in MEMORY_FILE_SYSTEMS:
@@ -191,7 +199,7 @@ def bench_folder(given: str | None) -> Iterator[Path]:
 
 
 def empty(folder: Path) -> Path:
-    """Make ``folder``, or empty it, and sync that, so that no measured job pays for the deletion."""
+    """Create ``folder``, or empty it, and sync, so that no measured job pays for the deletion."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     os.sync()
@@ -199,7 +207,7 @@ def empty(folder: Path) -> Path:
 
 
 def folder_bytes(folder: Path) -> int:
-    """The bytes of all files below ``folder``."""
+    """Return the sum of the sizes of all files below ``folder``, in bytes."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
@@ -213,24 +221,24 @@ def sync_tree(folder: Path) -> None:
             os.close(descriptor)
 
 
-# --- processes
+# Processes
 
 
 def missing(*commands: str) -> str | None:
-    """Why commands cannot be used; None if all are there."""
+    """Return which commands are not installed, as a message; None if all are installed."""
     absent = [command for command in commands if shutil.which(command) is None]
     return f"not installed: {', '.join(absent)}" if absent else None
 
 
 def run(command: Sequence[str | Path]) -> None:
-    """Run a command in silence; its own words if it fails."""
+    """Run a command without output. ClickException with its standard error if it fails."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         _fail(command, done.returncode, done.stderr)
 
 
 def peak_memory(command: Sequence[str | Path]) -> int:
-    """The most memory, in bytes, that a command had resident at once."""
+    """Run a command, and return its peak resident memory in bytes."""
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     peak = 0
     while process.poll() is None:
@@ -243,7 +251,7 @@ def peak_memory(command: Sequence[str | Path]) -> int:
 
 
 def status_bytes(pid: int, name: str) -> int:
-    """A size from /proc/PID/status, such as VmHWM or VmRSS; 0 where the process is gone."""
+    """Return a size from /proc/PID/status, such as VmHWM or VmRSS, in bytes; 0 if the process has ended."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except (FileNotFoundError, ProcessLookupError):
@@ -252,22 +260,22 @@ def status_bytes(pid: int, name: str) -> int:
 
 
 def cpu_seconds(pid: int) -> float:
-    """The processor time, to the nanosecond, that a process has had, all its threads that still live together."""
+    """Return the processor time of all live threads of a process, in seconds, exact to the nanosecond."""
     stats = Path(f"/proc/{pid}/task").glob("*/schedstat")
     return sum(int(path.read_text().split()[0]) for path in stats) / 1e9
 
 
 def children_seconds() -> float:
-    """The processor time of all commands that were run to their end."""
+    """Return the processor time of all commands that ended, in seconds."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
 
 
 def process_io(pid: int, name: str) -> int:
-    """A counter from /proc/PID/io: ``wchar``, bytes handed to write calls; ``write_bytes``, pages made dirty; ..."""
+    """Return a counter from /proc/PID/io, such as ``wchar``, bytes passed to write calls, or ``write_bytes``."""
     lines = Path(f"/proc/{pid}/io").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:"))
 
 
-def _fail(command: Sequence[str | Path], code: int, words: str) -> NoReturn:
-    raise click.ClickException(f"{' '.join(map(str, command))}: exit code {code}: {words.strip()[-2000:]}")
+def _fail(command: Sequence[str | Path], code: int, errors: str) -> NoReturn:
+    raise click.ClickException(f"{' '.join(map(str, command))}: exit code {code}: {errors.strip()[-2000:]}")

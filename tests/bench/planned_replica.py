@@ -1,4 +1,4 @@
-"""A replica in memory of which only what planning asks for is there: its claim, its snapshot and its names."""
+"""A replica in memory with only what planning reads: the claim, the snapshot, and the keys of WAL segments."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WAL = 64 << 10
 
 
 def make_replica(name: str, objects: int) -> str:
-    """The URL of a replica in which half of the ``objects`` are sealed segments, followed by WAL segments."""
+    """Create a replica of sealed segments, half of ``objects``, and WAL segments, the other half. Return its URL."""
     url = f"memory://{name}"
     store = open_store(url)
     sealed = objects // 2

@@ -1,4 +1,4 @@
-"""Processor time of the processes below this one, by what runs in them."""
+"""Processor time of the descendants of this process, by kind: ``java`` or ``python``."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def tree_seconds() -> dict[str, float]:
-    """Processor seconds of all descendants, including ended ones: of ``java``, of ``python``."""
+    """Return the processor seconds of all descendants, including ended ones, by kind."""
     parents: dict[int, int] = {}
     found: dict[int, tuple[str, float]] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
             text = path.read_text()
-        except OSError:  # it has just ended
+        except OSError:  # the process has just ended
             continue
         name, fields = text[text.index("(") + 1 : text.rindex(")")], text[text.rindex(")") + 2 :].split()
         pid = int(path.parent.name)

@@ -24,18 +24,18 @@ if TYPE_CHECKING:
     from litelog.objects.sealed_segment import SealedFooter
 
 GENERATION = Generation("0000000100000000")
-SIDE_BY_SIDE = 2
-"""Log segments that are sealed, or runs that are verified, at a time."""
+PARALLELISM = 2
+"""Number of log segments that are sealed, or of runs that are verified, at a time."""
 
 PASSES = 5
-"""How often all is verified: ``lz4 -b`` tells its best pass, too."""
+"""Number of times that all is verified. The best one counts, as for ``lz4 -b``."""
 
 
 def seal(log: Path, replica: Path) -> None:
-    """Write a sealed segment for each log segment, durable."""
+    """Write a sealed segment for each log segment, durably."""
     client = ObjectReplicaClient(FileStore(str(replica)))
     files = sorted(log.glob("*.log"))
-    with ThreadPoolExecutor(2) as compressing, ThreadPoolExecutor(SIDE_BY_SIDE) as writing:
+    with ThreadPoolExecutor(2) as compressing, ThreadPoolExecutor(PARALLELISM) as writing:
 
         def write(index: int) -> None:
             with open(files[index], "rb") as file:
@@ -54,7 +54,7 @@ def describe(file: Path, index: int) -> FinishedSegment:
 
 
 def verify(replica: Path) -> float:
-    """Decode and verify every run of every sealed segment, from memory; MB/s of log, the best of some passes."""
+    """Decode and verify every run of every sealed segment, from memory; return the MB/s of log of the best pass."""
     client = ObjectReplicaClient(FileStore(str(replica)))
     bodies: list[tuple[SealedFooter, bytes]] = []
     for info in client.sealed_segments(GENERATION):
@@ -69,8 +69,8 @@ def verify(replica: Path) -> float:
         start, stop = footer.frames.starts[run.start], footer.frames[run.stop - 1].stop
         return len(decode_run(footer.key, footer, run, memoryview(body)[start:stop], LitelogFormat()).data)
 
-    bounds = [len(work) * share // SIDE_BY_SIDE for share in range(SIDE_BY_SIDE + 1)]
-    with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
+    bounds = [len(work) * share // PARALLELISM for share in range(PARALLELISM + 1)]
+    with ThreadPoolExecutor(PARALLELISM) as pool:
         parts = [work[start:stop] for start, stop in pairwise(bounds)]
         rates = []
         for _ in range(PASSES):

@@ -1,6 +1,6 @@
 """A file store that answers each GET after some milliseconds, as an object store does: ``latent://MILLISECONDS/PATH``.
 
-``register`` has this process know the scheme, and, by the environment, all that it starts.
+``register`` makes the scheme known to this process and, through the environment, to the processes that it starts.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class LatentStore(FileStore):
-    """Waits before each GET."""
+    """A file store that waits before each GET."""
 
     def __init__(self, path: str, seconds: float) -> None:
         super().__init__(path)
@@ -38,11 +38,11 @@ def open_store(url: str, options: Mapping[str, object]) -> LatentStore:
 
 
 def register(folder: Path) -> None:
-    """Write into ``folder`` what an installed package would have there, and look there from now on."""
-    about = folder / "slow_gets-0.dist-info"
-    about.mkdir(parents=True, exist_ok=True)
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: slow-gets\nVersion: 0\n")
-    (about / "entry_points.txt").write_text("[litelog.object_stores]\nlatent = slow_gets:open_store\n")
+    """Write the metadata of an installed package into ``folder``, and add it to the import paths."""
+    metadata = folder / "slow_gets-0.dist-info"
+    metadata.mkdir(parents=True, exist_ok=True)
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: slow-gets\nVersion: 0\n")
+    (metadata / "entry_points.txt").write_text("[litelog.object_stores]\nlatent = slow_gets:open_store\n")
     here = os.path.dirname(os.path.abspath(__file__))
     sys.path.append(str(folder))
     kept = [part for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part]

@@ -1,5 +1,4 @@
-"""A file store that answers no put while there is a file ``hang`` next to the folder ``replicas``, under the scheme
-``slow``."""
+"""A file store whose puts hang while a file ``hang`` exists next to the folder ``replicas``. Its scheme is ``slow``."""
 
 from __future__ import annotations
 
@@ -15,15 +14,15 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
-LOOK_SECONDS = 0.1
+POLL_SECONDS = 0.1
 
 
 class SlowStore(FileStore):
-    """Waits before each put until it may."""
+    """Waits before each put while the file ``hang`` exists."""
 
     def put(self, key: str, body: Iterable[Buffer], *, create_only: bool = True) -> None:
         while self.hang.exists():
-            time.sleep(LOOK_SECONDS)
+            time.sleep(POLL_SECONDS)
         super().put(key, body, create_only=create_only)
 
 
@@ -35,9 +34,9 @@ def open_store(url: str, options: Mapping[str, object]) -> SlowStore:
 
 
 def register(folder: Path) -> None:
-    """Write into ``folder`` what an installed package would have there, and look there from now on."""
-    about = folder / "slow_store-0.dist-info"
-    about.mkdir(parents=True, exist_ok=True)
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: slow-store\nVersion: 0\n")
-    (about / "entry_points.txt").write_text("[litelog.object_stores]\nslow = slow_store:open_store\n")
+    """Write the metadata of an installed package into ``folder``, and add it to the import path of this process."""
+    metadata = folder / "slow_store-0.dist-info"
+    metadata.mkdir(parents=True, exist_ok=True)
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: slow-store\nVersion: 0\n")
+    (metadata / "entry_points.txt").write_text("[litelog.object_stores]\nslow = slow_store:open_store\n")
     sys.path.append(str(folder))

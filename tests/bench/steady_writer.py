@@ -1,4 +1,4 @@
-"""A program that appends small records at a steady rate, one append each: a process to be watched."""
+"""Appends small records at a steady rate, with one append per record, and prints the rate that it reached."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import click
 from litelog.log.writer import LogWriter
 
 TICK_SECONDS = 0.001
-"""How often it wakes: each time it appends what is due, one by one."""
+"""The interval at which it wakes and appends the records that are due."""
 
 
 @click.command(help=__doc__)
-@click.option("--rate", default=10_000, help="Appends a second.")
-@click.option("--size", default=100, help="Bytes in a record.")
+@click.option("--rate", default=10_000, help="Number of appends a second.")
+@click.option("--size", default=100, help="Number of bytes in a record.")
 @click.option("--seconds", default=10.0)
 @click.argument("log", type=click.Path())
 def main(log: str, rate: int, size: int, seconds: float) -> None:
@@ -22,8 +22,8 @@ def main(log: str, rate: int, size: int, seconds: float) -> None:
     with LogWriter(log, fsync="never") as writer:
         start = time.monotonic()
         done = 0
-        while (passed := time.monotonic() - start) < seconds:
-            while done < passed * rate:
+        while (elapsed := time.monotonic() - start) < seconds:
+            while done < elapsed * rate:
                 writer.append(value)
                 done += 1
             time.sleep(TICK_SECONDS)
