@@ -33,18 +33,20 @@ _Note = TypeVar("_Note", bound=_Dataclass)
 class NoteFile(Generic[_Note]):
     """A file that holds one dataclass, without which its owner can continue."""
 
-    def __init__(self, path: str, kind: type[_Note], loss: str) -> None:
-        """``loss``: what follows if the file cannot be read, as text for people."""
+    def __init__(self, path: str, kind: type[_Note], loss: str, *, once_unchecked: bool = False) -> None:
+        """``loss``: what follows if the file cannot be read, as text for people. ``once_unchecked``: earlier releases
+        wrote this file without version and checksum; such a file is read too."""
         self.path = path
         self._kind = kind
         self._loss = loss
+        self._once_unchecked = once_unchecked
         self._reported = False
 
     def read(self) -> _Note | None:
         """Return what the file holds; None if there is none. A file that cannot be used counts as missing, and is
         logged once."""
         try:
-            found = build(self._kind, read_checked(self.path))
+            found = build(self._kind, read_checked(self.path, once_unchecked=self._once_unchecked))
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
@@ -62,11 +64,16 @@ class NoteFile(Generic[_Note]):
         write_checked(self.path, asdict(note))
 
 
-def read_checked(path: str) -> dict[str, Any]:
-    """Return the fields of a file that states its version and checksum. OSError, ValueError."""
+def read_checked(path: str, *, once_unchecked: bool = False) -> dict[str, Any]:
+    """Return the fields of a file that states its version and checksum. OSError, ValueError.
+
+    ``once_unchecked``: a file that states neither is one of an earlier release, and is read too.
+    """
     fields = read_json(path)
     if not isinstance(fields, dict):
         raise ValueError("is not an object")
+    if once_unchecked and fields.keys().isdisjoint(("version", "checksum")):
+        return fields
     version, stated = fields.pop("version", None), fields.pop("checksum", None)
     if version != VERSION or isinstance(version, bool):
         raise ValueError(f"version is not {VERSION}")

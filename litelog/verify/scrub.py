@@ -6,17 +6,15 @@ and the time of the last verification, are kept next to the replica's state.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from litelog.codec.decoding import build
 from litelog.errors import LitelogError
 from litelog.events import fields
 from litelog.stores.throttled_store import ThrottledStore
-from litelog.system.private_files import read_json, write_private
+from litelog.system.checked_files import NoteFile
 from litelog.units import MICROSECONDS
 from litelog.verify.execution import verify
 from litelog.verify.findings import VerifyStoppedError, Watch
@@ -74,6 +72,15 @@ class ScrubResult:
 
 
 @dataclass(frozen=True, slots=True)
+class _Note:
+    last: ScrubResult
+    said: tuple[str, ...] = ()
+    """The anomalies that were reported, by kind and key."""
+    number: int = 0
+    """How many verifications there were."""
+
+
+@dataclass(frozen=True, slots=True)
 class ScrubSettings:
     """How often and how fast to verify."""
 
@@ -119,7 +126,7 @@ class Scrub:
         anomalies."""
         self._store = store
         self._settings = settings
-        self._path = os.path.join(folder, FILE)
+        self._file = _open_file(folder)
         self._formats = formats
         self._acknowledged = acknowledged
         self._clock = clock
@@ -185,7 +192,7 @@ class Scrub:
             damaged_since=(before or now) if found.harmful else 0,
         )
         self._number += 1
-        self._save()
+        self._save(self.last)
         if harm and self._on_harm is not None:
             self._on_harm(harm)
         return self.last, new
@@ -203,37 +210,26 @@ class Scrub:
         return min(interval, max(first, interval - passed))
 
     def _load(self) -> tuple[ScrubResult | None, dict[str, None], int]:
-        try:
-            return _read(self._path)
-        except FileNotFoundError:
-            pass
-        except (OSError, ValueError, TypeError, KeyError) as error:
-            message = "%s: cannot be used: %s; the replica counts as never verified"
-            _logger.warning(message, self._path, error, extra=fields("state-lost", path=self._path))
-        return None, {}, 0
+        note = self._file.read()
+        return (None, {}, 0) if note is None else (note.last, dict.fromkeys(note.said), note.number)
 
-    def _save(self) -> None:
-        if self.last is None:
-            return
-        body = json.dumps({"last": asdict(self.last), "said": list(self._reported), "number": self._number})
+    def _save(self, last: ScrubResult) -> None:
         try:
-            write_private(self._path, body.encode(), durable=False)
+            self._file.write(_Note(last, tuple(self._reported), self._number))
         except OSError as error:
-            extra = fields("state-not-kept", path=self._path)
-            _logger.warning("%s: cannot be kept: %s", self._path, error.strerror, extra=extra)
+            extra = fields("state-not-kept", path=self._file.path)
+            _logger.warning("%s: cannot be kept: %s", self._file.path, error.strerror, extra=extra)
 
 
 def read_result(folder: str) -> ScrubResult | None:
     """Return the result that is kept in a replica's state folder; None if there is none, or it cannot be read."""
-    try:
-        return _read(os.path.join(folder, FILE))[0]
-    except (OSError, ValueError, TypeError, KeyError):
-        return None
+    note = _open_file(folder).read()
+    return None if note is None else note.last
 
 
-def _read(path: str) -> tuple[ScrubResult, dict[str, None], int]:
-    kept = read_json(path)
-    return build(ScrubResult, kept["last"]), dict.fromkeys(map(str, kept["said"])), int(kept.get("number", 0))
+def _open_file(folder: str) -> NoteFile[_Note]:
+    loss = "the replica counts as never verified"
+    return NoteFile(os.path.join(folder, FILE), _Note, loss, once_unchecked=True)
 
 
 def _name(anomaly: Anomaly) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import threading
@@ -71,8 +72,6 @@ def test_a_restart_continues_counting(tmp_path: Path) -> None:
     assert make_scrub(everything().store, tmp_path, clock).due - clock.monotonic() == DAY
     clock.jump(100 * DAY)
     assert make_scrub(everything().store, tmp_path, clock).due == clock.monotonic()
-    (tmp_path / FILE).write_text("{")
-    assert make_scrub(everything().store, tmp_path, clock).last is None
 
 
 @pytest.mark.slow
@@ -93,6 +92,47 @@ def test_an_anomaly_is_logged_once_even_after_a_restart_and_again_if_it_comes_ba
     assert (verified.anomalies, new) == (0, [])
     verified, new = make_scrub(store_of(damaged), tmp_path, clock).run(stop)
     assert (verified.anomalies, len(new)) == (1, 1)
+
+
+def damage(file: Path) -> None:
+    """Flip the second digit of a number: the file stays JSON, and states another time."""
+    body = file.read_bytes()
+    at = body.index(b'"time": ') + len(b'"time": ') + 1
+    file.write_bytes(body[:at] + bytes([body[at] ^ 1]) + body[at + 1 :])
+
+
+@pytest.mark.slow
+def test_a_damaged_file_is_reported_once_and_counts_as_lost(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    clock = ManualClock()
+    make_scrub(everything().store, tmp_path, clock).run(threading.Event())
+    damage(tmp_path / FILE)
+    scrub = make_scrub(everything().store, tmp_path, clock)
+    assert scrub.last is None
+    (record,) = caplog.records
+    assert (record.event, record.args[0]) == ("state-lost", str(tmp_path / FILE))
+    assert "the checksum is wrong" in record.getMessage()
+    assert "the replica counts as never verified" in record.getMessage()
+    scrub.run(threading.Event())
+    assert make_scrub(everything().store, tmp_path, clock).last == scrub.last
+    assert len(caplog.records) == 1
+
+
+@pytest.mark.slow
+def test_a_file_that_an_earlier_release_wrote_without_a_checksum_is_read(tmp_path: Path) -> None:
+    clock = ManualClock()
+    earlier = {
+        "last": {"time": clock.now(), "objects": 7, "bytes": 70, "anomalies": 1, "unread": 0, "seconds": 0.5},
+        "said": ["missing wal/1"],
+        "number": 3,
+    }
+    (tmp_path / FILE).write_text(json.dumps(earlier))
+    scrub = make_scrub(everything().store, tmp_path, clock)
+    assert (scrub.last.objects, scrub.last.anomalies, scrub.last.damaged) == (7, 1, ())
+    assert scrub.due - clock.monotonic() == DAY
+    scrub.run(threading.Event())
+    kept = json.loads((tmp_path / FILE).read_text())
+    assert kept.keys() == {"version", "checksum", "last", "said", "number"}
+    assert kept["number"] == 4
 
 
 @pytest.mark.slow
