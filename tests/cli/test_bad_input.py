@@ -79,7 +79,7 @@ def test_a_replica_inside_its_own_log_is_refused(litelog: Command, place: str) -
     assert files(litelog.folder / "log") == before
 
 
-def test_a_folder_of_another_format_says_what_it_holds(litelog: Command) -> None:
+def test_a_folder_of_another_format_is_reported_with_a_file_it_holds(litelog: Command) -> None:
     (litelog.folder / "log").mkdir()
     (litelog.folder / "log" / "app.txt").write_text("a line\n")
     done = litelog("replicate", "--once", "log", "replica")
@@ -95,7 +95,7 @@ def test_a_file_with_the_right_name_and_the_wrong_bytes_is_named(litelog: Comman
     assert f"{0:020}.log: not a log segment of format litelog" in done.err
 
 
-def test_foreign_files_are_skipped_and_said_once(litelog: Command) -> None:
+def test_foreign_files_are_skipped_and_reported_once(litelog: Command) -> None:
     litelog.lines(10)
     (litelog.folder / "log" / "notes.txt").write_text("mine")
     done = litelog("replicate", "--once", "log", "replica")
@@ -145,7 +145,7 @@ def test_rotation_by_renaming_is_refused_with_the_setting_to_change(litelog: Com
     assert "dateext" in done.err
 
 
-def test_a_full_disk_is_said_and_nothing_partial_is_left(litelog: Command) -> None:
+def test_a_full_disk_is_reported_and_nothing_partial_is_left(litelog: Command) -> None:
     litelog.lines(50_000)
 
     def limit_files() -> None:
@@ -207,7 +207,7 @@ def test_an_output_below_a_file_does_not_count_as_existing(litelog: Command) -> 
         assert "exists already" not in done.err
 
 
-def test_a_replica_that_is_in_use_is_said_once(litelog: Command) -> None:
+def test_a_replica_in_use_is_reported_once(litelog: Command) -> None:
     litelog.lines(10)
     inner = f"{sys.executable} -m litelog_cli replicate --once --state-dir state log replica"
     done = litelog("replicate", "--state-dir", "state", "--exec", f"sh -c 'sleep 1; {inner}'", "log", "replica")

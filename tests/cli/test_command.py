@@ -38,7 +38,7 @@ def test_a_small_verb_imports_nothing_heavy(arguments: list[str]) -> None:
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_every_verb_says_what_it_does_with_examples(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_help_of_every_verb_describes_it_with_examples(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run([verb, "--help"]) == ExitCode.DONE
     text = capsys.readouterr().out
     assert text.startswith(f"Usage: litelog {verb}")

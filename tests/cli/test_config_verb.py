@@ -44,7 +44,7 @@ logs:
 """
 
 
-def test_a_configuration_that_fits_is_said_to(litelog: Command) -> None:
+def test_a_valid_configuration_is_reported_as_valid(litelog: Command) -> None:
     (litelog.folder / "c.yml").write_text("logs: [{path: a, replicas: [b, {url: c}]}]".replace("b, ", "{url: b}, "))
     done = litelog("config", "check", "c.yml")
     assert (done.code, done.out) == (0, "c.yml: valid (1 entry of logs, 2 replicas)\n")

@@ -29,7 +29,7 @@ def test_the_demo_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
         assert (tmp_path / "demo" / folder).is_dir()
 
 
-def test_the_demo_wants_a_folder_of_its_own(tmp_path: Path) -> None:
+def test_the_demo_refuses_an_existing_folder(tmp_path: Path) -> None:
     result = run("demo", "--folder", str(tmp_path))
     assert result.returncode == 2
     assert "exists already" in result.stderr

@@ -148,7 +148,7 @@ def rows(page: Page) -> list[tuple[str, str, str]]:
     ]
 
 
-def test_one_look_shows_what_is_safe_and_what_is_not_the_worst_first(world: World, browser: Browser) -> None:
+def test_the_page_shows_safe_and_unsafe_replicas_the_worst_first(world: World, browser: Browser) -> None:
     with open_page(browser, world.url) as page:
         assert page.locator("h1").inner_text() == "✗ Not safe: 1 of 5 replicas frozen, 1 late"
         assert page.title() == "✗ Not safe: 1 of 5 replicas frozen, 1 late · litelog"
@@ -343,7 +343,7 @@ def hide(page: Page, *, hidden: bool) -> None:
     )
 
 
-def test_a_daemon_that_does_not_answer_is_not_said_to_be_safe(tmp_path: Path, browser: Browser, warm: Warm) -> None:
+def test_the_page_does_not_show_an_unreachable_daemon_as_safe(tmp_path: Path, browser: Browser, warm: Warm) -> None:
     with run_daemon(tmp_path, warm, {"log": ["backup"]}) as world, open_page(browser, world.url) as page:
         expect(page.locator("h1")).to_have_text("✓ All safe", timeout=1000 * WAIT_SECONDS)
         page.context.set_offline(True)

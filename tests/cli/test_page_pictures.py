@@ -267,7 +267,7 @@ def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], 
 
 @pytest.mark.parametrize("window", WINDOWS)
 @pytest.mark.parametrize("name", CASES)
-def test_every_state_fits_its_window_and_says_in_its_first_line_what_is_wrong(
+def test_every_state_fits_its_window_and_its_headline_names_the_problem(
     serve: Callable[[str], str], browser: Browser, name: str, window: str
 ) -> None:
     url, context = serve(name), browser.new_context(**WINDOWS[window])

@@ -66,7 +66,7 @@ def test_a_line_comes_after_two_seconds_and_then_every_ten(capsys: pytest.Captur
         (1, 10, 0.0, "1 B of 10 B, 0 B/s"),
     ],
 )
-def test_bytes_rate_and_time_left_are_said_as_far_as_they_are_known(
+def test_progress_shows_bytes_rate_and_time_left_if_known(
     done: int, whole: int | None, seconds: float, text: str
 ) -> None:
     assert describe(done, whole, seconds) == text
@@ -83,7 +83,7 @@ def test_quiet_shows_nothing_and_asks_nothing(capsys: pytest.CaptureFixture[str]
 
 
 @pytest.mark.parametrize(("seconds", "drawn"), [(0.5, False), (3.0, True)])
-def test_a_terminal_gets_a_bar_for_what_takes_long(tmp_path: Path, seconds: float, drawn: bool) -> None:
+def test_a_terminal_shows_a_bar_for_long_work(tmp_path: Path, seconds: float, drawn: bool) -> None:
     ours, theirs = pty.openpty()
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120"}
     try:

@@ -206,7 +206,7 @@ def test_a_replica_whose_daemon_is_running_is_not_forgotten(litelog: Command, re
     assert ReplicaSet(log_state_folder(state_dir, log)).names()
 
 
-def test_a_damaged_set_of_replicas_is_said_to_be_and_what_mends_it_does(litelog: Command, replica: str) -> None:
+def test_a_damaged_replicas_json_is_reported_and_the_named_remedy_works(litelog: Command, replica: str) -> None:
     folder = Path(log_state_folder(str(litelog.folder / "state" / "litelog"), str(litelog.folder / "log")))
     (folder / "replicas.json").write_text("{")
     before = files(folder)

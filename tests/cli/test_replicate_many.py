@@ -56,7 +56,7 @@ def test_a_found_log_is_restored_by_its_folder_or_its_replicas_url(tree: Command
         assert "one of logs/kafka/or ders" in tree("cat", f"out-{number}").out
 
 
-def test_a_place_that_no_entry_means_is_reported_with_what_there_is(tree: Command) -> None:
+def test_a_path_that_no_entry_matches_is_reported_with_the_known_entries(tree: Command) -> None:
     done = tree("restore", "--config", "c.yml", "logs/kafka", "-o", "out")
     assert done.code == ExitCode.USAGE
     assert "known: logs/*/*" in done.err
@@ -83,7 +83,7 @@ def test_a_reloaded_shutdown_timeout_applies_to_the_final_sync(tree: Command) ->
     assert process.wait(240) == ExitCode.DONE
 
 
-def test_what_waits_for_the_next_start_is_reported_by_what_this_one_began_with(tree: Command) -> None:
+def test_a_reload_reports_settings_that_take_effect_at_the_next_start(tree: Command) -> None:
     append(tree, "extra", "an extra\n")
     process = start(tree)
     for text, waits in ((f"max-lag: 99s\n{TREE}", True), (f"max-lag: 99s\n{TREE}{MORE}", True), (TREE, False)):

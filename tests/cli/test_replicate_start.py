@@ -106,7 +106,7 @@ def test_a_start_that_hangs_after_a_signal_ends_by_itself() -> None:
     assert "took longer than 0.01 s after it: nothing was synced" in done.stderr
 
 
-def test_what_is_not_acted_on_does_what_it_would_have_done() -> None:
+def test_released_signals_take_their_previous_effect() -> None:
     arrived: list[int] = []
     previous = {
         number: signal.signal(number, lambda number, _: arrived.append(number))

@@ -166,7 +166,7 @@ def test_a_daemon_without_permission_says_so_and_asks_seldom(litelog: Command, s
 
 
 @pytest.mark.parametrize(("said", "words"), LASTING_ANSWERS)
-def test_once_fails_at_once_and_says_what_to_do(litelog: Command, said: Answer, words: str) -> None:
+def test_replicate_once_fails_at_once_and_names_the_remedy(litelog: Command, said: Answer, words: str) -> None:
     litelog.lines(1)
     sign_in(litelog)
     with ScriptedServer(lambda _: said) as scripted:
@@ -377,7 +377,7 @@ def test_a_certificate_that_does_not_fit_is_refused(litelog: Command, authority:
     assert scripted.requests == []
 
 
-def test_a_name_that_is_not_known_is_said_with_where_it_stands(litelog: Command) -> None:
+def test_an_unresolved_host_is_reported_with_the_setting_to_check(litelog: Command) -> None:
     litelog.lines(1)
     sign_in(litelog)
     done = litelog("replicate", "--once", "log", url_at("http://no-such-host.invalid"))

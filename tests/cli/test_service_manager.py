@@ -87,7 +87,7 @@ def test_a_daemon_whose_replica_cannot_be_reached_is_not_ready(litelog: Command,
         assert all("READY=1" not in message for message in manager.hear_until("STOPPING=1"))
 
 
-def test_a_daemon_whose_log_does_not_exist_yet_is_ready_and_says_what_for(litelog: Command, tmp_path: Path) -> None:
+def test_a_daemon_is_ready_without_its_log_and_reports_that_it_waits(litelog: Command, tmp_path: Path) -> None:
     with closing(Manager(str(tmp_path / "notify"))) as manager:
         process = litelog.start("replicate", "log", "replica", NOTIFY_SOCKET=manager.address)
         ready = manager.hear_until("READY=1")[-1]

@@ -47,7 +47,7 @@ def test_a_number_is_a_sequence(text: str, sequence: int) -> None:
         ("1h1h", datetime(2026, 3, 31, 10, 0, 0, 250_000, tzinfo=UTC)),
     ],
 )
-def test_a_duration_goes_back_from_now_by_the_calendar(text: str, moment: datetime) -> None:
+def test_a_duration_is_subtracted_from_now_by_the_calendar(text: str, moment: datetime) -> None:
     assert parse_start(text, NOW) == StartPoint(StartKind.TIME, microseconds(moment))
 
 

@@ -48,7 +48,9 @@ WARNING = "litelog: a warning that comes in between and is wider than a narrow t
     ],
     ids=["bar", "status"],
 )
-def test_nothing_is_left_of_what_was_drawn(script: str, before: list[str], after: list[str], width: int) -> None:
+def test_a_finished_display_leaves_nothing_on_the_screen(
+    script: str, before: list[str], after: list[str], width: int
+) -> None:
     screen = Screen(width)
     screen.feed(shown_by(script, width))
     lines, below = screen.lines[: screen.row], screen.lines[screen.row :]

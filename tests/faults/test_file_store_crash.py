@@ -206,7 +206,7 @@ def test_a_put_that_fails_says_why_and_leaves_nothing(tmp_path: Path, warm: Warm
     assert body_of(store, KEY) == BODY
 
 
-def test_a_write_cut_short_is_gone_on_with(tmp_path: Path, warm: Warm) -> None:
+def test_a_short_write_is_continued(tmp_path: Path, warm: Warm) -> None:
     status, said = put_with(
         warm, tmp_path, "unnamed", "writev:retval=3:when=1", "warm"
     )  # it returns 3, and has written nothing

@@ -127,7 +127,7 @@ def objects(replica: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("calls", CALLS)
-def test_a_prune_killed_at_any_call_keeps_what_stays_and_the_next_finishes_it(
+def test_after_a_prune_is_killed_at_any_call_the_next_prune_finishes_it(
     tmp_path: Path, template: Path, warm: Warm, calls: str
 ) -> None:
     texts = {path.name: path.read_bytes() for path in sorted((template / "texts").iterdir())}

@@ -65,7 +65,7 @@ def began(daemon: Spoken) -> list[dict[str, Any]]:
     return [event for event in lines("".join(daemon.lines)) if event["event"] == "began"]
 
 
-def test_by_default_it_is_refused_and_the_message_says_what_to_set(bench: Bench, run: Run) -> None:
+def test_by_default_such_a_store_is_refused_and_the_message_names_the_setting(bench: Bench, run: Run) -> None:
     bench.append()
     done = run(*replicate(bench, "state"))
     assert done.returncode == ExitCode.FAILURE

@@ -349,7 +349,7 @@ def test_a_gap_is_an_error_with_a_position(spark: Any, source: str, replica: Rep
         ({"generation": "00000009000000a1"}, "no generation 00000009000000a1"),
     ],
 )
-def test_errors_say_what_to_do(spark: Any, source: str, replica: Replica, options: dict[str, str], told: str) -> None:
+def test_errors_name_the_remedy(spark: Any, source: str, replica: Replica, options: dict[str, str], told: str) -> None:
     with pytest.raises(Exception, match=told):
         read(spark, replica.url, source=source, **options)
 

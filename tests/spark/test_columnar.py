@@ -106,7 +106,7 @@ def _plan(frame: Any) -> str:
     return str(frame._jdf.queryExecution().executedPlan().toString())
 
 
-def test_a_flipped_bit_gives_what_python_gives(spark: Any, url: str, tmp_path: Path) -> None:
+def test_both_engines_give_the_same_result_after_a_flipped_bit(spark: Any, url: str, tmp_path: Path) -> None:
     """Either engine heals a damaged sealed segment from WAL segments if they exist, and names it otherwise."""
     wanted = _all(spark.read.format("litelog").load(url))
     copytree(url, damaged := tmp_path / "replica")

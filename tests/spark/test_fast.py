@@ -114,7 +114,7 @@ def test_a_condition_on_time_prunes_and_filters(spark: Any, url: str) -> None:
     assert sorted(row.sequence for row in frame.collect()) == list(range(2500, COUNT))
 
 
-def test_an_expression_on_time_spares_what_lies_outside(spark: Any, url: str, tmp_path: Path) -> None:
+def test_a_condition_on_time_skips_objects_outside_it(spark: Any, url: str, tmp_path: Path) -> None:
     """The result is the same if the objects outside no longer exist."""
     import shutil
 

@@ -123,7 +123,7 @@ def test_json_becomes_columns(spark: Any, tmp_path: Path) -> None:
     assert [tuple(row) for row in found] == [(0, "a", 1.5), (1, "b", None), (2, None, None), (3, None, 2.0)]
 
 
-def test_a_schema_names_columns_of_its_own(spark: Any, tmp_path: Path) -> None:
+def test_a_schema_with_reserved_or_unsupported_columns_is_refused(spark: Any, tmp_path: Path) -> None:
     """A column that could not be read back is refused before the job writes. A hybrid has no values to show."""
     url, target = str(tmp_path / "replica"), tmp_path / "table"
     write(spark.createDataFrame([('{"user": "a"}',)], "value string"), url)

@@ -165,7 +165,7 @@ def test_a_table_names_each_field_that_there_is(page: str, heading: str, names: 
     assert table(page, heading) == names
 
 
-def test_the_object_that_is_shown_byte_by_byte_is_what_the_code_makes() -> None:
+def test_the_object_shown_byte_by_byte_equals_the_encoded_one() -> None:
     data = b'{"id": 1}\n{"id": 2}\n'
     header = WalHeader(
         log="6d2f7a9c41d84b0fb2b7c1a5e09d3f84",

@@ -9,7 +9,7 @@ import pytest
 from tests.builders.child import in_child
 
 
-def test_what_holds_in_a_child_holds_here() -> None:
+def test_in_child_runs_a_function_in_another_process() -> None:
     parent = os.getpid()
 
     def part() -> None:

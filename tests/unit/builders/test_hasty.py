@@ -8,7 +8,7 @@ from importlib import import_module
 from tests.builders.hasty import HASTY
 
 
-def test_what_is_made_hasty_is_there() -> None:
+def test_every_attribute_that_hasty_changes_exists() -> None:
     changed = {
         (target.value.id, target.attr)
         for statement in ast.parse(HASTY).body

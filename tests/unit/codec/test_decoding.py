@@ -194,7 +194,7 @@ def key_of(fields: dict[str, Any]) -> str:
     return claim_key(2) if fields.get("generation") == SECOND else CLAIM
 
 
-def test_a_claim_says_what_was_written() -> None:
+def test_a_decoded_claim_equals_the_encoded_one() -> None:
     assert claims.decode(CLAIM, claim_with()) == FIRST
     continued = claims.decode(claim_key(2), claim_with(**CONTINUES))
     assert (continued.shift, continued.predecessor) == (1, NAME)

@@ -184,7 +184,7 @@ def test_a_block_holds_the_bytes_that_were_put_in(decompress: Decompress, size: 
 
 
 @EACH_DECOMPRESSOR
-def test_a_block_is_given_no_more_room_than_was_said(decompress: Decompress) -> None:
+def test_decompress_raises_if_a_block_exceeds_the_given_size(decompress: Decompress) -> None:
     block = memoryview(lz4.block.compress(BODY, store_size=False))
     assert decompress(block, len(BODY) + 100) == BODY
     for room in (0, 1, len(BODY) - 1):

@@ -23,7 +23,7 @@ def test_without_a_word_all_is_kept() -> None:
     assert config.logs[0].truncate is None
 
 
-def test_what_is_said_is_what_counts() -> None:
+def test_configured_limits_become_the_policies() -> None:
     text = "{max-age: 30d, max-bytes: 1GiB, max-snapshots: 9, min-snapshots: 2}"
     config = load(text, "  truncate: {max-bytes: 5MiB, max-age: 36h}\n")
     assert config.logs[0].replicas[0].retention.policy() == RetentionPolicy(30 * 86400.0, 1 << 30, 9, 2)

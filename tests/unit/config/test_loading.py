@@ -448,7 +448,7 @@ def test_options_that_are_not_a_mapping_are_named() -> None:
 # --- sealed segments and snapshots
 
 
-def test_when_snapshots_are_written_is_said_once_or_for_each_replica() -> None:
+def test_snapshot_settings_hold_for_all_replicas_or_for_one() -> None:
     config = load_config(
         """
         snapshot-interval: 30m

@@ -84,7 +84,7 @@ def test_its_state_lies_in_its_volume_where_no_configuration_says(monkeypatch: p
     assert default_state_dir() == last("VOLUME")
 
 
-def test_compose_mounts_what_the_image_uses_and_waits_for_the_final_sync() -> None:
+def test_compose_mounts_the_paths_of_the_image_and_waits_for_the_final_sync() -> None:
     services = yaml.safe_load((ROOT / "etc" / "compose.yml").read_text())["services"]
     mounts = [mount.split(":") for mount in services["litelog"]["volumes"]]
     assert {target for _, target, *_ in mounts} == {"/var/lib/events", last("VOLUME"), DEFAULT_CONFIG}

@@ -108,7 +108,7 @@ def test_the_check_finds_names_that_do_not_exist(query: str) -> None:
         check(query)
 
 
-def test_what_the_rules_say_names_labels_that_the_alert_has() -> None:
+def test_annotations_name_only_labels_of_their_alert() -> None:
     for rule in RULES:
         known: set[str] = set()
         for selector in selectors(rule["expr"]):
@@ -136,7 +136,7 @@ def test_there_is_an_alert_for_every_reason_that_is_not_safe() -> None:
 
 
 @pytest.mark.slow
-def test_what_is_watched_for_a_rise_is_there_before_it_rises(tmp_path: Path) -> None:
+def test_counters_that_rules_watch_for_a_rise_exist_before_they_rise(tmp_path: Path) -> None:
     """For Prometheus, a counter that it first sees at 1 has not risen."""
     log = make_log(tmp_path / "log")
     log.roll(3)
@@ -194,7 +194,7 @@ def test_the_dashboard_has_all_fields_that_grafana_needs() -> None:
         assert match[2] in (known_labels(selector.name) or ())
 
 
-def test_the_table_has_what_is_known_of_each_replica() -> None:
+def test_the_table_shows_the_metrics_of_each_replica() -> None:
     (table,) = (panel for panel in PANELS if panel["type"] == "table")
     asked = {selector.name for target in table["targets"] for selector in selectors(target["expr"])}
     assert asked >= {

@@ -33,7 +33,7 @@ def test_six_rounds_find_six_megabytes_a_round() -> None:
         assert_flat(of("resident_bytes", *((6 << 20) * number for number in range(6))))
 
 
-def test_a_night_finds_what_each_guest_leaves_in_memory() -> None:
+def test_a_night_detects_memory_that_each_guest_leaks() -> None:
     with pytest.raises(AssertionError, match="resident_bytes"):
         assert_flat(of("resident_bytes", *(GUESTS * LEAK_BYTES * number for number in range(NIGHT))))
 

@@ -92,7 +92,7 @@ def test_long_runs_are_handed_out_without_a_copy(commits: int) -> None:
     assert all(begin <= batch.column("value").buffers()[2].address < begin + len(columns.data) for batch in batches)
 
 
-def test_one_batch_has_memory_of_its_own() -> None:
+def test_to_arrow_copies_into_new_memory() -> None:
     data = bytearray(b"one\ntwo\nthree\n")
     columns = LinesFormat().decode("x", memoryview(data), 0, Expectation())
     batch = columns.to_arrow()

@@ -88,7 +88,7 @@ def test_a_large_buffer_is_several_raw_commits() -> None:
 
 
 @pytest.mark.parametrize("kind", [LinesFormat, RawFormat])
-def test_both_ship_what_a_finished_file_ends_with_and_know_no_id(kind: type[LinesFormat | RawFormat]) -> None:
+def test_both_formats_ship_the_finished_tail_and_have_no_log_id(kind: type[LinesFormat | RawFormat]) -> None:
     form = kind(pattern="*")
     assert form.finished_tail is FinishedTail.SHIP
     assert not form.has_timestamps

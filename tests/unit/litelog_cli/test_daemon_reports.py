@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         (None, "no status over HTTP"),
     ],
 )
-def test_the_start_says_what_is_replicated_and_where_things_are(
+def test_the_start_logs_what_is_replicated_and_the_places_of_files(
     caplog: pytest.LogCaptureFixture, address: Address | None, status: str
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -49,7 +49,7 @@ def test_the_end_counts_complete_replicas(caplog: pytest.LogCaptureFixture) -> N
     ]
 
 
-def test_once_says_what_it_shipped(command: InProcess) -> None:
+def test_replicate_once_reports_what_it_shipped(command: InProcess) -> None:
     command.append(1)
     done = command("replicate", "--once", "log", "replica")
     (said,) = [line for line in done.err.splitlines() if line.startswith("shipped ")]

@@ -98,7 +98,7 @@ def test_a_folder_that_is_not_a_log_is_not_read_as_an_empty_one(command: InProce
     assert command("cat", "--format", "lines", "lines").code == ExitCode.DONE
 
 
-def test_bounds_that_name_nothing_are_said(command: InProcess) -> None:
+def test_bounds_without_records_are_reported(command: InProcess) -> None:
     command.replica(1)
     for place in ("log", "replica"):
         done = command("cat", "--from", "200000", place)
@@ -109,7 +109,9 @@ def test_bounds_that_name_nothing_are_said(command: InProcess) -> None:
 
 
 @pytest.mark.slow
-def test_a_full_disk_at_append_says_what_was_acknowledged(command: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_append_to_a_full_disk_reports_the_acknowledged_records(
+    command: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from litelog.errors import PoisonedError
     from litelog.log.writer import LogWriter
 

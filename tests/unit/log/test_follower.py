@@ -560,7 +560,7 @@ def test_a_log_segment_deleted_before_it_was_shipped_is_a_hole(log: LogBuilder, 
 @ALL_FORMATS
 @pytest.mark.parametrize("restarted", [False, True])
 @pytest.mark.parametrize("finished", [False, True])
-def test_a_newer_log_segment_that_goes_before_an_older_one_was_rewound(
+def test_a_log_whose_newer_log_segment_is_deleted_before_an_older_one_was_rewound(
     log: LogBuilder, clock: ManualClock, restarted: bool, finished: bool
 ) -> None:
     names = [log.roll(2) for _ in range(3)]
@@ -633,9 +633,7 @@ def test_an_empty_folder_is_waited_for(log: LogBuilder, clock: ManualClock, roll
     assert collect(drain(follower), found) == log.files()
 
 
-def test_a_folder_that_goes_while_its_log_segments_are_looked_at_is_missing(
-    log: LogBuilder, clock: ManualClock
-) -> None:
+def test_a_folder_deleted_while_its_log_segments_are_examined_is_missing(log: LogBuilder, clock: ManualClock) -> None:
     """It does not count as a log with fewer log segments. The follower skips a log segment that is removed alone."""
     names = [log.roll(1) for _ in range(3)]
     each = SegmentFolder(log.folder, log.format, clock).each()
@@ -666,7 +664,7 @@ class Leaving(SegmentFolder):
         return status
 
 
-def test_a_folder_that_goes_just_before_it_is_listed_is_missing(log: LogBuilder, clock: ManualClock) -> None:
+def test_a_folder_deleted_just_before_it_is_listed_is_missing(log: LogBuilder, clock: ManualClock) -> None:
     log.roll(1)
     with pytest.raises(SourceMissingError):
         Leaving(log.folder, log.format, clock).all()
@@ -685,7 +683,7 @@ def test_an_empty_folder_is_reported_even_before_anything_was_shipped(log: LogBu
 @pytest.mark.parametrize("name", FORMATS)
 @QUICK
 @given(data=st.data())
-def test_runs_are_the_files_bytes_whatever_is_appended_rolled_read_and_restarted(
+def test_runs_hold_the_files_bytes_after_any_appends_rolls_reads_and_restarts(
     name: str, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     log, clock = make_log(tmp_path_factory.mktemp("log"), name), ManualClock()

@@ -206,7 +206,7 @@ def test_nothing_is_shipped_that_was_not_synced_and_no_file_whose_name_was_not(
 
 
 @pytest.mark.parametrize("left", ["nothing", "a file"])
-def test_a_folder_that_goes_before_its_names_are_synced_is_missing(
+def test_a_folder_deleted_before_its_names_are_synced_is_missing(
     log: LogBuilder, clock: ManualClock, left: str
 ) -> None:
     names = SegmentFolder(log.folder, log.format, clock)

@@ -152,7 +152,7 @@ def test_a_log_without_records_gives_none(tmp_path: Path) -> None:
         reader.read()
 
 
-def test_below_the_first_available_is_truncated_with_what_is(log: Path, tmp_path: Path) -> None:
+def test_a_read_below_the_first_available_sequence_raises_truncated_error(log: Path, tmp_path: Path) -> None:
     names = list_segments(str(log))
     for name in names[3:]:
         (tmp_path / name).write_bytes((log / name).read_bytes())

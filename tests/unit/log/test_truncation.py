@@ -91,7 +91,7 @@ def firsts(log: str) -> list[int]:
     ("before", "left"),
     [(0, 5), (9, 5), (10, 4), (19, 4), (25, 3), (30, 2), (50, 2), (10**9, 2)],
 )
-def test_what_lies_before_a_sequence_goes_by_whole_log_segments_and_two_stay(
+def test_truncate_removes_whole_log_segments_before_a_sequence_and_keeps_two(
     log: str, state: str, before: int, left: int
 ) -> None:
     note_replica(log, state)
@@ -423,7 +423,7 @@ def test_without_a_policy_nothing_is_ever_written_at_the_source(tmp_path: Path) 
     assert sorted(os.listdir(log.folder)) == sorted(log.texts)
 
 
-def test_a_rewind_lowers_what_is_noted_first(tmp_path: Path) -> None:
+def test_a_rewind_clears_the_replicated_segments_before_the_new_claim(tmp_path: Path) -> None:
     log, (daemon,), _ = daemons(tmp_path, ManualClock(), None, count=1)
     daemon.sync()
     grow(log, [daemon], 4)
@@ -572,7 +572,7 @@ def test_a_set_that_cannot_be_read_any_more_is_reported_once(
 
 
 @pytest.mark.slow
-def test_only_what_is_noted_of_the_generation_at_hand_counts(log: str, tmp_path: Path) -> None:
+def test_only_replicated_segments_of_the_current_generation_count(log: str, tmp_path: Path) -> None:
     from tests.builders.replica_builder import LOG, SECOND
 
     state = str(tmp_path / "notes")

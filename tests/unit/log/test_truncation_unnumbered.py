@@ -184,7 +184,7 @@ def test_an_empty_file_counts_as_replicated_only_once_the_log_has_passed_it() ->
     assert [each.shipped for each in note_empty(segments)] == [0, 7, 7, 7, None, None, 8]
 
 
-def test_the_folder_holds_log_segments_alone_and_what_else_was_there(place: Place, tmp_path: Path) -> None:
+def test_truncation_keeps_files_of_other_programs(place: Place, tmp_path: Path) -> None:
     for name in ("app.000000.index", "app.index", "other.ofs"):
         (tmp_path / "log" / name).write_bytes(b"of another program")
     place.start()
@@ -260,7 +260,7 @@ def test_a_reader_in_a_truncated_part_gets_an_error_with_the_logs_beginning(plac
     place.expect()
 
 
-def test_a_reader_in_what_is_the_oldest_now_reads_on(place: Place) -> None:
+def test_a_reader_in_a_removed_log_segment_reads_on(place: Place) -> None:
     place.start(policy=None)
     place.grow(5)
     truncation = Truncation(place.log.folder, place.log.format, place.clock, LocalDisk(), place.replicas.folder)

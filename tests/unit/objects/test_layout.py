@@ -38,7 +38,7 @@ def test_the_names_are_those_that_the_layout_promises() -> None:
 
 
 @given(positions, st.integers(0, MAX_EPOCH))
-def test_every_name_parses_to_what_it_was_made_of_and_to_nothing_else(position: Position, epoch: int) -> None:
+def test_every_key_is_parsed_by_its_own_parser_only(position: Position, epoch: int) -> None:
     generation, index = position.generation, position.index
     made = {
         layout.claim_key(epoch): (epoch, None),

@@ -141,7 +141,7 @@ def test_ten_thousand_log_segments_take_some_hundred_kilobytes() -> None:
     assert snapshots.decode(whole.key, body) == whole
 
 
-def test_an_entry_says_what_the_sealed_segment_says(tmp_path: Path) -> None:
+def test_an_entry_agrees_with_the_footer_of_its_sealed_segment(tmp_path: Path) -> None:
     log = make_log(tmp_path, "litelog")
     log.roll(5)
     body = b"".join(sealing(log))

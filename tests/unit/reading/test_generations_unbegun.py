@@ -468,7 +468,7 @@ def test_a_successor_does_not_hold_its_rivals_data(
 
 
 @pytest.mark.slow
-def test_a_follower_reads_what_follows_an_empty_generation_from_its_start() -> None:
+def test_a_follower_reads_the_successor_of_an_empty_generation_from_its_start() -> None:
     builder = ReplicaBuilder()
     empty = builder.add()
     again = replace(builder.claim(Relation.FIRST), predecessor=None, predecessor_end=None)

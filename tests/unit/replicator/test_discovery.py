@@ -96,7 +96,7 @@ def test_files_of_a_pattern_make_a_log(tmp_path: Path, clock: ManualClock) -> No
     assert LogFinder(folder, clock).find() == ["a"]
 
 
-def test_each_log_is_found_once_and_an_entry_of_its_own_goes_first(tmp_path: Path, clock: ManualClock) -> None:
+def test_each_log_is_found_once_and_its_own_entry_takes_precedence(tmp_path: Path, clock: ManualClock) -> None:
     for name in ("a", "b"):
         put(tmp_path, name, SEGMENT)
     config = Config(

@@ -137,7 +137,7 @@ def sealed(progress: Progress, log: LogBuilder) -> int:
 
 
 @pytest.mark.slow
-def test_a_stop_is_heard_amid_a_log_segment_and_what_was_sealed_is_adopted(
+def test_a_stop_interrupts_sealing_and_the_next_start_adopts_sealed_segments(
     make: Callable[..., Replicator], progress: Progress, stores: dict[str, ObjectStore], tmp_path: Path
 ) -> None:
     log = make_log(tmp_path / "log", "raw")
@@ -162,7 +162,7 @@ def test_a_stop_is_heard_amid_a_log_segment_and_what_was_sealed_is_adopted(
 
 
 @pytest.mark.slow
-def test_a_daemon_that_was_away_seals_what_was_finished_meanwhile(
+def test_a_daemon_that_was_down_seals_the_log_segments_finished_meanwhile(
     make: Callable[..., Replicator], progress: Progress, stores: dict[str, ObjectStore], tmp_path: Path
 ) -> None:
     log = make_long(tmp_path / "log", 2)

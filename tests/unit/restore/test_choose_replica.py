@@ -433,7 +433,7 @@ def test_a_bound_is_kept_though_the_object_that_it_lies_in_is_lost(tmp_path: Pat
 
 
 @pytest.mark.parametrize("kept", [1, 2, 3, 4, 5])
-def test_a_single_replica_never_ends_short_of_a_bound_that_lies_in_what_is_lost(tmp_path: Path, kept: int) -> None:
+def test_a_single_replica_never_ends_short_of_a_bound_in_lost_objects(tmp_path: Path, kept: int) -> None:
     commits = [count for counts in SHAPE for count in counts]
     target = Target(sequence=sum(commits[:kept]) - 1)
     for key in wal_keys(ONE)[:-1]:
@@ -474,7 +474,7 @@ def test_another_replicas_earlier_generation_helps_where_its_latest_cannot(tmp_p
     assert repaired.generation != max(parse_wal(key).generation for key in TWO if parse_wal(key))
 
 
-def test_a_lost_snapshot_is_said_and_costs_nothing(tmp_path: Path) -> None:
+def test_a_lost_snapshot_is_reported_and_no_record_is_lost(tmp_path: Path) -> None:
     builder = ReplicaBuilder()
     ship(builder.add(), LOG, ([0], [], []))
     key = snapshot_key(builder.generations[0].name, 0)
@@ -543,7 +543,7 @@ def lines_replica(*firsts: int) -> dict[str, bytes]:
 
 
 @pytest.mark.slow
-def test_what_one_replica_has_dropped_is_restored_from_the_other_that_names_it(tmp_path: Path) -> None:
+def test_files_that_one_replica_dropped_are_restored_from_one_that_names_them(tmp_path: Path) -> None:
     keeps, mirrors = lines_replica(0, 0, 0), lines_replica(0, 1, 2)
     bound = Target(sequence=3)
     for replicas in ([mirrors, keeps], [keeps, mirrors]):
@@ -556,7 +556,7 @@ def test_what_one_replica_has_dropped_is_restored_from_the_other_that_names_it(t
 
 @pytest.mark.parametrize("whole", range(1, 6))
 @pytest.mark.parametrize("parallelism", [1, 3])
-def test_one_that_goes_down_in_mid_restore_is_replaced(tmp_path: Path, whole: int, parallelism: int) -> None:
+def test_a_replica_that_fails_during_the_restore_is_replaced(tmp_path: Path, whole: int, parallelism: int) -> None:
     down = ObjectReplicaClient(DownStore("s3://down", client(ONE, "inner").store, whole))
     choice, result = restore_from([down, client(TWO, "two")], tmp_path / "out", parallelism=parallelism)
     assert choice.client is down

@@ -217,7 +217,7 @@ def test_few_files_are_open_no_matter_how_many_pieces_there_are(tmp_path: Path) 
     assert max(seen) - min(seen) <= 2 * 4 + 2
 
 
-def test_progress_goes_up_to_the_plan(simple: ReplicaBuilder, tmp_path: Path) -> None:
+def test_progress_reaches_the_size_of_the_plan(simple: ReplicaBuilder, tmp_path: Path) -> None:
     plan = find_plan(simple.client, Target(), FORMAT)
     seen = []
     restore(simple.client, plan, str(tmp_path / "out"), log_format=FORMAT, progress=seen.append)
@@ -459,7 +459,7 @@ def test_a_header_that_lies_is_found(tmp_path: Path, changes: dict[str, int | st
     assert os.listdir(tmp_path) == []
 
 
-def test_a_time_shipped_that_goes_back_is_found(tmp_path: Path) -> None:
+def test_a_time_shipped_before_the_previous_one_is_corruption(tmp_path: Path) -> None:
     builder = ReplicaBuilder()
     built = builder.add()
     segment = make_segment(0, [2, 2])

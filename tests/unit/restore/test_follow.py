@@ -313,7 +313,7 @@ class Running:
 
 
 @pytest.mark.slow
-def test_run_looks_beyond_what_was_pruned_after_so_long_without_news(
+def test_run_looks_past_pruned_objects_after_a_time_without_news(
     grown: Grown,
 ) -> None:
     with Running(grown, SystemClock(), look_seconds=0.05) as running:
@@ -341,7 +341,7 @@ def test_run_lists_at_the_end_once_in_half_the_grace_and_no_sooner(
 
 
 @pytest.mark.slow
-def test_run_looks_at_once_where_it_finds_nothing_after_it_was_behind_for_long(
+def test_run_looks_past_pruned_objects_at_once_after_a_long_lag(
     grown: Grown,
 ) -> None:
     with Running(grown, ManualClock()) as running:

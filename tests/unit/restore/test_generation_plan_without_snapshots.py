@@ -168,7 +168,7 @@ def test_each_commit_can_be_restored_to(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("make", [pruned, only_wal, first_contact, nothing_behind])
-def test_whatever_else_is_lost_or_flipped_is_named_or_harmless(make: Any, tmp_path: Path) -> None:
+def test_any_other_lost_or_flipped_object_is_named_or_harmless(make: Any, tmp_path: Path) -> None:
     objects = without_snapshots(make())
     data = [key for key in objects if parse_sealed(key) or parse_wal(key)]
     newest = max(key for key in data if parse_wal(key))
@@ -218,7 +218,7 @@ def test_a_sealed_segment_that_leaves_records_out_is_named(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("lost", [0, 1, 2])
-def test_what_is_not_known_is_said_with_what_is_there_and_what_to_do(tmp_path: Path, lost: int) -> None:
+def test_missing_segments_are_reported_with_what_is_left_and_what_to_do(tmp_path: Path, lost: int) -> None:
     builder = pruned()
     objects, name = without_snapshots(builder), builder.generations[0].name
     del objects[sealed_key(name, lost)]

@@ -113,7 +113,7 @@ def test_sequence_cuts_before_the_first_commit_that_passes_it(
     assert (plan.end.index, plan.end.offset) == expected
 
 
-def test_a_sequence_that_is_not_reached_says_how_far_it_goes(simple: ReplicaBuilder) -> None:
+def test_an_unreached_sequence_is_reported_with_the_end_of_the_replica(simple: ReplicaBuilder) -> None:
     with pytest.raises(NothingToRestoreError, match="up to sequence 11"):
         plan_of(simple, sequence=12)
 
@@ -228,7 +228,7 @@ def test_any_missing_index_or_first_piece_is_named(counts: list[int], data: st.D
 
 
 @given(st.lists(st.one_of(st.none(), st.integers(1, 3)), max_size=12), st.integers(0, 30))
-def test_bisection_finds_what_a_walk_finds(steps: list[int | None], sequence: int) -> None:
+def test_bisection_and_a_linear_walk_find_the_same_position(steps: list[int | None], sequence: int) -> None:
     builder = ReplicaBuilder()
     built = builder.add()
     reached, headers = 0, []
@@ -281,7 +281,7 @@ def test_a_diverged_generation_is_the_latest_as_soon_as_it_holds_anything() -> N
     assert _chosen((_claim(1), (3, 100)), (two, (0, 0))) == 1
 
 
-def test_reaching_a_predecessor_that_was_itself_behind_is_not_enough() -> None:
+def test_continuing_a_predecessor_that_was_short_itself_is_not_enough() -> None:
     two, three = _claim(2, Relation.CONTINUES), _claim(3, Relation.CONTINUES)
     assert _chosen((_claim(1), (3, 100)), (two, (1, 0)), (three, (2, 0))) == 1
     assert _chosen((_claim(1), (3, 100)), (two, (1, 0)), (three, (3, 100))) == 3

@@ -151,7 +151,7 @@ def test_a_resumed_restore_may_have_an_earlier_target(builder: ReplicaBuilder, k
 
 
 @pytest.mark.slow
-def test_what_was_sealed_and_pruned_since_is_read_as_such(builder: ReplicaBuilder, killed: Path) -> None:
+def test_a_resumed_restore_reads_log_segments_sealed_and_pruned_since(builder: ReplicaBuilder, killed: Path) -> None:
     built = builder.generations[0]
     built.snapshot(2)
     built.prune(2)

@@ -139,7 +139,7 @@ def test_a_folder_that_others_could_have_written_to_is_not_used(
 
 
 @pytest.mark.parametrize(("mode", "kept"), [(0o700, True), (0o755, True), (0o775, False), (0o707, False)])
-def test_what_is_left_counts_only_where_nobody_else_could_write(tmp_path: Path, mode: int, kept: bool) -> None:
+def test_a_leftover_folder_counts_only_if_no_other_user_could_write(tmp_path: Path, mode: int, kept: bool) -> None:
     left, line = tmp_path / TEMPORARY, VerifiedBytes("a.log", "0" * 64, 0, 7)
     left.mkdir()
     left.chmod(mode)
@@ -244,7 +244,7 @@ def test_a_restore_by_a_user_that_the_file_system_calls_another_one_continues(
 
 @pytest.mark.parametrize("leftover", [".litelog-probe", ".litelog-exchange-1"])
 @pytest.mark.parametrize("make", [os.mkdir, lambda path: Path(path).touch()])
-def test_what_a_kill_in_the_middle_of_a_probe_left_is_removed(
+def test_leftovers_of_a_probe_that_was_killed_are_removed(
     builder: ReplicaBuilder, tmp_path: Path, leftover: str, make: Callable[[Path], None]
 ) -> None:
     (tmp_path / TEMPORARY).mkdir(mode=0o700)

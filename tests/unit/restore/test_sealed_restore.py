@@ -458,7 +458,7 @@ def test_a_point_between_the_segments_of_two_snapshots_is_refused(tmp_path: Path
             find_plan(client, target, FORMAT)
 
 
-def test_what_a_predecessor_had_dropped_comes_before_no_later_generation(tmp_path: Path) -> None:
+def test_files_that_a_successor_dropped_are_restored_only_for_an_earlier_target(tmp_path: Path) -> None:
     builder = mirrored()
     old = builder.generations[0]
     entry = replace(old.entries[2], index=2)

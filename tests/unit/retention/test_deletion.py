@@ -240,7 +240,7 @@ def test_while_a_snapshot_is_damaged_nothing_that_it_may_name_is_deleted() -> No
     assert gathering.gather() == gather(builder)
 
 
-def test_a_snapshot_that_is_not_its_claims_is_one_that_nobody_knows_the_names_of() -> None:
+def test_a_snapshot_of_another_owner_has_unknown_names() -> None:
     builder = mirrored()
     key = snapshot_key(builder.generations[0].name, 4)
     damage(builder, key, of_other_owner(key, builder.objects()[key]))

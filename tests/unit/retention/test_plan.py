@@ -194,7 +194,7 @@ def gone(facts: ReplicaFacts, policy: RetentionPolicy) -> list[str]:
 DAY = RetentionPolicy(max_age=24 * HOURS)
 
 
-def test_without_limits_nothing_goes() -> None:
+def test_without_limits_nothing_is_removed() -> None:
     facts = one(snapshot(FIRST, 4, 900, 2), snapshot(FIRST, 10, 100, 5))
     assert plan_retention(facts, RetentionPolicy(), NOW).removals == ()
 
@@ -248,7 +248,7 @@ def test_min_snapshots_stay_under_any_limits() -> None:
     assert gone(facts, RetentionPolicy(max_age=HOURS, max_bytes=1, min_snapshots=9)) == []
 
 
-def test_nothing_of_the_last_hour_goes_by_any_limit() -> None:
+def test_no_limit_removes_objects_of_the_last_hour() -> None:
     facts = one(snapshot(FIRST, 4, 90), snapshot(FIRST, 6, 0.9, 3), snapshot(FIRST, 10, 0.1, 5))
     assert gone(facts, RetentionPolicy(max_bytes=1)) == []
     assert gone(facts, RetentionPolicy(max_snapshots=1)) == []
@@ -278,7 +278,7 @@ OLD_ONES = [
 ]
 
 
-def test_of_an_ended_generation_only_its_end_and_what_later_ones_name_stay() -> None:
+def test_an_ended_generation_keeps_its_end_and_objects_that_later_ones_name() -> None:
     assert gone(two(), DAY) == OLD_ONES
 
 
@@ -330,7 +330,7 @@ def test_snapshots_that_ownership_was_not_proved_after_take_nothing_away() -> No
     assert gone(facts, DAY) == ["snapshot 4", *(f"sealed segment {index}" for index in range(3))]
 
 
-def test_while_a_snapshot_that_stays_cannot_be_read_no_sealed_segment_goes() -> None:
+def test_no_sealed_segment_is_removed_while_a_kept_snapshot_is_unreadable() -> None:
     unread = SnapshotFacts(FIRST, 6, 10, names=None)
     facts = one(snapshot(FIRST, 4, 90), snapshot(FIRST, 5, 30, 3), unread, snapshot(FIRST, 10, 20, 5))
     assert gone(facts, DAY) == ["snapshot 4"]
@@ -345,7 +345,7 @@ def test_while_a_snapshot_that_stays_cannot_be_read_no_sealed_segment_goes() -> 
     assert gone(last, RetentionPolicy(max_snapshots=1)) == []
 
 
-def test_retention_keeps_what_other_isolated_owners_may_name_and_nothing_more() -> None:
+def test_retention_keeps_only_objects_that_other_isolated_owners_may_name() -> None:
     facts = one(snapshot(FIRST, 4, 90), snapshot(FIRST, 6, 60, 3), snapshot(FIRST, 10, 50, 5))
     names = replace(snapshot(SECOND_ONE, 9, 80), names=(SealedRange(FIRST, 1, 3), SealedRange(SECOND_ONE, 3, 9)))
     expected = [one for one in gone(facts, DAY) if one not in ("sealed segment 1", "sealed segment 2")]

@@ -185,7 +185,7 @@ def test_a_sync_of_nothing_is_refused(tmp_path: Path, log: LogBuilder, target: s
 
 
 @pytest.mark.slow
-def test_what_is_not_here_is_an_error_in_json_or_text_for_a_browser(tmp_path: Path, log: LogBuilder) -> None:
+def test_an_unknown_path_is_an_error_in_json_or_in_text_for_a_browser(tmp_path: Path, log: LogBuilder) -> None:
     with Watched(tmp_path, [(log, [f"file://{tmp_path}/one"])]) as watched:
         for path, method, status, kind, words in (
             ("/nope", "GET", 404, "not-found", "/nope is not here"),

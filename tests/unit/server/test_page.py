@@ -205,7 +205,7 @@ def test_a_log_of_more_replicas_than_fit_is_shown_alone() -> None:
 @pytest.mark.parametrize(
     ("text", "first"), [("", 0), ("7", 7), ("-1", 0), ("x", 0), ("1e3", 0), ("²", 0), ("9" * 5000, 0)]
 )
-def test_what_a_query_says_is_a_number_or_nothing(text: str, first: int) -> None:
+def test_an_invalid_number_in_a_query_is_ignored(text: str, first: int) -> None:
     assert read_first(text) == first
 
 

@@ -334,7 +334,7 @@ def test_without_a_daemon_only_the_kept_state_is_judged() -> None:
 
 
 @pytest.mark.slow
-def test_since_when_it_holds_is_said_by_the_clock() -> None:
+def test_the_start_of_a_reason_is_a_wall_clock_time() -> None:
     (reason,) = judge(view(replica(lag_seconds=3600.0)), HealthThresholds(60.0)).reasons
     now = SystemClock().now()
     assert reason.since is not None

@@ -77,7 +77,7 @@ def test_a_start_within_the_slot_keeps_its_worst_verdict(tmp_path: Path) -> None
     assert again.read(A)[-1] is Verdict.UNSAFE
 
 
-def test_a_clock_that_jumps_back_takes_back_what_has_yet_to_come(tmp_path: Path) -> None:
+def test_after_the_clock_jumps_back_later_verdicts_are_dropped(tmp_path: Path) -> None:
     state = state_of(tmp_path)
     history = VerdictHistory(state)
     history.record(view(START), {A: LATE})
@@ -135,7 +135,7 @@ def test_a_damaged_file_counts_as_missing_and_is_replaced(
     assert after.read(A)[-2] is (Verdict.UNKNOWN if damage == "a folder" else Verdict.SAFE)
 
 
-def test_daemons_that_share_a_state_folder_replace_only_what_they_judged(tmp_path: Path) -> None:
+def test_daemons_that_share_a_state_folder_replace_only_their_own_verdicts(tmp_path: Path) -> None:
     state = state_of(tmp_path)
     one, other = VerdictHistory(state), VerdictHistory(state)
     one.record(view(START), {A: LATE})
@@ -167,7 +167,7 @@ def test_a_folder_that_cannot_be_written_is_reported_once(tmp_path: Path, caplog
 
 
 @pytest.mark.slow
-def test_the_rate_is_what_was_shipped_between_two_records() -> None:
+def test_the_rate_counts_bytes_shipped_between_two_records() -> None:
     history, clock = VerdictHistory(), ManualClock()
 
     def shipped(sequence: int, size: int) -> ReplicaStatus:

@@ -80,7 +80,7 @@ def test_marks_say_when_each_commit_was_shipped(
     assert footer.marks.times == tuple(header.shipped for header in shipped)
 
 
-def test_marks_of_before_a_crash_are_lost_and_said_to_be(
+def test_marks_from_before_a_crash_are_lost_and_the_others_are_inexact(
     log: LogBuilder, store: MemoryStore, state: str, clock: ManualClock
 ) -> None:
     daemon = Daemon(log, store, state, clock=clock)

@@ -207,7 +207,7 @@ def test_facts_about_finals_that_the_state_lacks_are_read_from_the_replica(
 @ALL_FORMATS
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("at", range(1, 9))
-def test_a_crash_at_any_put_is_gone_on_from_and_nothing_is_sealed_twice(
+def test_after_a_crash_at_any_put_sealing_resumes_and_seals_nothing_twice(
     log: LogBuilder, state: str, clock: ManualClock, at: int, after: bool, tmp_path: Path
 ) -> None:
     store = MemoryStore("test")
@@ -484,7 +484,7 @@ def test_the_commits_before_a_corrupt_one_are_shipped_before_the_log_freezes(
 @pytest.mark.slow
 @ALL_FORMATS
 @pytest.mark.parametrize("mounted", [True, False])
-def test_a_log_that_goes_while_an_answer_is_awaited_is_missing_and_not_rewound(
+def test_a_log_that_vanishes_during_a_put_is_missing_and_not_rewound(
     log: LogBuilder, state: str, clock: ManualClock, *, mounted: bool
 ) -> None:
     """The answer to each put is lost in turn. ``mounted``: the folder is gone; else it is empty."""

@@ -82,7 +82,7 @@ def go_on(daemon: Daemon, tmp_path: Path, generation: str) -> None:
 @BOTH_FORMATS
 @pytest.mark.parametrize("middle", [False, True])
 @pytest.mark.parametrize("segments", [1, 5])
-def test_what_the_replica_holds_after_the_place_of_an_older_state_is_adopted(
+def test_objects_after_the_position_of_an_older_state_are_adopted(
     daemon: Daemon, tmp_path: Path, middle: bool, segments: int
 ) -> None:
     daemon.sync()
@@ -101,7 +101,7 @@ def test_what_the_replica_holds_after_the_place_of_an_older_state_is_adopted(
 @pytest.mark.slow
 @BOTH_FORMATS
 @pytest.mark.parametrize("left", [1, 2, 4])
-def test_a_snapshot_is_adopted_where_what_it_covers_was_deleted(daemon: Daemon, tmp_path: Path, left: int) -> None:
+def test_a_snapshot_is_adopted_if_the_objects_it_covers_were_deleted(daemon: Daemon, tmp_path: Path, left: int) -> None:
     daemon.sync()
     backup = back_up(daemon, tmp_path)
     daemon.sync()
@@ -114,9 +114,7 @@ def test_a_snapshot_is_adopted_where_what_it_covers_was_deleted(daemon: Daemon, 
 
 
 @pytest.mark.slow
-def test_a_log_that_was_rewound_after_the_backup_diverges_at_what_the_replica_holds(
-    daemon: Daemon, tmp_path: Path
-) -> None:
+def test_a_log_rewound_after_the_backup_diverges_at_the_end_of_the_replica(daemon: Daemon, tmp_path: Path) -> None:
     daemon.sync()
     backup = back_up(daemon, tmp_path)
     daemon.sync()
@@ -163,7 +161,7 @@ def test_a_log_segment_that_was_never_shipped_is_still_missed(daemon: Daemon) ->
 
 @BOTH_FORMATS
 @pytest.mark.parametrize("lost", [0, 1, 2])
-def test_what_the_replica_lost_before_the_place_of_an_older_state_is_missed(
+def test_objects_lost_before_the_position_of_an_older_state_are_missed(
     daemon: Daemon, tmp_path: Path, lost: int
 ) -> None:
     for _ in range(3):

@@ -95,7 +95,7 @@ def test_covered_wal_segments_go_after_their_time_and_only_after_a_put(
     assert store.total() == 0  # idle
 
 
-def test_nothing_goes_before_its_time(
+def test_nothing_is_deleted_before_its_time(
     log: LogBuilder, store: DeletingStore, clock: ManualClock, tmp_path: Path
 ) -> None:
     daemon = Daemon(log, store, str(tmp_path / "state"), clock=clock, settings=EACH)

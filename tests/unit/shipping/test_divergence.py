@@ -37,7 +37,7 @@ def test_a_generation_that_follows_is_no_divergence(daemon: Daemon) -> None:
     assert read_divergence(daemon.folder.path) is None
 
 
-def test_a_rewound_log_is_recorded_with_what_was_acknowledged(daemon: Daemon) -> None:
+def test_the_record_of_a_rewound_log_holds_the_acknowledged_sequence(daemon: Daemon) -> None:
     before, held = daemon.replica.position, daemon.replica.sequence
     assert before is not None
     rewind(daemon)

@@ -231,7 +231,7 @@ def test_the_commits_before_a_corrupt_one_are_shipped_before_the_log_freezes(
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("at", range(1, 9))
 @pytest.mark.parametrize("continues", [False, True])
-def test_a_crash_at_any_put_of_the_first_contact_is_gone_on_from(
+def test_after_a_crash_at_any_put_of_the_first_contact_the_daemon_resumes(
     log: LogBuilder, state: str, clock: ManualClock, at: int, after: bool, continues: bool
 ) -> None:
     store = MemoryStore("test")

@@ -544,7 +544,7 @@ def test_another_owner_that_claimed_while_the_mount_was_away_still_fences(
     assert list(read_replica(store).values())[-1].files() == log.files()
 
 
-def test_a_claim_of_its_own_that_no_listing_shows_is_looked_for_again_later(
+def test_an_owners_claim_missing_from_the_listing_is_looked_for_again(
     log: LogBuilder, store: MemoryStore, state: str
 ) -> None:
     daemon, mount = late(log, store, state, forgotten=True)
@@ -672,7 +672,7 @@ def test_a_locked_state_folder_is_refused(state: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_state_folder_that_is_removed_meanwhile_says_what_to_do(state: str) -> None:
+def test_a_removed_state_folder_is_reported_with_what_to_do(state: str) -> None:
     with StateFolder(state, "test") as folder:
         shutil.rmtree(state)
         with pytest.raises(StateError, match=r"is gone.* start it once with --takeover"):

@@ -243,7 +243,7 @@ def test_a_takeover_leaves_the_old_generation_as_it_is(owners: Owners) -> None:
     assert owners.restored() == owners.log.files()
 
 
-def test_the_old_owner_ships_on_until_it_looks_and_loses_nothing_of_its_own(owners: Owners) -> None:
+def test_the_old_owner_ships_until_it_sees_the_new_claim_and_loses_no_records(owners: Owners) -> None:
     old = owners.start()
     old.sync()
     owners.start(takeover=True).sync()

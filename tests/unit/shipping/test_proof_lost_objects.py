@@ -315,7 +315,7 @@ class Bounded(CountingStore):
         return super().list(prefix, start_after)
 
 
-def test_a_lost_snapshot_is_said_once_and_all_is_described_again(
+def test_a_lost_snapshot_is_logged_once_and_a_new_generation_begins(
     log: LogBuilder, state: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock, store = ManualClock(), Bounded(MemoryStore("test"))

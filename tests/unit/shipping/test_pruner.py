@@ -180,7 +180,7 @@ def test_a_clock_that_jumps_takes_nothing_away(log: LogBuilder, store: MemorySto
 
 
 @pytest.mark.slow
-def test_while_it_is_idle_nothing_is_asked_and_nothing_goes(log: LogBuilder, tmp_path: Path) -> None:
+def test_an_idle_pruner_sends_no_request_and_deletes_nothing(log: LogBuilder, tmp_path: Path) -> None:
     inner = MemoryStore("test")
     store = CountingStore(inner)
     daemon = start(log, store, tmp_path, RetentionPolicy(max_age=6 * HOUR))

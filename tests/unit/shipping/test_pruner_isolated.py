@@ -225,7 +225,7 @@ def daemon_generation(owners: Owners, daemon: Daemon) -> str:
 
 
 @pytest.mark.slow
-def test_a_snapshot_of_another_owner_that_cannot_be_read_keeps_what_it_may_name(owners: Owners) -> None:
+def test_an_unreadable_snapshot_of_another_owner_keeps_objects_it_may_name(owners: Owners) -> None:
     old = owners.start(RetentionPolicy())
     old.sync()
     owners.live([old], 8, keep=4)

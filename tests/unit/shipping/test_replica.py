@@ -578,7 +578,7 @@ def test_growth_after_final_begins_a_diverged_generation_that_holds_it(
 
 
 @pytest.mark.parametrize("failing", range(1, 6))
-def test_a_fork_is_kept_in_mind_while_the_store_fails_and_said_once(
+def test_a_fork_is_remembered_while_the_store_fails_and_logged_once(
     log: LogBuilder, store: MemoryStore, state: str, failing: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The new generation's claim or the old one's terminal may be there when a later step fails."""

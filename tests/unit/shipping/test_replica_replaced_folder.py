@@ -65,7 +65,7 @@ def replace_folder(log: LogBuilder, copy: Path) -> None:
 
 @pytest.mark.slow
 @BOTH_FORMATS
-def test_a_replaced_folder_begins_a_generation_that_holds_what_it_brought_back(
+def test_a_replaced_folder_begins_a_generation_that_holds_all_of_its_files(
     daemon: Daemon, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     before = daemon.generation

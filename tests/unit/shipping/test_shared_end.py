@@ -79,7 +79,7 @@ def end_at_each_put(
 @pytest.mark.slow
 @ALL_FORMATS
 @pytest.mark.parametrize("kept", [0, 2, 3])
-def test_whatever_ends_the_daemon_a_restore_has_what_the_log_still_holds(
+def test_after_a_rewind_and_a_crash_at_any_put_a_restore_has_the_shared_bytes(
     log: LogBuilder, store: MemoryStore, state: str, tmp_path: Path, kept: int
 ) -> None:
     daemon = Daemon(log, store, state)

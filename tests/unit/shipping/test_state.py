@@ -247,7 +247,7 @@ def test_a_daemon_with_a_junk_archive_reads_it_from_the_replica(daemon: Daemon) 
 
 
 @pytest.mark.slow
-def test_what_is_replicated_is_nothing_where_its_file_holds_anything_else(
+def test_an_invalid_replicated_json_counts_as_nothing_replicated(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = str(tmp_path)

@@ -146,7 +146,7 @@ def test_a_daemon_that_resumed_its_own_generation_with_the_flag_can_be_fenced(
     expect_fenced(daemon, store)
 
 
-def test_a_daemon_whose_start_failed_on_a_full_disk_ends_only_what_it_met(
+def test_after_a_start_fails_on_a_full_disk_takeover_ends_only_the_claim_it_met(
     log: LogBuilder, store: MemoryStore, state: str
 ) -> None:
     Daemon(log, store, state + ".first", seed=1).sync()
@@ -254,7 +254,7 @@ def test_a_second_start_with_the_flag_takes_over_again_after_a_fence(
     assert generations[-1].files() == log.files()
 
 
-def test_the_message_says_how_to_take_over_what_the_flag_was_not_for(
+def test_a_takeover_of_a_newer_claim_is_refused_with_how_to_repeat_it(
     log: LogBuilder, store: MemoryStore, state: str
 ) -> None:
     Daemon(log, store, state + ".first", seed=1).sync()

@@ -127,7 +127,7 @@ def test_it_follows_data_that_is_shipped_sealed_and_pruned_meanwhile() -> None:
     assert Query(url).run().sequences() == list(range(RECORDS))
 
 
-def test_it_stops_in_the_middle_of_what_is_sealed_and_pruned_before_it_continues() -> None:
+def test_a_stream_continues_inside_a_log_segment_sealed_and_pruned_since() -> None:
     builder, url, log = _shipped(shape=[[3, 2, 4], [1, 1]])
     query = Query(url, maxFilesPerTrigger=1)
     for _ in range(2):
@@ -221,7 +221,7 @@ def test_available_now_ends_at_the_end_at_its_start(limits: dict[str, object]) -
     assert query.restart().run().sequences() == list(range(RECORDS + 2))
 
 
-def test_available_now_goes_through_generations() -> None:
+def test_available_now_reads_through_generations() -> None:
     builder, url, _ = _shipped()
     log = make_log([[1, 1, 1, 1, 3]], RECORDS - 4)
     second = builder.add(builder.claim(shift=-3))
@@ -269,7 +269,7 @@ def test_a_pattern_that_fits_nothing_is_looked_up_now_and_then(tmp_path: Path) -
 
 @pytest.mark.slow
 @pytest.mark.parametrize("cut", [0, 3, 4])
-def test_a_generation_that_continues_is_gone_on_in_at_the_same_place(cut: int) -> None:
+def test_a_stream_continues_in_a_successor_at_the_same_record(cut: int) -> None:
     """It may cut the bytes that its predecessor had shipped in any way."""
     builder, url, _ = _shipped()
     query = Query(url, maxFilesPerTrigger=3).run()
@@ -306,7 +306,7 @@ def test_a_new_owner_that_has_not_begun_is_waited_for() -> None:
 
 
 @pytest.mark.slow
-def test_a_generation_is_gone_on_in_though_the_one_before_it_is_pruned() -> None:
+def test_a_stream_continues_in_a_successor_whose_predecessor_is_pruned() -> None:
     builder, url, log = _shipped()
     query = Query(url, maxFilesPerTrigger=3)
     for _ in range(3):
@@ -482,7 +482,7 @@ def test_a_hole_at_which_a_stream_stands_is_a_loss_up_to_the_next_object() -> No
 
 
 @pytest.mark.slow
-def test_a_place_that_retention_took_from_a_stream_is_a_loss_up_to_what_is_left() -> None:
+def test_a_position_removed_by_retention_is_a_loss_up_to_the_remaining_records() -> None:
     builder, url, _ = _shipped()
     strict, lossy = Query(url).run(), Query(url, failOnDataLoss="false").run()
     generation = builder.generations[0]
@@ -586,7 +586,7 @@ def test_polls_are_closer_where_news_was_and_reach_the_interval() -> None:
 
 
 @pytest.mark.slow
-def test_far_behind_it_lists_and_does_not_ask_for_each_name() -> None:
+def test_a_stream_with_a_large_lag_lists_instead_of_probing_each_key() -> None:
     builder, url, _ = _shipped()
     query = Query(url).run()
     grown = make_log([[1] * 300], RECORDS - 4)[0]

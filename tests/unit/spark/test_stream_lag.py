@@ -23,7 +23,7 @@ def _progress(query: Query, *others: Any) -> Any:
 
 
 @pytest.mark.slow
-def test_a_stream_is_behind_by_the_records_that_it_has_not_processed() -> None:
+def test_the_lag_is_the_number_of_records_not_yet_processed() -> None:
     builder, url = live_builder()
     generation = builder.add()
     generation.ship_segment(make_log([[2, 2, 3, 1]])[0], cuts=range(9), final=None)
@@ -37,7 +37,7 @@ def test_a_stream_is_behind_by_the_records_that_it_has_not_processed() -> None:
 
 
 @pytest.mark.slow
-def test_what_is_not_known_is_none_and_other_sources_are_left_out() -> None:
+def test_an_unknown_lag_is_none_and_other_sources_are_omitted() -> None:
     builder, url = live_builder()
     builder.add().ship_segment(make_log([[2]])[0], final=None)
     query = Query(url).run()

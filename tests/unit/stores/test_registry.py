@@ -162,7 +162,7 @@ def test_options_that_a_backend_does_not_know_are_refused(tmp_path: Path) -> Non
         ("hf://x", "fsspec"),
     ],
 )
-def test_an_unknown_scheme_lists_the_known_ones_and_what_to_install(url: str, extra: str | None) -> None:
+def test_an_unknown_scheme_is_reported_with_known_ones_and_what_to_install(url: str, extra: str | None) -> None:
     """The error names the extra or, if that is installed, the package that the scheme itself needs."""
     with pytest.raises(UnknownSchemeError) as caught:
         open_client(url)
@@ -174,7 +174,7 @@ def test_an_unknown_scheme_lists_the_known_ones_and_what_to_install(url: str, ex
     assert caught.value.exit_code is ExitCode.USAGE
 
 
-def test_a_family_that_lacks_a_driver_names_what_to_install(install: Install) -> None:
+def test_a_family_without_its_driver_is_reported_with_what_to_install(install: Install) -> None:
     install("lacking", {"litelog.object_store_families": {"lacking": "lacking_module:open_in_family"}})
     with pytest.raises(ConfigError) as caught:
         open_client("lacking+s3://bucket/x")

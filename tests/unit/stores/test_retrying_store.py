@@ -69,7 +69,7 @@ def test_an_outage_of_the_time_that_a_person_waits_is_waited_for(seed: int) -> N
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_an_outage_that_does_not_end_is_said_when_the_time_is_over(seed: int) -> None:
+def test_an_outage_longer_than_the_retry_time_is_raised(seed: int) -> None:
     store = Outage(3600)
     with pytest.raises(StoreError, match="injected: outage"):
         RetryingStore(store, threading.Event(), None, Random(seed), store.wait, store.clock).put("key", [b"body"])

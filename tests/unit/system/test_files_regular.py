@@ -79,7 +79,7 @@ def become_pipe(path: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "words"), [(stat.S_IFIFO, "a named pipe"), (stat.S_IFSOCK, "a socket"), (stat.S_IFDIR, "a folder")]
 )
-def test_an_open_says_what_is_there_instead_of_a_file(tmp_path: Path, flags: int, kind: int, words: str) -> None:
+def test_open_regular_names_the_kind_of_any_other_file(tmp_path: Path, flags: int, kind: int, words: str) -> None:
     path = str(tmp_path / "it")
     os.mkdir(path) if kind == stat.S_IFDIR else os.mknod(path, kind | 0o600)
     for name, folder in ((path, None), ("it", os.open(tmp_path, os.O_RDONLY))):
@@ -206,7 +206,7 @@ def _tombstone() -> Any:
     return Tombstone("a", 0)
 
 
-def test_no_other_user_may_lock_a_log_or_read_what_is_private(log: LogBuilder) -> None:
+def test_other_users_cannot_lock_a_log_or_read_private_files(log: LogBuilder) -> None:
     """A user who may read a file may also lock it, and so keep its writer out."""
     Path(log.path(".lock")).touch(0o644)
     before = os.umask(0)

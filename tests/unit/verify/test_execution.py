@@ -161,7 +161,7 @@ def test_a_wal_segment_inside_another_overlaps(simple: ReplicaBuilder) -> None:
     assert ("overlap", wal_key(where)) in found(verified(simple.store))
 
 
-def test_a_gap_is_named_by_what_is_missing_and_what_follows_is_judged(simple: ReplicaBuilder) -> None:
+def test_a_gap_names_the_missing_object_and_later_objects_are_verified(simple: ReplicaBuilder) -> None:
     built = simple.generations[0]
     objects = simple.objects()
     second, last = wal_key(built.positions[1]), wal_key(built.positions[-1])
@@ -243,7 +243,7 @@ def test_unknown_names_are_foreign_and_harmless(simple: ReplicaBuilder) -> None:
     assert len(report.anomalies) == 4
 
 
-def test_what_a_trial_of_the_store_has_left_is_not_an_anomaly(simple: ReplicaBuilder) -> None:
+def test_leftovers_of_a_store_trial_are_not_anomalies(simple: ReplicaBuilder) -> None:
     simple.store.put(f"{trial_prefix(7)}race-0", [b"writer 1"])
     assert found(verified(simple.store)) == found(verified(simple.store), harmful=False) == []
 
@@ -357,7 +357,7 @@ def test_a_sealed_segment_that_nothing_names_is_new_or_an_orphan(simple: Replica
 
 
 @pytest.mark.parametrize("succeeded", [False, True])
-def test_what_was_sealed_before_a_first_snapshot_is_new_until_the_generation_ends(succeeded: bool) -> None:
+def test_sealed_segments_without_a_snapshot_are_pending_until_the_generation_ends(succeeded: bool) -> None:
     """A daemon that begins a generation seals the finished log segments, and then writes the snapshot."""
     builder = ReplicaBuilder()
     built = builder.add(builder.claim(first=2), start=False)
@@ -549,7 +549,7 @@ def test_a_sample_reads_all_structure_and_a_share_of_the_contents() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", ["wal", "segments", "snapshots", "epochs"])
-def test_a_sample_of_nothing_still_misses_what_is_missing(part: str) -> None:
+def test_an_empty_sample_still_finds_missing_objects(part: str) -> None:
     builder = everything()
     objects = builder.objects()
     last = sorted(key for key in objects if f"{part}/" in key)[{"epochs": 0, "wal": -2}.get(part, -1)]
@@ -683,7 +683,7 @@ def test_wal_segments_that_cannot_be_listed_are_not_an_anomaly(tmp_path: Path) -
         assert (report.failed, report.against, found(report, harmful=False)) == (1, None, []), built.name
 
 
-def test_a_gap_that_cannot_be_confirmed_is_not_reported_and_what_follows_is_verified() -> None:
+def test_an_unconfirmed_gap_is_not_reported_and_later_objects_are_verified() -> None:
     builder = ReplicaBuilder()
     built = builder.add()
     built.ship_segment(LOG[0], cuts=[0, 1, 2])
@@ -705,7 +705,7 @@ def test_a_gap_that_cannot_be_confirmed_is_not_reported_and_what_follows_is_veri
 
 
 @pytest.mark.parametrize("prefix", ["", sealed_prefix(pending().generations[1].name)])
-def test_nothing_is_verified_where_what_is_there_cannot_be_listed(prefix: str) -> None:
+def test_verify_raises_if_objects_cannot_be_listed(prefix: str) -> None:
     with pytest.raises(StoreError, match="503"):
         verified(FailingList(pending().store, prefix))
 
@@ -806,7 +806,7 @@ def test_a_store_that_cannot_be_listed_is_an_error() -> None:
         verified(Down(everything().store))
 
 
-def test_a_format_that_is_not_installed_is_said() -> None:
+def test_a_format_that_is_not_installed_is_reported() -> None:
     def unknown(name: Any) -> None:
         raise ConfigError(f"no format {name}")
 
@@ -832,7 +832,7 @@ def test_it_can_be_stopped() -> None:
 
 
 @pytest.mark.slow
-def test_progress_goes_up_to_the_total() -> None:
+def test_progress_reaches_the_total() -> None:
     seen = []
     report = verified(everything().store, watch=Watch(progress=seen.append))
     assert [step.objects for step in seen] == sorted(step.objects for step in seen)

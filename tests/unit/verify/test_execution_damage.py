@@ -178,7 +178,7 @@ def free_names() -> list[str]:
 
 
 @pytest.mark.slow
-def test_every_replay_of_what_was_deleted_is_named_or_harmless() -> None:
+def test_every_replay_of_a_deleted_object_is_named_or_harmless() -> None:
     """An object that retention removed comes back. No reader reads it, as it lies below the newest snapshot."""
     builder = everything()
     before = {**builder.objects()}

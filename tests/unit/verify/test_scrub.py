@@ -186,7 +186,7 @@ def test_it_reads_no_faster_than_it_may() -> None:
     assert max(waited) < 2.5
 
 
-def test_streams_give_what_they_hold() -> None:
+def test_throttled_streams_return_all_bytes() -> None:
     store = store_of({"a": bytes(range(256)) * 20_000})
     throttled = ThrottledStore(store, 1 << 40, ManualClock(), lambda _: None)
     whole = store.open("a").read()
@@ -240,7 +240,7 @@ def configure(log: LogBuilder, tmp_path: Path, **settings: Any) -> Config:
 
 
 @pytest.mark.slow
-def test_the_daemon_verifies_says_what_it_finds_and_ships_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_daemon_verifies_reports_findings_and_ships_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     log = make_log(tmp_path / "log")
     log.roll(5)
     told = Told()
@@ -324,7 +324,7 @@ def test_intervals_have_limits(tmp_path: Path, interval: float, good: bool) -> N
 
 
 @pytest.mark.slow
-def test_what_is_said_once_holds_for_all_replicas_that_say_nothing(tmp_path: Path) -> None:
+def test_scrub_settings_of_the_file_hold_for_replicas_without_their_own(tmp_path: Path) -> None:
     replicas = [{"url": "/one"}, {"url": "/two", "scrub_interval": 0, "scrub_rate": "1MiB"}]
     config = make_config(
         "test", {"scrub_interval": "1d", "scrub_rate": "4MiB", "logs": [{"path": "/l", "replicas": replicas}]}

@@ -337,7 +337,7 @@ def test_a_log_segment_that_does_not_continue_is_a_gap() -> None:
         FORMAT.scan(NAME, memoryview(data), 0, Expectation(5))
 
 
-def test_an_epoch_never_goes_back() -> None:
+def test_an_epoch_lower_than_the_last_is_refused() -> None:
     data, ends = small_log()
     with pytest.raises(CorruptCommitError, match="epoch"):
         FORMAT.scan(NAME, memoryview(data[ends[1] :]), ends[1], Expectation(2, 9))
@@ -442,7 +442,7 @@ KAFKA_BATCH = bytes.fromhex(
 
 
 @pytest.mark.parametrize("behind", [0, 1, 100_000])
-def test_a_log_segment_that_begins_with_zeros_is_refused_for_what_follows(behind: int) -> None:
+def test_a_kafka_segment_that_begins_with_zeros_is_refused(behind: int) -> None:
     data = KAFKA_BATCH + bytes(behind)
     assert len(KAFKA_BATCH) >= SEGMENT_HEADER_BYTES
     with pytest.raises(WrongFormatError, match="it starts with"):

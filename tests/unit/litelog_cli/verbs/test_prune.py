@@ -23,7 +23,7 @@ def test_a_running_daemon_prunes_by_itself(command: InProcess) -> None:
     assert "its daemon is running, and prunes by itself as its configuration says; stop it first" in done.err
 
 
-def test_elsewhere_it_says_where_and_what_if_that_machine_is_gone(command: InProcess) -> None:
+def test_prune_without_the_daemons_state_is_refused_with_where_to_run_it(command: InProcess) -> None:
     done = command("prune", command.replica(), "--max-age", "30d", "--confirm", "--state-dir", "none")
     assert done.code == ExitCode.FENCED
     assert "run this where its daemon keeps its state (--state-dir)" in done.err

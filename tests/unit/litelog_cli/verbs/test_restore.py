@@ -26,7 +26,7 @@ def test_a_sequence_in_the_first_commit_names_the_earliest_end(command: InProces
     assert command("restore", "replica", "-o", "out", "--sequence", "99").code == ExitCode.DONE
 
 
-def test_less_than_asked_for_is_said(command: InProcess) -> None:
+def test_a_restore_that_ends_before_the_target_is_reported(command: InProcess) -> None:
     done = command("restore", command.replica(), "-o", "out", "--sequence", "298")
     assert done.code == ExitCode.DONE
     assert "(200 records, 1 file)" in done.out

@@ -33,7 +33,7 @@ def test_the_smallest_sample_checks_some_contents(command: InProcess, seed: str)
     assert done.lines[0]["log_bytes"] > 0
 
 
-def test_a_sample_of_nothing_is_not_said_to_be_well(report: VerifyReport) -> None:
+def test_an_empty_sample_is_not_reported_as_well(report: VerifyReport) -> None:
     unchecked = replace(report, share=0.01, content_bytes=0)
     said = list(summary(unchecked, Scope(0.01), None))
     assert said[-1] == "no contents were checked: the sample holds none; take a larger --sample"

@@ -94,7 +94,7 @@ def test_objects_that_vanish_during_a_listing_are_skipped(store: FileStore) -> N
     assert [info.key for info in listing] == ["c/1"]
 
 
-def test_temporary_files_and_what_is_not_a_file_do_not_show(store: FileStore, tmp_path: Path) -> None:
+def test_list_omits_temporary_files_and_all_but_regular_files(store: FileStore, tmp_path: Path) -> None:
     store.put("a/1", [b"x"])
     folder = tmp_path / "root" / "a"
     (folder / f"{TEMPORARY}1-2-3.tmp").write_bytes(b"half")
@@ -198,7 +198,7 @@ def test_a_root_that_changes_while_it_is_proved_is_not_kept_to(tmp_path: Path) -
         store.put("a/2", [b"y"])
 
 
-def test_a_root_that_was_emptied_takes_nothing_and_a_missing_one_is_nobodys(tmp_path: Path) -> None:
+def test_an_emptied_or_missing_root_refuses_puts(tmp_path: Path) -> None:
     store = FileStore(str(tmp_path / "root"))
     store.put("a/1", [b"x"])
     store.keep_to_root(store.look_at_root(), "a/1")
@@ -215,7 +215,7 @@ def test_a_root_that_was_emptied_takes_nothing_and_a_missing_one_is_nobodys(tmp_
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root mounts file systems")
-def test_a_root_below_a_mount_that_comes_and_goes(tmp_path: Path) -> None:
+def test_a_root_below_a_mount_point_refuses_puts_until_the_right_one_is_mounted(tmp_path: Path) -> None:
     place = tmp_path / "mnt"
     place.mkdir()
 
@@ -376,7 +376,7 @@ def test_a_root_that_is_not_a_path_is_refused(root: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_body_that_is_made_as_it_goes_is_not_held(store: FileStore) -> None:
+def test_a_generated_body_is_not_kept_in_memory(store: FileStore) -> None:
     alive = most = 0
 
     def forget() -> None:

@@ -199,7 +199,7 @@ def test_a_server_that_fails_is_asked_once(
 
 
 @pytest.mark.parametrize("open_at", [gs, az])
-def test_a_server_that_is_down_is_said_at_once_and_in_one_line(
+def test_an_unreachable_server_is_reported_at_once_in_one_line(
     open_at: Callable[[str], FsspecStore], capfd: pytest.CaptureFixture[str]
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:

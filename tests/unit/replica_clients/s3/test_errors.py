@@ -120,7 +120,7 @@ def test_a_permission_on_the_key_is_named() -> None:
         (Answer(502, b"<html>a proxy speaks</html>" * 100), "502"),
     ],
 )
-def test_messages_say_what_to_do(said: Answer, words: str) -> None:
+def test_messages_name_the_remedy(said: Answer, words: str) -> None:
     error = failure(said)
     assert words in str(error)
     assert len(str(error)) < 700

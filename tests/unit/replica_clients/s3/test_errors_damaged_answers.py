@@ -53,7 +53,7 @@ def test_a_damaged_listing_may_be_asked_for_again(right: str, wrong: str) -> Non
     assert str(failure(lambda _: said, lambda store: list(store.list("")))).startswith("list: ")
 
 
-def test_what_a_caller_raises_while_it_lists_is_its_own() -> None:
+def test_an_exception_of_the_caller_during_a_list_is_not_wrapped() -> None:
     with ScriptedServer(lambda _: listing(ENTRY)) as server:
         settings = read_settings("s3://bucket", {"endpoint": server.endpoint, "region": REGION, **CREDENTIALS})
         found = S3Store(settings).list("")

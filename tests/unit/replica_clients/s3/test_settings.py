@@ -62,7 +62,7 @@ def test_an_option_wins_over_the_url() -> None:
         ({"headers": 5}, "a mapping"),
     ],
 )
-def test_what_does_not_fit_is_named(options: dict[str, object], words: str) -> None:
+def test_an_invalid_option_is_named_in_the_error(options: dict[str, object], words: str) -> None:
     with pytest.raises(ConfigError, match=words) as caught:
         read_settings("s3://bucket", options)
     assert CANARY not in str(caught.value)

@@ -98,7 +98,7 @@ def test_storage_class_encryption_and_headers_are_sent(tmp_path: Path) -> None:
     assert sent(sse="AES256").headers["x-amz-server-side-encryption"] == "AES256"
 
 
-def test_a_customer_key_goes_with_every_request_for_bytes(tmp_path: Path) -> None:
+def test_every_request_for_bytes_sends_the_customer_key(tmp_path: Path) -> None:
     (tmp_path / "key").write_bytes(bytes(range(32)))
     with ScriptedServer(lambda request: Answer(body=b"" if request.method == "PUT" else b"x")) as server:
         store = open_store("s3://bucket", options(server, **{"sse-customer-key-file": str(tmp_path / "key")}))
@@ -152,7 +152,7 @@ def test_a_listing_asks_for_pages_as_it_is_consumed() -> None:
     assert ["continuation-token" in query for query in queries] == [False, True, True]
 
 
-def test_placeholders_and_what_a_store_lists_too_much_of_are_left_out() -> None:
+def test_list_omits_placeholders_and_keys_before_the_start() -> None:
     with ScriptedServer(lambda _: page(["p/", "p/a", "p/b/", "p/c"])) as server:
         store = open_store("s3://bucket/p", options(server))
         assert [info.key for info in store.list("", "a")] == ["c"]
@@ -259,7 +259,7 @@ def put_parts(script: Multipart, **more: object) -> list[Request]:
     return server.requests
 
 
-def test_a_large_body_goes_up_in_parts_of_which_few_are_in_progress() -> None:
+def test_a_large_body_is_uploaded_in_parts_a_few_at_a_time() -> None:
     script = Multipart()
     begin, *parts, complete = put_parts(
         script, **{"storage-class": "STANDARD_IA", "sse": "AES256", "checksum": "sha256"}
@@ -307,7 +307,7 @@ def test_no_more_parts_are_copied_than_are_in_progress() -> None:
     assert max(ahead) <= PARTS_AT_ONCE
 
 
-def test_a_body_that_is_made_as_it_goes_is_not_held() -> None:
+def test_a_generated_body_is_not_kept_in_memory() -> None:
     made, ahead, answered = 0, [], 0
     lock = threading.Lock()
 
@@ -334,7 +334,7 @@ def test_a_body_that_is_made_as_it_goes_is_not_held() -> None:
     assert b"".join(sent[str(number)] for number in range(1, 41)) == b"0123456789" * 40
 
 
-def test_a_short_body_that_is_made_as_it_goes_is_one_request() -> None:
+def test_a_short_generated_body_is_one_request() -> None:
     with ScriptedServer(Multipart()) as server:
         store = S3Store(read_settings("s3://bucket", options(server)), single_bytes=5, part_bytes=10)
         store.put("key", map(bytes, [b"01", b"234567"]))

@@ -86,7 +86,7 @@ def test_an_expression_that_does_not_fit_is_named(expression: Any) -> None:
         ([("timestamp", ">", (NOW + timedelta(seconds=2)).astimezone(timezone(timedelta(hours=1))))], [3, 4]),
     ],
 )
-def test_conditions_mean_what_they_say(where: Any, numbers: list[int]) -> None:
+def test_conditions_select_the_rows_that_meet_them(where: Any, numbers: list[int]) -> None:
     """The bounds on sequences also include all rows that meet the conditions."""
     table = pyarrow.table(
         {

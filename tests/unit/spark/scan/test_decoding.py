@@ -451,7 +451,7 @@ def test_sequences_continue_across_sealed_segments(count: int) -> None:
 
 
 @pytest.mark.parametrize("count", COUNTS)
-def test_sequences_continue_from_what_is_sealed_to_the_wal(count: int) -> None:
+def test_sequences_continue_from_sealed_segments_to_wal_segments(count: int) -> None:
     builder = ReplicaBuilder()
     generation = builder.add(builder.claim(first=1), start=False)
     generation.start([generation.seal_unshipped(0, make_segment(0, [2, 3]))])
@@ -523,7 +523,7 @@ def test_segments_pruned_meanwhile_are_read_from_sealed_segments(count: int, upt
     assert values(url, plan_made) == expected(0, 25)
 
 
-def test_what_lies_after_the_pruned_is_chained_to_their_snapshot() -> None:
+def test_wal_segments_after_pruned_ones_are_chained_to_the_snapshot() -> None:
     builder, _ = built(sealed=0)
     url = stored(builder.objects())
     plan_made = planned(url, numPartitions=1)

@@ -38,7 +38,7 @@ def test_logs_of_one_path_on_two_endpoints_have_names_that_stay() -> None:
     assert _names("s3://bucket/a", "gs://bucket/a")[0][:-9] == "bucket/a"
 
 
-def test_what_only_a_secret_tells_apart_is_refused() -> None:
+def test_inputs_that_differ_only_in_a_secret_are_refused() -> None:
     with pytest.raises(ConfigError, match="name the log once") as caught:
         _names(f"{ONE}&session-token=canary", ONE)
     assert "canary" not in str(caught.value)

@@ -88,7 +88,7 @@ def test_a_plan_gives_the_same_rows_when_its_wal_segments_were_sealed_and_pruned
     assert values(url) == [*RUNS, b"more", b"next"]
 
 
-def test_rows_are_not_counted_by_what_was_sealed() -> None:
+def test_raw_rows_are_not_counted_from_sealed_segments() -> None:
     """A frame holds several runs, and a run may take several frames."""
     builder, url = _shipped()
     _seal(builder, b"more")
@@ -109,7 +109,7 @@ def test_sequences_count_bytes() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", ["well", "damaged", "lost"])
-def test_a_stream_gives_each_byte_once_whatever_was_sealed_meanwhile(case: str) -> None:
+def test_a_stream_returns_each_byte_once_if_log_segments_are_sealed_meanwhile(case: str) -> None:
     """WAL segments, if they exist, replace the damaged part of a sealed segment. Only the requested part is read."""
     builder, url = _shipped()
     query = Query(url, maxFilesPerTrigger=2, mode="DROPMALFORMED" if case == "lost" else "FAILFAST")
