@@ -61,7 +61,7 @@ def test_json_is_one_object_a_step_and_the_result(litelog: Command) -> None:
     }
 
 
-def test_a_place_that_nothing_can_be_put_into_is_good_for_nothing(litelog: Command) -> None:
+def test_a_store_that_refuses_puts_fails_the_check(litelog: Command) -> None:
     (litelog.folder / "replica").write_text("a file in the folder's place")
     done = litelog("check", "--json", "replica")
     assert done.code == ExitCode.FAILURE

@@ -273,7 +273,7 @@ def test_the_policy_runs_no_script_but_its_own(world: World, browser: Browser) -
     context.close()
 
 
-def test_without_script_it_says_the_same_filters_and_loads_itself_again(world: World, browser: Browser) -> None:
+def test_without_scripts_the_page_shows_the_same_filters_and_reloads(world: World, browser: Browser) -> None:
     with open_page(browser, world.url, java_script_enabled=False) as page:
         assert page.locator("h1").inner_text() == "✗ Not safe: 1 of 5 replicas frozen, 1 late"
         assert page.locator("noscript meta[http-equiv=refresh]").get_attribute("content") == "60"

@@ -145,7 +145,7 @@ def test_while_a_daemon_runs_nothing_is_deleted(litelog: Command, replica: str) 
     assert files(litelog.folder / "replica") == before
 
 
-def test_who_is_not_the_owner_deletes_nothing(litelog: Command, replica: str) -> None:
+def test_a_daemon_that_is_not_the_owner_deletes_nothing(litelog: Command, replica: str) -> None:
     before = files(litelog.folder / "replica")
     done = litelog("prune", replica, "--max-snapshots", "1", "--confirm", "--state-dir", "elsewhere")
     assert (done.code, done.out) == (ExitCode.FENCED, "")
@@ -154,7 +154,7 @@ def test_who_is_not_the_owner_deletes_nothing(litelog: Command, replica: str) ->
     assert files(litelog.folder / "replica") == before
 
 
-def test_who_was_succeeded_deletes_nothing(litelog: Command, replica: str) -> None:
+def test_a_succeeded_owner_deletes_nothing(litelog: Command, replica: str) -> None:
     taken = litelog("replicate", "--once", "--takeover", "--state-dir", "other", "log", replica)
     assert taken.code == ExitCode.DONE, taken.err
     before = files(litelog.folder / "replica")

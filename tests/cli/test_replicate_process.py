@@ -141,7 +141,7 @@ def test_a_program_is_not_started_where_the_configuration_cannot_work(litelog: C
     assert not (litelog.folder / "started").exists()
 
 
-def test_another_owners_replica_is_not_touched_unasked(litelog: Command) -> None:
+def test_another_owners_replica_is_not_touched_without_permission(litelog: Command) -> None:
     litelog.lines(3)
     assert litelog("replicate", "--once", "log", "replica").code == 0
     litelog.lines(3)

@@ -134,7 +134,7 @@ def test_a_replica_whose_driver_is_missing_is_skipped(litelog: Command, replicas
 
 
 @pytest.mark.parametrize("more", [[], ["--if-replica-exists"]], ids=" ".join)
-def test_there_is_not_nothing_where_a_replica_could_not_be_asked(litelog: Command, more: list[str]) -> None:
+def test_a_restore_fails_if_a_replica_could_not_be_opened(litelog: Command, more: list[str]) -> None:
     done = litelog("restore", "nosuch://bucket/x", "nowhere", "-o", "out", *more)
     assert done.code == ExitCode.USAGE
     assert "skipped nosuch://bucket/x: no replica client for nosuch://" in done.err

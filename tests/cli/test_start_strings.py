@@ -26,7 +26,7 @@ def microseconds(moment: datetime) -> int:
         (("end", "now"), StartKind.END),
     ],
 )
-def test_words_name_places(words: tuple[str, ...], kind: StartKind) -> None:
+def test_keywords_name_start_points(words: tuple[str, ...], kind: StartKind) -> None:
     assert {parse_start(word, NOW) for word in words} == {StartPoint(kind)}
 
 

@@ -73,7 +73,7 @@ class TestClient(ReplicaClientConformance):
         (ShyStore(), {"put": 1}, {"put": 1}),
     ],
 )
-def test_it_looks_once_for_each_put_where_the_store_does_not(
+def test_the_wrapper_looks_once_for_each_put_if_the_store_does_not(
     inner: CountingStore, first: dict[str, int], later: dict[str, int]
 ) -> None:
     store = CheckingStore(inner)

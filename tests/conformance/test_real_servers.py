@@ -100,7 +100,7 @@ class TestClient(ReplicaClientConformance):
         client.close()
 
 
-def test_the_probe_says_which_fencing_it_is_good_for(server: RealServer) -> None:
+def test_the_probe_reports_which_fencing_the_store_supports(server: RealServer) -> None:
     store = open_store(*server.new_place())
     steps = list(run_probe(store, SystemClock(), Random(1)))
     store.close()

@@ -103,7 +103,7 @@ def test_every_fault_is_an_error_once_and_none_is_hidden_by_the_sdk(bench: Bench
     assert daemon.store.errors.total() == bench.proxy.injected.total() > 10  # type: ignore[attr-defined]
 
 
-def test_the_replicator_itself_comes_through(bench: Bench) -> None:
+def test_the_replicator_survives_random_faults(bench: Bench) -> None:
     bench.append()
     bench.proxy.plan.retry_after = 0
     bench.proxy.plan.at_random(RATE / 3, 4)  # after a failure, several in a row must succeed
@@ -239,7 +239,7 @@ def test_a_flipped_answer_about_ones_own_slot_or_claim_fences_no_owner(bench: Be
 # --- bodies
 
 
-def test_a_damaged_listing_fails_by_itself_or_says_the_same(bench: Bench) -> None:
+def test_a_damaged_listing_fails_or_lists_the_same_keys(bench: Bench) -> None:
     daemon = bench.daemon()
     for _ in range(4):
         bench.append()

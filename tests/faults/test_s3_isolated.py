@@ -75,7 +75,7 @@ def test_by_default_such_a_store_is_refused_and_the_message_names_the_setting(be
     assert not list(bench.open(direct=True).list("")), "a claim, or objects of the trial, are left"
 
 
-def test_configured_isolated_it_is_used_and_says_so_everywhere(bench: Bench, run: Run) -> None:
+def test_a_store_configured_as_isolated_is_used_and_reported_everywhere(bench: Bench, run: Run) -> None:
     bench.append()
     configured = bench.folder / "litelog.yml"
     replica = {"url": url(bench), "fencing": "isolated"}

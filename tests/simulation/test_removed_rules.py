@@ -6,7 +6,7 @@ from tests.simulation.guards import GUARDS
 from tests.simulation.removed_rules import ROOT, RULES
 
 
-def test_each_removed_rule_stands_once_in_the_library() -> None:
+def test_each_removed_rule_occurs_once_in_the_library() -> None:
     cuts = [cut for rule in RULES for cut in rule.cuts]
     assert cuts
     assert [cut.old for cut in cuts if (ROOT / cut.file).read_text().count(cut.old) != 1] == []

@@ -223,7 +223,7 @@ def test_invalid_arguments_are_reported(spark: Any, url: str) -> None:
             read(spark, url, **asked)
 
 
-def test_a_name_may_hold_any_sign(spark: Any, url: str) -> None:
+def test_a_name_may_hold_any_character(spark: Any, url: str) -> None:
     for column in ("*", "value"):  # counted from metadata, and in tasks
         counted = read(spark, url, aggregate={"a.b `c`": (column, "count")})
         assert [row["a.b `c`"] for row in counted.collect()] == [COUNT]

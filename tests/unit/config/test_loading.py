@@ -87,7 +87,7 @@ def test_a_variable_may_hold_a_count() -> None:
 
 
 @pytest.mark.parametrize("value", ["~", "[1]", "{b: 5}"])
-def test_an_option_that_is_none_is_reported_once_at_its_place(value: str) -> None:
+def test_an_option_with_an_invalid_value_is_reported_once_with_its_path(value: str) -> None:
     text = f"""
     logs:
       - path: /a
@@ -231,7 +231,7 @@ def test_all_that_is_wrong_is_reported_at_once_in_the_order_of_lines() -> None:
     ]
 
 
-def test_a_key_that_stands_twice_is_an_error() -> None:
+def test_a_duplicate_key_is_an_error() -> None:
     text = """\
     logs:
       - path: /a
@@ -244,7 +244,7 @@ def test_a_key_that_stands_twice_is_an_error() -> None:
 @pytest.mark.parametrize(
     ("first", "second"), [("/a", "/a"), ("/a", "/a/"), ("/a", "//a/./"), ("file:///a", "/a"), ("s3://b/p", "s3://b/p/")]
 )
-def test_a_replica_that_stands_twice_is_an_error_even_under_another_log(first: str, second: str) -> None:
+def test_a_duplicate_replica_is_an_error_even_under_another_log(first: str, second: str) -> None:
     text = f"""\
     logs:
       - path: /x
@@ -256,7 +256,7 @@ def test_a_replica_that_stands_twice_is_an_error_even_under_another_log(first: s
     assert problem.startswith("line 5, column 22: logs[1].replicas[0].url: is the same as logs[0].replicas[0].url")
 
 
-def test_a_log_that_stands_twice_is_an_error() -> None:
+def test_a_duplicate_log_is_an_error() -> None:
     (problem,) = problems_of("logs:\n- {path: /x, replicas: [{url: /a}]}\n- {path: /x/, replicas: [{url: /b}]}")
     assert problem.startswith("line 3, column 10: logs[1].path: is the same as logs[0].path")
 
@@ -339,7 +339,7 @@ def test_variables_are_put_into_values(value: str, url: str) -> None:
 
 
 @pytest.mark.parametrize("value", ["$", "$SET", "a$", "${", "${}", "${1}", "${A B}", "${SET"])
-def test_a_dollar_that_says_nothing_is_an_error(value: str) -> None:
+def test_a_dollar_sign_without_a_variable_is_an_error(value: str) -> None:
     (problem,) = problems_of(f"logs: [{{path: /a, replicas: [{{url: '{value}'}}]}}]", {"SET": "x"})
     assert problem.endswith("url: a lone $: write ${NAME}, or $$ for a dollar")
 
@@ -503,7 +503,7 @@ def test_a_number_alone_is_one_of_seconds() -> None:
 
 
 @pytest.mark.slow
-def test_a_url_alone_that_stands_twice_is_an_error() -> None:
+def test_a_duplicate_url_is_an_error() -> None:
     (problem,) = problems_of("logs: [{path: /log, replicas: [/one, {url: /one}]}]")
     assert "name every log and replica once" in problem
     assert problems_of("logs: [{path: /log, replicas: ['${NOWHERE}']}]")

@@ -114,7 +114,7 @@ def test_a_missing_file_delays_nothing_until_it_is_back(log: LogBuilder, state: 
         failed.require_none()
 
 
-def test_a_person_may_take_the_note_away(log: LogBuilder, state: str) -> None:
+def test_a_person_may_delete_the_record_of_a_failed_sync(log: LogBuilder, state: str) -> None:
     fail(log, state)
     os.unlink(os.path.join(state, FILE))
     FailedSyncs(state, BOOT).require_none()

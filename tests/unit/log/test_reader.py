@@ -314,7 +314,7 @@ def test_records_before_a_bad_commit_are_read_and_the_bad_one_is_never_skipped(t
             next(reader)
 
 
-def test_a_torn_tail_is_not_yet_and_says_so(tmp_path: Path) -> None:
+def test_a_torn_tail_is_not_read_and_is_reported(tmp_path: Path) -> None:
     fill(tmp_path, count=9, segment_bytes=1 << 20)
     path = tmp_path / list_segments(str(tmp_path))[-1]
     body = path.read_bytes()

@@ -122,7 +122,7 @@ def test_an_encoded_object_decodes_to_the_same_value(
     assert snapshot.entry(6) is snapshot.entry(snapshot.next) is None
 
 
-def test_one_without_log_segments_is_written_as_it_always_was() -> None:
+def test_a_snapshot_without_log_segments_is_encoded_as_before() -> None:
     text = (
         f'{{"version":1,"log":"{"0" * 32}","format":"litelog","generation":"{G}","owner":"owner","first":7,"next":7,'
         f'"created":{START},"predecessor_end":"{EMPTY.predecessor_end}","segments":[]}}'

@@ -122,7 +122,7 @@ def test_a_final_one_may_stand_for_a_sealed_segment() -> None:
         ({}, DATA),
     ],
 )
-def test_one_that_stands_for_a_sealed_segment_holds_nothing_and_is_final(change: dict[str, Any], data: bytes) -> None:
+def test_a_wal_segment_that_stands_for_a_sealed_segment_is_empty_and_final(change: dict[str, Any], data: bytes) -> None:
     stands: dict[str, Any] = {"final": True, "sealed": "0f" * 32, "records": 0, "first": None}
     with pytest.raises(CorruptObjectError, match="header"):
         read(KEY, object_of(header_of(data, **{**stands, **change}), data))

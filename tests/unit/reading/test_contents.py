@@ -231,7 +231,7 @@ def test_a_snapshot_of_an_unknown_version_is_refused_and_not_skipped(builder: Re
 
 
 @pytest.mark.parametrize("field", ["log", "owner", "format"])
-def test_a_snapshot_of_somebody_else_is_corrupt(builder: ReplicaBuilder, field: str) -> None:
+def test_a_snapshot_of_another_owner_is_corrupt(builder: ReplicaBuilder, field: str) -> None:
     from dataclasses import replace
 
     built = builder.generations[0]

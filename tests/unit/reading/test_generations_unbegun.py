@@ -224,7 +224,7 @@ def test_verify_compares_a_log_with_the_generation_that_is_read(lineage: Lineage
 
 
 @KINDS
-def test_it_is_listed_as_one_that_never_began(lineage: Lineage, kind: str) -> None:
+def test_the_listing_shows_a_generation_as_never_begun(lineage: Lineage, kind: str) -> None:
     from litelog_cli.listing import describe_generations
 
     lineage.pause(Relation.DIVERGED, kind).take_over().put_late(kind)

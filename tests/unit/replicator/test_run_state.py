@@ -54,7 +54,7 @@ def test_a_dropped_entry_is_removed_long_before_it_was_due() -> None:
     assert gone() is None
 
 
-def test_who_is_set_again_and_again_takes_no_more_than_once() -> None:
+def test_a_key_that_is_set_repeatedly_is_taken_once() -> None:
     schedule: DueTimes[int] = DueTimes()
     for time in range(10_000):
         schedule.set(1, 3600.0 + time)

@@ -157,7 +157,7 @@ WHOLE = prefix(LOG, 99)
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-def test_the_one_that_reaches_furthest_is_restored(tmp_path: Path, order: tuple[int, int]) -> None:
+def test_the_replica_that_reaches_furthest_is_restored(tmp_path: Path, order: tuple[int, int]) -> None:
     held = [replica(([0], [0], [0]), upto=6), replica(first=7)]
     clients = [client(held[number], f"r{number}") for number in order]
     choice, result = restore_from(clients, tmp_path / "out")
@@ -171,20 +171,20 @@ def test_a_later_log_segment_is_further_than_a_larger_offset(tmp_path: Path) -> 
     assert outcome([behind, ahead], tmp_path)[0] == prefix(LOG, 4)
 
 
-def test_of_two_that_reach_as_far_the_one_that_begins_earlier_is_restored(tmp_path: Path) -> None:
+def test_of_two_replicas_with_one_end_the_one_that_begins_earlier_is_restored(tmp_path: Path) -> None:
     late = replica(log=LOG[1:])
     assert outcome([late, ONE], tmp_path)[0] == WHOLE
 
 
 @pytest.mark.parametrize("sequence", range(1, TOTAL))
-def test_a_sequence_is_restored_from_one_that_reaches_it(tmp_path: Path, sequence: int) -> None:
+def test_a_sequence_is_restored_from_a_replica_that_reaches_it(tmp_path: Path, sequence: int) -> None:
     commits = [count for counts in SHAPE for count in counts]
     kept = max(n for n in range(len(commits) + 1) if sum(commits[:n]) <= sequence + 1)
     found = outcome([replica(upto=2), TWO], tmp_path, target=Target(sequence=sequence))
     assert found[0] == prefix(LOG, kept)
 
 
-def test_a_time_is_restored_from_the_one_that_has_most_up_to_it(tmp_path: Path) -> None:
+def test_a_time_is_restored_from_the_replica_with_most_data_up_to_it(tmp_path: Path) -> None:
     found = outcome([replica(upto=3), ONE], tmp_path, target=Target(timestamp=7 * SECOND))
     assert found[0] == prefix(LOG, 5)
 
@@ -257,7 +257,7 @@ def test_a_replica_that_is_down_or_empty_is_skipped_by_name(tmp_path: Path, plac
         assert files_in(tmp_path / bad.url.rpartition("/")[2]) == WHOLE
 
 
-def test_where_none_can_be_restored_all_are_named() -> None:
+def test_if_no_replica_can_be_restored_all_are_named() -> None:
     clients = [ObjectReplicaClient(DownStore("s3://down")), ObjectReplicaClient(MemoryStore("empty"))]
     with pytest.raises(LitelogError, match=r"(?s)s3://down: .*no route.*memory://empty: no replica there") as caught:
         choose(clients, Target(), FORMATS.__getitem__)

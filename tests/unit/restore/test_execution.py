@@ -445,7 +445,7 @@ def test_an_object_copied_to_any_free_place_is_found_or_harmless(
     ],
 )
 @pytest.mark.parametrize("number", [0, 1])
-def test_a_header_that_lies_is_found(tmp_path: Path, changes: dict[str, int | str], number: int) -> None:
+def test_a_header_with_a_wrong_field_is_found(tmp_path: Path, changes: dict[str, int | str], number: int) -> None:
     builder = ReplicaBuilder()
     built = builder.add()
     segment = make_segment(0, [2, 2])

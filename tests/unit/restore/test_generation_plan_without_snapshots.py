@@ -116,7 +116,7 @@ def test_a_generation_that_is_lost_except_for_sealed_segments_is_not_nothing(mak
 
 
 @pytest.mark.parametrize("by_spark", [False, True])
-def test_a_restore_does_not_replace_a_lost_generation_by_an_earlier_one_unasked(by_spark: bool) -> None:
+def test_a_restore_does_not_replace_a_lost_generation_by_an_earlier_one(by_spark: bool) -> None:
     """The leftovers of a failed Spark write are an exception: no reader may read them."""
     builder = ReplicaBuilder()
     before = builder.add()

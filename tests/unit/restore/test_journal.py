@@ -114,7 +114,7 @@ def test_a_file_that_was_changed_since_is_read_again(builder: ReplicaBuilder, ki
 
 
 @pytest.mark.slow
-def test_a_journal_that_says_other_things_is_not_believed(builder: ReplicaBuilder, killed: Path) -> None:
+def test_a_journal_with_flipped_bits_is_ignored(builder: ReplicaBuilder, killed: Path) -> None:
     journal = killed / TEMPORARY / JOURNAL_NAME
     lines = journal.read_bytes().splitlines(keepends=True)
     assert sum(b'"wal"' in line for line in lines) == KILLED_AT

@@ -360,7 +360,7 @@ def test_retention_keeps_only_objects_that_other_isolated_owners_may_name() -> N
 
 
 @pytest.mark.slow
-def test_a_clock_that_went_back_within_the_replica_makes_no_point_older() -> None:
+def test_a_clock_that_jumped_back_makes_no_snapshot_older() -> None:
     facts = one(snapshot(FIRST, 4, 20), snapshot(FIRST, 6, 5000, 3), snapshot(FIRST, 10, 4000, 5))
     assert gone(facts, DAY) == []
     old, new = two(ended=2, began=5000).generations

@@ -132,7 +132,7 @@ def test_every_condition_has_a_colour_and_a_mark_of_its_severity(condition: Repl
     assert (level is Level.GOOD) == (condition is ReplicaCondition.SAFE)
 
 
-def test_so_many_reasons_are_at_the_top_and_all_beside_their_replicas() -> None:
+def test_the_top_shows_the_first_reasons_and_each_replica_its_own() -> None:
     logs = {f"/log{number}": [replica_of()] for number in range(20)}
     reasons = [reason("loop_stopped", None, None, "no turn"), reason("frozen", "/log19", message="torn")]
     reasons += [reason("lag", log, message=f"slow {log}.") for log in logs]

@@ -204,7 +204,7 @@ def test_a_snapshot_is_due_after_the_interval_if_anything_was_sealed(
     assert restored(store, tmp_path / "out", log.format) == log.files()
 
 
-def test_so_many_sealed_segments_make_a_snapshot_due(
+def test_a_number_of_sealed_segments_makes_a_snapshot_due(
     log: LogBuilder, store: MemoryStore, state: str, clock: ManualClock
 ) -> None:
     daemon = Daemon(log, store, state, clock=clock, settings=Settings(snapshot_segments=3))

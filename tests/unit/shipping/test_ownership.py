@@ -60,7 +60,7 @@ def copy_state(state: str, to: str) -> None:
 # --- claims
 
 
-def test_a_first_claim_says_who_and_what(log: LogBuilder, store: MemoryStore, state: str) -> None:
+def test_a_first_claim_names_its_owner_and_its_log(log: LogBuilder, store: MemoryStore, state: str) -> None:
     daemon = Daemon(log, store, state, host="a.example")
     daemon.sync()
     (generation,) = read_replica(store).values()
@@ -84,7 +84,9 @@ def test_a_claim_is_put_twice_and_the_second_must_be_refused(log: LogBuilder, st
     assert [key for key in store.put_keys if not key.startswith("epochs/")] == []
 
 
-def test_a_foreign_claim_on_top_is_not_taken_over_unasked(log: LogBuilder, store: MemoryStore, state: str) -> None:
+def test_a_foreign_claim_on_top_is_not_taken_over_without_permission(
+    log: LogBuilder, store: MemoryStore, state: str
+) -> None:
     Daemon(log, store, state, host="a.example").sync()
     before = objects(store)
     with pytest.raises(ForeignClaimError, match=r"a\.example.*--takeover"):

@@ -212,7 +212,7 @@ def test_both_continue_after_a_restart(owners: Owners) -> None:
     assert [daemon.generation for daemon in daemons] == names
 
 
-def test_a_foreign_claim_is_not_taken_over_unasked(owners: Owners) -> None:
+def test_a_foreign_claim_is_not_taken_over_without_permission(owners: Owners) -> None:
     owners.start().sync()
     before = objects(owners.store.inner)
     with pytest.raises(ForeignClaimError, match="--takeover"):

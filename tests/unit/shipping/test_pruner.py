@@ -133,7 +133,7 @@ def test_by_size_archived_segments_are_deleted_and_those_of_the_source_stay(
 
 
 @pytest.mark.slow
-def test_by_count_so_many_snapshots_stay(log: LogBuilder, store: MemoryStore, tmp_path: Path) -> None:
+def test_retention_by_count_keeps_that_number_of_snapshots(log: LogBuilder, store: MemoryStore, tmp_path: Path) -> None:
     daemon = start(log, store, tmp_path, RetentionPolicy(max_snapshots=4))
     live(daemon, 20, keep=3)
     assert 4 <= len(indexes(store, parse_snapshot)) <= 6

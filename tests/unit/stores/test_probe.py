@@ -125,7 +125,7 @@ def test_missing_features_of_a_store_are_named_and_the_others_still_tried(
     assert failed(probe(Lacking(folder(tmp_path), lacks))) == {lacks} | also
 
 
-def test_without_a_put_nothing_else_is_tried(tmp_path: Path) -> None:
+def test_after_a_failed_put_the_probe_skips_all_other_steps(tmp_path: Path) -> None:
     found = outcomes(Lacking(folder(tmp_path), "put"))
     assert found.pop("put") is StepOutcome.FAILED
     assert set(found.values()) == {StepOutcome.SKIPPED}

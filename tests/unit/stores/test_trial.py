@@ -182,7 +182,9 @@ def test_a_verdict_stands_for_all_logs_of_the_process(tmp_path: Path, trials: St
     assert store.requests["put"] == RACERS, "the first race must decide"
 
 
-def test_an_owner_that_had_it_tried_claims_again_without(log: LogBuilder, tmp_path: Path, trials: StoreTrials) -> None:
+def test_an_owner_that_passed_the_trial_claims_again_without_one(
+    log: LogBuilder, tmp_path: Path, trials: StoreTrials
+) -> None:
     """The owner claims again after a restart, in another process, with a reason to begin a new generation."""
     store = CountingStore(MemoryStore())
     daemon = start(log, store, tmp_path, trials)
@@ -222,7 +224,7 @@ def test_another_fencing_is_another_trial(log: LogBuilder, tmp_path: Path, trial
 # --- requests that fail
 
 
-def test_where_all_requests_fail_nothing_is_decided(log: LogBuilder, tmp_path: Path, trials: StoreTrials) -> None:
+def test_if_all_requests_fail_nothing_is_decided(log: LogBuilder, tmp_path: Path, trials: StoreTrials) -> None:
     store = FaultyStore(MemoryStore(), {"put": [Fault.BEFORE] * RACERS})
     daemon = start(log, store, tmp_path, trials)
     with pytest.raises(StoreError, match="injected: before") as caught:

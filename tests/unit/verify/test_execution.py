@@ -318,7 +318,7 @@ def test_a_sealed_segment_of_a_growing_log_segment_is_an_orphan() -> None:
     assert (report.harmful, report.pending) == (0, 0)
 
 
-def test_a_snapshot_that_says_other_things_than_a_footer_conflicts(simple: ReplicaBuilder) -> None:
+def test_a_snapshot_that_contradicts_a_footer_is_a_conflict(simple: ReplicaBuilder) -> None:
     built = simple.generations[0]
     entry = built.seal(0)
     built.entries[0] = replace(entry, highest=entry.highest + 1)
@@ -434,7 +434,7 @@ def test_a_sum_that_the_parts_do_not_make_is_named(simple: ReplicaBuilder) -> No
 
 
 @pytest.mark.parametrize("changes", [{"digest": "0" * 64}, {"crc": 1}])
-def test_a_footer_that_says_other_sums_of_its_frames_is_named(changes: dict[str, int | str]) -> None:
+def test_a_footer_with_wrong_sums_of_its_frames_is_named(changes: dict[str, int | str]) -> None:
     builder = ReplicaBuilder()
     built = builder.add(builder.claim(first=1), start=False)
     footer, body = make_sealed(built.claim, 0, LOG[0].name, LOG[0].data, FORMAT, marks=[(len(LOG[0].data), 1)])
@@ -454,7 +454,7 @@ def test_snapshots_that_were_created_in_another_order_are_out_of_order(simple: R
     assert found(verified(simple.store)) == [("order", snapshot.key)]
 
 
-def test_a_snapshot_that_says_another_end_of_its_predecessor_conflicts() -> None:
+def test_a_snapshot_with_another_end_of_its_predecessor_is_a_conflict() -> None:
     builder = ReplicaBuilder()
     first = builder.add()
     first.ship_segment(LOG[0])

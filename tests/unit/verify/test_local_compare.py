@@ -64,7 +64,7 @@ def test_a_log_with_less_data_than_its_replica(sealed_and_wal: tuple[ReplicaBuil
 
 
 @pytest.mark.slow
-def test_log_segments_that_one_of_both_does_not_hold(sealed_and_wal: tuple[ReplicaBuilder, Path]) -> None:
+def test_verify_against_a_log_that_lacks_log_segments(sealed_and_wal: tuple[ReplicaBuilder, Path]) -> None:
     builder, log = sealed_and_wal
     (log / LOG[0].name).unlink()
     report = verified(builder.store, against=str(log))

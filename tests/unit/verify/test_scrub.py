@@ -299,7 +299,7 @@ def test_the_newest_object_is_missed_by_the_daemon_that_put_it(tmp_path: Path) -
     assert (anomaly.kind, anomaly.key) == ("missing", str(wal.relative_to(tmp_path / "replica")))
 
 
-def test_nothing_is_verified_unasked(tmp_path: Path) -> None:
+def test_nothing_is_verified_by_default(tmp_path: Path) -> None:
     log = make_log(tmp_path / "log")
     log.roll(5)
     told = Told()

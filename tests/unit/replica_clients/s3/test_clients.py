@@ -50,7 +50,7 @@ print(resident() - before)
         pytest.param("s3://bucket-{}/log", CLIENTS, CLIENT_BYTES, id="no description of S3 in another bucket"),
     ],
 )
-def test_a_store_more_costs(url: str, count: int, limit: int) -> None:
+def test_each_further_store_costs_limited_memory(url: str, count: int, limit: int) -> None:
     command = [sys.executable, "-c", COUNTING, url, str(count)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert int(done.stdout) < count * limit

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 CANARY = "canary+that/nobody=may1see"
 
 
-def test_a_url_says_where_and_how() -> None:
+def test_a_url_holds_the_location_and_the_options() -> None:
     url = "s3://my.bucket/a%20b/c?region=eu-west-1&endpoint=http://127.0.0.1:9000/&path-style=false&storage_class=standard_ia"
     settings = read_settings(url, {})
     assert (settings.bucket, settings.prefix, settings.region) == ("my.bucket", "a b/c/", "eu-west-1")

@@ -38,7 +38,7 @@ def not_implemented(request: Request) -> Answer:
     return Answer(204 if request.method == "DELETE" else 200, b"", {"ETag": '"tag"'})
 
 
-def test_a_server_without_create_only_puts_says_so_and_takes_plain_ones() -> None:
+def test_a_server_without_create_only_puts_is_named_and_takes_plain_ones() -> None:
     with store_at(not_implemented) as (store, requests):
         with pytest.raises(
             NotSupportedError, match=r"put key: no create-only put \(If-None-Match\).*A header"

@@ -55,9 +55,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("count", COUNTS)
 @pytest.mark.parametrize("writer", ["spark", "daemons"])
 @pytest.mark.parametrize("look", LOOKS)
-def test_a_look_costs_the_same_however_often_the_replica_was_claimed(
-    look: str, writer: str, count: int, place: Path
-) -> None:
+def test_a_look_costs_the_same_after_any_number_of_claims(look: str, writer: str, count: int, place: Path) -> None:
     replica = made_by(writer, count, place / str(count))
     requests = replica.count(lambda: LOOKS[look](replica, place))
     assert set(requests) == {"list", "open"}
