@@ -17,9 +17,14 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from litelog.errors import PrunedError, ReplicaGapError
 from litelog.objects.layout import snapshot_key
 from litelog.reading.contents import list_pieces
-from litelog.reading.latest import find_latest
 from litelog.reading.search import find_header
-from litelog.reading.successors import find_begun, find_successor, find_terminal, has_first_snapshot
+from litelog.reading.successors import (
+    find_begun,
+    find_overtaking,
+    find_successor,
+    find_terminal,
+    has_first_snapshot,
+)
 from litelog.system.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -279,7 +284,9 @@ class ReplicaFollower(Generic[_Segment]):
         raise contents.gap or ReplicaGapError(snapshot_key(contents.base.start.generation, self.claim.first))
 
     def _find_successor(self, terminal: WalHeader, *, lists: bool) -> GenerationFollows | None:
-        successor = find_successor(self._client, self.claim, terminal, lists=lists)
+        successor = find_successor(
+            self._client, self.claim, terminal, lists=lists, leaves_isolated=self._leaves_isolated
+        )
         return None if successor is None else GenerationFollows(successor)
 
     # --- at the slot
@@ -314,10 +321,8 @@ class ReplicaFollower(Generic[_Segment]):
     def _leave_isolated(self, slot: Position) -> Event[_Segment] | None:
         """Continue in the latest generation, once that is another one: no owner ends the generation of an isolated one.
         One listing while there is no other claim."""
-        if not self._leaves_isolated or self._client.claims(self.claim.epoch) == [self.claim.name]:
-            return None
-        newest = find_latest(self._client)
-        if newest.generation == self.claim.generation:
+        newest = find_overtaking(self._client, self.claim) if self._leaves_isolated else None
+        if newest is None:
             return None
         return self._read_at(slot) or GenerationFollows(newest)
 

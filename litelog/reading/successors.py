@@ -16,7 +16,7 @@ from litelog.objects.position import Position
 from litelog.reading.contents import list_generation
 from litelog.reading.generations import find_newer, read_claim, read_claim_of
 from litelog.reading.index_mapping import SegmentNames, check_mapping
-from litelog.reading.latest import find_extent
+from litelog.reading.latest import find_extent, find_latest
 from litelog.reading.search import read_header
 
 if TYPE_CHECKING:
@@ -45,14 +45,18 @@ def read_successor(client: ReplicaClient, terminal: WalHeader) -> Claim:
         raise ReplicaGapError(key, f"{terminal.position}, which names it") from error
 
 
-def find_successor(client: ReplicaClient, claim: Claim, terminal: WalHeader, *, lists: bool = True) -> Claim | None:
+def find_successor(
+    client: ReplicaClient, claim: Claim, terminal: WalHeader, *, lists: bool = True, leaves_isolated: bool = True
+) -> Claim | None:
     """Find the claim of the generation that follows ``claim``'s, which ``terminal`` ended. None if none has begun yet.
 
     The terminal names a claim. If the generation of that claim never began, its terminal names the next claim, and so
-    on.
+    on. An isolated owner's generation that never began may have no terminal: then the latest generation follows, unless
+    ``leaves_isolated`` is false.
 
     Makes three GETs for each claim. ``lists`` replaces one of them with a listing, which also shows a generation whose
-    first objects retention has deleted. Raises ReplicaGapError if a named claim is missing.
+    first objects retention has deleted, and looks for the latest generation. Raises ReplicaGapError if a named claim is
+    missing.
     """
     newest = claim.epoch
     while True:
@@ -71,9 +75,20 @@ def find_successor(client: ReplicaClient, claim: Claim, terminal: WalHeader, *, 
         try:
             terminal = read_header(client, start)
         except ReplicaGapError:
-            return successor if has_snapshot and not may_be_late(client, successor) else None
+            if has_snapshot and not may_be_late(client, successor):
+                return successor
+            return find_overtaking(client, claim) if lists and leaves_isolated and successor.is_isolated else None
         if not never_began(successor.first, terminal):
             return successor
+
+
+def find_overtaking(client: ReplicaClient, claim: Claim) -> Claim | None:
+    """Find the claim of the latest generation; None if that is ``claim``'s. Isolated owners do not end the generations
+    of each other, so no terminal leads there. One listing while there is no other claim."""
+    if client.claims(claim.epoch) == [claim.name]:
+        return None
+    newest = find_latest(client)
+    return None if newest.generation == claim.generation else newest
 
 
 def may_be_late(client: ReplicaClient, claim: Claim) -> bool:

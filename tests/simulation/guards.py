@@ -260,6 +260,17 @@ GUARDS: dict[str, Plan] = {
     "store that lets several win": _plan([_take_over(40, "B")], creation="races", scheme="simulated"),
     "isolated takeover": _plan([_take_over(40, "B")], fencing="isolated"),
     "isolated takeover, restart": _plan([_kill(40, "A", 60), _take_over(45, "B")], fencing="isolated"),
+    "isolated owner that ends its generation, and never begins": _plan(
+        [
+            _take_over(40, "B"),
+            _stop(300, "B"),
+            _take_over(301, "A"),
+            _take_over(320, "B"),
+            _kill(320, "B", 9000, When("B", SNAPSHOT)),
+            _take_over(330, "C"),
+        ],
+        fencing="isolated",
+    ),
     "lost, pause": _plan([_pause(60, "A", 120), _lose(100, ".*/wal/")], segment_bytes=1_000_000),
     "lost, failure, not the newest": _plan(
         [_lose(60, ".*/wal/", -3), Step(60.5, "outage", {"seconds": 5.0})], segment_bytes=1_000_000

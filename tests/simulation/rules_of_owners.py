@@ -177,6 +177,15 @@ ONE_WRITER = (
     ),
     found("an isolated owner looks for a newer claim", "isolated takeover", LOOKS_OF_ISOLATED),
     found(
+        "a follower passes over an isolated generation that never began",
+        "isolated owner that ends its generation, and never begins",
+        Cut(
+            "reading/successors",
+            "return find_overtaking(client, claim) if lists and leaves_isolated and successor.is_isolated else None",
+            "return None",
+        ),
+    ),
+    found(
         "a restarted owner proves that no newer claim is there, or looks for one later",
         "isolated takeover, restart",
         NEWER_IN_PROOF,

@@ -261,3 +261,27 @@ def test_an_isolated_generation_is_left_once_another_one_is_the_latest(
     assert follower.poll(Look.EPOCH) is None
     second.ship_segment(LOG[0], upto=2, final=None)
     assert follower.poll(Look.EPOCH) == (GenerationFollows(second.claim) if leaves else None)
+
+
+@pytest.mark.parametrize("fencing", Fencing)
+@pytest.mark.parametrize("leaves", [True, False])
+def test_a_successor_whose_isolated_owner_never_began_is_passed_over(
+    builder: ReplicaBuilder, clock: ManualClock, fencing: Fencing, leaves: bool
+) -> None:
+    first = builder.add(replace(builder.claim(), fencing=fencing))
+    first.ship_segment(LOG[0], upto=1, final=None)
+    end = first.slot
+    builder.add(replace(builder.claim(), fencing=Fencing.ISOLATED), start=False)
+    claim = replace(builder.claim(), fencing=Fencing.ISOLATED, predecessor=first.name, predecessor_end=end)
+    third = builder.add(claim, close=False)
+    client = builder.client
+    read = partial(find_header, client)
+    follower = ReplicaFollower(client, first.claim, read, leaves_isolated=leaves, monotonic=clock.monotonic)
+    follower.stand_at(end, first.positions[-2])
+    event = follower.poll()
+    assert isinstance(event, SegmentFound)
+    follower.pass_segment(event.segment)
+    assert follower.is_ended
+    assert follower.poll(Look.EPOCH) is None
+    third.ship_segment(LOG[0], upto=2, final=None)
+    assert follower.poll(Look.EPOCH) == (GenerationFollows(third.claim) if leaves else None)
