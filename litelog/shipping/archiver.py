@@ -115,7 +115,6 @@ class Archiver:
         """Record that a WAL segment is durable, which begins at ``start``. ``sealed``: it stands for that sealed
         segment."""
         with self._changed:
-            self._cleanup.note_put(self._state.snapshot)
             self._marks.add(header)
             state = self._state
             if header.offset == 0:
@@ -130,6 +129,11 @@ class Archiver:
                 self._marks.drop(header.index)
                 self._sealed += 1
             self._state = state
+
+    def note_put(self) -> None:
+        """Record that a WAL segment was put just now: objects may be deleted for a while."""
+        with self._changed:
+            self._cleanup.note_put(self._state.snapshot)
 
     def wake(self) -> None:
         """Start the work that is due, in the background."""

@@ -205,13 +205,16 @@ class WalShipper:
         self._context.client.write_wal_segment(encoded.header.position, encoded.body)
 
     def _acknowledge(self, encoded: EncodedWalSegment) -> None:
+        """Continue after a WAL segment that was put, which proves that the generation is still the owner's."""
         self._queue.popleft()
+        self._guard.succeeded()
+        self._archive.note_put()
         self._advance(encoded.start, encoded.header, encoded.digest, encoded.after, encoded.sealed, encoded.size)
         self._report(encoded.header, encoded.size)
 
     def _resolve_refusal(self, encoded: EncodedWalSegment) -> None:
-        """Continue after the object in a slot that is taken, if it is our own. FencedError if it is a successor's or
-        another owner's."""
+        """Continue after the object in a slot that is taken, if it is our own. It was put earlier, perhaps long ago, so
+        it proves nothing about the present. FencedError if it is a successor's or another owner's."""
         try:
             own = adopt_existing(self._context.client, self.follower, self._files, encoded)
         except CorruptObjectError as error:
@@ -235,7 +238,6 @@ class WalShipper:
         state = self._keeper.state
         # before the state: the archive may know more than the state, but never less
         self._archive.shipped(start, header, digest, sealed)
-        self._guard.succeeded()
         self._keeper.state = replace(
             state,
             digest=digest,

@@ -365,6 +365,9 @@ GUARDS: dict[str, Plan] = {
         write_pause=0.4,
         patience=20,
     ),
+    "owner that adopts what it put long ago": _plan(
+        [_rest(100, 9000), _kill(99, "A", 3700, When("A", WAL, "done"))], end=3850.0, write_pause=0.4, patience=20
+    ),
     "one snapshot is retained": _plan(
         [_take_over(60, "B"), _rest(100, 3600)], end=3760.0, write_pause=0.4, truncate=9000, snapshots=1, patience=20
     ),

@@ -137,6 +137,15 @@ DELETION = (
         ),
     ),
     found(
+        "nothing is deleted after a WAL segment that was adopted",
+        "owner that adopts what it put long ago",
+        Cut(
+            "shipping/wal_shipper",
+            "        self._encoder.rewind(own.after)\n",
+            "        self._encoder.rewind(own.after)\n        self._archive.note_put()\n",
+        ),
+    ),
+    found(
         "a new generation names what the source has dropped",
         "one snapshot is retained",
         Cut(

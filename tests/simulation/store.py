@@ -95,8 +95,8 @@ class Bucket:
     weather: Weather = field(default_factory=Weather)
     on_put: Callable[[str, bytes], None] = lambda _key, _body: None
     on_request: Callable[[str, str, str], None] = lambda _who, _moment, _request: None
-    """Called before a request is sent, once it was carried out, and once its sender knows that (``answered``, or
-    ``refused`` for a put of a key that is taken): who sent it, the moment, operation and key."""
+    """Called before a request is sent, once it was carried out, and once its sender knows that (``answered``): who sent
+    it, the moment, operation and key."""
     mishaps: list[Mishap] = field(default_factory=list)
     is_away = False
 
@@ -347,8 +347,6 @@ class SimulatedStore:
             raise self._failure(operation, key, "after")
         result, error = outcome[0]
         if error is not None:
-            if isinstance(error, ExistsError):
-                self.bucket.on_request(who, "refused", request)
             raise error
         self.bucket.on_request(who, "answered", request)
         return result

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from litelog.errors import StoreError
-from litelog.objects.layout import parse_claim, parse_sealed, parse_snapshot, parse_wal
+from litelog.objects.layout import Fencing, parse_claim, parse_sealed, parse_snapshot, parse_wal
 from litelog.shipping.archive_state import Covered
 from litelog.shipping.cleanup import delete_covered_wal
 from litelog.shipping.context import Settings
@@ -138,6 +139,35 @@ def test_the_wait_continues_over_a_restart(
         daemon.close()
         clock.advance(HOUR / 2)
     assert store.deleted
+
+
+@pytest.mark.parametrize("fencing", Fencing)
+def test_a_wal_segment_that_is_adopted_is_no_proof_for_a_deletion(
+    log: LogBuilder, store: DeletingStore, clock: ManualClock, tmp_path: Path, fencing: Fencing
+) -> None:
+    """It was put earlier, and a successor may have ended the generation after it."""
+    state, older = str(tmp_path / "state"), str(tmp_path / "older")
+    daemon = Daemon(log, store, state, clock=clock, settings=EACH, fencing=fencing)
+    daemon.sync()
+    grow(daemon, clock, 3)
+    daemon.close()
+    shutil.copytree(state, older)
+    daemon = Daemon(log, store, state, clock=clock, settings=EACH, fencing=fencing)
+    log.append(1)
+    daemon.sync()
+    daemon.crash()
+    before = keys_of(store)
+    clock.advance(HOUR + 1)
+    daemon = Daemon(log, store, older, clock=clock, settings=EACH, fencing=fencing)
+    daemon.sync()
+    assert daemon.replica.archive is not None
+    daemon.replica.archive.wake()
+    assert len(daemon.acknowledged) == 1
+    assert (store.deleted, keys_of(store)) == ([], before)
+    log.append(1)
+    daemon.sync()
+    assert store.deleted
+    assert held(store) == log.files()
 
 
 def test_the_last_wal_segment_stays_and_shows_the_tip(
