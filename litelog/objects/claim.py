@@ -104,8 +104,8 @@ class Claim:
 
 
 def batch_owner(log: str) -> str:
-    """The owner id of all batch writers of a log, which are Spark jobs. A job never continues another job's generation,
-    so they can share an id. Each of two concurrent jobs claims a generation of its own."""
+    """The owner id of all batch writers of a log, which are Spark jobs. They put no WAL segments, so they can share an
+    id. Each job names its data in a generation that it alone has claimed."""
     return hashlib.sha256(f"litelog.spark {log}".encode()).hexdigest()[:32]
 
 

@@ -247,8 +247,9 @@ def list_pieces(client: ReplicaClient, claim: Claim, listing: Listing | None = N
     for attempt in range(LISTINGS):
         if attempt or listing is None or not listing.whole:
             listing = list_generation(client, name)
-        if listing.snapshots in ((), (claim.first,)) and _shows_no_beginning(client, claim, listing.wal):
-            return GenerationContents(BaseSnapshot(claim, None, ""), listing.wal, None, None, began=False)
+        only = _read_only(client, claim, listing.wal) if listing.snapshots in ((), (claim.first,)) else None
+        if only is not None and never_began(claim.first, only):
+            return GenerationContents(BaseSnapshot(claim, None, ""), listing.wal, None, None, began=False, last=only)
         try:
             base = read_base(client, claim, listing.snapshots)
         except ReplicaGapError:
@@ -262,19 +263,19 @@ def list_pieces(client: ReplicaClient, claim: Claim, listing: Listing | None = N
         wal, before = tuple(found[number:]), found[number - 1] if number else None
         gap = missing_snapshot(base, wal) or missing_piece(base.start, wal)
         if gap is None:
-            return GenerationContents(base, wal, before, None)
+            return GenerationContents(base, wal, before, None, last=only)
     return GenerationContents(base, wal, before, base.damage or gap)
 
 
-def _shows_no_beginning(client: ReplicaClient, claim: Claim, wal: Sequence[WalSegmentInfo]) -> bool:
-    """Whether the only WAL segment is a terminal which shows that the generation never began. False if the terminal is
-    damaged or missing: the code that reads it reports that."""
+def _read_only(client: ReplicaClient, claim: Claim, wal: Sequence[WalSegmentInfo]) -> WalHeader | None:
+    """Read the header of the only WAL segment, as it may be a terminal which shows that the generation never began.
+    None if there are others, or if it is damaged or missing: the code that reads it reports that."""
     if len(wal) != 1 or wal[0].position != Position(claim.generation, claim.first, 0):
-        return False
+        return None
     try:
-        return never_began(claim.first, read_header(client, wal[0].position))
+        return read_header(client, wal[0].position)
     except CorruptionError:
-        return False
+        return None
 
 
 def missing_snapshot(base: BaseSnapshot, wal: Sequence[WalSegmentInfo]) -> ReplicaGapError | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -16,12 +17,13 @@ from litelog.reading.contents import list_generation, read_base
 from litelog.reading.fetch import read_verified
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from litelog.objects.claim import Claim
     from litelog.objects.position import Generation
     from litelog.objects.snapshot_entries import SnapshotEntry
     from litelog.objects.wal_segment import WalHeader, WalSegment
+    from litelog.reading.contents import GenerationContents
     from litelog.stores.replica_client import ReplicaClient
 
 
@@ -51,6 +53,12 @@ class GenerationEnd:
     def started(self) -> bool:
         """Whether its owner wrote anything after the claim. If so, all older generations have ended."""
         return bool(self.digest)
+
+    def ended_by(self, terminal: WalHeader) -> GenerationEnd:
+        """The same with the terminal that is in the slot."""
+        if self.last is None and not terminal.previous:  # it never began: a snapshot that exists came too late
+            return GenerationEnd(terminal.position, None, "", terminal)
+        return replace(self, slot=terminal.position, digest=self.digest or terminal.previous, terminal=terminal)
 
 
 def read_claim(client: ReplicaClient, name: ClaimName) -> Claim:
@@ -122,6 +130,25 @@ def find_tip(client: ReplicaClient, claim: Claim) -> GenerationEnd:
     return tip
 
 
+def tip_of(
+    client: ReplicaClient, contents: GenerationContents, read: Callable[[Position], WalSegment]
+) -> GenerationEnd:
+    """How far a generation had come when its contents were read: a GET of its last WAL segment (with ``read``), and
+    none if it holds only its first snapshot.
+
+    Whoever puts a terminal into the slot learns whether more followed. As ``find_tip`` if it was ended, or if the last
+    WAL segment is damaged.
+    """
+    claim, base = contents.base.claim, contents.base
+    start = Position(claim.generation, claim.first, 0)
+    if not contents.wal and base.snapshot is not None and base.start == start:
+        return GenerationEnd(start, None, base.digest, sealed=base.entries[-1] if base.entries else None)
+    with suppress(CorruptObjectError):
+        if contents.wal and (segment := read(contents.wal[-1].position)).header.successor is None:
+            return _step(GenerationEnd(start, None, ""), segment)
+    return find_tip(client, claim)
+
+
 def read_forward(client: ReplicaClient, tip: GenerationEnd) -> GenerationEnd:
     """Move ``tip`` past all objects that follow it: a GET for each, until the next slot is free or holds a terminal."""
     while tip.terminal is None:
@@ -155,9 +182,7 @@ def _read(client: ReplicaClient, position: Position) -> WalSegment:
 def _step(tip: GenerationEnd, segment: WalSegment) -> GenerationEnd:
     header = segment.header
     if header.successor is not None:
-        if tip.last is None and not header.previous:  # it never began: a snapshot that exists came too late
-            return GenerationEnd(header.position, None, "", header)
-        return replace(tip, slot=header.position, digest=tip.digest or header.previous, terminal=header)
+        return tip.ended_by(header)
     return GenerationEnd(header.next_slot, header, segment.digest)
 
 

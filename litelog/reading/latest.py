@@ -28,7 +28,7 @@ from litelog.objects.claim import Claim, Relation, Writer
 from litelog.objects.layout import claim_key, wal_key
 from litelog.objects.position import ClaimName, Generation, Position, epoch_of, generation
 from litelog.reading.contents import LISTINGS, PAGE, list_generation, list_pieces, read_base
-from litelog.reading.generations import newest_claims, read_claim
+from litelog.reading.generations import read_claim
 from litelog.reading.index_mapping import SegmentNames, check_mapping
 from litelog.reading.search import read_header
 
@@ -164,11 +164,19 @@ def find_latest(
 
 
 def find_latest_contents(
-    client: ReplicaClient, *, include_lost: bool = False
+    client: ReplicaClient,
+    *,
+    include_lost: bool = False,
+    names: Sequence[ClaimName] | None = None,
+    read: dict[ClaimName, Claim] | None = None,
 ) -> tuple[Claim, GenerationContents | None]:
-    """Find what ``find_latest`` finds, and the generation's contents, if they were read for that and are whole."""
+    """Find what ``find_latest`` finds, and the generation's contents, if they were read for that and are whole.
+
+    ``names``: a listing of the claims that was just made. ``read``: claims that were just read; takes those that this
+    reads.
+    """
     lookups = _GenerationRanges(client)
-    claim = _find_latest(client, lookups, include_lost=include_lost)
+    claim = _find_latest(client, lookups, include_lost=include_lost, names=names, read=read)
     with suppress(CorruptionError, UnknownVersionError):  # the next reader finds that, and works around it
         held = lookups.listed_pieces(claim)
         if held is not None and held.gap is None and held.base.damage is None:
@@ -176,8 +184,16 @@ def find_latest_contents(
     return claim, None
 
 
-def _find_latest(client: ReplicaClient, lookups: _GenerationRanges, *, include_lost: bool) -> Claim:
-    names, read = client.claims(), dict[ClaimName, Claim]()
+def _find_latest(
+    client: ReplicaClient,
+    lookups: _GenerationRanges,
+    *,
+    include_lost: bool,
+    names: Sequence[ClaimName] | None = None,
+    read: dict[ClaimName, Claim] | None = None,
+) -> Claim:
+    names = client.claims() if names is None else names
+    read = {} if read is None else read
     claim = _find_proven(client, names, read, lookups, include_lost=include_lost)
     if claim is None:
         by_generation = lookups.take(read_claims(client, names, read))
@@ -246,8 +262,8 @@ def _find_proven(
         return None
     lookups.keys = {claim_key(*name) for name in names}
     with suppress(CorruptionError, UnknownVersionError, NotFoundError):
-        for claim in newest_claims(client, names):
-            read[claim.name] = claim
+        for name in reversed(names):
+            claim = read[name] = read.get(name) or read_claim(client, name)
             if lookups.holds_data(claim):
                 continues = claim.relation is Relation.CONTINUES
                 held = lookups.holds_its_past if continues else partial(_has_reached_shared_end, claim, lookups.extent)
@@ -342,21 +358,29 @@ def find_extent(client: ReplicaClient, claim: Claim, since: Position | None = No
     if last is None:
         listing = list_generation(client, claim.generation, keep=1)
         return _extent_of(client, claim, listing, lambda: read_base(client, claim, listing.snapshots))
-    return _extent_at(client, claim, last)
+    return _extent_at(claim, read_header(client, last))
 
 
 def _extent_of(
-    client: ReplicaClient, claim: Claim, listing: Listing, read: Callable[[], BaseSnapshot]
+    client: ReplicaClient,
+    claim: Claim,
+    listing: Listing,
+    read: Callable[[], BaseSnapshot],
+    known: WalHeader | None = None,
 ) -> GenerationRange:
+    """``known``: the header of the last WAL segment, if it was read."""
     start = Position(claim.generation, claim.first, 0)
-    extent = _extent_at(client, claim, listing.wal[-1].position) if listing.wal else GenerationRange(start, start)
+    extent = GenerationRange(start, start)
+    if listing.wal:
+        last = listing.wal[-1].position
+        extent = _extent_at(claim, known if known is not None and known.position == last else read_header(client, last))
     if extent.has_data or not extent.began or not claim.first or listing.newest is None:
         return extent
     return replace(extent, start=read().first)
 
 
-def _extent_at(client: ReplicaClient, claim: Claim, last: Position) -> GenerationRange:
-    header = read_header(client, last)
+def _extent_at(claim: Claim, header: WalHeader) -> GenerationRange:
+    last = header.position
     if header.successor is not None and header.length:
         raise CorruptObjectError(wal_key(last), "is a terminal, and not an empty one")
     start = Position(last.generation, claim.first, 0)
@@ -406,8 +430,8 @@ class _GenerationRanges:
         """The contents, with the last header if it was read; None if they must be listed again."""
         if claim.generation not in self._pieces and not self.listing(claim).whole:
             return None
-        extent = self._extents.get(claim.generation)
-        return replace(self.pieces(claim), last=None if extent is None else extent.last)
+        extent, pieces = self._extents.get(claim.generation), self.pieces(claim)
+        return pieces if extent is None else replace(pieces, last=extent.last)
 
     def holds_data(self, claim: Claim) -> bool:
         """Whether anything of the log was shipped. Names are enough, unless only the generation's first objects
@@ -435,7 +459,9 @@ class _GenerationRanges:
             elif listing is None:
                 extent = find_extent(self._client, claim, self._seen.get(claim.generation))
             else:
-                extent = _extent_of(self._client, claim, listing, partial(self._base, claim, listing))
+                pieces = self._pieces.get(claim.generation)
+                last = None if pieces is None else pieces.last
+                extent = _extent_of(self._client, claim, listing, partial(self._base, claim, listing), last)
             if extent.successor is not None:
                 self._check_successor(extent)
             self._extents[claim.generation] = extent

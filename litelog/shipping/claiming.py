@@ -11,7 +11,6 @@ when it looks for one. Until then both write, each in its own generation.
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -82,14 +81,17 @@ def require_fencing(client: ReplicaClient, fencing: Fencing) -> None:
         )
 
 
-def create_claim(client: ReplicaClient, claim: Claim) -> None:
+def create_claim(client: ReplicaClient, claim: Claim, *, refuses: bool = False) -> None:
     """Put the claim, and put it again (once only, if isolated): the store must refuse the second put.
 
     After a failure, repeat the call with the same claim: a claim that is there with the same bytes is ours. Raises
     NotCreateOnlyError if the store does not keep writers apart, LostRaceError if another owner has that name.
+
+    ``refuses``: the store has just refused the second put of another claim, so this one is put once.
     """
     body = claims.encode(claim)
-    for _ in range(1 if claim.is_isolated else 2):
+    once = claim.is_isolated or refuses
+    for _ in range(1 if once else 2):
         try:
             client.write_claim(claim.name, body)
         except ExistsError:
@@ -98,7 +100,7 @@ def create_claim(client: ReplicaClient, claim: Claim) -> None:
             return
         except NotSupportedError as error:
             raise NotCreateOnlyError(claim.key, error.reason) from error
-    if not claim.is_isolated:
+    if not once:
         raise NotCreateOnlyError(claim.key, "a second create-only put was not refused")
 
 
@@ -191,16 +193,19 @@ def _close(
     for _ in range(MAX_SLOTS_LOST):
         if tip.terminal is not None:
             return tip
-        body = wal_segment.encode(_terminal(claim, successor, tip, clock.now()), b"")
+        terminal = _terminal(claim, successor, tip, clock.now())
         if clock.monotonic() - looked > GRACE_SECONDS / 2:
             # The owner may have continued meanwhile, and deleted what it put there: the slot may be free again.
             looked = clock.monotonic()
             tip = read_tip(claim)
             continue
-        with suppress(ExistsError):  # its owner was faster, or this is our own put whose answer was lost
-            client.write_wal_segment(tip.slot, body)
-        looked = clock.monotonic()
-        tip = read_forward(client, tip)
+        try:
+            client.write_wal_segment(tip.slot, wal_segment.encode(terminal, b""))
+        except ExistsError:  # its owner was faster, or this is our own put whose answer was lost
+            looked = clock.monotonic()
+            tip = read_forward(client, tip)
+        else:
+            return tip.ended_by(terminal)
     raise StoreError("put", str(tip.slot), f"lost {MAX_SLOTS_LOST} slots in a row to the generation that it closes")
 
 

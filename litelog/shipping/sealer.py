@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING
 
 from litelog.errors import (
@@ -33,9 +34,12 @@ from litelog.reading.wal_cursor import describe_sealed
 from litelog.shipping.archive_state import NO_MARKS, Opening, shipped_segment
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from litelog.objects.claim import Claim
     from litelog.objects.frame_table import ShipTimes
     from litelog.objects.sealed_encoding import Read
+    from litelog.objects.wal_segment import WalSegment
     from litelog.shipping.archive_state import ShippedSegment
     from litelog.shipping.context import ReplicaContext
     from litelog.stores.replica_client import ReplicaClient
@@ -78,7 +82,8 @@ class Sealer:
             if isinstance(error, CorruptObjectError | SealedConflictError):
                 raise
             _logger.warning("%s; it is sealed from its WAL segments", error, extra=self._fields(segment))
-        return self._put(described, WalBytes(self._client, self._generation, segment.index).read)
+        positions = list_index(self._client, self._generation, segment.index)
+        return self._put(described, WalBytes(positions, partial(read_segment, self._client)).read)
 
     def _fields(self, segment: ShippedSegment) -> dict[str, object]:
         return fields("sealed-from-wal", log=self._folder, replica=self._client.url, file=segment.file)
@@ -145,9 +150,10 @@ def read_sealed_footer(client: ReplicaClient, name: Generation, index: int) -> t
 class WalBytes:
     """Reads the bytes of WAL segments forward: ``read`` may go back only to where the last ``read`` began."""
 
-    def __init__(self, client: ReplicaClient, name: Generation, index: int) -> None:
-        self._client = client
-        self._left = iter(list_index(client, name, index))
+    def __init__(self, positions: Iterable[Position], read: Callable[[Position], WalSegment]) -> None:
+        """``positions``: of all WAL segments of a log segment, in order."""
+        self._left = iter(positions)
+        self._read = read
         self._held: list[tuple[int, bytes]] = []
 
     def read(self, offset: int, length: int) -> bytes:
@@ -158,7 +164,7 @@ class WalBytes:
             if position is None:
                 break
             expected = self._end if self._held else None
-            segment = read_segment(self._client, position)
+            segment = self._read(position)
             if expected not in (None, position.offset):
                 raise ReplicaGapError(str(Position(position.generation, position.index, expected)), str(position))
             if segment.header.length and segment.header.end > offset:

@@ -136,7 +136,7 @@ ONE_WRITER = (
     found(
         "who closes reads on when it loses a slot",
         "slot lost to the owner that is closed",
-        Cut("shipping/claiming", "        tip = read_forward(client, tip)\n    raise", "        return tip\n    raise"),
+        Cut("shipping/claiming", "tip = read_forward(client, tip)\n        else", "return tip\n        else"),
     ),
     found(
         "a terminal names the object before it",

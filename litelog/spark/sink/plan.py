@@ -1,11 +1,14 @@
-"""Prepares a write in the driver: claims a generation for the tasks, and finds the end of the log to continue.
+"""Prepares a write in the driver: finds the generation into which tasks write, and the end of the log to continue.
 
-The claim comes first and ends all open generations, as for every owner (litelog/shipping/README.md#one-writer). Its
-generation holds only sealed segments. Readers see them once the snapshot of a later generation names them.
+Tasks write sealed segments that no reader uses until the snapshot of a later generation names them. They write into
+the newest generation if a Spark job wrote that one and nothing has followed. Its end is final: batches put no WAL
+segments, and the owner of a newer claim takes the epoch that the write needs. So an append costs one generation.
 
-The claim cannot wait until the tasks are done, for two reasons. ``verify`` reports objects in an unclaimed generation
-as an anomaly, and an owner's ``prune`` may delete objects that no snapshot names, until it is fenced. And the end
-of the log, from which tasks number records, is final only once the open generation has ended.
+Otherwise the write claims a generation for the tasks first. This ends all open generations, as for every owner
+(litelog/shipping/README.md#one-writer). That claim cannot wait until the tasks are done, for two reasons. ``verify``
+reports objects in an unclaimed generation as an anomaly, and an owner's ``prune`` may delete objects that no snapshot
+names, until it is fenced. And the end of the log, from which tasks number records, is final only once the open
+generation has ended.
 
 So even a failed write with ``takeover`` has ended the daemon's generation. Nothing that it acknowledged is lost. The
 daemon exits with code 5, and continues when it is started with ``--takeover``. ``litelog.spark.write`` makes this rare:
@@ -22,20 +25,16 @@ from random import SystemRandom
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from litelog.errors import ConfigError, FencedError, ForeignClaimError, NothingToRestoreError
-from litelog.formats import Expectation
+from litelog.errors import ConfigError, FencedError, ForeignClaimError
 from litelog.formats.litelog import LitelogFormat
 from litelog.log.source import SegmentFolder
 from litelog.objects.claim import Claim, Relation, batch_owner
 from litelog.objects.layout import Fencing
 from litelog.objects.position import new_generation
-from litelog.reading.contents import list_pieces
-from litelog.reading.generations import find_tip, newest_claims, read_claim
-from litelog.reading.latest import find_latest
-from litelog.reading.sealed_reader import open_sealed
-from litelog.reading.search import read_segment
+from litelog.reading.generations import find_tip, read_claim
 from litelog.shipping.claiming import LostRaceError, close_below, create_claim, require_fencing
-from litelog.spark.sink.segments import StagingGeneration
+from litelog.spark.sink.predecessor import LogBefore
+from litelog.spark.sink.segments import StagingGeneration, new_write
 from litelog.stores.object_store import ObjectReplicaClient
 from litelog.stores.registry import local_folder, open_store
 from litelog.stores.retrying_store import RetryingStore
@@ -43,16 +42,14 @@ from litelog.stores.trial import StoreTrials, try_store
 from litelog.system.clock import SystemClock
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from litelog.objects.position import Generation
-    from litelog.objects.snapshot_entries import SnapshotEntry
     from litelog.reading.generations import GenerationEnd
     from litelog.spark.sink.options import WriteOptions
+    from litelog.spark.sink.predecessor import Predecessor
     from litelog.stores.replica_client import ReplicaClient
     from litelog.system.clock import Clock
-
-FIRST_EPOCH = 1
 
 
 class OvertakenError(FencedError):
@@ -60,7 +57,7 @@ class OvertakenError(FencedError):
 
     def __init__(self, replica: str) -> None:
         super().__init__(
-            f"{replica}: another write or a daemon began while this one ran; nothing of this one is in the log: "
+            f"{replica}: another write or a daemon claimed it while this write ran; nothing of this one is in the log: "
             "write again, and run one writer at a time"
         )
 
@@ -84,19 +81,26 @@ class WritePlan:
 
     options: WriteOptions
     staging: StagingGeneration
-    predecessor: Claim | None
-    """The claim of the generation to continue; None if the log begins here."""
-    published: Generation
-    """The name of the generation that will name what the tasks wrote. Its claim comes after the tasks."""
+    draft: Claim
+    """The claim of the generation that will name what the tasks wrote. Its first index and its time are set, and it is
+    put, after the tasks."""
+    predecessor: Predecessor | None
+    """The generation to continue or to replace; None if the log begins here."""
     next: int
     """The first sequence to write."""
     starts: tuple[int, ...] = field(default=())
     """The first sequence of each partition, if counts were given."""
 
     @property
-    def claim(self) -> Claim:
-        """The claim of the generation into which tasks write."""
-        return self.staging.claim
+    def is_claimed(self) -> bool:
+        """Whether the write has claimed the generation into which its tasks write. Otherwise that is the predecessor,
+        and other writes may use it at the same time."""
+        return self.predecessor is None or self.predecessor.claim.generation != self.staging.claim.generation
+
+    @property
+    def continued(self) -> Predecessor | None:
+        """The generation to continue; None if the log begins here, or begins again."""
+        return self.predecessor if self.draft.relation is Relation.CONTINUES else None
 
     def first_of(self, partition: int) -> int:
         """The sequence of a partition's first record, provisional unless counts were given."""
@@ -109,13 +113,14 @@ def open_client(options: WriteOptions) -> ObjectReplicaClient:
 
 
 def plan_write(options: WriteOptions, clock: Clock, *, overwrite: bool) -> WritePlan:
-    """Claim a generation and end those before it, so that the end of the log is known.
+    """Find where the log ends, and make sure that this is final: claim a generation if nothing else ensures it.
 
     Raises:
         ForeignClaimError: the newest claim is another owner's, and takeover was not requested.
         ConfigError: the replica has another format, or a DataFrame that is known to be empty would replace a log.
         OvertakenError: another owner claimed the replica at the same time.
         StoreError: a request to the store failed.
+        CorruptionError: an object of the existing log is damaged.
     """
     plain = open_store(options.url, options.store)
     client = ObjectReplicaClient(RetryingStore(plain, threading.Event()))
@@ -126,26 +131,52 @@ def plan_write(options: WriteOptions, clock: Clock, *, overwrite: bool) -> Write
             _require_no_log(client.url)
             try_store(StoreTrials(SystemRandom()), Fencing.REQUIRED, client.store, plain)
         newest = [read_claim(client, name) for name in names if name.epoch == names[-1].epoch]
-        try:
-            latest = find_latest(client)
-        except NothingToRestoreError:
-            latest = None
-        if overwrite and latest is not None and options.partition_records and not sum(options.partition_records):
+        read = {claim.name: claim for claim in newest}
+        before = LogBefore.find(client, names, read)
+        if overwrite and before is not None and options.partition_records and not sum(options.partition_records):
             raise NothingToOverwriteError(client.url)
         log = _log_of(client, newest)
         owner = batch_owner(log)
         _require_ours(client, newest, owner, options)
-        epoch = (names[-1].epoch if names else FIRST_EPOCH - 1) + 1
-        claim = _make_claim(client, log, owner, epoch, latest, clock, overwrite=overwrite)
-        claim_first(client, claim)
-        close_below(client, claim, newest_claims(client, [name for name in names if name.epoch < epoch]), clock)
-        continued = latest if claim.relation is Relation.CONTINUES else None
-        following, commit_epoch = (0, 0) if continued is None else find_end(client, continued)
+        made = _make_claim(log, owner, (names[-1].epoch if names else 0) + 1, before, clock, overwrite=overwrite)
+        if before is not None and newest == [before.claim] and before.is_open_batch:
+            return _plan(options, before.claim, made, before, before.predecessor(), clock)
+        claim_first(client, made)
+        tips = _close(
+            client, made, (read.get(name) or read_claim(client, name) for name in reversed(names)), before, clock
+        )
+        draft = replace(made, generation=_name(made.epoch + 1))
+        if before is None:
+            return _plan(options, made, draft, None, None, clock)
+        before.end(tips)
+        sealed = before.seal(made, clock) if made.relation is Relation.CONTINUES else ()
+        return _plan(options, made, _after(draft, before.tip), before, before.predecessor(sealed), clock)
     finally:
         client.close()
-    staging = StagingGeneration(claim, commit_epoch, clock.now())
-    published = new_generation(epoch + 1, SystemRandom().getrandbits(32))
-    return WritePlan(options, staging, continued, published, following, _starts(following, options.partition_records))
+
+
+def _plan(
+    options: WriteOptions,
+    staging: Claim,
+    draft: Claim,
+    before: LogBefore | None,
+    predecessor: Predecessor | None,
+    clock: Clock,
+) -> WritePlan:
+    following, epoch = before.find_end() if before is not None and draft.relation is Relation.CONTINUES else (0, 0)
+    into = StagingGeneration(staging, epoch, clock.now(), new_write())
+    return WritePlan(options, into, draft, predecessor, following, _starts(following, options.partition_records))
+
+
+def _close(
+    client: ReplicaClient, claim: Claim, below: Iterable[Claim], before: LogBefore | None, clock: Clock
+) -> Mapping[Generation, GenerationEnd]:
+    """End every open generation below the claim. Reads no tip that is known."""
+
+    def read_tip(older: Claim) -> GenerationEnd:
+        return before.tip if before is not None and older == before.claim else find_tip(client, older)
+
+    return close_below(client, claim, below, clock, read_tip)
 
 
 def _require_no_log(url: str) -> None:
@@ -157,44 +188,13 @@ def _require_no_log(url: str) -> None:
         raise ConfigError(f"{folder}: is the folder of a log, not a replica: choose another place to write to")
 
 
-def claim_first(client: ReplicaClient, claim: Claim) -> None:
-    """Create a claim. Raises OvertakenError if another owner was faster, and StoreError."""
+def claim_first(client: ReplicaClient, claim: Claim, *, refuses: bool = False) -> None:
+    """Create a claim. Raises OvertakenError if another owner was faster, and StoreError. ``refuses``: as
+    ``create_claim`` takes it."""
     try:
-        create_claim(client, claim)
+        create_claim(client, claim, refuses=refuses)
     except LostRaceError:
         raise OvertakenError(client.url) from None
-
-
-def find_end(client: ReplicaClient, claim: Claim) -> tuple[int, int]:
-    """(the next sequence, the newest epoch of commits) of an ended generation."""
-    pieces = list_pieces(client, claim)
-    if pieces.gap is not None:
-        raise pieces.gap
-    for info in reversed(pieces.wal):
-        segment = read_segment(client, info.position)
-        header = segment.header
-        if header.length:
-            data = memoryview(segment.data())
-            scan = LitelogFormat().scan(header.path, data, header.offset, Expectation(header.first))
-            return header.next or 0, scan.epoch
-        if header.sealed is not None:
-            return header.next or 0, _sealed_epoch(client, claim, header.index)
-    entry = next((entry for entry in reversed(pieces.base.entries) if entry.records), None)
-    return (0, 0) if entry is None or entry.next is None else (entry.next, epoch_of_entry(client, entry))
-
-
-def epoch_of_entry(client: ReplicaClient, entry: SnapshotEntry) -> int:
-    """The epoch of the last commit in a sealed segment."""
-    sealed = open_sealed(client, entry)
-    frames = sealed.footer.frames
-    return sealed.read_run(frames.run_of(len(frames) - 1), LitelogFormat()).scan.epoch
-
-
-def _sealed_epoch(client: ReplicaClient, claim: Claim, index: int) -> int:
-    from litelog.objects.snapshot_entries import make_entry  # noqa: PLC0415
-    from litelog.shipping.sealer import read_sealed_footer  # noqa: PLC0415
-
-    return epoch_of_entry(client, make_entry(*read_sealed_footer(client, claim.generation, index)))
 
 
 def _log_of(client: ReplicaClient, newest: Sequence[Claim]) -> str:
@@ -212,33 +212,31 @@ def _require_ours(client: ReplicaClient, newest: Sequence[Claim], owner: str, op
             raise ForeignClaimError(client.url, top.owner, top.host, top.generation, why)
 
 
-def _make_claim(
-    client: ReplicaClient,
-    log: str,
-    owner: str,
-    epoch: int,
-    latest: Claim | None,
-    clock: Clock,
-    *,
-    overwrite: bool,
-) -> Claim:
+def _make_claim(log: str, owner: str, epoch: int, before: LogBefore | None, clock: Clock, *, overwrite: bool) -> Claim:
     claim = Claim(
         log=log,
         format=LitelogFormat.name,
         owner=owner,
         host=socket.gethostname(),
-        generation=new_generation(epoch, SystemRandom().getrandbits(32)),
+        generation=_name(epoch),
         first=0,
         relation=Relation.FIRST,
         time=clock.now(),
     )
-    if latest is None:
+    if before is None:
         return claim
-    tip: GenerationEnd = find_tip(client, latest)
-    claim = replace(claim, predecessor=latest.generation, predecessor_end=tip.slot, predecessor_file=tip.file)
+    claim = _after(replace(claim, predecessor=before.claim.generation), before.tip)
     if overwrite:
         return replace(claim, relation=Relation.DIVERGED, reason=OVERWRITTEN)
-    return replace(claim, relation=Relation.CONTINUES, first=tip.slot.index)
+    return replace(claim, relation=Relation.CONTINUES, first=before.tip.slot.index)
+
+
+def _after(claim: Claim, tip: GenerationEnd) -> Claim:
+    return replace(claim, predecessor_end=tip.slot, predecessor_file=tip.file)
+
+
+def _name(epoch: int) -> Generation:
+    return new_generation(epoch, SystemRandom().getrandbits(32))
 
 
 def _starts(first: int, counts: Sequence[int]) -> tuple[int, ...]:

@@ -8,25 +8,19 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from litelog.errors import CorruptionError, CorruptObjectError, ExistsError, StoreError
-from litelog.formats import Expectation
+from litelog.errors import ExistsError, StoreError
 from litelog.formats.litelog import LitelogFormat, segment_name
 from litelog.objects import snapshot as snapshots
 from litelog.objects.claim import Relation
-from litelog.objects.frame_table import ShipTimes
+from litelog.objects.position import Position
 from litelog.objects.sealed_decoding import decode_run
-from litelog.objects.sealed_encoding import FinishedSegment, Sealing
 from litelog.objects.snapshot import Snapshot
-from litelog.objects.snapshot_entries import SnapshotEntry, make_entry
-from litelog.reading.contents import list_index, list_pieces
-from litelog.reading.generations import find_newer, find_tip, newest_claims, read_claim_of
+from litelog.reading.generations import GenerationEnd, find_newer, find_tip
 from litelog.reading.sealed_reader import open_sealed
-from litelog.reading.search import read_segment
 from litelog.shipping.claiming import close_below
-from litelog.shipping.sealer import WalBytes, read_sealed_footer
 from litelog.spark.sink.plan import NothingToOverwriteError, OvertakenError, claim_first
 from litelog.spark.sink.segments import put_sealed, renumbered
 
@@ -35,7 +29,7 @@ if TYPE_CHECKING:
 
     from litelog.objects.claim import Claim
     from litelog.objects.position import Generation
-    from litelog.reading.generations import GenerationEnd
+    from litelog.objects.snapshot_entries import SnapshotEntry
     from litelog.spark.sink.plan import WritePlan
     from litelog.stores.replica_client import ReplicaClient
     from litelog.system.clock import Clock
@@ -72,24 +66,16 @@ def publish(
     """
     entries = [entry for partition in written for entry in partition]
     if not entries:
-        if plan.claim.relation is Relation.DIVERGED:
+        if plan.draft.relation is Relation.DIVERGED:
             raise NothingToOverwriteError(client.url)
         return None
-    end = _find_end(client, plan)
-    first_index = end.slot.index + (end.slot.offset > 0) if end is not None and plan.predecessor is not None else 0
-    # It follows what the tasks' generation follows, as that one never begins: a reader looks at one of the two.
-    claim = replace(
-        plan.claim,
-        generation=plan.published,
-        first=first_index + len(entries),
-        time=max(clock.now(), plan.claim.time),
-    )
-    if end is not None:
-        claim = replace(claim, predecessor_end=end.slot, predecessor_file=end.file)
-    claim_first(client, claim)
-    names = [name for name in client.claims(plan.claim.epoch) if name.epoch < claim.epoch]
-    close_below(client, claim, newest_claims(client, names), clock)
-    older = [] if plan.predecessor is None else _older_entries(client, plan.predecessor, claim, clock)
+    end = None if plan.continued is None else plan.continued.tip.slot
+    first_index = 0 if end is None else end.index + (end.offset > 0)
+    older = [] if plan.continued is None else plan.continued.read_entries(client)
+    # It follows what the tasks' generation follows, if that one never begins: a reader looks at one of the two.
+    claim = replace(plan.draft, first=first_index + len(entries), time=max(clock.now(), plan.draft.time))
+    claim_first(client, claim, refuses=plan.is_claimed)
+    _end_staging(client, plan, claim, clock)
     numbered, moved = _number(client, plan, claim, entries, first_index, clock)
     made = Snapshot(
         log=claim.log,
@@ -110,11 +96,16 @@ def publish(
     return Published(claim.generation, plan.next, numbered[-1].next or 0, len(numbered), moved)
 
 
-def _find_end(client: ReplicaClient, plan: WritePlan) -> GenerationEnd | None:
-    """Where the generation ended that the write continues or replaces; None without one. The plan's claim ended it."""
-    if plan.claim.predecessor is None:
-        return None
-    return find_tip(client, plan.predecessor or read_claim_of(client, plan.claim.predecessor, plan.claim))
+def _end_staging(client: ReplicaClient, plan: WritePlan, claim: Claim, clock: Clock) -> None:
+    """End the generation into which the tasks wrote. Its slot is known: no WAL segment is put into it, and any other
+    terminal would be of the owner of a newer claim."""
+    staging = plan.staging.claim
+    tip = GenerationEnd(Position(staging.generation, staging.first, 0), None, "")
+    if plan.predecessor is not None and not plan.is_claimed:
+        tip = plan.predecessor.tip
+    ended = close_below(client, claim, [staging], clock, lambda _: tip)[staging.generation]
+    if ended.terminal is None or ended.terminal.successor != claim.key:
+        raise OvertakenError(client.url)
 
 
 def _require_begun(client: ReplicaClient, claim: Claim, *, before: bool = False) -> None:
@@ -130,25 +121,29 @@ def _require_begun(client: ReplicaClient, claim: Claim, *, before: bool = False)
 
 
 def discard(client: ReplicaClient, plan: WritePlan) -> int:
-    """Delete the objects that the tasks of a failed write left. Returns their number.
+    """Delete the objects that a failed write left. Returns their number.
 
     Deletes nothing if the write made its last claim, since a snapshot may name the objects. They only cost storage.
     """
-    later = find_newer(client, plan.claim)
-    if later is not None and later.generation == plan.published:
+    later = find_newer(client, plan.staging.claim)
+    if later is not None and later.generation == plan.draft.generation:
         return 0
-    name = plan.claim.generation
-    left = [(name, info.index) for info in client.sealed_segments(name)]
+    left = _find_staged(client, plan, since=0 if plan.is_claimed else None)
     client.delete_sealed_segments(left)
     return len(left)
 
 
 def _clean(client: ReplicaClient, plan: WritePlan, named: set[tuple[str, int]]) -> None:
     """Delete leftovers of failed attempts and of renumbering. Objects that cannot be deleted only cost storage."""
-    name = plan.claim.generation
     with suppress(StoreError):
-        left = [info.index for info in client.sealed_segments(name) if (str(name), info.index) not in named]
-        client.delete_sealed_segments((name, index) for index in left)
+        client.delete_sealed_segments(place for place in _find_staged(client, plan) if place not in named)
+
+
+def _find_staged(client: ReplicaClient, plan: WritePlan, since: int | None = None) -> list[tuple[Generation, int]]:
+    """The sealed segments of the write's tasks, and those before from index ``since`` on."""
+    name, indexes = plan.staging.claim.generation, plan.staging.indexes
+    listed = client.sealed_segments(name, indexes.start if since is None else since)
+    return [(name, info.index) for info in takewhile(lambda info: info.index < indexes.stop, listed)]
 
 
 def _number(
@@ -187,54 +182,3 @@ def _read_whole(client: ReplicaClient, entry: SnapshotEntry) -> bytes:
         return b"".join(decode_run(entry.key, footer, run, part, LitelogFormat()).data for run, part in parts)
 
     return sealed.read_verified(frames, decode)
-
-
-# --- the log before the write
-
-
-def _older_entries(client: ReplicaClient, older: Claim, claim: Claim, clock: Clock) -> list[SnapshotEntry]:
-    """An entry for each log segment of the generation to continue. Seals those that are in WAL segments, into the
-    generation of ``claim``. ``older``: the claim of the generation to continue."""
-    pieces = list_pieces(client, older)
-    if pieces.gap is not None:
-        raise pieces.gap
-    entries = list(pieces.base.entries)
-    for index, _ in groupby(info.position.index for info in pieces.wal):
-        entry = _seal_shipped(client, older, claim, index, entries[-1].next if entries else None, clock)
-        if entry is not None:
-            entries.append(entry)
-    if entries and entries[0].index + len(entries) - 1 != entries[-1].index:
-        raise CorruptionError(f"{client.url}: generation {older.generation} lacks a log segment")
-    return entries
-
-
-def _seal_shipped(
-    client: ReplicaClient, older: Claim, claim: Claim, index: int, follows: int | None, clock: Clock
-) -> SnapshotEntry | None:
-    """The entry of a log segment that ``older``'s owner shipped as WAL segments; None if there is only the terminal."""
-    name = older.generation
-    headers = [read_segment(client, position).header for position in list_index(client, name, index)]
-    shipped = [header for header in headers if header.successor is None]
-    if not shipped:
-        return None
-    last = shipped[-1]
-    if last.sealed is not None:
-        footer, size = read_sealed_footer(client, name, index)
-        if footer.digest != last.sealed:
-            raise CorruptObjectError(footer.key, "digest", last.sealed, footer.digest)
-        return make_entry(footer, size)
-    grown = [header for header in shipped if header.length]
-    segment = FinishedSegment(
-        claim=claim,
-        index=index,
-        file=last.file,
-        length=last.end,
-        crc=last.crc_total,
-        shipped=clock.now(),
-        marks=ShipTimes(tuple(header.end for header in grown), tuple(header.shipped for header in grown)),
-        expect=Expectation(follows),
-    )
-    sealing = Sealing(segment, WalBytes(client, name, index).read, LitelogFormat())
-    with suppress(ExistsError):
-        client.write_sealed_segment(claim.generation, index, sealing)
-    return make_entry(sealing.footer, sealing.size)

@@ -5,19 +5,23 @@ No loop runs per record. Each attempt of a task writes under its own keys.
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
+from random import SystemRandom
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import numpy as np
 
 from litelog.codec.checksum import crc32c
-from litelog.errors import ConfigError, ExistsError
+from litelog.errors import ConfigError, ExistsError, StoreError
 from litelog.formats import MAX_COMMIT_BYTES, Expectation
 from litelog.formats.litelog import LitelogFormat, SegmentHeader, segment_name
 from litelog.formats.litelog.encoding import CHECKSUM_BYTES, MAX_RECORDS, encode_columns
+from litelog.objects.layout import sealed_key
 from litelog.objects.sealed_encoding import FinishedSegment, Sealing
 from litelog.objects.snapshot_entries import SnapshotEntry, make_entry
+from litelog.shipping.sealer import read_sealed_footer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -30,6 +34,18 @@ if TYPE_CHECKING:
 SEGMENTS_OF_TASK = 1 << 20
 """How many sealed segments one attempt of a task may write: the distance between the first indexes of two attempts."""
 
+ATTEMPTS = 1 << 22
+"""How many attempts of tasks one write may have."""
+
+WRITES = 1 << 21
+"""Numbers of writes. Several that run at once may write into the same generation, each under a random number."""
+
+
+def new_write() -> range:
+    """The indexes of the sealed segments of a new write's tasks. No log segment has an index that high."""
+    number, size = 1 + SystemRandom().randrange(WRITES - 1), ATTEMPTS * SEGMENTS_OF_TASK
+    return range(number * size, (number + 1) * size)
+
 
 @dataclass(frozen=True, slots=True)
 class StagingGeneration:
@@ -41,6 +57,8 @@ class StagingGeneration:
     """Epoch of the commits: the newest one in the log, if it is continued."""
     time: int
     """Microseconds since 1970: the timestamp of records without one, and the creation time of log segments."""
+    indexes: range
+    """The indexes of the tasks' sealed segments in that generation."""
 
 
 class SegmentWriter:
@@ -59,7 +77,7 @@ class SegmentWriter:
         self._client = client
         self._staging = staging
         self._next = first
-        self._index = attempt * SEGMENTS_OF_TASK
+        self._index = staging.indexes.start + attempt % ATTEMPTS * SEGMENTS_OF_TASK
         self._segment_bytes = segment_bytes
         self._executor = executor
         self._held = bytearray()
@@ -109,8 +127,8 @@ def put_sealed(
 ) -> SnapshotEntry:
     """Put a log segment of the litelog format as a sealed segment of the claim's generation. Returns its entry.
 
-    The key must belong to the caller alone: if it exists, it is the caller's own put, whose answer was lost. Raises
-    StoreError.
+    If the key exists, it is the caller's own put, whose answer was lost. Raises StoreError, also if another write has
+    drawn the same number and put other bytes there.
     """
     held = memoryview(data)
     segment = FinishedSegment(claim, index, file, len(data), clock.now())
@@ -122,8 +140,10 @@ def put_sealed(
     try:
         client.write_sealed_segment(claim.generation, index, sealing)
     except ExistsError:
-        for _ in sealing:
-            pass
+        deque(sealing, maxlen=0)
+        if read_sealed_footer(client, claim.generation, index)[0].digest != sealing.footer.digest:
+            key = sealed_key(claim.generation, index)
+            raise StoreError("put", key, "another write has put other bytes there", retryable=False) from None
     return make_entry(sealing.footer, sealing.size)
 
 
