@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -44,11 +45,11 @@ class PagingStore(CountingStore):
 class CountedReplica:
     """A replica in this process with its own URL. It counts requests."""
 
-    name: str
     inner: ObjectStore = field(default_factory=lambda: MemoryStore("counted"))
 
     def __post_init__(self) -> None:
         self.store = PagingStore(self.inner)
+        self.number = next(_NUMBERS)
         self.appended = 0
         register_object_store("tallied", lambda url, _: _REPLICAS[url])
         _REPLICAS[self.url] = self.store
@@ -56,7 +57,7 @@ class CountedReplica:
     @property
     def url(self) -> str:
         """The URL for options and arguments. Its scheme sorts last, as some tests match only the first known scheme."""
-        return f"tallied://{self.name}"
+        return f"tallied://{self.number}"
 
     def count(self, act: Callable[[], object]) -> dict[str, int]:
         """The requests of ``act``, by operation."""
@@ -65,27 +66,28 @@ class CountedReplica:
         made = {operation: count - before.get(operation, 0) for operation, count in self.store.requests.items()}
         return {operation: count for operation, count in made.items() if count}
 
-    def append(self, *, records: int = 2, takeover: bool = False) -> None:
-        """Append as one task of a Spark write does."""
+    def append(self, *, records: int = 2, takeover: bool = False, tag: bytes = b"") -> None:
+        """Append as one task of a Spark write does. ``tag``: what each value begins with."""
         options = parse_write_options(
             {"path": self.url, "partitionrecords": f"[{records}]", "takeover": str(takeover).lower()}
         )
         clock = ManualClock()
         plan = plan_write(options, clock, overwrite=False)
         client = open_client(options)
+        self.appended += 1
         writer = SegmentWriter(client, plan.staging, plan.first_of(0), self.appended, options.segment_bytes, Inline())
-        values = [b"%d" % number for number in range(plan.next, plan.next + records)]
+        values = [tag + b"%d" % number for number in range(plan.next, plan.next + records)]
         writer.write([pyarrow.RecordBatch.from_pydict({"value": values})], clock)
         publish(client, plan, [writer.entries], clock)
-        self.appended += 1
 
 
+_NUMBERS = itertools.count()
 _REPLICAS: dict[str, PagingStore] = {}
 
 
 def appended(count: int) -> CountedReplica:
     """A replica with ``count`` appends by Spark."""
-    replica = CountedReplica(f"appended-{count}")
+    replica = CountedReplica()
     for _ in range(count):
         replica.append()
     return replica
@@ -93,17 +95,34 @@ def appended(count: int) -> CountedReplica:
 
 def taken_over(count: int, folder: Path) -> CountedReplica:
     """A replica that ``count`` daemons took over, one after the other, while the log grew."""
-    replica = CountedReplica(f"taken-{count}")
-    os.makedirs(folder / "log")
-    log = LogBuilder(str(folder / "log"), LitelogFormat())
-    log.roll()
+    replica, log = CountedReplica(), start_log(folder)
     for number in range(count):
         log.append(1)
         if number % 8 == 7:
             log.roll()
-        daemon = Daemon(
-            log, replica.inner, str(folder / f"state-{number}"), seed=number, takeover=True, backlog_sealer=True
-        )
-        daemon.sync()
-        daemon.close()
+        _sync(replica, log, str(folder / f"state-{number}"), number)
     return replica
+
+
+def restarted(count: int, folder: Path) -> CountedReplica:
+    """A replica whose daemon was started ``count`` times. The log did not grow after the first time."""
+    replica, log = CountedReplica(), start_log(folder)
+    log.append(1)
+    for number in range(count):
+        _sync(replica, log, str(folder / "state"), number)
+    return replica
+
+
+def start_log(folder: Path) -> LogBuilder:
+    """A log in ``folder`` with an empty log segment."""
+    os.makedirs(folder / "log")
+    log = LogBuilder(str(folder / "log"), LitelogFormat())
+    log.roll()
+    return log
+
+
+def _sync(replica: CountedReplica, log: LogBuilder, state: str, seed: int) -> None:
+    """Start a daemon, ship what the log holds, and stop it."""
+    daemon = Daemon(log, replica.inner, state, seed=seed, takeover=True, backlog_sealer=True)
+    daemon.sync()
+    daemon.close()

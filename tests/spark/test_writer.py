@@ -134,7 +134,7 @@ def test_nothing_is_visible_until_all_is(spark: Any, tmp_path: Path) -> None:
 
 
 def test_of_two_writes_at_once_one_wins(spark: Any, tmp_path: Path) -> None:
-    """The write that began last wins. The other one gets an error, and nothing of it is visible."""
+    """The write that ends first wins. The other one gets an error, and nothing of it is visible or left."""
     from litelog.spark.sink.options import parse_write_options
     from litelog.spark.sink.plan import OvertakenError, plan_write
     from litelog.spark.sink.writer import LitelogWriter
@@ -146,10 +146,10 @@ def test_of_two_writes_at_once_one_wins(spark: Any, tmp_path: Path) -> None:
     batches = rows(spark, 5, 1, first=10).toArrow().to_batches()
     first, second = (LitelogWriter(plan_write(options, clock, overwrite=False)) for _ in range(2))
     done = [writer.write(iter(batches)) for writer in (first, second)]
-    with pytest.raises(OvertakenError, match="began while this one ran; nothing of this one is in the log"):
-        first.commit([done[0]])
-    first.abort([done[0]])
-    second.commit([done[1]])
+    first.commit([done[0]])
+    with pytest.raises(OvertakenError, match="claimed it while this write ran; nothing of this one is in the log"):
+        second.commit([done[1]])
+    second.abort([done[1]])
     require_records(read_replica(url), expected(15))
     require_well(url)
 

@@ -12,7 +12,7 @@ def test_objects_that_are_missing_cost_one_look_together() -> None:
     built = builder.add()
     (segment,) = make_log([[1] * 12])
     built.ship_segment(segment, cuts=range(12), final=None)
-    replica = CountedReplica("missing", builder.store)
+    replica = CountedReplica(builder.store)
     made = planned(replica.url, failOnDataLoss="false")
     builder.client.delete_wal_segments(built.positions[1:11:2])
     found: list[int] = []

@@ -1,8 +1,9 @@
-"""The requests of a look at a replica do not grow with the number of claims, by Spark's writes or by daemons."""
+"""The requests of a look at a replica, and of an append, do not grow with the number of appends, takeovers or
+restarts."""
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ from litelog.spark.options import parse_options
 from litelog.spark.scan.planning import plan
 from litelog.stores.object_store import ObjectReplicaClient
 from litelog_cli.main import litelog
-from tests.builders.many_generations import CountedReplica, appended, taken_over
+from tests.builders.many_generations import CountedReplica, appended, restarted, taken_over
 from tests.sampling import NIGHTLY
 
 if TYPE_CHECKING:
@@ -25,8 +26,14 @@ if TYPE_CHECKING:
 
 COUNTS = (1, 10, 1000) if NIGHTLY else (1, 10, 30)
 
+WRITERS = ("Spark", "owners", "restarts")
+"""What began again that often: an append by Spark, an owner that took over, or one that continued its generation."""
+
 MOST = 6
 """The most requests, LISTs and GETs, that a look at a replica may send."""
+
+MOST_OF_AN_APPEND = 20
+"""The most requests of an append of one partition: its sealed segment is one of them."""
 
 
 def run(*arguments: str) -> None:
@@ -44,7 +51,9 @@ LOOKS: dict[str, Callable[[CountedReplica, Path], object]] = {
 
 @cache
 def made_by(writer: str, count: int, place: Path) -> CountedReplica:
-    return appended(count) if writer == "spark" else taken_over(count, place)
+    if writer == "Spark":
+        return appended(count)
+    return (taken_over if writer == "owners" else restarted)(count, place)
 
 
 @pytest.fixture(scope="module")
@@ -52,21 +61,30 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("owners")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", COUNTS)
-@pytest.mark.parametrize("writer", ["spark", "daemons"])
+@pytest.mark.parametrize("writer", WRITERS)
 @pytest.mark.parametrize("look", LOOKS)
 def test_a_look_costs_the_same_after_any_number_of_claims(look: str, writer: str, count: int, place: Path) -> None:
-    replica = made_by(writer, count, place / str(count))
+    replica = made_by(writer, count, place / f"{writer}-{count}")
     requests = replica.count(lambda: LOOKS[look](replica, place))
     assert set(requests) == {"list", "open"}
     assert sum(requests.values()) <= MOST, requests
 
 
 @pytest.mark.slow
-def test_a_further_append_costs_the_same() -> None:
-    first, later = (made_by("spark", count, Path()) for count in COUNTS[1:])
-    before = first.count(first.append)
-    after = later.count(later.append)
-    assert after["open"] == before["open"]
-    assert after["put"] == before["put"]
-    assert after["list"] <= before["list"] + len(range(0, 2 * COUNTS[-1], 1000))  # claims, in pages
+@pytest.mark.parametrize("count", COUNTS)
+@pytest.mark.parametrize("writer", WRITERS)
+def test_an_append_costs_the_same_after_any_number_of_claims(writer: str, count: int, place: Path) -> None:
+    replica = made_by(writer, count, place / f"{writer}-{count}")
+    requests = replica.count(partial(replica.append, takeover=writer != "Spark"))
+    assert sum(requests.values()) <= MOST_OF_AN_APPEND, requests
+
+
+@pytest.mark.slow
+def test_an_append_after_an_append_costs_one_generation() -> None:
+    replica = made_by("Spark", 1, Path())
+    client = ObjectReplicaClient(replica.store)
+    before = client.claims()
+    replica.append()
+    assert len(client.claims()) == len(before) + 1

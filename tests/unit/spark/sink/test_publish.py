@@ -11,6 +11,7 @@ pytest.importorskip("pyarrow")
 
 from litelog.errors import NothingToRestoreError
 from litelog.objects.claim import Relation, batch_owner
+from litelog.objects.layout import Fencing
 from litelog.objects.position import new_generation
 from litelog.reading.generations import newest_claims
 from litelog.reading.latest import find_latest
@@ -18,7 +19,7 @@ from litelog.shipping.claiming import close_below
 from litelog.spark.sink.options import parse_write_options
 from litelog.spark.sink.plan import OvertakenError, WritePlan
 from litelog.spark.sink.publish import publish
-from litelog.spark.sink.segments import StagingGeneration
+from litelog.spark.sink.segments import StagingGeneration, new_write
 from litelog.stores.object_store import ObjectReplicaClient
 from tests.builders.manual_clock import ManualClock
 from tests.builders.replica_builder import LOG, GenerationBuilder, ReplicaBuilder, make_log
@@ -59,9 +60,9 @@ def written(builder: ReplicaBuilder) -> tuple[WritePlan, list[list[SnapshotEntry
     claim = replace(builder.claim(), owner=batch_owner(LOG))
     carrying = builder.add(claim, start=False)
     entries = [carrying.seal_unshipped(index, segment) for index, segment in enumerate(SEGMENTS)]
-    staging = StagingGeneration(claim, 0, claim.time)
+    staging = StagingGeneration(claim, 0, claim.time, new_write())
     options = parse_write_options({"path": "memory://built"})
-    return WritePlan(options, staging, None, new_generation(2, 0xA2), 0), [entries]
+    return WritePlan(options, staging, replace(claim, generation=new_generation(2, 0xA2)), None, 0), [entries]
 
 
 def take_over(builder: ReplicaBuilder) -> None:
@@ -102,3 +103,13 @@ def test_a_write_that_is_overtaken_after_its_snapshot_is_readable() -> None:
     published = publish(ObjectReplicaClient(store), plan, entries, ManualClock())
     assert published is not None
     assert find_latest(builder.client).generation == published.generation
+
+
+def test_a_write_whose_generation_another_owner_ended_fails() -> None:
+    """An isolated owner's claim does not take the epoch that the write needs. Its terminal shows it all the same."""
+    builder = ReplicaBuilder()
+    plan, entries = written(builder)
+    isolated = replace(plan.draft, generation=new_generation(2, 0xF), owner="0f" * 16, fencing=Fencing.ISOLATED)
+    close_below(builder.client, isolated, [plan.staging.claim], ManualClock())
+    with pytest.raises(OvertakenError):
+        publish(builder.client, plan, entries, ManualClock())
