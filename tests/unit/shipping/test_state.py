@@ -6,6 +6,7 @@ import json
 import os
 import stat
 import tempfile
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +41,7 @@ from replica_clients.memory import MemoryStore
 from tests.builders.daemon_builder import Daemon
 from tests.builders.log_builder import LogBuilder, make_log
 from tests.builders.manual_clock import ManualClock
+from tests.builders.replica_builder import FORMAT
 from tests.builders.users import as_user, run_where_files_belong_to
 
 if TYPE_CHECKING:
@@ -312,15 +314,15 @@ def test_an_invalid_note_of_a_verification_is_ignored(tmp_path: Path, caplog: py
         assert f"{path}: cannot be used: " in caplog.text
 
 
-def _scrub(folder: Path) -> Scrub:
+def _scrub(folder: Path, store: MemoryStore | None = None) -> Scrub:
     from random import Random
 
     settings = ScrubSettings(3600.0, 1 << 20)
     return Scrub(
-        MemoryStore("memory://r"),
+        store or MemoryStore("memory://r"),
         settings,
         str(folder),
-        formats=lambda name: make_log(folder / "log").format,
+        formats=lambda name: FORMAT,
         acknowledged=lambda: None,
         clock=ManualClock(),
         random=Random(1),
@@ -365,14 +367,13 @@ def test_all_kept_files_are_private_under_any_umask(tmp_path: Path, log: LogBuil
             pass
         save_replicated(daemon.state, "0" * 16, ())
         sequence_base.write_tombstone(str(root / "log"), sequence_base.Tombstone("a", 1), tombstone_disk())
-        scrub = _scrub(Path(daemon.state))
-        scrub.last = scrubbing.ScrubResult(1, 2, 3, 4, 5, 6.0)
-        scrub._save()
+        _scrub(Path(daemon.state), daemon.store).run(threading.Event())
         daemon.close()
     finally:
         os.umask(before)
     found = modes(tmp_path / "new")
     assert len(found) >= 12
+    assert scrubbing.FILE in map(os.path.basename, found)
     assert {path: mode for path, mode in found.items() if mode != (0o700 if os.path.isdir(path) else 0o600)} == {}
 
 
