@@ -18,7 +18,7 @@ from starlette.routing import Route
 from litelog.errors import ConfigError
 from litelog.server.auth import BARE, RequestGuard
 from litelog.server.error_answer import NO_STORE, answer_unrouted, make_error
-from litelog.server.make_report import make_report
+from litelog.server.make_report import make_report, write_with_history
 from litelog.server.metrics import make_registry
 from litelog.server.page.filter import choose, read_first
 from litelog.server.page.page import page_headers, read_histories, render_page, sum_up
@@ -61,7 +61,7 @@ class Handlers:
         snapshot = self._status_cache.read()
         judgement = judge(snapshot, self._status_cache.rules)
         choice = choose(judgement.replicas, wanted, read_first(query.get("from", "")))
-        report = self._report(snapshot, judgement, history=False, logs=choice.logs)
+        report = self._report(snapshot, judgement, choice.logs)
         histories = read_histories(snapshot, choice.logs)
         verdicts = self._status_cache.verdicts
         totals = sum_up(snapshot, verdicts)
@@ -74,10 +74,12 @@ class Handlers:
         log = request.query_params.get("log")
         snapshot = self._status_cache.read()
         judgement = judge(snapshot, self._status_cache.rules)
-        report = self._report(snapshot, judgement, history=history, logs=None if log is None else (log,))
+        logs = None if log is None else (log,)
+        report = self._report(snapshot, judgement, logs)
         if log is not None and snapshot.opened and not report.logs and not report.not_replicated:
             return make_error(404, f"{log}: is not replicated here")
-        return Response(report.model_dump_json(), media_type="application/json", headers=NO_STORE)
+        body = write_with_history(report, snapshot, logs) if history else report.model_dump_json().encode()
+        return Response(body, media_type="application/json", headers=NO_STORE)
 
     def metrics(self, request: Request) -> Response:
         """The metrics, in the Prometheus format that the request asks for."""
@@ -131,11 +133,9 @@ class Handlers:
         )
         return JSONResponse(report.model_dump(), 200 if report.reached else 504, NO_STORE)
 
-    def _report(
-        self, snapshot: StatusView, judgement: Judgement, *, history: bool, logs: Container[str] | None
-    ) -> StatusReport:
+    def _report(self, snapshot: StatusView, judgement: Judgement, logs: Container[str] | None) -> StatusReport:
         beats = self._heartbeat.report() if self._heartbeat is not None else None
-        return make_report(self._status_cache, snapshot, judgement, heartbeat=beats, history=history, logs=logs)
+        return make_report(self._status_cache, snapshot, judgement, heartbeat=beats, logs=logs)
 
 
 def make_app(
