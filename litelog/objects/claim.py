@@ -95,6 +95,12 @@ class Claim:
         return Writer.BATCH if self.owner == batch_owner(self.log) else Writer.DAEMON
 
     @property
+    def merges(self) -> bool:
+        """Whether the generation holds log segments of its predecessor in fewer, merged ones. Then ``shift`` maps only
+        those after the last merged one, and the predecessor's end. Those before the first one keep their index."""
+        return self.shift != 0 and self.writer is Writer.BATCH
+
+    @property
     def name(self) -> ClaimName:
         return ClaimName(self.epoch, self.generation if self.is_isolated else None)
 

@@ -109,6 +109,8 @@ def _has_reached(
         slot, end = extent_of(newest).slot, extent_of(older).slot
         if (slot.index, slot.offset) < (end.index + shift, end.offset):
             return False
+        if claim.merges:  # what the predecessor continues is found in the predecessor, not under merged names
+            newest, shift = older, 0
         claim = older
     return _has_reached_shared_end(claim, extent_of, newest, shift)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import cache, partial
 from typing import TYPE_CHECKING, NoReturn
 
-from litelog.errors import CorruptObjectError, DivergedError, NotFoundError, ReplicaGapError
+from litelog.errors import CorruptObjectError, DivergedError, NotFoundError, PrunedError, ReplicaGapError
 from litelog.objects.chain import never_began
 from litelog.objects.claim import Relation
 from litelog.objects.layout import parse_claim, wal_key
@@ -120,15 +120,19 @@ def find_shift(client: ReplicaClient, claim: Claim, successor: Claim, read_to: P
 
     Raises:
         DivergedError: the log's history forks.
+        PrunedError: ``read_to`` lies in log segments that were merged since.
         CorruptObjectError: the two claims have no generation in common, or the contents contradict a shift.
         ReplicaGapError: a claim is missing.
     """
     shift, newer, older = 0, successor, claim
+    merges: list[tuple[Claim, int]] = []
     while newer.generation != older.generation:
         if newer.epoch > older.epoch:
             if newer.relation is Relation.DIVERGED:
                 raise DivergedError(client.url, f"{newer.key}: {newer.reason or 'the history forks'}")
             shift += newer.shift
+            if newer.merges:
+                merges.append((newer, shift))
             before = _read_predecessor(client, newer)
             if before is None and _is_empty_first(client, claim):
                 return shift
@@ -140,9 +144,29 @@ def find_shift(client: ReplicaClient, claim: Claim, successor: Claim, read_to: P
             older = _read_predecessor(client, older) or _raise_forked(client, claim, successor)
     if older is not claim:
         _require_shared(client, claim, older, successor, read_to)
-    elif successor is not claim:
+    elif successor is not claim and not merges:
         require_shift(client, claim, successor, shift)
+    for merged, since in merges:
+        _require_kept(client, merged, shift - since, read_to)
     return shift
+
+
+def _require_kept(client: ReplicaClient, merged: Claim, shift: int, read_to: Position | None) -> None:
+    """Raise PrunedError unless ``merged``, whose generation holds merged log segments, maps the place ``read_to``.
+
+    ``shift``: added to an index of ``read_to``'s generation, gives that of ``merged``'s predecessor. The predecessor's
+    end is mapped, and so is a log segment that has its own name at the mapped index.
+    """
+    end, before = merged.predecessor_end, _read_predecessor(client, merged)
+    if read_to is None or before is None or end is None:
+        return
+    index = read_to.index + shift
+    if (index, read_to.offset) >= (end.index, end.offset):
+        return
+    older, newer = (_names_of(client, held, find_extent(client, held)) for held in (before, merged))
+    name = older.name(index)
+    if name is None or newer.name(index + merged.shift) != name:
+        raise PrunedError(str(read_to))
 
 
 def require_shift(client: ReplicaClient, claim: Claim, successor: Claim, shift: int) -> None:

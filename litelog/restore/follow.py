@@ -202,8 +202,8 @@ class CopyFollower:
                 self._client, part.claim, self._format, part.pieces, [p.entry for p in part.sealed]
             )
             for file in part.files:
-                if self._is_older(file.name, held):
-                    continue  # the log has it again; a copy is not extended at its beginning
+                if self._is_before_end(file.name, held):
+                    continue  # the copy has its records; or the log has it again, and a copy only grows at its end
                 if file is not plan.files[-1] and self._size_of(file.name) == file.size:
                     continue
                 self._open_segment(file.name)
@@ -227,10 +227,11 @@ class CopyFollower:
         orders = [self._format.segment_order(name) for name in os.listdir(self._folder)]
         return [order for order in orders if order is not None]
 
-    def _is_older(self, name: str, held: Sequence[tuple[object, ...]]) -> bool:
-        """Whether a log segment comes before those of the copy."""
+    def _is_before_end(self, name: str, held: Sequence[tuple[object, ...]]) -> bool:
+        """Whether a log segment comes before the last one of the copy. Such a one may also have been merged since, so
+        that the replica holds more under its name."""
         order = self._format.segment_order(name)
-        return order is not None and bool(held) and order < min(held)
+        return order is not None and bool(held) and order < max(held)
 
     def _require_joined(self, plan: RestorePlan, held: Sequence[tuple[object, ...]], shift: int) -> None:
         """Raise PrunedError unless the replica's contents begin in a log segment of the copy, or right after its end.

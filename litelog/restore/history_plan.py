@@ -222,7 +222,9 @@ def _plan_before(
     dropped: bool,
 ) -> RestorePlan | None:
     """Plan for ``target`` from the generations that ``claim`` continues; None if they hold nothing of it (any more)."""
-    index = None if target.index is None else target.index - claim.shift
+    # A generation with merged log segments is asked for the ones before its own, whose indexes it keeps.
+    shift = 0 if claim.merges else claim.shift
+    index = None if target.index is None else target.index - shift
     if claim.predecessor is None or (index is not None and index < 0):
         return None
     try:

@@ -88,10 +88,10 @@ def publish(
         predecessor_end=claim.predecessor_end,
         segments=(*older, *numbered),
     )
-    _require_begun(client, claim, before=True)
+    require_begun(client, claim, before=True)
     with suppress(ExistsError):  # our own put, whose answer was lost: no other owner writes to this generation
         client.write_snapshot(claim.generation, claim.first, [snapshots.encode(made)])
-    _require_begun(client, claim)
+    require_begun(client, claim)
     _clean(client, plan, {(entry.generation, entry.sealed_index) for entry in numbered})
     return Published(claim.generation, plan.next, numbered[-1].next or 0, len(numbered), moved)
 
@@ -108,7 +108,7 @@ def _end_staging(client: ReplicaClient, plan: WritePlan, claim: Claim, clock: Cl
         raise OvertakenError(client.url)
 
 
-def _require_begun(client: ReplicaClient, claim: Claim, *, before: bool = False) -> None:
+def require_begun(client: ReplicaClient, claim: Claim, *, before: bool = False) -> None:
     """Raise OvertakenError if the owner of a newer claim may have missed the snapshot.
 
     ``before``: it is not put yet, so any newer claim counts. Otherwise the terminal may show that the owner saw it.

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from litelog.objects.claim import Claim
+    from litelog.objects.sealed_encoding import Read
     from litelog.stores.replica_client import ReplicaClient
     from litelog.system.clock import Clock
 
@@ -131,14 +132,20 @@ def put_sealed(
     drawn the same number and put other bytes there.
     """
     held = memoryview(data)
-    segment = FinishedSegment(claim, index, file, len(data), clock.now())
 
     def read(offset: int, length: int) -> bytes:
         return bytes(held[offset : offset + length])
 
+    return put_finished(client, FinishedSegment(claim, index, file, len(data), clock.now()), read, executor)
+
+
+def put_finished(
+    client: ReplicaClient, segment: FinishedSegment, read: Read, executor: Executor | None = None
+) -> SnapshotEntry:
+    """As ``put_sealed``, for bytes that ``read`` returns as they are needed. Also raises what ``read`` raises."""
     sealing = Sealing(segment, read, LitelogFormat(), executor)
     try:
-        client.write_sealed_segment(claim.generation, index, sealing)
+        client.write_sealed_segment(segment.claim.generation, segment.index, sealing)
     except ExistsError:
         deque(sealing, maxlen=0)
         if read_sealed_footer(client, claim.generation, index)[0].digest != sealing.footer.digest:

@@ -9,7 +9,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from litelog.errors import ConfigError, LitelogError, NothingToRestoreError, ReplicaGapError, StoreError
+from litelog.errors import (
+    ConfigError,
+    LitelogError,
+    NothingToRestoreError,
+    PrunedError,
+    ReplicaGapError,
+    StoreError,
+)
 from litelog.events import fields
 from litelog.reading.follower import Look
 from litelog.spark.options import is_pattern
@@ -346,6 +353,8 @@ class StreamFollower:
                 break
             last = tail.steps[-1]
             if isinstance(last, MoveStep) and last.is_fork:
+                if last.is_merge:  # the batch ended in log segments that are gone, so its end is at no known place
+                    self._lose(tail.name, PrunedError(str(at)))
                 break  # a move ends a batch, and pruning may have changed its destination since
             at = last.carry(at)
         return list(until(list(tail.steps), stop.position))

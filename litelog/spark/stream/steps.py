@@ -87,6 +87,8 @@ class MoveStep(_Step):
     is_fork: bool = False
     """Whether it leads to a different history, where positions of this one mean nothing. Then ``sequence`` is the first
     one to read there; None: the first that it holds."""
+    is_merge: bool = False
+    """Whether positions mean nothing there because log segments were merged. No record differs."""
     renumbers: bool = False
     """Whether the same records may have different sequences afterwards."""
 

@@ -369,6 +369,8 @@ class StreamTail:
             shift = find_shift(self._client, claim, successor, at)
         except DivergedError as error:
             step = self._fork(claim, successor, error)
+        except PrunedError:
+            step = self._move_to_sequence(successor)
         else:
             if at.index + shift < 0:
                 self._lose(PrunedError(str(at)))
@@ -390,6 +392,15 @@ class StreamTail:
         first = fork.sequence if head.sequence is None or fork.sequence is None else min(fork.sequence, head.sequence)
         stop = find_sequence(self._client, successor, first)
         return MoveStep(head.position, stop, sequence=first, is_fork=True)
+
+    def _move_to_sequence(self, successor: Claim) -> MoveStep:
+        """The move to the next record, in a generation in which the log segments after ``head`` were merged. Raises
+        PrunedError if the next sequence is not known."""
+        at, sequence = self.head.position, self.head.sequence
+        if sequence is None:
+            raise PrunedError(str(at))
+        stop = find_sequence(self._client, successor, sequence)
+        return MoveStep(at, stop, sequence=sequence, is_fork=True, is_merge=True)
 
     def _lose(self, error: LitelogError) -> None:
         """Raise an error that reports data loss, or only log it if the stream may lose data."""
