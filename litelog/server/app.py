@@ -8,6 +8,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.exposition import choose_encoder
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -18,8 +19,8 @@ from starlette.routing import Route
 from litelog.errors import ConfigError
 from litelog.server.auth import BARE, RequestGuard
 from litelog.server.error_answer import NO_STORE, answer_unrouted, make_error
+from litelog.server.exposition import write_metrics
 from litelog.server.make_report import make_report, write_with_history
-from litelog.server.metrics import make_registry
 from litelog.server.page.filter import choose, read_first
 from litelog.server.page.page import page_headers, read_histories, render_page, sum_up
 from litelog.server.report import SyncReport, UnreachedReport
@@ -39,7 +40,8 @@ if TYPE_CHECKING:
     from litelog.server.token_file import TokenFile
     from litelog.server.verdict import Judgement
 
-_FORMATS = ("application/openmetrics-text", "text/plain")
+_OPENMETRICS = "application/openmetrics-text"
+_FORMATS = (_OPENMETRICS, "text/plain")
 _VERSION = re.compile(r"([0-9]{1,9}(\.[0-9]{1,9}){0,3})?")
 STALLS = ("loop_stopped", "status_stalled")
 """Kinds of reasons that a restart of the daemon may cure."""
@@ -52,7 +54,8 @@ class Handlers:
         self._status_cache = status_cache
         self._heartbeat = heartbeat
         self._barriers = Barriers(daemon)
-        self._registry = make_registry(status_cache, heartbeat)
+        self._process = CollectorRegistry(auto_describe=False)
+        ProcessCollector(registry=self._process)
 
     def index(self, request: Request) -> Response:
         """The page."""
@@ -87,7 +90,10 @@ class Handlers:
         if not all(map(_VERSION.fullmatch, _read_versions(accept))):
             return make_error(400, "the Accept header is malformed: it asks for a version that is not a number")
         encode, content_type = choose_encoder(accept)
-        return Response(encode(self._registry), headers={**NO_STORE, "content-type": content_type})
+        openmetrics = content_type.startswith(_OPENMETRICS)
+        text = write_metrics(self._status_cache, self._heartbeat, openmetrics=openmetrics)
+        body = text.encode() + encode(self._process)  # the client's part has the end that OpenMetrics wants
+        return Response(body, headers={**NO_STORE, "content-type": content_type})
 
     def healthz(self, request: Request) -> Response:
         """Whether nothing is late or unsafe."""

@@ -1,43 +1,29 @@
-"""Prometheus metrics: a table that defines all of them, and the collector that fills it on each scrape.
+"""Prometheus metrics: a table that defines all of them. ``exposition`` writes their samples on each scrape.
 
 Label values are bounded: logs and replicas come from the configuration, all others from a fixed set.
 """
 
 from __future__ import annotations
 
-import platform
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-
-from prometheus_client import CollectorRegistry, ProcessCollector
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
-from prometheus_client.registry import Collector
 
 from litelog.objects.claim import Relation
 from litelog.objects.layout import Fencing
 from litelog.objects.position import Position
 from litelog.replicator.task import Phase
 from litelog.server.reasons import STOPPED
-from litelog.server.report import escape
-from litelog.server.verdict import VERDICT_NUMBERS, judge
-from litelog.stores.metered_store import BOUNDS, KINDS, Durations
-from litelog.version import VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from prometheus_client.core import Metric
+    from collections.abc import Callable, Iterable, Iterator
 
     from litelog.replicator.status import ReplicaStatus
-    from litelog.server.daemon_view import StatusCache
-    from litelog.server.heartbeat import Heartbeat
-    from litelog.server.status_view import StatusView
     from litelog.shipping.counters import ReplicaCounters
 
 PAIR = ("log", "replica")
 """The labels of a metric about one replica of one log."""
 
-_Sample = tuple[tuple[str, ...], float]
+Sample = tuple[tuple[str, ...], float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,26 +38,26 @@ class MetricSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class _OfReplica:
+class OfReplica:
     """A metric of each replica, and the function that makes its samples: (labels after PAIR, value)."""
 
     spec: MetricSpec
-    samples: Callable[[ReplicaStatus], Iterable[_Sample]]
+    samples: Callable[[ReplicaStatus], Iterable[Sample]]
 
 
-def _gauge(name: str, text: str, value: Callable[[ReplicaStatus], float | None]) -> _OfReplica:
-    def samples(status: ReplicaStatus) -> Iterator[_Sample]:
+def _gauge(name: str, text: str, value: Callable[[ReplicaStatus], float | None]) -> OfReplica:
+    def samples(status: ReplicaStatus) -> Iterator[Sample]:
         number = value(status)
         if number is not None:
             yield (), number
 
-    return _OfReplica(MetricSpec(name, "gauge", PAIR, text), samples)
+    return OfReplica(MetricSpec(name, "gauge", PAIR, text), samples)
 
 
 def _counter(
-    name: str, labels: tuple[str, ...], text: str, samples: Callable[[ReplicaCounters], Iterable[_Sample]]
-) -> _OfReplica:
-    return _OfReplica(
+    name: str, labels: tuple[str, ...], text: str, samples: Callable[[ReplicaCounters], Iterable[Sample]]
+) -> OfReplica:
+    return OfReplica(
         MetricSpec(name, "counter", (*PAIR, *labels), text),
         lambda status: () if status.counters is None else samples(status.counters),
     )
@@ -311,96 +297,3 @@ SPECS: tuple[MetricSpec, ...] = (
     BUILD,
 )
 """All metrics, except the process_ ones of prometheus-client."""
-
-
-class DaemonCollector(Collector):
-    """Reads the daemon's status on each scrape."""
-
-    def __init__(self, status_cache: StatusCache, heartbeat: Heartbeat | None) -> None:
-        self._status_cache = status_cache
-        self._heartbeat = heartbeat
-
-    def collect(self) -> Iterator[Metric]:
-        snapshot = self._status_cache.read()
-        statuses = snapshot.statuses
-        for metric in OF_REPLICA:
-            family = _family(metric.spec)
-            for status in statuses:
-                pair = (escape(status.log), escape(status.replica))
-                for labels, value in metric.samples(status):
-                    family.add_metric((*pair, *map(escape, labels)), value)
-            yield family
-        yield from _histograms(statuses)
-        yield from self._of_process(snapshot)
-
-    def _of_process(self, snapshot: StatusView) -> Iterator[Metric]:
-        rules = self._status_cache.rules
-        judgement = judge(snapshot, rules)
-        verdicts = _family(REPLICA_VERDICT)
-        for pair, condition in judgement.replicas.items():
-            verdicts.add_metric(tuple(map(escape, pair)), VERDICT_NUMBERS[condition.verdict])
-        yield verdicts
-        frozen = {each.log for each in snapshot.statuses if each.phase == Phase.FROZEN.value}
-        values = {
-            VERDICT: VERDICT_NUMBERS[judgement.verdict],
-            WARNINGS: judgement.warnings,
-            HEALTHY: judgement.healthy,
-            READY: not judgement.unready,
-            LOGS: len({each.log for each in snapshot.statuses}),
-            NOT_REPLICATED: len(snapshot.not_replicated),
-            FROZEN_LOGS: len(frozen),
-            MAX_LAG: rules.max_lag,
-            LAST_TURN: max(0.0, snapshot.now - snapshot.last_turn),
-            MEASURED: max(0.0, snapshot.now - snapshot.measured),
-        }
-        for spec, value in values.items():
-            family = _family(spec)
-            family.add_metric((), value)
-            yield family
-        beats = _family(HEARTBEATS)
-        if self._heartbeat is not None:
-            report = self._heartbeat.report()
-            for result, count in (("ok", report.succeeded), ("error", report.failed), ("withheld", report.withheld)):
-                beats.add_metric((result,), count)
-        yield beats
-        build = _family(BUILD)
-        build.add_metric((VERSION, platform.python_version()), 1)
-        yield build
-
-
-def make_registry(status_cache: StatusCache, heartbeat: Heartbeat | None) -> CollectorRegistry:
-    """Make a registry with all metrics of this process, without those that other code registers."""
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(DaemonCollector(status_cache, heartbeat))
-    ProcessCollector(registry=registry)
-    return registry
-
-
-def _histograms(statuses: Sequence[ReplicaStatus]) -> Iterator[Metric]:
-    latency = HistogramMetricFamily(LATENCY.name, LATENCY.help, labels=LATENCY.labels)
-    durations = dict.fromkeys(KINDS, Durations())
-    for status in statuses:
-        if status.counters is None:
-            continue
-        latency.add_metric((escape(status.log), escape(status.replica)), *_buckets(status.counters.latency))
-        for kind, observed in status.counters.requests.durations.items():
-            durations[kind] += observed
-    yield latency
-    requests = HistogramMetricFamily(REQUEST_DURATION.name, REQUEST_DURATION.help, labels=REQUEST_DURATION.labels)
-    for kind, observed in durations.items():
-        requests.add_metric((kind,), *_buckets(observed))
-    yield requests
-
-
-def _buckets(observed: Durations) -> tuple[list[tuple[str, float]], float]:
-    """Cumulative counts by upper bound, and the sum, in the form that prometheus-client takes."""
-    buckets, below = [], 0
-    for bound, count in zip((*map(str, BOUNDS), "+Inf"), observed.counts, strict=True):
-        below += count
-        buckets.append((bound, float(below)))
-    return buckets, observed.total
-
-
-def _family(spec: MetricSpec) -> GaugeMetricFamily | CounterMetricFamily:
-    family = CounterMetricFamily if spec.kind == "counter" else GaugeMetricFamily
-    return family(spec.name, spec.help, labels=spec.labels)
