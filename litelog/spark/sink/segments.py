@@ -148,8 +148,9 @@ def put_finished(
         client.write_sealed_segment(segment.claim.generation, segment.index, sealing)
     except ExistsError:
         deque(sealing, maxlen=0)
-        if read_sealed_footer(client, claim.generation, index)[0].digest != sealing.footer.digest:
-            key = sealed_key(claim.generation, index)
+        name, index = segment.claim.generation, segment.index
+        if read_sealed_footer(client, name, index)[0].digest != sealing.footer.digest:
+            key = sealed_key(name, index)
             raise StoreError("put", key, "another write has put other bytes there", retryable=False) from None
     return make_entry(sealing.footer, sealing.size)
 
