@@ -25,8 +25,11 @@ if TYPE_CHECKING:
 
 VERSION = 1
 
-LIMITS = JsonLimits(size=64 << 10, values=64, texts=64, containers=8, depth=2)
-"""Limits of the JSON. A claim has sixteen fields; a reason may name folders and files, each of a few KiB."""
+LIMITS = JsonLimits(size=64 << 10, values=128, texts=128, containers=8, depth=2)
+"""Limits of the JSON. A claim has seventeen fields; a reason may name folders and files, each of a few KiB."""
+
+MAX_TRANSACTIONS = 32
+"""How many applications' transactions a claim carries: those that wrote last."""
 
 
 class Writer(StrEnum):
@@ -79,6 +82,9 @@ class Claim:
     fencing: Fencing = Fencing.REQUIRED
     predecessor_file: str | None = None
     """The file name of the log segment with which the predecessor ended then. Shows whether ``shift`` is right."""
+    transactions: tuple[tuple[str, int], ...] = ()
+    """(Id, newest version) of each application whose writes count once, the last one to write at the end. Each claim
+    carries those of its predecessor on, so a version that this or an earlier generation holds is known from here."""
 
     @property
     def epoch(self) -> int:
@@ -132,7 +138,19 @@ def encode(claim: Claim) -> bytes:
             stated[name] = str(stated[name])
     if claim.fencing is Fencing.REQUIRED:
         del stated["fencing"]
+    if claim.transactions:
+        stated["transactions"] = dict(claim.transactions)
+    else:
+        del stated["transactions"]
     return _text({**stated, "crc": crc32c(_text(stated))})
+
+
+def add_transaction(
+    transactions: tuple[tuple[str, int], ...], application: str, version: int
+) -> tuple[tuple[str, int], ...]:
+    """The transactions with one more, without that application's earlier one, and at most MAX_TRANSACTIONS."""
+    others = tuple(one for one in transactions if one[0] != application)
+    return (*others, (application, version))[-MAX_TRANSACTIONS:]
 
 
 def decode(key: str, body: bytes) -> Claim:
@@ -161,6 +179,16 @@ def parse(body: bytes | str) -> Claim:
     return claim
 
 
+def _transactions(name: str, value: object) -> tuple[tuple[str, int], ...]:
+    if value is None:
+        return ()
+    if not isinstance(value, dict) or not 0 < len(value) <= MAX_TRANSACTIONS:
+        refuse(name, value)
+    return tuple((text(f"{name} of", key), _VERSION(f"{name} of {key}", version)) for key, version in value.items())
+
+
+_VERSION = number()
+
 _FIELDS: dict[str, Reader[Any]] = {
     "log": text,
     "format": text,
@@ -177,6 +205,7 @@ _FIELDS: dict[str, Reader[Any]] = {
     "shared_end": optional(parsed(Position.parse)),
     "fencing": optional(parsed(Fencing), Fencing.REQUIRED),
     "predecessor_file": optional(text),
+    "transactions": _transactions,
 }
 
 

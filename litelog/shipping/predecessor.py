@@ -109,7 +109,13 @@ class Predecessors:
         if latest is None:
             return Succession(claim, 0)
         predecessor, tip = latest
-        claim = replace(claim, predecessor=predecessor.generation, predecessor_end=tip.slot, predecessor_file=tip.file)
+        claim = replace(
+            claim,
+            predecessor=predecessor.generation,
+            predecessor_end=tip.slot,
+            predecessor_file=tip.file,
+            transactions=predecessor.transactions,
+        )
         shift = None if cause.diverges else self._identity.find_shift(tip)
         if shift is None:
             return Succession(replace(claim, relation=Relation.DIVERGED, reason=cause.reason or NOT_HELD), 0)

@@ -17,7 +17,7 @@ from litelog.errors import CorruptObjectError, ExitCode, NotEnoughMemoryError
 from litelog.objects import claim as claims
 from litelog.objects import sealed_segment, wal_segment
 from litelog.objects import snapshot as snapshots
-from litelog.objects.claim import Claim, Relation
+from litelog.objects.claim import MAX_TRANSACTIONS, Claim, Relation
 from litelog.objects.layout import claim_key, sealed_key, snapshot_key, wal_key
 from litelog.objects.position import Position, generation
 from tests.builders.json_objects import footer_of, frames_of
@@ -202,6 +202,24 @@ def test_a_decoded_claim_equals_the_encoded_one() -> None:
     diverged = claims.decode(claim_key(2), claim_with(**DIVERGED))
     assert diverged.shared_end == Position(generation(SECOND), 3, 5)
     assert claims.decode(claim_key(2), claims.encode(diverged)) == diverged
+    counted = claims.decode(CLAIM, claim_with(transactions={"b": 0, "a": 7}))
+    assert counted.transactions == (("b", 0), ("a", 7))
+    assert claims.decode(CLAIM, claims.encode(counted)) == counted
+
+
+def test_a_claim_carries_the_transactions_of_the_applications_that_wrote_last() -> None:
+    held: tuple[tuple[str, int], ...] = ()
+    for number in range(MAX_TRANSACTIONS):
+        held = claims.add_transaction(held, f"a{number}", number)
+    held = claims.add_transaction(held, "a0", 9)
+    assert held[-1] == ("a0", 9)
+    assert len(held) == MAX_TRANSACTIONS
+    held = claims.add_transaction(held, "new", 1)
+    assert len(held) == MAX_TRANSACTIONS
+    assert "a1" not in dict(held)
+    assert dict(held)["a0"] == 9
+    full = replace(FIRST, host="h" * 200, transactions=held)
+    assert claims.decode(CLAIM, claims.encode(full)) == full
 
 
 @pytest.mark.parametrize(
@@ -232,6 +250,9 @@ def test_a_decoded_claim_equals_the_encoded_one() -> None:
         {**DIVERGED, "shared_end": 5},
         {**DIVERGED, "shared_end": str(Position(generation(SECOND), 2, 5))},
         {**DIVERGED, "shared_end": str(Position(NAME, 3, 5))},
+        *({"transactions": value} for value in ({}, [], "a", 5, {"a": -1}, {"a": True}, {"a": "1"}, {"a": 1 << 63})),
+        {"transactions": {"\udfff": 1}},
+        {"transactions": {str(number): 1 for number in range(MAX_TRANSACTIONS + 1)}},
     ],
 )
 def test_a_field_that_a_claim_cannot_have_is_refused_by_name(changes: dict[str, Any]) -> None:
