@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from litelog.spark.options import ReadOptions
     from litelog.spark.scan.schema import Column
+    from litelog.spark.sink.stream_writer import LitelogStreamWriter
     from litelog.spark.stream.reader import LitelogStreamReader
 
 
@@ -58,6 +59,12 @@ class LitelogSource(DataSource):
         from litelog.spark.sink.writer import make_writer  # noqa: PLC0415  # readers do not need it
 
         return make_writer(self.options, schema, overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> LitelogStreamWriter:
+        """A writer of the micro-batches of a stream with the columns in ``schema``."""
+        from litelog.spark.sink.stream_writer import make_stream_writer  # noqa: PLC0415  # readers do not need it
+
+        return make_stream_writer(self.options, schema, overwrite=overwrite)
 
 
 class LitelogReader(DataSourceReader):

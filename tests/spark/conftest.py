@@ -44,7 +44,7 @@ CONFIG = {
 }
 
 
-killed = one_in_a_run(("stream", "write"), "Spark that is killed")
+killed = one_in_a_run(("stream", "write", "sink"), "Spark that is killed")
 """For tests that kill drivers and workers of Spark: half a minute each."""
 
 started_by_itself = one_in_a_run(("connect", "submit", "settings"), "Spark that is started in other ways")

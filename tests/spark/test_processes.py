@@ -5,11 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
-import time
-from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -24,12 +21,12 @@ from litelog.stores.registry import open_store
 from litelog.verify.execution import verify
 from litelog.verify.findings import AnomalyKind
 from litelog_cli.verbs.spark import spark as group
+from tests.builders.spark_driver import driver
 from tests.builders.spark_reading import table_sequences
 from tests.builders.spark_writing import expected, read_replica, require_records, require_well, rows
 from tests.spark.conftest import QUICK_JVM, killed, started_by_itself
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from litelog.verify.report import VerifyReport
@@ -77,28 +74,6 @@ write(fail_once, "retried")
 threading.Thread(target=export_meanwhile, daemon=True).start()
 write(hang, "unfinished")
 """
-
-
-@contextmanager
-def driver(script: str, *arguments: str, output: Path) -> Iterator[Callable[[Callable[[], Any]], None]]:
-    """Start a process in its own group, and kill the group at the end. Yields a function that waits for a condition."""
-    with open(output, "wb") as file:
-        process = subprocess.Popen(
-            [sys.executable, "-c", script, *arguments], stdout=file, stderr=file, start_new_session=True
-        )
-    deadline = time.monotonic() + SECONDS
-
-    def wait(condition: Callable[[], Any]) -> None:
-        while not condition():
-            assert process.poll() is None, output.read_text()[-3000:]
-            assert time.monotonic() < deadline, output.read_text()[-3000:]
-            time.sleep(0.01)
-
-    try:
-        yield wait
-    finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
 
 
 @killed("write")

@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from litelog.codec.decoding import MOST
 from litelog.errors import ConfigError
 from litelog.spark.options import parse_size_option
 from litelog.spark.store_options import NO_TABLE, read_store_options, replica_url
@@ -18,7 +19,10 @@ SEGMENT_BYTES = 64 << 20
 
 MIN_SEGMENT_BYTES, MAX_SEGMENT_BYTES = 4 << 10, 1 << 30
 
-OPTIONS: Final = ("path", "takeover", "segmentBytes", "partitionRecords")
+MAX_APPLICATION_ID = 200
+"""Characters of an application's id."""
+
+OPTIONS: Final = ("path", "takeover", "segmentBytes", "partitionRecords", "txnAppId", "txnVersion")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,8 @@ class WriteOptions:
     """Uncompressed bytes of a log segment. Only a single larger commit exceeds this."""
     partition_records: tuple[int, ...] = ()
     """Number of records in each partition, if known beforehand. Then nothing is written twice."""
+    transaction: tuple[str, int] | None = None
+    """Id of the application and version of this write. Nothing is written if the log holds it or a newer one."""
 
 
 def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
@@ -54,6 +60,7 @@ def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
         takeover == "true",
         _segment_bytes(others.get("segmentbytes")),
         _counts(others.get("partitionrecords")),
+        _transaction(others.get("txnappid"), others.get("txnversion")),
     )
 
 
@@ -76,3 +83,13 @@ def _counts(text: str | None) -> tuple[int, ...]:
     if not isinstance(found, list) or not all(type(count) is int and count >= 0 for count in found):
         raise ConfigError("partitionRecords must be a JSON list of numbers, one for each partition")
     return tuple(found)
+
+
+def _transaction(application: str | None, version: str | None) -> tuple[str, int] | None:
+    if application is None and version is None:
+        return None
+    if not application or version is None or not version.isascii() or not version.isdigit():
+        raise ConfigError("txnAppId and txnVersion belong together: an id, and a whole number that grows")
+    if len(application) > MAX_APPLICATION_ID or int(version) >= MOST:
+        raise ConfigError(f"txnAppId has up to {MAX_APPLICATION_ID} characters, and txnVersion is below 2^63")
+    return application, int(version)

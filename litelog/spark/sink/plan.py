@@ -102,6 +102,10 @@ class WritePlan:
         """The generation to continue; None if the log begins here, or begins again."""
         return self.predecessor if self.draft.relation is Relation.CONTINUES else None
 
+    def holds(self, application: str, version: int) -> bool:
+        """Whether the log holds that version of the application's writes, or a newer one."""
+        return dict(self.draft.transactions).get(application, -1) >= version
+
     def first_of(self, partition: int) -> int:
         """The sequence of a partition's first record, provisional unless counts were given."""
         return self.starts[partition] if partition < len(self.starts) else self.next
@@ -225,7 +229,8 @@ def _make_claim(log: str, owner: str, epoch: int, before: LogBefore | None, cloc
     )
     if before is None:
         return claim
-    claim = _after(replace(claim, predecessor=before.claim.generation), before.tip)
+    held = before.claim.transactions
+    claim = _after(replace(claim, predecessor=before.claim.generation, transactions=held), before.tip)
     if overwrite:
         return replace(claim, relation=Relation.DIVERGED, reason=OVERWRITTEN)
     return replace(claim, relation=Relation.CONTINUES, first=before.tip.slot.index)

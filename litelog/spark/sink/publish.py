@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from litelog.errors import ExistsError, StoreError
 from litelog.formats.litelog import LitelogFormat, segment_name
 from litelog.objects import snapshot as snapshots
-from litelog.objects.claim import Relation
+from litelog.objects.claim import Relation, add_transaction
 from litelog.objects.position import Position
 from litelog.objects.sealed_decoding import decode_run
 from litelog.objects.snapshot import Snapshot
@@ -52,11 +52,16 @@ class Published:
 
 
 def publish(
-    client: ReplicaClient, plan: WritePlan, written: Sequence[Sequence[SnapshotEntry]], clock: Clock
+    client: ReplicaClient,
+    plan: WritePlan,
+    written: Sequence[Sequence[SnapshotEntry]],
+    clock: Clock,
+    transaction: tuple[str, int] | None = None,
 ) -> Published | None:
     """Make the objects of the tasks readable. ``written``: their entries by partition, in order.
 
-    Returns None if they wrote nothing.
+    ``transaction``: id of the application and version of the write, which the claim states. Returns None if they wrote
+    nothing.
 
     Raises:
         NothingToOverwriteError: no records would replace a log.
@@ -74,6 +79,8 @@ def publish(
     older = [] if plan.continued is None else plan.continued.read_entries(client)
     # It follows what the tasks' generation follows, if that one never begins: a reader looks at one of the two.
     claim = replace(plan.draft, first=first_index + len(entries), time=max(clock.now(), plan.draft.time))
+    if transaction is not None:
+        claim = replace(claim, transactions=add_transaction(claim.transactions, *transaction))
     claim_first(client, claim, refuses=plan.is_claimed)
     _end_staging(client, plan, claim, clock)
     numbered, moved = _number(client, plan, claim, entries, first_index, clock)

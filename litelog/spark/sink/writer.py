@@ -19,14 +19,36 @@ from litelog.spark.sink.segments import SegmentWriter, check_columns
 from litelog.system.clock import SystemClock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from litelog.objects.snapshot_entries import SnapshotEntry
 
 _logger = logging.getLogger(__name__)
 
+QUERY_ID = "sql.streaming.queryId"
+"""The property of a task that names its streaming query."""
+
 THREADS = 2
 """The thread in which a task compresses while it encodes the next data."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunningTask:
+    """What Spark tells a task of itself."""
+
+    partition: int
+    attempt: int
+    """A number that no other attempt of any task of the application has."""
+    query: str = ""
+    """Id of the streaming query, which it keeps as long as its checkpoint."""
+
+    @classmethod
+    def current(cls) -> RunningTask:
+        """The task that calls this; outside Spark, the first one."""
+        context = TaskContext.get()
+        if context is None:
+            return cls(0, 0)
+        return cls(context.partitionId(), context.taskAttemptId(), context.getLocalProperty(QUERY_ID) or "")
 
 
 @dataclass
@@ -49,52 +71,70 @@ class LitelogWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[Any]) -> WrittenTask:
         """Write a partition. A failed attempt leaves sealed segments that nothing refers to."""
-        plan, context = self._plan, TaskContext.get()
-        partition = 0 if context is None else context.partitionId()
-        attempt = 0 if context is None else context.taskAttemptId()
-        client = open_client(plan.options)
-        try:
-            with ThreadPoolExecutor(THREADS, "seal") as executor:
-                first, size = plan.first_of(partition), plan.options.segment_bytes
-                writer = SegmentWriter(client, plan.staging, first, attempt, size, executor)
-                records = writer.write(iterator, SystemClock())
-        finally:
-            client.close()
-        return WrittenTask(partition, records, writer.entries)
+        return write_partition(self._plan, RunningTask.current(), iterator)
 
     def commit(self, messages: list[WrittenTask | None]) -> None:  # type: ignore[override]
         """Name all written log segments in one snapshot."""
-        written = sorted((message for message in messages if message is not None), key=lambda one: one.partition)
-        client = open_client(self._plan.options)
-        try:
-            published = publish(client, self._plan, [one.entries for one in written], SystemClock())
-        finally:
-            client.close()
-        if published is not None:
-            _logger.info(
-                "%s: generation %s holds sequences %d to %d more, in %d log segments (%d renumbered)",
-                client.url,
-                published.generation,
-                published.first,
-                published.next - 1,
-                published.segments,
-                published.renumbered,
-                extra=fields("published", replica=client.url, generation=published.generation),
-            )
+        publish_tasks(self._plan, messages, self._plan.options.transaction)
 
     def abort(self, messages: list[WrittenTask | None]) -> None:  # type: ignore[override]  # noqa: ARG002
         """Delete the objects of the write, if the store can be reached. Readers saw none of them.
 
         Spark does not wait for the tasks that it stops. Objects that they put later stay until retention deletes them.
         """
-        client = open_client(self._plan.options)
-        try:
-            discard(client, self._plan)
-        except LitelogError as error:
-            said = "%s: %s; leftovers of the write stay in the store; readers ignore them"
-            _logger.warning(said, client.url, error, extra=fields("not-discarded", replica=client.url))
-        finally:
-            client.close()
+        discard_tasks(self._plan)
+
+
+def write_partition(plan: WritePlan, task: RunningTask, batches: Iterable[Any]) -> WrittenTask:
+    """Write the record batches of a task."""
+    client = open_client(plan.options)
+    try:
+        with ThreadPoolExecutor(THREADS, "seal") as executor:
+            first, size = plan.first_of(task.partition), plan.options.segment_bytes
+            writer = SegmentWriter(client, plan.staging, first, task.attempt, size, executor)
+            records = writer.write(batches, SystemClock())
+    finally:
+        client.close()
+    return WrittenTask(task.partition, records, writer.entries)
+
+
+def publish_tasks(
+    plan: WritePlan, messages: Sequence[WrittenTask | None], transaction: tuple[str, int] | None = None
+) -> None:
+    """Name the log segments of all tasks in one snapshot, or delete them if the log holds their transaction."""
+    if transaction is not None and plan.holds(*transaction):
+        _logger.info("version %d of %s is in the log: it is not written again", *reversed(transaction))
+        discard_tasks(plan)
+        return
+    written = sorted((message for message in messages if message is not None), key=lambda one: one.partition)
+    client = open_client(plan.options)
+    try:
+        published = publish(client, plan, [one.entries for one in written], SystemClock(), transaction)
+    finally:
+        client.close()
+    if published is not None:
+        _logger.info(
+            "%s: generation %s holds sequences %d to %d more, in %d log segments (%d renumbered)",
+            client.url,
+            published.generation,
+            published.first,
+            published.next - 1,
+            published.segments,
+            published.renumbered,
+            extra=fields("published", replica=client.url, generation=published.generation),
+        )
+
+
+def discard_tasks(plan: WritePlan) -> None:
+    """Delete the objects of the tasks, or warn that they stay."""
+    client = open_client(plan.options)
+    try:
+        discard(client, plan)
+    except LitelogError as error:
+        said = "%s: %s; leftovers of the write stay in the store; readers ignore them"
+        _logger.warning(said, client.url, error, extra=fields("not-discarded", replica=client.url))
+    finally:
+        client.close()
 
 
 def make_writer(options: Mapping[str, str], schema: Any, *, overwrite: bool) -> LitelogWriter:

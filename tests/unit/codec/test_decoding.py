@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -194,7 +195,7 @@ def key_of(fields: dict[str, Any]) -> str:
     return claim_key(2) if fields.get("generation") == SECOND else CLAIM
 
 
-def test_a_decoded_claim_equals_the_encoded_one() -> None:
+def test_a_claim_says_what_was_written() -> None:
     assert claims.decode(CLAIM, claim_with()) == FIRST
     continued = claims.decode(claim_key(2), claim_with(**CONTINUES))
     assert (continued.shift, continued.predecessor) == (1, NAME)

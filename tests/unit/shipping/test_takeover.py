@@ -7,6 +7,7 @@ import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
@@ -15,7 +16,9 @@ import pytest
 
 from litelog.config import LogConfig, ReplicaConfig
 from litelog.errors import FencedError, ForeignClaimError, StoreError
+from litelog.objects.claim import encode
 from litelog.objects.layout import Fencing
+from litelog.reading.generations import read_claim
 from litelog.reading.latest import find_latest
 from litelog.replicator.thread_pools import DestinationThreads
 from litelog.replicator.wiring import ProcessContext, open_log
@@ -431,3 +434,24 @@ def make_copy(log: LogBuilder, folder: Path) -> LogBuilder:
     copy = make_log(folder)
     copy.name, copy.next, copy.texts = log.name, log.next, dict(log.texts)
     return copy
+
+
+@pytest.mark.parametrize("rewound", [False, True])
+def test_an_owner_carries_on_what_the_predecessor_states_of_transactions(tmp_path: Path, rewound: bool) -> None:
+    store, log = MemoryStore("carried"), make_log(tmp_path / "log")
+    log.roll()
+    log.append(3)
+    daemon = Daemon(log, store, str(tmp_path / "first"))
+    daemon.sync()
+    daemon.close()
+    (name,) = ObjectReplicaClient(store).claims()
+    first = read_claim(ObjectReplicaClient(store), name)
+    stated = (("query", 7), ("other", 0))
+    store.put(first.key, [encode(replace(first, transactions=stated))], create_only=False)
+    if rewound:
+        os.truncate(log.path(), os.path.getsize(log.path()) - len(log.commit()))
+    second = Daemon(log, store, str(tmp_path / "second"), takeover=True)
+    second.sync()
+    second.close()
+    latest = find_latest(ObjectReplicaClient(store))
+    assert (latest.epoch, latest.transactions) == (first.epoch + 1, stated)
