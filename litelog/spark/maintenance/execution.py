@@ -150,6 +150,7 @@ def _make_claim(plan: MaintenancePlan, latest: Claim | None, tip: GenerationEnd 
         predecessor_end=tip.slot,
         predecessor_file=tip.file,
         shift=shift,
+        transactions=latest.transactions,
     )
 
 

@@ -18,12 +18,15 @@ from pyspark.sql.types import LongType, StringType, StructType
 from litelog.errors import ConfigError, FencedError
 from litelog.formats.registry import open_format
 from litelog.reading.replica_reader import ReplicaReader
+from litelog.spark.maintenance.execution import maintain
+from litelog.spark.maintenance.plan import MaintenanceOptions
 from litelog.spark.sink.options import parse_write_options
 from litelog.spark.sink.plan import OvertakenError
 from litelog.spark.sink.stream_writer import LitelogStreamWriter, StreamedTask, make_stream_writer
 from litelog.spark.sink.writer import LitelogWriter, RunningTask, make_writer
 from litelog.stores.object_store import ObjectReplicaClient
 from litelog.verify.execution import verify
+from tests.builders.manual_clock import ManualClock
 from tests.builders.many_generations import CountedReplica
 from tests.builders.stores import CountingStore
 
@@ -126,6 +129,19 @@ def test_what_a_batch_appends_in_between_is_kept() -> None:
     run_batch(replica, 0, [["a"]])
     run_batch(replica, 1, [["b"]])
     assert values(replica) == ["a", "batch 1", "batch 2", "b"]
+
+
+def test_maintenance_in_between_forgets_no_micro_batch() -> None:
+    replica = CountedReplica()
+    for number, value in enumerate("abc"):
+        run_batch(replica, number, [[value]])
+    clock = ManualClock()
+    clock.advance(7 * 86_400)
+    merged = maintain(ObjectReplicaClient(replica.inner), MaintenanceOptions(), clock)
+    assert merged.generation is not None
+    run_batch(replica, 2, [["c"]])
+    run_batch(replica, 3, [["d"]])
+    assert values(replica) == ["a", "b", "c", "d"]
 
 
 @pytest.mark.slow
