@@ -38,8 +38,6 @@ Result = TypeVar("Result")
 
 HOURS = 3600.0
 
-_names = itertools.count()
-
 
 def clock_after(hours: float) -> ManualClock:
     """A clock that shows the machine's time, that many hours later."""
@@ -50,7 +48,7 @@ def clock_after(hours: float) -> ManualClock:
 
 def small_appends(count: int, *, records: int = 2) -> CountedReplica:
     """A replica with ``count`` appends, each in a log segment of its own."""
-    replica = CountedReplica(f"small-{next(_names)}")
+    replica = CountedReplica()
     for _ in range(count):
         replica.append(records=records)
     return replica
@@ -61,7 +59,7 @@ def copy_of(replica: CountedReplica) -> CountedReplica:
     store = MemoryStore("copy")
     for info in replica.inner.list(""):
         store.put(info.key, [replica.inner.open(info.key).read()])
-    copied = CountedReplica(f"copy-{next(_names)}", store)
+    copied = CountedReplica(store)
     copied.appended = replica.appended
     return copied
 

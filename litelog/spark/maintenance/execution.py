@@ -10,10 +10,11 @@ import socket
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import count, takewhile
 from random import SystemRandom
 from typing import TYPE_CHECKING
 
-from litelog.errors import CorruptionError, ExistsError
+from litelog.errors import CorruptionError, ExistsError, LitelogError
 from litelog.objects import snapshot as snapshots
 from litelog.objects.claim import Claim, Relation, batch_owner
 from litelog.objects.layout import Fencing
@@ -27,6 +28,7 @@ from litelog.spark.maintenance.merging import write_merged
 from litelog.spark.maintenance.plan import MaintenancePlan, WriteInProgressError, plan_maintenance
 from litelog.spark.sink.plan import OvertakenError, claim_first
 from litelog.spark.sink.publish import require_begun
+from litelog.spark.sink.segments import new_write
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -81,7 +83,7 @@ def maintain(
     if plan.is_running:
         raise WriteInProgressError(client.url, plan.newest, options.grace)
     last = plan.newest
-    if plan.merges or (plan.orphans and not plan.is_newest_begun):
+    if plan.must_claim:
         last = _begin(client, plan, clock, progress)
     deletion = _Deletion(client, last)
     deletion.delete_orphans(plan)
@@ -93,22 +95,32 @@ def maintain(
 
 
 def _begin(client: ReplicaClient, plan: MaintenancePlan, clock: Clock, progress: Callable[[int, int], None]) -> Claim:
-    """Claim a generation, end those below, and publish the log in it, merged. Returns its claim.
+    """Put the merged log segments, claim a generation, end those below, and publish the log in it. Returns its claim.
 
-    Without a finished write nothing is published: then the claim only ends the dead writes.
+    Objects are put first, as a write does. So a write that is faster is not disturbed. Without a finished write nothing
+    is published: then the claim only ends the dead writes.
     """
     latest = None if plan.latest is None else plan.latest.base.claim
-    tip = None if latest is None else find_tip(client, latest)
-    claim = _make_claim(plan, latest, tip, clock)
-    claim_first(client, claim)
+    staged = new_write()
+    try:
+        entries = [] if latest is None else _merge(client, latest, plan, staged, progress)
+        if latest is not None:
+            _require_quiet(client, latest, plan, staged)
+        tip = None if latest is None else find_tip(client, latest)
+        claim = _make_claim(plan, latest, tip, clock)
+        if entries and entries[-1].index + 1 != claim.first:
+            raise CorruptionError(f"{client.url}: generation {claim.predecessor} lacks a log segment")
+        claim_first(client, claim)
+    except LitelogError:
+        if latest is not None and plan.merges:
+            with suppress(LitelogError):  # what is left counts as an orphan later
+                _discard(client, latest, staged)
+        raise
     closed = close_below(client, claim, newest_claims(client, plan.names), clock)
     if any(end.started for name, end in closed.items() if latest is None or name > latest.generation):
         raise OvertakenError(client.url)  # a write that counted as dead has finished since
-    if plan.latest is None:
+    if not entries:
         return claim
-    entries = _merge(client, claim, plan, progress)
-    if not entries or entries[-1].index + 1 != claim.first:
-        raise CorruptionError(f"{client.url}: generation {claim.predecessor} lacks a log segment")
     made = Snapshot(
         log=claim.log,
         format=claim.format,
@@ -125,6 +137,19 @@ def _begin(client: ReplicaClient, plan: MaintenancePlan, clock: Clock, progress:
         client.write_snapshot(claim.generation, claim.first, [snapshots.encode(made)])
     require_begun(client, claim)
     return claim
+
+
+def _require_quiet(client: ReplicaClient, latest: Claim, plan: MaintenancePlan, staged: range) -> None:
+    """Raise OvertakenError if a write has put objects into the latest generation since the plan was made."""
+    for info in client.sealed_segments(latest.generation):
+        if info.index not in plan.seen and info.index not in staged:
+            raise OvertakenError(client.url)
+
+
+def _discard(client: ReplicaClient, latest: Claim, staged: range) -> None:
+    """Delete merged log segments that were not published."""
+    listed = takewhile(lambda info: info.index < staged.stop, client.sealed_segments(latest.generation, staged.start))
+    client.delete_sealed_segments([(latest.generation, info.index) for info in listed])
 
 
 def _make_claim(plan: MaintenancePlan, latest: Claim | None, tip: GenerationEnd | None, clock: Clock) -> Claim:
@@ -155,23 +180,24 @@ def _make_claim(plan: MaintenancePlan, latest: Claim | None, tip: GenerationEnd 
 
 
 def _merge(
-    client: ReplicaClient, claim: Claim, plan: MaintenancePlan, progress: Callable[[int, int], None]
+    client: ReplicaClient, latest: Claim, plan: MaintenancePlan, staged: range, progress: Callable[[int, int], None]
 ) -> list[SnapshotEntry]:
-    """The entries of the log in the claim's generation, after the merged ones were put."""
-    first = plan.groups[0][0].index if plan.groups else 0
+    """The entries of the log. Puts merged log segments into ``latest``'s generation, under indexes in ``staged``."""
     done, whole = 0, plan.merged_bytes
 
-    def settle(place: tuple[int, Sequence[SnapshotEntry]]) -> SnapshotEntry:
-        index, group = place
+    def settle(place: tuple[int, int, Sequence[SnapshotEntry]]) -> SnapshotEntry:
+        index, number, group = place
         if len(group) == 1:
             return replace(group[0], index=index)
-        return write_merged(client, claim, index, group)
+        return replace(write_merged(client, latest, number, group), index=index)
 
     settled: list[SnapshotEntry] = []
+    first = plan.groups[0][0].index
+    places = zip(count(first), staged, plan.groups, strict=False)
     with ThreadPoolExecutor(PARALLELISM, "merge") as pool:
-        for entry in pool.map(settle, enumerate(plan.groups, first)):
+        for entry in pool.map(settle, places):
             settled.append(entry)
-            if entry.generation == claim.generation:
+            if entry.sealed_index in staged:
                 done += entry.length
                 progress(done, whole)
     return settled

@@ -6,11 +6,14 @@ from bisect import bisect_right
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from litelog.errors import FencedError, NoReplicaError
+from litelog.errors import CorruptObjectError, FencedError, NoReplicaError, NotFoundError
 from litelog.formats.litelog import LitelogFormat
 from litelog.objects.claim import Writer
+from litelog.objects.layout import sealed_key
 from litelog.objects.position import epoch_of
+from litelog.objects.sealed_segment import read_footer
 from litelog.reading.contents import list_pieces
+from litelog.reading.fetch import read_verified
 from litelog.reading.generations import read_claim
 from litelog.reading.latest import find_latest
 from litelog.retention.facts import Gathering
@@ -20,7 +23,7 @@ from litelog.spark.maintenance.merging import choose_merges, merged_length
 from litelog.units import MICROSECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from litelog.objects.claim import Claim
     from litelog.objects.position import ClaimName, Generation
@@ -49,13 +52,13 @@ class NotBatchError(FencedError):
 
 
 class WriteInProgressError(FencedError):
-    """A write has claimed the replica, has published nothing, and may still run."""
+    """A write has claimed the replica, or put objects there, has published nothing, and may still run."""
 
     def __init__(self, replica: str, claim: Claim, grace: float) -> None:
         self.claim = claim
         super().__init__(
-            f"{replica}: a write on {claim.host} has begun generation {claim.generation} and not finished: run this "
-            f"again when it has. A write counts as dead after {grace / 3600:g} hours (--grace)"
+            f"{replica}: a write has begun in generation {claim.generation} and not finished: run this again then. "
+            f"A write counts as dead when it was silent for {grace / 3600:g} hours (--grace)"
         )
 
 
@@ -94,10 +97,12 @@ class MaintenancePlan:
     """Sealed segments that no snapshot names, of writes that are over."""
     retention: RetentionPlan | None
     """What the policy deletes; None without limits."""
+    seen: frozenset[int]
+    """The indexes of all sealed segments of the latest generation."""
     is_newest_begun: bool
-    """Whether the newest claim's write was finished. Then no write was running when this was planned."""
+    """Whether the newest claim's write was finished. Then only its own generation may hold objects of a later write."""
     is_running: bool
-    """Whether the newest claim's write may still run."""
+    """Whether a write may still run."""
     unreadable: int = 0
     """Snapshots that cannot be read. While there is one, no sealed segment counts as unnamed."""
 
@@ -117,6 +122,12 @@ class MaintenancePlan:
         return sum(info.size for info in self.orphans)
 
     @property
+    def must_claim(self) -> bool:
+        """Whether a claim must be made: to publish what was merged, or to end a write whose orphans are deleted."""
+        newest = (self.newest.epoch, self.newest.epoch - (not self.is_newest_begun))
+        return bool(self.merges) or any(epoch_of(info.generation) in newest for info in self.orphans)
+
+    @property
     def is_empty(self) -> bool:
         """Whether nothing is to be done."""
         return not (self.merges or self.orphans or (self.retention is not None and self.retention.removals))
@@ -127,8 +138,8 @@ def plan_maintenance(
 ) -> MaintenancePlan:
     """What maintenance does to a replica at ``now``, in microseconds since 1970.
 
-    Costs three listings for each generation, and a GET for each claim and for each snapshot that ``gathering`` has not
-    read.
+    Costs three listings for each generation, and a GET for each claim, for each snapshot that ``gathering`` has not
+    read, and for each unnamed sealed segment of the newest generation.
 
     Raises:
         NoReplicaError: the place has no claim.
@@ -149,14 +160,21 @@ def plan_maintenance(
     if latest.gap is not None:
         raise latest.gap
     begun = {generation.name for generation in facts.generations if generation.snapshots}
-    running = _running(newest, begun, options.grace, now)
+    orphans = tuple(_orphans(client, facts.generations, names, _named(facts)))
+    running = _running(client, newest, begun, orphans, now - int(options.grace * MICROSECONDS))
     return MaintenancePlan(
         names=tuple(names),
         newest=newest,
         latest=latest,
         groups=tuple(_groups(latest, options, now)),
-        orphans=tuple(_orphans(client, facts.generations, names, _named(facts), running)),
+        orphans=tuple(info for info in orphans if epoch_of(info.generation) not in running),
         retention=plan_retention(facts, options.policy, now) if options.policy.limits else None,
+        seen=frozenset(
+            info.index
+            for generation in facts.generations
+            if generation.name == latest.base.claim.generation
+            for info in generation.sealed
+        ),
         is_newest_begun=newest.generation in begun,
         is_running=bool(running),
         unreadable=sum(one.names is None for generation in facts.generations for one in generation.snapshots),
@@ -168,17 +186,18 @@ def _plan_unfinished(
 ) -> MaintenancePlan:
     """The plan for a replica in which no write was ever finished. A late snapshot may name anything, so one keeps
     all."""
-    running = _running(newest, set(), options.grace, now)
-    generations = [] if running else client.generations()
+    generations = client.generations()
     late = sum(1 for name in generations for _ in client.snapshots(name))
     left = [info for name in generations for info in client.sealed_segments(name)] if not late else []
+    running = _running(client, newest, set(), left, now - int(options.grace * MICROSECONDS))
     return MaintenancePlan(
         names=tuple(names),
         newest=newest,
         latest=None,
         groups=(),
-        orphans=tuple(left),
+        orphans=() if running else tuple(left),
         retention=None,
+        seen=frozenset(),
         is_newest_begun=False,
         is_running=bool(running),
         unreadable=late,
@@ -190,11 +209,34 @@ def _require_batch(client: ReplicaClient, claim: Claim) -> None:
         raise NotBatchError(client.url, claim)
 
 
-def _running(newest: Claim, begun: set[Generation], grace: float, now: int) -> set[int]:
-    """The epochs of the write that may still run: its own two, if its last claim has no snapshot and is young."""
-    if newest.generation in begun or newest.time <= now - int(grace * MICROSECONDS):
-        return set()
-    return {newest.epoch, newest.epoch - 1}
+def _running(
+    client: ReplicaClient, newest: Claim, begun: set[Generation], orphans: Sequence[IndexedInfo], dead: int
+) -> set[int]:
+    """The epochs of the generations into which a write that may still run puts objects; empty if none may run.
+
+    ``dead``: a write that did nothing after this time, in microseconds since 1970, is dead.
+
+    A write puts its objects into the newest generation, or into one that it has claimed. Its last claim is the newest
+    one, and has no snapshot yet. An object's footer states when it was put: a GET for each, of two generations at most.
+    """
+    epochs = {newest.epoch} if newest.generation in begun else {newest.epoch, newest.epoch - 1}
+    if newest.generation not in begun and newest.time > dead:
+        return epochs
+    near = (info for info in orphans if epoch_of(info.generation) in epochs)
+    return epochs if any(_put_at(client, info) > dead for info in near) else set()
+
+
+def _put_at(client: ReplicaClient, info: IndexedInfo) -> int:
+    """When a sealed segment was put, in microseconds since 1970; 0 if its footer cannot be read."""
+    key = sealed_key(info.generation, info.index)
+
+    def read(start: int, length: int) -> bytes:
+        return client.read_sealed_segment(info.generation, info.index, start, length)
+
+    try:
+        return read_verified(lambda: info.size, lambda size: read_footer(key, read, size)).shipped[1]
+    except (CorruptObjectError, NotFoundError):
+        return 0
 
 
 def _groups(latest: GenerationContents, options: MaintenanceOptions, now: int) -> list[tuple[SnapshotEntry, ...]]:
@@ -228,7 +270,6 @@ def _orphans(
     generations: Iterable[GenerationFacts],
     names: list[ClaimName],
     named: dict[Generation, list[tuple[int, int]]] | None,
-    running: set[int],
 ) -> Iterator[IndexedInfo]:
     """Sealed segments of Spark's writes that no snapshot names. A GET of a claim for each generation that has any."""
     by_epoch = {name.epoch: name for name in names}
@@ -236,7 +277,7 @@ def _orphans(
         epoch = epoch_of(generation.name)
         ranges = (named or {}).get(generation.name, [])
         left = [info for info in generation.sealed if not _is_in(info.index, ranges)]
-        if not left or epoch in running or epoch not in by_epoch:
+        if not left or epoch not in by_epoch:
             continue
         claim = read_claim(client, by_epoch[epoch])
         if claim.generation == generation.name and claim.writer is Writer.BATCH:

@@ -176,7 +176,7 @@ def test_what_a_dead_write_left_is_deleted() -> None:
     replica = small_appends(2)
     plan = die_in_write(replica)
     before = records_of(replica)
-    left = [key for key in keys_of(replica.inner, parse_sealed) if plan.claim.generation in key]
+    left = [key for key in keys_of(replica.inner, parse_sealed) if plan.staging.claim.generation in key]
     assert len(left) == 2
     done = run(replica)
     assert done.deleted == 2
@@ -190,7 +190,7 @@ def test_a_write_that_may_still_run_is_left_alone() -> None:
     replica = small_appends(3)
     die_in_write(replica)
     keys = [info.key for info in replica.inner.list("")]
-    with pytest.raises(WriteInProgressError, match=r"has begun generation .* dead after 24 hours"):
+    with pytest.raises(WriteInProgressError, match=r"begun in generation .* silent for 24 hours"):
         run(replica, hours=23)
     assert [info.key for info in replica.inner.list("")] == keys
     assert plan_maintenance(client_of(replica), MaintenanceOptions(), clock_after(23).now()).orphans == ()
@@ -200,7 +200,7 @@ def test_a_write_that_only_seemed_dead_fails_and_is_not_visible() -> None:
     replica = small_appends(2)
     plan = die_in_write(replica)
     before = records_of(replica)
-    entries = [replace(entry, generation=plan.claim.generation) for entry in entries_of(replica)[:1]]
+    entries = entries_of(replica)[:1]
     run(replica)
     with pytest.raises(OvertakenError):
         publish(client_of(replica), plan, [entries], ManualClock())
