@@ -158,7 +158,7 @@ class Scheduler:
         tasks, self._tasks = self._tasks, []
         for task in tasks:
             task.process.dead = False
-            if not task.done and task.greenlet:
+            while task.greenlet:  # once more for each wait while it is unwound: suspended, it would never be freed
                 with suppress(BaseException):
                     self.current = task
                     task.greenlet.throw(greenlet.GreenletExit)
