@@ -77,6 +77,7 @@ EVENTS = {
     "nothing-printed": "The requested part of the log has no record yet.",
     "nothing-to-do": "There was nothing to do.",
     "progress": "The progress of a long command.",
+    "walking": "The number of generations that a command is about to read.",
     # reading and restoring
     "restoring": "A restore begins.",
     "not-resumed": "A restore cannot use the files of an earlier one, and reads them again.",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from litelog.units import format_duration, format_size
+from litelog.units import format_count, format_duration, format_size
 from litelog_cli.logging_setup import say
 from litelog_cli.output import escape
 
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 WORTH_SECONDS = 2.0
 """Seconds. Work that takes less time shows no progress."""
+
+WORTH_GENERATIONS = 10
+"""A replica with fewer generations is walked at once."""
 
 LINE_SECONDS = 10.0
 """Pause between two lines if there is no terminal, in seconds."""
@@ -53,6 +56,18 @@ def showing_progress(
         yield shown.show
     finally:
         shown.close()
+
+
+def report_walk(what: str, *, quiet: bool) -> Callable[[int], None] | None:
+    """A function that says how many generations the verb ``what`` is about to read, if they are WORTH_GENERATIONS or
+    more; None if no progress is shown."""
+
+    def report(generations: int) -> None:
+        if generations >= WORTH_GENERATIONS:
+            said = f"{what}: {format_count(generations, 'generation')} to walk"
+            say(said, "walking", verb=what, generations=generations)
+
+    return None if quiet else report
 
 
 @contextmanager

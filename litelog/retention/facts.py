@@ -17,7 +17,7 @@ from litelog.reading.latest import find_latest, read_claims
 from litelog.reading.search import read_header
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from litelog.objects.claim import Claim
     from litelog.objects.position import Generation, Position
@@ -151,19 +151,26 @@ class Gathering:
         self._ended: dict[Position, int] = {}
 
     def gather(
-        self, drops: Sequence[SourceTrim] = (), last_snapshot: int | None = None, mine: Claim | None = None
+        self,
+        drops: Sequence[SourceTrim] = (),
+        last_snapshot: int | None = None,
+        mine: Claim | None = None,
+        walk: Callable[[int], None] | None = None,
     ) -> ReplicaFacts | None:
         """Return the current facts, with the drops of the source; None if no generation can be restored.
 
         ``last_snapshot``: as in ``ReplicaFacts``. ``mine`` is the claim of the owner that wants to delete, by default
         the latest generation's. If it is isolated, only objects of that owner's generations may be deleted: the other
-        owners may still write.
+        owners may still write. ``walk`` is called with the number of generations before any of them is read.
 
         Costs a listing of each kind for each generation, and a GET for each claim and each new snapshot. Raises
         StoreError, ReplicaGapError for a missing claim, and UnknownVersionError for a snapshot that only a newer
         litelog can read.
         """
-        claims = read_claims(self._client)
+        listed = self._client.claims()
+        if walk is not None:
+            walk(len(listed))
+        claims = read_claims(self._client, listed)
         try:
             latest = find_latest(self._client)
         except NothingToRestoreError:

@@ -153,12 +153,21 @@ class Pruned:
 class PruningSession:
     """Plans what retention deletes in one replica, and deletes it on request."""
 
-    def __init__(self, client: ReplicaClient, policy: RetentionPolicy, clock: Clock, folder: str | None) -> None:
-        """``folder``: the state folder of the replica's owner, if it is known; without it, only planning works."""
+    def __init__(
+        self,
+        client: ReplicaClient,
+        policy: RetentionPolicy,
+        clock: Clock,
+        folder: str | None,
+        walk: Callable[[int], None] | None = None,
+    ) -> None:
+        """``folder``: the state folder of the replica's owner, if it is known; without it, only planning works.
+        ``walk`` is called with the number of generations before any of them is read."""
         self._client = client
         self._policy = policy
         self._clock = clock
         self._folder = folder
+        self._walk = walk
 
     def plan(self) -> RetentionPlan | None:
         """Return what would be deleted; None if no generation can be restored. Changes nothing."""
@@ -196,7 +205,7 @@ class PruningSession:
         if isinstance(state, Running):
             drops = resume_archive(state.archive, state.claim.generation, "", 0.0).drops
         mine = None if state is None or isinstance(state, Unclaimed) else state.claim
-        facts = Gathering(self._client).gather(drops, mine=mine)
+        facts = Gathering(self._client).gather(drops, mine=mine, walk=self._walk)
         return None if facts is None else plan_retention(facts, self._policy, self._clock.now())
 
     def _prove(self, state: ReplicaState | None) -> Callable[[], bool]:

@@ -140,6 +140,8 @@ class _Verification:
         """Judge everything. Return the result for each generation, oldest first."""
         seen = take_inventory(self._store, self._anomalies)
         self._findings.total, self._findings.total_bytes = seen.objects, seen.bytes
+        if self._findings.watch.walk is not None:
+            self._findings.watch.walk(max(len(seen.claims), len(seen.generations)))
         claims = self._claims.read(seen.claims)
         for name in claims.by_generation:
             seen.generations.setdefault(name, ListedObjects(name))

@@ -164,6 +164,8 @@ class Watch:
 
     progress: Callable[[VerifyProgress], None] | None = None
     """Called after each object."""
+    walk: Callable[[int], None] | None = None
+    """Called once, with the number of generations to read, before any of them is read."""
     anomaly: Callable[[Anomaly], None] | None = None
     """Called with each anomaly, when it is found."""
     should_continue: Callable[[], bool] | None = None

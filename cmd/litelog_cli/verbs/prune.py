@@ -16,7 +16,7 @@ from litelog_cli.arguments import PLACE, opened_replica
 from litelog_cli.config_file import choose_state_dir, read_config
 from litelog_cli.output import echo, format_moment, format_number, format_time, json_time, print_json, print_table
 from litelog_cli.owner_state import require_readable
-from litelog_cli.progress import quiet_option, showing_progress
+from litelog_cli.progress import quiet_option, report_walk, showing_progress
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -149,13 +149,15 @@ def _prune(replica: _Replica, policy: RetentionPolicy, state_dir: str, options: 
     from litelog.shipping.pruner import PruningSession
     from litelog.system.clock import SystemClock
 
+    quiet = options.quiet or options.as_json
     if options.confirm:
         require_readable(state_dir, replica.log)
     with opened_replica(replica.url, replica.options) as client:
-        session = PruningSession(client, policy, SystemClock(), _state_folder(replica, state_dir, client.url))
+        folder, walk = _state_folder(replica, state_dir, client.url), report_walk("prune", quiet=quiet)
+        session = PruningSession(client, policy, SystemClock(), folder, walk)
         deleted = None
         if options.confirm:
-            with showing_progress("prune", quiet=options.quiet or options.as_json) as show, _explaining_refusals():
+            with showing_progress("prune", quiet=quiet) as show, _explaining_refusals():
                 pruned = session.prune(
                     lambda plan: None if options.as_json else _print_plan(client.url, plan),
                     show or (lambda _done, _whole: None),

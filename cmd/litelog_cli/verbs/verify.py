@@ -17,7 +17,7 @@ from litelog_cli.configured import find_replica
 from litelog_cli.listed import replica_config_option
 from litelog_cli.output import echo, format_number, format_place, print_json, print_table
 from litelog_cli.owner_state import find_acknowledged
-from litelog_cli.progress import quiet_option, showing_progress
+from litelog_cli.progress import quiet_option, report_walk, showing_progress
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -136,7 +136,10 @@ def verify(**arguments: Any) -> int:
                 parallelism=options.parallelism,
                 acknowledged=known,
                 against=options.against,
-                watch=Watch(None if show is None else lambda progress: show(progress.bytes, progress.total_bytes)),
+                watch=Watch(
+                    None if show is None else lambda progress: show(progress.bytes, progress.total_bytes),
+                    walk=report_walk("verify", quiet=show is None),
+                ),
             )
         if report.is_empty:
             raise NoReplicaError(client.url)
