@@ -17,6 +17,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from litelog.errors import ConfigError
 from litelog.objects.position import Generation
 from litelog.objects.position import generation as parse_generation
+from litelog.spark.kafka_hints import kafka_hint
 from litelog.spark.store_options import NO_TABLE, read_store_options, replica_url
 from litelog.units import parse_size
 
@@ -279,6 +280,8 @@ def _zone(text: str | None) -> tzinfo:
 
 
 def _unknown(name: str, known: list[str]) -> str:
+    if (hint := kafka_hint(name)) is not None:
+        return f"litelog has no option {name!r}, which is Kafka's: {hint}"
     spelled = {candidate.lower(): candidate for candidate in known}
     near = difflib.get_close_matches(name, spelled, 1, 0.5)
     advice = f"; did you mean {spelled[near[0]]}?" if near else ""

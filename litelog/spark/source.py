@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWriter, InputPartition
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType, TimestampType
 
+from litelog.errors import ConfigError, FencedError
 from litelog.spark.options import parse_options
 from litelog.spark.scan.decoding import read_partition
 from litelog.spark.scan.inputs import find_places
@@ -15,7 +17,7 @@ from litelog.spark.scan.schema import asked_columns, log_columns, type_of
 from litelog.spark.stream.options import parse_any_options, parse_stream_options
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from litelog.spark.options import ReadOptions
     from litelog.spark.scan.schema import Column
@@ -23,7 +25,27 @@ if TYPE_CHECKING:
     from litelog.spark.stream.reader import LitelogStreamReader
 
 
+_Asked = ParamSpec("_Asked")
+_Answer = TypeVar("_Answer")
+
 _TYPES = {kind.simpleString(): kind for kind in (BinaryType(), LongType(), StringType(), TimestampType())}
+
+
+def says_first(method: Callable[_Asked, _Answer]) -> Callable[_Asked, _Answer]:
+    """Make a usage error of ``method`` begin with its message: Spark shows a traceback, and this as its first line.
+
+    Python prints the cause of an error first, and a cause that was not raised as one line.
+    """
+
+    @wraps(method)
+    def called(*args: _Asked.args, **named: _Asked.kwargs) -> _Answer:
+        try:
+            return method(*args, **named)
+        except (ConfigError, FencedError) as error:
+            raised = error.with_traceback(None)
+        raise raised from Exception.__new__(type(raised), str(raised))
+
+    return called
 
 
 class LitelogSource(DataSource):
@@ -34,6 +56,7 @@ class LitelogSource(DataSource):
         """The name of the data source in Spark."""
         return "litelog"
 
+    @says_first
     def schema(self) -> StructType:
         """All columns of the logs that the options name. Costs a listing and a GET for each replica."""
         options = parse_any_options(self.options)
@@ -42,11 +65,13 @@ class LitelogSource(DataSource):
         columns = log_columns(options, has_timestamps=has_timestamps(options, places), has_generations=remote)
         return spark_schema(columns)
 
+    @says_first
     def reader(self, schema: StructType) -> LitelogReader:
         """A reader of the columns in ``schema``, which may be fewer, and in a different order."""
         options = parse_options(self.options)
         return LitelogReader(options, _asked(options, schema))
 
+    @says_first
     def streamReader(self, schema: StructType) -> LitelogStreamReader:
         """A reader of a stream with the columns in ``schema``."""
         from litelog.spark.stream.reader import LitelogStreamReader  # noqa: PLC0415  # batches do not need it
@@ -54,6 +79,7 @@ class LitelogSource(DataSource):
         options = parse_stream_options(self.options)
         return LitelogStreamReader(options, _asked(options.read, schema))
 
+    @says_first
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """A writer of records with the columns in ``schema``."""
         from litelog.spark.sink.writer import make_writer  # noqa: PLC0415  # readers do not need it
@@ -77,6 +103,7 @@ class LitelogReader(DataSourceReader):
         self._options = options
         self._columns = tuple(columns)
 
+    @says_first
     def partitions(self) -> Sequence[InputPartition]:
         """The partitions, one for each task."""
         return [InputPartition(partition) for partition in plan(self._options).partitions]

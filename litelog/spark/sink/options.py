@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from litelog.codec.decoding import MOST
 from litelog.errors import ConfigError
+from litelog.spark.kafka_hints import kafka_hint
 from litelog.spark.options import parse_size_option
 from litelog.spark.store_options import NO_TABLE, read_store_options, replica_url
 
@@ -46,6 +47,8 @@ def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
     store, others = read_store_options(given)
     known = {name.lower() for name in OPTIONS}
     if unknown := sorted(set(others) - known):
+        if (hint := kafka_hint(unknown[0])) is not None:
+            raise ConfigError(f"the writer has no option {unknown[0]!r}, which is Kafka's: {hint}")
         raise ConfigError(
             f"the writer has no option {unknown[0]!r} (it has {', '.join(OPTIONS)}, and s3.*, store.*, fs.s3a.*)"
         )

@@ -231,3 +231,22 @@ def test_there_are_as_many_tasks_as_asked_for_at_least() -> None:
     url = stored(builder.objects())
     assert [len(planned(url, minPartitions=least).partitions) for least in (1, 3, 8)] == [1, 3, 8]
     assert len(planned(url, minPartitions=8, numPartitions=2).partitions) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("subscribe", "load(URL) names the log"),
+        ("startingOffsetsByTimestamp", "use startingTimestamp"),
+        ("kafka.bootstrap.servers", "no broker exists"),
+        ("kafka.group.id", "a stream keeps its place in its checkpoint"),
+        ("kafkaConsumer.pollTimeoutMs", "no broker exists"),
+        ("minOffsetsPerTrigger", "Trigger.ProcessingTime"),
+    ],
+)
+def test_an_option_that_only_kafka_has_says_what_to_use_here(name: str, hint: str) -> None:
+    for parse in (parse_options, parse_stream_options, parse_write_options):
+        with pytest.raises(ConfigError) as caught:
+            parse({"path": "s3://bucket/log", name.lower(): "x"})
+        assert f"no option {name.lower()!r}, which is Kafka's: " in str(caught.value)
+        assert hint in str(caught.value)
