@@ -99,6 +99,7 @@ EVENTS = {
     "store-failed": "A stream's request failed; it will be retried.",
     "task-failed": "A Spark task raised the error that the command ends with.",
     "published": "Written data became visible.",
+    "already-written": "A write stated a version that the log holds, and was discarded.",
     "not-discarded": "The data of a failed write could not be removed.",
     "no-columnar-reader": "A Spark session could not compile the columnar reader: Python reads.",
 }

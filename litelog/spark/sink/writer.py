@@ -103,7 +103,13 @@ def publish_tasks(
 ) -> None:
     """Name the log segments of all tasks in one snapshot, or delete them if the log holds their transaction."""
     if transaction is not None and plan.holds(*transaction):
-        _logger.info("version %d of %s is in the log: it is not written again", *reversed(transaction))
+        application, version = transaction
+        _logger.info(
+            "version %d of %s is in the log: it is not written again",
+            version,
+            application,
+            extra=fields("already-written", application=application, version=version),
+        )
         discard_tasks(plan)
         return
     written = sorted((message for message in messages if message is not None), key=lambda one: one.partition)
