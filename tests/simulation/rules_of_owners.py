@@ -148,8 +148,8 @@ ONE_WRITER = (
         "generation that holds a first snapshot alone",
         Cut(
             "reading/generations",
-            "return replace(tip, slot=header.position, digest=tip.digest or header.previous, terminal=header)",
-            "return GenerationEnd(header.position, tip.last, tip.digest or header.previous, header)",
+            "return replace(self, slot=terminal.position, digest=self.digest or terminal.previous, terminal=terminal)",
+            "return GenerationEnd(terminal.position, self.last, self.digest or terminal.previous, terminal)",
         ),
     ),
     found(

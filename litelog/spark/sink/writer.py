@@ -102,19 +102,14 @@ def publish_tasks(
     plan: WritePlan, messages: Sequence[WrittenTask | None], transaction: tuple[str, int] | None = None
 ) -> None:
     """Name the log segments of all tasks in one snapshot, or delete them if the log holds their transaction."""
-    if transaction is not None and plan.holds(*transaction):
-        application, version = transaction
-        _logger.info(
-            "version %d of %s is in the log: it is not written again",
-            version,
-            application,
-            extra=fields("already-written", application=application, version=version),
-        )
-        discard_tasks(plan)
-        return
     written = sorted((message for message in messages if message is not None), key=lambda one: one.partition)
     client = open_client(plan.options)
     try:
+        if transaction is not None and plan.holds(*transaction):
+            said = "%s: version %d of %s is in the log: it is not written again"
+            _logger.info(said, client.url, *reversed(transaction), extra=fields("already-written", replica=client.url))
+            discard_tasks(plan)
+            return
         published = publish(client, plan, [one.entries for one in written], SystemClock(), transaction)
     finally:
         client.close()
