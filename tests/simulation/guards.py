@@ -260,6 +260,14 @@ GUARDS: dict[str, Plan] = {
     "store that lets several win": _plan([_take_over(40, "B")], creation="races", scheme="simulated"),
     "isolated takeover": _plan([_take_over(40, "B")], fencing="isolated"),
     "isolated takeover, restart": _plan([_kill(40, "A", 60), _take_over(45, "B")], fencing="isolated"),
+    "isolated takeovers at once": _plan(
+        [
+            _take_over(40, "B"),
+            _pause(40, "B", 20, When("B", CLAIM)),
+            _take_over(45, "C"),
+        ],
+        fencing="isolated",
+    ),
     "isolated owner that ends its generation, and never begins": _plan(
         [
             _take_over(40, "B"),

@@ -369,21 +369,26 @@ class ReplicaOracle:
             self.fail(f"P5: verify finds {harmful[0]}")
 
     def _check_owner(self) -> None:
-        """One daemon must have the replica. Of the daemons that were started after the newest claim, only its owner may
-        believe that it has it, since each daemon looks for claims at its start."""
+        """One daemon must have the replica, or all isolated owners that claimed the newest epoch. Of the daemons that
+        were started after the newest claim, only its owner may believe that it has the replica, since each daemon looks
+        for claims at its start."""
         world = self._world
         live = world.find_live(self.bucket.url)
         if not live:
             self.fail(f"P10: no daemon is left: {[str(slot.exit) for slot in world.slots.values()]}")
-        claimed = max(self._claimed_at.values(), default=0.0)
-        if len(live) > 1 and world.written_at > max(claimed, self._begun_at) and not self.lost:
-            self.fail(f"P6: {[slot.name for slot in live]} all believe that the replica is theirs")
         newest = self.newest
-        for slot in live:
+        overtaken = [slot for slot in live if newest is not None and self._epoch_of(slot) < newest.epoch]
+        claimed = max(self._claimed_at.values(), default=0.0)
+        if len(live) > 1 and overtaken and world.written_at > max(claimed, self._begun_at) and not self.lost:
+            self.fail(f"P6: {[slot.name for slot in live]} all believe that the replica is theirs")
+        for slot in overtaken:
             began = slot.runs[-1].began / 1e6 - EPOCH
-            epoch = max((claim.epoch for claim in self._claims.values() if claim.host == slot.name), default=0)
-            if newest is not None and began > claimed and epoch < newest.epoch:
+            if began > claimed:
                 self.fail(f"P6: {slot.name} was started at {began:.1f} s, and believes that the replica is its own")
+
+    def _epoch_of(self, slot: Slot) -> int:
+        """The newest epoch that a daemon claimed."""
+        return max((claim.epoch for claim in self._claims.values() if claim.host == slot.name), default=0)
 
     def _find_harm(self) -> list[Anomaly]:
         """The data that a restore may lack, according to verify. Covered WAL segments may be lost without harm."""
