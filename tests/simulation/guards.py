@@ -304,6 +304,9 @@ GUARDS: dict[str, Plan] = {
         ],
         segment_bytes=40_000,
     ),
+    "log rewound, and at rest before it is as long again": _plan(
+        [Step(120, "rewind_log", {"segments": 1}), _rest(122, 3000)], segment_bytes=40_000, write_pause=0.4
+    ),
     "root away while a takeover looks for holes": _plan(
         [
             _take_over(40, "B"),

@@ -7,7 +7,14 @@ import shutil
 from functools import partial
 from typing import TYPE_CHECKING
 
-from litelog.errors import LitelogError, NothingToRestoreError, PrunedError, StoreError, TruncatedError
+from litelog.errors import (
+    DivergedError,
+    LitelogError,
+    NothingToRestoreError,
+    PrunedError,
+    StoreError,
+    TruncatedError,
+)
 from litelog.formats.litelog import LitelogFormat
 from litelog.reading.replica_reader import ReplicaReader
 from litelog.restore.execution import restore
@@ -19,6 +26,7 @@ from tests.simulation.scheduler import Process
 from tests.simulation.threads import Event
 
 if TYPE_CHECKING:
+    from litelog.objects.position import Generation
     from tests.simulation.world import World
 
 FORMAT = LitelogFormat()
@@ -42,6 +50,8 @@ class Readers:
         """Whether the copy is whole, and kept up to date."""
         self.next: int | None = None
         """The sequence of the next record to read."""
+        self._generation: Generation | None = None
+        """The generation that it last read, by which it learns that the history of its records forks."""
         world.scheduler.spawn(self.process, "records", lambda: self._repeat("records", self._read))
         world.scheduler.spawn(self.process, "copy", lambda: self._repeat("copy", self._follow))
 
@@ -60,6 +70,7 @@ class Readers:
     def _read(self, client: ObjectReplicaClient) -> None:
         reader = ReplicaReader(
             client,
+            generation=self._generation,
             start=self.next,
             follow=True,
             poll_interval=POLL_SECONDS * self._patience,
@@ -75,9 +86,11 @@ class Readers:
                     if each.value != record(each.sequence):
                         self._world.oracle.fail(f"P3: a reader was given another record {each.sequence}")
                     self.next = each.sequence + 1
+                if reader.position is not None and self._world.settings["fencing"] == "required":
+                    self._generation = reader.position.generation
                 self._world.counts["batches that a reader was given"] += 1
-        except (PrunedError, TruncatedError):
-            self.next = None  # it begins with the oldest record
+        except (DivergedError, PrunedError, TruncatedError):
+            self.next = self._generation = None  # it begins with the oldest record of the latest generation
             raise
         finally:
             reader.close()

@@ -315,6 +315,19 @@ def test_a_diverged_generation_ends_a_reader_with_its_reason() -> None:
     assert sequences(builder.client) == [0]
 
 
+def test_a_reader_that_begins_again_in_its_generation_comes_to_the_fork() -> None:
+    builder = ReplicaBuilder()
+    builder.add().ship_segment(make_log([[1, 1]])[0], final=None)
+    reader = reader_of(builder.client)
+    read = [sequence for batch in reader.batches() for sequence in batch.sequences.tolist()]
+    assert read == [0, 1]
+    assert reader.position is not None
+    builder.add(builder.claim(Relation.DIVERGED)).ship_segment(make_segment(0, [1], tag=b"other"), final=None)
+    with pytest.raises(DivergedError, match="rewound"):
+        sequences(builder.client, generation=reader.position.generation, start=2)
+    assert sequences(builder.client, start=2) == []
+
+
 def test_the_predecessor_is_read_until_the_successor_has_reached_its_end() -> None:
     builder = ReplicaBuilder()
     segment = make_segment(0, [1, 1, 1])
