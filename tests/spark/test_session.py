@@ -33,6 +33,22 @@ def test_workers_run_this_python_over_unix_sockets(spark: Any) -> None:
     assert spark.conf.get("spark.python.unix.domain.socket.enabled") == "true"
 
 
+def test_a_worker_of_a_local_session_takes_the_installed_pyspark(spark: Any) -> None:
+    """Spark's own archive of PySpark has no bytecode."""
+
+    def where(batches: Any) -> Any:
+        import pyarrow
+        import pyspark
+
+        for _ in batches:
+            yield pyarrow.RecordBatch.from_pydict({"file": [pyspark.__file__]})
+
+    import pyspark
+
+    found = {row.file for row in spark.range(0, 2, 1, 2).mapInArrow(where, "file string").collect()}
+    assert found == {pyspark.__file__}
+
+
 def test_a_jvm_that_is_started_here_trusts_arrow(spark: Any) -> None:
     told = [spark.sparkContext._jvm.java.lang.System.getProperty(name) for name in ARROW_CHECKS]
     assert told == ["true", "false"]
