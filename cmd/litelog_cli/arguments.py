@@ -108,6 +108,25 @@ class _Duration(click.ParamType[float]):
 DURATION = _Duration()
 
 
+class _Size(click.ParamType[int]):
+    """Bytes: 64MiB, 10kB, or a number alone."""
+
+    name = "size"
+
+    def convert(self, value: str | int, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        from litelog.units import parse_size
+
+        if isinstance(value, int):
+            return value
+        try:
+            return parse_size(value)
+        except ValueError as error:
+            self.fail(f"{value!r} {error}", param, ctx)
+
+
+SIZE = _Size()
+
+
 class _Sample(click.ParamType[float]):
     """A share of the contents, in percent."""
 

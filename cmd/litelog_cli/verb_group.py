@@ -43,7 +43,7 @@ GROUPS = {
     },
     "Other": {
         "append": "Append lines to a log",
-        "spark": "Read, check and export replicas on Spark",
+        "spark": "Read, check, export and maintain on Spark",
         "demo": "See a log survive kill -9",
         "man": "Print a manual page",
         "completion": "Print the script for a shell's completion",

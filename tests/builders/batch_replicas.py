@@ -46,9 +46,11 @@ def clock_after(hours: float) -> ManualClock:
     return clock
 
 
-def small_appends(count: int, *, records: int = 2) -> CountedReplica:
-    """A replica with ``count`` appends, each in a log segment of its own."""
-    replica = CountedReplica()
+def small_appends(
+    count: int, *, records: int = 2, inner: ObjectStore | None = None, hours_ago: float = 0.0
+) -> CountedReplica:
+    """A replica with ``count`` appends, each in a log segment of its own. ``inner``: where, by default in memory."""
+    replica = CountedReplica(inner or MemoryStore("counted"), hours_ago)
     for _ in range(count):
         replica.append(records=records)
     return replica
@@ -67,7 +69,7 @@ def copy_of(replica: CountedReplica) -> CountedReplica:
 def die_in_write(replica: CountedReplica, *, records: int = 2) -> WritePlan:
     """Write as a task does, and publish nothing. Returns the plan of the write."""
     options = parse_write_options({"path": replica.url, "partitionrecords": f"[{records}]"})
-    clock = ManualClock()
+    clock = replica.clock()
     plan = plan_write(options, clock, overwrite=False)
     client = open_client(options)
     for attempt in range(2):

@@ -46,6 +46,8 @@ class CountedReplica:
     """A replica in this process with its own URL. It counts requests."""
 
     inner: ObjectStore = field(default_factory=lambda: MemoryStore("counted"))
+    hours_ago: float = 0.0
+    """When appends happen."""
 
     def __post_init__(self) -> None:
         self.store = PagingStore(self.inner)
@@ -66,12 +68,18 @@ class CountedReplica:
         made = {operation: count - before.get(operation, 0) for operation, count in self.store.requests.items()}
         return {operation: count for operation, count in made.items() if count}
 
+    def clock(self) -> ManualClock:
+        """The clock of a write that begins now."""
+        clock = ManualClock()
+        clock.jump(-self.hours_ago * 3600)
+        return clock
+
     def append(self, *, records: int = 2, takeover: bool = False, tag: bytes = b"") -> None:
         """Append as one task of a Spark write does. ``tag``: what each value begins with."""
         options = parse_write_options(
             {"path": self.url, "partitionrecords": f"[{records}]", "takeover": str(takeover).lower()}
         )
-        clock = ManualClock()
+        clock = self.clock()
         plan = plan_write(options, clock, overwrite=False)
         client = open_client(options)
         self.appended += 1

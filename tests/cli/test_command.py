@@ -258,6 +258,8 @@ def test_completion_is_printed_for_each_shell(shell: str, sign: str, capsys: pyt
     [
         ("litelog rep", "plain,replicate"),
         ("litelog restore --if-n", "plain,--if-not-exists"),
+        ("litelog spark mai", "plain,maintain"),
+        ("litelog spark maintain --con", "plain,--confirm"),
         ("litelog cat ev", "dir,ev"),
         ("litelog replicate events bac", "dir,bac"),
         ("litelog restore backup -o ev", "dir,ev"),

@@ -13,6 +13,8 @@ import pytest
 
 from litelog.server.report import PARTS
 from litelog_cli.main import litelog as all_verbs
+from replica_clients.file import FileStore
+from tests.builders.batch_replicas import die_in_write, small_appends
 from tests.builders.documents import section
 
 if TYPE_CHECKING:
@@ -59,6 +61,7 @@ CASES = {
     "snapshot": ["snapshot log backup"],
     "snapshots": ["snapshots backup"],
     "status": ["status", "status backup"],
+    "spark maintain": ["spark maintain merged", "spark maintain appended merged --max-age 1h --confirm"],
     "sync": ["sync"],
     "verify": ["verify backup --against log --restore-drill", "verify torn", "verify nothing"],
     "version": ["version"],
@@ -104,6 +107,8 @@ def shipped(litelog: Command) -> Command:
     assert litelog("replicate", "--once", "log", "backup").code == 0
     wal = sorted((litelog.folder / "torn").rglob("*.wal.lz4"))
     wal[-1].write_bytes(wal[-1].read_bytes()[:-1])
+    for replica in ("appended", "merged"):
+        die_in_write(small_appends(4, inner=FileStore(str(litelog.folder / replica)), hours_ago=48))
     (litelog.folder / "litelog.yml").write_text("logs:\n  - path: log\n    replicas:\n      - url: backup\n")
     (litelog.folder / "wrong.yml").write_text("logs: 1\n")
     return litelog

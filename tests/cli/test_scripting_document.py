@@ -9,6 +9,8 @@ import pytest
 
 from litelog.errors import ExitCode
 from litelog_cli.verb_group import VERBS
+from replica_clients.file import FileStore
+from tests.builders.batch_replicas import small_appends
 from tests.builders.documents import section
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ COMMANDS = {
     "verify": "verify backup",
     "restore": "restore backup -o restored",
     "prune": "prune backup --max-age 30d",
+    "spark maintain": "spark maintain appended",
     "config check": "config check litelog.yml",
     "forget": "forget log backup",
 }
@@ -40,6 +43,7 @@ COMMANDS = {
 def shipped(litelog: Command) -> Command:
     litelog.lines(30)
     assert litelog("replicate", "--once", "log", "backup").code == 0
+    small_appends(1, inner=FileStore(str(litelog.folder / "appended")))
     (litelog.folder / "litelog.yml").write_text("logs:\n  - path: log\n    replicas:\n      - url: backup\n")
     return litelog
 
@@ -69,4 +73,4 @@ def test_each_exit_code_is_explained() -> None:
 def test_each_verb_has_a_row_of_exit_codes() -> None:
     rows = re.findall(r"^\| (`[^|]*`) \| ", section(PAGE, "Exit codes"), re.MULTILINE)
     described = {name.split()[0] for row in rows for name in re.findall(r"`([a-z ]+)`", row)}
-    assert set(VERBS) - described == {"spark", "version", "completion"}
+    assert set(VERBS) - described == {"version", "completion"}

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from litelog.errors import ConfigError, ExitCode, FencedError, InvalidConfigError, NoReplicaError, ReplicaLockedError
+from litelog.errors import ConfigError, ExitCode, FencedError, NoReplicaError, ReplicaLockedError
 from litelog.units import format_count, format_size
 from litelog_cli.arguments import PLACE, opened_replica
 from litelog_cli.config_file import choose_state_dir, read_config
-from litelog_cli.output import echo, format_moment, format_number, format_time, json_time, print_json, print_table
+from litelog_cli.output import echo, format_moment, format_time, json_time, print_json, print_table
 from litelog_cli.owner_state import require_readable
 from litelog_cli.progress import quiet_option, report_walk, showing_progress
+from litelog_cli.retention_plans import POLICY, given_policy, json_removals, retention_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -85,13 +86,7 @@ def prune(**arguments: Any) -> int:
     options = PruneOptions(**arguments)
     if options.dry_run and options.confirm:
         raise click.UsageError("--dry-run and --confirm exclude each other")
-    given = {
-        "max_age": options.max_age,
-        "max_bytes": options.max_bytes,
-        "max_snapshots": options.max_snapshots,
-        "min_snapshots": options.min_snapshots,
-    }
-    policy = _given_policy({name: value for name, value in given.items() if value is not None})
+    policy = given_policy({name: arguments[name] for name in POLICY})
     from litelog.stores.registry import redact
 
     config = read_config(options.config_file)
@@ -105,26 +100,6 @@ def prune(**arguments: Any) -> int:
             )
         _prune(replica, chosen, kept_in, options)
     return ExitCode.DONE
-
-
-def _given_policy(given: dict[str, Any]) -> RetentionPolicy | None:
-    from pydantic import ValidationError
-
-    from litelog.config.entries import RetentionConfig
-
-    if not given:
-        return None
-    try:
-        return RetentionConfig.model_validate(given, by_alias=False, by_name=True).policy()
-    except ValidationError as error:
-        found = error.errors(include_url=False, include_input=False, include_context=False)
-        problems = [_render(detail["loc"], detail["msg"]) for detail in found]
-        raise InvalidConfigError("command line", problems) from None
-
-
-def _render(location: tuple[Any, ...], message: str) -> str:
-    name = "".join(f"--{part}".replace("_", "-") + ": " for part in location)
-    return name + message.removeprefix("Value error, ")
 
 
 def _find(config: Config | None, place: str, asked: bool) -> Iterator[_Replica]:
@@ -209,18 +184,7 @@ def _state_folder(replica: _Replica, state_dir: str, place: str) -> str | None:
 def _print_plan(url: str, plan: RetentionPlan) -> None:
     since = "" if plan.window_start is None else f", every state since {format_moment(plan.window_start)} stays"
     echo(f"{url}: {format_count(len(plan.removals), 'object')} to delete, {format_size(plan.freed)}{since}")
-    rows: list[tuple[str, str, str, str]] = []
-    for kind in dict.fromkeys(removal.kind for removal in plan.removals):
-        same = [removal for removal in plan.removals if removal.kind is kind]
-        size = format_size(sum(removal.size for removal in same))
-        rows.append((f"{kind.value}s to delete", format_number(len(same)), size, f"{same[0].key} to {same[-1].key}"))
-    for why, total in plan.stays.items():
-        rows.append(("stay", format_number(total.count), format_size(total.bytes), why.value))
-    if plan.cause is not None:
-        rows.append(("why", "", "", plan.cause.value))
-    if plan.beyond:
-        rows.append(("too much", "", format_size(plan.beyond), "beyond max-bytes, and needed all the same"))
-    print_table(("what", "objects", "bytes", ""), rows, numbers=("objects", "bytes"))
+    print_table(("what", "objects", "bytes", ""), retention_rows(plan), numbers=("objects", "bytes"))
 
 
 def _json(url: str, plan: RetentionPlan, deleted: int | None) -> dict[str, Any]:
@@ -230,7 +194,7 @@ def _json(url: str, plan: RetentionPlan, deleted: int | None) -> dict[str, Any]:
         "window_start": json_time(plan.window_start),
         "oldest_snapshot": plan.cut,
         "cause": plan.cause,
-        "removals": [{"kind": one.kind, "object": one.key, "stored_bytes": one.size} for one in plan.removals],
+        "removals": json_removals(plan),
         "removed_bytes": plan.freed,
         "stays": [
             {"reason": why, "objects": total.count, "stored_bytes": total.bytes} for why, total in plan.stays.items()

@@ -18,6 +18,7 @@ from litelog_cli.configured import find_replica
 from litelog_cli.listed import replica_config_option
 from litelog_cli.output import echo, print_json, print_table, with_times
 from litelog_cli.progress import quiet_option, showing_progress
+from litelog_cli.spark_maintain import maintain
 from litelog_cli.task_errors import find_task_error
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ Examples:
   litelog spark verify s3://bucket/events
   litelog spark stats s3://bucket/events --json
   litelog spark hybrid s3://bucket/events /data/events --sql 'SELECT count(*) FROM log'
+  litelog spark maintain s3://bucket/events --max-age 30d --confirm
 \b
 On a cluster, with litelog and pyarrow in the Python of its workers:
   litelog spark stats s3://bucket/events --master spark://host:7077
@@ -78,7 +80,10 @@ def _session_options(command: _Command) -> _Command:
 
 @click.group(epilog=EPILOG)
 def spark() -> None:
-    """Read, check and export replicas on Spark."""
+    """Read, check, query and export replicas on Spark, and maintain those that only Spark writes."""
+
+
+spark.add_command(maintain)
 
 
 @spark.command(

@@ -63,11 +63,12 @@ def maintain(
     clock: Clock,
     on_plan: Callable[[MaintenancePlan], None] = lambda _: None,
     progress: Callable[[int, int], None] = lambda _done, _whole: None,
+    walk: Callable[[int], None] | None = None,
 ) -> Maintained:
     """Merge, delete orphans and prune.
 
     ``on_plan`` is called first, with the plan. ``progress(done, total)`` is called after each merged log segment, in
-    bytes of the log.
+    bytes of the log. ``walk``: as ``plan_maintenance`` takes it.
 
     Raises:
         WriteInProgressError: a write may still run; nothing was changed.
@@ -76,7 +77,7 @@ def maintain(
     """
     require_fencing(client, Fencing.REQUIRED)
     gathering = Gathering(client)
-    plan = plan_maintenance(client, options, clock.now(), gathering)
+    plan = plan_maintenance(client, options, clock.now(), gathering, walk)
     on_plan(plan)
     if plan.is_empty:
         return Maintained(plan, None, 0, 0)

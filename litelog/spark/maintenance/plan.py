@@ -20,10 +20,11 @@ from litelog.retention.facts import Gathering
 from litelog.retention.plan import plan_retention
 from litelog.retention.policy import GRACE_SECONDS, RetentionPolicy, grace_start
 from litelog.spark.maintenance.merging import choose_merges, merged_length
+from litelog.spark.sink.options import MAX_SEGMENT_BYTES
 from litelog.units import MICROSECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from litelog.objects.claim import Claim
     from litelog.objects.position import ClaimName, Generation
@@ -74,11 +75,11 @@ class MaintenanceOptions:
     """Seconds after which a write that has published nothing counts as dead."""
 
     def __post_init__(self) -> None:
-        """ValueError for a grace that is too short, or a negative size."""
+        """ValueError for a grace that is too short, or a size that no log segment has."""
         if self.grace < GRACE_SECONDS:
             raise ValueError("grace must be at least 1h")
-        if self.segment_bytes < 0:
-            raise ValueError("segment-bytes must not be negative")
+        if not 0 <= self.segment_bytes <= MAX_SEGMENT_BYTES:
+            raise ValueError("segment-bytes must be at most 1GiB")
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,9 +135,14 @@ class MaintenancePlan:
 
 
 def plan_maintenance(
-    client: ReplicaClient, options: MaintenanceOptions, now: int, gathering: Gathering | None = None
+    client: ReplicaClient,
+    options: MaintenanceOptions,
+    now: int,
+    gathering: Gathering | None = None,
+    walk: Callable[[int], None] | None = None,
 ) -> MaintenancePlan:
-    """What maintenance does to a replica at ``now``, in microseconds since 1970.
+    """What maintenance does to a replica at ``now``, in microseconds since 1970. ``walk`` is called with the number of
+    generations before any of them is read.
 
     Costs three listings for each generation, and a GET for each claim, for each snapshot that ``gathering`` has not
     read, and for each unnamed sealed segment of the newest generation.
@@ -152,7 +158,7 @@ def plan_maintenance(
         raise NoReplicaError(client.url)
     newest = read_claim(client, names[-1])
     _require_batch(client, newest)
-    facts = (gathering or Gathering(client)).gather()
+    facts = (gathering or Gathering(client)).gather(walk=walk)
     if facts is None:
         return _plan_unfinished(client, options, names, newest, now)
     latest = list_pieces(client, find_latest(client))

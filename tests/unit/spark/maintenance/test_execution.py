@@ -284,7 +284,7 @@ def test_a_damaged_log_segment_is_named_and_nothing_is_published() -> None:
         assert records_of(damaged) == records_of(replica)
 
 
-@pytest.mark.parametrize("given", [{"grace": 60.0}, {"segment_bytes": -1}])
+@pytest.mark.parametrize("given", [{"grace": 60.0}, {"segment_bytes": -1}, {"segment_bytes": 2 << 30}])
 def test_limits_that_do_not_fit_are_refused(given: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="must"):
         MaintenanceOptions(**given)  # type: ignore[arg-type]
