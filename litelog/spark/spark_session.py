@@ -140,11 +140,10 @@ def _prepare_process(*, local: bool) -> None:
     home = java_home()
     if home is not None:
         os.environ["JAVA_HOME"] = home
-    if "PYSPARK_PYTHON" in os.environ:
-        _check_python(os.environ["PYSPARK_PYTHON"])
     python = wrap_python() if local else sys.executable
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", python)
-    os.environ.setdefault("PYSPARK_PYTHON", python)
+    if (given := os.environ.setdefault("PYSPARK_PYTHON", python)) != python:
+        _check_python(given)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 
 
