@@ -14,6 +14,7 @@ import socket
 import subprocess
 import sys
 from contextlib import suppress
+from shutil import which
 from typing import TYPE_CHECKING
 
 import pytest
@@ -39,6 +40,14 @@ HERE = {
 }
 BUILDERS = ROOT / "tests" / "builders"
 DEADLINE_SECONDS = 240
+LOOP_SECONDS = 0.05
+"""What ``sleep`` takes in the documents' scripts, which sleep in loops that wait for a condition."""
+
+PYTHON = 'import sys; exec(compile(sys.stdin.read(), "<stdin>", "exec"), {"__name__": "__main__"})'
+"""What ``python -`` does."""
+
+AWS = "import sys; from tests.builders.fake_aws import main; main(sys.argv[1:])"
+
 PORT = "9977"
 """The daemon's default port. Another daemon on this machine may use it, so the tests replace it."""
 
@@ -61,14 +70,26 @@ class Shell:
         self.folder.mkdir()
         programs = folder / "bin"
         programs.mkdir()
-        for name, command in {
-            "litelog": "-m litelog_cli" if COLD_STARTS else f"-I -S {BUILDERS / 'warm_litelog.py'}",
-            "python": "",
-            "python3": "",
-            "aws": str(BUILDERS / "fake_aws.py"),
-        }.items():
+        start = f'exec "{sys.executable}"'
+        forked = f"{start} -I -S {BUILDERS / 'warm_litelog.py'}"
+        programs_of = {
+            "litelog": f'{start} -m litelog_cli "$@"',
+            "python": f'{start} "$@"',
+            "python3": f'{start} "$@"',
+            "aws": f'{start} {BUILDERS / "fake_aws.py"} "$@"',
+            "sleep": f"exec {which('sleep')} {LOOP_SECONDS}",
+        }
+        if not COLD_STARTS:
+            python, aws = programs_of["python"], programs_of["aws"]
+            can_fork = '[ -n "$WARM_CONTROL" ]'  # a program that litelog started cannot
+            programs_of |= {
+                "litelog": f'{forked} "$@"',
+                "python": f'{can_fork} && [ "$*" = - ] || {python}\nexport WARM_PROGRAM="$WARM_PYTHON"\n{forked}',
+                "aws": f'{can_fork} || {aws}\nexport WARM_PROGRAM="$WARM_AWS"\n{forked} "$@"',
+            }
+        for name, lines in programs_of.items():
             program = programs / name
-            program.write_text(f'#!/bin/sh\nexec "{sys.executable}" {command} "$@"\n')
+            program.write_text(f"#!/bin/sh\n{lines}\n")
             program.chmod(0o755)
         known = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "LITELOG", "XDG_"))}
         self._environment = {
@@ -81,6 +102,8 @@ class Shell:
             "AWS_SECRET_ACCESS_KEY": administrator["secret-access-key"],
             "WARM_CONTROL": str(warm.control),
             "WARM_PROGRAM": f"{QUICKLY_TRIED}\n{RUN_COMMAND}",
+            "WARM_PYTHON": PYTHON,
+            "WARM_AWS": AWS,
             "WARM_PIDS": str(self._pids),
         }
         self._passed = [warm.control]

@@ -10,6 +10,7 @@ import pytest
 
 from litelog.errors import ExitCode
 from replica_clients.s3 import open_store
+from tests.builders.hasty import QUICKLY_TRIED
 from tests.builders.servers import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY
 
 if TYPE_CHECKING:
@@ -207,6 +208,7 @@ def test_a_broken_default_configuration_does_not_matter_for_a_replicas_path(
 @pytest.fixture
 def s3(litelog: Command, server: S3Server) -> str:
     """A bucket's URL, for a command that has the credentials."""
+    litelog.before = QUICKLY_TRIED
     litelog.environment |= {"AWS_ACCESS_KEY_ID": ACCESS_KEY_ID, "AWS_SECRET_ACCESS_KEY": SECRET_ACCESS_KEY}
     return f"s3://{server.make_bucket()}/{uuid4().hex}?endpoint={server.endpoint}&region={REGION}"
 

@@ -43,6 +43,9 @@ PASSWORD = "canary-password-of-the-tests"
 CUSTOMER_KEY = b"canary-customer-key-of-32-bytes!"
 CANARIES = (SECRET_KEY, TOKEN, HEADER, OPTION, PASSWORD, CUSTOMER_KEY.decode(), base64.b64encode(CUSTOMER_KEY).decode())
 
+FINAL = "500ms"
+"""How long a daemon whose store fails tries its final sync."""
+
 CHILD = """
 import os, sys, pathlib, time
 shown = [pathlib.Path(f"/proc/{who}/{what}").read_bytes() for who in ("self", os.getppid()) for what in ("cmdline",)]
@@ -105,7 +108,7 @@ def configuration(endpoint: str, bucket: str, key_file: Path) -> str:
         {"url": f"s3://{bucket}/logs", "options": options},
         {"url": "fsspec+memory://canary/logs", "options": {"secret": OPTION}},
     ]
-    return json.dumps({"logs": [{"path": "log", "replicas": replicas}]})  # JSON is YAML
+    return json.dumps({"shutdown-timeout": FINAL, "logs": [{"path": "log", "replicas": replicas}]})  # JSON is YAML
 
 
 def test_a_daemon_and_its_program_show_no_secret(litelog: Command, server: S3Server, key_file: Path) -> None:
@@ -318,7 +321,7 @@ def test_values_from_the_environment_in_the_configuration_are_not_shown(litelog:
     litelog.lines(1)
     options = f"{{endpoint: 'http://127.0.0.1:1', access-key-id: {ACCESS_KEY}, secret-access-key: '${{CANARY}}'}}"
     (litelog.folder / "litelog.yml").write_text(
-        f"logs: [{{path: log, replicas: [{{url: 's3://bucket/x', options: {options}}}]}}]"
+        f"shutdown-timeout: {FINAL}\nlogs: [{{path: log, replicas: [{{url: 's3://bucket/x', options: {options}}}]}}]"
     )
     words = ("-v", "replicate", "--json", "--config", "litelog.yml")
     litelog.before = HASTY

@@ -107,7 +107,7 @@ def test_one_replica_that_is_down_does_not_hold_up_the_others(litelog: Command, 
 def test_the_watchdog_is_fed_while_the_loop_turns_and_not_when_it_is_stopped(litelog: Command, tmp_path: Path) -> None:
     litelog.lines(10)
     with closing(Manager(str(tmp_path / "notify"))) as manager:
-        environment = {"NOTIFY_SOCKET": manager.address, "WATCHDOG_USEC": "2000000"}
+        environment = {"NOTIFY_SOCKET": manager.address, "WATCHDOG_USEC": "600000"}
         process = litelog.start("replicate", "log", "replica", **environment)
         manager.hear_until("READY=1")
         for _ in range(3):

@@ -270,7 +270,7 @@ def test_an_address_that_is_none_is_a_usage_error(litelog: Command) -> None:
 
 
 def test_sync_waits_for_the_existing_data(litelog: Command) -> None:
-    configure(litelog)
+    configure(litelog, **{"sync-interval": "10ms"})
     litelog.lines(3)
     start(litelog)
     for sequence in (5, 7, 9):

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.sampling import times
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -44,11 +46,13 @@ def run(folder: str, backup: str) -> int:
 MISTAKE = 'import litelog\n\nlitelog.restore_log("a", "b", sequence="last")\n'
 
 
-def test_a_program_is_checked_against_the_types(tmp_path: Path) -> None:
+def test_a_program_is_checked_against_the_types(tmp_path: Path, pytestconfig: pytest.Config) -> None:
     pytest.importorskip("mypy", reason="needs mypy")
     (tmp_path / "right.py").write_text(PROGRAM)
     (tmp_path / "wrong.py").write_text(MISTAKE)
-    options = ["--strict", "--config-file=", f"--cache-dir={tmp_path}/cache"]
+    assert pytestconfig.cache is not None
+    kept = pytestconfig.cache.mkdir("typed-program")  # what mypy found in files that have not changed since
+    options = ["--strict", "--config-file=", f"--cache-dir={times(kept, at_night=tmp_path / 'cache')}"]
     command = [sys.executable, "-m", "mypy", *options, "right.py", "wrong.py"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     errors = [line for line in done.stdout.splitlines() if ": error: " in line]
