@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tests.builders.servers import S3Server
     from tests.faults.soak_gauges import Gauge
     from tests.faults.soak_processes import Labels
+    from tests.warm import Warm
 
 SEGMENT_BYTES = 8 << 10
 PAUSE = 0.2
@@ -37,11 +38,11 @@ REOPENED = {"reloaded", "named"}
 class Soak:
     """The processes of the soak, and its counts."""
 
-    def __init__(self, folder: Path, server: S3Server, proxy: FaultProxy, seed: int) -> None:
+    def __init__(self, folder: Path, server: S3Server, proxy: FaultProxy, warm: Warm, seed: int) -> None:
         self._seed = seed
         self.random = random.Random(seed)
         self.proxy = proxy
-        self.world = World(folder, server, proxy)
+        self.world = World(folder, server, proxy, warm)
         (folder / "lives").mkdir()
         self.lives: list[Daemon] = []
         self.rounds = 0
@@ -293,11 +294,11 @@ class Soak:
             follower.process.end(signal.SIGTERM)
 
     def check_replicas(self) -> int:
-        """Restore every log from each of its replicas, by day half of them. Return the number of restores."""
+        """Restore every log from each of its replicas, by day a quarter of them. Return the number of restores."""
         written = {name: self.look()[self.world.path(name)] for name in (*SPECIAL, *FOUND, *self.guests)}
         whole = {**written, **self.finished}
         pairs = [(kind, name) for kind in KINDS for name in (*whole, *self.abandoned)]
-        restored = sampled(pairs, times(2, at_night=1), "restores at the end of the soak")
+        restored = sampled(pairs, times(4, at_night=1), "restores at the end of the soak")
         for kind, name in restored:
             if name in whole:
                 self.world.check_whole(kind, name, whole[name])

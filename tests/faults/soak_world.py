@@ -8,8 +8,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
 from typing import TYPE_CHECKING, Any
 
 from litelog.formats.litelog import LitelogFormat
@@ -19,14 +17,16 @@ from litelog.stores.object_store import ObjectReplicaClient
 from replica_clients.file import FileStore
 from replica_clients.s3 import open_store
 from tests.builders.servers import REGION
-from tests.faults.processes import count_records, segments
+from tests.faults.processes import count_records, litelog, segments
 
 if TYPE_CHECKING:
+    import subprocess
     from pathlib import Path
 
     from litelog.stores.object_store import ObjectStore
     from tests.builders.fault_proxy import FaultProxy
     from tests.builders.servers import S3Server
+    from tests.warm import Warm
 
 MAX_LAG = "5s"
 KINDS = ("file", "s3")
@@ -52,14 +52,14 @@ FOUND = ("kept/one", "kept/two")
 class World:
     """All logs, each with a replica in a folder and a replica in S3, which daemons reach through the proxy."""
 
-    def __init__(self, folder: Path, server: S3Server, proxy: FaultProxy) -> None:
+    def __init__(self, folder: Path, server: S3Server, proxy: FaultProxy, warm: Warm) -> None:
         self.folder = folder
         self.config = folder / "config.yml"
         self._direct = folder / "direct.yml"
         """The same configuration without the proxy."""
         self.socket = folder / "daemon.sock"
         self.bucket = server.make_bucket()
-        self._server, self._proxy = server, proxy
+        self._server, self._proxy, self._warm = server, proxy, warm
         self._restores = 0
         (folder / "found").mkdir()
         self.configure()
@@ -128,8 +128,7 @@ class World:
 
     def _litelog(self, config: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run a verb."""
-        command = [sys.executable, "-m", "litelog_cli", *arguments, "--config", str(config)]
-        return subprocess.run(command, capture_output=True, text=True, check=False)
+        return litelog(self._warm, *arguments, "--config", str(config))
 
     def check_restored(self, kind: str, name: str, at_least: int) -> int:
         """Restore a log that is being written, in a process, through the proxy and all its faults.

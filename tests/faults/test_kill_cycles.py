@@ -28,11 +28,9 @@ if TYPE_CHECKING:
 
     from tests.warm import Warm
 
-CYCLES = times(6, at_night=25)
-"""The cycles of each of the two tests. At night both together are 50."""
-
-LOSE_EVERY = 5
-"""After this number of kills the log itself is lost, and the restored one replaces it."""
+CYCLES, LOSE_EVERY = times((3, 2), at_night=(25, 5))
+"""The cycles of each of the two tests, at night 50 for both together; and the kills after which the log itself is lost,
+and the restored one replaces it."""
 
 MAX_RUN_SECONDS = 0.25
 """The longest time under load before writer and daemon are killed."""

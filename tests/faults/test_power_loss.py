@@ -14,7 +14,7 @@ import pytest
 from tests.faults.figures import report
 from tests.sampling import SEED, times
 
-CYCLES = times(3, at_night=10)
+CYCLES = times(2, at_night=10)
 TOOLS = ("unshare", "mkfs.ext4", "mount", "umount", "losetup")
 
 

@@ -23,6 +23,7 @@ from tests.builders.daemon_builder import Daemon
 from tests.builders.log_builder import LogBuilder, make_log
 from tests.builders.manual_clock import ManualClock
 from tests.faults.figures import report
+from tests.sampling import times
 from tests.waiting import WAIT_SECONDS
 
 if TYPE_CHECKING:
@@ -344,6 +345,6 @@ def test_in_s3(tmp_path: Path, server: S3Server) -> None:
 
     store = open_store(f"s3://{server.make_bucket()}/replica", server.options())
     try:
-        run(Past(tmp_path, store), 12, "s3")
+        run(Past(tmp_path, store), times(8, at_night=12), "s3")
     finally:
         store.close()

@@ -22,9 +22,9 @@ from tests.builders.independent_reader import read_replica
 from tests.builders.servers import REGION
 from tests.faults.figures import report
 from tests.faults.s3_replicas import HASTY, LONG, Bench
-from tests.sampling import at_night
+from tests.sampling import at_night, times
 
-ROUNDS = 60
+ROUNDS = times(40, at_night=60)
 """The number of appends, each followed by a sync."""
 
 RESTART_EVERY = 15
@@ -118,7 +118,7 @@ def test_the_replicator_survives_random_faults(bench: Bench) -> None:
     while not replicator.is_ready():
         pause.wait(0.02)
     bench.proxy.plan.enabled = True
-    for _ in range(100):
+    for _ in range(times(50, at_night=100)):
         bench.append()
         pause.wait(0.02)
     replicator.stop()
@@ -140,15 +140,16 @@ def test_a_wal_segment_whose_answer_was_lost_is_adopted(bench: Bench, fault: Fau
     daemon = bench.daemon()
     bench.sync(daemon)
     before = len(daemon.acknowledged)
-    for _ in range(3):
+    puts = times(1, at_night=3) if fault is Fault.HANG else 3  # a hang takes the whole time-out
+    for _ in range(puts):
         bench.append()
         bench.proxy.plan.next("PUT", fault, when)
         assert bench.sync(daemon) <= 1
-    assert bench.proxy.injected == {("PUT", fault, when): 3}
-    assert len(daemon.acknowledged) - before == 3
+    assert bench.proxy.injected == {("PUT", fault, when): puts}
+    assert len(daemon.acknowledged) - before == puts
     assert len(daemon.claims) == 1
     assert_whole(bench, daemon.acknowledged[-1].header.next or 0)
-    report(f"s3_ambiguous_{fault.name.lower()}_{when.value}", ambiguous_puts=3, adopted=3, false_fences=0)
+    report(f"s3_ambiguous_{fault.name.lower()}_{when.value}", ambiguous_puts=puts, adopted=puts, false_fences=0)
 
 
 def test_a_retry_sends_identical_bytes_and_the_stored_object_has_their_digest(bench: Bench) -> None:
@@ -246,14 +247,15 @@ def test_a_damaged_listing_fails_or_lists_the_same_keys(bench: Bench) -> None:
         bench.sync(daemon)
     through, keys = bench.open(), list(bench.open(direct=True).list(""))
     may_pass: list[bool] = []
-    for _ in range(200):
+    flips = times(80, at_night=200)
+    for _ in range(flips):
         bench.proxy.plan.next("LIST", Fault.FLIP)
         try:
             assert list(through.list("")) == keys
         except StoreError as error:
             may_pass.append(error.retryable)
-    assert bench.proxy.injected_of(Fault.FLIP) == 200
-    assert len(may_pass) > 100
+    assert bench.proxy.injected_of(Fault.FLIP) == flips
+    assert len(may_pass) > flips / 2
     assert all(may_pass)
 
 
@@ -265,11 +267,11 @@ def test_a_damaged_body_is_fetched_again_and_reported_by_name_if_it_stays_so(ben
         bench.sync(daemon)
     key = wal_key(daemon.acknowledged[1].header.position)
     client = bench.client(bench.open())
-    for times in (1, 2):
+    for damaged in (1, 2):
         bench.proxy.reset_counts()
-        bench.proxy.plan.next("GET", fault, times=times, key_part=key)
-        assert bench.restored(f"after {times}", client) == bench.written()
-        assert bench.proxy.injected == {("GET", fault, When.AFTER): times}
+        bench.proxy.plan.next("GET", fault, times=damaged, key_part=key)
+        assert bench.restored(f"after {damaged}", client) == bench.written()
+        assert bench.proxy.injected == {("GET", fault, When.AFTER): damaged}
     bench.proxy.plan.next("GET", fault, times=100, key_part=key)
     with pytest.raises(CorruptObjectError if fault is Fault.FLIP else StoreError, match=key):
         bench.restored("never", client)

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.builders.servers import S3Server
+    from tests.warm import Warm
 
 SECONDS = float(os.environ.get("LITELOG_SOAK_SECONDS", times("10", at_night="60")))
 """The shortest duration, without the checks at the end."""
@@ -60,11 +61,11 @@ WARMING_ROUNDS = 2
 
 
 @pytest.mark.timeout(SECONDS * 3 + 1200)
-def test_nothing_is_lost_and_nothing_grows(server: S3Server, tmp_path: Path, credentials: None) -> None:
+def test_nothing_is_lost_and_nothing_grows(server: S3Server, warm: Warm, tmp_path: Path, credentials: None) -> None:
     sys.stdout.write(f"LITELOG_SOAK_SEED={SEED} LITELOG_SOAK_SECONDS={SECONDS:g}\n")
     with ExitStack() as stack:
         proxy = stack.enter_context(fault_proxy(server.endpoint))
-        soak = stack.enter_context(closing(Soak(tmp_path, server, proxy, SEED)))
+        soak = stack.enter_context(closing(Soak(tmp_path, server, proxy, warm, SEED)))
         proxy.plan.at_random(FAULT_RATE, SEED, FAULTS)
         began = time.monotonic()
         while len(soak.lives) < MIN_RESTARTS or time.monotonic() - began < SECONDS / 4:
