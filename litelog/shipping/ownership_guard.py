@@ -37,19 +37,20 @@ class LostObjectsError(LostSegmentError):
 class OwnershipGuard:
     """The checks before each put in one generation. Used by one thread at a time."""
 
-    def __init__(self, context: ReplicaContext, proof: OwnershipProof, keeper: StateKeeper) -> None:
-        """To be created when the generation has just begun, or was just proved to be ours."""
+    def __init__(self, context: ReplicaContext, proof: OwnershipProof, keeper: StateKeeper, proved_at: float) -> None:
+        """``proved_at``: before the generation began, or before it was proved to be ours, in monotonic seconds."""
         self._folder = context.source.folder
         self._claim = keeper.state.claim
         self._proof = proof
         self._keeper = keeper
         self._clock = context.clock
         self._client = context.client
-        self._proved_at = self._looked_at = context.clock.monotonic()
+        self._proved_at = self._looked_at = self._checked_at = proved_at
         self._in_doubt = False
 
     def check(self, encoded: EncodedWalSegment) -> None:
         """Check ownership before ``encoded`` is put. FencedError, DivergedError, StoreError."""
+        self._checked_at = self._clock.monotonic()
         self._check_if_due()
         self._look_if_due()
         self._check_predecessor_end(encoded)
@@ -60,8 +61,15 @@ class OwnershipGuard:
         self._in_doubt = True
 
     def succeeded(self) -> None:
-        """Record a successful put, which proves that the generation is ours."""
-        self._proved_at = self._clock.monotonic()
+        """Record a successful put before it is acknowledged. FencedError, DivergedError, StoreError.
+
+        A put proves that the generation is ours, unless it took too long: then a successor's retention may have emptied
+        the slot meanwhile, if the state is older than the replica. So that proves ownership again.
+        """
+        if self._clock.monotonic() - self._checked_at > GRACE_SECONDS / 2:
+            self.check_ownership()
+        else:
+            self._proved_at = self._checked_at
 
     def check_ownership(self) -> None:
         """Prove now that the replica holds all acknowledged objects. FencedError, DivergedError, StoreError."""
@@ -80,6 +88,7 @@ class OwnershipGuard:
         if not self._in_doubt and self._clock.monotonic() - self._proved_at <= GRACE_SECONDS / 2:
             return
         self._in_doubt = False  # a failure meanwhile sets it again
+        began = self._clock.monotonic()
         try:
             lost = self._proof.find_lost(self._keeper.state, self._keeper.newest_snapshot, self._client)
         except LitelogError:
@@ -87,7 +96,7 @@ class OwnershipGuard:
             raise
         if lost:
             raise LostObjectsError(self._folder, describe_lost(lost))
-        self._proved_at = self._clock.monotonic()
+        self._proved_at = began
 
     def _look_if_due(self) -> None:
         if self._claim.is_isolated and self._clock.monotonic() - self._looked_at >= LOOK_SECONDS:

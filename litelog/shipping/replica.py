@@ -284,9 +284,10 @@ class Replica:
 
     def _start(self) -> _Shipping | None:
         """Continue the generation, or begin one. Return None while log segments must be sealed for that."""
+        asked = self._clock.monotonic()
         begun = self._owner.resume()
         self._began_sealing = begun is None
-        return None if begun is None else self._take(begun)
+        return None if begun is None else self._take(begun, asked)
 
     def _begin_again(self, fork: DivergedError) -> bool:
         """Begin a generation because of ``fork``. The fork is kept until then: the old one may be closed before.
@@ -295,10 +296,11 @@ class Replica:
         forked = not isinstance(fork, LostSegmentError | FolderReplacedError)
         self._release()
         self._owner.notes.lower()
+        asked = self._clock.monotonic()
         begun = self._owner.begin(self._state, fork.reason, start_file, forked=forked)
         self._began_sealing = begun is None
         if begun is not None:
-            self._take(begun)
+            self._take(begun, asked)
             self._fork = None
         return begun is not None
 
@@ -308,14 +310,15 @@ class Replica:
             self._shipping.archive.stop()
             self._shipping.keeper.release()
 
-    def _take(self, begun: GenerationBegun) -> _Shipping:
-        """Ship what ``begun`` describes. A generation that continues may have a backlog; a new one has sealed it."""
+    def _take(self, begun: GenerationBegun, asked: float) -> _Shipping:
+        """Ship what ``begun`` describes. A generation that continues may have a backlog; a new one has sealed it.
+        ``asked``: monotonic seconds before the replica was asked whose the generation is."""
         claim, before = begun.state.claim, self._shipping
         if before is not None:
             before.writer.close()
             before.writer.feed.fail(GenerationMismatchError(before.writer.feed.generation, claim.generation))
         keeper = StateKeeper(self._folder, self._clock, begun.state)
-        guard = OwnershipGuard(self._context, self._owner.proof, keeper)
+        guard = OwnershipGuard(self._context, self._owner.proof, keeper, asked)
         archive = self._open_archive(keeper, guard)
         if begun.replicated:
             self._context.workers.background(self._context.events.on_replicated)
@@ -364,11 +367,12 @@ class Replica:
         state = self._state
         if isinstance(fork, LostSegmentError | FolderReplacedError) or state is None:
             return False
+        asked = self._clock.monotonic()
         ahead = self._owner.proof.find_ahead(state)
         if ahead is None:
             return False
         self._release()
-        self._take(GenerationBegun(ahead))
+        self._take(GenerationBegun(ahead), asked)
         return True
 
     def _note_fork(self, fork: DivergedError) -> None:

@@ -206,8 +206,8 @@ class WalShipper:
 
     def _acknowledge(self, encoded: EncodedWalSegment) -> None:
         """Continue after a WAL segment that was put, which proves that the generation is still the owner's."""
-        self._queue.popleft()
         self._guard.succeeded()
+        self._queue.popleft()
         self._archive.note_put()
         self._advance(encoded.start, encoded.header, encoded.digest, encoded.after, encoded.sealed, encoded.size)
         self._report(encoded.header, encoded.size)

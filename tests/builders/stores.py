@@ -34,8 +34,18 @@ class CountingStore:
         self.requests: Counter[str] = Counter()
         self.put_keys: list[str] = []
         self._lock = threading.Lock()
+        self._meanwhile: dict[str, tuple[str, Callable[[], None]]] = {}
+
+    def before_put(self, prefix: str, meanwhile: Callable[[], None]) -> None:
+        """Call ``meanwhile`` before the next put to a key that starts with ``prefix``."""
+        self._meanwhile["put"] = (prefix, meanwhile)
+
+    def after_list(self, prefix: str, meanwhile: Callable[[], None]) -> None:
+        """Call ``meanwhile`` after the next listing of a prefix that starts with ``prefix``, before it is read."""
+        self._meanwhile["list"] = (prefix, meanwhile)
 
     def put(self, key: str, body: Iterable[Buffer], *, create_only: bool = True) -> None:
+        self._call_meanwhile("put", key)
         self._count("put")
         with self._lock:
             self.put_keys.append(key)
@@ -47,7 +57,9 @@ class CountingStore:
 
     def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
         self._count("list")
-        return self.inner.list(prefix, start_after)
+        found = list(self.inner.list(prefix, start_after)) if "list" in self._meanwhile else None
+        self._call_meanwhile("list", prefix)
+        return self.inner.list(prefix, start_after) if found is None else iter(found)
 
     def delete(self, keys: Iterable[str]) -> None:
         self._count("delete")
@@ -64,6 +76,12 @@ class CountingStore:
     def _count(self, operation: str) -> None:
         with self._lock:
             self.requests[operation] += 1
+
+    def _call_meanwhile(self, operation: str, key: str) -> None:
+        prefix, meanwhile = self._meanwhile.get(operation, ("", None))
+        if meanwhile is not None and key.startswith(prefix):
+            del self._meanwhile[operation]
+            meanwhile()
 
 
 class Fault(Enum):
@@ -173,19 +191,7 @@ class FaultyStore:
 class CarelessStore(CountingStore):
     """Accepts create-only puts and overwrites in spite of it, as stores do that ignore the header If-None-Match."""
 
-    def __init__(self, inner: ObjectStore) -> None:
-        super().__init__(inner)
-        self._meanwhile: tuple[str, Callable[[], None]] | None = None
-
-    def before_put(self, prefix: str, meanwhile: Callable[[], None]) -> None:
-        """Call ``meanwhile`` before the next put to a key that starts with ``prefix``."""
-        self._meanwhile = (prefix, meanwhile)
-
     def put(self, key: str, body: Iterable[Buffer], *, create_only: bool = True) -> None:
-        if self._meanwhile is not None and key.startswith(self._meanwhile[0]):
-            _, meanwhile = self._meanwhile
-            self._meanwhile = None
-            meanwhile()
         super().put(key, body, create_only=False)
 
 

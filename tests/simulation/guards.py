@@ -379,6 +379,34 @@ GUARDS: dict[str, Plan] = {
     "owner that adopts what it put long ago": _plan(
         [_rest(100, 9000), _kill(99, "A", 3700, When("A", WAL, "done"))], end=3850.0, write_pause=0.4, patience=20
     ),
+    "owner with an older state that stands still before it puts": _plan(
+        [
+            Step(30, "keep_state", {"who": "A"}),
+            _kill(60, "A", 5),
+            Step(62, "put_back_state", {"who": "A"}),
+            _pause(63, "A", 3760, When("A", WAL)),
+            _take_over(70, "B"),
+            _rest(100, 3700),
+        ],
+        end=3850.0,
+        write_pause=0.4,
+        retention=3600.0,
+        patience=20,
+    ),
+    "owner with an older state that stands still after its proof": _plan(
+        [
+            Step(30, "keep_state", {"who": "A"}),
+            _kill(60, "A", 5),
+            Step(62, "put_back_state", {"who": "A"}),
+            _pause(63, "A", 3760, When("A", "list generations/", "answered")),
+            _take_over(70, "B"),
+            _rest(100, 3700),
+        ],
+        end=3850.0,
+        write_pause=0.4,
+        retention=3600.0,
+        patience=20,
+    ),
     "one snapshot is retained": _plan(
         [_take_over(60, "B"), _rest(100, 3600)], end=3760.0, write_pause=0.4, truncate=9000, snapshots=1, patience=20
     ),

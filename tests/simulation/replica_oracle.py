@@ -88,6 +88,10 @@ class ReplicaOracle:
         """When each claim was put."""
         self._begun: set[str] = set()
         """The generations whose first snapshot was put while there was no newer claim."""
+        self._ended: set[str] = set()
+        """The generations in which a terminal was put."""
+        self._late: set[str] = set()
+        """The WAL segments that were put after the terminal, into slots that retention had emptied."""
         self._begun_at = 0.0
         """When the newest of them began. All older ones were closed by then."""
         self._snapshots: list[tuple[str, str]] = []
@@ -108,6 +112,9 @@ class ReplicaOracle:
         wrong = self.shipped.acknowledge(event.header)
         if wrong:
             self.fail(f"P1: {slot.name} acknowledged {wrong}")
+        key = layout.wal_key(event.header.position)
+        if key in self._late and not self.lost:
+            self.fail(f"P6: {slot.name} acknowledged {key}, which was put after its generation had ended")
 
     def put(self, key: str, body: bytes) -> None:
         """The store has taken an object."""
@@ -118,6 +125,12 @@ class ReplicaOracle:
                     self._begun.add(newest.generation)
                     self._begun_at = self._world.scheduler.now
                 self._snapshots.append((newest.generation, key))
+        if (slot := layout.parse_wal(key)) is not None:
+            if wal_segment.decode(key, body).header.successor is not None:
+                self._ended.add(slot.generation)
+            elif slot.generation in self._ended:
+                self._late.add(key)
+                self._world.counts["a WAL segment that was put after its generation had ended"] += 1
         if layout.parse_claim(key) is not None:
             self._judge_claim(key, claims.parse(body.decode()))
         self._conduct.arrived(key)

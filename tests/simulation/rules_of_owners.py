@@ -272,6 +272,24 @@ REPLICAS_THAT_GO_AWAY = (
     ),
     found("what was acknowledged is proved after a pause", "lost, pause", PROOF_IN_TIME, PAUSE_NOTICED),
     found(
+        "a put that stood still is acknowledged only after a proof",
+        "owner with an older state that stands still before it puts",
+        Cut(
+            "shipping/ownership_guard",
+            "if self._clock.monotonic() - self._checked_at > GRACE_SECONDS / 2:",
+            "if False:",
+        ),
+    ),
+    found(
+        "a proof counts from the moment before it",
+        "owner with an older state that stands still after its proof",
+        Cut(
+            "shipping/ownership_guard",
+            "self._proved_at = self._looked_at = self._checked_at = proved_at",
+            "self._proved_at = self._looked_at = self._checked_at = context.clock.monotonic()",
+        ),
+    ),
+    found(
         "lost objects are found",
         "lost, restart",
         Cut("shipping/proof", "        if not lost:\n            return ()\n", "        return ()\n"),

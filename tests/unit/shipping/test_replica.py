@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from litelog.errors import CorruptionError, FencedError, OtherLogError, SourceMissingError, StoreError
 from litelog.objects import wal_segment
 from litelog.objects.layout import wal_key
+from litelog.objects.wal_segment import LASTING_SEGMENTS
 from litelog.retention.policy import GRACE_SECONDS
 from litelog.shipping.context import Executors
 from litelog.shipping.state import StateFolder
@@ -445,6 +446,53 @@ def test_a_daemon_that_slept_does_not_write_into_a_pruned_slot(log: LogBuilder, 
         with pytest.raises(FencedError):
             daemon.sync()
     assert objects(store) == before
+
+
+@pytest.mark.parametrize("stands_still", ["after its proof", "before its put"])
+def test_a_daemon_that_stands_still_acknowledges_nothing_in_a_slot_that_was_emptied(
+    log: LogBuilder, store: MemoryStore, state: str, stands_still: str
+) -> None:
+    """The state was older than the replica, so a successor's retention emptied the slot while the daemon slept."""
+    clock = ManualClock()
+    daemon = Daemon(log, store, state, clock=clock)
+    daemon.sync()
+    daemon.close()
+    shutil.copytree(state, state + ".old")
+    daemon = Daemon(log, store, state, clock=clock)
+    for _ in range(LASTING_SEGMENTS):
+        log.append(1)
+        daemon.sync()
+    generation = daemon.generation
+    daemon.crash()
+    slow = CountingStore(store)
+    daemon = Daemon(log, slow, state + ".old", clock=clock)
+
+    def sleep() -> None:
+        Daemon(log, store, state + ".other", takeover=True, seed=1, clock=clock).sync()
+        shipped = sorted(key for key in objects(store) if f"/{generation}/wal/" in key)
+        store.delete(shipped[:-LASTING_SEGMENTS])
+        clock.advance(GRACE_SECONDS)
+
+    pause = slow.before_put if stands_still == "before its put" else slow.after_list
+    pause("generations/", sleep)
+    with pytest.raises(FencedError):
+        daemon.sync()
+    assert daemon.acknowledged == []
+
+
+@pytest.mark.parametrize("seconds", [1, GRACE_SECONDS])
+def test_a_slow_put_of_the_only_owner_is_acknowledged(
+    log: LogBuilder, store: MemoryStore, state: str, seconds: float
+) -> None:
+    clock, slow = ManualClock(), CountingStore(store)
+    daemon = Daemon(log, slow, state, clock=clock)
+    daemon.sync()
+    log.append(1)
+    slow.requests.clear()
+    slow.before_put("generations/", lambda: clock.advance(seconds))
+    daemon.sync()
+    assert slow.requests == ({"put": 1} if seconds == 1 else {"list": 2, "open": 1, "put": 1})
+    assert held(store) == log.files()
 
 
 def test_a_last_wal_segment_that_is_gone_begins_a_new_generation_that_continues(
