@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, settings
 
 from tests import sampling
 from tests.builders.long_tests import LongTests
-from tests.builders.worker_limits import Leftovers, WorkerLimits, limit_heaps
+from tests.builders.worker_limits import Leftovers, WorkerLimits, build_character_tables, limit_heaps
 from tests.sampling import describe, examples, make_fewer_examples
 from tests.warm import PACKAGES, Warm
 
@@ -238,3 +238,4 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(LongTests())
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Groups())
+        build_character_tables()

@@ -13,6 +13,10 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.builders.child import in_child
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -41,6 +45,14 @@ def limit_heaps() -> None:
         library.mallopt(M_MMAP_THRESHOLD, 1 << 20)
         library.mallopt(M_ARENA_MAX, 2)
         library.malloc_trim(0)
+
+
+def build_character_tables() -> None:
+    """Have a child draw a text, as the first text in a clone makes Hypothesis build its tables of Unicode.
+
+    That takes 200 MiB. Hypothesis keeps the tables in its folder, where workers find them.
+    """
+    in_child(settings(max_examples=1, database=None)(given(st.text())(lambda text: None)))
 
 
 def resident_bytes() -> int:

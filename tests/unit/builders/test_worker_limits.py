@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from typing import TYPE_CHECKING
+
+import pytest
 
 from tests.builders.daemon_builder import Daemon, close_left_open
 from tests.builders.worker_limits import (
@@ -15,6 +20,8 @@ from tests.builders.worker_limits import (
 )
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from litelog.stores.object_store import ObjectStore
     from tests.builders.log_builder import LogBuilder
 
@@ -43,3 +50,30 @@ def test_the_daemons_of_a_test_are_closed_after_it(log: LogBuilder, store: Objec
     assert take_stock()["descriptors"] > before
     close_left_open()
     assert take_stock()["descriptors"] == before
+
+
+FIRST_TEXT = """
+from hypothesis import given, strategies as st
+from tests.builders.worker_limits import build_character_tables
+
+def peak():
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith("VmHWM")) >> 10
+
+before = peak()
+build_character_tables()
+given(st.text())(lambda text: None)()
+print(peak() - before)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.process
+@pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="Linux states the peak of a process there")
+def test_the_first_text_in_a_clone_takes_no_memory_of_a_worker(tmp_path: Path) -> None:
+    environment = {**os.environ, "HYPOTHESIS_STORAGE_DIRECTORY": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", FIRST_TEXT], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) < 50
