@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -149,6 +149,8 @@ class Gathering:
         self._described: dict[tuple[Generation, int, int], SnapshotFacts] = {}
         self._predecessor_ends: dict[Generation, Position] = {}
         self._ended: dict[Position, int] = {}
+        self._ranges: dict[SealedRange, SealedRange] = {}
+        """One object for each range, as all later snapshots name it too."""
 
     def gather(
         self,
@@ -185,6 +187,7 @@ class Gathering:
         own_snapshots = (snapshot for generation in gathered for snapshot in generation.snapshots)
         existing = {_place(snapshot) for snapshot in (*others, *own_snapshots)}
         self._described = {place: facts for place, facts in self._described.items() if place in existing}
+        self._ranges = {run: run for facts in self._described.values() for run in facts.names or ()}
         return ReplicaFacts(gathered, latest.generation, tuple(drops), last_snapshot, others)
 
     def _gather_other(self, name: Generation, claim: Claim | None) -> tuple[SnapshotFacts, ...]:
@@ -212,7 +215,9 @@ class Gathering:
                 return SnapshotFacts(info.generation, info.index, info.size, names=None)  # try again next time
             if read.predecessor_end is not None:
                 self._predecessor_ends[info.generation] = read.predecessor_end
-            self._described[place] = describe_snapshot(read, info.generation, info.size)
+            described = describe_snapshot(read, info.generation, info.size)
+            names = tuple(self._ranges.setdefault(run, run) for run in described.names or ())
+            self._described[place] = replace(described, names=names)
         return self._described[place]
 
     def _read(self, info: IndexedInfo, claim: Claim | None) -> Snapshot:
