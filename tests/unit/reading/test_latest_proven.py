@@ -127,7 +127,7 @@ def require_alike(client: ReplicaClient) -> Claim | type[LitelogError]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", sampled(range(CHANCES), 10, "histories of generations"))
+@pytest.mark.parametrize("seed", sampled(range(CHANCES), 20, "histories of generations"))
 def test_the_same_generation_is_found_as_by_a_walk_through_all(seed: int) -> None:
     history = History(Random(seed))
     history.add()

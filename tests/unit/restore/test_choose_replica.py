@@ -26,7 +26,7 @@ from litelog.stores.object_store import ObjectReplicaClient
 from replica_clients.memory import MemoryStore
 from tests.builders.replica_builder import FORMAT, SECOND, ReplicaBuilder, make_log, make_segment, prefix
 from tests.builders.restoring import files_in
-from tests.sampling import examples, sampled
+from tests.sampling import examples, sampled, sampled_cases
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -389,7 +389,7 @@ def test_each_object_of_the_chosen_one_may_be_lost(
     """``further``: the other replica lacks the last commit, so it cannot be restored instead of the first."""
     one = replica(([0, 1], [0], [0]), digests=digests, final=final)
     two = replica(([1], [], [0, 1]), upto=7 if further else None, digests=digests, first=5, owners=2)
-    for key in sampled(list(one), 6, f"objects that are lost: {damage}, {digests}, {final}, {further}"):
+    for key in sampled(list(one), 12, f"objects that are lost: {damage}, {digests}, {final}, {further}"):
         newest = key == wal_keys(one)[-1]
         found = outcome([DAMAGES[damage](one, key), two], tmp_path, parallelism=2)
         if not isinstance(found, LitelogError) and found[1].client.url == "memory://r0":
@@ -423,7 +423,7 @@ def test_every_object_of_the_chosen_one_but_the_last_may_be_lost_at_once(tmp_pat
 
 @pytest.mark.slow
 @pytest.mark.parametrize("damage", ["deleted", "header", "data"])
-@pytest.mark.parametrize("kept", [1, 2, 3, 4, 5, 7])
+@pytest.mark.parametrize("kept", sampled_cases([1, 2, 3, 4, 5, 7], 3, "bounds in lost objects"))
 def test_a_bound_is_kept_though_the_object_that_it_lies_in_is_lost(tmp_path: Path, damage: str, kept: int) -> None:
     commits = [count for counts in SHAPE for count in counts]
     target = Target(sequence=sum(commits[:kept]) - 1)

@@ -42,7 +42,7 @@ REPLICAS: dict[str, tuple[Callable[[], ReplicaBuilder], Sequence[LogSegment]]] =
     "sealed": (partial(sealed, 0), GROWN_LOG),
 }
 KINDS = ("epochs/", "/wal/", "/segments/", "/snapshots/")
-SAMPLE = 12
+SAMPLE = 6
 """Changes of each kind of object, in each replica."""
 
 NAMED = re.compile(r"(epochs|generations)/[0-9a-f]|[0-9a-f]{16}/[0-9a-f]{16}/[0-9a-f]{16}")

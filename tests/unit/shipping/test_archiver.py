@@ -22,7 +22,7 @@ from tests.builders.daemon_builder import Daemon, newest_snapshot, restored
 from tests.builders.independent_reader import objects
 from tests.builders.log_builder import LogBuilder, make_log
 from tests.builders.stores import CountingStore, Fault, FaultyStore, KilledError, KillingStore, keys_of
-from tests.sampling import at_night
+from tests.sampling import at_night, sampled_cases
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -411,7 +411,7 @@ def test_a_snapshot_with_another_owner_chain_or_content_is_not_adopted(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("after", [False, True])
-@pytest.mark.parametrize("at", range(1, 22))
+@pytest.mark.parametrize("at", sampled_cases(range(1, 22), 3, "puts at which an archiving daemon crashes"))
 def test_a_crash_at_any_put_leaves_all_restorable_and_all_is_sealed_afterwards(
     log: LogBuilder, store: MemoryStore, state: str, clock: ManualClock, at: int, after: bool, tmp_path: Path
 ) -> None:

@@ -25,7 +25,7 @@ from tests.builders.independent_reader import objects, read_replica
 from tests.builders.log_builder import LogBuilder, make_log
 from tests.builders.stores import CountingStore, Fault, FaultyStore, KilledError, KillingStore
 from tests.builders.verify_helper import found, verified
-from tests.sampling import at_night
+from tests.sampling import at_night, sampled_cases
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -206,7 +206,7 @@ def test_facts_about_finals_that_the_state_lacks_are_read_from_the_replica(
 @pytest.mark.slow
 @ALL_FORMATS
 @pytest.mark.parametrize("after", [False, True])
-@pytest.mark.parametrize("at", range(1, 9))
+@pytest.mark.parametrize("at", sampled_cases(range(1, 9), 3, "puts at which a daemon that seals crashes"))
 def test_after_a_crash_at_any_put_sealing_resumes_and_seals_nothing_twice(
     log: LogBuilder, state: str, clock: ManualClock, at: int, after: bool, tmp_path: Path
 ) -> None:

@@ -19,7 +19,7 @@ from tests.builders.daemon_builder import held, newest_snapshot, start_sealing
 from tests.builders.independent_reader import read_replica
 from tests.builders.log_builder import LogBuilder, make_log
 from tests.builders.stores import CountingStore, Fault, FaultyStore, KilledError, KillingStore, keys_of
-from tests.sampling import at_night
+from tests.sampling import at_night, sampled_cases
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -229,7 +229,7 @@ def test_the_commits_before_a_corrupt_one_are_shipped_before_the_log_freezes(
 @pytest.mark.slow
 @ALL_FORMATS
 @pytest.mark.parametrize("after", [False, True])
-@pytest.mark.parametrize("at", range(1, 9))
+@pytest.mark.parametrize("at", sampled_cases(range(1, 9), 3, "puts of a first contact at which a daemon crashes"))
 @pytest.mark.parametrize("continues", [False, True])
 def test_after_a_crash_at_any_put_of_the_first_contact_the_daemon_resumes(
     log: LogBuilder, state: str, clock: ManualClock, at: int, after: bool, continues: bool

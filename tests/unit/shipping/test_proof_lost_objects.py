@@ -25,6 +25,7 @@ from tests.builders.daemon_builder import Daemon, restored
 from tests.builders.independent_reader import objects, read_replica
 from tests.builders.manual_clock import ManualClock
 from tests.builders.stores import CountingStore, Fault, FaultyStore
+from tests.sampling import sampled_cases
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -203,6 +204,9 @@ def test_a_replica_that_lost_our_claim_alone_takes_nothing_until_it_is_back(
     assert only.files() == log.files()
 
 
+LOST = ["first", "middle", "last", "of an earlier log segment", "two", "snapshot"]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("paused", [False, True])
 def test_a_main_loop_that_stood_still_doubts_every_replica(tmp_path: Path, log: LogBuilder, paused: bool) -> None:
@@ -228,7 +232,7 @@ def test_a_main_loop_that_stood_still_doubts_every_replica(tmp_path: Path, log: 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("which", ["first", "middle", "last", "of an earlier log segment", "two", "snapshot"])
+@pytest.mark.parametrize("which", sampled_cases(LOST, 3, "acknowledged objects that are lost"))
 @pytest.mark.parametrize("how", ["failure", "restart", "crash"])
 @pytest.mark.parametrize("backlog_sealer", [False, True])
 def test_an_acknowledged_object_that_a_store_lost_is_shipped_again(
@@ -395,7 +399,7 @@ def newest_wal(store: ObjectStore) -> str:
         ("emptied", "crash with an older state"),
     ],
 )
-@pytest.mark.parametrize("last", ["open", "first", "final"])
+@pytest.mark.parametrize("last", sampled_cases(["open", "first", "final"], 3, "newest WAL segments"))
 @pytest.mark.parametrize("backlog_sealer", [False, True])
 def test_a_damaged_header_of_the_newest_wal_segment_is_not_an_end(
     log: LogBuilder,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from itertools import product
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,6 +19,7 @@ from tests.builders.daemon_builder import Daemon, newest_snapshot, restored
 from tests.builders.log_builder import LogBuilder, make_log
 from tests.builders.manual_clock import ManualClock
 from tests.builders.stores import CarelessStore
+from tests.sampling import sampled_cases
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -117,8 +119,9 @@ def generation_of(key: str) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("keep", [None, 4])
-@pytest.mark.parametrize("tight", [0, 1])
+@pytest.mark.parametrize(
+    ("keep", "tight"), sampled_cases(product([None, 4], [0, 1]), 2, "policies of two owners that prune")
+)
 def test_two_live_owners_prune_only_their_own_generations_by_their_own_policies(
     owners: Owners, keep: int | None, tight: int
 ) -> None:

@@ -26,7 +26,7 @@ from tests.builders.independent_reader import objects, read_replica
 from tests.builders.log_builder import LogBuilder, make_log
 from tests.builders.manual_clock import ManualClock
 from tests.builders.stores import CountingStore, Fault, FaultyStore, KilledError, KillingStore
-from tests.sampling import examples
+from tests.sampling import examples, sampled_cases
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -156,7 +156,7 @@ def test_a_sync_ends_early_on_request(log: LogBuilder, store: MemoryStore, state
 
 @pytest.mark.slow
 @pytest.mark.parametrize("after", [False, True])
-@pytest.mark.parametrize("at", range(1, 12))
+@pytest.mark.parametrize("at", sampled_cases(range(1, 12), 3, "puts at which a daemon crashes"))
 @pytest.mark.parametrize("kept", ["kept", "rolled back"])
 def test_a_crash_at_any_put_loses_nothing_and_fences_no_owner(
     log: LogBuilder, store: MemoryStore, state: str, at: int, after: bool, kept: str

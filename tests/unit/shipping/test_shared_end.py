@@ -15,6 +15,7 @@ from replica_clients.memory import MemoryStore
 from tests.builders.daemon_builder import Daemon, restored, start_sealing
 from tests.builders.manual_clock import ManualClock
 from tests.builders.stores import KilledError, KillingStore
+from tests.sampling import sampled_cases
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -78,7 +79,7 @@ def end_at_each_put(
 
 @pytest.mark.slow
 @ALL_FORMATS
-@pytest.mark.parametrize("kept", [0, 2, 3])
+@pytest.mark.parametrize("kept", sampled_cases([0, 2, 3], 3, "what is left of a rewound log"))
 def test_after_a_rewind_and_a_crash_at_any_put_a_restore_has_the_shared_bytes(
     log: LogBuilder, store: MemoryStore, state: str, tmp_path: Path, kept: int
 ) -> None:

@@ -42,7 +42,7 @@ from litelog.verify.sealed import SealedVerifier
 from tests.builders.replica_builder import FORMAT, ReplicaBuilder, make_log, make_segment
 from tests.builders.sealed_builder import make_sealed
 from tests.builders.verify_helper import LOG, everything, found, kinds, store_of, verified, write_log
-from tests.sampling import examples
+from tests.sampling import examples, sampled_cases
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -760,7 +760,7 @@ class Retaining(Wrapped):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("way", [lambda store: store, *(partial(Noisy, number=number) for number in range(3))])
-@pytest.mark.parametrize("after", range(1, 40))
+@pytest.mark.parametrize("after", sampled_cases(range(1, 40), 4, "requests after which retention removes objects"))
 def test_objects_that_retention_removes_meanwhile_are_not_an_anomaly(after: int, way: Callable[..., Any]) -> None:
     builder = ReplicaBuilder()
     built = builder.add()

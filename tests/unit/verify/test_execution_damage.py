@@ -20,7 +20,7 @@ from litelog.verify.findings import AnomalyKind
 from tests.builders.bit_flips import REPLICAS, flips_of, judge_flips, restored
 from tests.builders.replica_builder import ReplicaBuilder
 from tests.builders.verify_helper import LOG, everything, found, verified
-from tests.sampling import NIGHTLY, sampled
+from tests.sampling import NIGHTLY, sampled, sampled_cases
 
 ONE_IN = 12
 """By day, a test makes one in so many of its damages."""
@@ -154,7 +154,7 @@ def test_every_object_in_the_place_of_another_is_named() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize("key", sampled_cases(KEYS, 3, "objects with a second copy"))
 def test_a_second_copy_of_an_object_under_a_free_name_is_named(key: str) -> None:
     for free in free_names():
         report = verified({**EVERYTHING, free: EVERYTHING[key]}, parallelism=1)
