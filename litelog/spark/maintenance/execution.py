@@ -26,7 +26,7 @@ from litelog.retention.facts import Gathering
 from litelog.shipping.claiming import close_below, require_fencing
 from litelog.spark.maintenance.merging import write_merged
 from litelog.spark.maintenance.plan import MaintenancePlan, WriteInProgressError, plan_maintenance
-from litelog.spark.sink.plan import OvertakenError, claim_first
+from litelog.spark.sink.plan import OvertakenError, claim_first, require_latest
 from litelog.spark.sink.publish import require_begun
 from litelog.spark.sink.segments import new_write
 
@@ -118,8 +118,7 @@ def _begin(client: ReplicaClient, plan: MaintenancePlan, clock: Clock, progress:
                 _discard(client, latest, staged)
         raise
     closed = close_below(client, claim, newest_claims(client, plan.names), clock)
-    if any(end.started for name, end in closed.items() if latest is None or name > latest.generation):
-        raise OvertakenError(client.url)  # a write that counted as dead has finished since
+    require_latest(client, closed, latest)  # a write that counted as dead may have finished since
     if not entries:
         return claim
     made = Snapshot(

@@ -55,9 +55,11 @@ if TYPE_CHECKING:
 class OvertakenError(FencedError):
     """Another owner claimed the replica during a write."""
 
-    def __init__(self, replica: str) -> None:
+    def __init__(self, replica: str, *, is_put: bool = False) -> None:
+        """``is_put``: the snapshot of this write is there, and the other owner decides whether it counts."""
+        held = "this one may be in the log: look before you" if is_put else "nothing of this one is in the log:"
         super().__init__(
-            f"{replica}: another write or a daemon claimed it while this write ran; nothing of this one is in the log: "
+            f"{replica}: another write or a daemon claimed it while this write ran; {held} "
             "write again, and run one writer at a time"
         )
 
@@ -149,6 +151,7 @@ def plan_write(options: WriteOptions, clock: Clock, *, overwrite: bool) -> Write
         tips = _close(
             client, made, (read.get(name) or read_claim(client, name) for name in reversed(names)), before, clock
         )
+        require_latest(client, tips, None if before is None else before.claim)
         draft = replace(made, generation=_name(made.epoch + 1))
         if before is None:
             return _plan(options, made, draft, None, None, clock)
@@ -199,6 +202,13 @@ def claim_first(client: ReplicaClient, claim: Claim, *, refuses: bool = False) -
         create_claim(client, claim, refuses=refuses)
     except LostRaceError:
         raise OvertakenError(client.url) from None
+
+
+def require_latest(client: ReplicaClient, closed: Mapping[Generation, GenerationEnd], latest: Claim | None) -> None:
+    """Raise OvertakenError if a generation after ``latest`` has begun since readers took that one: what follows
+    ``latest`` would leave it out. ``closed``: the generations that a new claim ended; ``latest``: None for no log."""
+    if any(end.started for name, end in closed.items() if latest is None or name > latest.generation):
+        raise OvertakenError(client.url)
 
 
 def _log_of(client: ReplicaClient, newest: Sequence[Claim]) -> str:

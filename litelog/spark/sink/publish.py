@@ -124,7 +124,7 @@ def require_begun(client: ReplicaClient, claim: Claim, *, before: bool = False) 
         return
     tip = None if before else find_tip(client, claim)
     if tip is None or tip.terminal is None or not tip.started:
-        raise OvertakenError(client.url)
+        raise OvertakenError(client.url, is_put=tip is not None and tip.terminal is None)
 
 
 def discard(client: ReplicaClient, plan: WritePlan) -> int:

@@ -21,7 +21,7 @@ from litelog.reading.replica_reader import ReplicaReader
 from litelog.shipping.claiming import close_below, create_claim
 from litelog.spark.sink.options import parse_write_options
 from litelog.spark.sink.plan import OvertakenError, plan_write
-from litelog.spark.sink.publish import discard, publish
+from litelog.spark.sink.publish import discard, publish, require_begun
 from litelog.spark.sink.segments import SegmentWriter
 from litelog.stores.object_store import ObjectReplicaClient
 from litelog.verify.execution import verify
@@ -32,8 +32,10 @@ from tests.builders.many_generations import CountedReplica, start_log, taken_ove
 from tests.builders.stores import CountingStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
+
+    from typing_extensions import Buffer
 
     from litelog.stores.object_store import ObjectStore
 
@@ -62,6 +64,24 @@ class SteppingStore(CountingStore):
         if act is not None and self.total() > self.step:
             self.act = None
             act()
+
+
+class LateStore(SteppingStore):
+    """Can hold back the put of a snapshot until a test lets it arrive. Its writer is killed meanwhile."""
+
+    holds = False
+
+    def put(self, key: str, body: Iterable[Buffer], *, create_only: bool = True) -> None:
+        if self.holds and "/snapshots/" in key:
+            self.holds = False
+            self.held = key, b"".join(body)
+            raise Killed
+        super().put(key, body, create_only=create_only)
+
+    def arrive(self) -> None:
+        """Carry out the put that was held back."""
+        key, body = self.held
+        self.inner.put(key, [body])
 
 
 def kill() -> None:
@@ -144,6 +164,39 @@ def test_of_two_appends_at_once_each_that_succeeds_is_in_the_log_once(replica: C
         tags.remove(b"rival")
     held = values(replica.inner)[len(before) :]
     assert sorted(value.split()[0] for value in held) == sorted(2 * tags)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", range(REQUESTS))
+def test_an_append_whose_snapshot_arrives_while_another_one_begins_is_in_the_log_if_it_succeeds(step: int) -> None:
+    store = LateStore(MemoryStore("stepping"))
+    replica = CountedReplica(store)
+    replica.append(tag=b"before ")
+    before, client = values(store.inner), ObjectReplicaClient(store.inner)
+    store.holds = True
+    with suppress(Killed):
+        replica.append(tag=b"late ")
+    late, tags = read_claim(client, client.claims()[-1]), []
+    doubtful = False
+
+    def arrive() -> None:
+        nonlocal doubtful
+        store.arrive()
+        try:
+            require_begun(client, late)
+            tags.append(b"late")
+        except OvertakenError as error:
+            doubtful = "may be in the log" in str(error)
+
+    store.plan(step, arrive)
+    with suppress(OvertakenError):
+        replica.append(tag=b"own ")
+        tags.append(b"own")
+    if store.act is not None:  # the append had ended before
+        store.act = None
+        arrive()
+    held = sorted(value.split()[0] for value in values(store.inner)[len(before) :])
+    assert held == sorted(2 * tags) or (doubtful and held == sorted(2 * [*tags, b"late"]))
 
 
 @pytest.mark.slow
