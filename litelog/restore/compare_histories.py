@@ -114,12 +114,16 @@ def _compare_sealed(entry: SnapshotEntry, longer: GenerationBytes) -> HistoryRel
 
 
 def _compare_missing(name: str, longer: GenerationBytes) -> HistoryRelation:
-    """The verdict if the longer history lacks a log segment: unknown if it begins later or is damaged there."""
-    names = [file.name for file in longer.files()]
-    if not names or "" in names:
-        return HistoryRelation.UNKNOWN
-    first, order = longer.format.segment_order(names[0]), longer.format.segment_order(name)
-    return HistoryRelation.UNKNOWN if first is None or order is None or order < first else HistoryRelation.OTHER
+    """The verdict if the longer history lacks a log segment: unknown if it begins later or lost something there."""
+    order, before = longer.format.segment_order(name), None
+    for file in longer.files():
+        there = longer.format.segment_order(file.name) if file.name else None
+        if order is None or there is None:
+            return HistoryRelation.UNKNOWN
+        if order < there:
+            return HistoryRelation.OTHER if before is not None and file.index == before + 1 else HistoryRelation.UNKNOWN
+        before = file.index
+    return HistoryRelation.OTHER if before is not None else HistoryRelation.UNKNOWN
 
 
 def _state_the_same(one: WalHeader, two: WalHeader) -> bool:

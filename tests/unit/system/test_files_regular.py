@@ -277,7 +277,7 @@ KNOWN = {
     "litelog/system/files.py": "the helper itself",
     "litelog/system/clock.py": "a file of the kernel's",
     "litelog/config/loading.py": "the file that a person names, which may be a pipe",
-    "litelog/spark/spark_session.py": "the user's own cache",
+    "litelog/spark/wrappers.py": "the user's own cache",
     "litelog/spark/jobs/export_task.py": "a file that this process made in a private folder",
     "cmd/litelog_cli/main.py": "the standard streams",
     "cmd/litelog_cli/event_lines.py": "the standard streams",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,7 +15,9 @@ from replica_clients.s3.settings import read_settings
 from tests.builders.servers import CREDENTIALS, REGION, Answer, Request, ScriptedServer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+
+    from litelog.stores.object_store import ObjectStore
 
 ENTRY = "<Contents><Key>a</Key><LastModified>2026-01-01T00:00:00.000Z</LastModified><Size>12</Size></Contents>"
 BEGUN = b"<InitiateMultipartUploadResult><UploadId>u1</UploadId></InitiateMultipartUploadResult>"
@@ -56,10 +59,11 @@ def test_a_damaged_listing_may_be_asked_for_again(right: str, wrong: str) -> Non
 def test_an_exception_of_the_caller_during_a_list_is_not_wrapped() -> None:
     with ScriptedServer(lambda _: listing(ENTRY)) as server:
         settings = read_settings("s3://bucket", {"endpoint": server.endpoint, "region": REGION, **CREDENTIALS})
-        found = S3Store(settings).list("")
-        next(found)
-        with pytest.raises(KeyError):
-            found.throw(KeyError("the caller's"))  # type: ignore[attr-defined]
+        with closing(S3Store(settings)) as store:
+            found = store.list("")
+            next(found)
+            with pytest.raises(KeyError):
+                found.throw(KeyError("the caller's"))  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("begun", [b"<InitiateMultipartUploadResult/>", BEGUN])
@@ -73,6 +77,15 @@ def test_an_upload_without_a_name_or_a_part_without_a_tag_fails(begun: bytes) ->
 def test_a_header_that_is_damaged_is_a_failure_of_the_request() -> None:
     said = Answer(headers={"Last-Modified": "Thu, 99 Foo 2026", "ETag": '"e"', "x-amz-missing-meta": "many"})
     assert "open key: " in str(failure(lambda _: said, lambda store: store.open("key")))
+
+
+@contextmanager
+def opened(answer: Answer) -> Iterator[tuple[ScriptedServer, ObjectStore]]:
+    """A server that always gives that answer, and a store that asks it."""
+    with ScriptedServer(lambda _: answer) as server:
+        store = open_store("s3://bucket", {"endpoint": server.endpoint, "region": REGION, **CREDENTIALS})
+        with closing(store):
+            yield server, store
 
 
 PAGE = b"<html><head><title>Console</title></head><body><p>Log in%s</p></body></html>"
@@ -91,8 +104,7 @@ PAGE = b"<html><head><title>Console</title></head><body><p>Log in%s</p></body></
     ],
 )
 def test_a_malformed_listing_is_not_an_empty_replica(page: bytes) -> None:
-    with ScriptedServer(lambda _: Answer(body=page, headers={"Content-Type": "text/html"})) as server:
-        store = open_store("s3://bucket", {"endpoint": server.endpoint, "region": REGION, **CREDENTIALS})
+    with opened(Answer(body=page, headers={"Content-Type": "text/html"})) as (server, store):
         with pytest.raises(StoreError) as caught:
             list(store.list(""))
         assert str(caught.value) == f"list: {server.endpoint} does not answer as S3 does: check the endpoint"
@@ -100,21 +112,16 @@ def test_a_malformed_listing_is_not_an_empty_replica(page: bytes) -> None:
 
 
 def test_a_page_is_not_an_acknowledgement() -> None:
-    with ScriptedServer(lambda _: Answer(body=PAGE % b"<br/>")) as server:
-        store = open_store("s3://bucket", {"endpoint": server.endpoint, "region": REGION, **CREDENTIALS})
-        with pytest.raises(StoreError, match="does not answer as S3 does"):
-            store.put("key", [b"x"])
+    with opened(Answer(body=PAGE % b"<br/>")) as (_, store), pytest.raises(StoreError, match="does not answer as S3"):
+        store.put("key", [b"x"])
 
 
 @pytest.mark.parametrize("said", ["<Name>b</Name>", "<IsTruncated>false</IsTruncated>", "<KeyCount>0</KeyCount>"])
 def test_an_empty_listing_is_one(said: str) -> None:
-    with ScriptedServer(lambda _: Answer(body=f"<ListBucketResult>{said}</ListBucketResult>".encode())) as server:
-        store = open_store("s3://bucket", {"endpoint": server.endpoint, "region": REGION, **CREDENTIALS})
+    with opened(Answer(body=f"<ListBucketResult>{said}</ListBucketResult>".encode())) as (_, store):
         assert not list(store.list(""))
 
 
 def test_an_object_may_be_a_page() -> None:
-    with ScriptedServer(lambda _: Answer(body=PAGE % b"<br>")) as server:
-        store = open_store("s3://bucket", {"endpoint": server.endpoint, "region": REGION, **CREDENTIALS})
-        with store.open("key") as stream:
-            assert stream.read() == PAGE % b"<br>"
+    with opened(Answer(body=PAGE % b"<br>")) as (_, store), store.open("key") as stream:
+        assert stream.read() == PAGE % b"<br>"
