@@ -268,6 +268,15 @@ GUARDS: dict[str, Plan] = {
         ],
         fencing="isolated",
     ),
+    "isolated owner that finds a begun generation of its own epoch": _plan(
+        [
+            _take_over(40, "B"),
+            _pause(40, "B", 60, When("B", CLAIM, "done", 1)),
+            _take_over(40, "C"),
+            _pause(40, "C", 20, When("C", CLAIM)),
+        ],
+        fencing="isolated",
+    ),
     "isolated owner that ends its generation, and never begins": _plan(
         [
             _take_over(40, "B"),

@@ -108,8 +108,8 @@ class Oracle:
 
     def _check_fenced(self, slot: Slot, error: FencedError) -> None:
         for replica in self._world.replicas:
-            newest = replica.newest
-            is_own = newest is not None and newest.host == slot.name
+            newest = replica.newest_claims
+            is_own = bool(newest) and all(claim.host == slot.name for claim in newest)
             says_so = len(self._world.replicas) == 1 or str(error).startswith(f"{replica.bucket.url}:")
             if is_own and says_so and not self._world.counts["fault: older state"]:
                 replica.fail(f"P10: {slot.name} was fenced, and its own claim is the newest: {error}")

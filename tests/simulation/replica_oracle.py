@@ -27,7 +27,7 @@ from tests.simulation.threads import EPOCH
 from tests.simulation.truth import Shipped, end_of_commits, find_flaw, read_log
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from litelog.objects.claim import Claim
     from litelog.shipping.events import WalSegmentShipped
@@ -102,7 +102,12 @@ class ReplicaOracle:
     @property
     def newest(self) -> Claim | None:
         """The newest claim."""
-        return max(self._claims.values(), key=lambda claim: claim.epoch, default=None)
+        return next(iter(self.newest_claims), None)
+
+    @property
+    def newest_claims(self) -> list[Claim]:
+        """The claims of the newest epoch. Isolated owners may have put several."""
+        return _newest(self._claims.values())
 
     # --- what happens
 
@@ -151,11 +156,10 @@ class ReplicaOracle:
         if self.bucket.is_away:
             self.fail(f"P2: {slot.name} claimed {key} in the empty folder in the replica's place")
         slot.has_claimed.add(self.bucket.url)
-        below = [each for each in self._claims.values() if each.epoch < claim.epoch]
-        newest = max(below, key=lambda each: each.epoch, default=None)
-        if key not in self._claims and newest is not None and newest.owner != claim.owner:
+        below = _newest(each for each in self._claims.values() if each.epoch < claim.epoch)
+        if key not in self._claims and below and all(each.owner != claim.owner for each in below):
             run = next(run for run in reversed(slot.runs) if run.began <= claim.time)
-            self._judge_takeover(slot, run, key, newest.key)
+            self._judge_takeover(slot, run, key, below[0].key)
         self._claims[key] = claim
         self._claimed_at.setdefault(key, self._world.scheduler.now)
 
@@ -455,3 +459,10 @@ class ReplicaOracle:
     def fail(self, what: str) -> None:
         """A promise is broken."""
         self._world.oracle.fail(f"{what} [{self.bucket.url}]" if len(self._world.replicas) > 1 else what)
+
+
+def _newest(claims: Iterable[Claim]) -> list[Claim]:
+    """Those of the newest epoch."""
+    found = list(claims)
+    epoch = max((claim.epoch for claim in found), default=0)
+    return [claim for claim in found if claim.epoch == epoch]

@@ -51,7 +51,11 @@ ONE_WRITER = (
     found(
         "a daemon does not claim above another owner's claim unasked",
         "unasked claim",
-        Cut("shipping/ownership", "if top.owner != owner and not self._takeover.allows(top.name):", "if False:"),
+        Cut(
+            "shipping/ownership",
+            "if top.owner != owner and (own is None or own < top.name) and not self._takeover.allows(top.name):",
+            "if False:",
+        ),
     ),
     found(
         "a log that was truncated during a takeover is continued",

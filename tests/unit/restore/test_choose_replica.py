@@ -463,7 +463,7 @@ def test_bytes_that_all_replicas_lost_are_a_named_error_and_nothing_is_left(
     assert str(parse_wal(wal_keys(one)[number])) in str(error) or wal_keys(one)[number] in str(error)
 
 
-def test_a_replica_that_lost_its_snapshot_and_a_whole_log_segment_is_not_of_another_history(tmp_path: Path) -> None:
+def test_a_replica_that_lost_a_snapshot_and_a_log_segment_is_not_of_another_history(tmp_path: Path) -> None:
     log = make_log([[1], [1], [1]])
     one, two = replica([()] * 3, log=log), replica([()] * 3, log=log, first=4, upto=2)
     damaged = DAMAGES["deleted"](one, snapshot_key(parse_wal(wal_keys(one)[0]).generation, 0))

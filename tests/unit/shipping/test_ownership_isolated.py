@@ -220,14 +220,19 @@ def test_a_foreign_claim_is_not_taken_over_without_permission(owners: Owners) ->
     assert objects(owners.store.inner) == before
 
 
-def test_the_other_of_two_owners_is_not_disturbed_when_one_has_to_begin_again(owners: Owners) -> None:
-    daemons = start_two_at_once(owners)
+def test_of_two_owners_that_have_to_begin_again_the_higher_one_stays(owners: Owners) -> None:
+    lower, higher = sorted(start_two_at_once(owners), key=lambda daemon: daemon.generation)
     owners.log.next -= 3
     owners.log.overwrite(0, owners.log.header() + b"".join(owners.log.commit(tag=b"R") for _ in range(3)))
-    for daemon in daemons:
-        with pytest.raises(ForeignClaimError):
-            daemon.sync()
+    with pytest.raises(ForeignClaimError):
+        lower.sync()
     assert len(claim_keys(owners.store)) == 2
+    higher.sync()
+    assert len(claim_keys(owners.store)) == 3
+    owners.log.append(1)
+    higher.sync()
+    assert find_latest(ObjectReplicaClient(owners.store)).generation == higher.generation
+    assert owners.restored() == owners.log.files()
 
 
 def test_a_takeover_leaves_the_old_generation_as_it_is(owners: Owners) -> None:

@@ -168,7 +168,7 @@ def test_of_two_appends_at_once_each_that_succeeds_is_in_the_log_once(replica: C
 
 @pytest.mark.slow
 @pytest.mark.parametrize("step", range(REQUESTS))
-def test_an_append_whose_snapshot_arrives_while_another_one_begins_is_in_the_log_if_it_succeeds(step: int) -> None:
+def test_an_append_whose_snapshot_arrives_late_is_in_the_log_if_it_succeeds(step: int) -> None:
     store = LateStore(MemoryStore("stepping"))
     replica = CountedReplica(store)
     replica.append(tag=b"before ")
