@@ -152,7 +152,7 @@ class Follower:
     def _see(self) -> None:
         """Record how the log looks before it is read."""
         self._seen = self._signature()
-        newest = max(self._seen[1::2]) if self._seen else 0
+        newest = max(self._seen[1::2])
         self.settled = self._clock.now() - newest // 1000 >= SETTLED_MICROSECONDS
 
     def _check_folder(self) -> None:
@@ -288,7 +288,9 @@ class Follower:
         return current
 
     def _first_segment(self) -> str | None:
-        return next((segment.name for segment in self._names.each() if segment.size() > 0), None)
+        name = next((segment.name for segment in self._names.each() if segment.size() > 0), None)
+        self._awaited = [] if name is not None else list(self._names.all())
+        return name
 
     def _skip_vanished(self) -> CommitRun:
         """Continue after a log segment that is gone. If commits are numbered, a log segment that continues proves that
@@ -455,14 +457,13 @@ class Follower:
         segment.close()
         return None
 
-    def _signature(self) -> tuple[int, ...] | None:
+    def _signature(self) -> tuple[int, ...]:
         """A value that changes when the log does: the folder's inode and time of change, then size and time of each
-        file that may grow. Nanoseconds. None before a log segment is open."""
-        if self._current is None:
-            return None
-        signature: tuple[int, ...] = (*self._names.signature(), *self._current.signature())
-        if self._finished is not None:
-            signature += self._finished.signature()
+        file that may grow. Nanoseconds. The folder alone counts while no log segment is open."""
+        signature: tuple[int, ...] = self._names.signature()
+        for segment in (self._current, self._finished):
+            if segment is not None:
+                signature += segment.signature()
         for name in self._awaited:
             signature += self._names.signature_of(name)
         return signature

@@ -277,6 +277,17 @@ GUARDS: dict[str, Plan] = {
         ],
         fencing="isolated",
     ),
+    "log rewound while its next owner chooses a claim": _plan(
+        [
+            Step(1.5, "outage", {"seconds": 3.0}),
+            _take_over(20.2, "B"),
+            _pause(20.2, "B", 1.3, When("B", CLAIM, "done", 1)),
+            Step(21.3, "rewind_log", {"segments": 1}),
+        ],
+        sync_interval=0.2,
+        poll_interval=0.5,
+        segment_bytes=6000,
+    ),
     "isolated owner that ends its generation, and never begins": _plan(
         [
             _take_over(40, "B"),

@@ -190,6 +190,15 @@ LOGS = (
             "return 100 * (error.retry_after or 0.0) if isinstance(error, StoreError) else 0.0",
         ),
     ),
+    found(
+        "a log in which nothing can be read yet is read again only when it changes",
+        "log rewound while its next owner chooses a claim",
+        Cut(
+            "log/follower",
+            "self._seen is None or self._sig",
+            "self._seen is None or self._current is None or self._sig",
+        ),
+    ),
 )
 
 READING = (

@@ -576,6 +576,52 @@ def test_a_log_whose_newer_log_segment_is_deleted_before_an_older_one_was_rewoun
 
 
 @ALL_FORMATS
+def test_a_log_whose_next_log_segment_was_deleted_is_not_searched_without_end(
+    log: LogBuilder, clock: ManualClock
+) -> None:
+    log.roll(2)
+    end = log.next
+    newer = log.roll(2)
+    follower = follow(log, clock)
+    found = collect([follower.next_run(LIMIT)])  # type: ignore[list-item]
+    log.delete(newer)
+    log.next = end
+    follower.close()
+    follower = follow(log, clock, follower.place)
+    for _ in range(3):
+        clock.advance(10)
+        assert drain(follower) == []
+    assert follower.settled
+    assert not follower.changed()
+    log.roll(1)
+    assert follower.changed()
+    assert collect(drain(follower), found) == log.files()
+
+
+@ALL_FORMATS
+def test_a_log_of_empty_log_segments_is_not_searched_without_end(log: LogBuilder, clock: ManualClock) -> None:
+    log.roll(0)
+    follower = follow(log, clock)
+    for _ in range(3):
+        clock.advance(10)
+        assert drain(follower) == []
+    assert follower.settled
+    assert not follower.changed()
+    log.append(1)
+    assert follower.changed()
+    assert collect(drain(follower)) == log.texts
+
+
+@ALL_FORMATS
+def test_a_log_that_was_read_for_the_first_time_is_not_read_once_more(log: LogBuilder, clock: ManualClock) -> None:
+    log.roll(1)
+    clock.advance(10)
+    follower = follow(log, clock)
+    assert collect(drain(follower)) == log.texts
+    assert not follower.changed()
+
+
+@ALL_FORMATS
 def test_a_log_segment_deleted_while_it_is_followed_is_read_to_its_end(log: LogBuilder, clock: ManualClock) -> None:
     older = log.roll(3)
     follower = follow(log, clock)
