@@ -238,4 +238,9 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(LongTests())
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Groups())
+
+
+@pytest.hookimpl(trylast=True)  # Hypothesis has begun by then, and workers begin afterwards
+def pytest_sessionstart(session: pytest.Session) -> None:
+    if not hasattr(session.config, "workerinput"):
         build_character_tables()
