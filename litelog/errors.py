@@ -32,9 +32,6 @@ class LitelogError(Exception):
     """The lines of a message that has several: one for each problem."""
 
 
-# --- the caller's request
-
-
 class ConfigError(LitelogError):
     """The configuration or the command line asks for something that does not exist or does not fit."""
 
@@ -114,9 +111,6 @@ class NotReplicatedError(LitelogError):
     """Configured logs could not be replicated."""
 
 
-# --- stores and replicas
-
-
 class StoreError(LitelogError):
     """A replica's store failed: the operation, the key, and what the store said.
 
@@ -191,9 +185,6 @@ class OtherLogError(LitelogError):
         super().__init__(f"{replica}: holds log {actual}, not {expected}; give every log a replica URL of its own")
 
 
-# --- one writer
-
-
 class FencedError(LitelogError):
     """This owner may not write to this replica, or may no longer do so: another owner has it."""
 
@@ -222,18 +213,12 @@ class ReplicaLockedError(FencedError):
         super().__init__(f"{what} is in use by another process (lock {path})")
 
 
-# --- folders
-
-
 class LockedError(LitelogError):
     """Another process on this host uses a folder: it holds the lock. It may end at any time, so try again later."""
 
     def __init__(self, path: str, what: str) -> None:
         self.path = path
         super().__init__(f"{what} is in use by another process (lock {path})")
-
-
-# --- corruption
 
 
 class CorruptionError(LitelogError):
@@ -317,9 +302,6 @@ class ReplicaGapError(CorruptionError):
         super().__init__(f"{position}: missing from the replica{following}")
 
 
-# --- the source
-
-
 class SourceError(LitelogError):
     """The log at the source cannot be read."""
 
@@ -349,9 +331,6 @@ class DivergedError(SourceError):
         self.path = path
         self.reason = reason
         super().__init__(f"{path}: {reason}")
-
-
-# --- our own log
 
 
 class LogError(LitelogError):

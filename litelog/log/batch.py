@@ -219,9 +219,6 @@ def _check_length(what: str, column: Any, values: Any) -> None:
         raise ValueError(f"{len(column)} {what} for {len(values)} values")
 
 
-# --- Arrow
-
-
 def _arrow_batch(values: Any, keys: Any, timestamps: Any) -> ColumnBatch:
     pa = load_pyarrow()
     values = _imported(pa, values)

@@ -147,8 +147,6 @@ class Follower:
         self._place = place
         self._seen = self._rest = None
 
-    # --- one run
-
     def _see(self) -> None:
         """Record how the log looks before it is read."""
         self._seen = self._signature()
@@ -258,8 +256,6 @@ class Follower:
         if scan.end == place.offset:
             raise error
         return good, scan
-
-    # --- the current log segment
 
     @property
     def _path(self) -> str:
@@ -390,8 +386,6 @@ class Follower:
         if self._rest is None or self._current is None:
             return False
         return crc32c(self._current.read(self._place.offset, CHECKED_BYTES)) != self._rest
-
-    # --- later log segments
 
     def _successor_name(self, expect: Expectation) -> str | None:
         """Return the next log segment, once it (or a later one) holds a whole commit that continues."""

@@ -80,8 +80,6 @@ class GroupCommit:
         self._tick: Callable[[], None] | None = None
         self._tick_seconds: float | None = None
 
-    # --- appending
-
     def submit(self, make: Callable[[], Pending]) -> Pending:
         """Queue what ``make`` returns. It runs with the queue's order held, so its decisions stay true.
 
@@ -138,8 +136,6 @@ class GroupCommit:
         self._tick, self._tick_seconds = tick, seconds
         with self.changed:
             self._start()
-
-    # --- the end
 
     @property
     def poisoned(self) -> bool:
@@ -205,10 +201,8 @@ class GroupCommit:
         error.__cause__ = self._poison
         return error
 
-    # --- writing, with the write lock held
-
     def _write_group(self) -> bool:
-        """Write the front of the queue. False if the queue was empty."""
+        """Write the front of the queue, with the write lock held. False if the queue was empty."""
         with self.changed:
             group, size = list[Pending](), 0
             while self._queue and (not group or size + self._queue[0].size <= GROUP_BYTES):
@@ -249,8 +243,6 @@ class GroupCommit:
             group, size = list(self._queue), self._queued_bytes
             self._queue.clear()
         self._settle(group, size, error)
-
-    # --- the background thread
 
     def _start(self) -> None:
         if self._thread is None and not self._closing:

@@ -111,8 +111,6 @@ class LogReader(RecordStream):
         self._busy = threading.Lock()
         self._closed = False
 
-    # --- reading
-
     def read(self) -> Columns | None:
         """Read the next records.
 
@@ -160,8 +158,6 @@ class LogReader(RecordStream):
                 if self._own_watcher:
                     self._watcher.close()
                 self._watcher = None
-
-    # --- at the end of the log
 
     def _read_armed(self, deadline: float | None) -> Columns | None:
         """At the end of the log: arm the watcher, read once more, then wait. Returns None to be called again, or if

@@ -114,8 +114,6 @@ class LogWriter:
         if fsync == "interval":
             self._group.tick_every(fsync_interval, self._sync_tail)
 
-    # --- appending
-
     def append(
         self,
         values: Values,
@@ -186,8 +184,6 @@ class LogWriter:
         future.set_running_or_notify_cancel()  # a queued append cannot be taken back
         self._group.submit(lambda: self._encode(batch, expected_sequence, epoch, future))
         return future
-
-    # --- where the log stands
 
     @property
     def next_sequence(self) -> int:
@@ -275,8 +271,6 @@ class LogWriter:
     ) -> None:
         self.close()
 
-    # --- opening
-
     def _open(
         self, segment_bytes: int, on_trailing: OnTrailing, epoch: SupportsIndex | None, log_id: UUID | None
     ) -> None:
@@ -308,8 +302,6 @@ class LogWriter:
         if self._lock_descriptor >= 0:
             os.close(self._lock_descriptor)  # this ends the lock; the file stays, since another writer may hold it now
             self._lock_descriptor = -1
-
-    # --- inside the group commit
 
     def _encode(
         self,

@@ -171,9 +171,6 @@ def never_began(first: int, header: WalHeader) -> bool:
     return header.successor is not None and in_first_slot and not header.previous
 
 
-# --- the rules
-
-
 def place_violation(state: ChainState, position: Position) -> Violation | None:
     """The rule that a WAL segment at ``position`` breaks by its place alone; None if it lies in the next slot."""
     if state.ended:
@@ -280,9 +277,6 @@ def _sequence_violations(state: ChainState, header: WalHeader) -> Iterator[Viola
         if header.records or (skips and state.is_exact):
             what = f"holds {header.records} records without a first sequence, and {header.next} follows"
             yield Violation(Rule.UNNUMBERED, what)
-
-
-# --- readers
 
 
 def next_state(state: ChainState, segment: WalSegment, log_format: LogFormat | None) -> ChainState:

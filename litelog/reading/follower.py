@@ -199,8 +199,6 @@ class ReplicaFollower(Generic[_Segment]):
         """Whether the generation ended, and the follower waits for the next one."""
         return isinstance(self._state, _Ended)
 
-    # --- what the caller says
-
     def enter(self, claim: Claim, place: Position | None) -> None:
         """Continue in a generation, at ``place``."""
         self.claim, self.slot, self.last, self._state = claim, place, None, _Entering(None)
@@ -225,8 +223,6 @@ class ReplicaFollower(Generic[_Segment]):
         if terminal is not None:
             self._state = _Ended(terminal)
         return terminal is not None
-
-    # --- what it finds
 
     def poll(self, look: Look = Look.SLOT) -> Event[_Segment] | None:
         """Return what comes next; None if there is nothing yet. Costs one GET in most cases.
@@ -266,8 +262,6 @@ class ReplicaFollower(Generic[_Segment]):
                 return self._enter(None)
         return None
 
-    # --- entering a generation
-
     def _enter(self, contents: GenerationContents | None) -> Event[_Segment] | None:
         """Find the contents of the generation, which may have ended before it began, or may not have begun yet."""
         contents = contents or list_pieces(self._client, self.claim)
@@ -288,8 +282,6 @@ class ReplicaFollower(Generic[_Segment]):
             self._client, self.claim, terminal, lists=lists, leaves_isolated=self._leaves_isolated
         )
         return None if successor is None else GenerationFollows(successor)
-
-    # --- at the slot
 
     def _read_at(self, slot: Position) -> SegmentFound[_Segment] | None:
         segment = self._read(slot)

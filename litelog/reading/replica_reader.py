@@ -201,8 +201,6 @@ class ReplicaReader:
         self._ended = stop < len(columns) or reached >= self._end
         return columns.slice(0, stop)
 
-    # --- finding a place
-
     def _open(self) -> ReplicaFollower[WalSegment] | None:
         """A follower of the generation to begin in; None if there is none yet."""
         try:

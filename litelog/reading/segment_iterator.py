@@ -104,6 +104,9 @@ class SegmentIterator:
     were acknowledged before the producer knew the iterator; all later ones are appended. None falls between the two.
 
     Memory: ``page`` infos, as many more while a listing runs, MAX_REMEMBERED returned ones, and a range of indexes.
+
+    The producer's thread calls ``append``, ``fail`` and ``finish``; the consumer's threads call the other methods. The
+    private methods from ``_check_generation`` to ``_here`` need ``_lock``, and those after them ``_reading``.
     """
 
     def __init__(
@@ -149,8 +152,6 @@ class SegmentIterator:
         self._trace: TracebackType | None = None  # the error's original traceback: each raise would lengthen it
         self._finished = self._closed = False
 
-    # --- the producer's side
-
     def append(self, info: WalSegmentInfo) -> None:
         """Add ``info``, which is durable and acknowledged. Never blocks. Does nothing for the last one again.
 
@@ -189,8 +190,6 @@ class SegmentIterator:
             self._finished = True
             self._changed.notify_all()
         self.notified.set()
-
-    # --- the consumer's side
 
     def open(self) -> SegmentIterator:
         """List what exists (one page), and notify if there is anything.
@@ -314,8 +313,6 @@ class SegmentIterator:
                 return range(0)
             return range(self._unlisted.position.index, self._last.index + 1)
 
-    # --- under _lock
-
     def _check_generation(self, position: Position) -> None:
         if position.generation != self.generation:
             raise GenerationMismatchError(self.generation, position.generation)
@@ -358,8 +355,6 @@ class SegmentIterator:
         if self._ready:
             return self._ready[0].position
         return self._unlisted.position if self._unlisted else self._last
-
-    # --- under _reading
 
     def _take(self, *, advance: bool) -> WalSegmentInfo | None:
         self._fill()

@@ -78,7 +78,8 @@ class MemberContext:
 
 
 class Members(Duty):
-    """The open replicas. The thread that runs calls ``open_first`` and ``close``."""
+    """The open replicas. The thread that runs calls ``open_first`` and ``close``, and the main loop ``serve`` and ``stop``.
+    One other thread opens and closes replicas meanwhile: it runs what ``_submit`` gets."""
 
     def __init__(self, config: Config, context: MemberContext) -> None:
         self._config = config
@@ -148,8 +149,6 @@ class Members(Duty):
         if self.opened:
             self._submit(partial(self._reconfigure, config))
 
-    # --- in the main loop
-
     def serve(self, now: float) -> float:
         """As in ``Duty``. Searches for logs, and closes members that leave."""
         next_due = math.inf
@@ -180,8 +179,6 @@ class Members(Duty):
         if all(ended):
             member.closing = True
             self._submit(partial(self._release, member))
-
-    # --- in the thread that opens and closes
 
     def _submit(self, work: Callable[[], None]) -> None:
         self._pending += 1
@@ -320,8 +317,6 @@ class Members(Duty):
             message = "%s to %s: is no longer replicated; its last sync failed, about %d bytes were not shipped: %s"
             reason = task.error or "not done in time"
             _logger.warning(message, task.log, task.url, left, reason, extra=task.fields("log-removed"))
-
-    # --- the end
 
     def close(self) -> None:
         """Close all members whose threads are done, several at a time: each may have a state to save."""

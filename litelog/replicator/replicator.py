@@ -132,8 +132,6 @@ class Replicator:
         self._duties: tuple[Duty, ...] = (*duties, self._members)
         """In the order in which they are stopped: first those that may wait for a store."""
 
-    # --- from outside
-
     def run(self, *, once: bool = False) -> None:
         """Replicate until ``stop``, then sync a last time. Blocks.
 
@@ -322,8 +320,6 @@ class Replicator:
         """Whether the run left threads that wait for a store. If so, the process can only be killed."""
         return self._abandoned
 
-    # --- the main loop
-
     def _follow(self) -> None:
         run_state = self._run_state
         with run_state.changed:
@@ -351,8 +347,6 @@ class Replicator:
         return all(task.phase in FINISHED for task in self._scheduler.tasks) and (
             run_state.final or not self._members.is_moving
         )
-
-    # --- the end
 
     def _begin_final(self) -> None:
         with self._run_state.changed:

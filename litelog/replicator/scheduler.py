@@ -42,7 +42,8 @@ MAX_ONCE_FAILURES = 5
 
 
 class SyncScheduler(TaskDuty):
-    """Gives threads to the tasks that are due."""
+    """Gives threads to the tasks that are due. The main loop calls ``serve``, under the run state's lock. ``_poll``,
+    ``_look`` and ``_sync`` run in the pools, and take the lock themselves."""
 
     def __init__(
         self,
@@ -65,8 +66,6 @@ class SyncScheduler(TaskDuty):
         self._spacing: set[ReplicaTask] = set()
         self._wakes: dict[ReplicaTask, Callable[[], None]] = {}
         self._polling = ThreadPoolExecutor(POLLING_THREADS, "poll")
-
-    # --- the tasks
 
     def add(self, task: ReplicaTask) -> None:
         """As in ``TaskDuty``. The task is due at once."""
@@ -125,8 +124,6 @@ class SyncScheduler(TaskDuty):
         self._polling.shutdown(wait=wait and not hung, cancel_futures=True)
         return not hung
 
-    # --- in the main loop
-
     def serve(self, now: float) -> float:
         """As in ``Duty``."""
         polled: list[tuple[ReplicaTask, Replica]] = []
@@ -168,8 +165,6 @@ class SyncScheduler(TaskDuty):
         self._schedule.drop(task)
         self._run_state.wake()
         self._run_state.progress.notify_all()
-
-    # --- in the pools
 
     def _poll(self, tasks: list[tuple[ReplicaTask, Replica]]) -> None:
         """Examine idle logs without an event: the poll decides, an event is only a hint. A log that is found unchanged

@@ -246,8 +246,6 @@ class CopyFollower:
         if (self._end.index + shift, self._end.offset) != (first.index, 0):
             raise PrunedError(str(self._end))
 
-    # --- appending
-
     def _take(self, segment: WalSegment) -> None:
         header, key = segment.header, segment.key
         if self._state is None:

@@ -89,8 +89,6 @@ class TargetSearch:
         run_of, _ = _sequence_bound(entry.first - 1)
         return next((each for each in self._lookup.commits_around(entry, run_of)[1] if each.next > each.first), None)
 
-    # --- kinds of bounds
-
     def _at_index(self, index: int) -> RestoreEnd:
         first, start = self._base.first.index, self._base.start.index
         last = self._positions[-1].index if self._positions else start - 1
@@ -130,8 +128,6 @@ class TargetSearch:
         entry = self._base.entries[number]
         early = entry.shipped_first <= time
         return self._in_entry(number, self._lookup.marks(entry).offset_at(time) if early else 0)
-
-    # --- cutting
 
     def _first_entry(self, holds: Callable[[SnapshotEntry], bool]) -> int | None:
         return next((number for number, entry in enumerate(self._base.entries) if holds(entry)), None)

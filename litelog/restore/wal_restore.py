@@ -99,8 +99,6 @@ class WalRestorer:
         entry = self._sealed_entries.get(header.index) or describe_sealed(self._client, header)
         return next_state_sealed(link, segment, entry, self._format)
 
-    # --- the chain
-
     def _close_gap(self, step: ChainStep, position: Position, parts: list[WrittenRun]) -> tuple[ChainStep, int]:
         """Restore the objects before ``position`` that no listing showed. Returns the step after them, and how many
         there were. Raises ReplicaGapError if one of them is missing."""
@@ -124,8 +122,6 @@ class WalRestorer:
     def _confirm(self, step: ChainStep, segment: WalSegment) -> ChainState:
         before = None if step.before is None else step.before.slot
         return confirm_digest(self._client, step.link, before, segment.header)
-
-    # --- bytes
 
     def _write_object(self, segment: WalSegment, link: ChainState, parts: list[WrittenRun]) -> None:
         header = segment.header

@@ -63,7 +63,11 @@ class ArchiveStatus:
 
 
 class Archiver:
-    """Seals, writes snapshots and deletes what they cover, for one generation."""
+    """Seals, writes snapshots and deletes what they cover, for one generation.
+
+    The thread that ships calls ``shipped``, ``note_put``, ``wake`` and ``stop``. Any thread may call the other public
+    methods. One thread at a time runs ``_work`` in the background.
+    """
 
     def __init__(
         self,
@@ -107,8 +111,6 @@ class Archiver:
         self.blocked: SealedConflictError | LostSnapshotError | None = None
         """Why another generation must begin: a sealed segment with other bytes is in the way, or a snapshot is lost."""
 
-    # --- the thread that ships
-
     def shipped(
         self, start: SourcePosition, header: WalHeader, digest: str, sealed: SnapshotEntry | None = None
     ) -> None:
@@ -149,8 +151,6 @@ class Archiver:
         with self._changed:
             self._stopped = True
         self._cleanup.stop()
-
-    # --- requests and status, from any thread
 
     @property
     def state(self) -> ArchiveState:
@@ -211,8 +211,6 @@ class Archiver:
         """Wait at most ``seconds`` until no step is running; whether that is so."""
         with self._changed:
             return self._changed.wait_for(lambda: not self._running, seconds)
-
-    # --- in the background
 
     def _answer(self) -> None:
         with self._changed:

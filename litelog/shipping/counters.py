@@ -112,8 +112,6 @@ class ReplicaCounters:
         self._latency = Histogram()
         self.requests = RequestMeter(clock)
 
-    # --- read by any thread
-
     @property
     def counts(self) -> DurableCounts:
         """The counts of what became durable."""
@@ -147,8 +145,6 @@ class ReplicaCounters:
     def latency(self) -> Durations:
         """Durations from when bytes were noticed in the log until they were durable in the replica."""
         return self._latency.read()
-
-    # --- events
 
     def failed(self, error: LitelogError) -> None:
         """Count an error that shipping met."""

@@ -139,8 +139,6 @@ class Owner:
         """
         return self._advance(ClaimDue(state, Cause(reason, start_file, forked)))
 
-    # --- from stage to stage
-
     def _find_stage(self, state: ReplicaState | None) -> Stage:
         """Return the stage that the saved state names, if the replica confirms it."""
         if state is None or isinstance(state, Unclaimed) or state.claim.fencing is not self._fencing:
@@ -215,8 +213,6 @@ class Owner:
                 return self._write_first_snapshot(stage)
             case GenerationBegun():
                 return stage
-
-    # --- the steps
 
     def _choose_claim(self, stage: ClaimDue) -> ClaimChosen:
         """Look which claims there are and what the log continues. Save the claim that follows from that."""
@@ -351,8 +347,6 @@ class Owner:
         key = snapshot_key(claim.generation, claim.first)
         written = SnapshotWritten(self._source.folder, self._client.url, key, first, claim.first)
         return GenerationBegun(running, written, replicated)
-
-    # --- parts of steps
 
     def _make_claim(self, owner: str, log: str, epoch: int) -> Claim:
         """Return a claim of a generation that follows none, and holds nothing yet."""

@@ -74,8 +74,6 @@ class Predecessors:
         self._client = context.client
         self._identity = identity
 
-    # --- before the claim
-
     def find_latest(self, state: ReplicaState | None) -> tuple[tuple[Claim, GenerationEnd] | None, OwnEnd | None]:
         """Return the generation that a reader would read now: a new one continues it, or diverges from it. Also return
         where the owner's own generation ended, if the replica no longer shows that."""
@@ -179,8 +177,6 @@ class Predecessors:
         if predecessor is None or found.claim.relation is not Relation.DIVERGED:
             return None
         return find_shared_end(self._context, predecessor, start_file, found.base, finished)
-
-    # --- after the claim
 
     def close(self, claim: Claim, names: Sequence[ClaimName], ended: OwnEnd | None) -> dict[Generation, GenerationEnd]:
         """Close the generations below ``claim``, of which ``names`` lists the claims. Return their tips by

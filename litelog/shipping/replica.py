@@ -82,8 +82,6 @@ class Replica:
         self._gap = ""
         """The position that was missing from the replica at the last try."""
 
-    # --- requests of the replicator
-
     @property
     def archive(self) -> Archiver | None:
         """The archive of its sealed segments and snapshots; None before the first sync."""
@@ -280,8 +278,6 @@ class Replica:
             self._closed = True
             self._folder.close()
 
-    # --- generations
-
     def _start(self) -> _Shipping | None:
         """Continue the generation, or begin one. Return None while log segments must be sealed for that."""
         asked = self._clock.monotonic()
@@ -339,8 +335,6 @@ class Replica:
         notes.begin(claim.generation)
         keeper.take(archive)
         return archive
-
-    # --- shipping
 
     def _ship_or_fork(self, should_continue: Callable[[], bool]) -> bool:
         fork = self._fork
@@ -411,8 +405,6 @@ class Replica:
                 self._context.events.on_segment_finished()
         shipping.keeper.save_if_due()
         return shipped
-
-    # --- state
 
     @property
     def _state(self) -> Running | None:

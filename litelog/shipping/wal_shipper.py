@@ -135,8 +135,6 @@ class WalShipper:
         self._drained = not (more or self._queue or self.waiting)
         return shipped
 
-    # --- encoding
-
     def _encode_next(self) -> bool:
         """Add the next WAL segment to the queue; whether there was one."""
         state = self._keeper.state
@@ -168,8 +166,6 @@ class WalShipper:
     def _may_encode(self) -> bool:
         """Whether the queue has room, and bytes followed its last run."""
         return len(self._queue) < _AHEAD and self._queue[-1].more and not self._encoder.failed
-
-    # --- putting
 
     def _put_first(self) -> bool:
         """Put the first of the queue. While a large one is being put, encode the next ones. Whether there is more."""

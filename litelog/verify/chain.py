@@ -109,8 +109,6 @@ class Chain:
         state = here.state
         return ChainExtent(here.slot, state.ended, state.next, state.shipped, self._read, self._began)
 
-    # --- where a WAL segment lies
-
     def _begin(self) -> None:
         facts = self._base.facts.get(self._subject.first)
         if facts is not None:
@@ -207,8 +205,6 @@ class Chain:
             length, crc = (header.end, header.crc_total) if entry is None else (entry.length, entry.crc)
             self.segments[header.index] = ChainSegment(header.index, header.file, length, crc)
         self._here.advance(header, read.key, "" if read.problems else read.digest or "")
-
-    # --- the end
 
     def _find_missing(self, required: list[tuple[Position, str]], newest: Snapshot | None) -> tuple[str, str] | None:
         """(key, reason) of an object that is missing after the last WAL segment; None if none is known to be.

@@ -320,8 +320,6 @@ class _Verification:
             return True
         return subject.pruned and next(wal_between(self._store, position, None), None) is not None
 
-    # --- the local log
-
     def compare(self, folder: str) -> Comparison | None:
         """Compare the latest generation with the log in ``folder``. None if that is another log, if the replica holds
         no generation, or if the store fails to return what the comparison needs."""

@@ -183,9 +183,6 @@ def _require_consistent(settings: S3Settings) -> None:
             raise ConfigError("sse-customer-key-file needs an https endpoint: every request holds the key")
 
 
-# --- one option each
-
-
 def _text(name: str, value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"

@@ -45,8 +45,6 @@ class Repair:
         self._fallbacks = fallbacks
         self._bytes = FallbackBytes(client, fallbacks)
 
-    # --- planning
-
     def contents(
         self, claim: Claim, held: GenerationContents | None = None
     ) -> tuple[GenerationContents, tuple[CorruptObjectError, ...]]:
@@ -62,8 +60,6 @@ class Repair:
         if self._fallbacks is None:
             return lookup
         return HeaderReconstruction(lookup, claim, wal, self._format, self._fallbacks)
-
-    # --- restoring
 
     def first_link(self, plan: RestorePlan) -> tuple[ChainState, tuple[RepairedRange, ...]]:
         """The state of the chain before the WAL segments of ``plan``, and the objects that were lost there."""

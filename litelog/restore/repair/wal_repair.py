@@ -151,8 +151,6 @@ class WalRepair:
             return link
         return self._fill(link, upto, position.index, cause, done)
 
-    # --- the objects before one
-
     def _repair_before(
         self, step: ChainStep, position: Position, header: WalHeader | None, done: Replacement
     ) -> ChainState:
@@ -199,8 +197,6 @@ class WalRepair:
             return read_header(self._client, position)
         except (CorruptionError, StoreError):
             return None
-
-    # --- bytes
 
     def _fill(
         self, link: ChainState, upto: Position, own: int, cause: CorruptionError | StoreError, done: Replacement

@@ -130,8 +130,6 @@ class _WalReader:
             known = after is not None and after.position.index == at.index
             yield after.position.offset - at.offset if known and after is not None else COMPRESSION_RATIO * info.size
 
-    # --- along the chain
-
     def _take(self, fetched: _Fetched | _Unreadable) -> Iterator[RecordRun | SegmentCommits | Malformed]:
         if isinstance(fetched, _Unreadable):
             raise fetched.error
@@ -215,8 +213,6 @@ class _WalReader:
         if self._task.format.has_timestamps or not wanted.has_times:
             return True
         return wanted.overlaps_times(shipped, shipped)
-
-    # --- damaged or removed segments
 
     def _drop(
         self, number: int, fetched: _Fetched | _Unreadable, error: LitelogError

@@ -125,8 +125,6 @@ class StreamFollower:
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
 
-    # --- requests of Spark
-
     def initial(self) -> dict[str, Any]:
         """The offset before all records. It is a constant.
 
@@ -173,8 +171,6 @@ class StreamFollower:
                 items += self._patiently(partial(self._items, name, at, stop))
         read = self._options.read
         return pack(items, read.max_partition_bytes, read.num_partitions, least=read.min_partitions)
-
-    # --- finding logs
 
     def _find_logs(self) -> None:
         """Find the logs: once, and again at intervals if patterns name them."""
@@ -250,8 +246,6 @@ class StreamFollower:
         options = self._options
         start = options.start if is_first and not log.was_absent else type(options.start)()
         return find_begin(log.client, start, options.read.pattern, partial(self._lose, log.place.name))
-
-    # --- new objects
 
     def _seek(self, name: str, log: _Log, at: LogOffset) -> _BegunLog:
         begun = self._begun.get(name)
@@ -331,8 +325,6 @@ class StreamFollower:
                 whole.spend(tail.taken)
         return ends
 
-    # --- plans for tasks
-
     def _items(self, name: str, start: LogOffset, stop: LogOffset) -> list[Item]:
         log, begun = self._logs[name], self._begun.get(name)
         if begun is not None and begun.tail.taken and begun.tail.taken[0].start == start.position:
@@ -358,8 +350,6 @@ class StreamFollower:
                 break  # a move ends a batch, and pruning may have changed its destination since
             at = last.carry(at)
         return list(until(list(tail.steps), stop.position))
-
-    # --- failing stores and lost data
 
     def _lose(self, name: str, error: LitelogError) -> None:
         if self._options.read.fail_on_data_loss:

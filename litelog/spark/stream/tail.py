@@ -100,8 +100,6 @@ class StreamTail:
         self._learned = clock()
         """The earliest time at which the first of the steps was found."""
 
-    # --- taking steps for a batch
-
     def seek(self, at: LogOffset) -> None:
         """Move to ``at``, and forget everything before it."""
         while self.taken and self.taken[0].start < at.position:
@@ -190,8 +188,6 @@ class StreamTail:
         if self._opened is None or self._opened[0] != entry:
             self._opened = entry, open_sealed(self._client, entry).footer.frames
         return self._opened[1]
-
-    # --- finding new steps
 
     def advance(self, look: Look = Look.SLOT) -> bool:
         """Look for new objects once. Returns whether there were any. ``look``: how far to look at least if not."""
