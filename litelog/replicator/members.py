@@ -78,8 +78,11 @@ class MemberContext:
 
 
 class Members(Duty):
-    """The open replicas. The thread that runs calls ``open_first`` and ``close``, and the main loop ``serve`` and ``stop``.
-    One other thread opens and closes replicas meanwhile: it runs what ``_submit`` gets."""
+    """The open replicas.
+
+    The thread that runs calls ``open_first`` and ``close``; the main loop calls ``serve`` and ``stop``. One other
+    thread opens and closes replicas meanwhile: it runs what ``_submit`` gets.
+    """
 
     def __init__(self, config: Config, context: MemberContext) -> None:
         self._config = config
