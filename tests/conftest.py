@@ -188,9 +188,6 @@ def warm() -> Iterator[Warm]:
     started.close()
 
 
-# --- S3
-
-
 @pytest.fixture(scope="session")
 def _s3() -> Iterator[S3Server]:
     pytest.importorskip("boto3")
@@ -213,9 +210,6 @@ def module_server(_s3: S3Server) -> Iterator[S3Server]:
     """A process's one S3 server, for buckets that the tests of a module share."""
     with _s3.emptied():
         yield _s3
-
-
-# --- the output of a run
 
 
 def pytest_report_header() -> str:

@@ -218,9 +218,6 @@ Running = subprocess.Popen[str] | Started
 """A program, whichever way it was started."""
 
 
-# --- the process that forks
-
-
 def serve(control: socket.socket) -> Callable[[], None] | None:
     """Fork for each request until the tests have ended. In a child: what it is to do."""
     children: dict[int, int] = {}

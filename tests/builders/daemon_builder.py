@@ -201,8 +201,6 @@ class Daemon:
         assert position is not None
         return position.generation
 
-    # --- the listener
-
     def on_wal_segment_shipped(self, event: WalSegmentShipped) -> None:
         self.acknowledged.append(event)
         if self.on_shipped is not None:
@@ -216,8 +214,6 @@ class Daemon:
 
     def on_snapshot_written(self, event: SnapshotWritten) -> None:
         self.snapshots.append(event)
-
-    # --- due work: a test asks for all of it, except for the work that it submits itself
 
     def on_scrub_finished(self, event: ScrubFinished) -> None: ...
 
@@ -235,9 +231,6 @@ class Daemon:
 def start_sealing(log: LogBuilder, store: ObjectStore, state: str, clock: ManualClock, **more: Any) -> Daemon:
     """A daemon that ships finished log segments sealed when a generation begins."""
     return Daemon(log, store, state, clock=clock, backlog_sealer=True, **more)
-
-
-# --- the content of a replica
 
 
 def newest_snapshot(daemon: Daemon) -> Snapshot:

@@ -217,8 +217,6 @@ class FaultProxy:
         self._server.server_close()
         self._thread.join()
 
-    # --- outages
-
     def go_down(self) -> None:
         """Reset every connection, present and future."""
         with self._lock:
@@ -235,8 +233,6 @@ class FaultProxy:
         with self._lock:
             self._refused += self._down
             return self._down
-
-    # --- counts
 
     @property
     def refused(self) -> int:
@@ -273,8 +269,6 @@ class FaultProxy:
             self._operations.clear()
             self._injected.clear()
             self._refused = 0
-
-    # --- called by a connection's thread
 
     def note(self, operation: str, key: str, body: bytes, create_only: bool, planned: _Planned | None) -> None:
         """Count a request and its fault."""

@@ -64,9 +64,6 @@ def mutate(objects: dict[str, bytes], key: str, path: tuple[str | int, ...], val
     return Mutation(key, path, value, _name_again(objects, key, close_object(key, changed, rest)))
 
 
-# --- objects
-
-
 def open_object(key: str, body: bytes) -> tuple[Any, bytes]:
     """An object's document, without its checksum, and the object's other bytes."""
     if parse_claim(key):
@@ -125,9 +122,6 @@ def _order(key: str) -> tuple[Any, ...]:
         return (snapshot[0], snapshot[1], -1)
     position = parse_wal(key)
     return ("", 0, 0) if position is None else (position.generation, position.index, position.offset)
-
-
-# --- changes
 
 
 def _fields(document: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], Any]]:

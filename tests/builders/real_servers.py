@@ -155,9 +155,6 @@ def started(kind: Kind, folder: Path) -> RealServer:
     return server
 
 
-# --- S3
-
-
 def _s3_place(server: RealServer, bucket: str) -> tuple[str, dict[str, object]]:
     options = {"endpoint": server.endpoint, "region": REGION, "access-key-id": KEY_ID, "secret-access-key": SECRET}
     return f"s3://{bucket}/a/prefix", dict(options)
@@ -247,8 +244,6 @@ S3S = _s3(
         ),
     },
 )
-
-# --- Azure, Google, SSH
 
 
 def _az_options(server: RealServer) -> dict[str, object]:

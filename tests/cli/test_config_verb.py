@@ -176,9 +176,6 @@ def test_every_key_that_has_a_value_is_shown(litelog: Command) -> None:
     assert shown["shutdown-timeout"] == 10.0
 
 
-# --- credentials
-
-
 def test_credentials_are_variables_of_the_configuration(litelog: Command) -> None:
     (litelog.folder / "credentials").mkdir()
     (litelog.folder / "credentials" / "TARGET").write_text("replica\n")

@@ -164,9 +164,6 @@ def test_a_succeeded_owner_deletes_nothing(litelog: Command, replica: str) -> No
     assert files(litelog.folder / "replica") == before
 
 
-# --- forget
-
-
 def test_a_replica_that_is_forgotten_is_waited_for_no_more(litelog: Command, replica: str) -> None:
     state_dir = str(litelog.folder / "state" / "litelog")
     replicas = ReplicaSet(log_state_folder(state_dir, str(litelog.folder / "log")))

@@ -164,8 +164,6 @@ def test_an_unknown_scheme_or_format_lists_the_known_ones(litelog: Command) -> N
     assert (done.code, "litelog" in done.err and "raw" in done.err) == (ExitCode.USAGE, True)
 
 
-# --- configuration
-
 CONFIG = "logs: [{path: log, replicas: [{url: '%s'}]}]"
 
 

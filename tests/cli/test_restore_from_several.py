@@ -162,9 +162,6 @@ def test_diverged_replicas_are_not_chosen_between(litelog: Command, replicas: tu
     assert segments(litelog.folder / "out") == segments(litelog.folder / "log")
 
 
-# --- the configuration
-
-
 def configure(litelog: Command, text: str) -> str:
     (litelog.folder / "litelog.yml").write_text(text)
     return "litelog.yml"
@@ -200,9 +197,6 @@ def test_a_broken_default_configuration_does_not_matter_for_a_replicas_path(
     broken = configure(litelog, "logs: 3\n")
     assert litelog("restore", "one", "-o", "out", LITELOG_CONFIG=broken).code == ExitCode.DONE
     assert litelog("restore", "log", "-o", "out2", LITELOG_CONFIG=broken).code == ExitCode.USAGE
-
-
-# --- S3
 
 
 @pytest.fixture

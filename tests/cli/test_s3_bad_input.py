@@ -86,9 +86,6 @@ def ends(litelog: Command, process: object, number: int = signal.SIGTERM) -> tup
     return process.returncode, said  # type: ignore[attr-defined]
 
 
-# --- permissions, as S3 checks them
-
-
 @pytest.mark.parametrize(
     ("lacks", "needed"),
     [
@@ -162,9 +159,6 @@ def test_a_daemon_without_permission_says_so_and_asks_seldom(litelog: Command, s
     assert litelog("cat", "second").out.count("\n") == 10
 
 
-# --- failures that do not end by waiting
-
-
 @pytest.mark.parametrize(("said", "words"), LASTING_ANSWERS)
 def test_replicate_once_fails_at_once_and_names_the_remedy(litelog: Command, said: Answer, words: str) -> None:
     litelog.lines(1)
@@ -214,9 +208,6 @@ def test_a_conflict_is_waited_for(litelog: Command, server: S3Server) -> None:
     with ScriptedServer(answer) as scripted:
         assert litelog("replicate", "--once", "log", url_at(scripted.endpoint, bucket)).code == ExitCode.DONE
     assert next(conflicts, None) is None
-
-
-# --- credentials
 
 
 def test_no_credentials_at_all_say_where_they_may_be(litelog: Command, server: S3Server) -> None:
@@ -310,9 +301,6 @@ def wait_for_sequence(process: object, sequence: int) -> None:
         if json.loads(line).get("next") == sequence:
             return
     raise AssertionError(process.stderr.read())  # type: ignore[attr-defined]
-
-
-# --- TLS, names, endpoints
 
 
 @dataclass(frozen=True)

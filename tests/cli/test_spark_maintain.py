@@ -117,9 +117,6 @@ def test_zero_as_the_size_merges_nothing(litelog: Command) -> None:
     assert plan["merges"] == []
 
 
-# --- several replicas
-
-
 def test_of_several_replicas_one_fails_and_the_others_are_maintained(litelog: Command) -> None:
     make(litelog, "orders")
     make(litelog, "users")
@@ -146,9 +143,6 @@ def test_if_several_replicas_fail_each_is_named_and_the_highest_code_counts(lite
     plan, error = done.lines
     assert plan["replica"].endswith("orders")
     assert (error["error"]["kind"], error["error"]["exit_code"]) == ("several-failed", ExitCode.FENCED)
-
-
-# --- refusals
 
 
 def test_a_daemons_replica_is_refused_and_stays(litelog: Command) -> None:
@@ -231,9 +225,6 @@ def test_bad_input_is_a_usage_error(litelog: Command, arguments: tuple[str, ...]
     assert files(litelog.folder) == before
 
 
-# --- a run that is killed
-
-
 @pytest.mark.parametrize("part", ["/segments/", "epochs/", "/snapshots/"])
 def test_a_run_that_was_killed_is_repeated_safely(litelog: Command, part: str) -> None:
     """It dies after a put. If that was its claim, the next run waits until it counts as dead."""
@@ -251,9 +242,6 @@ def test_a_run_that_was_killed_is_repeated_safely(litelog: Command, part: str) -
     assert records_of(replica) == records
     assert len(litelog("segments", "events", "--json").lines) == 2
     assert litelog("spark", "maintain", "events").out.endswith("events: nothing to do\n")
-
-
-# --- help
 
 
 def test_the_help_has_examples_and_exit_codes(litelog: Command) -> None:

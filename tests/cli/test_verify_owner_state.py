@@ -127,9 +127,6 @@ def test_masked_parts_of_a_url_are_not_guessed() -> None:
     assert normal_place("https://host/a?container=***") is None
 
 
-# --- S3
-
-
 def test_a_bucket_is_one_place_no_matter_how_it_is_spelled(litelog: Command, server: S3Server) -> None:
     litelog.environment |= {"AWS_ACCESS_KEY_ID": ACCESS_KEY_ID, "AWS_SECRET_ACCESS_KEY": SECRET_ACCESS_KEY}
     place = f"s3://{server.make_bucket()}/{uuid4().hex}"

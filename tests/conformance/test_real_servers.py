@@ -109,9 +109,6 @@ def test_the_probe_reports_which_fencing_the_store_supports(server: RealServer) 
     assert bool(failed) is (server.kind.fencing == Fencing.ISOLATED), steps
 
 
-# --- a daemon
-
-
 class Daemon:
     """A daemon that ships a log to a server, and the writer of that log."""
 

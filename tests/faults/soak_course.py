@@ -65,8 +65,6 @@ class Soak:
             if process.process.poll() is None:
                 process.end(signal.SIGKILL)
 
-    # --- writers
-
     def _start_writer(self, number: int) -> Writer:
         self.counts["writers"] += 1
         name = self.world.folder / "lives" / f"writer-{self.counts['writers']}"
@@ -87,8 +85,6 @@ class Soak:
         for writer in self.writers:
             self.written |= writer.written()
         return self.written
-
-    # --- the daemon
 
     @property
     def daemon(self) -> Daemon:
@@ -112,8 +108,6 @@ class Soak:
             return done
 
         wait_until(reached, f"barrier for {log}", lambda: self.daemon.status()["reasons"])
-
-    # --- events
 
     def restart(self) -> None:
         """Run the daemon under load and faults, and then kill or terminate it."""
@@ -232,8 +226,6 @@ class Soak:
             }
 
         wait_until(lambda: not differences(), "/metrics counts what the daemon reported", differences)
-
-    # --- the end
 
     def follow(self) -> None:
         """Start followers of two replicas, from the first record on."""

@@ -111,8 +111,6 @@ class World:
         """Remove a log without a writer."""
         os.rename(self.path(name), self.gone(name))
 
-    # --- the content of replicas
-
     def count_objects(self, kind: str, name: str) -> dict[str, int]:
         """The number of objects of each kind, with the metric's names, without the proxy."""
         store = self._open(kind, name)

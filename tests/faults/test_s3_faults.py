@@ -46,9 +46,6 @@ def assert_whole(bench: Bench, acknowledged: int) -> None:
     assert bench.writer.next_sequence == acknowledged
 
 
-# --- at random
-
-
 @pytest.mark.parametrize("seed", [1, *at_night(2)])
 def test_nothing_is_lost_while_a_third_of_all_requests_fail(bench: Bench, seed: int) -> None:
     proxy = bench.proxy
@@ -129,9 +126,6 @@ def test_the_replicator_survives_random_faults(bench: Bench) -> None:
     assert bench.proxy.injected.total() > 0
     assert bench.restored() == bench.written()
     assert len(read_replica(bench.open(direct=True))) == 1
-
-
-# --- answers that were lost
 
 
 @pytest.mark.parametrize(("fault", "when"), LOST_ANSWERS)
@@ -237,9 +231,6 @@ def test_a_flipped_answer_about_ones_own_slot_or_claim_fences_no_owner(bench: Be
     assert_whole(bench, daemon.acknowledged[-1].header.next or 0)
 
 
-# --- bodies
-
-
 def test_a_damaged_listing_fails_or_lists_the_same_keys(bench: Bench) -> None:
     daemon = bench.daemon()
     for _ in range(4):
@@ -277,9 +268,6 @@ def test_a_damaged_body_is_fetched_again_and_reported_by_name_if_it_stays_so(ben
         bench.restored("never", client)
     assert not (bench.folder / "never").exists()
     assert 100 - bench.proxy.plan.unused < 30, "a damaged object was fetched again and again"
-
-
-# --- a store that overwrites
 
 
 def test_a_store_that_ignores_if_none_match_is_found_and_refused(bench: Bench) -> None:

@@ -68,8 +68,6 @@ class World:
         self.notes: list[str] = []
         self._runs = 0
 
-    # --- events
-
     def live(self, host: int) -> Callable[[], None]:
         """The acts of a host: it starts, syncs, crashes and starts again, with or without ``--takeover``."""
 
@@ -134,8 +132,6 @@ class World:
         if self.random.random() >= KEEPS_GOING or self._runs not in alive:
             self._runs = self.random.choice(alive)
         return self._runs
-
-    # --- what must hold
 
     def restored(self) -> dict[str, bytes]:
         output = self.folder / "restored"

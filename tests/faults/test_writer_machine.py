@@ -61,8 +61,6 @@ class Side:
     def state(self) -> str:
         return os.path.join(self.folder, f"{self.name}-state")
 
-    # --- the writer
-
     def write(self, data: bytes) -> None:
         self.complete()
         self.place(data)
@@ -149,8 +147,6 @@ class Side:
         self.torn = other.torn
         self.forked = set(other.forked)
 
-    # --- the daemon
-
     def start(self, *, takeover: bool = False) -> None:
         self.stop()
         self.daemon = Daemon(
@@ -223,8 +219,6 @@ class WriterMachine(RuleBasedStateMachine):
         present = {name: side.histories[-1][name] for name in side.ends}
         assert {name: held.get(name) for name in present} == present
 
-    # --- the writer
-
     @rule(commits=st.integers(1, 3), size=st.sampled_from([10, 10, 3000]))
     def append(self, commits: int, size: int) -> None:
         self.sides[0].append(commits, size)
@@ -273,8 +267,6 @@ class WriterMachine(RuleBasedStateMachine):
         shutil.copytree(folder, folder + ".copy")
         shutil.rmtree(folder)
         os.rename(folder + ".copy", folder)
-
-    # --- the daemons
 
     @rule(faults=st.lists(st.sampled_from([Fault.NONE, Fault.BEFORE, Fault.AFTER]), max_size=4))
     def sync(self, faults: list[Fault]) -> None:
@@ -328,8 +320,6 @@ class WriterMachine(RuleBasedStateMachine):
         if rival.ends:
             rival.append(commits, 10)
             rival.sync([])
-
-    # --- what must hold
 
     @invariant()
     def nothing_is_overwritten(self) -> None:

@@ -143,8 +143,6 @@ class Disks:
         disk.contents[kept] = body
         self._touch(path)
 
-    # --- the calls
-
     def _find(self, path: str) -> Disk | None:
         if not path.startswith(self._root):
             return None

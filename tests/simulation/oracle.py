@@ -53,8 +53,6 @@ class Oracle:
         """Whether any store has lost something."""
         return any(replica.lost for replica in self._world.replicas)
 
-    # --- what happens
-
     def unlinked(self, path: str) -> None:
         """A file is about to be removed."""
         folder, name = os.path.split(path)
@@ -151,8 +149,6 @@ class Oracle:
             replica.rewound()
         self.look_soon()
 
-    # --- what is looked at
-
     def look_soon(self) -> None:
         """Restore the replicas soon."""
         if self._looking:
@@ -177,8 +173,6 @@ class Oracle:
         copy = read_log(readers.copy)
         replica.check_bytes(copy, "followed", now=now)
         return copy
-
-    # --- the end
 
     def begin_catching_up(self) -> None:
         """The last fault is over. Each running daemon must now ship everything that was written before."""

@@ -125,9 +125,6 @@ def _draw_settings(random: Random) -> dict[str, Any]:
     return settings
 
 
-# --- what may happen, each with its steps
-
-
 def _kill(now: float, random: Random) -> list[Step]:
     restart = random.choice((0.5, 5.0, 100.0))
     return [Step(now, "kill", {"who": _who(random), "calls": _calls(random), "restart": restart})]

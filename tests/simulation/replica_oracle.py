@@ -109,8 +109,6 @@ class ReplicaOracle:
         """The claims of the newest epoch. Isolated owners may have put several."""
         return _newest(self._claims.values())
 
-    # --- what happens
-
     def acknowledged(self, slot: Slot, event: WalSegmentShipped) -> None:
         """A daemon reports that a WAL segment is durable."""
         self._world.counts["acknowledged"] += 1
@@ -212,8 +210,6 @@ class ReplicaOracle:
                 return f"{name} up to {self.shipped.promised.get(name, 0)} of {end}"
         return ""
 
-    # --- what is looked at
-
     def look(self) -> None:
         """Restore the replica, if that is possible."""
         if not self.bucket.is_away:
@@ -312,8 +308,6 @@ class ReplicaOracle:
         if settings["snapshot_policy"] == "keep" and settings["retention"] is None:
             self.fail(f"P8: {gone[0]} was truncated, and is not in the replica, which keeps all")
 
-    # --- what is retained (P8)
-
     def _check_snapshots(self) -> None:
         """The newest snapshots must stay, as many as the policy says."""
         there = set(self.bucket.keys())
@@ -346,8 +340,6 @@ class ReplicaOracle:
             if ends != point.next and copy[newest]:
                 self.fail(f"P8: {what} ends before record {ends}")
             self._world.counts["points restored"] += 1
-
-    # --- the end
 
     def begin_catching_up(self, owed: dict[str, int]) -> None:
         """The last fault is over. The owner must now ship ``owed``."""

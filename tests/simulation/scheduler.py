@@ -85,8 +85,6 @@ class Scheduler:
         self._turns_in_second = 0
         self._busy_seconds = 0
 
-    # --- for code outside of all tasks
-
     def at(self, when: float, call: Callable[[], None]) -> None:
         """Call ``call`` outside of all tasks at that time."""
         heappush(self._calls, (max(when, self.now), next(self._numbers), call))
@@ -189,8 +187,6 @@ class Scheduler:
         self._turns_in_second += 1
         if self._busy_seconds >= BUSY_SECONDS:
             self.fail(ViolationError(f"P10: {task.process.name}/{task.name} loops without waiting"))
-
-    # --- for tasks
 
     def park(self, seconds: float | None = None) -> bool:
         """Wait to be woken, for a limited time. Returns whether it was woken."""

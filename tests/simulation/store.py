@@ -124,8 +124,6 @@ class Bucket:
         del self.objects[key]
         self.counts[f"fault: lost {_kind(key)}"] += 1
 
-    # --- the effects of requests, each at one moment
-
     def put(self, key: str, body: bytes, *, create_only: bool) -> None:
         if create_only and self.creation is Creation.NONE:
             raise NotSupportedError("put", key, "no create-only puts here")

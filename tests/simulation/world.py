@@ -286,8 +286,6 @@ class World:
             if isinstance(slot.exit, SourceSyncError):
                 self.scheduler.after(2.0, partial(self.start, slot.name))
 
-    # --- steps
-
     def start(self, who: str, takeover: bool = False) -> None:
         """Start a daemon, if it does not run."""
         slot = self.slots[who]
@@ -424,8 +422,6 @@ class World:
     def has_failed_to_sync(self) -> bool:
         """Whether a sync of the log may have failed, after which nothing is shipped before the machine is restarted."""
         return bool(self.counts["fault: pages dropped"] or self.counts["fault: disk full"])
-
-    # --- processes
 
     def _run_daemon(self, slot: Slot, process: Process, takeover: bool) -> None:
         error: LitelogError | None = None

@@ -233,9 +233,6 @@ def test_the_command_reports_corruption_in_a_task_and_nothing_else(
     assert "Traceback" not in said[0]
 
 
-# --- S3
-
-
 @pytest.fixture(scope="module")
 def bucket(module_server: S3Server, replica: Replica) -> str:
     """A bucket with the replica under ``log``."""
@@ -278,9 +275,6 @@ def test_no_plan_and_no_error_shows_a_secret(spark: Any, module_server: S3Server
         assert secret not in text
     assert logged
     assert secret.encode() not in logged
-
-
-# --- errors
 
 
 def _copy(replica: Replica, place: Path) -> FileStore:
@@ -381,9 +375,6 @@ def test_spark_finds_other_sources_where_our_extra_is_missing(tmp_path: Path) ->
         check=False,
     )
     assert (done.returncode, done.stdout.strip()) == (0, "False"), done.stderr
-
-
-# --- while it is written
 
 
 @pytest.mark.timeout(600)

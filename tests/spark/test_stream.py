@@ -107,9 +107,6 @@ def wait(condition: Callable[[], Any], query: Any = None) -> None:
         time.sleep(0.05)
 
 
-# --- the rows
-
-
 @pytest.mark.parametrize(
     ("options", "first", "batches"),
     sampled_cases(
@@ -162,9 +159,6 @@ def test_a_schema_prunes_columns_and_options_are_checked(spark: Any, written: Wr
             stream(spark, written.url, **options).writeStream.format("noop").start().processAllAvailable()
 
 
-# --- while it is written
-
-
 @pytest.mark.timeout(900)
 def test_it_follows_daemons_that_ship_seal_prune_and_succeed_each_other(spark: Any, tmp_path: Path) -> None:
     log, place = str(tmp_path / "log"), str(tmp_path / "replica")
@@ -211,9 +205,6 @@ def test_retention_that_overtook_it_is_an_error_or_a_warning(spark: Any, tmp_pat
     assert [row.sequence for row in table(spark, tmp_path / "false")] == [0, 1, *range(3, 10)]
 
 
-# --- stores
-
-
 @contextmanager
 def _bucket(server: S3Server) -> Iterator[tuple[FaultProxy, str, dict[str, str]]]:
     """A replica of 60 records behind a proxy, and the options for it, with a real secret."""
@@ -253,8 +244,6 @@ def test_an_idle_stream_lists_nothing_survives_store_failures_and_writes_no_secr
     assert b'"generation":' in kept
     assert b"canary" not in kept
 
-
-# --- killed processes
 
 DRIVER = """
 import sys

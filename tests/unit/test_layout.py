@@ -28,6 +28,9 @@ ELSEWHERE = {
 WITHOUT_A_MODULE = {"etc/*", "test_layout.py", "test_names.py", "test_public_names.py", "test_specification.py"}
 """Tests of files other than modules, and tests of the whole tree."""
 
+SECTION = re.compile(r"^ *# ?[-=]{2}", re.MULTILINE)
+"""Matches a comment that only marks a section. The reason against these is in CONTRIBUTING.md."""
+
 
 def module_folder(place: Path) -> Path:
     """The folder whose modules the tests at ``place`` in ``tests/unit`` test."""
@@ -67,6 +70,14 @@ def test_each_unit_test_names_the_module_that_it_tests() -> None:
     places = [path.relative_to(TESTS / "unit") for path in sorted((TESTS / "unit").rglob("test_*.py"))]
     named = [place for place in places if not any(place.match(each) for each in WITHOUT_A_MODULE)]
     assert [str(place) for place in named if not names_a_module(place)] == []
+
+
+@pytest.mark.slow
+def test_no_comment_marks_a_section() -> None:
+    paths = [
+        path for folder in ("litelog", "cmd", "replica_clients", "tests") for path in (ROOT / folder).rglob("*.py")
+    ]
+    assert [str(path.relative_to(ROOT)) for path in sorted(paths) if SECTION.search(path.read_text())] == []
 
 
 @pytest.mark.slow

@@ -102,9 +102,6 @@ def test_a_replica_config_gives_the_backend_its_options(backup: Path) -> None:
         litelog.open_replica(litelog.ReplicaConfig(url=str(backup), options={"region": "x"}))
 
 
-# --- Arrow
-
-
 @pytest.mark.slow
 def test_arrow_batches_are_read_to_their_end(backup: Path) -> None:
     pyarrow = pytest.importorskip("pyarrow", reason="needs litelog[arrow]")

@@ -59,9 +59,6 @@ DECODERS: dict[str, tuple[str, Callable[[bytes], object]]] = {
 }
 
 
-# --- before parsing
-
-
 @pytest.mark.parametrize("kind", DECODERS)
 @pytest.mark.parametrize("bomb", ["lists", "numbers", "texts", "depth"])
 def test_json_that_would_fill_the_memory_is_refused_before_it_is_parsed(
@@ -152,8 +149,6 @@ def test_a_name_is_unicode_or_the_bytes_of_a_file_name() -> None:
     for bad in ("\ud800", "\udc7f", "\udfff", "a\udcc3\udca9"):  # the last one is another spelling of é
         assert not is_valid_text(bad)
 
-
-# --- claims
 
 FIRST = Claim(
     log="0" * 32,
@@ -269,9 +264,6 @@ def test_a_claim_without_its_checksum_is_damaged(crc: object) -> None:
         del fields["crc"]
     with pytest.raises(CorruptObjectError, match=f"{CLAIM}: claim: crc is "):
         claims.decode(CLAIM, json.dumps(fields).encode())
-
-
-# --- names
 
 
 @pytest.mark.parametrize("kind", ["snapshot", "footer", "header"])

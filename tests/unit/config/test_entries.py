@@ -34,9 +34,6 @@ def problems_of(text: str) -> list[str]:
     return caught.value.problems
 
 
-# --- what is read
-
-
 def test_every_key_of_a_folder_is_read_next_to_logs() -> None:
     config = load_config(
         """
@@ -119,9 +116,6 @@ def test_two_folders_have_two_places() -> None:
     )
 
 
-# --- names in URLs
-
-
 @pytest.mark.parametrize(
     ("name", "spelled"),
     [
@@ -179,9 +173,6 @@ def test_no_name_leads_out_of_the_place_of_its_url(name: str, shape: str) -> Non
 )
 def test_a_url_that_no_name_has_shows_none(url: str) -> None:
     assert find_name("/backup", url) is None
-
-
-# --- which logs an entry means
 
 
 @pytest.mark.parametrize(

@@ -153,9 +153,6 @@ def test_the_example_that_is_delivered_is_read() -> None:
     assert config.logs[0].replicas[0].url == "file:///var/backups/events"
 
 
-# --- mistakes and their places
-
-
 def test_the_error_for_an_unknown_key_has_its_path_line_and_nearest_known_key() -> None:
     text = """\
     logs:
@@ -312,9 +309,6 @@ def test_values_of_the_command_line_are_checked_alike() -> None:
     ]
 
 
-# --- variables
-
-
 def url_of(value: str, environment: dict[str, str]) -> str:
     return config_of(f"logs: [{{path: /a, replicas: [{{url: '{value}'}}]}}]", environment).logs[0].replicas[0].url
 
@@ -389,8 +383,6 @@ def test_credentials_that_are_written_out_are_not_shown_either() -> None:
     assert "hunter2" not in repr(ReplicaConfig(url="s3://me:hunter2@bucket"))
 
 
-# --- arbitrary text
-
 plain_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=12) | st.dates(),
     lambda inner: (
@@ -443,9 +435,6 @@ def test_options_that_are_not_a_mapping_are_named() -> None:
     assert any("logs[0].replicas[0].options" in problem for problem in problems_of(text))
     nested = "logs: [{path: log, replicas: [{url: s3://bucket/log, options: {region: [eu]}}]}]"
     assert any("options" in problem for problem in problems_of(nested))
-
-
-# --- sealed segments and snapshots
 
 
 def test_snapshot_settings_hold_for_all_replicas_or_for_one() -> None:

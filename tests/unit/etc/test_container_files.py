@@ -27,9 +27,6 @@ PORT = int(DEFAULT_ADDR.rpartition(":")[2])
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
-# --- the container
-
-
 def instructions() -> list[tuple[str, str]]:
     text = re.sub(r"\\\n", "", (ROOT / "etc" / "Containerfile").read_text())
     lines = (line for line in text.splitlines() if line and not line.startswith("#"))
@@ -102,8 +99,6 @@ def test_its_health_check_asks_where_the_daemon_listens() -> None:
     assert f"http://{DEFAULT_ADDR}/healthz" in command[2]
     assert "/healthz" in ROUTES
 
-
-# --- the pod
 
 DOCUMENTS: list[dict[str, Any]] = list(yaml.safe_load_all((ROOT / "etc" / "kubernetes.yml").read_text()))
 POD: dict[str, Any] = next(each for each in DOCUMENTS if each["kind"] == "StatefulSet")["spec"]["template"]["spec"]

@@ -18,9 +18,6 @@ RAW: LogFormat = RawFormat()
 texts = st.lists(st.binary(max_size=20).map(lambda text: text.replace(b"\n", b"")), max_size=20)
 
 
-# --- lines
-
-
 @pytest.mark.slow
 @given(texts, st.binary(max_size=9).map(lambda text: text.replace(b"\n", b"")), st.none() | st.integers(0, 1 << 40))
 @settings(max_examples=examples(100))
@@ -63,9 +60,6 @@ def test_a_line_that_is_too_long_is_an_error_at_its_place() -> None:
     assert LINES.scan("x", data[:2], 10, Expectation()).commits == 1
 
 
-# --- raw
-
-
 @given(st.binary(max_size=50), st.none() | st.integers(0, 1 << 40))
 @settings(max_examples=examples(60))
 def test_all_existing_bytes_are_one_raw_commit(data: bytes, first: int | None) -> None:
@@ -82,9 +76,6 @@ def test_a_large_buffer_is_several_raw_commits() -> None:
         (3, 3 + MAX_COMMIT_BYTES, 100),
         (3 + MAX_COMMIT_BYTES, 8 + MAX_COMMIT_BYTES, 100 + MAX_COMMIT_BYTES),
     ]
-
-
-# --- both
 
 
 @pytest.mark.parametrize("kind", [LinesFormat, RawFormat])

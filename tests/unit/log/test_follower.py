@@ -40,9 +40,6 @@ def log(request: pytest.FixtureRequest, tmp_path: Path) -> LogBuilder:
     return make_log(tmp_path / "log", getattr(request, "param", "litelog"))
 
 
-# --- whole commits, and moving on
-
-
 @ALL_FORMATS
 def test_all_log_segments_come_in_order_and_all_but_the_newest_are_final(log: LogBuilder, clock: ManualClock) -> None:
     for _ in range(4):
@@ -303,9 +300,6 @@ def test_commits_written_through_memory_are_seen_where_files_keep_their_times(cl
         shutil.rmtree(folder)
 
 
-# --- corruption
-
-
 def test_the_commits_before_a_corrupt_one_are_shipped_and_then_it_is_reported(
     log: LogBuilder, clock: ManualClock
 ) -> None:
@@ -367,9 +361,6 @@ def test_a_gap_between_log_segments_is_reported_with_the_one_after_it(log: LogBu
         follower.next_run(LIMIT)
     assert caught.value.file == behind
     assert collect(drain(follow(log, clock, SourcePosition(0, behind)))) == {behind: log.texts[behind]}
-
-
-# --- continuity
 
 
 @ALL_FORMATS
@@ -720,9 +711,6 @@ def test_a_folder_deleted_just_before_it_is_listed_is_missing(log: LogBuilder, c
 def test_an_empty_folder_is_reported_even_before_anything_was_shipped(log: LogBuilder, clock: ManualClock) -> None:
     with pytest.raises(SourceMissingError):
         follow(log, clock).next_run(LIMIT)
-
-
-# --- whatever happens
 
 
 @pytest.mark.slow

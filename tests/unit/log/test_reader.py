@@ -79,9 +79,6 @@ def test_continuous_reads_use_larger_pieces(tmp_path: Path) -> None:
     assert pieces[:4] == [1, 2, 4, 4]
 
 
-# --- from, to
-
-
 @pytest.mark.slow
 def test_every_start_and_end_gives_exactly_the_records_between(log: Path) -> None:
     for start in range(62):
@@ -273,9 +270,6 @@ def test_wrong_questions_are_refused(log: Path) -> None:
             LogReader(str(log), **wrong)
 
 
-# --- damage
-
-
 @pytest.mark.slow
 def test_every_flipped_byte_is_an_error_or_stops_and_never_other_data(tmp_path: Path) -> None:
     fill(tmp_path / "log", count=18, segment_bytes=250)
@@ -348,9 +342,6 @@ def test_a_missing_log_segment_is_a_gap(log: Path, tmp_path: Path) -> None:
     assert (caught.value.expected, caught.value.actual) == (int(names[2][:20]), int(names[3][:20]))
 
 
-# --- other formats
-
-
 @pytest.mark.slow
 @settings(max_examples=examples(60))
 @given(
@@ -384,9 +375,6 @@ def test_raw_bytes_are_numbered_by_their_place(
     assert b"".join(record.value for record in records) == b"".join(files)[start:end]
     if records:
         assert records[0].sequence == start
-
-
-# --- following
 
 
 @pytest.fixture(params=["events", "polling"])

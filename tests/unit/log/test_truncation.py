@@ -41,9 +41,6 @@ if TYPE_CHECKING:
 HOUR = 3600.0
 
 
-# --- the plan
-
-
 def segments(sizes: list[int], shipped: list[int | None]) -> list[LocalSegment]:
     return [LocalSegment(str(n), size, at) for n, (size, at) in enumerate(zip(sizes, shipped, strict=True))]
 
@@ -71,9 +68,6 @@ def test_segments_that_the_last_replica_received_long_ago_are_removed_by_age() -
 def test_a_policy_without_a_limit_is_none() -> None:
     with pytest.raises(ValueError, match="max-bytes, max-age or both"):
         TruncationPolicy()
-
-
-# --- LogWriter.truncate
 
 
 @pytest.fixture
@@ -319,9 +313,6 @@ def test_a_truncation_that_dies_leaves_a_suffix_and_the_next_one_finishes_it(log
         assert firsts(log) == ([30, 40] if tombstone is not None else left)
     assert crashes == 2 + 3
     assert firsts(log) == [30, 40]
-
-
-# --- beside a daemon
 
 
 def daemons(

@@ -110,9 +110,6 @@ def newest(folder: Path) -> Path:
     return folder / list_segments(str(folder))[-1]
 
 
-# --- appending
-
-
 def test_appends_are_numbered_from_zero_and_read_back(tmp_path: Path) -> None:
     with LogWriter(str(tmp_path / "a" / "log")) as writer:
         first = writer.append(b"one")
@@ -289,9 +286,6 @@ def test_all_appended_records_are_read_back_with_segments_of_any_size(
     assert [r.sequence for r in got] == list(range(len(expected)))
 
 
-# --- time
-
-
 def test_the_clock_gives_timestamps_that_never_go_back(tmp_path: Path) -> None:
     clock = ManualClock(500)
     with LogWriter(str(tmp_path), clock=clock) as writer:
@@ -308,9 +302,6 @@ def test_the_clock_gives_timestamps_that_never_go_back(tmp_path: Path) -> None:
         writer.append(b"h")
     with LogReader(str(tmp_path)) as reader:
         assert [r.timestamp for r in reader] == [500, 500, 500, 900, 7, 900, 900, 900]
-
-
-# --- checks before writing
 
 
 def test_a_wrong_expected_sequence_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
@@ -398,9 +389,6 @@ def test_wrong_settings_are_refused(tmp_path: Path) -> None:
             LogWriter(str(tmp_path), **wrong)  # type: ignore[arg-type]
     with pytest.raises(ConfigError):
         LogWriter("")
-
-
-# --- asynchronous
 
 
 def test_futures_resolve_in_the_order_of_the_calls(tmp_path: Path) -> None:
@@ -496,9 +484,6 @@ def test_close_writes_queued_records_and_refuses_more(tmp_path: Path) -> None:
     with pytest.raises(ClosedError):
         writer.wait_durable(51)
     assert len(values_in(tmp_path)) == 50
-
-
-# --- durability
 
 
 def test_always_syncs_every_append_and_a_new_segment_with_its_folder(tmp_path: Path) -> None:
@@ -687,9 +672,6 @@ def test_a_log_that_cannot_be_opened_keeps_no_descriptor(tmp_path: Path, exists:
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-# --- recovery
-
-
 def make_log(folder: Path, batches: int = 4, **settings: object) -> list[int]:
     """Write a log of one segment with three records a commit. Returns the ends of its commits."""
     ends = []
@@ -857,8 +839,6 @@ def test_any_index_whatsoever_changes_nothing(tmp_path_factory: pytest.TempPathF
         assert writer.append(b"end").first == len(expected)
     assert values_in(folder) == [*expected, b"end"]
 
-
-# --- real processes
 
 WRITER = """
 import sys

@@ -174,9 +174,6 @@ def test_an_object_knows_when_its_bytes_were_shipped(tmp_path: Path) -> None:
     assert footer_of(KEY, b"".join(sealing(log, marks=ahead))).marks.times == (SHIPPED + 7, SHIPPED + 7)
 
 
-# --- what is not as promised
-
-
 def assert_no_object(made: Sealing, kind: type[Exception], match: str) -> None:
     """Check that the put raises, that no object exists after it, and that it has no footer."""
     client = ObjectReplicaClient(MemoryStore())
@@ -291,9 +288,6 @@ def test_a_header_alone_is_an_empty_log_segment(tmp_path: Path) -> None:
         log.texts[log.name] = log.header() + bytes(zeros)
         footer, found = unseal(KEY, b"".join(sealing(log, None, FRAME, crc=None)), log.format)
         assert (found, footer.records, footer.first, len(footer.frames)) == (b"", 0, None, 0)
-
-
-# --- memory
 
 
 class Counted(bytearray):

@@ -95,9 +95,6 @@ def large_footer(count: int, marks: int, frame_bytes: int = 1 << 20) -> SealedFo
     )
 
 
-# --- damage
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["litelog", "lines", "raw"])
 def test_any_flipped_bit_is_found_or_changes_nothing(tmp_path: Path, name: str) -> None:
@@ -209,9 +206,6 @@ def test_a_frame_that_is_cut_or_too_long_is_named(tmp_path: Path) -> None:
     for wrong in (body[frame.start : frame.stop - 1], body[frame.start : frame.stop + 1], b""):
         with pytest.raises(CorruptObjectError, match=f"bytes of frame 1 at {frame.start} is {len(wrong)}"):
             decode_frame(KEY, made.footer, 1, wrong)
-
-
-# --- the footer
 
 
 WHOLE = st.integers(0, 1 << 62)
@@ -374,9 +368,6 @@ def test_a_document_that_is_not_a_footer_is_refused(document: bytes) -> None:
     tail = head + payload + crc32c(head + payload).to_bytes(4, "little") + b"seal"
     with pytest.raises(CorruptObjectError, match=KEY):
         decode_footer(KEY, tail, len(tail))
-
-
-# --- where to look
 
 
 @st.composite

@@ -71,9 +71,6 @@ def of(count: int) -> Snapshot:
     return extend(EMPTY, entries(count), created=START + 5, chain="ab" * 32)
 
 
-# --- what is written
-
-
 @st.composite
 def any_entries(draw: st.DrawFn) -> list[SnapshotEntry]:
     """Entries as any format may have them: without records, without timestamps, with sequences that leave some out."""
@@ -158,9 +155,6 @@ def test_an_entry_agrees_with_the_footer_of_its_sealed_segment(tmp_path: Path) -
         assert caught.value.key == footer.key
 
 
-# --- one from another
-
-
 def test_a_snapshot_continues_from_the_one_before() -> None:
     sealed = entries(9)
     step = EMPTY
@@ -198,9 +192,6 @@ def test_segments_that_the_source_dropped_are_dropped() -> None:
         assert snapshots.decode(kept.key, snapshots.encode(kept)) == kept
     with pytest.raises(ValueError, match="ends at index 16, before 17"):
         drop_before(whole, 17)
-
-
-# --- what is wrong
 
 
 @pytest.mark.slow

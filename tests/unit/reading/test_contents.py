@@ -175,9 +175,6 @@ def test_the_last_wal_segment_is_found_after_a_long_wal_that_is_all_covered() ->
     assert [info.position for info in open_latest(client).wal] == built.positions
 
 
-# --- what is damaged or missing
-
-
 def damaged(builder: ReplicaBuilder, *keys: str) -> dict[str, bytes]:
     objects = builder.objects()
     return {
@@ -299,9 +296,6 @@ def test_a_listing_that_lags_for_a_moment_is_made_again(builder: ReplicaBuilder,
     client = Behind(builder.client, key)
     pieces = list_pieces(client, built.claim)
     assert (pieces.gap, pieces.base.start.index, client.listings) == (None, 2, 2)
-
-
-# --- any history
 
 
 @pytest.mark.slow

@@ -61,9 +61,6 @@ def stand(builder: ReplicaBuilder, clock: ManualClock) -> ReplicaFollower:
     return follower
 
 
-# --- when it looks further
-
-
 def test_a_follower_looks_at_epochs_after_so_many_polls_without_news(clock: ManualClock) -> None:
     looks = LookClock(clock.monotonic, LOOK_SECONDS)
     for _ in range(2):
@@ -92,9 +89,6 @@ def test_a_follower_that_lagged_looks_at_its_place_at_the_first_empty_slot(clock
         clock.advance(LOOK_SECONDS / 2)
         looks.note_news()
     assert looks.note_nothing() is Look.PLACE
-
-
-# --- what it finds
 
 
 def test_a_generation_is_entered_by_its_contents_and_again_until_the_caller_stands(

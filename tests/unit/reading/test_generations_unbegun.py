@@ -105,9 +105,6 @@ def restored(lineage: Lineage, target: Path, name: str | None = None) -> dict[st
     return {path.name: path.read_bytes() for path in target.iterdir()}
 
 
-# --- which one is read
-
-
 @pytest.mark.slow
 @KINDS
 @RELATIONS
@@ -231,9 +228,6 @@ def test_the_listing_shows_a_generation_as_never_begun(lineage: Lineage, kind: s
     old, unbegun, new = describe_generations(lineage.builder.client)
     assert (old.began, unbegun.began, new.began) == (True, False, True)
     assert (unbegun.sealed_segments, unbegun.first, unbegun.last_shipped) == (0, None, None)
-
-
-# --- what follows
 
 
 class ActingStore(CountingStore):
@@ -434,9 +428,6 @@ def test_a_stream_skips_a_generation_that_never_began(relation: Relation, kind: 
             query.restart()
     query.run()
     assert query.sequences() == list(range(10))
-
-
-# --- what two generations share
 
 
 def test_a_follower_leaves_a_generation_that_never_reached_its_predecessors_end(

@@ -125,9 +125,6 @@ def test_a_replica_that_holds_nothing_yet_has_no_records() -> None:
     assert sequences(builder.client) == []
 
 
-# --- following
-
-
 class Following:
     """A follower in a thread, and the sequences that it has given."""
 
@@ -355,9 +352,6 @@ def test_lines_and_raw_bytes_cross_generations_too(
         assert [value.rstrip(b"\n") for value in values] == expected
 
 
-# --- what is missing or damaged
-
-
 @pytest.mark.parametrize("gone", range(5))
 def test_a_missing_object_is_a_gap_with_its_position(simple: ReplicaBuilder, gone: int) -> None:
     objects = simple.objects()
@@ -418,9 +412,6 @@ def test_a_batch_before_the_damage_is_given() -> None:
     with pytest.raises(CorruptionError):
         list(batches)
     assert len(next(reader_of(builder.client).batches())) == 1
-
-
-# --- isolated owners, who end only their own generations
 
 
 def isolated(builder: ReplicaBuilder, name: str | None = None, **options: Any) -> GenerationBuilder:

@@ -57,9 +57,6 @@ def builder() -> ReplicaBuilder:
     return make_unfinished(LOG, cuts=[0, 1], snapshots=[2])
 
 
-# --- any replica, any start
-
-
 @pytest.mark.slow
 @given(shape=SHAPES, data=st.data())
 @settings(max_examples=examples(25))
@@ -110,9 +107,6 @@ def test_without_timestamps_a_start_time_is_the_time_shipped(data: st.DataObject
         reader = ReplicaReader(builder.client, start_time=time, formats=lambda _: log_format)
         found = [bytes(record.value).rstrip(b"\n") for batch in reader.batches() for record in batch.records()]
         assert found == [line for at, some in shipped if at >= time for line in some]
-
-
-# --- how much is asked for
 
 
 @pytest.mark.slow
@@ -174,9 +168,6 @@ def test_a_start_before_the_first_record_is_an_error_that_names_the_first_record
         sequences(builder.client, start=5)
     assert caught.value.first_available == LOG[0].next == 6
     assert sequences(builder.client) == list(range(6, TOTAL))
-
-
-# --- damage
 
 
 def broken(builder: ReplicaBuilder, key: str, at: int) -> dict[str, bytes]:
@@ -297,9 +288,6 @@ def test_a_missing_sealed_segment_is_a_gap_or_read_from_its_wal(builder: Replica
     with pytest.raises(ReplicaGapError) as caught:
         sequences(client_of(objects))
     assert caught.value.position == key
-
-
-# --- while it is sealed, pruned and continued
 
 
 @pytest.mark.slow

@@ -87,9 +87,6 @@ def drain(iterator: SegmentIterator) -> list[tuple[int, int]]:
     return taken
 
 
-# --- the table
-
-
 def test_an_append_to_an_empty_iterator_notifies_once_and_is_given() -> None:
     replica, signal = Replica(), Counter()
     iterator = opened(replica, signal=signal)
@@ -191,9 +188,6 @@ def test_the_last_one_appended_again_changes_nothing() -> None:
     write(replica, iterator, seg(0))
     assert drain(iterator) == []
     assert signal.count == 1
-
-
-# --- what the original has wrong
 
 
 def test_an_object_that_a_listing_saw_before_its_append_is_given_once() -> None:
@@ -472,9 +466,6 @@ def test_close_ends_at_once_and_finish_ends_after_the_existing_segments() -> Non
         closed.append(seg(0, 1))
 
 
-# --- where reading starts
-
-
 def test_a_base_that_is_read_after_the_opening_is_skipped_to() -> None:
     replica = Replica(seg(0), seg(0, 5), seg(1))
     iterator = opened(replica)
@@ -563,9 +554,6 @@ def test_the_first_append_has_to_be_where_reading_starts(
         assert drain(iterator) == []
 
 
-# --- bounds
-
-
 def test_a_backlog_is_listed_page_by_page_and_never_held_whole() -> None:
     total = 3 * PAGE + 7
     served = 0
@@ -609,9 +597,6 @@ def test_appends_next_to_a_long_listing_are_neither_lost_nor_doubled(listed: int
     assert replica.listings == 1
     write(replica, iterator, seg(0, listed + arriving), seg(1))
     assert drain(iterator) == [*((0, n) for n in range(listed + arriving + 1)), (1, 0)]
-
-
-# --- the feed
 
 
 def test_every_subscriber_gets_everything_from_where_it_starts() -> None:
@@ -692,9 +677,6 @@ def test_a_subscription_whose_listing_fails_is_none() -> None:
         feed.subscribe(replica.list_segments)
     feed.publish(seg(0))
     assert feed._iterators == []
-
-
-# --- against a model
 
 
 class IteratorMachine(RuleBasedStateMachine):

@@ -28,11 +28,11 @@ def seg(index: int, offset: int = 0) -> WalSegmentInfo:
     return WalSegmentInfo(Position(G, index, offset), 100)
 
 
-# --- every interleaving: the iterator's one lock makes each step atomic, so there are no choices except between steps
-
-
 class Choices:
-    """One path through a tree of choices; ``explore`` walks all of them, depth first."""
+    """One path through a tree of choices; ``explore`` walks all of them, depth first.
+
+    These are all interleavings: the iterator's one lock makes each step atomic, so the only choices are between steps.
+    """
 
     def __init__(self, path: list[int]) -> None:
         self.path = path
@@ -154,9 +154,6 @@ def test_no_interleaving_of_rewinds_and_appends_loses_one(page: int) -> None:
         assert iterator.next() is None
 
     assert explore(run) > 5000
-
-
-# --- real threads
 
 
 def run_together(*targets: Callable[[], None]) -> None:

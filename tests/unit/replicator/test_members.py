@@ -106,9 +106,6 @@ def bench(tmp_path: Path) -> Bench:
     return Bench(tmp_path)
 
 
-# --- logs that come and go
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("watched", [True, False])
 def test_a_topic_tree_is_replicated_as_it_grows(bench: Bench, watched: bool) -> None:
@@ -320,9 +317,6 @@ def test_once_fails_where_a_log_was_not_shipped(bench: Bench, tmp_path: Path, mi
     assert bench.held("fine") == fine.files()
 
 
-# --- a configuration that changes
-
-
 class CallingStore(CountingStore):
     """Calls once when it is opened."""
 
@@ -506,9 +500,6 @@ def test_one_log_that_is_fenced_leaves_the_others_alone(bench: Bench, tmp_path: 
     assert isinstance(running.error, FencedError)
     assert bench.held("mine") == mine.files()
     assert bench.held("theirs") == theirs.files()
-
-
-# --- barriers
 
 
 class LastingStore(PausingStore):

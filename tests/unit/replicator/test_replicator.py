@@ -46,8 +46,6 @@ if TYPE_CHECKING:
     from litelog.shipping.events import WalSegmentShipped
     from litelog.stores.object_store import ObjectStore
 
-# --- shipping
-
 
 @pytest.mark.slow
 @pytest.mark.parametrize("watched", [True, False])
@@ -151,9 +149,6 @@ def test_once_ships_the_existing_data_and_ends(
     assert held(FileStore(str(tmp_path / "one"))) == log.files()
 
 
-# --- trouble of one is not another's
-
-
 @pytest.mark.slow
 def test_one_failing_replica_holds_back_nothing(
     log: LogBuilder, make: Callable[..., Replicator], progress: Progress, stores: dict[str, ObjectStore]
@@ -235,9 +230,6 @@ def test_a_log_that_is_not_there_yet_is_waited_for(
         log.roll(2)
         progress.wait_for_end(log, url)
     assert running.error is None
-
-
-# --- the end
 
 
 def test_stop_before_anything_started_still_ships_all(
@@ -406,9 +398,6 @@ def test_idle_means_no_request(
             other.append(1)
     assert running.error is None
     assert store.total() == before
-
-
-# --- back-off
 
 
 @given(seed=st.integers(), failures=st.integers(1, 200))

@@ -153,9 +153,6 @@ def outcome(replicas: list[dict[str, bytes]], folder: Path, **options: Any) -> A
 WHOLE = prefix(LOG, 99)
 
 
-# --- which one
-
-
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 def test_the_replica_that_reaches_furthest_is_restored(tmp_path: Path, order: tuple[int, int]) -> None:
     held = [replica(([0], [0], [0]), upto=6), replica(first=7)]
@@ -242,9 +239,6 @@ def test_an_index_is_refused_where_it_means_two_log_segments(tmp_path: Path) -> 
     assert choose(clients[:1], Target(index=1), FORMATS.__getitem__).plan.files[-1].name == LOG[1].name
     alike = [client(ONE, "one"), client(replica(upto=4), "two")]
     assert choose(alike, Target(index=1), FORMATS.__getitem__).plan.files[-1].size == len(LOG[1].data)
-
-
-# --- which ones not
 
 
 @pytest.mark.parametrize("place", [0, 1])
@@ -352,9 +346,6 @@ def test_bytes_of_a_history_that_forks_in_the_lost_object_are_not_taken(tmp_path
     assert wal_keys(one)[2] in str(error)
     true = replica(([], [0], []), upto=5, digests=False)
     assert outcome([DAMAGES["data"](one, wal_keys(one)[2]), true], tmp_path)[0] == WHOLE
-
-
-# --- what was lost
 
 
 def wal_keys(objects: dict[str, bytes]) -> list[str]:
@@ -571,9 +562,6 @@ def test_a_replica_that_fails_during_the_restore_is_replaced(tmp_path: Path, who
     assert choice.client is down
     assert files_in(tmp_path / "out") == WHOLE
     assert {repaired.replica for repaired in result.repaired} == {"memory://two"}
-
-
-# --- other formats, at random
 
 
 def text_log(lines: Any) -> Any:

@@ -68,9 +68,6 @@ def simple() -> ReplicaBuilder:
     return builder
 
 
-# --- a disk that is too small
-
-
 def too_large(plan: RestorePlan) -> RestorePlan:
     """A plan for more than any disk holds."""
     return replace(plan, files=(replace(plan.files[0], size=1 << 60), *plan.files[1:]))
@@ -89,9 +86,6 @@ def test_the_check_of_free_space_can_be_switched_off(simple: ReplicaBuilder, tmp
     with pytest.raises(LitelogError) as caught:  # the disk's own error, or that of the false plan
         restore(simple.client, plan, str(tmp_path / "out"), log_format=FORMAT, check_space=False)
     assert "its file system has" not in str(caught.value)
-
-
-# --- what is restored
 
 
 def test_the_log_comes_back_byte_for_byte(simple: ReplicaBuilder, tmp_path: Path) -> None:
@@ -310,9 +304,6 @@ def restore_large_commits(folder: Path, size: int) -> None:
     assert files_in(folder / "out") == {segment.name: expected}
 
 
-# --- damaged replicas
-
-
 def small_replica() -> ReplicaBuilder:
     builder = ReplicaBuilder()
     log = make_log([[1, 1, 1], [1, 1]])
@@ -528,9 +519,6 @@ def test_a_piece_that_vanished_since_the_plan_is_a_gap(simple: ReplicaBuilder, t
         restore(simple.client, plan, str(tmp_path / "out"), log_format=FORMAT)
     assert caught.value.position == str(plan.pieces[1].position)
     assert os.listdir(tmp_path) == []
-
-
-# --- where it is written
 
 
 @pytest.mark.parametrize("kind", ["file", "folder", "link", "dangling"])

@@ -240,9 +240,6 @@ def test_bisection_and_a_linear_walk_find_the_same_position(steps: list[int | No
     assert first_reaching(positions, lambda asked: [headers[at.offset] for at in asked], sequence) == walked
 
 
-# --- the latest generation
-
-
 def _claim(epoch: int, relation: Relation = Relation.FIRST, *, shift: int = 0, first: int = 0) -> Claim:
     return Claim(
         "0" * 32, "litelog", "o", "h", f"{epoch:08x}00000001", first, relation, 0,

@@ -253,9 +253,6 @@ def test_leftovers_of_a_probe_that_was_killed_are_removed(
     assert files_in(tmp_path / "out") == EXPECTED
 
 
-# --- the journal
-
-
 @pytest.fixture
 def left(tmp_path: Path) -> Path:
     """The temporary folder of a restore that was killed."""

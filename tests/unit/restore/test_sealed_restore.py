@@ -162,9 +162,6 @@ def test_large_sealed_segments_come_back_in_groups_of_frames(tmp_path: Path, siz
     assert files_in(tmp_path / "cut") == {segment.name: data[: ends[20]]}
 
 
-# --- damaged replicas
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("bit", range(8))
 def test_a_flipped_bit_in_any_byte_is_found_by_name_or_harmless(
@@ -282,9 +279,6 @@ def test_an_object_of_a_newer_litelog_is_refused_by_its_version(
     assert found.key == key
 
 
-# --- several replicas
-
-
 def pruned() -> ReplicaBuilder:
     """Three log segments that only sealed segments hold, and one that grows."""
     builder = ReplicaBuilder()
@@ -341,9 +335,6 @@ def test_another_log_of_the_same_shape_does_not_help(tmp_path: Path) -> None:
         restore_several([objects, foreign.objects()], tmp_path / "out")
     assert isinstance(caught.value, (CorruptObjectError, DivergedReplicasError))
     assert os.listdir(tmp_path) == []
-
-
-# --- generations that continue each other
 
 
 def continued(*, dropped: int = 2, shift: int = 0) -> tuple[ReplicaBuilder, list[int]]:
@@ -609,9 +600,6 @@ def test_marks_keep_the_grain_of_time_in_formats_without_timestamps(tmp_path: Pa
     assert found == b"".join(b"%d\n" % number for number in range(commits))
 
 
-# --- a restore that was killed
-
-
 class Counted:
     """A client that counts the bytes of sealed segments it gives, and ends the process after a number of reads."""
 
@@ -718,9 +706,6 @@ def test_a_killed_restore_may_be_followed_by_one_to_another_point(
     assert len(data) < 11_000_000
 
 
-# --- objects that go away while a restore reads
-
-
 class Vanishing:
     """A client that runs ``act`` before the first read of a sealed segment."""
 
@@ -787,9 +772,6 @@ def test_bytes_that_no_other_object_has_are_reported_as_missing(tmp_path: Path, 
     assert os.listdir(tmp_path) == []
 
 
-# --- large plans
-
-
 def calls_of(function: Callable[..., Any]) -> int:
     """How many functions Python calls in it."""
     calls = 0
@@ -833,9 +815,6 @@ def test_a_plan_is_linear_in_its_objects_and_asks_for_none(mixed: ReplicaBuilder
     assert ten < 11 * one
     plan = plan_of(1_000)
     assert len(plan.sealed) == (1_000 if target.index is None else target.index + 1)
-
-
-# --- over an older copy
 
 
 @pytest.fixture

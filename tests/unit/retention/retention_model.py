@@ -78,8 +78,6 @@ class Model:
         self.generations.append(made)
         self.drops = []
 
-    # --- events
-
     def snapshot_first(self, entries: dict[int, tuple[int, int]]) -> None:
         made = self.current
         made.snapshots.append(ModelSnapshot(made.first, min(entries, default=made.first), self.now, entries))
@@ -165,8 +163,6 @@ class Model:
         made.offset += 1
         self.latest_time = max(self.latest_time, made.shipped)
 
-    # --- what retention sees
-
     def facts(self) -> ReplicaFacts:
         return ReplicaFacts(tuple(self._facts(made) for made in self.generations), self.current.name, tuple(self.drops))
 
@@ -191,8 +187,6 @@ class Model:
         return tuple(
             SealedRange(self.generations[place].name, index, index + 1) for place, index in one.entries.values()
         )
-
-    # --- what is restorable
 
     def floor_at(self, point: Point, time: int) -> Point:
         """The state at ``time`` if ``point`` was shipped last: the source may have dropped more since."""

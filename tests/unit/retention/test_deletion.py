@@ -281,9 +281,6 @@ def test_deleting_stops_where_it_may_not_continue() -> None:
     assert plan_retention(gather(builder), NEWEST, NOW).removals == plan.removals[len(done) :]
 
 
-# --- as the owner
-
-
 class RefusingStore(CountingStore):
     """Refuses deletions, always or once."""
 

@@ -159,9 +159,6 @@ def test_the_plan_accounts_for_every_object_once(events: Any, policy: Any, mirro
     assert len(plan.removals) + sum(total.count for total in plan.stays.values()) == len(sizes)
 
 
-# --- by example
-
-
 NOW = 1_000_000 * HOUR
 FIRST, SECOND_ONE = new_generation(1, 1), new_generation(2, 2)
 

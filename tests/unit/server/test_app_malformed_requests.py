@@ -254,9 +254,6 @@ def test_a_log_whose_name_is_not_unicode_is_shown_escaped(monkeypatch: pytest.Mo
         asker.close()
 
 
-# --- who may start a sync
-
-
 @pytest.mark.parametrize(
     ("host", "headers", "status"),
     [
@@ -288,9 +285,6 @@ def test_a_sync_is_started_by_programs_and_by_our_own_page_and_by_no_other(
     assert asker.ask("/sync", (b"host", host), *headers.items(), method="POST") == status
     reading = asker.ask("/metrics", (b"host", host), *headers.items())
     assert reading == (421 if status == 421 else 200)  # a read is answered, since a foreign page cannot see the answer
-
-
-# --- a bug in the source of the status
 
 
 class Broken(Calm):

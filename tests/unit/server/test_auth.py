@@ -79,9 +79,6 @@ def shared_guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched
         yield watched
 
 
-# --- the Host header
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "host", ["localhost", "localhost:9977", "127.0.0.1:1", "127.9.9.9", "[::1]:80", "LOGS.example", "logs.example:443"]
@@ -108,9 +105,6 @@ def test_another_sites_page_cannot_post(plain: Watched) -> None:
     assert address is not None
     assert plain.ask("/sync", "POST", {"Origin": f"http://localhost:{address.port}"}).status == 403
     assert plain.ask("/sync", "POST", {"Origin": f"http://{address}"}).status == 200
-
-
-# --- the token
 
 
 def as_password(text: str) -> str:
@@ -200,9 +194,6 @@ def test_a_token_that_is_none_is_refused(token_file: Path, content: bytes) -> No
         read_token(str(token_file))
 
 
-# --- where it listens
-
-
 class Nobody:
     """A daemon that gets no requests."""
 
@@ -263,9 +254,6 @@ def test_a_stale_socket_is_replaced_and_anything_else_is_not(tmp_path: Path) -> 
         listen(Address(path=str(other)))
     assert other.read_text() == "precious"
     assert sorted(os.listdir(tmp_path)) == ["file", "stale"]
-
-
-# --- limits
 
 
 def read_all(caller: socket.socket) -> bytes:

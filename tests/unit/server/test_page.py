@@ -113,9 +113,6 @@ class Parsed(HTMLParser):
         return " ".join("".join(self.words).split())
 
 
-# --- the verdict
-
-
 def judged(
     conditions: Mapping[tuple[str, str], ReplicaCondition], reasons: Sequence[Reason] = (), words: str = "All safe"
 ) -> Judgement:
@@ -144,9 +141,6 @@ def test_the_top_shows_the_first_reasons_and_each_replica_its_own() -> None:
     assert "slow /log19." not in top
     assert f"and {22 - MAX_REASONS} more" in top
     assert page.text.count("slow /log19.") == 1, "only its replica's row may show it"
-
-
-# --- hundreds of logs
 
 
 def test_the_worst_come_first_and_the_others_in_the_configurations_order() -> None:
@@ -235,9 +229,6 @@ def test_a_page_of_many_bad_replicas_stays_small() -> None:
     assert f"1 to {MAX_REPLICAS} of 1,000 logs, worst first" in page.text
 
 
-# --- the chart
-
-
 def samples(*points: tuple[float, float]) -> list[Sample]:
     return [Sample(ago, lag, int(lag * 100)) for ago, lag in points]
 
@@ -269,9 +260,6 @@ def test_a_chart_says_that_there_was_no_lag_and_that_nothing_was_measured() -> N
     assert nothing.words == "Lag over the last hour: not measured yet"
 
 
-# --- the day
-
-
 def test_a_strip_has_a_bar_for_each_verdict_and_says_how_long_each_held() -> None:
     unknown = [Verdict.UNKNOWN] * (SLOTS - 4)
     strip = draw_day([*unknown, Verdict.SAFE, Verdict.SAFE, Verdict.UNSAFE, Verdict.SAFE])
@@ -279,9 +267,6 @@ def test_a_strip_has_a_bar_for_each_verdict_and_says_how_long_each_held() -> Non
     assert strip.words == (
         "Last 24 hours, in slots of 10 minutes: unsafe for 10m00s, unknown for 23h20m, safe for 30m00s"
     )
-
-
-# --- texts and numbers
 
 
 def test_a_replica_is_shown_with_all_that_is_known_of_it() -> None:
@@ -374,9 +359,6 @@ def test_the_policy_allows_the_pages_own_style_and_script_by_their_hashes() -> N
     assert policy["default-src"] == "'none'"
     assert "unsafe" not in str(policy)
     assert "://" not in "".join(re.findall(r"(?:href|src|url)\s*[=(]\s*[\"']?([^\"' >)]*)", page.html))
-
-
-# --- over HTTP
 
 
 @pytest.mark.slow

@@ -162,7 +162,7 @@ class Model:
         must_prove = step in (READ, SNAPSHOT, RUN, PROVE_LAST) or (step == FENCE and self.rules.closer_rereads)
         return (PROVE_EPOCH, 0, content, memory) if must_prove and self.rules.proof else owner
 
-    # --- each step: (generations, owner) -> label, generations, owner, flaw
+    # A step takes the generations and an owner, and yields each outcome: its label, both after it, and a flaw or None.
 
     def _rest(self, generations: Any, owner: Owner) -> Any:
         return ()

@@ -46,9 +46,6 @@ def grow(daemon: Daemon, clock: ManualClock, segments: int, commits: int = 3) ->
         daemon.sync()
 
 
-# --- sealing
-
-
 @ALL_FORMATS
 def test_a_finished_log_segment_is_sealed_from_the_local_file(
     log: LogBuilder, store: MemoryStore, state: str, clock: ManualClock
@@ -174,9 +171,6 @@ def test_once_fenced_nothing_is_sealed(log: LogBuilder, store: MemoryStore, stat
     assert objects(store) == before
 
 
-# --- snapshots
-
-
 def test_a_snapshot_is_due_after_the_interval_if_anything_was_sealed(
     log: LogBuilder, store: MemoryStore, state: str, clock: ManualClock, tmp_path: Path
 ) -> None:
@@ -274,9 +268,6 @@ def test_before_a_snapshot_after_a_long_silence_ownership_is_proved(
     assert objects(store) == before
     with pytest.raises(FencedError):
         daemon.sync()
-
-
-# --- restarts
 
 
 def test_a_restart_with_valid_state_costs_three_requests_and_continues(

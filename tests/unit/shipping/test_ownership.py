@@ -57,9 +57,6 @@ def copy_state(state: str, to: str) -> None:
     shutil.copytree(state, to)
 
 
-# --- claims
-
-
 def test_a_first_claim_names_its_owner_and_its_log(log: LogBuilder, store: MemoryStore, state: str) -> None:
     daemon = Daemon(log, store, state, host="a.example")
     daemon.sync()
@@ -219,9 +216,6 @@ def test_a_log_restored_to_a_new_folder_begins_a_generation_with_a_predecessor(
     assert new.claim["predecessor"] == old.claim["generation"]
     assert new.claim["relation"] == "continues"
     assert new.files() == log.files()
-
-
-# --- crashes at every step
 
 
 @pytest.mark.parametrize("fault", [Fault.BEFORE, Fault.AFTER])
@@ -573,9 +567,6 @@ def test_a_first_snapshot_that_is_another_one_is_corruption(log: LogBuilder, sto
         daemon.sync()
 
 
-# --- which log
-
-
 @pytest.mark.parametrize("log", ["lines", "raw"], indirect=True)
 def test_the_id_of_a_foreign_format_is_adopted_once_its_bytes_match(
     log: LogBuilder, store: MemoryStore, state: str
@@ -628,9 +619,6 @@ def test_a_log_without_a_header_yet_is_waited_for(tmp_path: Path, store: MemoryS
     log.roll(1)
     daemon.sync()
     assert len(read_replica(store)) == 1
-
-
-# --- state
 
 
 def test_state_is_kept_whole(state: str) -> None:

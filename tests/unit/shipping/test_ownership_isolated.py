@@ -65,9 +65,6 @@ def of_generation(store: CarelessStore, name: str) -> dict[str, bytes]:
     return {key: body for key, body in objects(store.inner).items() if f"/{name}/" in key}
 
 
-# --- refused, or taken
-
-
 def test_a_store_that_ignores_create_only_is_refused_and_the_error_names_the_setting(owners: Owners) -> None:
     with pytest.raises(NotCreateOnlyError, match=r"not refused.*fencing: isolated.*gives up that only one") as caught:
         owners.start(fencing=Fencing.REQUIRED).sync()
@@ -114,9 +111,6 @@ def test_a_store_that_fences_may_be_used_isolated(log: LogBuilder, tmp_path: Pat
     assert find_latest(ObjectReplicaClient(store)).is_isolated
 
 
-# --- one owner
-
-
 def test_a_restart_with_valid_state_costs_three_requests(owners: Owners) -> None:
     daemon = owners.start()
     daemon.sync()
@@ -161,9 +155,6 @@ def test_an_owner_ends_its_own_generation(owners: Owners) -> None:
     assert generations[first].terminal
     assert generations[daemon.generation].claim["relation"] == "diverged"
     assert owners.restored() == owners.log.files()
-
-
-# --- two owners
 
 
 def start_two_at_once(owners: Owners) -> tuple[Daemon, Daemon]:
@@ -325,9 +316,6 @@ def test_a_missing_claim_of_an_isolated_generation_is_missed(owners: Owners) -> 
             find_latest(ObjectReplicaClient(owners.store))
         owners.store.inner.put(claim_key(1, generation(name)), [kept])
     assert find_latest(ObjectReplicaClient(owners.store)).epoch == 1
-
-
-# --- from one fencing to the other
 
 
 def test_a_refused_replica_is_used_once_it_is_configured_isolated(owners: Owners) -> None:

@@ -41,9 +41,6 @@ def tree(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
 
 
-# --- a folder replica that goes away
-
-
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     return tmp_path / "replica"
@@ -126,9 +123,6 @@ def test_objects_that_a_moved_replica_lost_while_it_was_away_are_shipped_again(
     daemon.sync()
     assert restored(store, tmp_path / "out", log.format) == log.files()
     assert [claim.relation for claim in daemon.claims][1:] == ["continues"]
-
-
-# --- the proof before a put
 
 
 PROVED = {"list": 2, "open": 1, "put": 1}
@@ -308,9 +302,6 @@ def test_an_object_of_another_size_is_not_the_one_that_was_put(
     assert restored(store, tmp_path / "out", log.format) == log.files()
 
 
-# --- snapshots
-
-
 class Bounded(CountingStore):
     """Ends a loop that would never end."""
 
@@ -370,9 +361,6 @@ def test_the_newest_snapshots_are_lost_and_the_log_is_restored(
         clock.advance(5)
         daemon.sync()
     assert restored(store, tmp_path / "out", log.format) == log.files()
-
-
-# --- a newest WAL segment whose header cannot be read
 
 
 def damage(store: ObjectStore, key: str, kind: str) -> None:
@@ -556,9 +544,6 @@ def test_an_object_that_cannot_be_read_in_the_next_slot_may_be_a_successors(
     else:
         daemon.sync()
         assert restored(store, tmp_path / "out", log.format) == log.files()
-
-
-# --- what the log does not hold any more
 
 
 def drop_oldest(log: LogBuilder, count: int) -> dict[str, bytes]:

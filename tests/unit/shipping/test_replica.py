@@ -43,9 +43,6 @@ def rises(daemon: Daemon) -> bool:
     return ends == sorted(ends)
 
 
-# --- what is put
-
-
 @ALL_FORMATS
 def test_all_of_a_log_is_shipped_and_acknowledged_in_order(log: LogBuilder, store: MemoryStore, state: str) -> None:
     daemon = Daemon(log, store, state)
@@ -151,9 +148,6 @@ def test_a_sync_ends_early_on_request(log: LogBuilder, store: MemoryStore, state
     assert held(store) == log.files()
 
 
-# --- crashes
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("at", sampled_cases(range(1, 12), 3, "puts at which a daemon crashes"))
@@ -219,9 +213,6 @@ def test_a_segment_that_was_put_but_not_saved_is_adopted(log: LogBuilder, store:
     daemon.sync()
     assert held(store) == log.files()
     assert len(read_replica(store)) == 1
-
-
-# --- failures of the store
 
 
 @ALL_FORMATS
@@ -352,9 +343,6 @@ def test_everything_arrives_once_and_in_order_after_any_failure(
     daemon.close()
 
 
-# --- refused puts
-
-
 def test_a_terminal_in_the_slot_fences_for_good(log: LogBuilder, store: MemoryStore, state: str) -> None:
     daemon = Daemon(log, store, state)
     daemon.sync()
@@ -410,9 +398,6 @@ def test_own_object_with_other_bytes_begins_a_new_generation(log: LogBuilder, st
     assert new.claim["relation"] == "diverged"
     assert new.files() == log.files()
     assert old.files() != new.files()
-
-
-# --- proof of ownership
 
 
 def test_after_half_the_grace_ownership_is_proved_before_a_put(log: LogBuilder, state: str) -> None:
@@ -510,9 +495,6 @@ def test_a_last_wal_segment_that_is_gone_begins_a_new_generation_that_continues(
     _, new = read_replica(store).values()
     assert new.claim["relation"] == "continues"
     assert new.files() == log.files()
-
-
-# --- another history
 
 
 @ALL_FORMATS

@@ -346,9 +346,6 @@ def test_requests_and_answers_of_any_shape_are_none(tmp_path: Path) -> None:
     assert requests.find_answer("b") == Answer("key")
 
 
-# --- privacy
-
-
 def modes(folder: Path) -> dict[str, int]:
     return {str(path): stat.S_IMODE(path.stat().st_mode) for path in (folder, *folder.rglob("*"))}
 

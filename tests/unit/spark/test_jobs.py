@@ -73,9 +73,6 @@ def target(tmp_path: Path) -> str:
     return str(tmp_path / "table")
 
 
-# --- records that retention removed
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("died", [False, True])
 def test_records_that_retention_removed_are_not_an_export(replica: GrowingReplica, target: str, died: bool) -> None:
@@ -104,9 +101,6 @@ def test_a_log_segment_that_a_final_stands_for_begins_a_table(replica: GrowingRe
     replica.generation.ship_segment(log[1], final=None)
     assert export(Tasks(), replica.url, target).first == 0
     assert table_sequences(target) == list(range(5))
-
-
-# --- options
 
 
 @pytest.mark.parametrize(
@@ -176,9 +170,6 @@ def test_a_target_in_a_folder_takes_none_of_the_options_of_the_replicas_store(
 ) -> None:
     replica.grow(5)
     assert export(Tasks(), replica.url, target, options={"s3.endpoint": "http://localhost:1"}).rows == 5
-
-
-# --- the documents of a target
 
 
 def nested(depth: int) -> bytes:
@@ -267,9 +258,6 @@ def test_a_run_that_could_not_be_read_again_is_not_committed(
     with pytest.raises(ConfigError, match="needs more than 1 files or ranges"):
         export(Tasks(), replica.url, target)
     assert list_runs(open_store(target)) == ([], [])
-
-
-# --- failures
 
 
 @pytest.mark.slow

@@ -67,9 +67,6 @@ def _ship_on(generation: GenerationBuilder, segment: LogSegment, commits: int, *
             generation.ship(data, segment.name, final=final and end == ends[-1])
 
 
-# --- the records of batches
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("sealed", [0, 1, 3])
 @pytest.mark.parametrize(
@@ -154,9 +151,6 @@ def test_a_log_segment_that_went_up_sealed_after_its_place_is_read() -> None:
     assert query.run().sequences() == list(range(10))
 
 
-# --- where it starts
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("sealed", [0, 2, 3])
 def test_starts(sealed: int) -> None:
@@ -201,9 +195,6 @@ def test_a_log_that_has_not_begun_is_waited_for_and_read_from_its_first_record()
     generation = builder.add()
     generation.ship_segment(make_log([[2, 1]])[0], final=None)
     assert query.run().sequences() == [0, 1, 2]
-
-
-# --- Trigger.AvailableNow
 
 
 @pytest.mark.parametrize("limits", [{}, {"maxFilesPerTrigger": 2}])
@@ -262,9 +253,6 @@ def test_a_pattern_that_fits_nothing_is_looked_up_now_and_then(tmp_path: Path) -
     assert not query.step()
     query.clock.advance(DISCOVERY_SECONDS)
     assert _by_log(query.run()) == {"a": [0, 1, 2, 3], "b": [0, 1, 2, 3]}
-
-
-# --- generations
 
 
 @pytest.mark.slow
@@ -428,9 +416,6 @@ def test_a_history_that_forks_is_a_loss() -> None:
     assert lossy.run().sequences() == [*range(RECORDS), *range(RECORDS - 1, other[-1].next)]
 
 
-# --- lost data
-
-
 def test_a_checkpoint_that_retention_overtook_is_a_loss() -> None:
     builder, url, _ = _shipped()
     queries = [Query(url, maxFilesPerTrigger=1, failOnDataLoss=word) for word in ("true", "false")]
@@ -544,9 +529,6 @@ def test_a_checkpoint_cannot_be_in_another_replica() -> None:
         query.restart().step()
 
 
-# --- requests
-
-
 @pytest.mark.slow
 def test_a_quiet_log_costs_a_get_for_each_poll_and_no_listing() -> None:
     _, url, _ = _shipped()
@@ -631,9 +613,6 @@ def test_a_store_that_fails_is_asked_again_and_ends_no_query() -> None:
     with pytest.raises(StoreError, match="access denied"):
         query.step()
     assert builder
-
-
-# --- several logs
 
 
 def _three(folder: Path) -> list[Daemon]:
@@ -752,9 +731,6 @@ def test_a_log_of_the_checkpoint_that_is_not_there_is_a_loss(tmp_path: Path, cap
     assert len(json.loads(lossy.offsets[-1])["logs"]) == 2
     for daemon in daemons:
         daemon.close()
-
-
-# --- offsets and options
 
 
 def test_offsets_are_versioned_and_always_the_same_text() -> None:

@@ -132,9 +132,6 @@ def test_after_a_failed_put_the_probe_skips_all_other_steps(tmp_path: Path) -> N
     assert list(tmp_path.iterdir()) == []
 
 
-# --- create-only
-
-
 def test_a_store_that_accepts_a_second_put_is_good_for_isolated_fencing_alone(tmp_path: Path) -> None:
     store = Lacking(folder(tmp_path), CREATE_ONLY)
     for fencing in Fencing:
@@ -184,9 +181,6 @@ def test_a_store_whose_uploads_in_parts_race_is_good_for_isolated_fencing_alone(
     assert failed(steps) == {RACE_IN_PARTS}
     assert "8 of 8 concurrent create-only puts" in steps[RACE_IN_PARTS].reason
     assert not failed(probe(InPartsStore(MemoryStore())))
-
-
-# --- a long listing
 
 
 @pytest.mark.slow

@@ -52,9 +52,6 @@ def start(log: LogBuilder, store: ObjectStore, tmp_path: Path, trials: StoreTria
     return Daemon(log, store, str(tmp_path / "state"), trials=trials, **more)  # type: ignore[arg-type]
 
 
-# --- before the first claim
-
-
 def test_a_store_that_accepts_simultaneous_puts_is_refused_before_the_first_claim(
     log: LogBuilder, tmp_path: Path, trials: StoreTrials
 ) -> None:
@@ -159,9 +156,6 @@ def test_a_store_that_deletes_nothing_is_listed_without_the_objects_of_the_races
     assert len([key for key in listed(inner) if key.startswith("trials/")]) == 2 * ROUNDS + 5
 
 
-# --- once
-
-
 def test_many_logs_at_one_destination_have_it_tried_once(tmp_path: Path, trials: StoreTrials) -> None:
     """Each log has its own prefix at the destination, and so its own store."""
     stores = [CountingStore(MemoryStore()) for _ in range(3)]
@@ -219,9 +213,6 @@ def test_another_fencing_is_another_trial(log: LogBuilder, tmp_path: Path, trial
     daemon.restart()
     daemon.sync()
     assert len([key for key in store.put_keys if key.startswith("trials/")]) == PUTS
-
-
-# --- requests that fail
 
 
 def test_if_all_requests_fail_nothing_is_decided(log: LogBuilder, tmp_path: Path, trials: StoreTrials) -> None:

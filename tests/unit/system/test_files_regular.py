@@ -136,9 +136,6 @@ def test_a_file_that_a_file_server_holds_a_lease_on_is_waited_for(tmp_path: Path
     assert given_back
 
 
-# --- logs
-
-
 def test_a_live_daemon_says_that_its_newest_log_segment_became_a_pipe(log: LogBuilder, tmp_path: Path) -> None:
     daemon = Daemon(log, MemoryStore("memory://r"), str(tmp_path / "state"))
     daemon.sync()
@@ -217,9 +214,6 @@ def test_other_users_cannot_lock_a_log_or_read_private_files(log: LogBuilder) ->
     assert stat.S_IMODE(os.stat(log.path(".lock")).st_mode) == 0o600
 
 
-# --- state
-
-
 def test_a_pipe_in_the_place_of_state_is_lost_state(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with StateFolder(str(tmp_path / "state"), "test") as folder:
         for name in ("state.json", "replicated.json"):
@@ -244,9 +238,6 @@ def test_a_pipe_in_the_place_of_a_lock_or_a_request_is_refused(tmp_path: Path) -
     assert not os.path.exists(f"{requests.folder}/one.request")
 
 
-# --- configuration
-
-
 def test_a_pipe_in_the_place_of_a_secret_is_refused(tmp_path: Path, pipe: str) -> None:
     for work in (
         lambda: TokenFile(pipe),
@@ -267,8 +258,6 @@ def test_configuration_is_read_from_a_pipe_that_a_shell_passes(tmp_path: Path, p
         assert [log.path for log in load_config(Path(pipe), {}).logs] == [f"{tmp_path}/log"]
         assert written.result(10)
 
-
-# --- all of the code
 
 SOURCES = Path(__file__).parents[3]
 NEW_OR_FOLDER = ("O_EXCL", "O_DIRECTORY", "OPEN_FOLDER", "_FOLDER_FLAGS", "_FILE_FLAGS", "O_TMPFILE", "self._flags")

@@ -64,9 +64,6 @@ def simple() -> ReplicaBuilder:
     return builder
 
 
-# --- what is well
-
-
 @pytest.mark.slow
 def test_all_that_owners_write_is_well() -> None:
     report = verified(everything().store)
@@ -148,9 +145,6 @@ def test_isolated_owners_leave_each_others_generations_open() -> None:
 def test_an_empty_store_holds_no_replica() -> None:
     assert verified({}).is_empty
     assert not verified({"epochs/00000001.json": b"{}"}).is_empty
-
-
-# --- each kind
 
 
 def test_a_wal_segment_inside_another_overlaps(simple: ReplicaBuilder) -> None:
@@ -513,9 +507,6 @@ def test_every_kind_is_provoked_here_or_in_comparisons_with_the_log() -> None:
         assert f'"{kind}"' in text, kind
 
 
-# --- order and sampling
-
-
 @pytest.mark.slow
 def test_the_order_of_results_does_not_depend_on_parallelism() -> None:
     objects = everything().objects()
@@ -555,9 +546,6 @@ def test_an_empty_sample_still_finds_missing_objects(part: str) -> None:
     last = sorted(key for key in objects if f"{part}/" in key)[{"epochs": 0, "wal": -2}.get(part, -1)]
     del objects[last]
     assert kinds(objects, scope=Scope(0.0)) == kinds(objects) != set()
-
-
-# --- stores that lag, fail, or lose things to retention meanwhile
 
 
 class Wrapped:

@@ -31,9 +31,6 @@ def is_loud_or_harmless(objects: dict[str, bytes], whole: dict[str, bytes]) -> b
     return report.harmful > 0 or restored(objects) == restored(whole)
 
 
-# --- bits
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", REPLICAS)
 def test_a_flipped_bit_in_any_byte_is_named_or_harmless(name: Any) -> None:
@@ -68,8 +65,6 @@ def test_bytes_after_the_end_are_named(name: str) -> None:
                 assert parse_claim(key) is not None, key  # JSON with a space after it is the same claim
                 assert extra == b" "
 
-
-# --- objects
 
 EVERYTHING = everything().objects()
 KEYS = sorted(EVERYTHING)

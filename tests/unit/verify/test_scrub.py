@@ -197,9 +197,6 @@ def test_throttled_streams_return_all_bytes() -> None:
         assert stream.read(5) == b""
 
 
-# --- in the daemon
-
-
 class Told:
     """A listener that records finished verifications, and waits for them."""
 

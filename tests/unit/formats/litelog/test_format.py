@@ -109,9 +109,6 @@ def small_log() -> tuple[bytes, list[int]]:
     )
 
 
-# --- written records are read
-
-
 def test_zeros_have_the_checksum_that_the_description_says_so_they_never_pass() -> None:
     assert crc32c(bytes(22)) == 0x32707625
 
@@ -200,9 +197,6 @@ def test_a_run_continues_where_the_one_before_it_ended() -> None:
     assert decode(data[: ends[1]]) + rest == decode_slowly(data)
 
 
-# --- data that is not complete yet
-
-
 @pytest.mark.slow
 def test_every_prefix_decodes_to_the_commits_that_are_whole() -> None:
     data, ends = small_log()
@@ -250,9 +244,6 @@ def test_zeros_after_the_last_commit_are_preallocation() -> None:
     assert (scan.tail, scan.end, scan.damage) == (Tail.ZEROS, ends[-1], None)
     scan = FORMAT.scan(NAME, memoryview(data + bytes(3 << 20) + b"x"), 0, BEGINNING)
     assert scan.tail is Tail.DAMAGED
-
-
-# --- damage
 
 
 @pytest.mark.slow
@@ -496,9 +487,6 @@ def test_hostile_headers_do_not_make_us_allocate() -> None:
     tracemalloc.stop()
     assert scan.commits == 0
     assert peak < 1 << 20
-
-
-# --- names
 
 
 def test_only_our_names_are_log_segments() -> None:

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 REGISTERED = sys.modules["fsspec.registry"]._registry  # type: ignore[attr-defined]
 """fsspec's classes by scheme: those that it found, and those that packages registered."""
 
-# --- sftp
-
 
 class PlainSftp(fsspec.AbstractFileSystem):
     """A stand-in for fsspec's own class, which passes unknown options to paramiko."""
@@ -111,9 +109,6 @@ def test_both_ways_to_name_a_key_are_taken_where_both_packages_are(options: dict
     pytest.importorskip("paramiko")
     pytest.importorskip("sshfs")
     assert isinstance(open_store("sftp://host/x", options), FsspecStore)
-
-
-# --- gcsfs and adlfs: one attempt
 
 
 def test_a_request_of_gcsfs_is_attempted_once(monkeypatch: pytest.MonkeyPatch) -> None:

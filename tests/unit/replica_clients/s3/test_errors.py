@@ -365,9 +365,6 @@ def test_debug_logs_show_no_token(caplog: pytest.LogCaptureFixture) -> None:
     assert TOKEN not in caplog.text
 
 
-# --- bodies that differ from what the headers promise
-
-
 def body_of(said: Answer, byte_range: ByteRange | None = None) -> bytes:
     with ScriptedServer(lambda _: said) as server:
         store = open_at(server.endpoint)

@@ -128,9 +128,6 @@ def test_threads_share_one_client() -> None:
         assert server.connections <= 8
 
 
-# --- listings
-
-
 def page(keys: list[str], token: str = "") -> Answer:
     entries = "".join(f"<Contents><Key>{key}</Key><Size>{len(key)}</Size></Contents>" for key in keys)
     more = f"<NextContinuationToken>{token}</NextContinuationToken>" if token else ""
@@ -168,9 +165,6 @@ def test_a_listing_that_never_ends_is_an_error(token: str) -> None:
     assert len(server.requests) <= 2
 
 
-# --- deletes
-
-
 def test_deletes_go_in_batches_with_a_digest() -> None:
     with ScriptedServer(lambda _: Answer(body=b"<DeleteResult/>")) as server:
         open_store("s3://bucket/p", options(server)).delete(f"key/{number}" for number in range(2001))
@@ -206,9 +200,6 @@ def test_a_key_that_a_batch_could_not_delete_is_named() -> None:
         with pytest.raises(StoreError, match=r"delete b: .*grant s3:DeleteObject") as caught:
             store.delete(["a", "b"])
     assert not caught.value.retryable
-
-
-# --- parts
 
 
 @given(st.lists(st.binary(max_size=30), max_size=12), st.integers(1, 40))

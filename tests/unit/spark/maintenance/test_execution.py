@@ -135,9 +135,6 @@ def test_readers_choose_the_merged_generation_without_the_shortcut() -> None:
     assert records_of(replica)[: len(before)] == before
 
 
-# --- what becomes one
-
-
 @pytest.mark.slow
 def test_merging_ends_and_copies_each_record_a_few_times() -> None:
     replica = small_appends(1, records=40)
@@ -167,9 +164,6 @@ def test_a_log_segment_after_a_gap_in_the_sequences_is_not_joined() -> None:
     entries = entries_of(small_appends(5))
     entries = (*entries[:2], *(replace(e, first=(e.first or 0) + 7, next=(e.next or 0) + 7) for e in entries[2:]))
     assert [len(group) for group in choose_merges(entries, 1 << 20, lambda _: True)] == [2, 2, 1]
-
-
-# --- dead writes
 
 
 def test_what_a_dead_write_left_is_deleted() -> None:
@@ -230,9 +224,6 @@ def test_a_snapshot_that_cannot_be_read_keeps_all_objects() -> None:
     assert done.plan.unreadable == 1
 
 
-# --- retention
-
-
 def test_merged_log_segments_are_pruned_once_they_are_old() -> None:
     replica = small_appends(6)
     before = records_of(replica)
@@ -246,9 +237,6 @@ def test_merged_log_segments_are_pruned_once_they_are_old() -> None:
     require_well(replica)
     replica.append()
     assert len(records_of(replica)) == 14
-
-
-# --- refusals
 
 
 def test_a_replica_of_a_daemon_is_refused(tmp_path: Path) -> None:

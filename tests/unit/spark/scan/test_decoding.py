@@ -255,9 +255,6 @@ def test_metadata_is_the_records_place(count: int) -> None:
     assert {row["log"] for row in rows(url, includeMetadata="true")} == {url.removeprefix("memory://")}
 
 
-# --- other formats
-
-
 @pytest.mark.parametrize("count", COUNTS)
 def test_a_line_is_a_row(count: int) -> None:
     builder = ReplicaBuilder(LinesFormat())
@@ -304,9 +301,6 @@ def test_a_raw_run_is_a_row(count: int) -> None:
     generation.ship(b"xyz", "blob.1")
     found = rows(stored(builder.objects()), numPartitions=count)
     assert [(row["sequence"], row["value"]) for row in found] == [(0, b"abc"), (3, b"de"), (5, b"fghi"), (9, b"xyz")]
-
-
-# --- errors
 
 
 def _damage(objects: dict[str, bytes], key: str, at: int = -20) -> dict[str, bytes]:
@@ -493,9 +487,6 @@ def test_frames_must_come_to_the_whole_that_the_snapshot_names() -> None:
         rows(stored(builder.objects()))
 
 
-# --- while the daemon continues
-
-
 def _prune_now(url: str, builder: ReplicaBuilder, upto: int, frame_commits: int = 2) -> list[Position]:
     """Seal, snapshot and prune in the replica at ``url``, as its daemon does during a read. Frames end at other commits
     than WAL segments."""
@@ -592,9 +583,6 @@ def test_a_damaged_sealed_segment_is_read_from_its_wal_segments() -> None:
     for at in (20, -20):  # a frame, the footer
         for mode in ("FAILFAST", "DROPMALFORMED"):
             assert values(stored(_damage(objects, key, at=at)), mode=mode, numPartitions=2) == expected(0, 15)
-
-
-# --- how tasks run
 
 
 @pytest.mark.slow

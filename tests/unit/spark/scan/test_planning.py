@@ -186,9 +186,6 @@ def test_a_pattern_skips_folders_that_are_not_logs(tmp_path: Path) -> None:
     assert len(values(str(tmp_path / "?"))) == 6
 
 
-# --- several logs
-
-
 def test_a_log_that_has_only_begun_is_skipped_among_others(tmp_path: Path) -> None:
     """A replica that has only begun has no rows, whether a pattern finds it or it is named. A replica that lost its
     claims is always an error."""
@@ -290,9 +287,6 @@ def _rows_of(options: Mapping[str, str]) -> list[dict[str, object]]:
     columns = log_columns(parsed, has_timestamps=False)
     batches = (batch for made in plan(parsed).partitions for batch in read_partition(made, columns))
     return [row for batch in batches for row in batch.to_pylist()]
-
-
-# --- local folders
 
 
 @pytest.mark.parametrize("count", [1, 2, 7])
