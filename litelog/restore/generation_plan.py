@@ -5,7 +5,7 @@ If no snapshot of the generation can be read, the plan is made from the footers 
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -84,7 +84,7 @@ def plan_generation(
     lookup = repair.repairing_lookup(ReplicaLookup(client, log_format, held.last), claim, wal)
     while True:
         try:
-            gap = missing_piece(held.base.start, wal)
+            gap = missing_piece(held.base.start, _needed_for(target, wal))
             if gap is not None:
                 raise gap
             plan = plan_restore(client.url, held.base, wal, target, lookup, log_format)
@@ -98,6 +98,13 @@ def plan_generation(
             return replace(plan, lost=(*lost, *plan.lost))
         except ReplicaGapError as gap:
             _fill_in(wal, gap, lookup, lost)
+
+
+def _needed_for(target: Target, wal: Sequence[WalSegmentInfo]) -> Sequence[WalSegmentInfo]:
+    """The WAL segments that must be whole: all, or those up to the index that ``target`` names."""
+    if target.index is None:
+        return wal
+    return wal[: bisect_right(wal, target.index, key=lambda piece: piece.position.index)]
 
 
 def plan_restore(

@@ -167,7 +167,7 @@ def _prepend(
     """
     claim = plan.claim
     last = plan.base.first.index - 1
-    if last < max(claim.shift, 0):
+    if last < max(claim.shift, 0) or last > claim.first:  # then the log segments between are gone
         return plan
     before = _plan_before(client, claim, Target(index=last), log_format, fallbacks, dropped=False)
     if before is None or _is_cut_short(client, before, plan):

@@ -352,7 +352,9 @@ class World:
             shutil.copytree(folder, backup)
 
     def put_back_state(self, who: str) -> None:
-        """Replace the state folder of a daemon that does not run with the backup."""
+        """Replace the state folder of a daemon that does not run with the backup, if the disk has room for it."""
+        if self.room.full:
+            return
         folder = os.path.join(self.room.root, f"state-{who}")
         backup = os.path.join(self.desk.root, f"backup-{who}")
         if not self.slots[who].is_running and os.path.isdir(backup):
