@@ -76,8 +76,8 @@ def _verify(at: float, seconds: float, request: str, when: When | None = None) -
     )
 
 
-def _lose(at: float, request: str, which: int = -1, when: When | None = None) -> Step:
-    return Step(at, "lose_object", {"request": request, "which": which}, when)
+def _lose(at: float, request: str, which: int = -1, when: When | None = None, **arguments: bool) -> Step:
+    return Step(at, "lose_object", {"request": request, "which": which, **arguments}, when)
 
 
 _LATE_SNAPSHOT = _plan(
@@ -276,6 +276,19 @@ GUARDS: dict[str, Plan] = {
             _pause(40, "C", 20, When("C", CLAIM)),
         ],
         fencing="isolated",
+    ),
+    "loss in what the policy dropped": _plan(
+        [
+            _take_over(60, "C"),
+            _lose(100, "generations/00000001.*/wal/.*/0000000000000000.wal", which=-2, is_looked_for=False),
+            _take_over(110, "B"),
+        ],
+        end=400.0,
+        snapshot_policy="mirror",
+        snapshot_interval=3600.0,
+        truncate=20000,
+        segment_bytes=6000,
+        write_pause=0.4,
     ),
     "log rewound while its next owner chooses a claim": _plan(
         [

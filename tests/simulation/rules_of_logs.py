@@ -203,6 +203,11 @@ LOGS = (
 
 READING = (
     found(
+        "a restore does not read what precedes dropped log segments",
+        "loss in what the policy dropped",
+        Cut("restore/history_plan", " or last > claim.first:", ":"),
+    ),
+    found(
         "a follower goes to the next generation",
         "takeover from a live owner",
         Cut(

@@ -56,14 +56,14 @@ class StoreFaults:
             there.bucket.lose(key)
             there.lose(key)
 
-    def lose_object(self, request: str, which: int, replica: int = 0) -> None:
-        """The store loses one of the objects whose keys match: 0 the first, -1 the last. The plan makes the owner look
-        for it: the owner fails, restarts, or checks."""
+    def lose_object(self, request: str, which: int, replica: int = 0, *, is_looked_for: bool = True) -> None:
+        """The store loses one of the objects whose keys match: 0 the first, -1 the last. ``is_looked_for``: the plan
+        makes the owner look for it: the owner fails, restarts, or checks."""
         there = self._world.replicas[replica]
         keys = list(filter(re.compile(request).match, there.bucket.keys()))
         if keys:
             there.bucket.lose(keys[which])
-            there.lose(keys[which], is_looked_for=True)
+            there.lose(keys[which], is_looked_for=is_looked_for)
 
     def fail_requests(
         self, who: str, request: str, kind: str, count: int, retry_after: float | None = None, replica: int = 0

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from litelog.restore.plan import RestorePlan
+    from tests.builders.replica_builder import LogSegment
 
 GENERATION = generation("0000000100000001")
 
@@ -307,6 +308,45 @@ def test_a_continuing_replica_is_read_from_the_generation_that_holds_all() -> No
     assert find_latest(builder.client).epoch == 1
     second.ship(segment.data[segment.ends[0] : segment.ends[1]], segment.name)
     assert find_latest(builder.client).epoch == 2
+
+
+@pytest.fixture
+def dropping() -> tuple[ReplicaBuilder, list[LogSegment]]:
+    """Two generations, in which snapshots drop the oldest log segments. WAL segments of the first have covered ones."""
+    builder = ReplicaBuilder()
+    log = make_log([[1, 1]] * 8)
+    first = builder.add()
+    for segment in log[:3]:
+        first.ship_segment(segment, cuts=[0])
+    first.snapshot(2, first=1)
+    entries = [first.entries[1], first.seal(2)]
+    second = builder.add(builder.claim(first=3), start=False)
+    second.start(entries, end=first.slot)
+    for segment in log[3:6]:
+        second.ship_segment(segment)
+    return builder, log
+
+
+def test_a_loss_after_the_index_that_is_restored_does_not_matter(
+    dropping: tuple[ReplicaBuilder, list[LogSegment]],
+) -> None:
+    builder, log = dropping
+    builder.client.delete_wal_segments([builder.generations[0].positions[4]])  # only index 0 is prepended, if it exists
+    plan = plan_of(builder)
+    assert [file.name for file in plan.files] == [segment.name for segment in log[1:6]]
+    with pytest.raises(ReplicaGapError):
+        plan_of(builder, generation=builder.generations[0].name)
+
+
+def test_a_loss_before_what_a_generation_dropped_does_not_matter(
+    dropping: tuple[ReplicaBuilder, list[LogSegment]],
+) -> None:
+    builder, log = dropping
+    builder.generations[1].snapshot(6, first=5)
+    builder.generations[1].ship_segment(log[6])
+    builder.client.delete_wal_segments([builder.generations[0].positions[4]])
+    plan = plan_of(builder)
+    assert [file.name for file in plan.files] == [segment.name for segment in log[5:7]]
 
 
 @pytest.mark.parametrize("epoch", [1, 2, 3])
