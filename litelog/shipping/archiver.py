@@ -314,7 +314,13 @@ class Archiver:
         """Find the newest snapshot. The state was lost, or an older version wrote it without sealed segments."""
         found = find_snapshot(self._context.client, self._claim)
         with self._changed:
-            self._state = self._state.with_snapshot(self._claim.first if found is None else found.next)
+            self._stand_at(self._claim.first if found is None else found.next)
+
+    def _stand_at(self, snapshot: int) -> None:
+        """Continue at the index of a snapshot in the replica. All log segments below are finished, although an owner
+        with an older state may not have come that far."""
+        self._state = self._state.with_snapshot(snapshot)
+        self._below = max(self._below, snapshot)
 
     def _recover_next(self, snapshot: int) -> None:
         """Read, from its WAL segments, the first finished log segment that the state does not know. ``snapshot``: the
@@ -386,7 +392,7 @@ class Archiver:
         with self._changed:
             before = self._state.snapshot
             self._newest = newest
-            self._state = self._state.with_snapshot(newest.next)
+            self._stand_at(newest.next)
         _logger.warning(
             "%s: the newest snapshot of generation %s stands at index %s, not at %s: the next one is made from it",
             self._context.client.url,

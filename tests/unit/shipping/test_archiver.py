@@ -454,6 +454,36 @@ def test_own_sealed_segments_and_snapshots_are_adopted_and_others_refused(
     assert again.replica.archive.status.snapshot == snapshot_key(daemon.generation, 2)
 
 
+def test_an_owner_with_an_older_state_continues_after_a_snapshot_beyond_it(
+    log: LogBuilder, store: MemoryStore, state: str, clock: ManualClock, tmp_path: Path
+) -> None:
+    settings = Settings(snapshot_segments=2)
+    daemon = Daemon(log, store, state, clock=clock, settings=settings)
+    daemon.sync()
+    grow(daemon, clock, 1)
+    daemon.close()
+    old = state + ".old"
+    shutil.copytree(state, old)
+    daemon = Daemon(log, store, state, clock=clock, settings=settings)
+    daemon.sync()
+    grow(daemon, clock, 4)
+    daemon.close()
+    slow = FaultyStore(store, {"put": [Fault.BEFORE]})
+    again = Daemon(log, slow, old, clock=clock, settings=settings)
+    with pytest.raises(StoreError):  # it has not come to the newest snapshot, which its archiver finds
+        again.sync()
+    archive = again.replica.archive
+    assert archive is not None
+    archive.request_snapshot()
+    assert archive.status.error is None
+    assert archive.status.snapshot == snapshot_key(daemon.generation, 4)
+    clock.advance(40)
+    again.sync()
+    grow(again, clock, 2)
+    assert newest_snapshot(again).next == 6
+    assert restored(store, tmp_path / "out", log.format) == log.files()
+
+
 @pytest.mark.slow
 def test_a_sealed_segment_of_the_same_name_with_other_bytes_begins_a_generation(
     log: LogBuilder, store: MemoryStore, state: str, clock: ManualClock, tmp_path: Path
