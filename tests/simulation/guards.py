@@ -290,6 +290,17 @@ GUARDS: dict[str, Plan] = {
         segment_bytes=6000,
         write_pause=0.4,
     ),
+    "owner with an older state that finds a newer snapshot": _plan(
+        [
+            Step(30, "keep_state", {"who": "A"}),
+            _kill(280, "A", 5),
+            Step(282, "put_back_state", {"who": "A"}),
+            Step(285, "set_weather", {"before": 0.05, "after": 0.3, "throttled": 0.0, "late": 0.0, "latency": 0.005}),
+        ],
+        write_pause=7.0,
+        segment_bytes=6000,
+        store="objects",
+    ),
     "log rewound while its next owner chooses a claim": _plan(
         [
             Step(1.5, "outage", {"seconds": 3.0}),

@@ -191,6 +191,11 @@ LOGS = (
         ),
     ),
     found(
+        "all below a snapshot that was found is finished",
+        "owner with an older state that finds a newer snapshot",
+        Cut("shipping/archiver", "        self._below = max(self._below, snapshot)\n"),
+    ),
+    found(
         "a log in which nothing can be read yet is read again only when it changes",
         "log rewound while its next owner chooses a claim",
         Cut(
