@@ -158,7 +158,14 @@ class Scrub:
             self.due = self._clock.monotonic() + min(self._settings.interval, RETRY_SECONDS)
             return None
         self.due = self._clock.monotonic() + self._settings.interval
-        return self._finish(found, self._clock.monotonic() - started)
+        result, new = self._finish(found, self._clock.monotonic() - started)
+        try:
+            if result.damaged and self._on_harm is not None:
+                self._on_harm([anomaly.key for anomaly in found.anomalies if anomaly.harmful])
+        except LitelogError as error:  # the findings stay, and the next run reports them to ``on_harm`` again
+            self.due = self._clock.monotonic() + min(self._settings.interval, RETRY_SECONDS)
+            result = self._fail(error)
+        return result, new
 
     def _find(self, store: ObjectStore, stop: threading.Event) -> Found | None:
         if self._check is not None:
@@ -193,8 +200,6 @@ class Scrub:
         )
         self._number += 1
         self._save(self.last)
-        if harm and self._on_harm is not None:
-            self._on_harm(harm)
         return self.last, new
 
     def _fail(self, error: LitelogError) -> ScrubResult:

@@ -25,7 +25,7 @@ from tests.builders.verify_helper import everything, store_of
 from tests.waiting import WAIT_SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from litelog.config.models import Config
     from litelog.objects.claim import Claim
@@ -36,7 +36,14 @@ DAY = 86400.0
 
 
 def make_scrub(
-    store: Any, folder: Path, clock: ManualClock, *, interval: Any = DAY, rate: Any = 1 << 40, acknowledged: Any = None
+    store: Any,
+    folder: Path,
+    clock: ManualClock,
+    *,
+    interval: Any = DAY,
+    rate: Any = 1 << 40,
+    acknowledged: Any = None,
+    on_harm: Callable[[Sequence[str]], None] | None = None,
 ) -> Scrub:
     return Scrub(
         store,
@@ -46,6 +53,7 @@ def make_scrub(
         acknowledged=lambda: acknowledged,
         clock=clock,
         random=Random(1),
+        on_harm=on_harm,
     )
 
 
@@ -152,6 +160,31 @@ def test_a_store_that_fails_is_reported_and_tried_again_within_the_hour(tmp_path
     assert "down" in verified.error
     assert (verified.time, new) == (good.last.time, [])
     assert scrub.due == clock.monotonic() + 3600
+
+
+@pytest.mark.slow
+def test_a_repair_that_fails_keeps_the_findings_and_is_tried_again_within_the_hour(tmp_path: Path) -> None:
+    clock = ManualClock()
+    store = everything().store
+    repaired: list[Sequence[str]] = []
+    failures = [StoreError("list", "generations/", "slow down")]
+
+    def repair(keys: Sequence[str]) -> None:
+        if failures:
+            raise failures.pop()
+        repaired.append(keys)
+
+    scrub = make_scrub(store, tmp_path, clock, on_harm=repair)
+    lost = next(info.key for info in store.list("") if "/segments/" in info.key)
+    store.delete([lost])
+    verified, new = scrub.run(threading.Event())
+    assert lost in verified.damaged
+    assert [anomaly.key for anomaly in new] == [*verified.damaged]
+    assert "slow down" in verified.error
+    assert scrub.due == clock.monotonic() + 3600
+    verified, new = scrub.run(threading.Event())
+    assert (verified.error, new) == (None, [])
+    assert repaired == [[*verified.damaged]]
 
 
 def test_it_stops_on_request(tmp_path: Path) -> None:
