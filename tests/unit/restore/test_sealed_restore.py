@@ -150,7 +150,7 @@ def test_large_sealed_segments_come_back_in_groups_of_frames(tmp_path: Path, siz
     segment = make_segment(0, [1])
     data, ends = segment.data, [*segment.ends]
     for number in range(1, 30):
-        data += bytes(encode_commit(number, 1, number, [os.urandom(size if number == 7 else 900_000)]))
+        data += bytes(encode_commit(number, 1, number, [os.urandom(size if number == 7 else 350_000)]))
         ends.append(len(data))
     builder = ReplicaBuilder()
     built = builder.add(builder.claim(first=1), start=False)
@@ -621,7 +621,7 @@ class Counted:
 
 @pytest.fixture(scope="module")
 def large() -> tuple[ReplicaBuilder, dict[str, bytes]]:
-    """Two log segments of 18 MB in several groups of frames each."""
+    """Two log segments of 10 MB in three groups of frames each."""
     builder = ReplicaBuilder()
     built = builder.add(builder.claim(first=2), start=False)
     log, sequence = [], 0
@@ -629,7 +629,7 @@ def large() -> tuple[ReplicaBuilder, dict[str, bytes]]:
         segment = make_segment(sequence, [1])
         data, ends = segment.data, [*segment.ends]
         for number in range(sequence + 1, sequence + 30):
-            data += bytes(encode_commit(number, 1, number, [os.urandom(600_000)]))
+            data += bytes(encode_commit(number, 1, number, [os.urandom(350_000)]))
             ends.append(len(data))
         sequence += 30
         log.append(LogSegment(segment.name, data, tuple(ends), sequence))
@@ -654,14 +654,14 @@ def test_a_killed_restore_continues_with_the_bytes_that_it_had_verified(
     large: tuple[ReplicaBuilder, dict[str, bytes]], tmp_path: Path
 ) -> None:
     builder, expected = large
-    assert kill_restore(builder, tmp_path / "out", reads=10) == 9
+    assert kill_restore(builder, tmp_path / "out", reads=6) == 9
     assert not (tmp_path / "out").exists()
     counted, full = Counted(builder.client), Counted(builder.client)
     result = restore_to(counted, tmp_path / "out")
     restore_to(full, tmp_path / "full")
     assert files_in(tmp_path / "out") == expected
     assert (result.records, result.bytes) == (60, sum(map(len, expected.values())))
-    assert counted.given < full.given - (13 << 20)
+    assert counted.given < full.given - (12 << 20)
     assert sorted(os.listdir(tmp_path)) == ["full", "out"]
 
 
@@ -671,7 +671,7 @@ def test_a_restore_reuses_bytes_of_a_killed_one_only_if_their_checksums_hold(
     large: tuple[ReplicaBuilder, dict[str, bytes]], tmp_path: Path, damage: str
 ) -> None:
     builder, expected = large
-    assert kill_restore(builder, tmp_path / "out", reads=10) == 9
+    assert kill_restore(builder, tmp_path / "out", reads=6) == 9
     left = tmp_path / TEMPORARY
     first = left / min(expected)
     if damage == "flipped":
@@ -698,12 +698,12 @@ def test_a_killed_restore_may_be_followed_by_one_to_another_point(
     large: tuple[ReplicaBuilder, dict[str, bytes]], tmp_path: Path
 ) -> None:
     builder, expected = large
-    assert kill_restore(builder, tmp_path / "out", reads=10) == 9
+    assert kill_restore(builder, tmp_path / "out", reads=6) == 9
     restore_to(builder.client, tmp_path / "out", Target(sequence=10))
     (name, data), *more = files_in(tmp_path / "out").items()
     assert not more
     assert expected[name].startswith(data)
-    assert len(data) < 11_000_000
+    assert len(data) < 6_000_000
 
 
 class Vanishing:
