@@ -67,7 +67,7 @@ class Warm:
 
     @property
     def control(self) -> int:
-        """The descriptor of the socket that takes requests, for a child that passes requests of its own on."""
+        """The descriptor of the socket that takes requests, for a child that forwards its own requests."""
         return self._control.fileno()
 
     def start(

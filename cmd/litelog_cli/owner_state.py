@@ -33,7 +33,7 @@ def require_readable(state_dir: str, log: str | None = None) -> None:
 
 
 def find_acknowledged(state_dir: str, log: str, url: str, place: str) -> Acknowledged | None:
-    """Find the last WAL segment that the replica acknowledged to the daemon of ``log``; None if there is no state here.
+    """Find the last WAL segment that the replica acknowledged to the daemon of ``log``; None without a state here.
 
     ``url``: the replica's URL as given here. ``place``: the URL of its client, which also finds a daemon that spelled
     the URL differently. If several daemons wrote there, returns the state that is furthest ahead. Raises StateError.

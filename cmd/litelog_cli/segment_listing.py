@@ -36,8 +36,8 @@ class SegmentFacts:
 
     file: str
     stored: str
-    """``sealed``; ``wal``; ``sealed+wal`` for one that is sealed and final, but in no snapshot yet; or ``log`` for a
-    local one."""
+    """``sealed``; ``wal``; ``sealed+wal`` for a log segment that is sealed and final, but in no snapshot yet; or
+    ``log`` for a local one."""
     log_bytes: int
     """Length of the log segment."""
     first: int | None

@@ -210,7 +210,7 @@ def _single_key(keys: Any) -> list[bytes | None]:
 
 
 def _listed(timestamps: Iterable[Any]) -> list[Any]:
-    """One timestamp for each record. A datetime becomes microseconds. The encoder refuses anything that is no time."""
+    """One timestamp for each record. A datetime becomes microseconds. The encoder refuses all that is not a time."""
     return [to_microseconds(time) if isinstance(time, datetime) else time for time in timestamps]
 
 

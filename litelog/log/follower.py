@@ -262,7 +262,7 @@ class Follower:
         return os.path.join(self._folder, self._place.file)
 
     def _choose_segment(self) -> bool:
-        """At the start of an index, find its log segment: the one that continues. False: there is none yet."""
+        """At the start of an index, find its log segment, which continues the last one. False: there is none yet."""
         place = self._place
         if not place.file:
             name = self._successor_name(place.expectation) if place.finished else self._first_segment()

@@ -29,8 +29,8 @@ BUFFERED_ENTRIES = 128
 """How many entries are written at once: 4 KiB of index. A crash loses them; opening the log makes them again."""
 
 MAX_BAD_ENTRIES = 1024
-"""How many entries, from the last one back, are tried before an index counts as damaged. So many are invalid after 4
-MiB of the log were cut off."""
+"""How many entries, from the last one back, are tried before an index counts as damaged. After 4 MiB of the log were
+cut off, that many entries are invalid."""
 
 _ENTRY = struct.Struct("<QQqII")
 _CHECKED_BYTES = 28

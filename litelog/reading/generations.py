@@ -136,8 +136,8 @@ def tip_of(
     """How far a generation had come when its contents were read: a GET of its last WAL segment (with ``read``), and
     none if it holds only its first snapshot.
 
-    Whoever puts a terminal into the slot learns whether more followed. As ``find_tip`` if it was ended, or if the last
-    WAL segment is damaged.
+    A caller that puts a terminal into the slot learns whether more followed. As ``find_tip`` if it was ended, or if
+    the last WAL segment is damaged.
     """
     claim, base = contents.base.claim, contents.base
     start = Position(claim.generation, claim.first, 0)

@@ -76,7 +76,7 @@ def latest(
 
     The latest generation is the one of the highest epoch that holds data and has reached the end of all that it
     continues: of its predecessor, of the predecessor's predecessor, and so on, no matter how far each of these had
-    come. One that diverged continues nothing, but has to reach the end of what the log still shares with its
+    come. A diverged generation continues nothing, but has to reach the end of what the log still shares with its
     predecessor. If several of one epoch qualify, because their owners are isolated, it is the one with the highest
     name.
 

@@ -396,8 +396,8 @@ class SegmentIterator:
             return self._unlisted
 
     def _end_listing(self, unlisted: _Unlisted, page: list[WalSegmentInfo]) -> Position | None:
-        """Take over the listed and the newly arrived ones. Return the position of one that must exist and was not
-        listed, if any."""
+        """Take over the listed and the newly arrived infos. Return a position that must exist and was not listed, if
+        any."""
         with self._lock:
             arrived, self._arrived = self._arrived or [], None
             # After the first arrival, a listing may have holes: the arrivals have those WAL segments.

@@ -128,8 +128,8 @@ def _at_time(
 
 
 def _read_headers(headers: HeaderReader, positions: Sequence[Position]) -> list[WalHeader]:
-    """Read headers. One that stands for a sealed segment does not state timestamps, so it gets the latest possible
-    one."""
+    """Read headers. A header that stands for a sealed segment does not state timestamps, so it gets the latest
+    possible one."""
     return [replace(header, highest=_LATEST) if header.sealed else header for header in headers(positions)]
 
 

@@ -84,7 +84,7 @@ def find_successor(
 
 def find_overtaking(client: ReplicaClient, claim: Claim) -> Claim | None:
     """Find the claim of the latest generation; None if that is ``claim``'s. Isolated owners do not end the generations
-    of each other, so no terminal leads there. One listing while there is no other claim."""
+    of each other, so no terminal leads there. Costs one listing while no other claim exists."""
     if client.claims(claim.epoch) == [claim.name]:
         return None
     newest = find_latest(client)

@@ -321,7 +321,7 @@ class _JoinedError(LitelogError):
 
 
 def _has_left(newer: _ReplicaView, older: _ReplicaView) -> bool:
-    """Whether a replica held the other's history, and left it: one of its older generations belongs to that history."""
+    """Whether an older generation of ``newer`` belongs to the history of ``older``: ``newer`` has left that history."""
     claim = newer.history.claim
     for before in readable_claims(newer.client):
         if before.epoch < claim.epoch and same_log(before, claim, newer.history.format):

@@ -228,7 +228,7 @@ class CopyFollower:
         return [order for order in orders if order is not None]
 
     def _is_before_end(self, name: str, held: Sequence[tuple[object, ...]]) -> bool:
-        """Whether a log segment comes before the last one of the copy. Such a one may also have been merged since, so
+        """Whether a log segment comes before the last one of the copy. It may also have been merged since, so
         that the replica holds more under its name."""
         order = self._format.segment_order(name)
         return order is not None and bool(held) and order < max(held)

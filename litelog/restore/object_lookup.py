@@ -41,7 +41,7 @@ class Lookup(Protocol):
     def commits_around(
         self, entry: SnapshotEntry, run_of: Callable[[SealedFooter], range]
     ) -> tuple[int, Iterable[Commit]]:
-        """Return an offset before a bound, and the commits of a sealed segment from there on.
+        """Return an offset before a bound, and the commits of a sealed segment from that offset on.
 
         ``run_of``: returns the run of frames in which the bound lies, from the footer.
         """

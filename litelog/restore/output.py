@@ -62,7 +62,7 @@ class OutputError(LitelogError):
 
 
 class ForeignOutputError(OutputError):
-    """Another user owns or replaced the folder that a restore would write to. The restore changed nothing of theirs."""
+    """Another user owns or replaced the folder that a restore would write to. It changed nothing of that user's."""
 
 
 class OutputFolder:

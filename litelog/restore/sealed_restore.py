@@ -204,8 +204,8 @@ class SealedRestorer:
         return WrittenRun(piece.entry.key, stop - start, decoded.scan, scan)
 
     def _check_continues(self, opened: OpenedSegment, decoded: DecodedRun) -> None:
-        """Raise SequenceGapError if the first commit does not follow the log segment before, as far as the format
-        shows it."""
+        """Raise SequenceGapError if the first commit does not follow the log segment before. Some formats do not
+        show that."""
         expected = opened.next_before
         if expected is not None and decoded.scan.first not in (None, expected):
             self._format.scan(opened.footer.path, decoded.data, 0, Expectation(expected))

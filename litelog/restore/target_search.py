@@ -61,7 +61,7 @@ class TargetSearch:
         return (self._at_timestamp if log_format.has_timestamps else self._at_time_shipped)(target.timestamp)
 
     def headers(self, positions: Sequence[Position]) -> list[WalHeader]:
-        """Read headers. One that stands for a sealed segment gets the facts of that."""
+        """Read headers. A header that stands for a sealed segment gets the sealed segment's facts."""
         return [self._described(header) for header in self._lookup.headers(positions)]
 
     def reach(self, header: WalHeader) -> int:
@@ -140,7 +140,7 @@ class TargetSearch:
     def _end_within(
         self, entry: SnapshotEntry, run_of: Callable[[SealedFooter], range], belongs: Callable[[Commit], bool]
     ) -> int:
-        """The offset after the last commit that belongs. The first one that does not lies in the run of frames."""
+        """The offset after the last commit that belongs. The first other commit lies in the run of frames."""
         start, commits = self._lookup.commits_around(entry, run_of)
         return max((commit.end for commit in takewhile(belongs, commits)), default=start)
 

@@ -100,8 +100,8 @@ class WalRestorer:
         return next_state_sealed(link, segment, entry, self._format)
 
     def _close_gap(self, step: ChainStep, position: Position, parts: list[WrittenRun]) -> tuple[ChainStep, int]:
-        """Restore the objects before ``position`` that no listing showed. Returns the step after them, and how many
-        there were. Raises ReplicaGapError if one of them is missing."""
+        """Restore the objects before ``position`` that no listing showed. Returns the step after them, and their
+        number. Raises ReplicaGapError if any of them is missing."""
         count = 0
         while step.link.slot < position and not step.link.ended:
             link = step.link

@@ -89,7 +89,7 @@ class ReplicaFacts:
     """In the newest generation, only snapshots up to this index count: those durable before ownership was proved."""
     others: tuple[SnapshotFacts, ...] = ()
     """Snapshots of other isolated owners, who may still write: the objects that they name stay. A generation without a
-    snapshot counts as one whose snapshot cannot be read: its owner may be making one, from objects that exist now."""
+    snapshot counts as if its snapshot could not be read: its owner may be making one, from objects that exist now."""
 
 
 def describe_snapshot(snapshot: Snapshot, name: Generation, size: int) -> SnapshotFacts:

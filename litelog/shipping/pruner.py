@@ -43,7 +43,7 @@ PRUNE_SECONDS = 3600.0
 class CautiousTime:
     """The time from which ages are computed: the wall clock's, but never ahead of the steady clock.
 
-    A clock that is set forward makes nothing older. One that is set back makes objects younger.
+    Setting the clock forward makes nothing older. Setting it back makes objects younger.
     """
 
     def __init__(self, clock: Clock) -> None:

@@ -50,7 +50,7 @@ def find_shared_end(
         predecessor: The claim of the generation that readers take now.
         start_file: The log segment that gets index ``base``; empty for the log's first one.
         base: The index of the log's first log segment in the new generation.
-        finished: How many log segments from there on are sealed before the first snapshot.
+        finished: How many log segments from ``start_file`` on are sealed before the first snapshot.
 
     Raises:
         StoreError: The replica cannot be read now.

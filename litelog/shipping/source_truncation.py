@@ -122,7 +122,7 @@ class LogTruncator:
             self._due = self._clock.monotonic()
 
     def run(self) -> None:
-        """Truncate the log as far as its policy and its replicas permit; without a policy, do nothing. Errors are
+        """Truncate the log up to where its policy and its replicas permit; without a policy, do nothing. Errors are
         logged, and stop nothing else."""
         if self._policy is None:
             return

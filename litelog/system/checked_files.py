@@ -67,7 +67,7 @@ class NoteFile(Generic[_Note]):
 def read_checked(path: str, *, once_unchecked: bool = False) -> dict[str, Any]:
     """Return the fields of a file that states its version and checksum. OSError, ValueError.
 
-    ``once_unchecked``: a file that states neither is one of an earlier release, and is read too.
+    ``once_unchecked``: a file that states neither was written by an earlier release, and is read too.
     """
     fields = read_json(path)
     if not isinstance(fields, dict):

@@ -35,7 +35,7 @@ class ChainExtent:
     next: int | None
     shipped: int
     read: bool = True
-    """Whether all its WAL segments could be read. If not, one of the others may end it."""
+    """Whether all its WAL segments could be read. If not, an unread WAL segment may end it."""
     began: bool = True
     """Whether it began before it was ended. If not, no reader uses its snapshot."""
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 RELISTINGS = 3
 """How often a generation's snapshots are listed in a row. A listed snapshot may be removed before it is read, when a
-newer one exists. Snapshots are minutes apart, so the second listing finds one that stays."""
+newer one exists. Snapshots are minutes apart, so the second listing finds a snapshot that stays."""
 
 
 @dataclass(frozen=True, slots=True)

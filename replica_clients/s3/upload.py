@@ -165,7 +165,7 @@ class S3Upload:
             self._put_single(key, _join(body), condition)
 
     def put_in_parts(self, key: str, body: Iterable[Buffer]) -> None:
-        """As a create-only ``put``, but always in parts: a store may keep writers apart in one of the two ways only."""
+        """As a create-only ``put``, but always in parts: a store may enforce the condition in one way only."""
         self._put_parts(key, Parts(body, self._part_bytes, self._budget), {"IfNoneMatch": "*"})
 
     def close(self) -> None:
@@ -298,7 +298,7 @@ class _Upload:
 
 
 def _wait_for(running: set[Future[None]], left: int) -> set[Future[None]]:
-    """Wait until at most ``left`` are running. Returns those. Raises the error of one that failed."""
+    """Wait until at most ``left`` are running. Returns those. Raises the error of an upload that failed."""
     while len(running) > left:
         done, running = wait(running, return_when=FIRST_COMPLETED)
         for future in done:

@@ -119,7 +119,7 @@ def interleave(
     warming: int = 1,
     show: Callable[[str], None] = lambda _: None,
 ) -> dict[str, list[float]]:
-    """Run all calls once per round. The first call of a round is the last one of the next round.
+    """Run all calls once per round. The call that is first in a round is last in the next round.
 
     Args:
         calls: Functions that return the seconds that they took, by name.

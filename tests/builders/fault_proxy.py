@@ -140,7 +140,7 @@ class Plan:
     def at_random(self, rate: float, seed: int, faults: Sequence[tuple[Fault, When]] = EVERY_FAULT) -> None:
         """Make a share of the requests fail that no script names.
 
-        For each operation, all kinds of faults come in turn. After each turn their order is drawn anew."""
+        For each operation, all kinds of faults come in turn. After each turn their order is shuffled again."""
         with self._lock:
             self._rate, self._faults, self._random = rate, faults, Random(seed)
             self._decks.clear()

@@ -79,8 +79,8 @@ def killed_at(calls: str, step: int) -> tuple[str, ...]:
 def steps_of(warm: Warm, calls: str, trace: Path, script: str, *arguments: str) -> Iterable[int]:
     """The numbers of the calls at which to kill the script.
 
-    By day they are a sample of a whole run's calls, and one that no run reaches. At night they are all numbers: the
-    walk ends when a run is not killed."""
+    By day they are a sample of a whole run's calls, and a number that no run reaches. At night they are all numbers:
+    the walk ends when a run is not killed."""
     if NIGHTLY:
         return range(1, MOST_STEPS)
     done = run_traced(warm, ("-o", str(trace), "-e", f"trace={calls}"), script, *arguments)

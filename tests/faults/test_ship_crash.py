@@ -117,8 +117,8 @@ def ship(place: Path, warm: Warm, *tracing: str, seals: bool = False) -> subproc
 def steps_of(place: Path, warm: Warm, calls: str, situation: str, *, seals: bool) -> Iterable[int]:
     """The numbers of the calls at which to kill the daemon.
 
-    By day they are a sample of the calls that a whole run makes in one thread, and one that no run reaches. At night
-    they are all numbers: the walk ends when a run is not killed."""
+    By day they are a sample of the calls that a whole run makes in one thread, and a number that no run reaches. At
+    night they are all numbers: the walk ends when a run is not killed."""
     if NIGHTLY:
         return range(1, MOST_STEPS)
     trace = place.with_name("trace")

@@ -353,7 +353,7 @@ class WriterMachine(RuleBasedStateMachine):
         return any(map(holds, histories))
 
     def check_relation(self, generation: Generation) -> None:
-        """Check that a generation that continues holds its predecessor's bytes, as far as it has come."""
+        """Check that a generation that continues holds its predecessor's bytes, up to its own end."""
         claim = generation.claim
         if claim["relation"] != "continues":
             return

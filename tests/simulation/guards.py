@@ -335,7 +335,7 @@ GUARDS: dict[str, Plan] = {
         [_kill(10, "A", 60), _lose(100, ".*/segments/", 10), _take_over(110, "B")], write_pause=0.4
     ),
     "stop": _plan([_stop(60, "A"), Step(90, "start", {"who": "A"})], seed=1, write_pause=0.4, sync_interval=5.0),
-    "owner that goes on while it is closed": _plan(
+    "owner that continues while it is closed": _plan(
         [_take_over(60, "B"), _pause(60, "B", 60, When("B", WAL))], write_pause=0.4, end=130.0
     ),
     "log rewound while its daemon was away": _plan(

@@ -361,7 +361,7 @@ class ReplicaOracle:
             return
         self._check_owner()
         if self.lost and not self._is_looked_for():
-            self._world.counts["nobody had to look for what was lost"] += 1
+            self._world.counts["no owner had to look for what was lost"] += 1
             return
         if self.lost and not self._may_be_whole():
             if self._must_notice:

@@ -120,7 +120,7 @@ DELETION = (
     ),
     found(
         "WAL segments stay for an hour after a snapshot covers them",
-        "owner that goes on while it is closed",
+        "owner that continues while it is closed",
         Cut(
             "shipping/cleanup",
             "due = covered and self._context.clock.monotonic() >= covered[0].since + retention",

@@ -123,7 +123,7 @@ ONE_WRITER = (
         ),
     ),
     found(
-        "a store that nobody knows is tried with puts at once",
+        "an unknown store is tried with simultaneous puts",
         "store that lets several win",
         Cut("shipping/ownership", "            self._try_store()\n", "            pass\n"),
     ),
@@ -133,7 +133,7 @@ ONE_WRITER = (
         Cut("shipping/claiming", "    for claim in below:\n", "    for claim in ():\n"),
     ),
     found(
-        "closing goes on below a generation that did not start",
+        "closing continues below a generation that did not start",
         "abandoned before it closed",
         Cut("shipping/claiming", "if tip.started and not claim.is_isolated:", "if True:"),
     ),
@@ -167,7 +167,7 @@ ONE_WRITER = (
     ),
     missed(
         "a refused put shows whose the slot is",
-        "the owner adopts the terminal, finds another chain behind it, begins anew, and meets the newer claim",
+        "the owner adopts the terminal, finds another chain behind it, begins again, and meets the newer claim",
         Cut(
             "shipping/wal_shipper",
             "if header.successor is not None or header.owner != encoded.header.owner:",

@@ -213,7 +213,7 @@ class Folder:
         """Mount the disk again."""
         if self.is_away:
             if os.listdir(self.path):
-                self.counts["a folder was made in the place of the root"] += 1
+                self.counts["a folder was made instead of the root"] += 1
             shutil.rmtree(self.path)
             os.rename(self.path + ".away", self.path)
             self.is_away = False

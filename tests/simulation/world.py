@@ -79,8 +79,8 @@ class Run:
     looked: dict[str, float] = field(default_factory=dict)
     """By replica, when it was first given a listing of claims, virtual seconds."""
     foreign_claims: Counter[str] = field(default_factory=Counter)
-    """By replica, how often it decided to claim above another owner's claim. A later run may be the one that puts the
-    claim."""
+    """By replica, how often it decided to claim above another owner's claim. The claim may be put only by a later run
+    of the owner."""
 
 
 class _Awaited:
@@ -266,7 +266,7 @@ class World:
                 if slot.process is not None:
                     self._end(slot.process)
             self.start("A", takeover=True)
-            self.counts["nobody was left: an operator takes over"] += 1
+            self.counts["no owner was left: an operator takes over"] += 1
         self.scheduler.run(self.scheduler.now + 60.0)
         self.writing = False
         quiet = self.settings.get("quiet", QUIET_SECONDS)

@@ -1,4 +1,4 @@
-"""Reconstructs the header of a lost WAL segment from other replicas' bytes, as far as a plan needs it."""
+"""Reconstructs the header of a lost WAL segment from other replicas' bytes: the fields that a plan needs."""
 
 from __future__ import annotations
 

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 class Repair:
     """Replaces lost data of a replica by data of its other objects, and of other replicas.
 
-    Plan and restore assume an intact replica. This class wraps each of their parts that reads objects in one that does
-    the same, and replaces data that the part reports as damaged or missing.
+    Plan and restore assume an intact replica. This class wraps each of their parts that reads objects. The
+    wrapper also replaces data that the part reports as damaged or missing.
     """
 
     def __init__(self, client: ReplicaClient, log_format: LogFormat, fallbacks: FallbackReplicas | None = None) -> None:
@@ -55,7 +55,7 @@ class Repair:
         return find_contents(self._client, claim, around=self._fallbacks is not None, held=held)
 
     def repairing_lookup(self, lookup: Lookup, claim: Claim, wal: Sequence[WalSegmentInfo]) -> Lookup:
-        """Wrap ``lookup`` in one that also works for lost objects. ``wal``: the WAL segments; more may be added."""
+        """Wrap ``lookup``, so that it also works for lost objects. ``wal``: the WAL segments; more may be added."""
         lookup = SealedLookup(lookup, self._bytes, self._format)
         if self._fallbacks is None:
             return lookup
@@ -75,12 +75,12 @@ class Repair:
     def repairing_wal(
         self, wal: WalRestorer, plan: RestorePlan, files: SegmentFiles, runs: CommitWriterPool
     ) -> WalWriter:
-        """Wrap ``wal``, which restores the WAL segments of ``plan``, in one that also replaces lost ones. It writes to
+        """Wrap ``wal``, which restores the WAL segments of ``plan``, so that it also replaces lost ones. It writes to
         ``files`` through ``runs``."""
         if self._fallbacks is None:
             return wal
         return WalRepair(wal, self._client, plan, self._fallbacks, self._format, files, runs)
 
     def repairing_sealed(self, sealed: SealedRestorer, files: SegmentFiles) -> SealedWriter:
-        """Wrap ``sealed``, which restores sealed segments into ``files``, in one that also replaces lost ones."""
+        """Wrap ``sealed``, which restores sealed segments into ``files``, so that it also replaces lost ones."""
         return SealedRepair(sealed, self._bytes, self._format, files)

@@ -123,7 +123,7 @@ class WalRepair:
         cause: CorruptionError | StoreError,
         done: Replacement,
     ) -> bool:
-        """Replace an object by its header. Returns False if there is no header that continues ``link``."""
+        """Replace an object by its header. Returns False if no header continues ``link``."""
         if header is None or header.successor is not None:
             return False
         link = replace(link, digest=header.previous)

@@ -60,7 +60,7 @@ MAX_DETAILED = 12
 _RELATIONS = {
     "first": "is the first",
     "continues": "continues the one before",
-    "diverged": "began anew, since the log was rewound or rewritten",
+    "diverged": "began from scratch, since the log was rewound or rewritten",
     "resumed": "was taken up again",
 }
 

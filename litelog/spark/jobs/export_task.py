@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from litelog.stores.object_store import ObjectStore
 
 GROUP_ROWS = 1 << 20
-"""Rows of a row group. So many rows are buffered for each partition of the table."""
+"""Rows of a row group. A task buffers at most one row group for each partition of the table."""
 
 GROUP_BYTES = 64 << 20
 

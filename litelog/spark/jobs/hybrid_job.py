@@ -62,7 +62,7 @@ def hybrid(
 ) -> Any:
     """Return a DataFrame of a log: records up to the table's end from the table, later ones from the replica.
 
-    It is exact even while an export runs: the manifests show where the table ends, and the log is read from there on.
+    It is exact even while an export runs: the manifests show where the table ends, and the log is read from there.
 
     Args:
         spark: the SparkSession.

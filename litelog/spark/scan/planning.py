@@ -63,7 +63,7 @@ def plan(options: ReadOptions, slots: int | None = None) -> Plan:
         The plan, with one partition for each task.
 
     Raises:
-        NothingToRestoreError: a log does not exist. One that holds nothing yet has no rows.
+        NothingToRestoreError: a log does not exist. A log that holds nothing yet has no rows.
         TruncatedError: the start lies before the first record, and ``failOnDataLoss`` is set.
         ReplicaGapError: names show a missing object, and ``failOnDataLoss`` is set.
         CorruptObjectError: an object that planning reads is damaged.

@@ -28,7 +28,7 @@ PARALLELISM = 16
 def stated_facts(part: LogPart) -> list[list[int] | None]:
     """What each object of a part says of its records: first sequence, next, how many, and their times.
 
-    None for one that does not say all of this. Objects without records are left out.
+    None for an object that does not say all of this. Objects without records are left out.
     """
     headers = sum(len(piece) for piece in part.pieces if isinstance(piece, WalPiece))
     if headers > MOST_HEADERS or part.log.claim is None or part.log.divisible or part.log.mode is not Mode.FAILFAST:

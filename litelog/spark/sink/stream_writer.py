@@ -1,4 +1,4 @@
-"""``stream.writeStream.format("litelog")``: each micro-batch becomes a part of the log once, however often it is run.
+"""``stream.writeStream.format("litelog")``: each micro-batch becomes a part of the log once, even if it is run again.
 
 Spark runs a micro-batch again if the driver dies before the checkpoint holds it. So the claim of the generation that
 makes a micro-batch readable states the query and the number of the batch, and a batch that the log holds is discarded.

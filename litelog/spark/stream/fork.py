@@ -45,7 +45,7 @@ class Fork:
     old: Generation
     new: Generation
     sequence: int | None
-    """The first sequence that differs, or that one of the two lacks. None: nothing is known to be the same."""
+    """The first sequence that differs, or that only one generation has. None: nothing is known to be the same."""
     stop: int | None
     """The sequence after the last record that the stream has read; None if that is not known."""
 

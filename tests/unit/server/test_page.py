@@ -295,13 +295,13 @@ def test_a_replica_is_shown_with_all_that_is_known_of_it() -> None:
     reasons = [reason("damaged", "/log", message="a verification found 2 anomalies: x.wal.lz4")]
     reasons.append(reason("archive_failing", "/log", message="sealing failed: cannot seal"))
     text = render({"/log": [full]}, {("/log", "file:///r"): ReplicaCondition.DAMAGED}, reasons).text
-    anew = "began anew, since the log was rewound or rewritten"
+    diverged = "began from scratch, since the log was rewound or rewritten"
     for words in (
         "✗ damaged", "1m30s 2.0 KiB", "12,345", "(…a1b2c3d4/a/100)", "2m00s ago", "3h00m ago 2 anomalies",
         "5263.4 : 1", "litelog restore file:///r -o DIR", "117.3 MiB", "k.wal.lz4",
         "a verification found 2 anomalies: x.wal.lz4", "sealing failed: cannot seal",
-        f"Generation {GENERATION} {anew}, 2h00m ago, 1,001 errors", "idle, fencing isolated",
-        f"2026-11-21 10:00:00 {GENERATION} {anew} 00000001ffffffff the log was replaced",
+        f"Generation {GENERATION} {diverged}, 2h00m ago, 1,001 errors", "idle, fencing isolated",
+        f"2026-11-21 10:00:00 {GENERATION} {diverged} 00000001ffffffff the log was replaced",
         "2026-11-21 11:00:00 store 12 timed out", "4.0 KiB in 3 WAL segments, 1.0 MiB in 1 sealed",
     ):  # fmt: skip
         assert words in text, words

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 ROUNDS = 24
 SEEDS = 40
-"""By day, one of them is run of each kind."""
+"""A run takes one seed of each kind; a night takes all."""
 
 
 class Mounted:

@@ -23,7 +23,7 @@ from tests.builders.verify_helper import LOG, everything, found, verified
 from tests.sampling import NIGHTLY, sampled, sampled_cases
 
 ONE_IN = 12
-"""By day, a test makes one in so many of its damages."""
+"""By day, a test makes one in this many of its damages."""
 
 
 def is_loud_or_harmless(objects: dict[str, bytes], whole: dict[str, bytes]) -> bool:

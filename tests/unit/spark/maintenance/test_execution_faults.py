@@ -33,7 +33,7 @@ OPTIONS = MaintenanceOptions(RetentionPolicy(max_age=3600.0))
 """Merge, delete orphans and prune."""
 
 MOST = 12
-"""One in so many requests is tried in a run."""
+"""A run tries one in this many requests."""
 
 
 @pytest.fixture(scope="module")

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 COUNTS = (1, 10, 1000) if NIGHTLY else (1, 10, 30)
 
 WRITERS = ("Spark", "owners", "restarts")
-"""What began again that often: an append by Spark, an owner that took over, or one that continued its generation."""
+"""Who began that often: Spark with an append, an owner that took over, or an owner that continued its generation."""
 
 MOST = 6
 """The most requests, LISTs and GETs, that a look at a replica may send."""

@@ -1,4 +1,4 @@
-"""A micro-batch is in the log once, whatever ends the driver while it is written, and however often Spark runs it."""
+"""A micro-batch is in the log once, whatever ends the driver while it is written, and even if Spark runs it again."""
 
 from __future__ import annotations
 
