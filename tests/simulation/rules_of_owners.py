@@ -310,7 +310,9 @@ REPLICAS_THAT_GO_AWAY = (
     found(
         "what a check finds is lost has a new generation begin",
         "lost, check",
-        Cut("verify/scrub", "        if harm and self._on_harm is not None:\n", "        if False:\n"),
+        Cut(
+            "verify/scrub", "            if result.damaged and self._on_harm is not None:\n", "            if False:\n"
+        ),
     ),
     found(
         "a lost snapshot has a new generation begin",
