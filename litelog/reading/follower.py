@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from litelog.errors import PrunedError, ReplicaGapError
 from litelog.objects.layout import snapshot_key
 from litelog.reading.contents import list_pieces
+from litelog.reading.generations import require_replica
 from litelog.reading.search import find_header
 from litelog.reading.successors import (
     find_begun,
@@ -232,11 +233,17 @@ class ReplicaFollower(Generic[_Segment]):
         Raises:
             ReplicaGapError: A claim or a first snapshot is missing.
             CorruptObjectError: An object is damaged.
-            StoreError: A request failed.
+            StoreError: A request failed, or the replica's root is away.
         """
-        event = self._step(look)
-        if event is None:
-            event = self._look(max(look, self._looks.note_nothing()))
+        try:
+            event = self._step(look)
+            if event is None:
+                event = self._look(max(look, self._looks.note_nothing()))
+        except ReplicaGapError as gap:
+            require_replica(self._client, gap)
+            raise
+        if isinstance(event, DataLost):
+            require_replica(self._client, event.error)
         if event is not None:
             self._looks.note_news()
         return event
@@ -269,6 +276,7 @@ class ReplicaFollower(Generic[_Segment]):
         if contents.base.snapshot is not None:
             return ContentsFound(contents)
         if not contents.wal:
+            require_replica(self._client)
             self._state = _NotBegun()
             return None
         if self.slot is None and contents.gap is not None:
@@ -281,6 +289,8 @@ class ReplicaFollower(Generic[_Segment]):
         successor = find_successor(
             self._client, self.claim, terminal, lists=lists, leaves_isolated=self._leaves_isolated
         )
+        if successor is None and lists:
+            require_replica(self._client)
         return None if successor is None else GenerationFollows(successor)
 
     def _read_at(self, slot: Position) -> SegmentFound[_Segment] | None:
@@ -292,6 +302,8 @@ class ReplicaFollower(Generic[_Segment]):
         after = next(iter(self._client.wal_segments(slot.generation, slot)), None)
         is_last_there = self.last is None or find_header(self._client, self.last) is not None
         if after is None and is_last_there:
+            if self.last is None:  # then nothing else has shown that the root is there
+                require_replica(self._client)
             return self._look_for_successor(slot)
         found = self._read_at(slot)
         if found is not None:

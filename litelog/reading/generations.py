@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from litelog.errors import CorruptObjectError, NotFoundError, UnknownVersionError
+from litelog.errors import CorruptObjectError, NotFoundError, StoreError, UnknownVersionError
 from litelog.objects import claim as claims
 from litelog.objects import snapshot, wal_segment
 from litelog.objects.chain import never_began
-from litelog.objects.layout import claim_key, snapshot_key, wal_key
+from litelog.objects.layout import CLAIMS, claim_key, snapshot_key, wal_key
 from litelog.objects.position import ClaimName, Position, epoch_of
 from litelog.reading.contents import list_generation, read_base
 from litelog.reading.fetch import read_verified
@@ -64,6 +64,16 @@ class GenerationEnd:
 def read_claim(client: ReplicaClient, name: ClaimName) -> Claim:
     """Read the claim of that name. Raises NotFoundError."""
     return read_verified(lambda: client.read_claim(name), partial(claims.decode, claim_key(*name)))
+
+
+def require_replica(client: ReplicaClient, lack: Exception | None = None) -> None:
+    """Raise StoreError if the replica, in which a claim was found before, has none now: claims are kept, so its root is
+    away, and says nothing about its objects. One listing.
+
+    ``lack``: the error about what seemed to be missing.
+    """
+    if not client.claims():
+        raise StoreError("list", CLAIMS, "no claim is there now: the replica is not mounted, or was deleted") from lack
 
 
 def newest_claims(client: ReplicaClient, names: Sequence[ClaimName]) -> Iterator[Claim]:

@@ -35,6 +35,7 @@ from litelog.reading.follower import (
     ReplicaFollower,
     SegmentFound,
 )
+from litelog.reading.generations import require_replica
 from litelog.reading.latest import find_claim, open_latest
 from litelog.reading.start_search import StartFilter, StartRequest, find_start
 from litelog.reading.successors import find_shift
@@ -149,7 +150,7 @@ class ReplicaReader:
             DivergedError: The log's history forks.
             CorruptObjectError: An object is damaged.
             ReplicaGapError: An object is missing.
-            StoreError: A request failed.
+            StoreError: A request failed, or the replica's root is away.
         """
         executor = ThreadPoolExecutor(AHEAD_JOBS, "read")
         try:
@@ -159,6 +160,9 @@ class ReplicaReader:
                     yield columns
                 if self._ended or self._is_stopped():
                     return
+        except (PrunedError, ReplicaGapError) as lack:
+            require_replica(self._client, lack)
+            raise
         finally:
             executor.shutdown(wait=False, cancel_futures=True)
 

@@ -15,6 +15,7 @@ from litelog.errors import CorruptObjectError, NothingToRestoreError, ReplicaGap
 from litelog.events import fields
 from litelog.objects.layout import wal_key
 from litelog.reading.fetch import ordered_prefetch
+from litelog.reading.generations import require_replica
 from litelog.restore.commit_writer import CommitWriterPool, SegmentFiles
 from litelog.restore.journal import ResumedWalSegments
 from litelog.restore.output import OutputError, OutputFolder, keep_whole, locked_copy
@@ -160,7 +161,7 @@ def restore(  # noqa: PLR0913 - each is an independent choice
                     totals = _Run(client, plan, folder, log_format, parallelism, progress, fallbacks).restore()
                     break
                 except ReplicaGapError as gap:
-                    plan = _plan_again(plan, gap, replan if left else None)
+                    plan = _plan_again(client, plan, gap, replan if left else None)
             folder.publish()
         except OSError as error:
             raise OutputError(folder.path, error.strerror or str(error)) from error
@@ -171,8 +172,12 @@ def _older(path: str, delta: bool) -> AbstractContextManager[int]:
     return locked_copy(path) if delta else nullcontext(-1)
 
 
-def _plan_again(plan: RestorePlan, gap: ReplicaGapError, replan: Callable[[], RestorePlan] | None) -> RestorePlan:
-    """Plan again after ``gap`` ended the execution of ``plan``. Raises ``gap`` if the new plan is the same."""
+def _plan_again(
+    client: ReplicaClient, plan: RestorePlan, gap: ReplicaGapError, replan: Callable[[], RestorePlan] | None
+) -> RestorePlan:
+    """Plan again after ``gap`` ended the execution of ``plan``. Raises ``gap`` if the new plan is the same, and
+    StoreError if the replica's root is away."""
+    require_replica(client, gap)
     if replan is None:
         raise gap
     try:

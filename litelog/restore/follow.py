@@ -13,6 +13,7 @@ from litelog.errors import (
     CorruptObjectError,
     DivergedError,
     LockedError,
+    NothingToRestoreError,
     PrunedError,
     ReplicaGapError,
     StoreError,
@@ -22,6 +23,7 @@ from litelog.formats import Expectation, FinishedTail, safe_segment_order
 from litelog.objects.chain import ChainState, Identity, next_state, state_after
 from litelog.reading.fetch import confirm_digest
 from litelog.reading.follower import LOOK_SECONDS, ReplicaFollower, SegmentFound
+from litelog.reading.generations import require_replica
 from litelog.reading.search import find_segment, read_header
 from litelog.reading.successors import find_shift, may_be_late
 from litelog.restore.generation_bytes import GenerationBytes
@@ -46,7 +48,8 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 ATTEMPTS = 3
-"""After this many gaps in a row the follower ends. A few may come from objects that change during a listing."""
+"""After this many lacks in a row the follower ends. A few may come from objects that change during a listing, or from a
+root that was away for a moment."""
 
 _FILE_FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 _CHUNK_BYTES = 1 << 20
@@ -142,9 +145,7 @@ class CopyFollower:
         failures = refusals = 0
         while not stop.is_set():
             try:
-                if self._follower.slot is None:
-                    self.catch_up()
-                has_news = self.step()
+                has_news = self._try_step()
                 failures = refusals = 0
                 if has_news:
                     continue
@@ -153,7 +154,7 @@ class CopyFollower:
                     raise
                 refusals += 1
                 self._report(error, refusals)
-            except ReplicaGapError as error:
+            except (NothingToRestoreError, PrunedError, ReplicaGapError) as error:
                 failures += 1
                 if failures == ATTEMPTS:
                     raise
@@ -161,6 +162,16 @@ class CopyFollower:
                 extra = fields("gap", replica=self._client.url, consecutive_failures=failures)
                 _logger.warning("%s: %s; looking again", self._client.url, error, extra=extra)
             stop.wait(poll_interval)
+
+    def _try_step(self) -> bool:
+        """Take a step. Raises StoreError if the replica's root is away."""
+        try:
+            if self._follower.slot is None:
+                self.catch_up()
+            return self.step()
+        except (NothingToRestoreError, PrunedError, ReplicaGapError) as lack:
+            require_replica(self._client, lack)
+            raise
 
     def _report(self, error: StoreError, refusals: int) -> None:
         if is_worth_logging(refusals):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import itertools
+import math
 import threading
 from collections import Counter
 from contextlib import closing
@@ -11,7 +12,7 @@ from enum import Enum
 from random import Random
 from typing import TYPE_CHECKING, cast
 
-from litelog.errors import StoreError
+from litelog.errors import NotFoundError, StoreError
 from litelog.objects.layout import parse_wal
 from tests.waiting import WAIT_SECONDS
 
@@ -193,6 +194,32 @@ class CarelessStore(CountingStore):
 
     def put(self, key: str, body: Iterable[Buffer], *, create_only: bool = True) -> None:
         super().put(key, body, create_only=False)
+
+
+class AwayStore(CountingStore):
+    """A store whose root goes away, as a folder's disk does that is unmounted: it then seems to be empty."""
+
+    def __init__(self, inner: ObjectStore, leaves_at: int, back_at: float = math.inf) -> None:
+        """``leaves_at`` and ``back_at``: the numbers of the first requests without and with the root again."""
+        super().__init__(inner)
+        self.leaves_at, self.back_at = leaves_at, back_at
+
+    def open(self, key: str, byte_range: ByteRange | None = None) -> BinaryIO:
+        if self.is_away:
+            self._count("open")
+            raise NotFoundError(key)
+        return super().open(key, byte_range)
+
+    def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
+        if self.is_away:
+            self._count("list")
+            return iter(())
+        return super().list(prefix, start_after)
+
+    @property
+    def is_away(self) -> bool:
+        """Whether the root is away at the next request."""
+        return self.leaves_at <= self.total() < self.back_at
 
 
 class RacyStore(CountingStore):

@@ -361,6 +361,17 @@ GUARDS: dict[str, Plan] = {
         truncate=9000,
         write_pause=0.4,
     ),
+    "root away while a reader looks for the next generation": _plan(
+        [
+            _take_over(40, "B"),
+            Step(40, "root_away", {"seconds": 20.0}, When("reader", "open epochs/00000002", count=3)),
+        ],
+        store="folder",
+    ),
+    "root away while a reader enters the next generation": _plan(
+        [_take_over(40, "B"), Step(40, "root_away", {"seconds": 20.0}, When("reader", "open epochs/", count=5))],
+        store="folder",
+    ),
     "verify while a generation begins": _plan(
         [_take_over(40, "B"), *_verify(40, 30, "open ", When("B", CLAIM, "done"))]
     ),

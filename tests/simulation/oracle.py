@@ -119,7 +119,7 @@ class Oracle:
     def reader_failed(self, what: str, error: LitelogError) -> None:
         """A reader has raised an error, which must have a reason."""
         replica = self._world.replicas[0]
-        forked = isinstance(error, DivergedError) and replica.has_diverged()
+        forked = isinstance(error, DivergedError) and (replica.has_diverged() or replica.has_rivals())
         if not (replica.lost or forked):
             self.fail(f"P1: a reader ({what}) ended with {type(error).__name__}: {error}")
 

@@ -289,10 +289,14 @@ class ReplicaOracle:
         if flaw and all(find_flaw(copy, history, what) for history in before):
             self.fail(f"P1: {flaw}")
 
+    def has_rivals(self) -> bool:
+        """Whether isolated owners may have written side by side. Their generations are a fork of the history."""
+        return self._world.settings["fencing"] == "isolated" and bool(self._foreign_claims)
+
     @property
     def _keeps_promises(self) -> bool:
         """Isolated owners that write side by side give up P2."""
-        return not (self._world.settings["fencing"] == "isolated" and self._foreign_claims)
+        return not self.has_rivals()
 
     def _check_beginning(self, first: str, known: list[str]) -> None:
         """A replica may lack only data that its retention, or the policy ``mirror``, dropped."""

@@ -22,6 +22,8 @@ FROZEN_BY_SYNC = Cut(
     "(CorruptionError, UnknownVersionError, SourceSyncError)",
     "(CorruptionError, UnknownVersionError)",
 )
+AWAY_FOR_FOLLOWERS = Cut("reading/follower", "            require_replica(self._client, gap)\n")
+AWAY_FOR_READERS = Cut("reading/replica_reader", "            require_replica(self._client, lack)\n")
 SPARE_LOG_SEGMENTS = Cut("log/truncation", "min(replicated - 1, len(segments) - KEPT)", "len(segments) - KEPT")
 
 DURABILITY = (
@@ -220,6 +222,22 @@ READING = (
             "        return None if successor is None else GenerationFollows(successor)\n",
             "        return None\n",
         ),
+    ),
+    missed(
+        "a follower calls nothing missing while the replica's root is away",
+        "doubly guarded: its readers look, too; see the rule with both removed",
+        AWAY_FOR_FOLLOWERS,
+    ),
+    found(
+        "a follower and its reader call nothing missing while the replica's root is away",
+        "root away while a reader looks for the next generation",
+        AWAY_FOR_FOLLOWERS,
+        AWAY_FOR_READERS,
+    ),
+    found(
+        "a reader calls nothing missing while the replica's root is away",
+        "root away while a reader enters the next generation",
+        AWAY_FOR_READERS,
     ),
     found(
         "a gap is listed a second time",

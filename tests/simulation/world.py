@@ -235,9 +235,14 @@ class World:
                     self._carry_out(awaited.step)
 
     def _carry_out(self, step: Step) -> None:
+        """Carry out a step, outside of all tasks: a fault is not interrupted by another one."""
         self.say(f"--- {step.do} {step.arguments}")
         place = next(each for each in (self, self.log_changes, self.store_faults) if hasattr(each, step.do))
-        getattr(place, step.do)(**step.arguments)
+        task, self.scheduler.current = self.scheduler.current, None
+        try:
+            getattr(place, step.do)(**step.arguments)
+        finally:
+            self.scheduler.current = task
         self.oracle.look_soon()
 
     def _settle(self) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from litelog.replicator.snapshot_requests import VERDICTS_FILE
 from litelog.replicator.status import NotReplicated, ReplicaStatus
 from litelog.server.daemon_view import StatusCache
 from litelog.server.status_view import HealthThresholds
@@ -156,4 +157,5 @@ def test_the_next_daemon_shows_the_verdicts_of_the_last_day(
         made = StatusCache(daemon, HealthThresholds(max_lag=60.0), clock, state_dir=str(tmp_path))
         made.start()
         wait_until(lambda: list(made.verdicts.read(shown))[-len(expected) :] == expected)  # noqa: B023
+        wait_until((tmp_path / VERDICTS_FILE).exists)  # it shows verdicts before it keeps them
         made.stop()
