@@ -170,8 +170,7 @@ def _batches(reader: ReplicaReader, end_time: int | None) -> Generator[Columns, 
                 continue
             if columns.timestamps is None:
                 raise ConfigError("the replica's records carry no timestamps to stop at: stop at a sequence")
-            late = columns.timestamps >= end_time
-            stop = int(late.argmax()) if late.any() else len(columns)
+            stop = columns.find_time(end_time)
             if stop:
                 yield columns.slice(0, stop)
             if stop < len(columns):

@@ -268,6 +268,12 @@ class Columns:
         """The number of records before the first one with this sequence or a higher one."""
         return int(np.searchsorted(self.sequences, sequence))
 
+    def find_time(self, time: int) -> int:
+        """The number of records before the first one with this timestamp or a later one, in microseconds since 1970:
+        all of them if there is none. Only for a format with timestamps, which need not ascend."""
+        late = np.asarray(self.timestamps) >= time
+        return int(late.argmax()) if late.any() else len(self)
+
     def records(self) -> Iterator[Record]:
         """Yield the records one by one, with their bytes copied: for people and small logs."""
         for start in range(0, len(self), RECORDS_AT_A_TIME):

@@ -6,8 +6,6 @@ import os
 import threading
 from typing import TYPE_CHECKING, SupportsIndex
 
-import numpy as np
-
 from litelog.errors import ConfigError, NotYetAvailableError, SourceMissingError
 from litelog.formats.capabilities import is_divisible
 from litelog.formats.litelog import LitelogFormat
@@ -254,11 +252,8 @@ class LogReader(RecordStream):
             columns = columns.slice(columns.find(self._skip_to), len(columns))
             if len(columns):
                 self._skip_to = None
-        stamps = columns.timestamps
-        if self._skip_before is not None and stamps is not None and len(columns):
-            late = stamps >= self._skip_before
-            first = int(np.argmax(late)) if late.any() else len(columns)
-            columns = columns.slice(first, len(columns))
+        if self._skip_before is not None and columns.timestamps is not None and len(columns):
+            columns = columns.slice(columns.find_time(self._skip_before), len(columns))
             if len(columns):
                 self._skip_before = None
         stop = len(columns)
@@ -266,9 +261,9 @@ class LogReader(RecordStream):
             stop = columns.find(self._end)
             self._ended = stop < len(columns) or (self._cursor.expect.sequence or 0) >= self._end
         if self._end_time is not None and columns.timestamps is not None and len(columns):
-            late = columns.timestamps >= self._end_time
-            if late.any():
-                stop, self._ended = min(stop, int(np.argmax(late))), True
+            found = columns.find_time(self._end_time)
+            if found < len(columns):
+                stop, self._ended = min(stop, found), True
         return columns.slice(0, stop)
 
 

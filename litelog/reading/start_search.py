@@ -10,8 +10,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from litelog.errors import PrunedError, TruncatedError
 from litelog.reading.sealed_reader import SealedStart
 from litelog.reading.search import HeaderReader, first_reaching, first_shipped, first_stamped
@@ -71,8 +69,7 @@ class StartFilter:
         if self.sequence is not None:
             found = columns.find(self.sequence)
         elif self.time is not None and columns.timestamps is not None:
-            late = columns.timestamps >= self.time
-            found = int(np.argmax(late)) if late.any() else len(columns)
+            found = columns.find_time(self.time)
         elif self.time is not None and shipped is not None and shipped < self.time:
             found = len(columns)
         if found < len(columns):

@@ -6,33 +6,29 @@ then they see the same records in fewer log segments. What it leaves behind is f
 
 from __future__ import annotations
 
-import socket
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import count, takewhile
-from random import SystemRandom
+from itertools import count
 from typing import TYPE_CHECKING
 
-from litelog.errors import CorruptionError, ExistsError, LitelogError
-from litelog.objects import snapshot as snapshots
-from litelog.objects.claim import Claim, Relation, batch_owner
+from litelog.errors import CorruptionError, LitelogError
+from litelog.objects.claim import Relation, batch_owner
 from litelog.objects.layout import Fencing
-from litelog.objects.position import new_generation
-from litelog.objects.snapshot import Snapshot
 from litelog.reading.generations import find_newer, find_tip, newest_claims
 from litelog.retention.deletion import AT_ONCE, delete_planned
 from litelog.retention.facts import Gathering
 from litelog.shipping.claiming import close_below, require_fencing
 from litelog.spark.maintenance.merging import write_merged
 from litelog.spark.maintenance.plan import MaintenancePlan, WriteInProgressError, plan_maintenance
-from litelog.spark.sink.plan import OvertakenError, claim_first, require_latest
-from litelog.spark.sink.publish import require_begun
+from litelog.spark.sink.plan import OvertakenError, claim_first, new_batch_claim, require_latest
+from litelog.spark.sink.publish import begin_with, find_sealed
 from litelog.spark.sink.segments import new_write
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from litelog.objects.claim import Claim
     from litelog.objects.position import Generation
     from litelog.objects.snapshot_entries import SnapshotEntry
     from litelog.reading.generations import GenerationEnd
@@ -115,27 +111,13 @@ def _begin(client: ReplicaClient, plan: MaintenancePlan, clock: Clock, progress:
     except LitelogError:
         if latest is not None and plan.merges:
             with suppress(LitelogError):  # what is left counts as an orphan later
-                _discard(client, latest, staged)
+                client.delete_sealed_segments(find_sealed(client, latest.generation, staged))
         raise
     closed = close_below(client, claim, newest_claims(client, plan.names), clock)
     require_latest(client, closed, latest)  # a write that counted as dead may have finished since
     if not entries:
         return claim
-    made = Snapshot(
-        log=claim.log,
-        format=claim.format,
-        generation=claim.generation,
-        owner=claim.owner,
-        first=entries[0].index,
-        next=claim.first,
-        created=max(clock.now(), *(entry.shipped_last for entry in entries)),
-        predecessor_end=claim.predecessor_end,
-        segments=tuple(entries),
-    )
-    require_begun(client, claim, before=True)
-    with suppress(ExistsError):  # our own put, whose answer was lost: no other owner writes to this generation
-        client.write_snapshot(claim.generation, claim.first, [snapshots.encode(made)])
-    require_begun(client, claim)
+    begin_with(client, claim, entries, clock)
     return claim
 
 
@@ -146,24 +128,9 @@ def _require_quiet(client: ReplicaClient, latest: Claim, plan: MaintenancePlan, 
             raise OvertakenError(client.url)
 
 
-def _discard(client: ReplicaClient, latest: Claim, staged: range) -> None:
-    """Delete merged log segments that were not published."""
-    listed = takewhile(lambda info: info.index < staged.stop, client.sealed_segments(latest.generation, staged.start))
-    client.delete_sealed_segments([(latest.generation, info.index) for info in listed])
-
-
 def _make_claim(plan: MaintenancePlan, latest: Claim | None, tip: GenerationEnd | None, clock: Clock) -> Claim:
     newest = plan.newest
-    claim = Claim(
-        log=newest.log,
-        format=newest.format,
-        owner=batch_owner(newest.log),
-        host=socket.gethostname(),
-        generation=new_generation(newest.epoch + 1, SystemRandom().getrandbits(32)),
-        first=0,
-        relation=Relation.FIRST,
-        time=max(clock.now(), newest.time),
-    )
+    claim = new_batch_claim(newest.log, batch_owner(newest.log), newest.epoch + 1, max(clock.now(), newest.time))
     if latest is None or tip is None:
         return claim
     shift = -sum(len(group) - 1 for group in plan.groups)

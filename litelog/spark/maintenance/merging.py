@@ -79,8 +79,8 @@ def write_merged(client: ReplicaClient, claim: Claim, index: int, entries: Seque
 
     Memory holds a few frames. Raises CorruptionError for a damaged object, NotFoundError and StoreError.
     """
-    lengths = [entry.length - (SEGMENT_HEADER_BYTES if number else 0) for number, entry in enumerate(entries)]
-    ends = list(accumulate(lengths))
+    merged = MergedBytes(client, entries)
+    ends = merged.ends
     times = list(accumulate((entry.shipped_last for entry in entries), max))
     segment = FinishedSegment(
         claim=claim,
@@ -90,7 +90,7 @@ def write_merged(client: ReplicaClient, claim: Claim, index: int, entries: Seque
         shipped=times[-1],
         marks=ShipTimes(tuple(ends), tuple(times)),
     )
-    made = put_finished(client, segment, MergedBytes(client, entries).read)
+    made = put_finished(client, segment, merged.read)
     _check(made, entries, ends[-1])
     return made
 
@@ -124,6 +124,11 @@ class MergedBytes:
         self._skipped = skipped
         self._opened: tuple[int, OpenedSealed] | None = None
         self._held: deque[tuple[int, int, memoryview]] = deque(maxlen=RUNS_HELD)
+
+    @property
+    def ends(self) -> list[int]:
+        """Where each log segment ends, in bytes."""
+        return self._starts[1:]
 
     def read(self, offset: int, length: int) -> bytes:
         """``length`` bytes from ``offset`` on; fewer at the end. Raises CorruptionError, NotFoundError, StoreError."""

@@ -227,16 +227,7 @@ def _require_ours(client: ReplicaClient, newest: Sequence[Claim], owner: str, op
 
 
 def _make_claim(log: str, owner: str, epoch: int, before: LogBefore | None, clock: Clock, *, overwrite: bool) -> Claim:
-    claim = Claim(
-        log=log,
-        format=LitelogFormat.name,
-        owner=owner,
-        host=socket.gethostname(),
-        generation=_name(epoch),
-        first=0,
-        relation=Relation.FIRST,
-        time=clock.now(),
-    )
+    claim = new_batch_claim(log, owner, epoch, clock.now())
     if before is None:
         return claim
     held = before.claim.transactions
@@ -244,6 +235,21 @@ def _make_claim(log: str, owner: str, epoch: int, before: LogBefore | None, cloc
     if overwrite:
         return replace(claim, relation=Relation.DIVERGED, reason=OVERWRITTEN)
     return replace(claim, relation=Relation.CONTINUES, first=before.tip.slot.index)
+
+
+def new_batch_claim(log: str, owner: str, epoch: int, time: int) -> Claim:
+    """The claim of a first generation, without a predecessor, that a batch begins. ``time``: in microseconds since
+    1970."""
+    return Claim(
+        log=log,
+        format=LitelogFormat.name,
+        owner=owner,
+        host=socket.gethostname(),
+        generation=_name(epoch),
+        first=0,
+        relation=Relation.FIRST,
+        time=time,
+    )
 
 
 def _after(claim: Claim, tip: GenerationEnd) -> Claim:

@@ -84,21 +84,7 @@ def publish(
     claim_first(client, claim, refuses=plan.is_claimed)
     _end_staging(client, plan, claim, clock)
     numbered, moved = _number(client, plan, claim, entries, first_index, clock)
-    made = Snapshot(
-        log=claim.log,
-        format=claim.format,
-        generation=claim.generation,
-        owner=claim.owner,
-        first=older[0].index if older else first_index,
-        next=claim.first,
-        created=max(clock.now(), *(entry.shipped_last for entry in (*older, *numbered))),
-        predecessor_end=claim.predecessor_end,
-        segments=(*older, *numbered),
-    )
-    require_begun(client, claim, before=True)
-    with suppress(ExistsError):  # our own put, whose answer was lost: no other owner writes to this generation
-        client.write_snapshot(claim.generation, claim.first, [snapshots.encode(made)])
-    require_begun(client, claim)
+    begin_with(client, claim, [*older, *numbered], clock)
     _clean(client, plan, {(entry.generation, entry.sealed_index) for entry in numbered})
     return Published(claim.generation, plan.next, numbered[-1].next or 0, len(numbered), moved)
 
@@ -113,6 +99,26 @@ def _end_staging(client: ReplicaClient, plan: WritePlan, claim: Claim, clock: Cl
     ended = close_below(client, claim, [staging], clock, lambda _: tip)[staging.generation]
     if ended.terminal is None or ended.terminal.successor != claim.key:
         raise OvertakenError(client.url)
+
+
+def begin_with(client: ReplicaClient, claim: Claim, entries: Sequence[SnapshotEntry], clock: Clock) -> None:
+    """Put the first snapshot of ``claim``'s generation, which names the whole log: from then on readers see it. Raises
+    OvertakenError."""
+    made = Snapshot(
+        log=claim.log,
+        format=claim.format,
+        generation=claim.generation,
+        owner=claim.owner,
+        first=entries[0].index,
+        next=claim.first,
+        created=max(clock.now(), *(entry.shipped_last for entry in entries)),
+        predecessor_end=claim.predecessor_end,
+        segments=tuple(entries),
+    )
+    require_begun(client, claim, before=True)
+    with suppress(ExistsError):  # our own put, whose answer was lost: no other owner writes to this generation
+        client.write_snapshot(claim.generation, claim.first, [snapshots.encode(made)])
+    require_begun(client, claim)
 
 
 def require_begun(client: ReplicaClient, claim: Claim, *, before: bool = False) -> None:
@@ -148,9 +154,15 @@ def _clean(client: ReplicaClient, plan: WritePlan, named: set[tuple[str, int]]) 
 
 def _find_staged(client: ReplicaClient, plan: WritePlan, since: int | None = None) -> list[tuple[Generation, int]]:
     """The sealed segments of the write's tasks, and those before from index ``since`` on."""
-    name, indexes = plan.staging.claim.generation, plan.staging.indexes
-    listed = client.sealed_segments(name, indexes.start if since is None else since)
-    return [(name, info.index) for info in takewhile(lambda info: info.index < indexes.stop, listed)]
+    indexes = plan.staging.indexes
+    wanted = indexes if since is None else range(since, indexes.stop)
+    return find_sealed(client, plan.staging.claim.generation, wanted)
+
+
+def find_sealed(client: ReplicaClient, generation: Generation, indexes: range) -> list[tuple[Generation, int]]:
+    """The sealed segments of a generation that have these indexes. One listing."""
+    listed = client.sealed_segments(generation, indexes.start)
+    return [(generation, info.index) for info in takewhile(lambda info: info.index < indexes.stop, listed)]
 
 
 def _number(
