@@ -73,7 +73,12 @@ def require_replica(client: ReplicaClient, lack: Exception | None = None) -> Non
     ``lack``: the error about what seemed to be missing.
     """
     if not client.claims():
-        raise StoreError("list", CLAIMS, "no claim is there now: the replica is not mounted, or was deleted") from lack
+        raise away() from lack
+
+
+def away() -> StoreError:
+    """The error about a replica whose root is away."""
+    return StoreError("list", CLAIMS, "no claim is there now: the replica is not mounted, or was deleted")
 
 
 def newest_claims(client: ReplicaClient, names: Sequence[ClaimName]) -> Iterator[Claim]:

@@ -39,6 +39,11 @@ if TYPE_CHECKING:
     from litelog.stores.replica_client import IndexedInfo, ReplicaClient
 
 
+class SnapshotConflictError(Exception):
+    """An earlier try put the first snapshot, and what it named has changed since: the log, or the sealed segments of
+    the predecessor, whose former owner may still have put one."""
+
+
 @dataclass(frozen=True, slots=True)
 class Known:
     """The sealed segments of a generation, in the order of its indexes."""
@@ -168,8 +173,8 @@ def _find_older(closed: ClosedBelow) -> list[SnapshotEntry]:
 def write_first_snapshot(
     client: ReplicaClient, claim: Claim, segments: tuple[SnapshotEntry, ...], predecessor_end: Position | None
 ) -> str:
-    """Write the first snapshot, or adopt the one that exists. Return its SHA-256, hex. CorruptObjectError if another
-    one exists."""
+    """Write the first snapshot, or adopt the one that exists. Return its SHA-256, hex. SnapshotConflictError if it
+    names something else."""
     first = Snapshot(
         log=claim.log,
         format=claim.format,
@@ -191,7 +196,7 @@ def write_first_snapshot(
 
 
 def _own_digest(written: Snapshot, body: bytes) -> str:
-    """Return the digest of ``body``, if it encodes the snapshot ``written``. CorruptObjectError."""
+    """Return the digest of ``body``, if it encodes the snapshot ``written``. SnapshotConflictError."""
     if snapshot.decode(written.key, body) != written:
-        raise CorruptObjectError(written.key, "the existing snapshot is not the one that was written")
+        raise SnapshotConflictError
     return snapshot.digest(body)

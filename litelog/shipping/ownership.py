@@ -28,7 +28,13 @@ from litelog.shipping.claiming import (
 )
 from litelog.shipping.events import SnapshotWritten
 from litelog.shipping.finished_segments import NotSealableError
-from litelog.shipping.initial_snapshot import find_known, find_number, seal_first, write_first_snapshot
+from litelog.shipping.initial_snapshot import (
+    SnapshotConflictError,
+    find_known,
+    find_number,
+    seal_first,
+    write_first_snapshot,
+)
 from litelog.shipping.log_identity import LogIdentity
 from litelog.shipping.predecessor import Predecessors
 from litelog.shipping.proof import OwnershipProof, describe_lost
@@ -318,13 +324,17 @@ class Owner:
             return stage
         return sealed if self._predecessors.is_end_held(stage) else outrun  # sealing may take long
 
-    def _write_first_snapshot(self, stage: BacklogSealed) -> GenerationBegun:
-        """Look for a newer claim, write the first snapshot, and look again. Then the generation has begun."""
+    def _write_first_snapshot(self, stage: BacklogSealed) -> GenerationBegun | ClaimDue:
+        """Look for a newer claim, write the first snapshot, and look again. Then the generation has begun. If an
+        earlier try put another first snapshot, choose a claim after this one."""
         closed, state = stage.closed, stage.closed.state
         claim, predecessor = closed.claim, closed.predecessor
         end = predecessor.slot if predecessor is not None else None
         require_newest(self._client, claim)
-        digest = write_first_snapshot(self._client, claim, stage.entries, end)
+        try:
+            digest = write_first_snapshot(self._client, claim, stage.entries, end)
+        except SnapshotConflictError:
+            return ClaimDue(state, Cause("the first snapshot names something else"))
         require_newest(self._client, claim)  # a newer claim may have come before the snapshot
         self.notes.begin(claim.generation)
         replicated = bool(stage.entries) and self.notes.note_segments(claim.generation, stage.entries)

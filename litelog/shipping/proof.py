@@ -65,8 +65,10 @@ class OwnershipProof:
 
     def find_ahead(self, state: Running) -> Running | None:
         """Return ``state`` as it would have been saved after this owner's last object in the replica; None if the
-        replica holds nothing after its position."""
+        replica holds nothing after its position. Raises ReplicaUnavailableError, StoreError."""
         ahead = CatchingUp(self._context).find_ahead(state)
+        if ahead is None:
+            require_claim(self._client, state.claim)  # a root that is away seems to hold nothing
         if ahead is not None:
             log, replica = self._context.source.folder, self._client.url
             message = "%s: the saved state is older than %s: continues after %s, which this daemon put"

@@ -95,6 +95,9 @@ class ClaimReader:
         except StoreError as error:
             findings.fail(error)
             self.claims.keys.add(key)
+            name = parse_claim(key)
+            if name is not None and name.isolated is not None:
+                self.claims.isolated.add(name.isolated)
             return True
         self.claims.keys.add(key)
         findings.counts.claims += 1

@@ -20,6 +20,7 @@ from litelog.reading.fetch import OrderedPool, read_verified
 from litelog.reading.latest import latest
 from litelog.stores.object_store import read_bounded
 from litelog.system.clock import SystemClock
+from litelog.verify.anchored_store import AnchoredStore
 from litelog.verify.chain import Chain, ChainExtent
 from litelog.verify.claims import ClaimReader
 from litelog.verify.findings import Anomalies, AnomalyKind, Findings, Formats, Scope, Watch, anomaly_of
@@ -91,7 +92,7 @@ def verify(  # noqa: PLR0913 - each is a choice of its own
         The report, with all anomalies.
 
     Raises:
-        StoreError: The store cannot even be listed.
+        StoreError: The store cannot even be listed, or its root is away.
         VerifyStoppedError: ``watch`` stopped the verification.
         SourceError, SourceMissingError: The local log cannot be read, or is missing.
         ValueError: ``parallelism`` is out of range.
@@ -104,7 +105,9 @@ def verify(  # noqa: PLR0913 - each is a choice of its own
     watch = watch or Watch()
     findings = Findings(watch, Anomalies(watch.anomaly))
     with OrderedPool(parallelism) as pool:
-        run = _Verification(store, findings, Formats(formats, findings.unknown_formats), scope, pool, known or {})
+        run = _Verification(
+            AnchoredStore(store), findings, Formats(formats, findings.unknown_formats), scope, pool, known or {}
+        )
         generations = run.run(acknowledged)
         comparison = run.compare(against) if against is not None else None
     return VerifyReport.of(store.url, findings, scope, generations, comparison, clock.monotonic() - started)

@@ -372,6 +372,38 @@ GUARDS: dict[str, Plan] = {
         [_take_over(40, "B"), Step(40, "root_away", {"seconds": 20.0}, When("reader", "open epochs/", count=5))],
         store="folder",
     ),
+    "older state, and root away while the owner looks what it has shipped": _plan(
+        [
+            Step(30, "keep_state", {"who": "A"}),
+            _kill(60, "A", 5),
+            Step(62, "put_back_state", {"who": "A"}),
+            Step(62, "root_away", {"seconds": 20.0}, When("A", "list ", count=3)),
+        ],
+        store="folder",
+        truncate=9000,
+        write_pause=0.4,
+    ),
+    "verify while the root goes away and comes back": _plan(
+        [
+            _take_over(40, "B"),
+            Step(100, "verify"),
+            Step(100, "root_away", {"seconds": 1.5}, When("verifier", "open .*/wal/", count=40)),
+        ],
+        store="folder",
+        write_pause=0.4,
+    ),
+    "verify while the root goes away before it lists again": _plan(
+        [
+            _take_over(40, "B"),
+            Step(100, "verify"),
+            Step(100, "root_away", {"seconds": 9.0}, When("verifier", "list ", count=4)),
+        ],
+        store="folder",
+        write_pause=0.4,
+    ),
+    "first snapshot put before the former owner seals": _plan(
+        [_take_over(115, "B"), _kill(115, "B", 5, When("B", SNAPSHOT, "done"))], write_pause=3.0, snapshot_segments=5
+    ),
     "verify while a generation begins": _plan(
         [_take_over(40, "B"), *_verify(40, 30, "open ", When("B", CLAIM, "done"))]
     ),

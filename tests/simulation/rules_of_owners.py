@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from tests.simulation.rule import Cut, found, missed
 
-FIRST_LOOK = Cut(
-    "shipping/ownership", "        require_newest(self._client, claim)\n        digest =", "        digest ="
-)
+FIRST_LOOK = Cut("shipping/ownership", "        require_newest(self._client, claim)\n        try:\n", "        try:\n")
 SECOND_LOOK = Cut(
     "shipping/ownership",
     "        require_newest(self._client, claim)  # a newer claim may have come before the snapshot\n",
@@ -30,6 +28,11 @@ LOOKS_OF_ISOLATED = Cut(
 PAUSE_NOTICED = Cut("replicator/replicator", "if now - self._last_turn > TURN_SECONDS + PAUSE_SECONDS:", "if False:")
 
 ONE_WRITER = (
+    found(
+        "an owner whose first snapshot names something else by now claims again",
+        "first snapshot put before the former owner seals",
+        Cut("shipping/ownership", "        except SnapshotConflictError:\n", "        except ZeroDivisionError:\n"),
+    ),
     found(
         "a takeover flag is spent once its daemon owns the replica",
         "takeover flag",
@@ -237,6 +240,15 @@ ONE_WRITER = (
 )
 
 REPLICAS_THAT_GO_AWAY = (
+    found(
+        "an owner with an older state proves its claim before it believes that nothing follows",
+        "older state, and root away while the owner looks what it has shipped",
+        Cut(
+            "shipping/proof",
+            "            require_claim(self._client, state.claim)  # a root that is away seems to hold nothing\n",
+            "            pass\n",
+        ),
+    ),
     missed(
         "a replica without this owner's claim is unavailable",
         "doubly guarded: see the rule with all five checks removed",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from litelog.errors import CorruptionError, FencedError, StoreError
-from litelog.objects.layout import parse_sealed, parse_wal
+from litelog.objects.layout import parse_sealed, parse_snapshot, parse_wal
 from litelog.restore.execution import restore
 from litelog.restore.history_plan import Target, find_plan
 from litelog.shipping.context import Settings
@@ -253,6 +253,35 @@ def test_after_a_crash_at_any_put_of_the_first_contact_the_daemon_resumes(
     again.sync()
     assert held(store) == log.files()
     assert len(again.claims) == 1
+
+
+def test_a_former_owner_that_seals_after_the_first_snapshot_was_put_does_not_end_the_daemon(
+    log: LogBuilder, state: str, clock: ManualClock
+) -> None:
+    """The new owner crashes right after the put. What it then finds sealed is not what its first snapshot names."""
+    store, changes = MemoryStore("test"), CountingStore(MemoryStore("test"))
+    first = start_sealing(log, store, state + ".before", clock, seed=9)
+    first.sync()
+    for _ in range(2):
+        log.roll(2)
+        first.sync()
+    for key, body in ((info.key, store.open(info.key).read()) for info in store.list("")):
+        changes.inner.put(key, [body])
+    start_sealing(log, changes, state + ".tried", clock, takeover=True).sync()
+    at = 1 + next(number for number, key in enumerate(changes.put_keys) if parse_snapshot(key))
+    killed = start_sealing(log, KillingStore(store, at, after=True), state, clock, takeover=True)
+    with pytest.raises(KilledError):
+        killed.sync()
+    killed.crash()
+    assert first.replica.archive is not None
+    first.replica.archive.request_snapshot()
+    assert newest_snapshot(first).next == 6
+    again = start_sealing(log, store, state, clock, takeover=True)
+    again.sync()
+    assert held(store) == log.files()
+    log.roll(1)
+    again.sync()
+    assert held(store) == log.files()
 
 
 @pytest.mark.slow

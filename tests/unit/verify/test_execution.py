@@ -651,6 +651,17 @@ def test_an_object_that_cannot_be_read_stops_nothing_and_is_not_an_anomaly(
     assert bad == {}
 
 
+def test_a_claim_of_an_isolated_owner_that_cannot_be_read_makes_nothing_else_an_anomaly() -> None:
+    builder = ReplicaBuilder()
+    for _ in range(3):
+        builder.add(replace(builder.claim(), fencing=Fencing.ISOLATED), close=False).ship_segment(LOG[0])
+    before = found(verified(builder.store))
+    for built in builder.generations[:2]:
+        report = verified(Failing(builder.store, built.claim.key))
+        assert report.failed >= 1
+        assert set(found(report)) <= set(before)
+
+
 class FailingList(Wrapped):
     def __init__(self, inner: MemoryStore, prefix: str) -> None:
         super().__init__(inner)
