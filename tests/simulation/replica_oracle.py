@@ -402,6 +402,11 @@ class ReplicaOracle:
             if began > claimed:
                 self.fail(f"P6: {slot.name} was started at {began:.1f} s, and believes that the replica is its own")
 
+    def has_owner(self) -> bool:
+        """Whether a daemon that runs has the newest claim. Others may not know yet that it ended their generation."""
+        epoch = self.newest.epoch if self.newest is not None else 0
+        return any(self._epoch_of(slot) >= epoch for slot in self._world.find_live(self.bucket.url))
+
     def _epoch_of(self, slot: Slot) -> int:
         """The newest epoch that a daemon claimed."""
         return max((claim.epoch for claim in self._claims.values() if claim.host == slot.name), default=0)

@@ -266,7 +266,7 @@ class World:
         self.oracle.begin_catching_up()
         self.scheduler.run(self.scheduler.now + CATCHING_UP_SECONDS)
         self.oracle.check_caught_up()
-        if not all(self.find_live(replica.bucket.url) for replica in self.replicas):
+        if not all(replica.has_owner() for replica in self.replicas):
             for slot in self.slots.values():
                 if slot.process is not None:
                     self._end(slot.process)
