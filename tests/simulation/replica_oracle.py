@@ -188,7 +188,8 @@ class ReplicaOracle:
     def rewound(self) -> None:
         """The log's content has changed."""
         self._points.clear()
-        self.sealed.clear()
+        before, now = self._truth.gone[-1], self._truth.files
+        self.sealed = {name for name in self.sealed if name in now and before.get(name) == now[name]}
 
     def has_diverged(self) -> bool:
         """Whether a generation that diverges has begun, so that readers may come to it."""
