@@ -124,11 +124,11 @@ def _start(name: Generation, claim: Claim, sealed: int, wal: Sequence[WalSegment
     return reached if 0 < reached <= sealed else None
 
 
-def _read_entries(client: ReplicaClient, claim: Claim, upto: int) -> tuple[SnapshotEntry, ...]:
+def _read_entries(client: ReplicaClient, claim: Claim, stop: int) -> tuple[SnapshotEntry, ...]:
     name = claim.generation
     entries: list[SnapshotEntry] = []
     for info in client.sealed_segments(name):
-        if info.index >= upto:
+        if info.index >= stop:
             break
         key = sealed_key(name, info.index)
         footer = _read_footer(client, name, info)

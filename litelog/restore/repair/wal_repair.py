@@ -145,11 +145,11 @@ class WalRepair:
         """Replace an object of which nothing is left, up to the next one. Returns the link there."""
         position = self._plan.pieces[number].position
         is_last = number + 1 == len(self._plan.pieces)
-        upto = self._plan.end if is_last else self._plan.pieces[number + 1].position
-        if position < link.slot or upto <= link.slot:
+        end = self._plan.end if is_last else self._plan.pieces[number + 1].position
+        if position < link.slot or end <= link.slot:
             done.repaired.append(RepairedRange(wal_key(position), str(cause)))
             return link
-        return self._fill(link, upto, position.index, cause, done)
+        return self._fill(link, end, position.index, cause, done)
 
     def _repair_before(
         self, step: ChainStep, position: Position, header: WalHeader | None, done: Replacement
@@ -199,19 +199,19 @@ class WalRepair:
             return None
 
     def _fill(
-        self, link: ChainState, upto: Position, own: int, cause: CorruptionError | StoreError, done: Replacement
+        self, link: ChainState, end: Position, own: int, cause: CorruptionError | StoreError, done: Replacement
     ) -> ChainState:
-        """Restore all bytes between ``link`` and ``upto``; return the link there. ``own``: the caller's own index.
+        """Restore all bytes between ``link`` and ``end``; return the link there. ``own``: the caller's own index.
 
         Raises ``cause`` if no replica has the bytes, or if the bytes that others have do not continue the chain.
         """
         try:
-            while link.slot < upto:
+            while link.slot < end:
                 planned = self._planned.get(link.slot.index)
                 if planned is None or link.file not in ("", planned.name):
                     raise NoFallbackError(f"{link.slot}: the log segment is not known")
-                final = link.slot.index < upto.index
-                stop = planned.size if final else upto.offset
+                final = link.slot.index < end.index
+                stop = planned.size if final else end.offset
                 link = self._fill_file(link, planned.name, stop, final, own, cause, done)
         except (NoFallbackError, CorruptObjectError) as error:
             raise cause from error

@@ -52,9 +52,9 @@ def _parse(pyarrow: Any, values: Any, schema: Any) -> Any:
         return schema.empty_table()
     lines = pyarrow.array([values.cast(pyarrow.string())], pyarrow.list_(pyarrow.string()))  # ArrowInvalid: no UTF-8
 
-    def read(separator: str, wanted: Any, before: bytes = b"", behind: bytes = b"") -> Any:
+    def read(separator: str, wanted: Any, before: bytes = b"", after: bytes = b"") -> Any:
         joined = compute.binary_join(lines, separator)[0].as_buffer()
-        text = pyarrow.py_buffer(b"".join([before, joined, behind])) if before else joined
+        text = pyarrow.py_buffer(b"".join([before, joined, after])) if before else joined
         options = json.ParseOptions(explicit_schema=wanted, newlines_in_values=True, unexpected_field_behavior="ignore")
         reading = json.ReadOptions(use_threads=False, block_size=BLOCK_BYTES)
         return json.read_json(pyarrow.BufferReader(text), reading, options)

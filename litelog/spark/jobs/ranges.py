@@ -162,8 +162,8 @@ def read_plan_of(held: GenerationContent, bounds: Sequence[int]) -> list[tuple[i
                     chosen.append(item)
         if wal:
             begin = first_reaching(positions, held.headers, first)
-            behind = min(first_reaching(positions, held.headers, stop - 1) + 1, len(wal))
-            chosen += wal[begin:behind]
+            end = min(first_reaching(positions, held.headers, stop - 1) + 1, len(wal))
+            chosen += wal[begin:end]
         if chosen:
             log = replace(chosen[0].log, range=Range(first, stop))
             packed = pack([replace(item, log=log) for item in chosen], 1 << 62, 1)

@@ -184,9 +184,9 @@ def _sizes(held: GenerationContent, item: Item) -> tuple[int, int]:
     if isinstance(item, SealedItem):
         return item.piece.entry.length, item.piece.entry.size
     assert isinstance(item, WalItem)
-    at, behind = item.info.position, item.behind
-    if behind is not None and behind.index == at.index:
-        return behind.offset - at.offset, item.info.size
+    at, following = item.info.position, item.following
+    if following is not None and following.index == at.index:
+        return following.offset - at.offset, item.info.size
     header = held.headers([at])[0]
     if header.sealed is None:
         return header.length, item.info.size
@@ -252,8 +252,8 @@ def _count(partition: int, batches: Iterable[Any], *, spans: bool = False) -> It
 def _sum_up(rows: list[dict[str, Any]], keys: int, *, log_bytes: int, stored_bytes: int) -> Stats:
     parts = sorted((row for row in rows if row["bucket"] is None and row["records"]), key=lambda row: row["partition"])
     gaps, missing, duplicates = (sum(row[name] for row in parts) for name in ("gaps", "missing", "duplicates"))
-    for before, behind in pairwise(parts):
-        skipped = behind["first"] - before["next"]
+    for before, after in pairwise(parts):
+        skipped = after["first"] - before["next"]
         gaps += skipped > 0
         missing += max(0, skipped)
         duplicates += skipped < 0

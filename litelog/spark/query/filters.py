@@ -161,9 +161,9 @@ def time_bounds(where: Any, schema: Any) -> Range:
 
     if schema.field("timestamp").nullable and not _never(where, [field.is_null()], schema)[0]:
         return Range()
-    before, behind = _search(none_until), _search(none_since)
+    before, after = _search(none_until), _search(none_since)
     since = None if before is None else min(before + 1, HIGHEST)
-    return Range(since=since, until=None if behind is None else -behind)
+    return Range(since=since, until=None if after is None else -after)
 
 
 def _search(never: Callable[[Sequence[int]], list[bool]]) -> int | None:

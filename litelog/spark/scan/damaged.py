@@ -90,8 +90,8 @@ def salvage(
             at += good
         if at >= end:
             return
-        behind = find_commit(task.format, data, offset, at)
-        stop = end if behind is None else behind
+        following = find_commit(task.format, data, offset, at)
+        stop = end if following is None else following
         yield Malformed(index, offset + at, offset + stop, None, reason)
         at = stop
 

@@ -49,7 +49,7 @@ class WalItem:
     raw: int
     link: ChainState | None
     before: Position | None
-    behind: Position | None
+    following: Position | None
     starts_log: bool
     start: Position | None = None
 
@@ -144,7 +144,7 @@ def _wal_piece(items: Sequence[WalItem]) -> WalPiece:
         sizes=array("Q", [item.info.size for item in items]),
         link=items[0].link,
         before=items[0].before,
-        stop=items[-1].behind,
+        stop=items[-1].following,
         starts_log=items[0].starts_log,
         start=items[0].start,
     )

@@ -108,8 +108,8 @@ def cut_offsets(run: RecordRun, start: int, stop: int, *, divisible: bool = Fals
     places = run.columns.value_starts
     if not len(places) or (start <= run.offset + int(places[0]) and run.offset + int(places[-1]) < stop):
         return run
-    first, behind = (int(np.searchsorted(places, bound - run.offset)) for bound in (start, stop))
-    return replace(run, columns=run.columns.slice(first, behind))
+    first, end = (int(np.searchsorted(places, bound - run.offset)) for bound in (start, stop))
+    return replace(run, columns=run.columns.slice(first, end))
 
 
 def divide(run: RecordRun, places: Sequence[int]) -> RecordRun:
@@ -188,9 +188,9 @@ def shipped_parts(piece: SealedPiece, footer: SealedFooter, wanted: Range) -> It
         places = [piece.start, *(place for place in places if piece.start < place < piece.stop), piece.stop]
     at = 0
     while at < len(places) - 1:
-        behind = max(at + 1, bisect_left(places, places[at] + FETCH_BYTES, at + 1) - 1)
-        behind = min(behind, len(places) - 1)
-        part = replace(piece, start=places[at], stop=places[behind], exact=True)
-        at = behind
+        end = max(at + 1, bisect_left(places, places[at] + FETCH_BYTES, at + 1) - 1)
+        end = min(end, len(places) - 1)
+        part = replace(piece, start=places[at], stop=places[end], exact=True)
+        at = end
         if wanted.overlaps((footer.first or 0) + part.start, (footer.first or 0) + part.stop):
             yield part, list(footer.frames.runs(footer.frames.for_offsets(part.start, part.stop)))

@@ -171,8 +171,8 @@ def _wanted(task: Task, piece: SealedPiece, footer: SealedFooter) -> Iterator[ra
     for run in frames.runs(frames.for_offsets(piece.start, piece.stop)):
         if not piece.exact and not piece.start <= frames.offsets[run.start] < piece.stop:
             continue
-        behind = footer.next if run.stop == len(frames) else frames.firsts[run.stop]
-        if wanted.has_bounds and not wanted.overlaps(frames.firsts[run.start], behind):
+        following = footer.next if run.stop == len(frames) else frames.firsts[run.stop]
+        if wanted.has_bounds and not wanted.overlaps(frames.firsts[run.start], following):
             continue
         if wanted.has_times and task.format.has_timestamps:
             lowest, highest = frames.lowests[run.start], frames.highests[run.start]
@@ -257,9 +257,9 @@ def _is_all_wanted(task: Task, piece: SealedPiece, footer: SealedFooter, run: ra
     if piece.exact or not task.is_strict:
         return False
     frames, wanted = footer.frames, task.log.range
-    behind = footer.next if run.stop == len(frames) else frames.firsts[run.stop]
+    following = footer.next if run.stop == len(frames) else frames.firsts[run.stop]
     lowest, highest = frames.lowests[run.start], frames.highests[run.start]
-    return wanted.holds(frames.firsts[run.start], behind) and wanted.holds_times(lowest, highest)
+    return wanted.holds(frames.firsts[run.start], following) and wanted.holds_times(lowest, highest)
 
 
 def _cut(task: Task, piece: SealedPiece, footer: SealedFooter, run: RecordRun) -> RecordRun:

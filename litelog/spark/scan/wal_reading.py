@@ -124,8 +124,8 @@ class _WalReader:
 
     def _raw_bytes(self, number: int) -> Iterator[int]:
         """Estimate how many decompressed bytes each one holds."""
-        behind: Sequence[WalSegmentInfo | None] = [*self._infos[number + 1 :], None]
-        for info, after in zip(self._infos[number:], behind, strict=True):
+        following: Sequence[WalSegmentInfo | None] = [*self._infos[number + 1 :], None]
+        for info, after in zip(self._infos[number:], following, strict=True):
             at = info.position
             known = after is not None and after.position.index == at.index
             yield after.position.offset - at.offset if known and after is not None else COMPRESSION_RATIO * info.size
@@ -218,8 +218,8 @@ class _WalReader:
         self, number: int, fetched: _Fetched | _Unreadable, error: LitelogError
     ) -> Iterator[RecordRun | Malformed]:
         task, at = self._task, fetched.position
-        behind = self._infos[number + 1].position if number + 1 < len(self._infos) else self._piece.stop
-        stop = behind.offset if behind is not None and behind.index == at.index else None
+        following = self._infos[number + 1].position if number + 1 < len(self._infos) else self._piece.stop
+        stop = following.offset if following is not None and following.index == at.index else None
         self._link = None
         if isinstance(fetched, _Unreadable) and fetched.content is not None:
             file, data = fetched.content
@@ -239,8 +239,8 @@ class _WalReader:
             self._link = None
             return number + 1
         if slot.index >= base.start.index:
-            behind = self._infos[number + 1].position if number + 1 < len(self._infos) else None
-            task.lose(ReplicaGapError(str(slot), None if behind is None else str(behind)))
+            following = self._infos[number + 1].position if number + 1 < len(self._infos) else None
+            task.lose(ReplicaGapError(str(slot), None if following is None else str(following)))
             self._link = None
             return number + 1
         covered = next(
@@ -261,14 +261,14 @@ class _WalReader:
     def _covered(self, base: BaseSnapshot, number: int, stop: int, follows: int | None) -> list[SealedPiece]:
         """The pieces of sealed segments that hold the content of the WAL segments [number, stop)."""
         slot, last = self._infos[number].position, self._infos[stop - 1].position
-        behind = self._infos[stop].position if stop < len(self._infos) else self._piece.stop
+        following = self._infos[stop].position if stop < len(self._infos) else self._piece.stop
         found = []
         for index in range(slot.index, last.index + 1):
             entry = base.entries[index - base.first.index]
             start = max(slot.offset if index == slot.index else 0, self._bounds(index)[0])
             end = entry.length
-            if index == last.index and (behind is None or behind.index == index):
-                end = self._end_of(last, entry.length) if behind is None else behind.offset
+            if index == last.index and (following is None or following.index == index):
+                end = self._end_of(last, entry.length) if following is None else following.offset
             found.append(SealedPiece(entry, start, end, None if start else follows, exact=True))
             follows = entry.next
         return found

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from litelog.objects.snapshot_entries import SnapshotEntry
+    from litelog.stores.object_store import ObjectReplicaClient
 
 _logger = logging.getLogger(__name__)
 
@@ -108,7 +109,7 @@ def publish_tasks(
         if transaction is not None and plan.holds(*transaction):
             said = "%s: version %d of %s is in the log: it is not written again"
             _logger.info(said, client.url, *reversed(transaction), extra=fields("already-written", replica=client.url))
-            discard_tasks(plan)
+            _discard(client, plan)
             return
         published = publish(client, plan, [one.entries for one in written], SystemClock(), transaction)
     finally:
@@ -130,12 +131,17 @@ def discard_tasks(plan: WritePlan) -> None:
     """Delete the objects of the tasks, or warn that they stay."""
     client = open_client(plan.options)
     try:
+        _discard(client, plan)
+    finally:
+        client.close()
+
+
+def _discard(client: ObjectReplicaClient, plan: WritePlan) -> None:
+    try:
         discard(client, plan)
     except LitelogError as error:
         said = "%s: %s; leftovers of the write stay in the store; readers ignore them"
         _logger.warning(said, client.url, error, extra=fields("not-discarded", replica=client.url))
-    finally:
-        client.close()
 
 
 def make_writer(options: Mapping[str, str], schema: Any, *, overwrite: bool) -> LitelogWriter:

@@ -51,10 +51,10 @@ class Fork:
 
     def __str__(self) -> str:
         if self.sequence is None:
-            upto = "" if self.stop is None else f" up to {self.stop - 1}"
+            until = "" if self.stop is None else f" up to {self.stop - 1}"
             return (
                 f"generation {self.new} forks from generation {self.old}, of which too little is left to say where: "
-                f"any sequence{upto} may now differ"
+                f"any sequence{until} may now differ"
             )
         fork = f"generation {self.new} forks from generation {self.old} at sequence {self.sequence}"
         if self.stop is not None and self.stop <= self.sequence:

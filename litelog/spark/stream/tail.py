@@ -170,12 +170,12 @@ class StreamTail:
         stop = raw = records = 0
         following: int | None = None
         for run in frames.runs(frames.for_offsets(step.start.offset, end)):
-            upto = min(frames.content_range(run).stop, end)
-            here, held = upto - step.start.offset, records + frames.records[run.start]
+            reached = min(frames.content_range(run).stop, end)
+            here, held = reached - step.start.offset, records + frames.records[run.start]
             if (stop or budget.taken) and not budget.holds(here, held):
                 following = frames.firsts[run.start]
                 break
-            stop, raw, records = upto, here, held
+            stop, raw, records = reached, here, held
         if stop >= end:
             return replace(step, records=records)
         if not stop:
