@@ -130,7 +130,7 @@ class FileStore:
             return cast("BinaryIO", FileReader(descriptor, byte_range or ByteRange(0)))
 
     def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
-        return self._walk(require_prefix(prefix), prefix, start_after or "")
+        return self._list_root(require_prefix(prefix), prefix, start_after or "")
 
     def delete(self, keys: Iterable[str]) -> None:
         for parent, group in itertools.groupby(keys, lambda key: key.rpartition("/")[0]):
@@ -208,6 +208,13 @@ class FileStore:
                 raise
             reason = "its file system makes no hard links: choose one that does (ext4, xfs, btrfs, zfs, NFS)"
             raise _NoLinksError(errno.EOPNOTSUPP, reason) from error
+
+    def _list_root(self, folder: str, prefix: str, start_after: str) -> Iterator[ObjectInfo]:
+        """Walk a folder. Raises StoreError at the end if the root went away meanwhile: then objects were left out."""
+        root = self.look_at_root()
+        yield from self._walk(folder, prefix, start_after)
+        if root is not None and self.look_at_root() != root:
+            raise StoreError("list", prefix, f"{self.root} was unmounted, or replaced, during the listing")
 
     def _walk(self, folder: str, prefix: str, start_after: str) -> Iterator[ObjectInfo]:
         """Yield the objects in ``folder`` (empty, or ending in a slash) and below, in order. Scans each folder once."""

@@ -651,7 +651,7 @@ def test_an_object_that_cannot_be_read_stops_nothing_and_is_not_an_anomaly(
     assert bad == {}
 
 
-def test_a_claim_of_an_isolated_owner_that_cannot_be_read_makes_nothing_else_an_anomaly() -> None:
+def test_an_unread_claim_of_an_isolated_owner_makes_nothing_else_an_anomaly() -> None:
     builder = ReplicaBuilder()
     for _ in range(3):
         builder.add(replace(builder.claim(), fencing=Fencing.ISOLATED), close=False).ship_segment(LOG[0])

@@ -94,6 +94,26 @@ def test_objects_that_vanish_during_a_listing_are_skipped(store: FileStore) -> N
     assert [info.key for info in listing] == ["c/1"]
 
 
+@pytest.mark.parametrize("comes_back", [False, True])
+def test_a_listing_during_which_the_root_went_away_is_an_error(tmp_path: Path, comes_back: bool) -> None:
+    root = tmp_path / "root"
+    store = FileStore(str(root))
+    for key in ("a/1", "b/1", "c/1"):
+        store.put(key, [b""])
+    listing = store.list("")
+    assert next(listing).key == "a/1"
+    root.rename(tmp_path / "away")
+    root.mkdir()
+    assert listed(store) == []
+    if comes_back:
+        root.rmdir()
+        (tmp_path / "away").rename(root)
+        assert [info.key for info in listing] == ["b/1", "c/1"]
+    else:
+        with pytest.raises(StoreError, match="unmounted, or replaced, during the listing"):
+            list(listing)
+
+
 def test_list_omits_temporary_files_and_all_but_regular_files(store: FileStore, tmp_path: Path) -> None:
     store.put("a/1", [b"x"])
     folder = tmp_path / "root" / "a"
@@ -256,6 +276,9 @@ class VanishingFolders:
         self._inner = DurableFolders(root)
         self._root = root
         self.times = times
+
+    def look(self) -> None:
+        return None
 
     def open(self, folder: str) -> int:
         descriptor = self._inner.open(folder)
