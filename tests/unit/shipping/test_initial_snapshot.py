@@ -255,7 +255,7 @@ def test_after_a_crash_at_any_put_of_the_first_contact_the_daemon_resumes(
     assert len(again.claims) == 1
 
 
-def test_a_former_owner_that_seals_after_the_first_snapshot_was_put_does_not_end_the_daemon(
+def test_a_former_owner_that_seals_after_the_first_snapshot_ends_no_daemon(
     log: LogBuilder, state: str, clock: ManualClock
 ) -> None:
     """The new owner crashes right after the put. What it then finds sealed is not what its first snapshot names."""
