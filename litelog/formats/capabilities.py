@@ -7,7 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol, cast
 
+from litelog.formats.log_format import is_file_name
+
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from litelog.formats.columns import Columns
     from litelog.formats.litelog.commit_batch import Commits
     from litelog.formats.log_format import Expectation, LogFormat, Scan
@@ -17,11 +21,71 @@ HEAD_BYTES = 64
 """The bytes of a log segment that ``check_head`` sees: the header of format ``litelog``."""
 
 
+class LogicalBytes(Protocol):
+    """The bytes of a log segment whose file holds them in another form, for example compressed."""
+
+    def size(self) -> int:
+        """Return the number of logical bytes."""
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Return ``length`` bytes from ``offset`` on; fewer at the end.
+
+        Raises:
+            CorruptCommitError: The file does not hold what it states.
+        """
+
+
 class Capabilities(Protocol):
     """The optional members of a log format. The functions of this module call a member, or use its default."""
 
     divisible: bool
     """Whether sequences count bytes, so that any run of bytes is a record and may be cut anywhere. Default: False."""
+
+    rewrites_finished: bool
+    """Whether the log's writer rewrites, merges and removes finished log segments (compaction). Such a change is not
+    another history: the replica keeps what was shipped. Default: False."""
+    removed_by_owner: bool
+    """Whether only the log's writer may remove log segments, so that litelog must not truncate it. Default: False."""
+
+    def open_logical(self, path: str, read: Callable[[int, int], bytes], size: int) -> LogicalBytes | None:
+        """Return a log segment's logical bytes, if its file holds them in another form.
+
+        Everything that litelog does with the log segment uses these bytes. A writer that changes the form of a finished
+        log segment in place does not change them.
+
+        Args:
+            path: The log segment, for errors.
+            read: Reads the file: from an offset, up to a number of bytes.
+            size: The file's size in bytes.
+
+        Returns:
+            The logical bytes; None if they are the file's own. Default: None.
+
+        Raises:
+            CorruptCommitError: The file begins as such a form, and is not one.
+        """
+
+    def side_files(self, names: Sequence[str]) -> list[str]:
+        """Choose the small files that belong to the log, next to its log segments.
+
+        Each snapshot holds them, and a restore writes them after the log segments.
+
+        Args:
+            names: The names of all files in a folder.
+
+        Returns:
+            Those that are side files, in the order in which a restore writes them. Default: none.
+        """
+
+    def ignores(self, name: str) -> bool:
+        """Return whether a file is the writer's own and not part of the log, so that nobody has to know of it.
+
+        Args:
+            name: The file name, without a folder.
+
+        Returns:
+            Whether it is skipped without a warning. Default: for index files, by their suffix.
+        """
 
     def first_sequence(self, name: str) -> int | None:
         """Return the first sequence of a log segment, by its file name.
@@ -71,6 +135,51 @@ class Capabilities(Protocol):
 def is_divisible(log_format: LogFormat) -> bool:
     """Whether sequences count bytes, so that any run of bytes is a record and may be cut anywhere."""
     return bool(getattr(log_format, "divisible", False))
+
+
+def rewrites_finished(log_format: LogFormat) -> bool:
+    """Whether the log's writer rewrites, merges and removes finished log segments."""
+    return bool(getattr(log_format, "rewrites_finished", False))
+
+
+def removed_by_owner(log_format: LogFormat) -> bool:
+    """Whether only the log's writer may remove log segments."""
+    return bool(getattr(log_format, "removed_by_owner", False))
+
+
+def open_logical(log_format: LogFormat, path: str, read: Callable[[int, int], bytes], size: int) -> LogicalBytes | None:
+    """The logical bytes of a log segment whose file holds them in another form; None if they are the file's own.
+    Raises CorruptCommitError."""
+    offered = cast("Capabilities", log_format)
+    return offered.open_logical(path, read, size) if hasattr(log_format, "open_logical") else None
+
+
+def has_side_files(log_format: LogFormat) -> bool:
+    """Whether logs of the format may have side files."""
+    return hasattr(log_format, "side_files")
+
+
+def side_files(log_format: LogFormat, names: Sequence[str]) -> list[str]:
+    """Those of ``names`` that belong to the log next to its log segments, in the order in which a restore writes
+    them."""
+    offered = cast("Capabilities", log_format)
+    return offered.side_files(names) if has_side_files(log_format) else []
+
+
+def is_side_file(log_format: LogFormat, name: str) -> bool:
+    """Whether a name that an object states is a side file's, and may become a file name on this disk."""
+    return is_file_name(name) and side_files(log_format, [name]) == [name] and log_format.segment_order(name) is None
+
+
+INDEX_SUFFIXES = (".index", ".timeindex", ".ofs")
+"""Suffixes of index files. They lie next to the log segments, are rebuilt from them, and are never shipped."""
+
+
+def ignores(log_format: LogFormat, name: str) -> bool:
+    """Whether a file is the writer's own and not part of the log: it is skipped without a warning."""
+    if hasattr(log_format, "ignores"):
+        return cast("Capabilities", log_format).ignores(name)
+    return name.endswith(INDEX_SUFFIXES)
 
 
 def first_sequence(log_format: LogFormat, name: str) -> int | None:

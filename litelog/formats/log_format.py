@@ -204,8 +204,11 @@ def safe_segment_order(log_format: LogFormat, name: str) -> tuple[object, ...] |
 
     None if the name is not a log segment's, leads to another folder, or is longer than file systems take.
     """
+    return log_format.segment_order(name) if is_file_name(name) else None
+
+
+def is_file_name(name: str) -> bool:
+    """Whether ``name`` names a file in a folder, and does not lead to another folder."""
     if name in {"", ".", ".."} or any(mark in name for mark in "/\\\0"):
-        return None
-    if len(name) > MAX_FILE_NAME_BYTES // 4 and len(name.encode(errors="replace")) > MAX_FILE_NAME_BYTES:
-        return None
-    return log_format.segment_order(name)
+        return False
+    return len(name) <= MAX_FILE_NAME_BYTES // 4 or len(name.encode(errors="replace")) <= MAX_FILE_NAME_BYTES

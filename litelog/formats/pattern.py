@@ -12,6 +12,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from litelog.errors import ConfigError
+from litelog.formats.capabilities import INDEX_SUFFIXES
 from litelog.formats.log_format import FinishedTail
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class PatternFormat:
         return None
 
 
-NEVER_SEGMENTS = (".index", ".timeindex", ".ofs", ".tmp")
+NEVER_SEGMENTS = (*INDEX_SUFFIXES, ".tmp")
 """Indexes are rewritten in place and can be rebuilt; temporary files are renamed."""
 
 _NUMBERS = re.compile(r"([0-9]+)")

@@ -20,6 +20,7 @@ from litelog.errors import (
     SequenceGapError,
 )
 from litelog.formats import MAX_COMMIT_BYTES, FinishedTail, Tail
+from litelog.formats.capabilities import rewrites_finished
 from litelog.log.source import SETTLED_MICROSECONDS, OpenSegment, SegmentFolder
 from litelog.log.source_position import CHECKED_BYTES, CommitRun, SourcePosition, digest, make_run
 
@@ -311,12 +312,13 @@ class Follower:
         if self._finished is not None and (self._finished.name != place.finished or inode != self._finished.inode):
             self._finished.close()
             self._finished = None
-        if self._finished is None and place.finished_end is not None and not self._skips_garbage and inode is not None:
-            with suppress(FileNotFoundError):
-                self._finished = self._names.open(place.finished)
-                self._finished.finish(place.finished_end, place.finished_start, place.finished_digest)
-        if place.finished_end is not None and inode is None and not self._skips_garbage:
-            self._require_oldest(place.finished)
+        if place.finished_end is not None and not self._ignores_finished:
+            if inode is None:
+                self._require_oldest(place.finished)
+            elif self._finished is None:
+                with suppress(FileNotFoundError):
+                    self._finished = self._names.open(place.finished)
+                    self._finished.finish(place.finished_end, place.finished_start, place.finished_digest)
         if self._finished is not None and (fault := self._finished.fault()):
             raise DivergedError(os.path.join(self._folder, self._finished.name), fault)
 
@@ -372,14 +374,15 @@ class Follower:
         self._finished, self._current = self._current, None
         if self._finished is not None:
             place = self._place
-            if self._skips_garbage or place.finished_end is None:
+            if self._ignores_finished or place.finished_end is None:
                 self._finished.finish(self._finished.size(), 0, "")
             else:
                 self._finished.finish(place.finished_end, place.finished_start, place.finished_digest)
 
     @property
-    def _skips_garbage(self) -> bool:
-        return self._format.finished_tail is FinishedTail.PREFIX
+    def _ignores_finished(self) -> bool:
+        """Whether a finished log segment may change: the writer leaves garbage after it, or rewrites it."""
+        return self._format.finished_tail is FinishedTail.PREFIX or rewrites_finished(self._format)
 
     def _rest_changed(self) -> bool:
         """Whether the bytes after the position changed since they held no commit. mmap may not change any time."""

@@ -14,7 +14,7 @@ from litelog.codec.checksum import crc32c
 from litelog.errors import SourceError, SourceMissingError
 from litelog.events import fields
 from litelog.formats import MAX_COMMIT_BYTES
-from litelog.formats.capabilities import HEAD_BYTES, check_head
+from litelog.formats.capabilities import HEAD_BYTES, check_head, ignores, open_logical, side_files
 from litelog.log.failed_syncs import FailedSyncs
 from litelog.system.files import OPEN_FOLDER, find_other_kind, open_regular
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from litelog.formats import Expectation, LogFormat, Scan
+    from litelog.formats.capabilities import LogicalBytes
     from litelog.system.clock import Clock
 
 _logger = logging.getLogger(__name__)
@@ -34,9 +35,6 @@ _HEAD_BYTES = 64 << 10
 
 GROWTH_BYTES = 1 << 20
 """How many bytes after a finished log segment's end are read, to distinguish growth from preallocation."""
-
-INDEX_SUFFIXES = (".index", ".timeindex", ".ofs")
-"""Suffixes of index files. They lie next to the log segments, are rebuilt from them, and are never shipped."""
 
 SETTLED_MICROSECONDS = 100_000
 """A file that changed more recently may change again within the same tick of its time stamp."""
@@ -53,6 +51,7 @@ class OpenSegment:
         self._checked: tuple[int, int] | None = None
         self._fault = ""
         self._failed_syncs = failed_syncs
+        self._logical: LogicalBytes | None = None
 
     def __enter__(self) -> OpenSegment:
         return self
@@ -65,10 +64,15 @@ class OpenSegment:
             os.close(self._descriptor)
             self._descriptor = -1
 
+    def use_logical(self, log_format: LogFormat, path: str) -> None:
+        """Read the log segment's logical bytes from now on, if its file holds them in another form."""
+        self._logical = open_logical(log_format, path, self._read_file, self.size())
+
     def size(self) -> int:
-        return os.fstat(self._descriptor).st_size
+        return os.fstat(self._descriptor).st_size if self._logical is None else self._logical.size()
 
     def signature(self) -> tuple[int, int]:
+        """Return a value that changes when the file does."""
         status = os.fstat(self._descriptor)
         return (status.st_size, status.st_mtime_ns)
 
@@ -99,6 +103,9 @@ class OpenSegment:
 
     def read(self, offset: int, length: int) -> bytes:
         """Return ``length`` bytes from ``offset`` on; fewer at the end."""
+        return self._read_file(offset, length) if self._logical is None else self._logical.read(offset, length)
+
+    def _read_file(self, offset: int, length: int) -> bytes:
         pieces: list[bytes] = []
         while length > 0:
             piece = os.pread(self._descriptor, length, offset)
@@ -165,6 +172,32 @@ class OpenSegment:
             os.fdatasync(self._descriptor)
         except OSError as error:
             raise self._failed_syncs.keep(path, self.inode, error) from error
+
+
+def open_segment(folder: str, name: str, log_format: LogFormat, failed_syncs: FailedSyncs) -> OpenSegment:
+    """Open the log segment ``name`` to read its logical bytes.
+
+    Raises FileNotFoundError; SourceError if it cannot be opened; CorruptCommitError if its file does not hold the form
+    of logical bytes that it begins with.
+    """
+    path = os.path.join(folder, name)
+    flags = os.O_RDONLY | os.O_NOFOLLOW
+    try:
+        try:
+            descriptor = open_regular(path, flags | getattr(os, "O_NOATIME", 0))
+        except PermissionError:
+            descriptor = open_regular(path, flags)  # another user's file: its access time changes
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise SourceError(f"{path}: cannot be opened: {error.strerror}") from error
+    segment = OpenSegment(name, descriptor, failed_syncs)
+    try:
+        segment.use_logical(log_format, path)
+    except BaseException:
+        segment.close()
+        raise
+    return segment
 
 
 class SegmentFolder:
@@ -257,18 +290,8 @@ class SegmentFolder:
             )
 
     def open(self, name: str) -> OpenSegment:
-        path = os.path.join(self._folder, name)
-        flags = os.O_RDONLY | os.O_NOFOLLOW
-        try:
-            try:
-                descriptor = open_regular(path, flags | getattr(os, "O_NOATIME", 0))
-            except PermissionError:
-                descriptor = open_regular(path, flags)  # another user's file: its access time changes
-        except FileNotFoundError:
-            raise
-        except OSError as error:
-            raise SourceError(f"{path}: cannot be opened: {error.strerror}") from error
-        return OpenSegment(name, descriptor, self._failed_syncs)
+        """Open a log segment. Raises as ``open_segment``."""
+        return open_segment(self._folder, name, self._format, self._failed_syncs)
 
     def each(self) -> Iterator[OpenSegment]:
         """Yield the log segments, oldest first. Each is open until the next one. Log segments that vanish are skipped.
@@ -336,8 +359,8 @@ class SegmentFolder:
         if self._listed:
             self._arrived = (self._arrived | set(listed).difference(self._listed)).intersection(listed)
         self._orders, self._listed = [order for order, _ in ordered], listed
-        foreign = set(names) - set(self._listed)
-        self._foreign = {name for name in foreign if not name.startswith(".") and not name.endswith(INDEX_SUFFIXES)}
+        foreign = set(names).difference(self._listed, side_files(self._format, names))
+        self._foreign = {name for name in foreign if not name.startswith(".") and not ignores(self._format, name)}
         if self._reports:
             self._report_others({name: kind for name, kind in found if kind is not None})
         if self._reports and self._listed:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from litelog.errors import LockedError, SourceError
 from litelog.formats import Expectation
+from litelog.formats.capabilities import INDEX_SUFFIXES
 from litelog.log.sequence_base import (
     SequenceBase,
     describe_beginning,
@@ -26,7 +27,7 @@ from litelog.log.sequence_base import (
     tombstone_folder,
     write_tombstone,
 )
-from litelog.log.source import INDEX_SUFFIXES, SegmentFolder
+from litelog.log.source import SegmentFolder
 from litelog.system.files import OPEN_FOLDER
 from litelog.units import MICROSECONDS
 

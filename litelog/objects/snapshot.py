@@ -20,6 +20,7 @@ from litelog.errors import CorruptObjectError, UnknownVersionError
 from litelog.objects.fields import Reader, number, optional, parsed, read_all, refuse, sha256, text
 from litelog.objects.layout import snapshot_key
 from litelog.objects.position import MAX_INDEX, Generation, Position, generation
+from litelog.objects.side_files import SideFile, read_side_files, write_side_files
 from litelog.objects.snapshot_entries import ENTRY_VALUES, SnapshotEntry, read_entries, write_entries
 
 if TYPE_CHECKING:
@@ -67,6 +68,8 @@ class Snapshot:
     ``previous``. None if the generation has none before ``next``: its first WAL segment names this snapshot."""
     segments: tuple[SnapshotEntry, ...] = ()
     """In the order of their indexes, without holes."""
+    side_files: tuple[SideFile, ...] = ()
+    """The log's small files next to its log segments, in the order in which a restore writes them."""
 
     @property
     def key(self) -> str:
@@ -78,9 +81,15 @@ class Snapshot:
 
 
 def extend(
-    previous: Snapshot, sealed: Sequence[SnapshotEntry], *, created: int, chain: str | None, owner: str | None = None
+    previous: Snapshot,
+    sealed: Sequence[SnapshotEntry],
+    *,
+    created: int,
+    chain: str | None,
+    owner: str | None = None,
+    side_files: tuple[SideFile, ...] = (),
 ) -> Snapshot:
-    """``previous`` with the log segments after it, in the order of their indexes.
+    """``previous`` with the log segments after it, in the order of their indexes, and with the side files of now.
 
     Raises ValueError if they do not follow without a hole, or if their sequences go back.
     """
@@ -91,6 +100,7 @@ def extend(
         created=max(created, previous.created),
         chain=chain,
         segments=(*previous.segments, *sealed),
+        side_files=side_files,
     )
     _check(snapshot)
     return snapshot
@@ -118,6 +128,9 @@ def encode(snapshot: Snapshot) -> bytes:
     if snapshot.chain is None:
         del fields["chain"]  # as written before snapshots had chains
     fields["segments"] = write_entries(snapshot.segments) if snapshot.segments else []
+    fields["side_files"] = write_side_files(snapshot.side_files)
+    if not snapshot.side_files:
+        del fields["side_files"]  # as written before snapshots had side files
     return b"".join(compress_frames(json.dumps(fields, separators=(",", ":")).encode()))
 
 
@@ -149,6 +162,7 @@ _FIELDS: dict[str, Reader[Any]] = {
     "created": number(),
     "predecessor_end": optional(parsed(Position.parse)),
     "chain": optional(sha256),
+    "side_files": optional(read_side_files, ()),
 }
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from litelog.config import FolderConfig
 from litelog.errors import ConfigError, LitelogError
 from litelog.events import fields
+from litelog.formats.capabilities import removed_by_owner
 from litelog.formats.registry import open_format
 from litelog.log.failed_syncs import FailedSyncs
 from litelog.log.replica_registry import ReplicaSet, log_state_folder
@@ -280,9 +281,13 @@ def _wrap(plain: ObjectStore, replica: ReplicaConfig, meter: RequestMeter) -> Ob
 def _find_refused(entry: LogConfig | FolderConfig) -> Iterator[tuple[Location, ConfigError]]:
     log = entry.named("name") if isinstance(entry, FolderConfig) else entry
     try:
-        open_format(log.format, log.pattern)
+        log_format = open_format(log.format, log.pattern)
     except ConfigError as error:
         yield ("format",), error
+    else:
+        if log.truncate is not None and removed_by_owner(log_format):
+            message = f"truncate: the writer of a {log.format} log removes its log segments itself; leave truncate out"
+            yield ("truncate",), ConfigError(message)
     for number, replica in enumerate(log.replicas):
         try:
             store = open_store(replica.url, replica.options)

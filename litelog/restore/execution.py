@@ -162,6 +162,8 @@ def restore(  # noqa: PLR0913 - each is an independent choice
                     break
                 except ReplicaGapError as gap:
                     plan = _plan_again(client, plan, gap, replan if left else None)
+            for side_file in plan.side_files:
+                folder.write_file(side_file)
             folder.publish()
         except OSError as error:
             raise OutputError(folder.path, error.strerror or str(error)) from error

@@ -18,6 +18,7 @@ from litelog.errors import (
     ReplicaGapError,
 )
 from litelog.formats import safe_segment_order
+from litelog.formats.capabilities import is_side_file
 from litelog.objects.layout import snapshot_key
 from litelog.objects.position import Position
 from litelog.reading.contents import (
@@ -221,17 +222,21 @@ def _fill_in(
 
 
 def _check_entries(base: BaseSnapshot, log_format: LogFormat) -> None:
-    """Check that a snapshot names log segments, in order: their names become file names on this disk."""
+    """Check that a snapshot names log segments, in order, and side files: their names become file names on this
+    disk."""
     before = None
+    key = snapshot_key(base.claim.generation, base.start.index)
     for entry in base.entries:
         order = safe_segment_order(log_format, entry.file)
         if order is None or (before is not None and order <= before):
-            key = snapshot_key(base.claim.generation, base.start.index)
             raise CorruptObjectError(
                 key,
                 f"file {entry.file!r} is not the name of a log segment of format {log_format.name}, or out of order",
             )
         before = order
+    for file in () if base.snapshot is None else base.snapshot.side_files:
+        if not is_side_file(log_format, file.name):
+            raise CorruptObjectError(key, f"{file.name!r} is not the name of a side file of format {log_format.name}")
 
 
 def _sealed_pieces(base: BaseSnapshot, cut: RestoreEnd) -> list[SealedSpan]:

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 from litelog.errors import LitelogError, LockedError, OutputExistsError
 from litelog.events import fields
+from litelog.formats.capabilities import INDEX_SUFFIXES
 from litelog.log.sequence_base import TOMBSTONE_NAME
-from litelog.log.source import INDEX_SUFFIXES
 from litelog.restore.journal import JOURNAL_NAME, Journal, read_journal
 from litelog.system.files import NotRegularError, exchange, open_regular, sync_folder
 from litelog.system.private_files import find_owner
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from litelog.formats import LogFormat
+    from litelog.objects.side_files import SideFile
     from litelog.restore.plan import RestorePlan, SealedSpan
 
 _logger = logging.getLogger(__name__)
@@ -129,6 +130,15 @@ class OutputFolder:
         if name in self._kept:
             return self.reopen(name)
         return os.open(name, _FILE_FLAGS, 0o666, dir_fd=self._folder)
+
+    def write_file(self, file: SideFile) -> None:
+        """Write a side file, synced, in place of one that was kept: an older copy may share its content."""
+        with suppress(FileNotFoundError):
+            os.unlink(file.name, dir_fd=self._folder)
+        with os.fdopen(os.open(file.name, _FILE_FLAGS, 0o666, dir_fd=self._folder), "wb") as written:
+            written.write(file.body)
+            written.flush()
+            os.fsync(written.fileno())
 
     def reopen(self, name: str) -> int:
         """Open the file ``name``, which exists, for reading and writing. Returns its descriptor."""

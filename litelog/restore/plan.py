@@ -11,6 +11,7 @@ from litelog.errors import ConfigError, CorruptObjectError, NothingToRestoreErro
 if TYPE_CHECKING:
     from litelog.objects.claim import Claim
     from litelog.objects.position import Generation, Position
+    from litelog.objects.side_files import SideFile
     from litelog.objects.snapshot_entries import SnapshotEntry
     from litelog.reading.contents import BaseSnapshot
     from litelog.restore.commit_writer import WrittenRun
@@ -109,6 +110,11 @@ class RestorePlan:
         return tuple(file for part in self.parts for file in part.files)
 
     @property
+    def side_files(self) -> tuple[SideFile, ...]:
+        """The log's side files, in the order in which they are written, as of the plan's snapshot."""
+        return () if self.base.snapshot is None else self.base.snapshot.side_files
+
+    @property
     def size(self) -> int:
         """The restored bytes of all parts."""
         return sum(file.size for file in self.all_files)
@@ -147,6 +153,7 @@ class RestorePlan:
             ],
             "wal_pieces": [{"position": str(piece.position), "stored_bytes": piece.size} for piece in self.pieces],
             "files": [{"index": each.index, "file": each.name, "log_bytes": each.size} for each in self.all_files],
+            "side_files": [each.name for each in self.side_files],
             "lost_objects": [{"object": error.key, "reason": str(error)} for part in self.parts for error in part.lost],
             "before": None if self.before is None else self.before.as_json(),
         }

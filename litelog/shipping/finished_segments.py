@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from litelog.errors import CorruptCommitError, DivergedError, SequenceGapError, WrongFormatError
 from litelog.formats import Expectation, FinishedTail
+from litelog.formats.capabilities import rewrites_finished
 from litelog.log.source import SegmentFolder
 from litelog.log.source_position import SourcePosition, begin_check, digest
 
@@ -152,12 +153,12 @@ class FinishedSegments:
             return True
         try:
             with self._names.open(place.finished) as opened:
-                if self._format.finished_tail is FinishedTail.PREFIX:
+                if self._format.finished_tail is FinishedTail.PREFIX or rewrites_finished(self._format):
                     return True
                 opened.finish(place.finished_end, place.finished_start, place.finished_digest)
                 return not opened.fault()
         except FileNotFoundError:
-            return not self._names.before(place.finished)
+            return rewrites_finished(self._format) or not self._names.before(place.finished)
 
     def _size(self, name: str) -> int:
         try:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from litelog.objects.claim import Claim
     from litelog.objects.position import Generation
+    from litelog.objects.side_files import SideFile
     from litelog.objects.snapshot_entries import SnapshotEntry
     from litelog.shipping.backlog import BacklogSealer
     from litelog.shipping.stages import ClosedBelow
@@ -171,7 +172,11 @@ def _find_older(closed: ClosedBelow) -> list[SnapshotEntry]:
 
 
 def write_first_snapshot(
-    client: ReplicaClient, claim: Claim, segments: tuple[SnapshotEntry, ...], predecessor_end: Position | None
+    client: ReplicaClient,
+    claim: Claim,
+    segments: tuple[SnapshotEntry, ...],
+    predecessor_end: Position | None,
+    side_files: tuple[SideFile, ...],
 ) -> str:
     """Write the first snapshot, or adopt the one that exists. Return its SHA-256, hex. SnapshotConflictError if it
     names something else."""
@@ -185,6 +190,7 @@ def write_first_snapshot(
         created=max(claim.time, *(entry.shipped_last for entry in segments), 0),
         predecessor_end=predecessor_end,
         segments=segments,
+        side_files=side_files,
     )
     body = snapshot.encode(first)
     name = claim.generation
@@ -196,7 +202,9 @@ def write_first_snapshot(
 
 
 def _own_digest(written: Snapshot, body: bytes) -> str:
-    """Return the digest of ``body``, if it encodes the snapshot ``written``. SnapshotConflictError."""
-    if snapshot.decode(written.key, body) != written:
+    """Return the digest of ``body``, if it encodes the snapshot ``written``, perhaps with other side files, which may
+    change at any time. SnapshotConflictError."""
+    existing = snapshot.decode(written.key, body)
+    if replace(existing, side_files=written.side_files) != written:
         raise SnapshotConflictError
     return snapshot.digest(body)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from litelog.errors import ForeignClaimError, StoreError
 from litelog.events import fields
+from litelog.log.side_files import read_side_files
 from litelog.log.source_position import SourcePosition
 from litelog.objects.claim import Claim, Relation
 from litelog.objects.layout import CLAIMS, Fencing, claim_key, snapshot_key
@@ -332,7 +333,8 @@ class Owner:
         end = predecessor.slot if predecessor is not None else None
         require_newest(self._client, claim)
         try:
-            digest = write_first_snapshot(self._client, claim, stage.entries, end)
+            side_files = read_side_files(self._source.folder, self._source.format)
+            digest = write_first_snapshot(self._client, claim, stage.entries, end, side_files)
         except SnapshotConflictError:
             return ClaimDue(state, Cause("the first snapshot names something else"))
         require_newest(self._client, claim)  # a newer claim may have come before the snapshot

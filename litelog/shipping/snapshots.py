@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from litelog.errors import CorruptObjectError, DivergedError, ExistsError
+from litelog.log.side_files import read_side_files
 from litelog.log.source import SegmentFolder
 from litelog.objects import snapshot as snapshots
 from litelog.reading.contents import read_snapshot
@@ -34,6 +35,7 @@ class Snapshots:
         self._client = context.client
         self._claim = claim
         self._generation = claim.generation
+        self._folder = source.folder
         self._format = source.format
         self._clock = context.clock
         self._policy = context.settings.snapshot_policy
@@ -53,7 +55,13 @@ class Snapshots:
         Adopts an existing snapshot that names the same; CorruptObjectError, with its key, if it names something else.
         """
         entries = [segment.sealed for segment in sealed if segment.sealed is not None]
-        made = snapshots.extend(newest, entries, created=self._clock.now(), chain=sealed[-1].chain)
+        made = snapshots.extend(
+            newest,
+            entries,
+            created=self._clock.now(),
+            chain=sealed[-1].chain,
+            side_files=read_side_files(self._folder, self._format),
+        )
         mirrors = self._policy is SnapshotPolicy.MIRROR
         first = self.first_at_source(made) if mirrors else first_kept(made)
         made = snapshots.drop_before(made, min(first, newest.next))

@@ -19,9 +19,11 @@ from litelog.errors import (
     UnknownVersionError,
 )
 from litelog.formats import Expectation, FinishedTail
+from litelog.formats.capabilities import rewrites_finished
+from litelog.log.failed_syncs import FailedSyncs
+from litelog.log.source import open_segment
 from litelog.objects.layout import parse_sealed
 from litelog.objects.position import Position
-from litelog.system.files import find_other_kind, open_regular
 from litelog.verify.findings import Anomaly, AnomalyKind
 from litelog.verify.inventory import wal_between
 
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from litelog.formats import LogFormat, Scan
+    from litelog.log.source import OpenSegment
     from litelog.objects.position import Generation
     from litelog.objects.snapshot_entries import SnapshotEntry
     from litelog.reading.fetch import OrderedPool
@@ -85,6 +88,9 @@ class NotComparedReason(StrEnum):
     """It holds nothing that could be shipped."""
     SAMPLED = "sampled"
     """It is not in the requested sample."""
+    REWRITTEN = "rewritten"
+    """The log's writer has rewritten, merged or removed it since it was shipped, as this format's writers do. The
+    replica keeps what was shipped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +158,8 @@ class LocalLog:
         self.folder = folder
         self._format = log_format
         self._order = log_format.segment_order
+        self._failed_syncs = FailedSyncs()
+        self.rewrites_finished = rewrites_finished(log_format)
         self.names: list[str] = []
         self.refresh()
 
@@ -175,14 +183,11 @@ class LocalLog:
 
     def size(self, name: str) -> int:
         """The size of a log segment in bytes; -1 if it is missing. Raises SourceError if it is not a file."""
-        path = os.path.join(self.folder, name)
         try:
-            status = os.stat(path)
-        except OSError:
+            with self._open(name) as segment:
+                return segment.size()
+        except FileNotFoundError:
             return -1
-        if (kind := find_other_kind(status.st_mode)) is not None:
-            raise SourceError(f"{path}: cannot be read: is {kind}, and not a regular file")
-        return status.st_size
 
     def is_older(self, name: str) -> bool:
         """Whether ``name`` sorts before all existing ones."""
@@ -211,13 +216,15 @@ class LocalLog:
         """The bytes [start, stop) of a log segment."""
         path = os.path.join(self.folder, name)
         try:
-            with os.fdopen(open_regular(path), "rb", buffering=0) as file:
-                file.seek(start)
-                while start < stop and (piece := file.read(min(READ_BYTES, stop - start))):
+            with self._open(name) as segment:
+                while start < stop and (piece := segment.read(start, min(READ_BYTES, stop - start))):
                     yield piece
                     start += len(piece)
         except OSError as error:
             raise SourceError(f"{path}: cannot be read: {error.strerror}") from error
+
+    def _open(self, name: str) -> OpenSegment:
+        return open_segment(self.folder, name, self._format, self._failed_syncs)
 
 
 class LocalComparison:
@@ -249,16 +256,21 @@ class LocalComparison:
         earlier generations have to hold."""
         local, names, files, size, gone = self._local, set[str](), 0, 0, 0
         last: HeldSegment | None = None
+        rewritten: list[NotCompared] = []
         for judged in pool.map(self._check_one, held):
             last = judged.segment
             names.add(last.file)
             findings.raise_if_stopped()
+            gone += judged.is_gone
+            if self._is_rewritten(judged):
+                rewritten.append(NotCompared(last.file, max(0, local.size(last.file)), NotComparedReason.REWRITTEN))
+                continue
             if judged.problem is not None:
                 findings.anomalies.take(judged.problem)
-            gone += judged.is_gone
             files += judged.is_compared
             size += last.length if judged.is_compared else 0
         missing, left_out = self._find_not_held(names, earlier)
+        left_out[:0] = rewritten
         for name in missing:
             path = os.path.join(local.folder, name)
             findings.anomalies.add(AnomalyKind.MISSING, path, "is a log segment that the replica does not hold")
@@ -306,6 +318,12 @@ class LocalComparison:
             return _Judged(segment, is_gone=True)
         kind = AnomalyKind.AHEAD if local.is_newer(file) else AnomalyKind.DIFFERS
         return _Judged(segment, Anomaly(kind, segment.key, f"holds {file}, which is not in {local.folder}"))
+
+    def _is_rewritten(self, judged: _Judged) -> bool:
+        """Whether a difference is what the log's writer may do with finished log segments, in a format that does so."""
+        if judged.problem is None or judged.problem.kind is not AnomalyKind.DIFFERS:
+            return False
+        return self._local.rewrites_finished and judged.segment.file != self._local.names[-1]
 
     def _where(self, segment: HeldSegment) -> str:
         """The range of offsets in which the first difference lies, from the CRC-32C of each part, if that is known."""

@@ -240,6 +240,7 @@ MAX_NAMED = 5
 _REASONS = {
     "newer": "newer than what the replica holds",
     "earlier": "only in an earlier generation",
+    "rewritten": "rewritten by the log's writer since it was shipped",
     "empty": "empty",
     "sampled": "not in the sample",
 }

@@ -6,8 +6,9 @@ import pytest
 
 from litelog.config import Config, load_config, make_config
 from litelog.errors import InvalidConfigError
+from litelog.formats.lines import LinesFormat
 from litelog.log.truncation import TruncationPolicy
-from litelog.replicator.wiring import check_openable
+from litelog.replicator.wiring import check_openable, find_refused
 from litelog.retention.policy import RetentionPolicy
 
 
@@ -86,3 +87,18 @@ def test_a_log_whose_records_are_counted_from_its_beginning_can_be_truncated_too
     config = make_config("here", {"logs": [log]})
     check_openable(config.logs[0])
     assert config.logs[0].truncate.policy() == TruncationPolicy(1)
+
+
+def test_a_log_whose_writer_removes_its_log_segments_cannot_be_truncated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LinesFormat, "removed_by_owner", True, raising=False)
+    log = {
+        "path": "/a",
+        "format": "lines",
+        "pattern": "*",
+        "truncate": {"max_bytes": 1},
+        "replicas": [{"url": "memory://b"}],
+    }
+    config = make_config("here", {"logs": [log]})
+    (place, refused), *others = find_refused(config)
+    assert (place, others) == (("logs", 0, "truncate"), [])
+    assert str(refused).startswith("truncate: the writer of a lines log removes its log segments itself")

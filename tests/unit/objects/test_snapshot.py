@@ -16,6 +16,7 @@ from litelog.errors import CorruptObjectError, ExitCode, UnknownVersionError
 from litelog.objects import snapshot as snapshots
 from litelog.objects.layout import sealed_key, snapshot_key
 from litelog.objects.position import Generation, Position
+from litelog.objects.side_files import MAX_SIDE_FILE_BYTES, MAX_SIDE_FILES, SideFile
 from litelog.objects.snapshot import Snapshot, drop_before, extend
 from litelog.objects.snapshot_entries import MAX_EXPANSION, SnapshotEntry, check_entry, make_entry
 from tests.builders.json_objects import set_field
@@ -109,11 +110,18 @@ def any_entries(draw: st.DrawFn) -> list[SnapshotEntry]:
 
 
 @pytest.mark.slow
-@given(any_entries(), st.none() | st.just("0f" * 32), st.none() | st.just(Position(EARLIER, 1, 2)))
+@given(
+    any_entries(),
+    st.none() | st.just("0f" * 32),
+    st.none() | st.just(Position(EARLIER, 1, 2)),
+    st.dictionaries(st.sampled_from(["a", "Ω b", ".c"]), st.binary(max_size=99)),
+)
 def test_an_encoded_object_decodes_to_the_same_value(
-    sealed: list[SnapshotEntry], chain: str | None, end: Position | None
+    sealed: list[SnapshotEntry], chain: str | None, end: Position | None, files: dict[str, bytes]
 ) -> None:
-    snapshot = extend(replace(EMPTY, predecessor_end=end), sealed, created=START, chain=chain)
+    side_files = tuple(SideFile(name, body) for name, body in files.items())
+    before = replace(EMPTY, predecessor_end=end, side_files=(SideFile("old", b"old"),))
+    snapshot = extend(before, sealed, created=START, chain=chain, side_files=side_files)
     assert snapshots.decode(snapshot.key, snapshots.encode(snapshot)) == snapshot
     assert [snapshot.entry(entry.index) for entry in sealed] == sealed
     assert snapshot.entry(6) is snapshot.entry(snapshot.next) is None
@@ -274,6 +282,10 @@ def test_an_unknown_version_is_refused_by_name(version: object) -> None:
         *(set_field("segments.digest", value) for value in ("", "AAAA", "*" * 128, None, "A" * 4096)),
         *(set_field("segments.crc", value) for value in ("", "AAAA", None, "*" * 16)),
         *(set_field("segments.coarse", value) for value in ([3], [-1], None, [0.0])),
+        *(set_field("side_files", value) for value in ([], {}, "x", 5, [["a", ""]], {"a": 5}, {"a": "*"}, {"a": "AA"})),
+        *(set_field("side_files", {name: ""}) for name in ("", "a/b", "\ud800")),
+        set_field("side_files", {str(number): "" for number in range(MAX_SIDE_FILES + 1)}),
+        set_field("side_files", {"a": "A" * (4 * (MAX_SIDE_FILE_BYTES // 3 + 1))}),
     ],
 )
 def test_one_that_contradicts_itself_is_refused(change: Callable[[dict[str, Any]], object]) -> None:
