@@ -31,11 +31,13 @@ from litelog.config.values import (
     Switch,
     Text,
     WalRetention,
+    WatermarkMode,
     at_least_one,
     read_age,
     read_bytes,
 )
 from litelog.log.truncation import TruncationPolicy
+from litelog.log.watermark import WatermarkUse
 from litelog.objects.layout import CLAIMS, GENERATIONS, Fencing
 from litelog.objects.wal_segment import MAX_LENGTH_BYTES
 from litelog.retention.policy import RetentionPolicy
@@ -159,6 +161,9 @@ class EntryConfig(BaseModel):
     """Whether to take over a replica whose newest claim is another owner's."""
     poll_interval: Interval = 1.0
     """Seconds between two polls of the folder; WATCHED_INTERVALS times as many if file events wake the daemon."""
+    watermark: WatermarkMode = WatermarkUse.CHECKPOINT
+    """Whether only records that the log's writer takes no longer back are shipped, in a format whose writers state
+    that."""
     truncate: TruncateConfig | None = None
     """When the daemon removes log segments from the log itself, after every replica has them; None: never, and the
     daemon never writes to the log's folder."""
@@ -344,6 +349,7 @@ class FolderConfig(EntryConfig):
             pattern=self.segment_pattern,
             takeover=self.takeover,
             poll_interval=self.poll_interval,
+            watermark=self.watermark,
             truncate=self.truncate,
             replicas=replicas,
         )

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationInfo
 
 from litelog.config.document import Expanded
+from litelog.log.watermark import WatermarkUse
 from litelog.objects.layout import Fencing
 from litelog.objects.wal_segment import MAX_LENGTH_BYTES
 from litelog.retention.policy import GRACE_SECONDS
@@ -124,6 +125,12 @@ def _timeout(seconds: float) -> float:
     return seconds
 
 
+def _watermark_use(value: Any) -> Any:
+    if value in tuple(WatermarkUse):
+        return WatermarkUse(value)
+    raise ValueError(f"must be {' or '.join(WatermarkUse)}")
+
+
 def _fencing(value: Any) -> Any:
     if value in tuple(Fencing):
         return Fencing(value)
@@ -157,6 +164,7 @@ ScrubRate = Annotated[int, BeforeValidator(read_bytes), AfterValidator(_rate)]
 SegmentBytes = Annotated[int, BeforeValidator(read_bytes), AfterValidator(_segment_bytes)]
 Count = Annotated[int, BeforeValidator(_count), Field(strict=True, ge=1)]
 OptionValue = Annotated[str | int | float | bool | dict[str, str], BeforeValidator(_option)]
+WatermarkMode = Annotated[WatermarkUse, BeforeValidator(_watermark_use)]
 FencingMode = Annotated[Fencing, BeforeValidator(_fencing)]
 Switch = Annotated[bool, BeforeValidator(_switch)]
 

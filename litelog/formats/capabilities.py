@@ -77,6 +77,34 @@ class Capabilities(Protocol):
             Those that are side files, in the order in which a restore writes them. Default: none.
         """
 
+    def watermark_file(self, folder: str) -> str | None:
+        """Return the path of the file in which the writer states the watermark of a log.
+
+        Only for a format that also has ``first_sequence``.
+
+        Args:
+            folder: The log's folder.
+
+        Returns:
+            The path; None if there is no such file for the log. Default: None.
+        """
+
+    def read_watermark(self, folder: str, content: bytes | None) -> int | None:
+        """Return the log's watermark: the sequence below which its writer takes no record back.
+
+        Later records are not shipped.
+
+        Args:
+            folder: The log's folder.
+            content: The content of ``watermark_file``; None if it does not exist.
+
+        Returns:
+            The sequence; None if the writer takes no record of this log back.
+
+        Raises:
+            ValueError: The content is not as the writer writes it.
+        """
+
     def ignores(self, name: str) -> bool:
         """Return whether a file is the writer's own and not part of the log, so that nobody has to know of it.
 
@@ -169,6 +197,18 @@ def side_files(log_format: LogFormat, names: Sequence[str]) -> list[str]:
 def is_side_file(log_format: LogFormat, name: str) -> bool:
     """Whether a name that an object states is a side file's, and may become a file name on this disk."""
     return is_file_name(name) and side_files(log_format, [name]) == [name] and log_format.segment_order(name) is None
+
+
+def watermark_file(log_format: LogFormat, folder: str) -> str | None:
+    """The path of the file that states a log's watermark; None if there is none."""
+    offered = cast("Capabilities", log_format)
+    return offered.watermark_file(folder) if hasattr(log_format, "watermark_file") else None
+
+
+def read_watermark(log_format: LogFormat, folder: str, content: bytes | None) -> int | None:
+    """The log's watermark; None if its writer takes no record back. Raises ValueError. Only for a format that has
+    ``watermark_file``."""
+    return cast("Capabilities", log_format).read_watermark(folder, content)
 
 
 INDEX_SUFFIXES = (".index", ".timeindex", ".ofs")

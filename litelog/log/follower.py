@@ -27,6 +27,7 @@ from litelog.log.source_position import CHECKED_BYTES, CommitRun, SourcePosition
 if TYPE_CHECKING:
     from litelog.formats import Expectation, LogFormat, Scan
     from litelog.log.failed_syncs import FailedSyncs
+    from litelog.log.watermark import Watermark
     from litelog.system.clock import Clock
 
 PROBE_BYTES = 1 << 20
@@ -64,9 +65,10 @@ class Follower:
         inode: int = 0,
         oldest: str = "",
         failed_syncs: FailedSyncs | None = None,
+        watermark: Watermark | None = None,
     ) -> None:
         """``inode``: the folder's when it was last read; 0: take the current one. ``oldest``: the log's oldest log
-        segment at that time."""
+        segment at that time. ``watermark``: commits after it are not returned."""
         self._folder = folder
         self._inode = inode
         self.oldest = oldest
@@ -80,6 +82,9 @@ class Follower:
         self._rest: int | None = None
         self._awaited: list[str] = []
         self._names = SegmentFolder(folder, log_format, clock, failed_syncs=failed_syncs)
+        self._watermark = watermark
+        self.withholds = False
+        """Whether the log holds whole commits after its watermark, as of the last search for a run."""
         self._seen: tuple[int, ...] | None = None
         self.settled = False
         """Whether ``changed`` is reliable. False for a moment after a change, within a tick of the clock."""
@@ -106,6 +111,7 @@ class Follower:
 
     def next_run(self, limit: int) -> CommitRun | None:
         """Return the next run, of at most about ``limit`` bytes (one commit may be larger); None if there is none."""
+        self.withholds = False
         self._see()
         self._check_folder()
         self._rest = None
@@ -184,6 +190,9 @@ class Follower:
         if size > self._place.offset:
             self._sync(current)
         data, scan = self._read_run(current, size, limit)
+        mark = None if scan is None else self._find_limit(scan)
+        if mark is not None:
+            return self._run_before(mark, data)
         seen = self._place.offset + len(data)
         if scan is not None and self._place.offset < scan.end < size and (scan.tail is not Tail.ZEROS or seen < size):
             return make_run(self._place, data, scan, final=False, more=True)  # the bytes after it are examined next
@@ -191,6 +200,29 @@ class Follower:
         if run is None and size > self._place.offset:
             self._rest = crc32c(data[:CHECKED_BYTES])
         return run
+
+    def _find_limit(self, scan: Scan) -> int | None:
+        """Return the watermark, if commits of ``scan`` are after it; None if they all are before it. A later change of
+        the watermark then counts as a change of the log."""
+        if self._watermark is None or not scan.commits or scan.next is None:
+            return None
+        signature, mark = self._watermark.signature(), self._watermark.read()
+        if mark is None or scan.next <= mark:
+            return None
+        self.withholds = True
+        self._seen = (*(self._seen or ()), *signature)
+        return mark
+
+    def _run_before(self, mark: int, data: memoryview) -> CommitRun | None:
+        """Return the run of the commits in ``data`` that end at or before the watermark; None if there are none."""
+        place = self._place
+        commits = self._format.commits(self._path, data, place.offset, place.expectation)
+        ends = [commit.end for commit in commits if commit.next <= mark]
+        if not ends:
+            return None
+        kept = data[: ends[-1] - place.offset]
+        scan = self._format.scan(self._path, kept, place.offset, place.expectation)
+        return make_run(place, kept, scan, final=False)
 
     def _run_at_end(self, current: OpenSegment, size: int, data: memoryview, scan: Scan | None) -> CommitRun | None:
         """Return the run at the apparent end of the log segment. It is final if a newer log segment continues it."""
@@ -463,6 +495,8 @@ class Follower:
                 signature += segment.signature()
         for name in self._awaited:
             signature += self._names.signature_of(name)
+        if self._watermark is not None and self.withholds:
+            signature += self._watermark.signature()
         return signature
 
 

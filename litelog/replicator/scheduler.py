@@ -232,7 +232,8 @@ class SyncScheduler(TaskDuty):
                 shipped = task.replica.sync(should_continue)
                 quiet = not shipped or started + task.sync_interval <= self._clock.monotonic()
                 if quiet and not self._is_final(task):
-                    task.watched = self._watcher.arm(task.log, self._wakes[task])
+                    watched = self._watcher.arm(task.log, self._wakes[task])
+                    task.watched = watched and not task.replica.withholds  # its watermark is in another folder
                 more = quiet and task.replica.changed()
             except OSError as error:
                 raise SourceError(f"{task.log}: {error}") from error

@@ -18,6 +18,7 @@ from litelog.log.failed_syncs import FailedSyncs
 from litelog.log.replica_registry import ReplicaSet, log_state_folder
 from litelog.log.sequence_base import SequenceBase
 from litelog.log.source import SegmentFolder
+from litelog.log.watermark import WatermarkUse, find_watermark
 from litelog.objects.layout import Fencing
 from litelog.replicator.task import ReplicaTask
 from litelog.shipping.backlog import BacklogSealer
@@ -110,7 +111,9 @@ def open_log(log: LogConfig, state_dir: str, host: str, tools: ProcessContext) -
     names = SegmentFolder(log.path, log_format, tools.clock, reports=False)
     numbering = SequenceBase(log.path, log_format, names, replicas.folder)
     failed_syncs = FailedSyncs(replicas.folder, read_boot_id())
-    source = LogSource(log.path, log_format, replicas.agree_on_log_id, numbering.beginning, failed_syncs)
+    is_limited = log.watermark is WatermarkUse.CHECKPOINT
+    watermark = find_watermark(log.path, log_format) if is_limited else None
+    source = LogSource(log.path, log_format, replicas.agree_on_log_id, numbering.beginning, watermark, failed_syncs)
     end = SourceEnd(source.folder, source.format, tools.clock)
     policy = log.truncate.policy() if log.truncate is not None else None
     truncator = LogTruncator(source, replicas, policy, tools.clock)

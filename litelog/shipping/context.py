@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from litelog.formats import LogFormat
+    from litelog.log.watermark import Watermark
     from litelog.shipping.events import ReplicaEvents, ReplicaListener
     from litelog.stores.replica_client import ReplicaClient
     from litelog.system.clock import Clock
@@ -69,6 +70,8 @@ class LogSource:
     """Takes a proposed log id. Returns the log's id in all its replicas: that one, or one that was proposed earlier."""
     first_sequence: Callable[[], int | None] = unknown_first_sequence
     """Returns the log's first sequence, if its records carry no numbers and older ones were truncated."""
+    watermark: Watermark | None = None
+    """The log's watermark: commits after it are not shipped. None: all commits are."""
     failed_syncs: FailedSyncs = field(default_factory=FailedSyncs)
     """The failed syncs after which nothing of the log is read any more."""
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from litelog.errors import CorruptCommitError, DivergedError, SequenceGapError, WrongFormatError
 from litelog.formats import Expectation, FinishedTail
-from litelog.formats.capabilities import rewrites_finished
+from litelog.formats.capabilities import first_sequence, rewrites_finished
 from litelog.log.source import SegmentFolder
 from litelog.log.source_position import SourcePosition, begin_check, digest
 
@@ -40,6 +41,7 @@ class FinishedSegments:
     def __init__(self, source: LogSource, clock: Clock) -> None:
         self._folder = source.folder
         self._format = source.format
+        self._watermark = source.watermark
         self._names = SegmentFolder(
             source.folder, source.format, clock, reports=False, failed_syncs=source.failed_syncs
         )
@@ -69,9 +71,13 @@ class FinishedSegments:
         return [name for name in names if self.holds_commit(name)]  # a follower skips the others, too
 
     def _before_newest(self, names: list[str]) -> list[str]:
-        """Return those before the newest one that holds a whole commit."""
+        """Return those before the newest one that holds a whole commit, and at or before the log's watermark."""
         newest = next((at for at in reversed(range(len(names))) if self.holds_commit(names[at])), 0)
-        return names[:newest]
+        mark = None if self._watermark is None else self._watermark.read()
+        if mark is None:
+            return names[:newest]
+        firsts = (first_sequence(self._format, name) for name in names[1 : newest + 1])
+        return names[: sum(1 for _ in takewhile(lambda first: first is not None and first <= mark, firsts))]
 
     def non_empty_from(self, start_file: str) -> list[str]:
         """Return the log segments that are not empty, from ``start_file`` on."""

@@ -173,6 +173,11 @@ class Replica:
         blocked = blocked or (self.archive is not None and self.archive.blocked is not None)
         return self._writer is None or blocked or self._writer.changed()
 
+    @property
+    def withholds(self) -> bool:
+        """Whether the log holds commits after its watermark: they are shipped once the watermark has passed them."""
+        return self._writer is not None and self._writer.follower.withholds
+
     def pending_bytes(self) -> int:
         """Return about how many bytes of the current log segment are not acknowledged."""
         return self._writer.pending_bytes if self._writer is not None else 0

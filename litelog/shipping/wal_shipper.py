@@ -74,6 +74,7 @@ class WalShipper:
             state.folder_inode,
             state.oldest,
             source.failed_syncs,
+            source.watermark,
         )
         name = claim.generation
         self.feed = SegmentFeed(name, Position(name, claim.first, 0))

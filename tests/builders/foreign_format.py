@@ -73,3 +73,23 @@ def write_side_file(log: LogBuilder, name: str, body: bytes) -> None:
     """Write a side file over the one before."""
     with open(os.path.join(log.folder, name), "wb") as file:
         file.write(body)
+
+
+class WatermarkedFormat(ForeignFormat):
+    """The same, whose writer states in a file next to the log's folder which sequences it takes no longer back."""
+
+    name = "watermarked"
+
+    def watermark_file(self, folder: str) -> str | None:
+        return f"{folder}.watermark"
+
+    def read_watermark(self, folder: str, content: bytes | None) -> int | None:
+        return None if content == b"all" else int(content or b"0")
+
+
+def write_watermark(log: LogBuilder, mark: int | str) -> None:
+    """Replace the file that states the log's watermark."""
+    path = f"{log.folder}.watermark"
+    with open(f"{path}.new", "w") as file:
+        file.write(str(mark))
+    os.rename(f"{path}.new", path)

@@ -24,6 +24,7 @@ from litelog.errors import (
     ReplicaLockedError,
 )
 from litelog.events import fields
+from litelog.log.watermark import WatermarkUse
 from litelog.objects.layout import Fencing
 from litelog_cli.arguments import FORMAT, PLACE
 from litelog_cli.config_file import choose_state_dir, config_path, message_lines, read_config
@@ -58,6 +59,7 @@ class ReplicateOptions:
     pattern: str | None
     sync_interval: str | None
     fencing: str | None
+    watermark: str | None
     state_dir: str | None
     addr: str | None
     once: bool
@@ -99,6 +101,11 @@ succeeded and the final sync did not).
     type=click.Choice([mode.value for mode in Fencing]),
     help="How daemons are kept apart; isolated if the store cannot.  [default: required]",
 )
+@click.option(
+    "--watermark",
+    type=click.Choice([use.value for use in WatermarkUse]),
+    help="Whether to ship only what the log's writer takes no longer back (format kafka).  [default: checkpoint]",
+)
 @click.option("--state-dir", help="Where the daemon keeps its state.")
 @click.option("--addr", help="Where to serve status over HTTP: HOST:PORT, unix:/path or off.  [default: as configured]")
 @click.option("--once", is_flag=True, help="Ship all that the log holds, then exit.")
@@ -119,6 +126,7 @@ def replicate(**arguments: Any) -> int:
         "pattern": options.pattern,
         "sync-interval": options.sync_interval,
         "fencing": options.fencing,
+        "watermark": options.watermark,
     }
     given = {name: value for name, value in settings.items() if value is not None}
     if given and options.log_dir is None:
