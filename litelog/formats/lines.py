@@ -11,7 +11,7 @@ import numpy as np
 
 from litelog.errors import CorruptCommitError, WrongFormatError
 from litelog.formats.columns import Columns
-from litelog.formats.litelog.commit_walk import is_zero
+from litelog.formats.commit_tail import is_zero
 from litelog.formats.litelog.segment_header import SegmentHeader
 from litelog.formats.log_format import MAX_COMMIT_BYTES, Commit, Damage, Expectation, Scan, Tail
 from litelog.formats.pattern import PatternFormat

@@ -16,7 +16,7 @@ from litelog.codec.checksum import combine, crc32c
 from litelog.codec.lz4_frames import FRAME_BYTES, MAX_FRAME_BYTES, compress_frame, content_checksum
 from litelog.errors import CorruptCommitError, DivergedError, SourceError
 from litelog.formats import Expectation, FinishedTail, Tail
-from litelog.formats.litelog.commit_walk import is_zero
+from litelog.formats.commit_tail import is_zero
 from litelog.objects.frame_table import MAX_RUN_BYTES, FrameTable, SealedFrame, ShipTimes
 from litelog.objects.sealed_segment import SealedFooter, encode_footer
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from litelog.codec.checksum import crc32c
-from litelog.errors import CorruptCommitError, SequenceGapError
+from litelog.errors import CorruptCommitError
+from litelog.formats.commit_tail import RESIDUE, check_tail
 from litelog.formats.litelog.encoding import (
     BLOCK_BYTES,
-    CHECKSUM_BYTES,
     FIXED_BYTES,
     FRAME_BYTES,
     HEADER,
@@ -24,10 +24,6 @@ from litelog.formats.litelog.encoding import (
 )
 from litelog.formats.log_format import MAX_COMMIT_BYTES, Damage, Expectation, Tail
 
-RESIDUE = 0x48674BC7
-"""CRC-32C of any bytes followed by their own CRC-32C (little-endian)."""
-
-ZERO_CHUNK_BYTES = 1 << 20  # compared at a time, so that no temporary array is larger
 SEARCH_CHUNK_WORDS = 1 << 17  # 1 MiB: temporary arrays stay in the processor's cache
 SEARCH_LIMIT_BYTES = 1 << 30
 """How many bytes a search may checksum. Hostile bytes can hold a plausible header in every word, each of a commit of
@@ -75,88 +71,8 @@ def walk(name: str, data: memoryview, offset: int, start: int, expect: Expectati
         raise CorruptCommitError(name, offset + positions[-1], "sequence after it", f"up to {MAX_SEQUENCE}", expected)
     if not positions:
         expected = expect.sequence
-    tail, damage, wanted = _check_tail(name, data, offset, position, Expectation(expected, newest))
-    return Walk(positions, position, expected, newest, tail, damage, wanted)
-
-
-def is_zero(data: memoryview) -> bool:
-    """Whether ``data`` holds only zero bytes."""
-    array = np.frombuffer(data, np.uint8)
-    if array[:MIN_COMMIT_BYTES].any():
-        return False
-    return not any(array[at : at + ZERO_CHUNK_BYTES].any() for at in range(0, len(array), ZERO_CHUNK_BYTES))
-
-
-def _check_tail(
-    name: str, data: memoryview, offset: int, position: int, expect: Expectation
-) -> tuple[Tail, Damage | None, int]:
-    """(kind, damage, bytes wanted) of the bytes at ``position``, which are not a whole, good commit that follows."""
-    left = len(data) - position
-    if not left:
-        return Tail.NOTHING, None, 0
-    if is_zero(data[position:]):
-        return Tail.ZEROS, None, 0
-    damage = _find_fault(data, offset, position, expect)
-    if left < PREFIX_BYTES:
-        short = Damage(offset + position, "length", f"at least {MIN_COMMIT_BYTES}", left)
-        return (Tail.DAMAGED, damage, 0) if damage else (Tail.INCOMPLETE, short, MIN_COMMIT_BYTES)
-    first, _, count, length, *_ = HEADER.unpack(
-        bytes(data[position : position + HEADER.size]).ljust(HEADER.size, b"\0")
-    )
-    total = length + FRAME_BYTES
-    whole = MIN_COMMIT_BYTES <= total <= min(left, MAX_COMMIT_BYTES)
-    if damage and whole and crc32c(data[position : position + total]) == RESIDUE:
-        # The checksum holds, so these bytes are the ones that were written: a crash does not explain them.
-        if damage.what == "sequence" and expect.sequence is not None:
-            raise SequenceGapError(name, offset + position, expect.sequence, first)
-        raise _corrupt(name, damage)
-    if damage is None and not whole:
-        # A crash can leave this. Only a commit that would continue the log proves that the length was damaged: the
-        # payload itself may hold commits of another log.
-        damage = Damage(offset + position, "length", f"up to the {left} bytes there", total)
-        if find_commit(data, position, expect, exact=first + count) is not None:
-            raise _corrupt(name, damage)
-        return Tail.INCOMPLETE, damage, total
-    wanted = 0 if damage else total
-    if damage is None:
-        end = position + total - CHECKSUM_BYTES
-        stored = int.from_bytes(data[end : end + CHECKSUM_BYTES], "little")
-        damage = Damage(offset + position, "checksum", f"{crc32c(data[position:end]):08x}", f"{stored:08x}")
-    if find_commit(data, position, expect) is not None:
-        raise _corrupt(name, damage)
-    return Tail.DAMAGED, damage, wanted
-
-
-def _corrupt(name: str, damage: Damage) -> CorruptCommitError:
-    return CorruptCommitError(name, damage.offset, damage.what, damage.expected, damage.actual)
-
-
-def _find_fault(data: memoryview, offset: int, position: int, expect: Expectation) -> Damage | None:
-    """The first fault in the header at ``position``, in as much of the header as exists; None if there is none."""
-    head = bytes(data[position : position + HEADER.size])
-    known = len(head)
-    first, epoch, count, length, layout, flags, value_bytes, _ = HEADER.unpack(head.ljust(HEADER.size, b"\0"))
-    total = length + FRAME_BYTES
-    spare = length - BLOCK_BYTES - count * FIXED_BYTES[flags & 3]
-    expected = first if expect.sequence is None else expect.sequence
-    limit = f"a multiple of 8, up to {MAX_COMMIT_BYTES}"
-    # The bytes of the sequence that exist must fit, even if not all eight do.
-    follows = head[:8] == expected.to_bytes(8, "little")[:known]
-    checks: tuple[tuple[int, str, object, object, bool], ...] = (
-        (1, "sequence", expected, first, follows),
-        (16, "epoch", f"{expect.epoch} or higher", epoch, epoch >= expect.epoch),
-        (22, "number of records", "at least 1", count, count > 0),
-        (22, "length", limit, total, total % 8 == 0 and total <= MAX_COMMIT_BYTES),
-        (23, "layout", LAYOUT, layout, layout == LAYOUT),
-        (24, "flags", "0 to 3", flags, flags <= 3),
-        (24, "length", f"room for {count} records", total, spare >= 0),
-        (32, "bytes of values", f"up to {spare}", value_bytes, value_bytes <= spare),
-        (32, "padding", "0 to 7 bytes", spare - value_bytes, spare - value_bytes <= 7 or bool(flags & 1)),
-    )
-    for needed, what, wanted, actual, good in checks:
-        if known >= needed and not good:
-            return Damage(offset + position, what, wanted, actual)
-    return None
+    rest = check_tail(_FRAME, name, data, offset, position, Expectation(expected, newest))
+    return Walk(positions, position, expected, newest, rest.tail, rest.damage, rest.wanted)
 
 
 def find_commit(data: memoryview, position: int, expect: Expectation, exact: int | None = None) -> int | None:
@@ -198,3 +114,48 @@ def _select_plausible(words: np.ndarray, candidates: np.ndarray, size: int, epoc
     good &= (total % 8 == 0) & (total <= np.minimum(size - candidates * 8, MAX_COMMIT_BYTES))
     good &= words[candidates + 1] >= np.uint64(epoch)
     return list(zip((candidates[good] * 8).tolist(), total[good].tolist(), strict=True))
+
+
+class _Frame:
+    """How the tail of a piece is checked."""
+
+    min_commit_bytes = MIN_COMMIT_BYTES
+    prefix_bytes = PREFIX_BYTES
+
+    def measure(self, data: memoryview, position: int) -> tuple[int, int, int]:
+        head = bytes(data[position : position + HEADER.size]).ljust(HEADER.size, b"\0")
+        first, _, count, length, *_ = HEADER.unpack(head)
+        return first, first + count, length + FRAME_BYTES
+
+    def find_fault(self, data: memoryview, offset: int, position: int, expect: Expectation) -> Damage | None:
+        """The first fault in the header at ``position``, in as much of the header as exists; None if there is none."""
+        head = bytes(data[position : position + HEADER.size])
+        known = len(head)
+        first, epoch, count, length, layout, flags, value_bytes, _ = HEADER.unpack(head.ljust(HEADER.size, b"\0"))
+        total = length + FRAME_BYTES
+        spare = length - BLOCK_BYTES - count * FIXED_BYTES[flags & 3]
+        expected = first if expect.sequence is None else expect.sequence
+        limit = f"a multiple of 8, up to {MAX_COMMIT_BYTES}"
+        # The bytes of the sequence that exist must fit, even if not all eight do.
+        follows = head[:8] == expected.to_bytes(8, "little")[:known]
+        checks: tuple[tuple[int, str, object, object, bool], ...] = (
+            (1, "sequence", expected, first, follows),
+            (16, "epoch", f"{expect.epoch} or higher", epoch, epoch >= expect.epoch),
+            (22, "number of records", "at least 1", count, count > 0),
+            (22, "length", limit, total, total % 8 == 0 and total <= MAX_COMMIT_BYTES),
+            (23, "layout", LAYOUT, layout, layout == LAYOUT),
+            (24, "flags", "0 to 3", flags, flags <= 3),
+            (24, "length", f"room for {count} records", total, spare >= 0),
+            (32, "bytes of values", f"up to {spare}", value_bytes, value_bytes <= spare),
+            (32, "padding", "0 to 7 bytes", spare - value_bytes, spare - value_bytes <= 7 or bool(flags & 1)),
+        )
+        for needed, what, wanted, actual, good in checks:
+            if known >= needed and not good:
+                return Damage(offset + position, what, wanted, actual)
+        return None
+
+    def find_commit(self, data: memoryview, position: int, expect: Expectation, exact: int | None = None) -> int | None:
+        return find_commit(data, position, expect, exact)
+
+
+_FRAME = _Frame()

@@ -17,7 +17,8 @@ from uuid import UUID
 
 from litelog.codec.checksum import crc32c
 from litelog.errors import CorruptCommitError, WrongFormatError
-from litelog.formats.litelog.commit_walk import Walk, find_commit, is_zero
+from litelog.formats.commit_tail import is_zero
+from litelog.formats.litelog.commit_walk import Walk, find_commit
 from litelog.formats.log_format import Damage, Expectation, Tail
 
 MAGIC = b"litelog\n"

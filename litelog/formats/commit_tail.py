@@ -1,0 +1,114 @@
+"""What follows the last whole commit of a piece, in formats whose commits have a header and a trailing CRC-32C.
+
+The decision between "not yet" and "corrupt" is made here, once for all such formats.
+
+Specified in litelog/formats/README.md#damage.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from litelog.codec.checksum import crc32c
+from litelog.errors import CorruptCommitError, SequenceGapError
+from litelog.formats.log_format import MAX_COMMIT_BYTES, Damage, Expectation, Tail
+
+RESIDUE = 0x48674BC7
+"""CRC-32C of any bytes followed by their own CRC-32C (little-endian)."""
+
+CHECKSUM_BYTES = 4
+
+_ZERO_CHUNK_BYTES = 1 << 20  # compared at a time, so that no temporary array is larger
+_FIRST_BYTES = 48  # looked at first: most bytes that are not zero begin so
+
+
+class CommitFrame(Protocol):
+    """How a format frames its commits: a header with a sequence and a length, a body, and a CRC-32C of both."""
+
+    @property
+    def min_commit_bytes(self) -> int:
+        """The size of the smallest commit."""
+
+    @property
+    def prefix_bytes(self) -> int:
+        """How many bytes of a commit show its size."""
+
+    def measure(self, data: memoryview, position: int) -> tuple[int, int, int]:
+        """Return what the header at ``position`` states: its sequence, the next one, and the commit's whole size."""
+
+    def find_fault(self, data: memoryview, offset: int, position: int, expect: Expectation) -> Damage | None:
+        """Return the first fault in the header at ``position``, in as much of the header as exists; None if there is
+        none. ``offset``: where ``data`` starts in the log segment."""
+
+    def find_commit(self, data: memoryview, position: int, expect: Expectation, exact: int | None = None) -> int | None:
+        """Return the start of a good commit after ``position`` whose sequence may follow; ``exact``: only that
+        sequence. None if there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class TailCheck:
+    """The bytes after the last whole commit."""
+
+    tail: Tail
+    damage: Damage | None = None
+    wanted: int = 0
+    """How many bytes the next commit needs, if its start shows that; otherwise 0."""
+
+
+def is_zero(data: memoryview) -> bool:
+    """Whether ``data`` holds only zero bytes."""
+    array = np.frombuffer(data, np.uint8)
+    if array[:_FIRST_BYTES].any():
+        return False
+    return not any(array[at : at + _ZERO_CHUNK_BYTES].any() for at in range(0, len(array), _ZERO_CHUNK_BYTES))
+
+
+def check_tail(
+    frame: CommitFrame, name: str, data: memoryview, offset: int, position: int, expect: Expectation
+) -> TailCheck:
+    """Check the bytes at ``position``, which are not a whole, good commit that follows.
+
+    ``data`` starts at byte ``offset`` of log segment ``name``. Raises CorruptCommitError and SequenceGapError as
+    ``LogFormat.scan``.
+    """
+    left = len(data) - position
+    if not left:
+        return TailCheck(Tail.NOTHING)
+    if is_zero(data[position:]):
+        return TailCheck(Tail.ZEROS)
+    damage = frame.find_fault(data, offset, position, expect)
+    if left < frame.prefix_bytes:
+        if damage:
+            return TailCheck(Tail.DAMAGED, damage)
+        short = Damage(offset + position, "length", f"at least {frame.min_commit_bytes}", left)
+        return TailCheck(Tail.INCOMPLETE, short, frame.min_commit_bytes)
+    first, following, total = frame.measure(data, position)
+    whole = frame.min_commit_bytes <= total <= min(left, MAX_COMMIT_BYTES)
+    if damage and whole and crc32c(data[position : position + total]) == RESIDUE:
+        # The checksum holds, so these bytes are the ones that were written: a crash does not explain them.
+        if damage.what == "sequence" and expect.sequence is not None:
+            raise SequenceGapError(name, offset + position, expect.sequence, first)
+        raise corrupt(name, damage)
+    if damage is None and not whole:
+        # A crash can leave this. Only a commit that would continue the log proves that the length was damaged: the
+        # payload itself may hold commits of another log.
+        damage = Damage(offset + position, "length", f"up to the {left} bytes there", total)
+        if frame.find_commit(data, position, expect, exact=following) is not None:
+            raise corrupt(name, damage)
+        return TailCheck(Tail.INCOMPLETE, damage, total)
+    wanted = 0 if damage else total
+    if damage is None:
+        end = position + total - CHECKSUM_BYTES
+        stored = int.from_bytes(data[end : end + CHECKSUM_BYTES], "little")
+        damage = Damage(offset + position, "checksum", f"{crc32c(data[position:end]):08x}", f"{stored:08x}")
+    if frame.find_commit(data, position, expect) is not None:
+        raise corrupt(name, damage)
+    return TailCheck(Tail.DAMAGED, damage, wanted)
+
+
+def corrupt(name: str, damage: Damage) -> CorruptCommitError:
+    """The error that reports ``damage`` in log segment ``name``."""
+    return CorruptCommitError(name, damage.offset, damage.what, damage.expected, damage.actual)
