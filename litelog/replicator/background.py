@@ -200,7 +200,7 @@ class Scrubs(TaskDuty):
         self._run_state = run_state
         self._threads = threads
         self._listener = listener
-        self._tasks: dict[ReplicaTask, Scrub] = {}
+        self._schedule: DueTimes[ReplicaTask] = DueTimes()
         self._stops: dict[ReplicaTask, threading.Event] = {}
         self._idle = threading.Condition()
         self._running = 0
@@ -208,7 +208,8 @@ class Scrubs(TaskDuty):
     def add(self, task: ReplicaTask) -> None:
         """As in ``TaskDuty``, if the task's replica is to be scrubbed."""
         if task.scrub is not None:
-            self._tasks[task] = task.scrub
+            self._schedule.set(task, task.scrub.due)
+            self._run_state.wake_by(task.scrub.due)
 
     def finish(self, task: ReplicaTask) -> bool:
         """As in ``TaskDuty``: ends a running scrub."""
@@ -219,25 +220,23 @@ class Scrubs(TaskDuty):
 
     def remove(self, task: ReplicaTask) -> None:
         """As in ``TaskDuty``."""
-        self._tasks.pop(task, None)
+        self._schedule.drop(task)
+        self._stops.pop(task, None)
 
     def serve(self, now: float) -> float:
         """As in ``Duty``. Ends all scrubs once the run is ending."""
-        next_due = math.inf
         if self._run_state.is_ending():
             self._halt()
-            return next_due
-        for task, scrub in self._tasks.items():
-            if scrub.running or task.phase in FINISHED or task.leaving:
-                continue
-            if scrub.due > now:
-                next_due = min(next_due, scrub.due)
+            return math.inf
+        for task in self._schedule.take(now):  # it is scheduled again after its scrub
+            scrub = task.scrub
+            if scrub is None or task.phase in FINISHED or task.leaving:
                 continue
             scrub.running = True
             self._count(1)
             stop = self._stops[task] = threading.Event()
             self._threads.scrubbing(task.url).submit(self._run_state.guard, partial(self._run, task, scrub, stop))
-        return next_due
+        return self._schedule.next
 
     def stop(self, *, wait: bool) -> bool:
         """As in ``Duty``."""
@@ -256,9 +255,11 @@ class Scrubs(TaskDuty):
             if result is not None:
                 self._report(task, *result)
         finally:
-            scrub.running = False
             self._count(-1)
             with self._run_state.changed:
+                scrub.running = False
+                if not task.leaving:
+                    self._schedule.set(task, scrub.due)
                 self._run_state.wake()
 
     def _report(self, task: ReplicaTask, verified: ScrubResult, new: list[Anomaly]) -> None:

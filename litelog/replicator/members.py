@@ -86,6 +86,8 @@ class Members(Duty):
 
     def __init__(self, config: Config, context: MemberContext) -> None:
         self._config = config
+        self.awaits_more = _has_watched_folder(config)
+        """Whether more logs may be found."""
         self._context = context
         self._run_state = context.run_state
         self._run_state.has_one_replica = _has_one_replica(config)
@@ -105,11 +107,6 @@ class Members(Duty):
         self._unsettled = False
         self._uncollected = False
         self._collect_at = 0.0
-
-    @property
-    def awaits_more(self) -> bool:
-        """Whether more logs may be found."""
-        return any(folder.watch for folder in self._config.folders)
 
     @property
     def is_moving(self) -> bool:
@@ -148,6 +145,7 @@ class Members(Duty):
     def set_config(self, config: Config) -> None:
         """Replicate what ``config`` names. Opens and closes in the background. Under the run state's lock."""
         self._config = config
+        self.awaits_more = _has_watched_folder(config)
         self._run_state.has_one_replica = _has_one_replica(config)
         if self.opened:
             self._submit(partial(self._reconfigure, config))
@@ -340,6 +338,10 @@ class Members(Duty):
         return path in {key[0] for key in self.members} or os.path.isdir(
             log_state_folder(self._context.state_dir, path)
         )
+
+
+def _has_watched_folder(config: Config) -> bool:
+    return any(folder.watch for folder in config.folders)
 
 
 def _has_one_replica(config: Config) -> bool:

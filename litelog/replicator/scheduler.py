@@ -128,15 +128,16 @@ class SyncScheduler(TaskDuty):
         """As in ``Duty``."""
         polled: list[tuple[ReplicaTask, Replica]] = []
         for task in self._schedule.take(now):
+            if task.phase is Phase.IDLE and (replica := task.replica) is not None and replica.started:
+                task.phase = Phase.SYNCING
+                polled.append((task, replica))
+                continue
             if task.phase is Phase.SEALING and task.leaving and now >= task.leave_by:
                 self._end(task, Phase.FAILED)
             if task.phase in FINISHED or task.phase in BUSY:
                 continue
             if task.phase is Phase.THROTTLED and task.due > now and not _is_full(task):
                 self._schedule.set(task, min(task.due, now + self._limit_check_seconds()))
-            elif task.phase is Phase.IDLE and (replica := task.replica) is not None and replica.started:
-                task.phase = Phase.SYNCING
-                polled.append((task, replica))
             else:
                 self._submit(task)
         if polled:

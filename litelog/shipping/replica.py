@@ -147,7 +147,7 @@ class Replica:
     @property
     def waiting(self) -> bool:
         """Whether the last sync ended because log segments must be sealed in the background first."""
-        return self._began_sealing or (self._writer is not None and self._writer.waiting)
+        return self._began_sealing or ((writer := self._writer) is not None and writer.waiting)
 
     @property
     def sealing(self) -> bool:
@@ -163,15 +163,16 @@ class Replica:
     @property
     def settled(self) -> bool:
         """Whether ``changed`` is reliable."""
-        return self._writer is not None and self._writer.follower.settled
+        return (writer := self._writer) is not None and writer.follower.settled
 
     def changed(self) -> bool:
         """Whether there may be something to ship. Cheap; makes no request."""
-        if self.waiting and self.sealing:
+        shipping, writer = self._shipping, self._writer
+        if (self._began_sealing or (writer is not None and writer.waiting)) and self.sealing:
             return False
         blocked = self._fork is not None or self._damage is not None or self._suspected
-        blocked = blocked or (self.archive is not None and self.archive.blocked is not None)
-        return self._writer is None or blocked or self._writer.changed()
+        blocked = blocked or (shipping is not None and shipping.archive.blocked is not None)
+        return writer is None or blocked or writer.changed()
 
     @property
     def withholds(self) -> bool:
