@@ -9,15 +9,17 @@ import difflib
 import json
 import re
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING, Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from litelog.errors import ConfigError
 from litelog.objects.position import Generation
 from litelog.objects.position import generation as parse_generation
-from litelog.spark.kafka_hints import kafka_hint
+from litelog.spark.kafka_hints import kafka_hint, rename_options
+from litelog.spark.log_bounds import LogBounds, split_by_log
 from litelog.spark.store_options import NO_TABLE, read_store_options, replica_url
 from litelog.units import parse_size
 
@@ -30,9 +32,14 @@ _PLAIN_SIZE = re.compile(r"([0-9]{1,15})([kmgt]?)", re.IGNORECASE)
 
 
 def format_options(options: Mapping[str, object] | None) -> dict[str, str]:
-    """Every value as text; booleans as ``true`` and ``false``."""
-    given = options or {}
-    return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in given.items()}
+    """Every value as text; booleans as ``true`` and ``false``, mappings and lists as JSON."""
+    return {name: _format(value) for name, value in (options or {}).items()}
+
+
+def _format(value: object) -> str:
+    if isinstance(value, dict | list):
+        return json.dumps(value)
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def parse_size_option(name: str, text: str) -> int:
@@ -62,19 +69,21 @@ READ_OPTIONS: Final = (
 )
 """The options of a batch, as users write them. ``store_options`` has the options of stores."""
 
-KAFKA_NAMES: Final = {
-    "startingOffsets": "startingSequence",
-    "endingOffsets": "endingSequence",
-    "maxOffsetsPerTrigger": "maxRecordsPerTrigger",
-}
-"""Names of the Kafka source that are accepted as well, and the options that they mean."""
-
 EARLIEST, LATEST = "earliest", "latest"
+
+_NO_BOUND = {
+    "startingSequence": EARLIEST,
+    "startingTimestamp": EARLIEST,
+    "endingSequence": LATEST,
+    "endingTimestamp": LATEST,
+}
+"""The options that bound what is read, and the word that means no bound."""
 
 _USE_A_VIEW = f"{NO_TABLE}: CREATE TEMPORARY VIEW v USING litelog OPTIONS (path 'URL')"
 _SPELLED = {name.lower(): name for name in READ_OPTIONS}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECONDS = re.compile(r"[0-9]{12,13}")
+_SHIFT = re.compile(r"(?:UTC|GMT|UT)?([+-])([0-9]{1,2})(?::([0-5][0-9]))?")
 _WILDCARDS = re.compile(r"[*?\[]")
 
 
@@ -135,6 +144,14 @@ class Range:
             return False
         return self.until is None or lowest is None or lowest < self.until
 
+    def within(self, own: Mapping[str, int | None]) -> Range:
+        """This range, limited to the bounds of a single log, by option."""
+        first, since = own.get("startingSequence"), own.get("startingTimestamp")
+        stop, until = own.get("endingSequence"), own.get("endingTimestamp")
+        asked = self.start if first is None else first
+        limited = self.narrow(first, stop).within_times(Range(since=since, until=until))
+        return replace(limited, narrowed=self.narrowed, given=asked if self.narrowed else None)
+
     def within_times(self, other: Range) -> Range:
         """This range, limited to the times that both include."""
         since = [time for time in (self.since, other.since) if time is not None]
@@ -175,6 +192,9 @@ class ReadOptions:
     generation: Generation | None = None
     """None: the latest generation."""
     range: Range = field(default_factory=Range)
+    """For all logs."""
+    by_log: LogBounds = field(default_factory=LogBounds)
+    """Further bounds, for single logs."""
     mode: Mode = Mode.FAILFAST
     corrupt_column: str = CORRUPT_COLUMN
     fail_on_data_loss: bool = True
@@ -215,11 +235,13 @@ def parse_options(given: Mapping[str, str], own: Mapping[str, str] | None = None
         if name not in known:
             raise ConfigError(_unknown(name, [*known.values()]))
     paths = _paths(others)
+    bounds, by_log = _bounds(others)
     return ReadOptions(
         paths=paths,
         store=store,
         generation=_generation(others.get("generation")),
-        range=_range(others),
+        range=bounds,
+        by_log=by_log,
         mode=_mode(others.get("mode", Mode.FAILFAST)),
         corrupt_column=_name("columnNameOfCorruptRecord", others.get("columnnameofcorruptrecord", CORRUPT_COLUMN)),
         fail_on_data_loss=_switch("failOnDataLoss", others.get("failondataloss", "true")),
@@ -232,20 +254,6 @@ def parse_options(given: Mapping[str, str], own: Mapping[str, str] | None = None
         format=others.get("format"),
         pattern=others.get("pattern"),
     )
-
-
-def rename_options(given: Mapping[str, str]) -> dict[str, str]:
-    """The options in lower case, with litelog's names for those of Kafka. Raises ConfigError if both are given."""
-    lowered = {name.lower(): value for name, value in given.items()}
-    for other, name in KAFKA_NAMES.items():
-        if other.lower() not in lowered:
-            continue
-        if name.lower() in lowered:
-            raise ConfigError(f"{other} and {name} mean the same: give only {name}")
-        value = lowered[name.lower()] = lowered.pop(other.lower())
-        if value.lstrip().startswith("{"):
-            raise ConfigError(f"{other}={value!r}: litelog has one bound for all logs: give a number, or read each log")
-    return lowered
 
 
 def parse_time(name: str, text: str, zone: tzinfo = UTC) -> int:
@@ -271,12 +279,17 @@ def parse_time(name: str, text: str, zone: tzinfo = UTC) -> int:
 
 
 def _zone(text: str | None) -> tzinfo:
+    """A zone by its name, or by its difference from UTC, as Spark writes either."""
     if text is None:
         return UTC
     try:
+        if shifted := _SHIFT.fullmatch(text):
+            hours, minutes = int(shifted[2]), int(shifted[3] or 0)
+            shift = timedelta(hours=hours, minutes=minutes)
+            return timezone(-shift if shifted[1] == "-" else shift)
         return ZoneInfo(text)
     except (ValueError, OSError, ZoneInfoNotFoundError):
-        raise ConfigError(f"timeZone={text!r} is not a time zone, such as Europe/Berlin") from None
+        raise ConfigError(f"timeZone={text!r} is not a time zone, such as Europe/Berlin or +01:00") from None
 
 
 def _unknown(name: str, known: list[str]) -> str:
@@ -309,31 +322,44 @@ def _paths(options: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(replica_url(path) for path in found))
 
 
-def _range(options: Mapping[str, str]) -> Range:
+def _bounds(options: Mapping[str, str]) -> tuple[Range, LogBounds]:
+    """The bounds for all logs, and those for single logs."""
     zone = _zone(options.get("timezone"))
-    bounds = Range(
-        first=_bound("startingSequence", options, EARLIEST),
-        stop=_bound("endingSequence", options, LATEST),
-        since=_time("startingTimestamp", options.get("startingtimestamp"), zone),
-        until=_time("endingTimestamp", options.get("endingtimestamp"), zone),
-    )
-    if bounds.first is not None and bounds.stop is not None and bounds.stop < bounds.first:
-        raise ConfigError(f"endingSequence={bounds.stop} lies before startingSequence={bounds.first}")
-    if bounds.since is not None and bounds.until is not None and bounds.until < bounds.since:
-        raise ConfigError("endingTimestamp lies before startingTimestamp")
-    return bounds
+    shared: dict[str, int | None] = {}
+    by_log: dict[str, dict[str, int | None]] = {}
+    for name, word in _NO_BOUND.items():
+        text = options.get(name.lower())
+        if text is None:
+            continue
+        parse = partial(_bound, word=word, zone=zone)
+        texts = split_by_log(name, text)
+        if texts is None:
+            shared[name] = parse(name, text)
+        else:
+            by_log[name] = {log: parse(name, text, f" of {log!r}") for log, text in texts.items()}
+    _require_order(shared)
+    for log in {log for bounds in by_log.values() for log in bounds}:
+        own = {name: bounds[log] for name, bounds in by_log.items() if log in bounds}
+        _require_order(shared | own, f" of {log!r}")
+    return Range().within(shared), LogBounds(by_log)
 
 
-def _bound(name: str, options: Mapping[str, str], all_of_it: str) -> int | None:
-    """The sequence in an option; None if it is not given, or is the word ``all_of_it``."""
-    text = options.get(name.lower())
-    if text is not None and text.strip().lower() == all_of_it:
+def _require_order(bounds: Mapping[str, int | None], whose: str = "") -> None:
+    first, stop = bounds.get("startingSequence"), bounds.get("endingSequence")
+    if first is not None and stop is not None and stop < first:
+        raise ConfigError(f"endingSequence={stop}{whose} lies before startingSequence={first}")
+    since, until = bounds.get("startingTimestamp"), bounds.get("endingTimestamp")
+    if since is not None and until is not None and until < since:
+        raise ConfigError(f"endingTimestamp{whose} lies before startingTimestamp")
+
+
+def _bound(name: str, text: str, whose: str = "", *, word: str, zone: tzinfo) -> int | None:
+    """The sequence or time in an option; None if it is the ``word`` for no bound. ``whose``: for messages."""
+    if text.strip().lower() == word:
         return None
-    return parse_count(name, text, MAX_SEQUENCE, lowest=0)
-
-
-def _time(name: str, text: str | None, zone: tzinfo) -> int | None:
-    return None if text is None else parse_time(name, text, zone)
+    if name.endswith("Timestamp"):
+        return parse_time(f"{name}{whose}", text, zone)
+    return parse_count(f"{name}{whose}", text, MAX_SEQUENCE, lowest=0)
 
 
 def _generation(text: str | None) -> Generation | None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from functools import wraps
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWriter, InputPartition
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType, TimestampType
 
-from litelog.errors import ConfigError, FencedError
+from litelog.spark.messages import says_first
 from litelog.spark.options import parse_options
 from litelog.spark.scan.decoding import read_partition
 from litelog.spark.scan.inputs import find_places
@@ -17,7 +16,7 @@ from litelog.spark.scan.schema import asked_columns, log_columns, type_of
 from litelog.spark.stream.options import parse_any_options, parse_stream_options
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from litelog.spark.options import ReadOptions
     from litelog.spark.scan.schema import Column
@@ -25,27 +24,7 @@ if TYPE_CHECKING:
     from litelog.spark.stream.reader import LitelogStreamReader
 
 
-_Asked = ParamSpec("_Asked")
-_Answer = TypeVar("_Answer")
-
 _TYPES = {kind.simpleString(): kind for kind in (BinaryType(), LongType(), StringType(), TimestampType())}
-
-
-def says_first(method: Callable[_Asked, _Answer]) -> Callable[_Asked, _Answer]:
-    """Make a usage error of ``method`` begin with its message: Spark shows a traceback, and this as its first line.
-
-    Python prints the cause of an error first, and a cause that was not raised as one line.
-    """
-
-    @wraps(method)
-    def called(*args: _Asked.args, **named: _Asked.kwargs) -> _Answer:
-        try:
-            return method(*args, **named)
-        except (ConfigError, FencedError) as error:
-            raised = error.with_traceback(None)
-        raise raised from Exception.__new__(type(raised), str(raised))
-
-    return called
 
 
 class LitelogSource(DataSource):
@@ -86,6 +65,7 @@ class LitelogSource(DataSource):
 
         return make_writer(self.options, schema, overwrite=overwrite)
 
+    @says_first
     def streamWriter(self, schema: StructType, overwrite: bool) -> LitelogStreamWriter:
         """A writer of the micro-batches of a stream with the columns in ``schema``."""
         from litelog.spark.sink.stream_writer import make_stream_writer  # noqa: PLC0415  # readers do not need it

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import os
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
+from litelog.errors import LitelogError
 from litelog.spark.options import parse_options
 from litelog.spark.scan.decoding import read_partition
 from litelog.spark.scan.planning import plan
@@ -13,7 +17,7 @@ from litelog.spark.scan.schema import log_columns
 from litelog.stores.registry import open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from litelog.spark.scan.partitions import Plan
@@ -67,3 +71,17 @@ def table_sequences(target: str | Path) -> list[int]:
             if name.endswith(".parquet"):
                 found += parquet.ParquetFile(os.path.join(folder, name)).read(["sequence"])["sequence"].to_pylist()
     return sorted(found)
+
+
+def shown_by_spark(call: Callable[[], object], *, simplified: bool = True) -> str:
+    """The text that one of Spark's workers sends for the error that ``call`` raises. Spark simplifies it by default."""
+    from pyspark.util import handle_worker_exception
+
+    name, sent = "SPARK_SIMPLIFIED_TRACEBACK", io.BytesIO()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(name, "1") if simplified else patch.delenv(name, raising=False)
+        try:
+            call()
+        except (KeyError, LitelogError) as error:
+            handle_worker_exception(error, sent, hide_traceback=False)
+    return sent.getvalue()[8:].decode()

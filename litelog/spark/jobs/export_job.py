@@ -176,7 +176,7 @@ def _parse_reading(url: str, options: Mapping[str, object] | None) -> ReadOption
     """Parse how to read the replica. Raises ConfigError for bounds that an export does not take."""
     reading = parse_options({**format_options(options), "path": url})
     reason = "an export covers all of a log, run by run; only startingSequence can make it begin later"
-    require_unbounded(reading.range, reason, but="startingSequence")
+    require_unbounded(reading, reason, but="startingSequence")
     require_records(reading.mode)
     return reading
 

@@ -132,7 +132,7 @@ def _read_both(
 ) -> tuple[Any, list[Manifest]]:
     given = {**format_options(options), "path": url}
     reading = parse_options(given)
-    require_unbounded(reading.range, "a hybrid is all of a log: filter its DataFrame, with where")
+    require_unbounded(reading, "a hybrid is all of a log: filter its DataFrame, with where")
     require_records(reading.mode)
     manifests = read_manifests(target, options_of_target(target, target_options, reading.store))
     last = manifests[-1]

@@ -12,7 +12,7 @@ from litelog.stores.registry import scheme_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from litelog.spark.options import Range
+    from litelog.spark.options import ReadOptions
 
 
 def store_options(given: Mapping[str, object] | None, whose: str) -> dict[str, str]:
@@ -33,8 +33,11 @@ def options_of_target(target: str, given: Mapping[str, object] | None, replica: 
     return {} if scheme_of(target) in ("file", "memory") else replica
 
 
-def require_unbounded(bounds: Range, reason: str, *, but: str = "") -> None:
+def require_unbounded(reading: ReadOptions, reason: str, *, but: str = "") -> None:
     """Raise ConfigError, with ``reason``, for the first bound of a read that is set, except the one named ``but``."""
+    for name in reading.by_log.values:
+        raise ConfigError(f"{name}: {reason if name != but else 'this job reads one log: give a number'}")
+    bounds = reading.range
     named = {
         "startingSequence": bounds.first,
         "endingSequence": bounds.stop,

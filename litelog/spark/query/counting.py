@@ -27,7 +27,7 @@ def count_records(options: ReadOptions) -> int | None:
     if options.mode is not Mode.FAILFAST or options.range.has_times:
         return None
     parts = [part for partition in plan(options).partitions for part in partition.parts]
-    if any(part.log.claim is None or part.log.divisible for part in parts):
+    if any(part.log.claim is None or part.log.divisible or part.log.range.has_times for part in parts):
         return None
     headers = sum(len(piece) for part in parts for piece in part.pieces if isinstance(piece, WalPiece))
     if headers > MOST_HEADERS:

@@ -49,7 +49,7 @@ def read(
         aggregate: ``{name: (column, function)}`` with count, sum, min and max; ``*`` stands for all rows. Tasks compute
             partial results, and Spark merges them.
         group_by: columns to aggregate by.
-        options: options of the data source.
+        options: options of the data source. ``timeZone`` is that of the session by default.
         engine: ``python``, or ``java`` for the columnar reader. By default it is the columnar reader if the session has
             its jar, and if it can read any of the log: sealed segments of the format ``litelog`` in a file system, with
             ``where`` as a list and without ``aggregate``. Both give the same rows.
@@ -70,7 +70,7 @@ def read(
         raise ConfigError("engine=java: takes where as a list, names of columns, and no aggregate")
     conditions = parse_conditions(where) if isinstance(where, list | tuple) else ()
     expression = expression_of(conditions) if isinstance(where, list | tuple) else where
-    parsed = parse_options(_given(url, options or {}))
+    parsed = parse_options(_zoned(spark, _given(url, options or {})))
     if expression is not None:
         require_bound(expression, parsed)
     parsed = replace(parsed, range=narrow(parsed.range, conditions))
@@ -214,3 +214,11 @@ def _given(url: str | Sequence[str], options: Mapping[str, object]) -> dict[str,
     given = format_options(options)
     given["paths" if not isinstance(url, str) else "path"] = url if isinstance(url, str) else json.dumps(list(url))
     return given
+
+
+def _zoned(spark: Any, given: dict[str, str]) -> dict[str, str]:
+    """The options, with the session's time zone for times if they name no other one."""
+    names = {name.lower() for name in given}
+    if "timezone" in names or not any("timestamp" in name for name in names):
+        return given
+    return given | {"timeZone": str(spark.conf.get("spark.sql.session.timeZone"))}

@@ -24,7 +24,7 @@ from litelog.system.clock import SystemClock
 from litelog.system.files import has_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from litelog.formats import LogFormat
     from litelog.spark.options import ReadOptions
@@ -53,10 +53,15 @@ class ScanInput:
     """For a replica: the requested format, which must be the replica's own."""
     is_matched: bool = False
     """Whether only a pattern selected it."""
+    bounds: Mapping[str, int | None] = field(default_factory=dict)
+    """The bounds of this log alone, by option."""
 
 
 def find_places(options: ReadOptions) -> list[ScanInput]:
-    """The logs that the options name, each once. Raises NothingToRestoreError if there is none."""
+    """The logs that the options name, each once.
+
+    Raises NothingToRestoreError if there is none, and ConfigError if a bound is for a log that is not among them.
+    """
     urls: list[str] = []
     named = {_identity(path) for path in options.paths if not is_pattern(path)}
     for path in options.paths:
@@ -73,7 +78,11 @@ def find_places(options: ReadOptions) -> list[ScanInput]:
     remote = all(place.folder is None for place in places)
     wanted = options.format if remote else None  # with folders among the places, it is theirs
     names = _names([place.url for place in places])
-    return [replace(place, name=name, format=wanted) for place, name in zip(places, names, strict=True)]
+    bounds = options.by_log.of(names)
+    return [
+        replace(place, name=name, format=wanted, bounds=own)
+        for place, name, own in zip(places, names, bounds, strict=True)
+    ]
 
 
 def _names(urls: Sequence[str]) -> list[str]:

@@ -143,7 +143,10 @@ def replica_items(place: ScanInput, options: ReadOptions, pieces: GenerationCont
 def plan_log(
     place: ScanInput, options: ReadOptions, log_format: LogFormat, claim: Claim | None, wanted: Range | None = None
 ) -> PlannedLog:
-    """A log to read: the generation of ``claim``, or the folder of a log. ``wanted``: by default the options' range."""
+    """A log to read: the generation of ``claim``, or the folder of a log.
+
+    ``wanted``: by default the options' range, within the log's own bounds.
+    """
     return PlannedLog(
         name=place.name,
         url=place.url,
@@ -153,7 +156,7 @@ def plan_log(
         divisible=is_divisible(log_format),
         folder=place.folder,
         claim=claim,
-        range=options.range if wanted is None else wanted,
+        range=options.range.within(place.bounds) if wanted is None else wanted,
         mode=options.mode,
         fail_on_data_loss=options.fail_on_data_loss,
     )

@@ -24,6 +24,7 @@ from litelog.spark.scan.inputs import find_places, is_ambiguous
 from litelog.spark.scan.packing import pack
 from litelog.spark.scan.task import open_client
 from litelog.spark.stream.batching import Budget, choose
+from litelog.spark.stream.options import StreamStart
 from litelog.spark.stream.start import find_begin, find_end
 from litelog.spark.stream.steps import LogOffset, MoveStep, decode, encode, step_items, until
 from litelog.spark.stream.tail import StreamTail
@@ -226,14 +227,14 @@ class StreamFollower:
 
         Logs that are found later than the first ones begin with their first record.
         """
-        is_first = not offsets
+        starts = {} if offsets or not self._logs else self._options.starts_of([*self._logs])
         new = [name for name in self._logs if name not in offsets and self._is_due(name)]
         if self._targets is not None:
             new = [name for name in new if self._targets.get(name) is not None]
         found: dict[str, LogOffset] = {}
         for name in new:
             log = self._logs[name]
-            find = partial(self._find_begin, log, is_first=is_first)
+            find = partial(self._find_begin, log, starts.get(name, StreamStart()))
             begin = self._forgiving(log, find) if self._targets is None else self._patiently(find)
             if begin is not None:
                 found[name] = begin
@@ -242,10 +243,9 @@ class StreamFollower:
                 log.look = self._clock() + max(self._options.poll_interval, PAUSE_SECONDS / 5)
         return found
 
-    def _find_begin(self, log: _Log, *, is_first: bool) -> LogOffset | None:
-        options = self._options
-        start = options.start if is_first and not log.was_absent else type(options.start)()
-        return find_begin(log.client, start, options.read.pattern, partial(self._lose, log.place.name))
+    def _find_begin(self, log: _Log, start: StreamStart) -> LogOffset | None:
+        wanted = StreamStart() if log.was_absent else start
+        return find_begin(log.client, wanted, self._options.read.pattern, partial(self._lose, log.place.name))
 
     def _seek(self, name: str, log: _Log, at: LogOffset) -> _BegunLog:
         begun = self._begun.get(name)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import json
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from litelog.errors import ConfigError
+from litelog.spark.kafka_hints import rename_options
+from litelog.spark.log_bounds import LogBounds, match_names, split_by_log
 from litelog.spark.options import (
     EARLIEST,
     LATEST,
@@ -14,12 +17,11 @@ from litelog.spark.options import (
     parse_count,
     parse_options,
     parse_size_option,
-    rename_options,
 )
 from litelog.units import parse_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from litelog.spark.options import ReadOptions
 
@@ -44,6 +46,7 @@ _UNFIT = {
     "endingtimestamp": "endingTimestamp: a stream has no end (Trigger.AvailableNow ends at what exists now)",
     "generation": "generation: a stream begins in the latest generation, and follows those that continue it",
 }
+_WORDS = (EARLIEST, LATEST)
 _OWN = {name.lower(): name for name in STREAM_OPTIONS}
 
 
@@ -77,6 +80,16 @@ class StreamOptions:
     """Longest pause in seconds between two polls of a quiet log."""
     discovery_interval: float
     """Seconds between two looks for new logs that match a pattern."""
+    starts: Mapping[str, StreamStart] = field(default_factory=dict)
+    """Where the stream begins in single logs, by the name that the user wrote."""
+
+    def starts_of(self, logs: Sequence[str]) -> dict[str, StreamStart]:
+        """Where the stream begins in each of these logs, which are all that it knows at first.
+
+        Raises ConfigError if the options name a log that is not among them.
+        """
+        named = match_names("startingSequence or startingTimestamp", self.starts, logs)
+        return {log: self.starts[named[number]] if number in named else self.start for number, log in enumerate(logs)}
 
 
 def parse_stream_options(given: Mapping[str, str]) -> StreamOptions:
@@ -85,14 +98,25 @@ def parse_stream_options(given: Mapping[str, str]) -> StreamOptions:
     for name, reason in _UNFIT.items():
         if name in lowered and not (name == "generation" and lowered[name].lower() == LATEST):
             raise ConfigError(f"a stream does not take {reason}")
-    if all(name in lowered for name in _STARTS):
-        raise ConfigError("startingSequence and startingTimestamp cannot both be given: a stream starts at one of them")
-    word, rest = _split_start(lowered)
+    words, rest = _split_starts(lowered)
     read = parse_options(rest, _OWN)
     if read.format is not None:
         raise ConfigError("format is for logs in local folders: a stream reads replicas, which name their own format")
-    start = StreamStart(word == LATEST, read.range.first, read.range.since)
-    return StreamOptions(replace(read, range=Range()), start, *_own_values(lowered))
+    if all(name in lowered for name in _STARTS) and len(read.by_log.values) < len(_STARTS):
+        raise ConfigError("startingSequence and startingTimestamp cannot both be given: a stream starts at one of them")
+    start = StreamStart(words.get("") == LATEST, read.range.first, read.range.since)
+    starts = _starts_by_log(read.by_log, words)
+    return StreamOptions(replace(read, range=Range(), by_log=LogBounds()), start, *_own_values(lowered), starts)
+
+
+def _starts_by_log(bounds: LogBounds, words: Mapping[str, str]) -> dict[str, StreamStart]:
+    sequences, times = (bounds.values.get(option, {}) for option in _STARTS.values())
+    if both := sorted(sequences.keys() & times.keys()):
+        raise ConfigError(f"startingSequence and startingTimestamp both name {both[0]!r}: give one of them")
+    return {
+        name: StreamStart(words.get(name) == LATEST, sequences.get(name), times.get(name))
+        for name in (*sequences, *times)
+    }
 
 
 def parse_any_options(given: Mapping[str, str]) -> ReadOptions:
@@ -101,16 +125,29 @@ def parse_any_options(given: Mapping[str, str]) -> ReadOptions:
     Also raises ConfigError for values that only a stream uses: Spark reports errors from start() less clearly.
     """
     lowered = rename_options(given)
-    _, rest = _split_start(lowered)
+    _, rest = _split_starts(lowered)
     _own_values(lowered)
     return parse_options(rest, _OWN)
 
 
-def _split_start(lowered: Mapping[str, str]) -> tuple[str | None, dict[str, str]]:
-    """(``earliest``, ``latest`` or None; the options without it)."""
-    words = {name: lowered[name].strip().lower() for name in _STARTS if name in lowered}
-    spoken = {name: word for name, word in words.items() if word in (EARLIEST, LATEST)}
-    return next(iter(spoken.values()), None), {name: value for name, value in lowered.items() if name not in spoken}
+def _split_starts(lowered: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """(``earliest`` or ``latest`` by log, and of all other logs under an empty name; the options without these words).
+
+    In the options, a log with such a word has no bound.
+    """
+    words: dict[str, str] = {}
+    rest = dict(lowered)
+    for name, option in _STARTS.items():
+        text = lowered.get(name)
+        texts = None if text is None else split_by_log(option, text)
+        if texts is not None:
+            spoken = {log: word for log, bound in texts.items() if (word := bound.strip().lower()) in _WORDS}
+            words |= spoken
+            rest[name] = json.dumps(texts | dict.fromkeys(spoken, EARLIEST))
+        elif text is not None and (word := text.strip().lower()) in _WORDS:
+            words[""] = word
+            del rest[name]
+    return words, rest
 
 
 def _own_values(lowered: Mapping[str, str]) -> tuple[int | None, int | None, int | None, float, float]:

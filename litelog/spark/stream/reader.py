@@ -15,6 +15,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from litelog.errors import ConfigError
+from litelog.spark.messages import says_first
 from litelog.spark.scan.decoding import read_partition
 from litelog.spark.stream.batching import Budget
 from litelog.spark.stream.follower import StreamFollower
@@ -39,6 +40,7 @@ class LitelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __getstate__(self) -> dict[str, Any]:
         return {"_options": self._options, "_columns": self._columns, "_follower": None}
 
+    @says_first
     def initialOffset(self) -> dict[str, Any]:
         """The offset before the first wanted record."""
         return self._followed().initial()
@@ -53,6 +55,7 @@ class LitelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMaxRows(self._options.max_records)
         return ReadAllAvailable()
 
+    @says_first
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """The end of the batch that begins at ``start``."""
         return self._followed().latest(start, self._budget(limit))
@@ -61,10 +64,12 @@ class LitelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The end as last seen."""
         return self._followed().report()
 
+    @says_first
     def prepareForTriggerAvailableNow(self) -> None:
         """Let the stream end where the logs end now."""
         self._followed().prepare()
 
+    @says_first
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The partitions of a batch, one for each task."""
         return [InputPartition(partition) for partition in self._followed().plan(start, end)]

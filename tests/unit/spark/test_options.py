@@ -195,11 +195,13 @@ def test_kafkas_names_mean_the_same() -> None:
     given = {"path": "/a", "startingOffsets": "3", "endingOffsets": "9"}
     assert parse_options(given) == parse_options({"path": "/a", "startingSequence": "3", "endingSequence": "9"})
     assert parse_options({"path": "/a", "startingOffsets": "earliest", "endingOffsets": "latest"}).range == Range()
+    times = {"path": "/a", "startingOffsetsByTimestamp": '{"a": 1700000000000}', "endingTimestamp": "1700000000001"}
+    assert parse_options(times).by_log.values == {"startingTimestamp": {"a": 1_700_000_000_000_000}}
     stream = parse_stream_options({"path": "/a", "startingOffsets": "latest", "maxOffsetsPerTrigger": "5"})
     assert (stream.start.is_latest, stream.max_records) == (True, 5)
     for wrong, said in (
         ({"startingOffsets": "3", "startingSequence": "3"}, "mean the same"),
-        ({"startingOffsets": '{"events": {"0": 3}}'}, "one bound for all logs"),
+        ({"startingOffsets": '{"events": {"0": 3}}'}, "'events' has partitions, and a log has none"),
         ({"startingOffsets": "latest"}, "startingSequence='latest' must be a number"),
     ):
         with pytest.raises(ConfigError, match=said):
@@ -214,11 +216,15 @@ def test_times_are_milliseconds_or_iso_times_in_a_zone() -> None:
     assert since("2023-11-14T22:13:20") == 1_700_000_000_000_000
     assert since("2023-11-14T23:13:20", timeZone="Europe/Berlin") == 1_700_000_000_000_000
     assert since("2023-11-14T22:13:20Z", timeZone="Europe/Berlin") == 1_700_000_000_000_000
+    for zone, hour in (("+01:00", 23), ("UTC-3", 19), ("GMT+02:00", 0)):
+        day = 15 if hour == 0 else 14
+        assert since(f"2023-11-{day}T{hour:02}:13:20", timeZone=zone) == 1_700_000_000_000_000
     for text, zone in (
         ("1700000000", "UTC"),
         ("1700000000000000", "UTC"),
         ("2023-11-14", "Nowhere/Land"),
         ("x", "../x"),
+        ("2023-11-14", "+99:00"),
     ):
         with pytest.raises(ConfigError, match=r"milliseconds since 1970|is not a time zone"):
             since(text, timeZone=zone)
@@ -237,7 +243,6 @@ def test_there_are_as_many_tasks_as_asked_for_at_least() -> None:
     ("name", "hint"),
     [
         ("subscribe", "load(URL) names the log"),
-        ("startingOffsetsByTimestamp", "use startingTimestamp"),
         ("kafka.bootstrap.servers", "no broker exists"),
         ("kafka.group.id", "a stream keeps its place in its checkpoint"),
         ("kafkaConsumer.pollTimeoutMs", "no broker exists"),

@@ -1,8 +1,6 @@
-"""A usage error of the data source begins with its message, in the text that Spark's workers make of it."""
+"""A usage error of the data source begins with its message."""
 
 from __future__ import annotations
-
-from traceback import TracebackException
 
 import pytest
 
@@ -10,45 +8,26 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from litelog.errors import ConfigError, FencedError
-from litelog.spark.source import LitelogSource, says_first
+from litelog.spark.source import LitelogSource
 from litelog_cli.task_errors import find_task_error
+from tests.builders.spark_reading import shown_by_spark
 
 VALUE = StructType([StructField("value", BinaryType())])
 
 
-def shown(error: BaseException) -> str:
-    """The text that a worker sends for an error (pyspark.util.handle_worker_exception)."""
-    return "".join(TracebackException(type(error), error, error.__traceback__, compact=True).format())
-
-
-@pytest.mark.parametrize("call", ["schema", "reader", "streamReader", "writer"])
+@pytest.mark.parametrize("call", ["schema", "reader", "streamReader", "writer", "streamWriter"])
 def test_a_usage_error_begins_with_its_message(call: str) -> None:
     source = LitelogSource({"path": "/nowhere", "mod": "x"})
-    arguments = {"schema": (), "writer": (VALUE, False)}.get(call, (VALUE,))
-    with pytest.raises(ConfigError, match="no option 'mod'") as caught:
-        getattr(source, call)(*arguments)
-    text = shown(caught.value)
-    assert text.splitlines()[0] == f"litelog.errors.ConfigError: {caught.value}"
+    arguments = {"schema": (), "writer": (VALUE, False), "streamWriter": (VALUE, False)}.get(call, (VALUE,))
+    text = shown_by_spark(lambda: getattr(source, call)(*arguments))
+    first = text.splitlines()[0]
+    assert first.startswith("litelog.errors.ConfigError: ")
+    assert "has no option 'mod'" in first
     found = find_task_error(f"[PYTHON_DATA_SOURCE_ERROR] Failed: {text}")
-    assert str(found) == str(caught.value)
+    assert f"litelog.errors.ConfigError: {found}" == first
 
 
-def test_the_error_keeps_its_type_and_loses_its_frames() -> None:
-    @says_first
-    def fenced() -> None:
-        raise FencedError("another owner has it")
-
-    with pytest.raises(FencedError, match="another owner has it") as caught:
-        fenced()
-    assert "in fenced\n" not in shown(caught.value)
-
-
-def test_another_error_keeps_its_traceback() -> None:
-    @says_first
-    def fails() -> None:
-        raise KeyError("a")
-
-    with pytest.raises(KeyError) as caught:
-        fails()
-    assert "in fails\n" in shown(caught.value)
+def test_a_usage_error_of_a_running_stream_begins_with_its_message() -> None:
+    reader = LitelogSource({"path": "memory://spark-messages/a*"}).streamReader(VALUE)
+    text = shown_by_spark(lambda: reader.partitions({}, {"version": 1}))
+    assert text.splitlines()[0].startswith("litelog.errors.ConfigError: the stream's checkpoint has no valid")

@@ -1,0 +1,89 @@
+"""Bounds of single logs, which an option names in a JSON object, and the logs that these names mean."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from litelog.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+NAMED_LOGS = 5
+"""How many logs a message names."""
+
+_KAFKA_WORDS = {-2: "earliest", -1: "latest"}
+"""What Kafka means by these numbers in place of an offset."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogBounds:
+    """The bounds of single logs, by option and by the name that the user wrote. None: the log has no such bound."""
+
+    values: Mapping[str, Mapping[str, int | None]] = field(default_factory=dict)
+
+    def of(self, logs: Sequence[str]) -> list[dict[str, int | None]]:
+        """The bounds of each of these logs, by option.
+
+        Raises ConfigError if a name means none of them, or more than one, or if two names of an option mean the same.
+        """
+        found: list[dict[str, int | None]] = [{} for _ in logs]
+        for option, bounds in self.values.items():
+            for log, name in match_names(option, bounds, logs).items():
+                found[log][option] = bounds[name]
+        return found
+
+
+def split_by_log(option: str, text: str) -> dict[str, str] | None:
+    """The text of the bound of each named log, if ``text`` is a JSON object; None if it is one bound for all logs.
+
+    Raises ConfigError if the object is not a flat one of numbers and texts.
+    """
+    if not text.lstrip().startswith("{"):
+        return None
+    example = 'such as {"orders": 17, "payments": 3}'
+    try:
+        given = json.loads(text)
+    except (ValueError, RecursionError):
+        raise ConfigError(f"{option}={text!r} is not valid JSON, {example}") from None
+    return {name: _bound_text(option, name, bound) for name, bound in given.items()}
+
+
+def _bound_text(option: str, name: str, bound: object) -> str:
+    if isinstance(bound, Mapping):
+        raise ConfigError(f'{option}: {name!r} has partitions, and a log has none: write {{"{name}": 17}}')
+    if isinstance(bound, int) and bound in _KAFKA_WORDS and not isinstance(bound, bool):
+        raise ConfigError(f'{option}: {name!r} is {bound}: write "{_KAFKA_WORDS[bound]}", or leave the log out')
+    if isinstance(bound, bool) or not isinstance(bound, int | str):
+        raise ConfigError(f"{option}: {name!r} must be a number or a text, not {json.dumps(bound)}")
+    return str(bound)
+
+
+def match_names(option: str, names: Collection[str], logs: Sequence[str]) -> dict[int, str]:
+    """For each log that one of ``names`` means, by its number in ``logs``: that name.
+
+    A name is the log's, as the column ``log`` holds it, or the end of that from a ``/`` on, or its URL. Raises
+    ConfigError as ``LogBounds.of`` does.
+    """
+    found: dict[int, str] = {}
+    for name in names:
+        wanted = (name.partition("://")[2] or name).strip("/")
+        exact = [number for number, log in enumerate(logs) if log == wanted]
+        meant = exact or [number for number, log in enumerate(logs) if wanted and log.endswith(f"/{wanted}")]
+        if not meant:
+            raise ConfigError(f"{option}: no log is named {name!r}; the logs are {_listed(logs)}")
+        if len(meant) > 1:
+            several = _listed([logs[number] for number in meant])
+            raise ConfigError(f"{option}: {name!r} may mean {several}: write more of the path")
+        if meant[0] in found:
+            raise ConfigError(f"{option}: {found[meant[0]]!r} and {name!r} mean the same log, {logs[meant[0]]}")
+        found[meant[0]] = name
+    return found
+
+
+def _listed(logs: Sequence[str]) -> str:
+    more = len(logs) - NAMED_LOGS
+    return ", ".join(logs[:NAMED_LOGS]) + (f", and {more} others" if more > 0 else "")
