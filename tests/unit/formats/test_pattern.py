@@ -8,12 +8,42 @@ from hypothesis import strategies as st
 
 from litelog.errors import ConfigError, CorruptCommitError
 from litelog.formats import MAX_COMMIT_BYTES, Expectation, FinishedTail, LogFormat, Tail
+from litelog.formats.columns import Record
+from litelog.formats.conformance import LogFormatConformance
 from litelog.formats.lines import LinesFormat
 from litelog.formats.raw import RawFormat
 from tests.sampling import examples
 
 LINES: LogFormat = LinesFormat()
 RAW: LogFormat = RawFormat()
+
+TEXTS = [("app-9.log", b"one\n\nthree\nfour\n"), ("app-10.log", b"\xff\x00\n5\n6\n\n")]
+
+
+class TestLines(LogFormatConformance):
+    has_checksums = False
+    other_names = (".app-9.log", "app-9.log.index", "app", "app-11.txt")
+
+    @pytest.fixture
+    def log_format(self) -> LogFormat:
+        return LinesFormat("app-*.log")
+
+    @pytest.fixture
+    def segments(self) -> list[tuple[str, bytes]]:
+        return TEXTS
+
+    def decode_slowly(self, name: str, data: bytes, first: int) -> list[Record]:
+        return [Record(first + number, None, None, line) for number, line in enumerate(data.split(b"\n")[:-1])]
+
+
+class TestRaw(TestLines):
+    @pytest.fixture
+    def log_format(self) -> LogFormat:
+        return RawFormat("app-*.log")
+
+    def decode_slowly(self, name: str, data: bytes, first: int) -> list[Record]:
+        return [Record(first, None, None, data)]
+
 
 texts = st.lists(st.binary(max_size=20).map(lambda text: text.replace(b"\n", b"")), max_size=20)
 
@@ -37,13 +67,6 @@ def test_each_finished_line_is_a_commit_with_its_number(lines: list[bytes], tail
     if commits:
         assert scan.last_commit == commits[-1].start
         assert (commits[0].first, commits[-1].next) == (scan.first, scan.next)
-
-
-def test_every_prefix_of_lines_decodes_to_the_lines_that_are_finished() -> None:
-    data = b"one\n\nthree\nfour\n"
-    for cut in range(len(data) + 1):
-        records = LINES.decode("x", memoryview(data[:cut]), 0, Expectation()).records()
-        assert [record.value for record in records] == data[:cut].split(b"\n")[:-1]
 
 
 def test_zeros_after_the_last_line_are_preallocation() -> None:

@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from litelog.codec.checksum import crc32c
-from litelog.errors import CorruptCommitError, CorruptionError, SequenceGapError, WrongFormatError
+from litelog.errors import CorruptCommitError, SequenceGapError, WrongFormatError
 from litelog.formats import MAX_COMMIT_BYTES, Expectation, LogFormat, Tail
 from litelog.formats.columns import Record
+from litelog.formats.conformance import LogFormatConformance
 from litelog.formats.litelog import (
     SEGMENT_HEADER_BYTES,
     LitelogFormat,
@@ -109,6 +110,24 @@ def small_log() -> tuple[bytes, list[int]]:
     )
 
 
+@pytest.mark.slow
+class TestConformance(LogFormatConformance):
+    other_names = ("12.log", segment_name(0)[:-4] + ".index", f"{1 << 63:020d}.log", "\u0661" * 20 + ".log")
+
+    @pytest.fixture
+    def log_format(self) -> LogFormat:
+        return LitelogFormat()
+
+    @pytest.fixture
+    def segments(self) -> list[tuple[str, bytes]]:
+        more = SegmentHeader(LOG_ID, 5, 9).encode() + encode_commit(5, 2, 9, [b"six"])
+        more += encode_commit(6, 2, [7, -1], [b"", b"7"], [b"", None]) + encode_commit(8, 4, 9, [b"8" * 20], [b"k"])
+        return [(NAME, small_log()[0]), (segment_name(5), bytes(more))]
+
+    def decode_slowly(self, name: str, data: bytes, first: int) -> list[Record]:
+        return decode_slowly(data)
+
+
 def test_zeros_have_the_checksum_that_the_description_says_so_they_never_pass() -> None:
     assert crc32c(bytes(22)) == 0x32707625
 
@@ -190,30 +209,6 @@ def test_values_that_no_commit_can_hold_are_refused() -> None:
             call()
 
 
-def test_a_run_continues_where_the_one_before_it_ended() -> None:
-    data, ends = small_log()
-    first = FORMAT.scan(NAME, memoryview(data[: ends[1]]), 0, BEGINNING)
-    rest = decode(data[first.end :], first.end, first.expectation)
-    assert decode(data[: ends[1]]) + rest == decode_slowly(data)
-
-
-@pytest.mark.slow
-def test_every_prefix_decodes_to_the_commits_that_are_whole() -> None:
-    data, ends = small_log()
-    records = decode_slowly(data)
-    for cut in range(len(data) + 1):
-        scan = FORMAT.scan(NAME, memoryview(data[:cut]), 0, BEGINNING)
-        whole = [end for end in ends[1:] if end <= cut]
-        assert scan.end == (whole[-1] if whole else 0)
-        assert decode(data[:cut]) == records[: scan.records]
-        expected = Tail.NOTHING if cut in {0, *ends} else Tail.INCOMPLETE
-        # A commit with sequence and epoch 0 starts with zeros, which may also be preallocation.
-        assert scan.tail in ({expected, Tail.ZEROS} if ends[0] < cut < ends[0] + 22 else {expected})
-        if scan.tail is Tail.INCOMPLETE:
-            assert scan.end + scan.wanted > cut
-            assert scan.damage is not None
-
-
 @pytest.mark.slow
 def test_every_prefix_with_zeros_after_it_decodes_to_the_commits_that_are_whole() -> None:
     data, _ = small_log()
@@ -244,26 +239,6 @@ def test_zeros_after_the_last_commit_are_preallocation() -> None:
     assert (scan.tail, scan.end, scan.damage) == (Tail.ZEROS, ends[-1], None)
     scan = FORMAT.scan(NAME, memoryview(data + bytes(3 << 20) + b"x"), 0, BEGINNING)
     assert scan.tail is Tail.DAMAGED
-
-
-@pytest.mark.slow
-def test_every_flipped_bit_is_an_error_or_not_yet_but_never_other_data() -> None:
-    data, ends = small_log()
-    records = decode_slowly(data)
-    errors = 0
-    for bit in range(len(data) * 8):
-        flipped = bytearray(data)
-        flipped[bit >> 3] ^= 1 << (bit & 7)
-        try:
-            found = decode(bytes(flipped))
-        except CorruptionError:
-            errors += 1
-            continue
-        # Only damage to the last commit, and damage that no check can find, may pass as a tail.
-        assert found == records[: len(found)]
-        assert len(found) < len(records)
-        assert bit >> 3 >= ends[-2]
-    assert errors >= ends[-2] * 8
 
 
 def test_a_damaged_commit_with_a_good_one_after_it_is_named() -> None:
@@ -463,19 +438,6 @@ def test_a_header_that_says_another_sequence_than_the_name_is_corrupt() -> None:
         FORMAT.scan(segment_name(7), memoryview(data), 0, BEGINNING)
 
 
-@pytest.mark.slow
-@given(st.binary(max_size=300), st.integers(0, 3))
-@settings(max_examples=examples(200))
-def test_any_bytes_after_a_log_are_a_tail_or_an_error(garbage: bytes, keep: int) -> None:
-    data, ends = small_log()
-    try:
-        records = decode(data[: ends[keep]] + garbage)
-    except CorruptionError:
-        return
-    assert records == decode_slowly(data)[: len(records)]
-    assert len(records) == [0, 2, 4, 5][keep]
-
-
 def test_hostile_headers_do_not_make_us_allocate() -> None:
     head = SegmentHeader(LOG_ID, 0, 0).encode()
     hostile = (
@@ -487,19 +449,6 @@ def test_hostile_headers_do_not_make_us_allocate() -> None:
     tracemalloc.stop()
     assert scan.commits == 0
     assert peak < 1 << 20
-
-
-def test_only_our_names_are_log_segments() -> None:
-    assert FORMAT.segment_order(segment_name(12)) == (12,)
-    for name in (
-        "12.log",
-        segment_name(1) + ".tmp",
-        segment_name(1)[:-4] + ".index",
-        f"{1 << 63:020d}.log",
-        "\u0661" * 20 + ".log",
-    ):
-        assert FORMAT.segment_order(name) is None
-    FORMAT.check_names([segment_name(0), segment_name(5), "other"])
 
 
 def test_the_log_id_is_in_the_header() -> None:
