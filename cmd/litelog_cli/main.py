@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import logging
 import os
-import re
 import sys
 import threading
 import traceback
@@ -18,7 +17,7 @@ from litelog.errors import ExitCode, LitelogError
 from litelog.system.memory import collect_seldom, exempt_existing_objects
 from litelog.version import VERSION
 from litelog_cli.logging_setup import LEVELS, LogLineFormat, asks_json, logs_json, say, set_up_logging
-from litelog_cli.output import STANDARD_OUTPUT, echo, echo_lines, print_json_error
+from litelog_cli.output import STANDARD_OUTPUT, echo, echo_lines, kind_of, print_json_error
 from litelog_cli.signals import HeldSignals
 from litelog_cli.verb_group import VerbGroup, dashes_advice
 
@@ -163,7 +162,7 @@ def run(  # noqa: PLR0911 - one for each kind of end
         echo_lines(shown.getvalue().splitlines(), err=True)
         return error.exit_code
     except LitelogError as error:
-        _print_failure(arguments, _kind(error), str(error), error.exit_code)
+        _print_failure(arguments, kind_of(error), str(error), error.exit_code)
         return _fail(error.lines or [str(error)], error.exit_code)
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -180,11 +179,6 @@ def run(  # noqa: PLR0911 - one for each kind of end
         _print_failure(arguments, "unexpected", message, ExitCode.FAILURE)
         return _fail([f"{message}{hint}"], trace=_verbose(arguments))
     return code if isinstance(code, int) else ExitCode.DONE
-
-
-def _kind(error: LitelogError) -> str:
-    """The kind of an error for programs: ``NothingToRestoreError`` is ``nothing-to-restore``."""
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", "-", type(error).__name__.strip("_").removesuffix("Error")).lower()
 
 
 def _print_failure(arguments: Sequence[str], kind: str, message: str, code: int) -> None:

@@ -20,6 +20,8 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from litelog.errors import LitelogError
+
 PLAIN_WIDTH = 10_000
 """Width of a table that is not for a terminal: nothing is wrapped."""
 
@@ -85,10 +87,20 @@ def print_json(value: Mapping[str, Any], *, versioned: bool = True) -> None:
     sys.stdout.write(json_line({"version": JSON_VERSION, **value} if versioned else value))
 
 
+def kind_of(error: LitelogError) -> str:
+    """The kind of an error for programs: ``NothingToRestoreError`` is ``nothing-to-restore``."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "-", type(error).__name__.strip("_").removesuffix("Error")).lower()
+
+
+def error_json(kind: str, message: str, exit_code: int) -> dict[str, object]:
+    """Why something failed, as JSON values."""
+    return {"kind": kind, "message": message, "exit_code": exit_code}
+
+
 def print_json_error(kind: str, message: str, exit_code: int, *, is_event: bool) -> None:
     """Print as JSON why a verb failed. ``is_event``: whether the line stands among the events of ``replicate``."""
     named = {"event": "error"} if is_event else {}
-    print_json({**named, "error": {"kind": kind, "message": message, "exit_code": exit_code}})
+    print_json({**named, "error": error_json(kind, message, exit_code)})
 
 
 def json_time(microseconds: int | None) -> str | None:

@@ -149,6 +149,23 @@ class ReplicaConfig(BaseModel):
     options: dict[str, OptionValue] = Field(default_factory=dict, repr=False)
     """The backend's own settings (region, endpoint, credentials, ...). The backend checks them when it opens."""
 
+    def above(self, depth: int) -> tuple[str, int]:
+        """For the URL of found logs' replicas: the place above all of them, and how many levels below it they lie.
+
+        ``depth``: the most parts of a log's name.
+        """
+        end = _path_end(self.url)
+        before, found, after = self.url[:end].partition(NAME)
+        if not found:
+            return self.url, depth
+        return before.rstrip("/") + self.url[end:], depth + after.count("/")
+
+    def name_below(self, place: str) -> str | None:
+        """The name of the log whose replica is at ``place`` below ``above``; None if that is no log's."""
+        above, _ = self.above(0)
+        end = _path_end(above)
+        return find_name(self.url, f"{above[:end].rstrip('/')}/{place}{above[end:]}")
+
 
 class EntryConfig(BaseModel):
     """The settings common to all entries of ``logs``."""
@@ -300,6 +317,11 @@ class FolderConfig(EntryConfig):
     @classmethod
     def _check_segment_pattern(cls, pattern: str | None, info: ValidationInfo) -> str | None:
         return check_segment_pattern(pattern, info)
+
+    @property
+    def depth(self) -> int:
+        """How many parts of a path the pattern matches."""
+        return self.pattern.count("/") + 1
 
     def means(self, name: str) -> bool:
         """Whether this entry takes the folder of that name as a log, if it holds log segments.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from litelog.errors import NothingToRestoreError, OutputExistsError
+from litelog.errors import ExitCode, NothingToRestoreError, OutputExistsError
 from litelog.units import format_count, format_duration, format_size
 from litelog_cli.arguments import (
     DURATION,
@@ -49,6 +49,8 @@ class RestoreOptions:
 
     replica_urls: tuple[str, ...]
     config_file: str | None
+    everything: bool
+    into: str | None
     output: str
     name: str | None
     index: str | None
@@ -79,15 +81,24 @@ Examples:
   litelog restore --if-not-exists --if-replica-exists file:///backup/events -o /var/lib/events
   litelog restore file:///backup/events s3://bucket/events -o /var/lib/events
   litelog restore --config /etc/litelog.yml /var/lib/events
+  litelog restore --all --config /etc/litelog.yml
+  litelog restore --all --into /mnt/copy --timestamp 1h
 \b
 Of several replicas of one log, the one that reaches furthest is restored. The
 others supply data that it lost. LOG_DIR, the folder of a log in the
 configuration (--config, $LITELOG_CONFIG or /etc/litelog.yml), stands for all
 of that log's replicas.
+\b
+--all restores every log of the configuration. Logs in folders of logs are
+found by listing the replicas, so they may be lost here. A log that cannot be
+restored does not stop the others; the exit code is the highest of theirs. A
+time cuts each log by itself: there is no point in time across logs.
 """
 )
 @click.argument("replica_urls", metavar="[REPLICA_URL|LOG_DIR]...", nargs=-1, type=PLACE)
 @click.option("--config", "config_file", type=click.Path(), help="Configuration file that contains the log in LOG_DIR.")
+@click.option("--all", "everything", is_flag=True, help="Restore all logs of the configuration.")
+@click.option("--into", metavar="FOLDER", type=OUTPUT, help="With --all: restore to the same paths below this folder.")
 @click.option(
     "-o",
     "--output",
@@ -116,7 +127,7 @@ of that log's replicas.
 @click.option("--dry-run", is_flag=True, help="Print the plan without changing anything.")
 @click.option("--json", "as_json", is_flag=True, help="Print the plan or the result as one JSON object.")
 @quiet_option
-def restore(**arguments: Any) -> None:
+def restore(**arguments: Any) -> int:
     """Rebuild a log from its replicas: complete, checked and synced, or not at all."""
     from litelog.restore.opened_restore import is_taken
 
@@ -126,6 +137,10 @@ def restore(**arguments: Any) -> None:
     if options.delta and options.if_not_exists:
         raise click.UsageError("--delta and --if-not-exists exclude each other")
     target = make_target(None, options.index, options.sequence, options.timestamp)
+    if options.everything:
+        return _restore_all(target, options)
+    if options.into is not None:
+        raise click.UsageError("--into needs --all; one log is restored to -o FOLDER")
     sources = find_sources(options.replica_urls, options.config_file)
     if not options.output:
         if sources.log is None:
@@ -133,7 +148,7 @@ def restore(**arguments: Any) -> None:
         options = replace(options, output=sources.log)
     if options.if_not_exists and is_taken(options.output):
         _report_nothing_to_do(f"{options.output}: exists already, nothing to do", options.output, options.as_json)
-        return
+        return ExitCode.DONE
     if options.follow and (options.name is not None or target != make_target(None, None, None, None)):
         raise click.UsageError("--follow continues after the end of the log: use it without --generation or bounds")
     options = replace(options, pattern=options.pattern or sources.pattern)
@@ -143,6 +158,38 @@ def restore(**arguments: Any) -> None:
         if not options.if_not_exists:
             raise
         _report_nothing_to_do(str(error), options.output, options.as_json)
+    return ExitCode.DONE
+
+
+def _restore_all(target: Target, options: RestoreOptions) -> int:
+    from litelog.restore.several import RestoreRules
+    from litelog.system.memory import keep_freed_memory
+    from litelog_cli.restore_all import find_restores, restore_all
+
+    of_one = {
+        "REPLICA_URL": options.replica_urls,
+        "--output": options.output,
+        "--generation": options.name,
+        "--index": options.index,
+        "--sequence": options.sequence,
+        "--pattern": options.pattern,
+        "--follow": options.follow,
+    }
+    given = next((name for name, value in of_one.items() if value), None)
+    if given is not None:
+        raise click.UsageError(f"{given} is for one log, and --all restores several")
+    keep_freed_memory()
+    rules = RestoreRules(
+        target,
+        parallelism=options.parallelism,
+        delta=options.delta,
+        check_space=not options.ignore_free_space,
+        dry_run=options.dry_run,
+        if_not_exists=options.if_not_exists,
+        if_replica_exists=options.if_replica_exists,
+    )
+    logs = find_restores(options.config_file, options.into)
+    return restore_all(logs, rules, as_json=options.as_json, quiet=options.quiet)
 
 
 def _restore(replicas: Sequence[ConfiguredReplica], target: Target, options: RestoreOptions) -> None:
