@@ -105,6 +105,16 @@ class Capabilities(Protocol):
             ValueError: The content is not as the writer writes it.
         """
 
+    def is_log_folder(self, name: str) -> bool:
+        """Return whether a folder of that name may be a log, where a daemon looks for logs in a folder of logs.
+
+        Args:
+            name: The last part of the folder's path.
+
+        Returns:
+            Whether it may be a log. Default: True.
+        """
+
     def ignores(self, name: str) -> bool:
         """Return whether a file is the writer's own and not part of the log, so that nobody has to know of it.
 
@@ -209,6 +219,12 @@ def read_watermark(log_format: LogFormat, folder: str, content: bytes | None) ->
     """The log's watermark; None if its writer takes no record back. Raises ValueError. Only for a format that has
     ``watermark_file``."""
     return cast("Capabilities", log_format).read_watermark(folder, content)
+
+
+def is_log_folder(log_format: LogFormat, name: str) -> bool:
+    """Whether a folder of that name may be a log."""
+    offered = cast("Capabilities", log_format)
+    return offered.is_log_folder(name) if hasattr(log_format, "is_log_folder") else True
 
 
 INDEX_SUFFIXES = (".index", ".timeindex", ".ofs")

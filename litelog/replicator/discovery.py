@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from litelog.config.models import place_of
 from litelog.errors import SourceError, SourceMissingError
 from litelog.events import fields, is_worth_logging
+from litelog.formats.capabilities import is_log_folder
 from litelog.formats.registry import open_format
 from litelog.replicator.status import NotReplicated
 from litelog.stores.registry import redact
@@ -135,7 +136,7 @@ class LogFinder:
             raise SourceError(f"{path}: cannot be read: {error.strerror}") from error
 
     def _list(self, path: str, name: str, depth: int, modified: int, *, was_log: bool) -> _Seen:
-        may_be_log = bool(name) and self.folder.means(name)
+        may_be_log = bool(name) and self.folder.means(name) and is_log_folder(self._format, os.path.basename(name))
         below: list[str] = []
         is_log = was_log
         with os.scandir(path) as entries:

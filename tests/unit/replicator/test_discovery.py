@@ -11,6 +11,8 @@ import pytest
 
 from litelog.config import Config, FolderConfig, LogConfig, ReplicaConfig
 from litelog.errors import SourceMissingError
+from litelog.formats.litelog import LitelogFormat
+from litelog.formats.registry import register_format
 from litelog.replicator.discovery import LogFinder, choose_logs, find_logs
 
 if TYPE_CHECKING:
@@ -149,3 +151,19 @@ def test_a_name_that_no_url_can_hold_is_refused(tmp_path: Path) -> None:
     chosen, refused = choose_logs(Config(logs=(folder,)), [(folder, ["\udcff", "a"])], lambda _: False)
     assert [log.path for log in chosen] == [str(tmp_path / "a")]
     assert "not UTF-8" in refused[0].reason
+
+
+class NamedFolders(LitelogFormat):
+    """A format whose logs lie in folders whose names end in a number."""
+
+    name = "named-folders"
+
+    def is_log_folder(self, name: str) -> bool:
+        return name[-1].isdigit()
+
+
+def test_a_format_may_say_which_folders_are_logs(tmp_path: Path, clock: ManualClock) -> None:
+    register_format(NamedFolders.name, NamedFolders)
+    for name in ("x/orders-0", "x/orders-0.77-delete", "x-1/meta"):
+        put(tmp_path, name, SEGMENT)
+    assert LogFinder(make_folder(tmp_path, "*/*", format=NamedFolders.name), clock).find() == ["x/orders-0"]
