@@ -7,7 +7,7 @@ from litelog.version import VERSION as __version__  # noqa: N811 - one version, 
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from litelog.api.open_replica import ReplicaRecords, open_replica
+    from litelog.api.open_replica import open_replica
     from litelog.api.replicate import Replication, replicate
     from litelog.api.restore_log import restore_log
     from litelog.api.verify_replica import verify_replica
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from litelog.formats.registry import register_format
     from litelog.log.reader import LogReader
     from litelog.log.writer import LogWriter
+    from litelog.reading.replica_records import ReplicaRecords
     from litelog.replicator.replicator import Replicator
     from litelog.stores.registry import register_object_store
 
@@ -116,7 +117,7 @@ _MODULES = {
     "LogWriter": "litelog.log.writer",
     "Record": "litelog.formats.columns",
     "ReplicaConfig": "litelog.config.entries",
-    "ReplicaRecords": "litelog.api.open_replica",
+    "ReplicaRecords": "litelog.reading.replica_records",
     "Replication": "litelog.api.replicate",
     "Replicator": "litelog.replicator.replicator",
     "load_config": "litelog.config.loading",

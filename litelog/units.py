@@ -102,3 +102,12 @@ def to_microseconds(time: Time) -> int:
     if time.utcoffset() is None:
         raise ValueError(f"{time!r} has no time zone: write datetime.now(UTC), or time.astimezone() for local time")
     return (time - EPOCH) // timedelta(microseconds=1)
+
+
+def format_iso(microseconds: int) -> str:
+    """Microseconds since 1970 as ISO 8601 in UTC; the number of microseconds if no calendar holds the time."""
+    try:
+        moment = EPOCH + timedelta(microseconds=microseconds)
+    except OverflowError:
+        return f"{microseconds}us"
+    return moment.isoformat(timespec="microseconds" if microseconds % 1_000_000 else "seconds").replace("+00:00", "Z")

@@ -6,16 +6,16 @@ Characters that would control a terminal, or start another line, are shown as es
 
 from __future__ import annotations
 
-import base64
 import io
 import json
 import re
 import sys
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from litelog.units import format_iso
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -33,8 +33,6 @@ JSON_VERSION = 1
 
 MIN_TEXT_WIDTH = 24
 """The narrowest column into which text is wrapped."""
-
-_BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 _MARKS = "\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"  # they change the direction of text, or break lines
@@ -179,20 +177,4 @@ def format_moment(microseconds: int | None) -> str:
 
 def format_time(microseconds: int | None) -> str:
     """Microseconds since 1970 as ISO 8601 in UTC; ``-`` for None."""
-    if microseconds is None:
-        return "-"
-    try:
-        moment = _BEGINNING + timedelta(microseconds=microseconds)
-    except OverflowError:
-        return f"{microseconds}us"
-    return moment.isoformat(timespec="microseconds" if microseconds % 1_000_000 else "seconds").replace("+00:00", "Z")
-
-
-def json_bytes(value: bytes | None) -> str | dict[str, str] | None:
-    """Bytes for JSON: text if they are UTF-8, else ``{"base64": ...}``."""
-    if value is None:
-        return None
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return {"base64": base64.b64encode(value).decode()}
+    return "-" if microseconds is None else format_iso(microseconds)

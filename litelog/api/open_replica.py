@@ -2,74 +2,20 @@
 
 from __future__ import annotations
 
-import threading
-from contextlib import suppress
-from functools import partial
 from typing import TYPE_CHECKING, SupportsIndex
 
 from litelog.api.replica_address import address_of
-from litelog.errors import ConfigError, EmptyLogError, NothingToRestoreError
-from litelog.formats.record_stream import RecordStream
-from litelog.formats.registry import open_stored_format
+from litelog.errors import ConfigError
 from litelog.log.read_bounds import ReadBounds, Start
 from litelog.objects.position import generation as to_generation
-from litelog.reading.last_commit import find_end
-from litelog.reading.replica_reader import ReplicaReader
-from litelog.stores.opening import naming_replica, open_retrying
+from litelog.reading.replica_records import ReplicaRecords, open_records
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
     from datetime import datetime
 
     from litelog.api.replica_address import Replica
-    from litelog.formats import LogFormat
-    from litelog.formats.columns import Columns
     from litelog.objects.position import Generation
-    from litelog.stores.object_store import ObjectReplicaClient
-    from litelog.stores.replica_client import ReplicaClient
     from litelog.units import Time
-
-
-class ReplicaRecords(RecordStream):
-    """The records of a replica, read with the checks of a restore."""
-
-    def __init__(
-        self,
-        client: ObjectReplicaClient,
-        reader: ReplicaReader,
-        end_time: int | None,
-        stop: threading.Event,
-    ) -> None:
-        """For ``open_replica``, which makes the object."""
-        super().__init__()
-        self.url = client.url
-        self._client = client
-        self._stop = stop
-        self._busy = threading.Lock()
-        self._batches = _batches(reader, end_time)
-
-    def read(self) -> Columns | None:
-        """Read the next records: those of one WAL segment, or of one frame of a sealed segment.
-
-        Returns:
-            At least one record; None at the end, after an error, and after ``close``.
-
-        Raises:
-            NothingToRestoreError: there is no replica (a follower waits for it).
-            TruncatedError: the start lies before the first record that exists.
-            PrunedError: retention overtook the reader.
-            DivergedError: the log's history forks.
-            CorruptObjectError, ReplicaGapError: an object is damaged or missing.
-            StoreError: a request failed.
-        """
-        with self._busy, naming_replica(self._client):
-            return None if self._stop.is_set() else next(self._batches, None)
-
-    def close(self) -> None:
-        self._stop.set()
-        with self._busy:
-            self._batches.close()
-            self._client.close()
 
 
 def open_replica(  # noqa: PLR0913 - each is an independent choice
@@ -113,29 +59,10 @@ def open_replica(  # noqa: PLR0913 - each is an independent choice
     """
     bounds = ReadBounds.of(start, start_time, end, end_time)
     name = _generation_of(generation)
-    stop = threading.Event()
-    formats = partial(open_stored_format, pattern=pattern)
     url, options = address_of(replica)
-    client = open_retrying(url, options, stop)
-
-    try:
-        with naming_replica(client):
-            first = _first_sequence(client, bounds.start, name, formats, follow=follow)
-    except BaseException:
-        client.close()
-        raise
-    reader = ReplicaReader(
-        client,
-        generation=name,
-        start=first,
-        start_time=bounds.start_time,
-        end=bounds.end,
-        follow=follow,
-        poll_interval=poll_interval,
-        stop=stop,
-        formats=formats,
+    return open_records(
+        url, options, bounds, follow=follow, poll_interval=poll_interval, generation=name, pattern=pattern
     )
-    return ReplicaRecords(client, reader, bounds.end_time, stop)
 
 
 def _generation_of(text: str | None) -> Generation | None:
@@ -143,35 +70,3 @@ def _generation_of(text: str | None) -> Generation | None:
         return None if text is None else to_generation(text)
     except ValueError as error:
         raise ConfigError(str(error)) from None
-
-
-def _first_sequence(
-    client: ReplicaClient,
-    start: int | Start,
-    name: Generation | None,
-    formats: Callable[[str], LogFormat],
-    *,
-    follow: bool,
-) -> int | None:
-    """The sequence to begin with; None for the beginning, also of a replica that holds nothing yet."""
-    if isinstance(start, int) or start == "earliest":
-        return start if isinstance(start, int) else None
-    with suppress(NothingToRestoreError if follow else EmptyLogError):
-        if (found := find_end(client, name, formats)) is not None:
-            return found.last if start == "latest" else found.next
-    return None
-
-
-def _batches(reader: ReplicaReader, end_time: int | None) -> Generator[Columns, None, None]:
-    with reader:
-        for columns in reader.batches():
-            if end_time is None:
-                yield columns
-                continue
-            if columns.timestamps is None:
-                raise ConfigError("the replica's records carry no timestamps to stop at: stop at a sequence")
-            stop = columns.find_time(end_time)
-            if stop:
-                yield columns.slice(0, stop)
-            if stop < len(columns):
-                return

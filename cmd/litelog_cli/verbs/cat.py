@@ -34,7 +34,7 @@ from litelog_cli.inputs import (
 )
 from litelog_cli.listed import place_config_option
 from litelog_cli.logging_setup import say
-from litelog_cli.output import format_time, json_bytes, json_line, naming_output
+from litelog_cli.output import json_line, naming_output
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -194,11 +194,7 @@ def _write_values(columns: Columns) -> None:
 
 
 def _write_json(columns: Columns) -> None:
+    from litelog.formats.record_json import record_fields
+
     for record in columns.records():
-        fields = {
-            "sequence": record.sequence,
-            "timestamp": None if record.timestamp is None else format_time(record.timestamp),
-            "key": json_bytes(record.key),
-            "value": json_bytes(record.value),
-        }
-        sys.stdout.write(json_line(fields))
+        sys.stdout.write(json_line(record_fields(record)))

@@ -1,0 +1,31 @@
+"""Records as JSON values: the form of ``litelog cat --json``, and of a log that is read over HTTP."""
+
+from __future__ import annotations
+
+import base64
+from typing import TYPE_CHECKING
+
+from litelog.units import format_iso
+
+if TYPE_CHECKING:
+    from litelog.formats.columns import Record
+
+
+def record_fields(record: Record) -> dict[str, object]:
+    """The fields of a record. Its timestamp is ISO 8601 in UTC; bytes are as of ``json_bytes``."""
+    return {
+        "sequence": record.sequence,
+        "timestamp": None if record.timestamp is None else format_iso(record.timestamp),
+        "key": json_bytes(record.key),
+        "value": json_bytes(record.value),
+    }
+
+
+def json_bytes(value: bytes | None) -> str | dict[str, str] | None:
+    """Bytes for JSON: text if they are UTF-8, else ``{"base64": ...}``; None for None."""
+    if value is None:
+        return None
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(value).decode()}

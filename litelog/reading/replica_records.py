@@ -1,0 +1,147 @@
+"""The records of a replica as a stream: opens the replica, and closes it at the end."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING
+
+from litelog.errors import ConfigError, EmptyLogError, NothingToRestoreError
+from litelog.formats.record_stream import RecordStream
+from litelog.formats.registry import open_stored_format
+from litelog.reading.last_commit import find_end
+from litelog.reading.replica_reader import ReplicaReader
+from litelog.stores.opening import naming_replica, open_retrying
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Mapping
+
+    from litelog.formats import LogFormat
+    from litelog.formats.columns import Columns
+    from litelog.log.read_bounds import ReadBounds, Start
+    from litelog.objects.position import Generation
+    from litelog.stores.object_store import ObjectReplicaClient
+    from litelog.stores.replica_client import ReplicaClient
+
+
+class ReplicaRecords(RecordStream):
+    """The records of a replica, read with the checks of a restore."""
+
+    def __init__(
+        self,
+        client: ObjectReplicaClient,
+        reader: ReplicaReader,
+        end_time: int | None,
+        stop: threading.Event,
+    ) -> None:
+        """For ``open_records``, which makes the object."""
+        super().__init__()
+        self.url = client.url
+        self._client = client
+        self._stop = stop
+        self._busy = threading.Lock()
+        self._batches = _batches(reader, end_time)
+
+    def read(self) -> Columns | None:
+        """Read the next records: those of one WAL segment, or of one frame of a sealed segment.
+
+        Returns:
+            At least one record; None at the end, after an error, and after ``close``.
+
+        Raises:
+            NothingToRestoreError: there is no replica (a follower waits for it).
+            TruncatedError: the start lies before the first record that exists.
+            PrunedError: retention overtook the reader.
+            DivergedError: the log's history forks.
+            CorruptObjectError, ReplicaGapError: an object is damaged or missing.
+            StoreError: a request failed.
+        """
+        with self._busy, naming_replica(self._client):
+            return None if self._stop.is_set() else next(self._batches, None)
+
+    def close(self) -> None:
+        self._stop.set()
+        with self._busy:
+            self._batches.close()
+            self._client.close()
+
+
+def open_records(
+    url: str,
+    options: Mapping[str, object],
+    bounds: ReadBounds,
+    *,
+    follow: bool = False,
+    poll_interval: float = 1.0,
+    generation: Generation | None = None,
+    pattern: str | None = None,
+) -> ReplicaRecords:
+    """Open a replica to read its records. Makes no request yet, except to resolve "latest" and "end".
+
+    Args:
+        url: The replica's URL or path.
+        options: Its backend's own options.
+        bounds: Where to begin and end.
+        follow: Wait for new records at the end of the replica. Without it, reading ends there.
+        poll_interval: Seconds between two polls at the end.
+        generation: The generation to read; None: the latest one.
+        pattern: Which names are log segments, for formats that need a pattern.
+
+    Raises:
+        ConfigError: No installed package serves the URL.
+        NothingToRestoreError, StoreError: "latest" or "end" cannot be resolved.
+    """
+    stop = threading.Event()
+    formats = partial(open_stored_format, pattern=pattern)
+    client = open_retrying(url, options, stop)
+    try:
+        with naming_replica(client):
+            first = _first_sequence(client, bounds.start, generation, formats, follow=follow)
+    except BaseException:
+        client.close()
+        raise
+    reader = ReplicaReader(
+        client,
+        generation=generation,
+        start=first,
+        start_time=bounds.start_time,
+        end=bounds.end,
+        follow=follow,
+        poll_interval=poll_interval,
+        stop=stop,
+        formats=formats,
+    )
+    return ReplicaRecords(client, reader, bounds.end_time, stop)
+
+
+def _first_sequence(
+    client: ReplicaClient,
+    start: int | Start,
+    name: Generation | None,
+    formats: Callable[[str], LogFormat],
+    *,
+    follow: bool,
+) -> int | None:
+    """The sequence to begin with; None for the beginning, also of a replica that holds nothing yet."""
+    if isinstance(start, int) or start == "earliest":
+        return start if isinstance(start, int) else None
+    with suppress(NothingToRestoreError if follow else EmptyLogError):
+        if (found := find_end(client, name, formats)) is not None:
+            return found.last if start == "latest" else found.next
+    return None
+
+
+def _batches(reader: ReplicaReader, end_time: int | None) -> Generator[Columns, None, None]:
+    with reader:
+        for columns in reader.batches():
+            if end_time is None:
+                yield columns
+                continue
+            if columns.timestamps is None:
+                raise ConfigError("the replica's records carry no timestamps to stop at: stop at a sequence")
+            stop = columns.find_time(end_time)
+            if stop:
+                yield columns.slice(0, stop)
+            if stop < len(columns):
+                return
