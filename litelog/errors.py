@@ -205,6 +205,20 @@ class ForeignClaimError(FencedError):
         )
 
 
+class NotACopyError(FencedError):
+    """The target of a copy holds what its replica does not: another replica, or what a daemon wrote to the copy.
+
+    ``key`` is the first object that differs, and ``what`` says how.
+    """
+
+    def __init__(self, target: str, replica: str, key: str, what: str) -> None:
+        self.target = target
+        self.replica = replica
+        self.key = key
+        self.what = what
+        super().__init__(f"{target}: is no copy of {replica} ({key}: {what}); choose an empty target")
+
+
 class ReplicaLockedError(FencedError):
     """Another process on this host owns the replica: it holds the lock of the state folder."""
 

@@ -52,6 +52,7 @@ def test_the_types_are_those_of_the_names() -> None:
 def test_the_errors_that_a_caller_meets_are_offered() -> None:
     internal = {"GenerationMismatchError", "SegmentOrderError", "SourceSyncError", "NotEnoughMemoryError"}
     internal |= {"EmptyLogError", "NotFoundError", "ExistsError", "ForeignClaimError", "ReplicaLockedError"}
+    internal |= {"NotACopyError"}
     defined = {name for name, value in vars(errors).items() if isinstance(value, type) and name.endswith("Error")}
     assert defined - internal == {name for name in litelog.__all__ if name.endswith("Error")}
 

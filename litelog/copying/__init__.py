@@ -1,0 +1,1 @@
+"""Copies a replica to another store: the same names and bytes, each object verified on the way."""

@@ -1,0 +1,229 @@
+"""Reads the objects of a replica as they are stored, and checks that the bytes are those that were written.
+
+A sealed segment states checksums of all of its bytes. The other objects state checksums of what they hold, and LZ4 can
+encode the same content in several ways. So a WAL segment also has to have the SHA-256 that the next one names, and
+what nothing names is read until two reads agree. Whether the objects fit each other is the task of ``verify``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from litelog.errors import CorruptObjectError, StoreError
+from litelog.objects import claim as claims
+from litelog.objects import layout, wal_segment
+from litelog.objects import snapshot as snapshots
+from litelog.objects.frame_table import frames_of
+from litelog.objects.sealed_decoding import decode_frames
+from litelog.objects.sealed_segment import SealedFooter, decode_footer, read_footer
+from litelog.reading.fetch import READ_ATTEMPTS, read_verified
+from litelog.stores.object_store import ByteRange, ObjectInfo, read_bounded
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from typing_extensions import Buffer
+
+    from litelog.objects.wal_segment import WalHeader
+    from litelog.stores.object_store import ObjectStore
+
+GROUP_BYTES = 4 << 20
+"""The approximate size of one ranged GET of a sealed segment, in bytes; more if a commit is larger."""
+
+
+@dataclass(frozen=True, slots=True)
+class VerifiedObject:
+    """An object to put elsewhere."""
+
+    info: ObjectInfo
+    body: Iterable[Buffer]
+    """Its bytes. The body of a sealed segment reads and checks them as it is iterated, and raises CorruptObjectError,
+    NotFoundError or StoreError before its end if they are not what its footer states."""
+    digest: str = ""
+    """SHA-256, hex, of the bytes; empty for a sealed segment."""
+    names: tuple[str, ...] = ()
+    """The keys of objects that it names. They must be there when it is read."""
+    header: WalHeader | None = None
+    """Of a WAL segment."""
+
+
+def read_object(store: ObjectStore, info: ObjectInfo) -> VerifiedObject:
+    """Read an object of a replica, and check it.
+
+    Args:
+        store: The replica's object store.
+        info: The object's key and size in the listing. The key is one of the layout.
+
+    Returns:
+        The object. A sealed segment is read when its body is iterated. A WAL segment still has to pass ``chained``.
+
+    Raises:
+        CorruptObjectError: The object is damaged.
+        UnknownVersionError: A newer litelog wrote it.
+        NotFoundError: It is gone.
+        StoreError: A request failed.
+    """
+    if layout.parse_sealed(info.key) is not None:
+        return VerifiedObject(info, SealedBody(store, info.key, info.size))
+    found = _read_once(store, info)
+    return found if found.header is not None else _agreed(store, found)
+
+
+def chained(store: ObjectStore, objects: Iterable[VerifiedObject]) -> Iterator[VerifiedObject]:
+    """Yield the snapshots and WAL segments of one generation, in the given order. Each WAL segment has the bytes whose
+    SHA-256 the next one names.
+
+    Raises CorruptObjectError if a WAL segment never has these bytes, NotFoundError and StoreError.
+    """
+    waiting: list[VerifiedObject] = []  # a WAL segment, and the snapshots after it
+    for found in objects:
+        if waiting and found.header is not None:
+            yield _confirmed(store, waiting[0], found)
+            yield from waiting[1:]
+            waiting = []
+        if waiting or found.header is not None:
+            waiting.append(found)
+        else:
+            yield found
+    if waiting:
+        yield _agreed(store, waiting[0])
+        yield from waiting[1:]
+
+
+def _confirmed(store: ObjectStore, found: VerifiedObject, following: VerifiedObject) -> VerifiedObject:
+    """A WAL segment, read again if ``following`` names another SHA-256."""
+    assert found.header is not None
+    assert following.header is not None
+    if following.header.position != found.header.next_slot:
+        return _agreed(store, found)
+    wanted, digest = following.header.previous, found.digest
+    for _ in range(READ_ATTEMPTS - 1):
+        if found.digest == wanted:
+            break
+        found = _read_once(store, found.info)
+    if found.digest != wanted:
+        raise CorruptObjectError(found.info.key, f"SHA-256, which {following.info.key} names,", wanted, digest)
+    return found
+
+
+def _agreed(store: ObjectStore, found: VerifiedObject) -> VerifiedObject:
+    """The object as two reads give it."""
+    seen = {found.digest}
+    for _ in range(READ_ATTEMPTS - 1):
+        again = _read_once(store, found.info)
+        if again.digest in seen:
+            return again
+        seen.add(again.digest)
+    raise CorruptObjectError(found.info.key, "each read gives other bytes")
+
+
+def _read_once(store: ObjectStore, info: ObjectInfo) -> VerifiedObject:
+    """Read a claim, a snapshot or a WAL segment, up to three times if its checks fail."""
+
+    def check(body: bytes) -> VerifiedObject:
+        if len(body) != info.size:
+            raise CorruptObjectError(info.key, "bytes of the object", info.size, len(body))
+        if layout.parse_wal(info.key) is not None:
+            segment = wal_segment.decode_checked(info.key, body)
+            return VerifiedObject(info, (body,), segment.digest, _named_by(segment.header), segment.header)
+        return VerifiedObject(info, (body,), wal_segment.digest([body]), _named_in(info.key, body))
+
+    return read_verified(partial(read_bounded, store, info.key, size=info.size), check)
+
+
+def _named_by(header: WalHeader) -> tuple[str, ...]:
+    if header.sealed is not None:
+        return (layout.sealed_key(header.generation, header.index),)
+    if header.successor is not None and layout.parse_claim(header.successor) is not None:
+        return (header.successor,)
+    return ()
+
+
+def _named_in(key: str, body: bytes) -> tuple[str, ...]:
+    """Check a claim or a snapshot, and return the keys that it names."""
+    if layout.parse_claim(key) is not None:
+        claims.decode(key, body)
+        return ()
+    return tuple(entry.key for entry in snapshots.decode(key, body).segments)
+
+
+class SealedBody:
+    """The bytes of a sealed segment. Each iteration reads them by ranged GETs, and checks them against the footer: each
+    frame, and at the end the SHA-256 of the log segment."""
+
+    def __init__(self, store: ObjectStore, key: str, size: int) -> None:
+        self._store = store
+        self._key = key
+        self._size = size
+
+    def __iter__(self) -> Iterator[Buffer]:
+        footer = read_verified(lambda: None, lambda _: read_footer(self._key, self._read, self._size))
+        sha = hashlib.sha256()
+        for group in _groups(footer):
+            stored = footer.frames.stored_range(frames_of(group))
+            body, content = read_verified(
+                partial(self._read, stored.start, len(stored)), partial(self._decode, footer, group)
+            )
+            for data in content:
+                sha.update(data)
+            yield body
+        if (digest := sha.hexdigest()) != footer.digest:
+            raise CorruptObjectError(self._key, "SHA-256 of the log segment", footer.digest, digest)
+        yield read_verified(
+            partial(self._read, footer.data_bytes, self._size - footer.data_bytes), partial(self._check_footer, footer)
+        )
+
+    def _decode(self, footer: SealedFooter, group: tuple[range, ...], body: bytes) -> tuple[bytes, list[memoryview]]:
+        """The bytes of some runs of frames, and what they hold."""
+        whole = frames_of(group)
+        if len(body) != (size := len(footer.frames.stored_range(whole))):
+            raise CorruptObjectError(self._key, f"bytes of frames {whole.start} to {whole.stop - 1}", size, len(body))
+        view = memoryview(body)
+        parts = ((run, footer.frames.stored_part(view, whole, run)) for run in group)
+        return body, [decode_frames(self._key, footer, run, part) for run, part in parts]
+
+    def _check_footer(self, footer: SealedFooter, tail: bytes) -> bytes:
+        if decode_footer(self._key, tail, self._size).digest != footer.digest:
+            raise CorruptObjectError(self._key, "the footer changed between two reads")
+        return tail
+
+    def _read(self, start: int, length: int) -> bytes:
+        with self._store.open(self._key, ByteRange(start, length)) as stream:
+            try:
+                return stream.read(length)
+            except OSError as error:
+                raise StoreError("read", self._key, str(error)) from error
+
+
+def _groups(footer: SealedFooter) -> Iterator[tuple[range, ...]]:
+    """Consecutive runs of frames, of about GROUP_BYTES together."""
+    group: list[range] = []
+    size = 0
+    for run in footer.frames.runs():
+        more = len(footer.frames.stored_range(run))
+        if group and size + more > GROUP_BYTES:
+            yield tuple(group)
+            group, size = [], 0
+        group.append(run)
+        size += more
+    if group:
+        yield tuple(group)
+
+
+def is_same(store: ObjectStore, other: ObjectStore, key: str) -> bool:
+    """Whether two stores hold the same bytes under a key. Raises NotFoundError and StoreError."""
+    return _digest(store, key) == _digest(other, key)
+
+
+def _digest(store: ObjectStore, key: str) -> str:
+    sha = hashlib.sha256()
+    with store.open(key) as stream:
+        try:
+            while piece := stream.read(GROUP_BYTES):
+                sha.update(piece)
+        except OSError as error:
+            raise StoreError("read", key, str(error)) from error
+    return sha.hexdigest()
