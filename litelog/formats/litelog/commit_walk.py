@@ -142,6 +142,7 @@ class _Frame:
             (1, "sequence", expected, first, follows),
             (16, "epoch", f"{expect.epoch} or higher", epoch, epoch >= expect.epoch),
             (22, "number of records", "at least 1", count, count > 0),
+            (22, "sequence after it", f"up to {MAX_SEQUENCE}", first + count, first + count <= MAX_SEQUENCE),
             (22, "length", limit, total, total % 8 == 0 and total <= MAX_COMMIT_BYTES),
             (23, "layout", LAYOUT, layout, layout == LAYOUT),
             (24, "flags", "0 to 3", flags, flags <= 3),

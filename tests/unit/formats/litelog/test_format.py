@@ -459,3 +459,11 @@ def test_the_log_id_is_in_the_header() -> None:
 def test_a_view_of_wider_items_is_not_a_record() -> None:
     with pytest.raises(ValueError, match="number of bytes"):
         encode_commit(0, 1, 0, [memoryview(b"abcdefgh").cast("Q")])
+
+
+def test_a_sequence_that_would_pass_the_last_one_is_damage() -> None:
+    """Its header is plausible in all else, and states more bytes than there are: the search after it once overflowed."""
+    commit = bytearray(encode_commit(0, 0, 7, [bytes(1000)] * 3))
+    commit[:8] = bytes([0xFF] * 8)
+    scan = FORMAT.scan(NAME, memoryview(bytes(commit[:200])), 64, BEGINNING)
+    assert (scan.end, scan.commits, scan.tail) == (64, 0, Tail.DAMAGED)

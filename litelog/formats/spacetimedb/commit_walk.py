@@ -1,0 +1,234 @@
+"""The walk over SpacetimeDB's commits: where whole ones lie in a piece, which are repeated, and what follows them.
+
+commit of version 1, little-endian; version 0 has no epoch
+ 0  8  u64 first transaction   8  8  u64 epoch   16  2  u16 n transactions   18  4  u32 length of the records
+22  .  records                22+len  4  u32 CRC-32C of everything before it in the commit
+
+Specified in litelog/formats/README.md#spacetimedb.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from litelog.codec.checksum import crc32c
+from litelog.errors import CorruptCommitError
+from litelog.formats.commit_tail import CHECKSUM_BYTES, RESIDUE, TailCheck, check_tail
+from litelog.formats.log_format import MAX_COMMIT_BYTES, Damage, Expectation, Tail
+
+MAX_SEQUENCE = (1 << 63) - 1  # sequences are int64 in columns
+
+_MOST_RECORDS = 0xFFFF  # n is a u16
+_SEARCH_CHUNK_BYTES = 1 << 20  # temporary arrays stay in the processor's cache
+_SEARCH_LIMIT_BYTES = 1 << 30
+"""How many bytes a search may checksum. Hostile bytes can hold a plausible header at every place."""
+
+
+class StoredCommit(NamedTuple):
+    """A whole commit in a piece. ``start`` and ``end`` are places in the piece."""
+
+    start: int
+    end: int
+    first: int
+    next: int
+    epoch: int
+    transactions: int
+    """How many it holds; 0 if it only repeats the commit before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """The whole commits at the front of a piece. ``end`` is a place in the piece."""
+
+    commits: list[StoredCommit]
+    end: int
+    next: int | None
+    checksum: int | None
+    """The last commit's checksum; the expected one without a commit."""
+    rest: TailCheck
+    frame: Frame
+
+    @classmethod
+    def none(cls, position: int, expect: Expectation, rest: TailCheck, frame: Frame | None = None) -> Walk:
+        """A walk without a commit, which ends at ``position``."""
+        return cls([], position, expect.sequence, expect.checksum, rest, frame or FRAMES[-1])
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """How commits of one version are framed."""
+
+    version: int
+
+    @property
+    def header_bytes(self) -> int:
+        return _HEADERS[self.version].size
+
+    @property
+    def prefix_bytes(self) -> int:
+        return self.header_bytes
+
+    @property
+    def min_commit_bytes(self) -> int:
+        """The size of a commit whose records are empty."""
+        return self.header_bytes + CHECKSUM_BYTES
+
+    def unpack(self, data: memoryview | bytes, position: int) -> tuple[int, int, int, int]:
+        """The header at ``position``: first transaction, epoch, number of transactions, and the whole size."""
+        if self.version:
+            first, epoch, count, length = _V1.unpack_from(data, position)
+        else:
+            first, count, length = _V0.unpack_from(data, position)
+            epoch = 0
+        return first, epoch, count, length + self.min_commit_bytes
+
+    def measure(self, data: memoryview, position: int) -> tuple[int, int, int]:
+        first, _, count, total = self.unpack(data, position)
+        return first, first + count, total
+
+    def holds_commit(self, data: memoryview, position: int) -> bool:
+        """Whether a whole commit with a right checksum begins at ``position``."""
+        left = len(data) - position
+        if left < self.min_commit_bytes:
+            return False
+        _, _, count, total = self.unpack(data, position)
+        return count > 0 and total <= min(left, MAX_COMMIT_BYTES) and _is_whole(data, position, position + total)
+
+    def find_fault(self, data: memoryview, offset: int, position: int, expect: Expectation) -> Damage | None:
+        head = bytes(data[position : position + self.header_bytes])
+        known = len(head)
+        first, _, count, total = self.unpack(head.ljust(self.header_bytes, b"\0"), 0)
+        expected, following = first if expect.sequence is None else expect.sequence, first + count
+        # The bytes of the sequence that exist must fit, even if not all eight do.
+        follows = head[:8] == expected.to_bytes(8, "little")[:known]
+        counted = self.header_bytes - 4
+        checks: tuple[tuple[int, str, object, object, bool], ...] = (
+            (1, "sequence", expected, first, follows),
+            (counted, "number of transactions", "at least 1", count, count > 0),
+            (self.header_bytes, "length", f"up to {MAX_COMMIT_BYTES}", total, total <= MAX_COMMIT_BYTES),
+            (self.header_bytes, "sequence after it", f"up to {MAX_SEQUENCE}", following, following <= MAX_SEQUENCE),
+        )
+        for needed, what, wanted, actual, good in checks:
+            if known >= needed and not good:
+                return Damage(offset + position, what, wanted, actual)
+        return None
+
+    def find_commit(self, data: memoryview, position: int, expect: Expectation, exact: int | None = None) -> int | None:
+        """As ``CommitFrame.find_commit``. Commits may begin at any byte."""
+        size, budget = len(data), _SEARCH_LIMIT_BYTES
+        for start in range(position + 1, size - self.min_commit_bytes + 1, _SEARCH_CHUNK_BYTES):
+            stop = min(start + _SEARCH_CHUNK_BYTES, size - self.min_commit_bytes + 1)
+            reach = ((stop - position) // self.min_commit_bytes + 1) * _MOST_RECORDS
+            lowest, highest = (0, MAX_SEQUENCE)
+            if exact is not None:
+                lowest = highest = exact
+            elif expect.sequence is not None:
+                lowest, highest = expect.sequence + 1, expect.sequence + reach
+            for at in _find_numbers(data, start, stop, lowest, highest):
+                first, _, count, total = self.unpack(data, at)
+                if not count or total > min(size - at, MAX_COMMIT_BYTES) or first + count > MAX_SEQUENCE:
+                    continue
+                budget -= total
+                # Over the limit, a commit counts as found: a person sees an error, and a tail is cut off silently.
+                if budget < 0 or _is_whole(data, at, at + total):
+                    return at
+        return None
+
+
+_V0 = struct.Struct("<QHI")
+_V1 = struct.Struct("<QQHI")
+_HEADERS = (_V0, _V1)
+FRAMES = (Frame(0), Frame(1))
+
+
+def walk(name: str, data: memoryview, offset: int, start: int, expect: Expectation, version: int | None = None) -> Walk:
+    """Walk from ``start``, where a commit begins in ``data``, which starts at byte ``offset`` of log segment ``name``.
+
+    ``version``: of the log segment; None if its header is not in ``data``: then the first commit shows it.
+    """
+    frames = FRAMES[::-1] if version is None else (FRAMES[version],)
+    frame = next((each for each in frames if each.holds_commit(data, start)), None)
+    if frame is None:
+        return Walk.none(start, expect, _check(frames, name, data, offset, start, expect))
+    position, size, smallest, unpack = start, len(data), frame.min_commit_bytes, frame.unpack
+    expected = unpack(data, start)[0] if expect.sequence is None else expect.sequence
+    checksum = expect.checksum
+    commits: list[StoredCommit] = []
+    while size - position >= smallest:
+        first, epoch, count, total = unpack(data, position)
+        end = position + total
+        if (
+            first > expected
+            or not count
+            or end > size
+            or total > MAX_COMMIT_BYTES
+            or not _is_whole(data, position, end)
+        ):
+            break
+        stored = int.from_bytes(data[end - CHECKSUM_BYTES : end], "little")
+        if first < expected:
+            _check_repeated(name, offset + position, (first, first + count), expected, checksum, stored)
+            commits.append(StoredCommit(position, end, expected, expected, epoch, 0))
+        else:
+            commits.append(StoredCommit(position, end, first, first + count, epoch, count))
+            expected = first + count
+        position, checksum = end, stored
+    if expected > MAX_SEQUENCE:
+        raise CorruptCommitError(
+            name, offset + commits[-1].start, "sequence after it", f"up to {MAX_SEQUENCE}", expected
+        )
+    following = Expectation(expected if commits else expect.sequence, expect.epoch, checksum)
+    rest = _check((frame,), name, data, offset, position, following)
+    return Walk(commits, position, following.sequence, checksum, rest, frame)
+
+
+def _is_whole(data: memoryview, start: int, end: int) -> bool:
+    return crc32c(data[start:end]) == RESIDUE
+
+
+def _check_repeated(
+    name: str, offset: int, numbers: tuple[int, int], expected: int, before: int | None, checksum: int
+) -> None:
+    """Check that a commit whose first number is lower than ``expected`` repeats the commit before.
+
+    ``numbers``: its own first and next; ``before``: the checksum of the commit before. Raises CorruptCommitError for
+    another commit: the log is forked.
+    """
+    first, following = numbers
+    if following == expected and before in (checksum, None):
+        return
+    what = f"forked log: transaction {first} is there twice; the checksum of the second commit"
+    known = f"{before:08x}, as of the commit before" if before is not None else f"one that ends before {expected}"
+    raise CorruptCommitError(name, offset, what, known, f"{checksum:08x}")
+
+
+def _check(
+    frames: tuple[Frame, ...], name: str, data: memoryview, offset: int, position: int, expect: Expectation
+) -> TailCheck:
+    """The check of the tail, in the version that the bytes look most like. Raises as ``check_tail``, in any of them."""
+    left = len(data) - position
+    checks = [check_tail(frame, name, data, offset, position, expect) for frame in frames]
+    for check in checks:
+        if check.damage is None or check.tail is Tail.INCOMPLETE:
+            return check
+    damage = checks[0].damage
+    if damage is not None and damage.what == "length" and left > MAX_COMMIT_BYTES:
+        raise CorruptCommitError(name, damage.offset, damage.what, damage.expected, damage.actual)
+    return checks[0]
+
+
+def _find_numbers(data: memoryview, start: int, stop: int, lowest: int, highest: int) -> list[int]:
+    """The places from ``start`` to ``stop`` at which a u64 from ``lowest`` to ``highest`` begins, in order."""
+    places = []
+    for shift in range(min(8, stop - start)):
+        count = (stop - start - shift - 1) // 8 + 1
+        words = np.frombuffer(data, "<u8", count=count, offset=start + shift)
+        hits = np.flatnonzero(
+            (words - np.uint64(lowest)) <= np.uint64(highest - lowest)
+        )  # below it wraps to a large one
+        places.append(hits * 8 + (start + shift))
+    return sorted(np.concatenate(places).tolist()) if places else []

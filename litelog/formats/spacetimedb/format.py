@@ -1,0 +1,145 @@
+"""SpacetimeDB's commitlog as a log format, and the names of its log segments."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from litelog.codec.seekable_zstd import ZSTD_MAGIC, SeekableZstd
+from litelog.errors import CorruptCommitError, SequenceGapError, WrongFormatError
+from litelog.formats.columns import Columns
+from litelog.formats.commit_tail import CHECKSUM_BYTES, TailCheck
+from litelog.formats.log_format import Commit, Expectation, FinishedTail, Scan
+from litelog.formats.spacetimedb.commit_walk import FRAMES, MAX_SEQUENCE, Walk, walk
+from litelog.formats.spacetimedb.segment_header import SEGMENT_HEADER_BYTES, read_version
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from uuid import UUID
+
+_NAME = re.compile(r"([0-9]{20})\.stdb\.log")
+
+
+class SpacetimeDBFormat:
+    """SpacetimeDB's commitlog. A commit is a record: its value is the bytes of its transactions, as they are stored.
+
+    Epochs are not compared: after a log segment that holds no commit, the writer begins with epoch 0 again.
+    """
+
+    name = "spacetimedb"
+    finished_tail = FinishedTail.PREFIX
+    has_timestamps = False
+    self_numbered = True
+    has_log_id = False
+    divisible = False
+
+    def segment_order(self, name: str) -> tuple[object, ...] | None:
+        sequence = self.first_sequence(name)
+        return None if sequence is None else (sequence,)
+
+    def check_names(self, names: list[str]) -> None:
+        """Refuse nothing: a name states its first transaction, and no log segment takes another one's name."""
+
+    def log_id(self, name: str, head: memoryview) -> UUID | None:  # noqa: ARG002  # such logs have none
+        return None
+
+    def first_sequence(self, name: str) -> int | None:
+        match = _NAME.fullmatch(name)
+        return int(match[1]) if match and int(match[1]) <= MAX_SEQUENCE else None
+
+    def open_logical(self, path: str, read: Callable[[int, int], bytes], size: int) -> SeekableZstd | None:
+        """The bytes of a log segment that its writer compressed in place."""
+        return SeekableZstd(path, read, size, extra="spacetimedb") if read(0, 4) == ZSTD_MAGIC else None
+
+    def find_commit(self, data: memoryview, offset: int, start: int) -> int | None:
+        begin = start or (0 if offset else SEGMENT_HEADER_BYTES - 1)
+        found = [frame.find_commit(data, begin, Expectation()) for frame in FRAMES]
+        return min((place for place in found if place is not None), default=None)
+
+    def scan(
+        self,
+        name: str,
+        data: memoryview,
+        offset: int,
+        expect: Expectation,
+        *,
+        known: bool = False,  # noqa: ARG002  # what commits hold is not looked at anyway
+    ) -> Scan:
+        return _describe(offset, expect, _walk_segment(self, name, data, offset, expect))
+
+    def commits(self, name: str, data: memoryview, offset: int, expect: Expectation) -> list[Commit]:
+        return [
+            Commit(offset + commit.start, offset + commit.end, commit.first, commit.next, None, None)
+            for commit in _walk_segment(self, name, data, offset, expect).commits
+        ]
+
+    def decode(self, name: str, data: memoryview, offset: int, expect: Expectation) -> Columns:
+        return self.scan_columns(name, data, offset, expect)[1]
+
+    def scan_columns(self, name: str, data: memoryview, offset: int, expect: Expectation) -> tuple[Scan, Columns]:
+        """The results of ``scan`` and ``decode``, from one pass over the bytes."""
+        found = _walk_segment(self, name, data, offset, expect)
+        scan = _describe(offset, expect, found)
+        if not scan.records:
+            return scan, Columns.empty(data, has_timestamps=False)
+        places = np.array([commit for commit in found.commits if commit.transactions], np.int64)
+        starts = places[:, 0] + found.frame.header_bytes
+        columns = Columns(
+            data=data,
+            sequences=places[:, 2].copy(),
+            timestamps=None,
+            key_starts=None,
+            key_lengths=None,
+            value_starts=starts,
+            value_lengths=places[:, 1] - CHECKSUM_BYTES - starts,
+        )
+        return scan, columns
+
+
+def _describe(offset: int, expect: Expectation, found: Walk) -> Scan:
+    commits = found.commits
+    first = next((commit.first for commit in commits if commit.transactions), expect.sequence) if commits else None
+    return Scan(
+        start=offset,
+        end=offset + found.end,
+        commits=len(commits),
+        records=sum(commit.transactions > 0 for commit in commits),
+        first=first,
+        next=found.next,
+        epoch=expect.epoch,
+        lowest=None,
+        highest=None,
+        last_commit=offset + (commits[-1].start if commits else 0),
+        tail=found.rest.tail,
+        damage=found.rest.damage,
+        wanted=found.rest.wanted,
+        checksum=found.checksum,
+    )
+
+
+def _walk_segment(log_format: SpacetimeDBFormat, name: str, data: memoryview, offset: int, expect: Expectation) -> Walk:
+    """The walk over ``data``; at offset 0 the header is checked first, and belongs to the run with the first commit."""
+    if offset:
+        return walk(name, data, offset, 0, expect)
+    named = log_format.first_sequence(name.rpartition("/")[2])  # callers may give the path, for errors to name it
+    if named is None:
+        raise WrongFormatError(name, log_format.name, "its name is not a transaction of 20 digits and .stdb.log")
+    version = read_version(name, data)
+    if isinstance(version, TailCheck):
+        return Walk.none(0, expect, version)
+    if expect.sequence is not None and expect.sequence < named:
+        raise SequenceGapError(name, 0, expect.sequence, named)
+    known = replace(expect, sequence=named) if expect.sequence is None else expect
+    found = walk(name, data, 0, SEGMENT_HEADER_BYTES, known, version)
+    if not found.commits:
+        if any(frame.holds_commit(data, SEGMENT_HEADER_BYTES) for frame in FRAMES if frame.version != version):
+            raise CorruptCommitError(name, 0, "version in the header", f"{1 - version}, as of the commits", version)
+        rest = found.rest
+        wanted = SEGMENT_HEADER_BYTES + rest.wanted if rest.wanted else 0
+        return Walk.none(0, expect, replace(rest, wanted=wanted))
+    if (first := FRAMES[version].measure(data, SEGMENT_HEADER_BYTES)[0]) != named:
+        raise CorruptCommitError(name, SEGMENT_HEADER_BYTES, "first transaction", f"{named}, as in its name", first)
+    return found
