@@ -52,6 +52,9 @@ class Expectation:
 
     sequence: int | None = None
     epoch: int = 0
+    checksum: int | None = None
+    """The checksum of the commit before, as a scan stated it; None if that is not known. For formats whose writers
+    repeat a commit: a repeated commit with another checksum is another history."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +90,13 @@ class Scan:
     """For a damaged or incomplete tail: what was wrong with it."""
     wanted: int
     """How many bytes from ``end`` on the next commit needs, if its start shows that; otherwise 0."""
+    checksum: int | None = None
+    """The last commit's checksum, if the format's writers may repeat that commit. Without a commit: as expected."""
 
     @property
     def expectation(self) -> Expectation:
         """What must follow this run."""
-        return Expectation(self.next, self.epoch)
+        return Expectation(self.next, self.epoch, self.checksum)
 
     def joined(self, following: Scan) -> Scan:
         """The scan of this run and of the one right after it."""

@@ -189,7 +189,12 @@ class Follower:
         size = current.size()
         if size > self._place.offset:
             self._sync(current)
-        data, scan = self._read_run(current, size, limit)
+        try:
+            data, scan = self._read_run(current, size, limit)
+        except CorruptCommitError:
+            if self._is_left_behind():
+                return make_run(self._place, memoryview(b""), None, final=True)
+            raise
         mark = None if scan is None else self._find_limit(scan)
         if mark is not None:
             return self._run_before(mark, data)
@@ -241,8 +246,10 @@ class Follower:
         if refusal is not None:
             if end > place.offset:
                 return make_run(place, data, scan, final=False, more=True)  # the newer one's fault is raised after it
-            if clean or self._format.finished_tail is not FinishedTail.ERROR or not isinstance(refusal, GapError):
+            if clean or self._format.finished_tail is FinishedTail.SHIP or not isinstance(refusal, GapError):
                 raise refusal
+            if self._format.finished_tail is FinishedTail.PREFIX and scan is not None:
+                raise self._cut_off(scan)
         if scan is None or clean:
             return make_run(place, data, scan, final=True)
         if self._format.finished_tail is FinishedTail.ERROR:
@@ -255,6 +262,17 @@ class Follower:
         if self._format.finished_tail is FinishedTail.SHIP:
             return make_run(place, data, replace(scan, end=scan.start + len(data)), final=True)
         return make_run(place, data, scan, final=True)
+
+    def _is_left_behind(self) -> bool:
+        """Whether the damage at the position is garbage of a crashed writer: a newer log segment continues before it.
+
+        The writer may have appended after its garbage at first. It lost that when it began the newer log segment.
+        """
+        if self._format.finished_tail is not FinishedTail.PREFIX:
+            return False
+        with suppress(GapError, CorruptionError):
+            return self._successor_name(self._place.expectation) is not None
+        return False
 
     def _cut_off(self, scan: Scan) -> CorruptCommitError:
         """The error for an unfinished tail of a finished log segment, in a format whose writers leave none."""

@@ -47,11 +47,13 @@ class SourcePosition:
     """SHA-256, hex, of [check_start, offset): the end of the last commit, or of several small ones. A CRC-32C detects
     damage, but does not distinguish histories: if a commit ends with its own CRC-32C, any CRC-32C over it is the same,
     no matter what it holds."""
+    checksum: int | None = None
+    """The last commit's checksum, if the format states it in its scans."""
 
     @property
     def expectation(self) -> Expectation:
         """The expectation for the next commit."""
-        return Expectation(self.sequence, self.epoch)
+        return Expectation(self.sequence, self.epoch, self.checksum)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,7 @@ class CommitRun:
             finished_digest=end.check_digest,
             sequence=end.sequence,
             epoch=end.epoch,
+            checksum=end.checksum,
         )
 
 
@@ -121,5 +124,6 @@ def make_run(
         epoch=scan.epoch,
         check_start=check_start,
         check_digest=digest(data[check_start - place.offset :]),
+        checksum=scan.checksum,
     )
     return CommitRun(place, data, scan, crc, end, final, more or final)

@@ -134,6 +134,7 @@ class FinishedSegments:
             finished_digest=checked,
             sequence=scan.next,
             epoch=scan.epoch,
+            checksum=scan.checksum,
         )
 
     def find_end(self, name: str, opened: OpenSegment) -> int:

@@ -371,7 +371,10 @@ def _end_to_json(ended: OwnEnd) -> dict[str, Any]:
 
 
 def _place_to_json(place: SourcePosition) -> dict[str, Any]:
-    return {_STORED.get(name, name): getattr(place, name) for name in SourcePosition.__slots__}
+    stored = {_STORED.get(name, name): getattr(place, name) for name in SourcePosition.__slots__}
+    if place.checksum is None:
+        del stored["checksum"]  # as earlier releases read it
+    return stored
 
 
 def _tallies_to_json(tallies: Sequence[IndexTally]) -> list[dict[str, int]]:

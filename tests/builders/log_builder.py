@@ -11,6 +11,8 @@ from uuid import UUID
 from litelog.formats.lines import LinesFormat
 from litelog.formats.litelog import LitelogFormat, SegmentHeader, encode_commit, segment_name
 from litelog.formats.raw import RawFormat
+from litelog.formats.spacetimedb import SpacetimeDBFormat
+from tests.builders import stdb_log
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,6 +45,10 @@ class LogBuilder:
             data = bytes(encode_commit(self.next, self.epoch, self.next * SECOND, [value]))
             self.next += 1
             return data
+        if isinstance(self.format, SpacetimeDBFormat):
+            record = (tag + b"%d" % self.next).ljust(size, b".")
+            self.next += 1
+            return stdb_log.encode_commit(self.next - 1, record, epoch=self.epoch)
         text = (tag + b"%d" % self.next).ljust(size, b".")
         self.next += 1
         return text + (b"\n" if isinstance(self.format, LinesFormat) else b"")
@@ -51,12 +57,16 @@ class LogBuilder:
         """The first bytes of a log segment that starts now."""
         if isinstance(self.format, LitelogFormat):
             return SegmentHeader(log_id, self.next, 0).encode()
-        return b""
+        return stdb_log.HEADERS[1] if isinstance(self.format, SpacetimeDBFormat) else b""
 
     def roll(self, commits: int = 1, size: int = 10) -> str:
         """Begin a new log segment with this number of commits."""
-        litelog = isinstance(self.format, LitelogFormat)
-        self.name = segment_name(self.next) if litelog else f"app.{len(self.texts):06d}"
+        if isinstance(self.format, LitelogFormat):
+            self.name = segment_name(self.next)
+        elif isinstance(self.format, SpacetimeDBFormat):
+            self.name = stdb_log.segment_name(self.next)
+        else:
+            self.name = f"app.{len(self.texts):06d}"
         self.write(self.header())
         return self.append(commits, size)
 
@@ -127,7 +137,12 @@ def make_log(folder: object, name: str = "litelog") -> LogBuilder:
     """An empty log of the format ``name`` in ``folder``, which is made if it does not exist."""
     path = str(folder)
     os.makedirs(path, exist_ok=True)
-    formats: dict[str, LogFormat] = {"litelog": LitelogFormat(), "lines": LinesFormat(), "raw": RawFormat()}
+    formats: dict[str, LogFormat] = {
+        "litelog": LitelogFormat(),
+        "lines": LinesFormat(),
+        "raw": RawFormat(),
+        "spacetimedb": SpacetimeDBFormat(),
+    }
     return LogBuilder(path, formats[name])
 
 
