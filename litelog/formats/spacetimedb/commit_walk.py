@@ -41,7 +41,7 @@ class StoredCommit(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Walk:
+class CommitlogWalk:
     """The whole commits at the front of a piece. ``end`` is a place in the piece."""
 
     commits: list[StoredCommit]
@@ -50,16 +50,18 @@ class Walk:
     checksum: int | None
     """The last commit's checksum; the expected one without a commit."""
     rest: TailCheck
-    frame: Frame
+    frame: VersionFrame
 
     @classmethod
-    def none(cls, position: int, expect: Expectation, rest: TailCheck, frame: Frame | None = None) -> Walk:
+    def none(
+        cls, position: int, expect: Expectation, rest: TailCheck, frame: VersionFrame | None = None
+    ) -> CommitlogWalk:
         """A walk without a commit, which ends at ``position``."""
         return cls([], position, expect.sequence, expect.checksum, rest, frame or FRAMES[-1])
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class VersionFrame:
     """How commits of one version are framed."""
 
     version: int
@@ -142,10 +144,12 @@ class Frame:
 _V0 = struct.Struct("<QHI")
 _V1 = struct.Struct("<QQHI")
 _HEADERS = (_V0, _V1)
-FRAMES = (Frame(0), Frame(1))
+FRAMES = (VersionFrame(0), VersionFrame(1))
 
 
-def walk(name: str, data: memoryview, offset: int, start: int, expect: Expectation, version: int | None = None) -> Walk:
+def walk(
+    name: str, data: memoryview, offset: int, start: int, expect: Expectation, version: int | None = None
+) -> CommitlogWalk:
     """Walk from ``start``, where a commit begins in ``data``, which starts at byte ``offset`` of log segment ``name``.
 
     ``version``: of the log segment; None if its header is not in ``data``: then the first commit shows it.
@@ -153,7 +157,7 @@ def walk(name: str, data: memoryview, offset: int, start: int, expect: Expectati
     frames = FRAMES[::-1] if version is None else (FRAMES[version],)
     frame = next((each for each in frames if each.holds_commit(data, start)), None)
     if frame is None:
-        return Walk.none(start, expect, _check(frames, name, data, offset, start, expect))
+        return CommitlogWalk.none(start, expect, _check(frames, name, data, offset, start, expect))
     position, size, smallest, unpack = start, len(data), frame.min_commit_bytes, frame.unpack
     expected = unpack(data, start)[0] if expect.sequence is None else expect.sequence
     checksum = expect.checksum
@@ -183,7 +187,7 @@ def walk(name: str, data: memoryview, offset: int, start: int, expect: Expectati
         )
     following = Expectation(expected if commits else expect.sequence, expect.epoch, checksum)
     rest = _check((frame,), name, data, offset, position, following)
-    return Walk(commits, position, following.sequence, checksum, rest, frame)
+    return CommitlogWalk(commits, position, following.sequence, checksum, rest, frame)
 
 
 def _is_whole(data: memoryview, start: int, end: int) -> bool:
@@ -207,7 +211,7 @@ def _check_repeated(
 
 
 def _check(
-    frames: tuple[Frame, ...], name: str, data: memoryview, offset: int, position: int, expect: Expectation
+    frames: tuple[VersionFrame, ...], name: str, data: memoryview, offset: int, position: int, expect: Expectation
 ) -> TailCheck:
     """The check of the tail, in the version that the bytes look most like. Raises as ``check_tail``, in any of them."""
     left = len(data) - position

@@ -13,7 +13,7 @@ from litelog.errors import CorruptCommitError, SequenceGapError, WrongFormatErro
 from litelog.formats.columns import Columns
 from litelog.formats.commit_tail import CHECKSUM_BYTES, TailCheck
 from litelog.formats.log_format import Commit, Expectation, FinishedTail, Scan
-from litelog.formats.spacetimedb.commit_walk import FRAMES, MAX_SEQUENCE, Walk, walk
+from litelog.formats.spacetimedb.commit_walk import FRAMES, MAX_SEQUENCE, CommitlogWalk, walk
 from litelog.formats.spacetimedb.segment_header import SEGMENT_HEADER_BYTES, read_version
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class SpacetimeDBFormat:
         return scan, columns
 
 
-def _describe(offset: int, expect: Expectation, found: Walk) -> Scan:
+def _describe(offset: int, expect: Expectation, found: CommitlogWalk) -> Scan:
     commits = found.commits
     first = next((commit.first for commit in commits if commit.transactions), expect.sequence) if commits else None
     return Scan(
@@ -120,7 +120,9 @@ def _describe(offset: int, expect: Expectation, found: Walk) -> Scan:
     )
 
 
-def _walk_segment(log_format: SpacetimeDBFormat, name: str, data: memoryview, offset: int, expect: Expectation) -> Walk:
+def _walk_segment(
+    log_format: SpacetimeDBFormat, name: str, data: memoryview, offset: int, expect: Expectation
+) -> CommitlogWalk:
     """The walk over ``data``; at offset 0 the header is checked first, and belongs to the run with the first commit."""
     if offset:
         return walk(name, data, offset, 0, expect)
@@ -129,7 +131,7 @@ def _walk_segment(log_format: SpacetimeDBFormat, name: str, data: memoryview, of
         raise WrongFormatError(name, log_format.name, "its name is not a transaction of 20 digits and .stdb.log")
     version = read_version(name, data)
     if isinstance(version, TailCheck):
-        return Walk.none(0, expect, version)
+        return CommitlogWalk.none(0, expect, version)
     if expect.sequence is not None and expect.sequence < named:
         raise SequenceGapError(name, 0, expect.sequence, named)
     known = replace(expect, sequence=named) if expect.sequence is None else expect
@@ -139,7 +141,7 @@ def _walk_segment(log_format: SpacetimeDBFormat, name: str, data: memoryview, of
             raise CorruptCommitError(name, 0, "version in the header", f"{1 - version}, as of the commits", version)
         rest = found.rest
         wanted = SEGMENT_HEADER_BYTES + rest.wanted if rest.wanted else 0
-        return Walk.none(0, expect, replace(rest, wanted=wanted))
+        return CommitlogWalk.none(0, expect, replace(rest, wanted=wanted))
     if (first := FRAMES[version].measure(data, SEGMENT_HEADER_BYTES)[0]) != named:
         raise CorruptCommitError(name, SEGMENT_HEADER_BYTES, "first transaction", f"{named}, as in its name", first)
     return found

@@ -32,7 +32,10 @@ def read_version(name: str, data: memoryview) -> int | TailCheck:
     head = bytes(data[:SEGMENT_HEADER_BYTES])
     if is_zero(data):
         return TailCheck(Tail.ZEROS if head else Tail.NOTHING)
-    if not head.startswith(MAGIC[: len(head)]):
+    written = head.rstrip(b"\0")
+    if len(written) < len(MAGIC) and MAGIC.startswith(written) and is_zero(data[len(written) :]):
+        return TailCheck(Tail.INCOMPLETE, Damage(0, "segment header", "one that was written whole", written.hex()))
+    if not head.startswith(MAGIC):
         raise WrongFormatError(name, "spacetimedb", f"it starts with {head[: len(MAGIC)]!r}, not {MAGIC!r}")
     if len(head) < SEGMENT_HEADER_BYTES:
         damage = Damage(0, "length of the header", SEGMENT_HEADER_BYTES, len(head))

@@ -462,7 +462,7 @@ def test_a_view_of_wider_items_is_not_a_record() -> None:
 
 
 def test_a_sequence_that_would_pass_the_last_one_is_damage() -> None:
-    """Its header is plausible in all else, and states more bytes than there are: the search after it once overflowed."""
+    """Its header is plausible in all else, and states more bytes than there are: the search once overflowed."""
     commit = bytearray(encode_commit(0, 0, 7, [bytes(1000)] * 3))
     commit[:8] = bytes([0xFF] * 8)
     scan = FORMAT.scan(NAME, memoryview(bytes(commit[:200])), 64, BEGINNING)
