@@ -1,7 +1,8 @@
 """The documents that people read, and the code blocks in them.
 
 The first word after a fence is the block's language. ``not-run: REASON`` after the language says that no test runs the
-block, and why. ``needs: MODULE`` says that a test runs the block if that module is installed.
+block, and why. ``needs: MODULE`` says that a test runs the block if that module is installed. ``on: machine`` says that
+a test runs the block as root on a machine of its own (``tests/cli/test_systemd_machine.py``).
 """
 
 from __future__ import annotations
@@ -59,6 +60,11 @@ class Block:
         """The module that the block needs, if it is not installed; else None."""
         needed = self.info.removeprefix("needs:").strip() if self.info.startswith("needs:") else None
         return needed if needed is not None and find_spec(needed) is None else None
+
+    @property
+    def on_machine(self) -> bool:
+        """Whether the block changes the machine, and is run on one of its own."""
+        return self.info == "on: machine"
 
     @property
     def uses_spark(self) -> bool:

@@ -1,8 +1,9 @@
 """The commands, the configurations and the code in the documents work.
 
 The blocks of a document run one after the other in one shell and one empty folder, as a reader would copy them. S3 is
-moto's, over HTTP, and ``aws`` uses the same server. A block that needs a service manager, a container engine or a
-cluster says so in its info string (``not-run:``). Blocks with Spark run in ``tests/spark``.
+moto's, over HTTP, and ``aws`` uses the same server. A block that needs a container engine or a cluster says so in its
+info string (``not-run:``). Blocks with Spark run in ``tests/spark``, those that need systemd in
+``test_systemd_machine.py``.
 """
 
 from __future__ import annotations
@@ -35,7 +36,11 @@ if TYPE_CHECKING:
 
 BLOCKS = {document: [each for each in blocks_of(document) if each.language in RUN] for document in DOCUMENTS}
 HERE = {
-    document: [each for each in blocks if each.reason is None and each.missing is None and not each.uses_spark]
+    document: [
+        each
+        for each in blocks
+        if each.reason is None and each.missing is None and not each.uses_spark and not each.on_machine
+    ]
     for document, blocks in BLOCKS.items()
 }
 BUILDERS = ROOT / "tests" / "builders"
@@ -77,8 +82,11 @@ class Shell:
             "python": f'{start} "$@"',
             "python3": f'{start} "$@"',
             "aws": f'{start} {BUILDERS / "fake_aws.py"} "$@"',
+            "lz4": f'{start} {BUILDERS / "fake_lz4.py"} "$@"',
             "sleep": f"exec {which('sleep')} {LOOP_SECONDS}",
         }
+        if which("lz4") is not None:
+            del programs_of["lz4"]
         if not COLD_STARTS:
             python, aws = programs_of["python"], programs_of["aws"]
             can_fork = '[ -n "$WARM_CONTROL" ]'  # a program that litelog started cannot
@@ -165,7 +173,7 @@ def test_commands_that_are_not_run_say_why_and_are_few() -> None:
 
 
 def test_every_info_string_is_known() -> None:
-    known = re.compile(r"(not-run: .+|needs: \w+)?")
+    known = re.compile(r"(not-run: .+|needs: \w+|on: machine)?")
     assert [each.place for blocks in BLOCKS.values() for each in blocks if not known.fullmatch(each.info)] == []
 
 
