@@ -65,7 +65,7 @@ MAX_PARTITIONS = 1_000_000
 READ_OPTIONS: Final = (
     *("path", "paths", "generation", "startingSequence", "endingSequence", "startingTimestamp", "endingTimestamp"),
     *("mode", "columnNameOfCorruptRecord", "failOnDataLoss", "maxPartitionBytes", "numPartitions"),
-    *("minPartitions", "timeZone", "includeMetadata", "format", "pattern"),
+    *("minPartitions", "timeZone", "includeMetadata", "format", "pattern", "engine"),
 )
 """The options of a batch, as users write them. ``store_options`` has the options of stores."""
 
@@ -96,6 +96,13 @@ class Mode(StrEnum):
     """Leave them out. The worker's log counts and names them."""
     PERMISSIVE = "PERMISSIVE"
     """Return a row of nulls for each, with the reason in the column for malformed data."""
+
+
+class Engine(StrEnum):
+    """What reads sealed segments in a batch."""
+
+    PYTHON = "python"
+    JAVA = "java"
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +215,8 @@ class ReadOptions:
     """Format of a log in a local folder; a replica names its own. None: ``litelog``."""
     pattern: str | None = None
     """Names of the log segments, if the format requires a pattern."""
+    engine: Engine | None = None
+    """None: Java if the session has the columnar reader."""
 
     @property
     def has_several(self) -> bool:
@@ -253,7 +262,16 @@ def parse_options(given: Mapping[str, str], own: Mapping[str, str] | None = None
         include_metadata=_switch("includeMetadata", others.get("includemetadata", "false")),
         format=others.get("format"),
         pattern=others.get("pattern"),
+        engine=parse_engine(others.get("engine")),
     )
+
+
+def parse_engine(name: str | None) -> Engine | None:
+    """The engine of this name; None for the one that suits. Raises ConfigError for an unknown name."""
+    try:
+        return None if name is None else Engine(name)
+    except ValueError:
+        raise ConfigError(f"engine={name!r} must be {' or '.join(Engine)}") from None
 
 
 def parse_time(name: str, text: str, zone: tzinfo = UTC) -> int:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWriter, InputPartition
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType, TimestampType
 
+from litelog.errors import ConfigError
 from litelog.spark.messages import says_first
-from litelog.spark.options import parse_options
+from litelog.spark.options import Engine, parse_options
 from litelog.spark.scan.decoding import read_partition
-from litelog.spark.scan.inputs import find_places
-from litelog.spark.scan.planning import has_timestamps, plan
-from litelog.spark.scan.schema import asked_columns, log_columns, type_of
+from litelog.spark.scan.planning import plan, stated_columns
+from litelog.spark.scan.schema import asked_columns, type_of
 from litelog.spark.stream.options import parse_any_options, parse_stream_options
 
 if TYPE_CHECKING:
@@ -38,16 +38,17 @@ class LitelogSource(DataSource):
     @says_first
     def schema(self) -> StructType:
         """All columns of the logs that the options name. Costs a listing and a GET for each replica."""
-        options = parse_any_options(self.options)
-        places = find_places(options)
-        remote = all(place.folder is None for place in places)
-        columns = log_columns(options, has_timestamps=has_timestamps(options, places), has_generations=remote)
-        return spark_schema(columns)
+        return spark_schema(stated_columns(parse_any_options(self.options)))
 
     @says_first
     def reader(self, schema: StructType) -> LitelogReader:
         """A reader of the columns in ``schema``, which may be fewer, and in a different order."""
         options = parse_options(self.options)
+        if options.engine is Engine.JAVA:
+            raise ConfigError(
+                "engine=java: this session started without the columnar reader: let litelog.spark.session start it, or "
+                "make the jar (litelog spark jar -o litelog-spark.jar) and start Spark with --jars litelog-spark.jar"
+            )
         return LitelogReader(options, _asked(options, schema))
 
     @says_first

@@ -164,6 +164,26 @@ class PartsAndPages(Protocol):
         """List as ``list`` does, with at most ``keys`` keys in a page."""
 
 
+@runtime_checkable
+class Signing(Protocol):
+    """An optional capability of a store whose objects plain HTTP can read."""
+
+    def sign(self, key: str, seconds: int) -> str | None:
+        """A URL that gives the object, or a range of it, to a GET without credentials. Sends no request.
+
+        Args:
+            key: The object's key.
+            seconds: How long the URL is valid, unless the credentials end before.
+
+        Returns:
+            The URL, which is a secret while it is valid; None if a GET needs more than a URL with these settings.
+
+        Raises:
+            StoreError: There are no credentials to sign with.
+            ValueError: The key is invalid.
+        """
+
+
 Root: TypeAlias = "Hashable"
 """Distinguishes the current root from another one that replaces it; None if there is no root."""
 

@@ -22,6 +22,7 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 from botocore.loaders import JSONFileLoader
 from botocore.session import Session
+from botocore.utils import get_environ_proxies
 
 from litelog.errors import ConfigError
 from litelog.events import fields
@@ -40,6 +41,9 @@ DEFAULT_REGION = "us-east-1"
 CONTINUE_BYTES = 2 << 20
 """Larger bodies wait for the store's ``100 Continue``, so that a refused one is not sent. For smaller ones the round
 trip costs more than it saves."""
+
+CA_BUNDLES = "AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE"
+"""Variables that name certificates for botocore, which other programs do not know."""
 
 MAX_TOKENS = 4
 """How many session tokens to remember, since a late answer may contain a replaced one."""
@@ -201,11 +205,19 @@ def _register(client: Any, settings: S3Settings, tokens: deque[str]) -> None:
         client.meta.events.register_first(f"before-parse.*.{operation}", refuse_page)  # ``*`` runs before botocore's s3
     for operation in ("PutObject", "UploadPart"):
         client.meta.events.register(f"before-call.s3.{operation}", unwrap_body)
+    client.meta.events.register_first("choose-signer.s3", partial(_keep_signature, settings.anonymous))
     client.meta.events.register("before-send.s3", partial(_note_token, tokens))
     if settings.headers:
         client.meta.events.register("before-call.s3", add_headers)
     if not settings.bucket.endswith(EXPRESS_SUFFIX):
         client.meta.events.register("before-call.s3.DeleteObjects", add_digest)
+
+
+def _keep_signature(anonymous: bool, signature_version: object, **_: object) -> object:
+    """Sign URLs with version 4, too. botocore would choose version 2, which many stores do not accept."""
+    if anonymous:
+        return UNSIGNED
+    return signature_version if str(signature_version).endswith("-query") else None
 
 
 def _note_token(tokens: deque[str], request: Any, **_: object) -> None:
@@ -273,6 +285,24 @@ class S3Connection:
                 explained.retryable = self._shared.renew(client) or explained.retryable
             raise explained from self.failures.cause(error, key)
         return answer
+
+    def sign(self, key: str, seconds: int) -> str | None:
+        """A signed URL of an object; None if the settings ask for headers, or for a certificate or proxy of their own.
+
+        Raises StoreError.
+        """
+        settings, client = self.settings, self._shared.client
+        endpoint = client.meta.endpoint_url
+        trusts = settings.ca_bundle or any(map(os.environ.get, CA_BUNDLES))
+        if settings.headers or (trusts and endpoint.startswith("https:")) or get_environ_proxies(endpoint):
+            return None
+        asked = {"Bucket": settings.bucket, "Key": key}
+        try:
+            return str(client.generate_presigned_url("get_object", asked, ExpiresIn=seconds))
+        except MemoryError:
+            raise
+        except Exception as error:  # noqa: BLE001  botocore passes on errors of its sources
+            raise self.failures.explain("sign", key, error) from self.failures.cause(error, key)
 
     def close(self) -> None:
         """Give the client back; the last user's release closes idle connections. Idempotent."""

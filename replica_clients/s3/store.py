@@ -119,6 +119,10 @@ class S3Store:
                 for key in some:
                     self._request("delete", key, "delete_object")
 
+    def sign(self, key: str, seconds: int) -> str | None:
+        require_key(key)
+        return None if self._reading else self._connection.sign(self._prefix + key, seconds)
+
     def close(self) -> None:
         self._upload.close()
         self._connection.close()

@@ -14,19 +14,23 @@ from litelog.spark.query.columnar import has_jar
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from litelog.spark.options import Engine
 
-def read(spark: Any, place: str | list[str], columns: str = "", source: str = "litelog", **options: str) -> list[Any]:
+
+def read(
+    spark: Any, place: str | list[str], columns: str = "", engine: Engine | None = None, **options: str
+) -> list[Any]:
     """The rows, in the order of their sequences."""
-    reader = spark.read.format(source).options(**options)
+    chosen = {} if engine is None else {"engine": engine}
+    reader = spark.read.format("litelog").options(**options, **chosen)
     found = (reader.schema(columns) if columns else reader).load(place)
     return sorted(found.collect(), key=lambda row: row.sequence if "sequence" in row else 0)
 
 
-def columnar(spark: Any) -> str:
-    """The name of the columnar reader. Skips the test if no Java compiler has made it."""
+def require_columnar(spark: Any) -> None:
+    """Skip the test if no Java compiler has made the columnar reader."""
     if not has_jar(spark):
         pytest.skip("no Java compiler has made the columnar reader")
-    return "litelog-jvm"
 
 
 def micros(moment: datetime) -> int:

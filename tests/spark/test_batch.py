@@ -15,6 +15,7 @@ import pytest
 from litelog.log.writer import LogWriter
 from litelog.objects.layout import sealed_key, wal_key
 from litelog.shipping.context import Settings
+from litelog.spark.options import Engine
 from litelog.stores.object_store import ObjectReplicaClient
 from litelog.stores.registry import open_store
 from replica_clients.file import FileStore
@@ -22,7 +23,7 @@ from tests.builders.daemon_builder import Daemon
 from tests.builders.independent_reader import read_replica
 from tests.builders.log_builder import make_log
 from tests.builders.servers import ACCESS_KEY_ID, CREDENTIALS, REGION, SECRET_ACCESS_KEY
-from tests.builders.spark_shipping import columnar, iso_time, micros, read, shipping, value_of
+from tests.builders.spark_shipping import iso_time, micros, read, require_columnar, shipping, value_of
 from tests.spark.independent_records import Row, decode
 
 if TYPE_CHECKING:
@@ -82,10 +83,13 @@ def replica(tmp_path_factory: pytest.TempPathFactory) -> Replica:
     return Replica(str(folder / "replica"), log.folder, daemon.generation, rows)
 
 
-@pytest.fixture(params=["litelog", "litelog-jvm"])
-def source(spark: Any, request: pytest.FixtureRequest) -> str:
-    """The data source in Python, and the columnar reader."""
-    return columnar(spark) if request.param == "litelog-jvm" else str(request.param)
+@pytest.fixture(params=Engine)
+def engine(spark: Any, request: pytest.FixtureRequest) -> Engine:
+    """What reads: Python, and Java if the session has the columnar reader."""
+    found = Engine(request.param)
+    if found is Engine.JAVA:
+        require_columnar(spark)
+    return found
 
 
 def facts(rows: list[Any]) -> list[tuple[Any, ...]]:
@@ -97,36 +101,41 @@ def expected(rows: list[Row]) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("count", ["1", "2", "7"])
-def test_any_number_of_partitions_gives_all_records(spark: Any, source: str, replica: Replica, count: str) -> None:
-    frame = spark.read.format(source).options(numPartitions=count).load(replica.url)
+def test_any_number_of_partitions_gives_all_records(spark: Any, engine: Engine, replica: Replica, count: str) -> None:
+    frame = spark.read.format("litelog").option("engine", engine).options(numPartitions=count).load(replica.url)
     assert frame.rdd.getNumPartitions() == int(count)
     assert facts(sorted(frame.collect())) == expected(replica.rows)
     nullable = {field.name: field.nullable for field in frame.schema.fields}
     assert nullable == {"sequence": False, "timestamp": False, "key": True, "value": False}
 
 
-def test_metadata_is_where_a_record_lies(spark: Any, source: str, replica: Replica) -> None:
-    found = read(spark, f"file://{replica.url}", source=source, **METADATA, maxPartitionBytes="256k")
+def test_metadata_is_where_a_record_lies(spark: Any, engine: Engine, replica: Replica) -> None:
+    found = read(spark, f"file://{replica.url}", engine=engine, **METADATA, maxPartitionBytes="256k")
     assert [(row["index"], row.offset) for row in found] == [(row.index, row.offset) for row in replica.rows]
     assert {(row.generation, row.epoch, row.log) for row in found} == {(replica.generation, 1, replica.url.lstrip("/"))}
 
 
-def test_sequences_and_times_are_bounded(spark: Any, source: str, replica: Replica) -> None:
-    bounded = read(spark, replica.url, source=source, startingSequence="333", endingSequence="650", numPartitions="3")
+def test_sequences_and_times_are_bounded(spark: Any, engine: Engine, replica: Replica) -> None:
+    bounded = read(spark, replica.url, engine=engine, startingSequence="333", endingSequence="650", numPartitions="3")
     assert facts(bounded) == expected(replica.rows[333:650])
     low, high = START + 250 * SECOND, START + 700 * SECOND
     times = {"startingTimestamp": iso_time(low), "endingTimestamp": iso_time(high)}
-    timed = read(spark, replica.url, source=source, numPartitions="3", **times)
+    timed = read(spark, replica.url, engine=engine, numPartitions="3", **times)
     assert facts(timed) == expected(replica.between(low, high))
-    assert facts(read(spark, replica.url, source=source, generation=replica.generation)) == expected(replica.rows)
+    assert facts(read(spark, replica.url, engine=engine, generation=replica.generation)) == expected(replica.rows)
 
 
-def test_a_schema_prunes_and_orders_columns(spark: Any, source: str, replica: Replica) -> None:
-    found = spark.read.format(source).schema("value binary not null, log string, index long").load(replica.url)
+def test_a_schema_prunes_and_orders_columns(spark: Any, engine: Engine, replica: Replica) -> None:
+    found = (
+        spark.read.format("litelog")
+        .option("engine", engine)
+        .schema("value binary not null, log string, index long")
+        .load(replica.url)
+    )
     rows = found.collect()
     assert found.columns == ["value", "log", "index"]
     assert sorted(row.value for row in rows) == sorted(row.value for row in replica.rows)
-    assert spark.read.format(source).schema("log string").load(replica.url).count() == 800
+    assert spark.read.format("litelog").option("engine", engine).schema("log string").load(replica.url).count() == 800
 
 
 def test_sql_finds_the_source_by_itself(spark: Any, replica: Replica) -> None:
@@ -156,26 +165,26 @@ def test_options_for_the_table_of_a_catalog_are_refused(spark: Any, replica: Rep
         spark.sql("DROP TABLE IF EXISTS kept")
 
 
-def test_a_limit_ends_early(spark: Any, source: str, replica: Replica) -> None:
-    assert len(spark.read.format(source).load(replica.url).limit(5).collect()) == 5
+def test_a_limit_ends_early(spark: Any, engine: Engine, replica: Replica) -> None:
+    assert len(spark.read.format("litelog").option("engine", engine).load(replica.url).limit(5).collect()) == 5
 
 
-def test_several_logs_have_a_name(spark: Any, source: str, replica: Replica, tmp_path: Path) -> None:
+def test_several_logs_have_a_name(spark: Any, engine: Engine, replica: Replica, tmp_path: Path) -> None:
     for name in ("one", "two"):
         (tmp_path / "many").mkdir(exist_ok=True)
         os.symlink(replica.url, tmp_path / "many" / name)
     counts = {"one": 800, "two": 800}
     frames = [
-        spark.read.format(source).load(str(tmp_path / "many" / "*")),
-        spark.read.format(source).load([str(tmp_path / "many" / name) for name in counts]),
+        spark.read.format("litelog").option("engine", engine).load(str(tmp_path / "many" / "*")),
+        spark.read.format("litelog").option("engine", engine).load([str(tmp_path / "many" / name) for name in counts]),
     ]
     for frame in frames:
         found = {row.log: row["count"] for row in frame.groupBy("log").count().collect()}
         assert found == {f"{str(tmp_path)[1:]}/many/{name}": count for name, count in counts.items()}
 
 
-def test_a_folder_of_a_log_is_read_as_it_is(spark: Any, source: str, replica: Replica) -> None:
-    assert facts(read(spark, replica.log, source=source, numPartitions="3")) == expected(replica.rows)
+def test_a_folder_of_a_log_is_read_as_it_is(spark: Any, engine: Engine, replica: Replica) -> None:
+    assert facts(read(spark, replica.log, engine=engine, numPartitions="3")) == expected(replica.rows)
 
 
 def test_file_systems_of_fsspec(spark: Any, replica: Replica) -> None:
@@ -184,7 +193,7 @@ def test_file_systems_of_fsspec(spark: Any, replica: Replica) -> None:
 
 
 @pytest.mark.parametrize("name", ["lines", "raw"])
-def test_other_formats(spark: Any, source: str, tmp_path: Path, name: str) -> None:
+def test_other_formats(spark: Any, engine: Engine, tmp_path: Path, name: str) -> None:
     log = make_log(tmp_path / "log", name)
     daemon = Daemon(log, FileStore(str(tmp_path / "replica")), str(tmp_path / "state"))
     for number in range(3):
@@ -194,8 +203,11 @@ def test_other_formats(spark: Any, source: str, tmp_path: Path, name: str) -> No
     daemon.close()
     text = b"".join(log.files().values())
     frames = [
-        spark.read.format(source).option("numPartitions", 2).load(str(tmp_path / "replica")),
-        spark.read.format(source).options(format=name, pattern="app.*").load(log.folder),
+        spark.read.format("litelog")
+        .option("engine", engine)
+        .option("numPartitions", 2)
+        .load(str(tmp_path / "replica")),
+        spark.read.format("litelog").option("engine", engine).options(format=name, pattern="app.*").load(log.folder),
     ]
     for frame in frames:
         rows = sorted(frame.collect(), key=lambda row: row.sequence)
@@ -292,7 +304,7 @@ def _flip(place: Path, key: str) -> None:
     path.write_bytes(body)
 
 
-def test_corrupt_objects_in_all_modes(spark: Any, source: str, replica: Replica, tmp_path: Path) -> None:
+def test_corrupt_objects_in_all_modes(spark: Any, engine: Engine, replica: Replica, tmp_path: Path) -> None:
     """One sealed segment and one WAL segment are damaged. The records of the others are read, and these are named."""
     store = _copy(replica, tmp_path)
     client = ObjectReplicaClient(store)
@@ -313,10 +325,14 @@ def test_corrupt_objects_in_all_modes(spark: Any, source: str, replica: Replica,
     for key in bad:
         _flip(tmp_path, key)
     with pytest.raises(Exception, match=f"{bad[0]}|{bad[1]}"):
-        read(spark, str(tmp_path), source=source)
-    dropped = read(spark, str(tmp_path), source=source, mode="DROPMALFORMED", numPartitions="3")
+        read(spark, str(tmp_path), engine=engine)
+    dropped = read(spark, str(tmp_path), engine=engine, mode="DROPMALFORMED", numPartitions="3")
     assert facts(dropped) == expected(left)
-    frame = spark.read.format(source).options(mode="PERMISSIVE", columnNameOfCorruptRecord="bad", numPartitions="3")
+    frame = (
+        spark.read.format("litelog")
+        .option("engine", engine)
+        .options(mode="PERMISSIVE", columnNameOfCorruptRecord="bad", numPartitions="3")
+    )
     rows = frame.load(str(tmp_path)).collect()
     told = sorted(row.bad for row in rows if row.bad is not None)
     assert facts(sorted((row for row in rows if row.bad is None), key=lambda row: row.sequence)) == expected(left)
@@ -324,15 +340,15 @@ def test_corrupt_objects_in_all_modes(spark: Any, source: str, replica: Replica,
     assert all(row.value is None and row.sequence is None for row in rows if row.bad is not None)
 
 
-def test_a_gap_is_an_error_with_a_position(spark: Any, source: str, replica: Replica, tmp_path: Path) -> None:
+def test_a_gap_is_an_error_with_a_position(spark: Any, engine: Engine, replica: Replica, tmp_path: Path) -> None:
     client = ObjectReplicaClient(_copy(replica, tmp_path))
     positions = [info.position for info in client.wal_segments(replica.generation)]  # type: ignore[arg-type]
     covered = max(info.index for info in client.snapshots(replica.generation))  # type: ignore[arg-type]
     gone = next(at for at in positions[:-1] if at.index >= covered)
     client.delete_wal_segments([gone])
     with pytest.raises(Exception, match=str(gone)):
-        read(spark, str(tmp_path), source=source, numPartitions="2")
-    assert len(read(spark, str(tmp_path), source=source, failOnDataLoss="false")) < 800
+        read(spark, str(tmp_path), engine=engine, numPartitions="2")
+    assert len(read(spark, str(tmp_path), engine=engine, failOnDataLoss="false")) < 800
 
 
 @pytest.mark.parametrize(
@@ -343,22 +359,24 @@ def test_a_gap_is_an_error_with_a_position(spark: Any, source: str, replica: Rep
         ({"generation": "00000009000000a1"}, "no generation 00000009000000a1"),
     ],
 )
-def test_errors_name_the_remedy(spark: Any, source: str, replica: Replica, options: dict[str, str], told: str) -> None:
+def test_errors_name_the_remedy(
+    spark: Any, engine: Engine, replica: Replica, options: dict[str, str], told: str
+) -> None:
     with pytest.raises(Exception, match=told):
-        read(spark, replica.url, source=source, **options)
+        read(spark, replica.url, engine=engine, **options)
 
 
-def test_a_schema_that_does_not_fit_is_reported(spark: Any, source: str, replica: Replica) -> None:
+def test_a_schema_that_does_not_fit_is_reported(spark: Any, engine: Engine, replica: Replica) -> None:
     from pyspark.sql.types import StructType
 
     with pytest.raises(Exception, match="has no column 'values'"):
-        read(spark, replica.url, "values binary", source)
+        read(spark, replica.url, "values binary", engine)
     with pytest.raises(Exception, match="value is BINARY, not STRING"):
-        read(spark, replica.url, "value string", source)
+        read(spark, replica.url, "value string", engine)
     with pytest.raises(Exception, match="without NOT NULL"):
-        read(spark, replica.url, "key binary not null", source)
+        read(spark, replica.url, "key binary not null", engine)
     with pytest.raises(Exception, match="the schema has no column"):
-        spark.read.format(source).schema(StructType()).load(replica.url).count()
+        spark.read.format("litelog").option("engine", engine).schema(StructType()).load(replica.url).count()
 
 
 def test_spark_finds_other_sources_where_our_extra_is_missing(tmp_path: Path) -> None:

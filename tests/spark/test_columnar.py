@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from pathlib import Path
 from random import Random
 from shutil import copytree
 from typing import TYPE_CHECKING, Any
@@ -14,14 +15,16 @@ from litelog.log.writer import LogWriter
 from litelog.shipping.context import Settings
 from litelog.spark import read
 from litelog.spark.jvm.jar import build_jar, find_jar
+from litelog.spark.options import Engine
+from litelog.stores.registry import open_store
 from replica_clients.file import FileStore
 from tests.builders.daemon_builder import Daemon
 from tests.builders.log_builder import make_log
-from tests.builders.spark_shipping import columnar
+from tests.builders.spark_shipping import require_columnar
 from tests.sampling import NIGHTLY
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from tests.builders.servers import S3Server
 
 START = 1_700_000_000_000_000
 QUERIES = (
@@ -42,7 +45,7 @@ ASKED = "count(*)", "count(key)", "min(sequence)", "max(sequence)", "min(timesta
 @pytest.fixture(scope="module", params=range(4 if NIGHTLY else 1))
 def url(request: pytest.FixtureRequest, spark: Any, tmp_path_factory: pytest.TempPathFactory) -> str:
     """A replica of a random log: sealed segments in frames of several commits, and WAL segments after them."""
-    columnar(spark)
+    require_columnar(spark)
     random = Random(request.param)
     folder = tmp_path_factory.mktemp("columnar")
     log = make_log(folder / "log")
@@ -70,9 +73,9 @@ def _all(frame: Any) -> list[tuple[Any, ...]]:
 
 
 def test_each_query_has_the_rows_of_python(spark: Any, url: str) -> None:
-    held = spark.read.format("litelog").option("includeMetadata", True).load(url)
+    held = spark.read.format("litelog").option("engine", "python").option("includeMetadata", True).load(url)
     marked = held.selectExpr("*", *(f"{query} AS q{number}" for number, query in enumerate(QUERIES))).collect()
-    java = spark.read.format(columnar(spark)).option("includeMetadata", True).load(url)
+    java = spark.read.format("litelog").option("includeMetadata", True).load(url)
     assert java.schema == held.schema
     for number, query in enumerate(QUERIES):
         wanted = [row[: len(held.columns)] for row in marked if row[f"q{number}"]]
@@ -91,7 +94,7 @@ def _aggregated(rows: list[Any]) -> tuple[Any, ...]:
 
 
 def test_metadata_answers_and_objects_are_pruned(spark: Any, url: str) -> None:
-    java = spark.read.format(columnar(spark)).load(url)
+    java = spark.read.format("litelog").load(url)
     counted = java.where("sequence < 40").selectExpr("count(*)", "max(sequence)")
     assert _plan(counted).count("LocalTableScan")
     assert counted.first() == (40, 39)
@@ -108,7 +111,7 @@ def _plan(frame: Any) -> str:
 
 def test_both_engines_give_the_same_result_after_a_flipped_bit(spark: Any, url: str, tmp_path: Path) -> None:
     """Either engine heals a damaged sealed segment from WAL segments if they exist, and names it otherwise."""
-    wanted = _all(spark.read.format("litelog").load(url))
+    wanted = _all(spark.read.format("litelog").option("engine", "python").load(url))
     copytree(url, damaged := tmp_path / "replica")
     random, found = Random(5), []
     paths = _sealed(damaged)
@@ -117,7 +120,8 @@ def test_both_engines_give_the_same_result_after_a_flipped_bit(spark: Any, url: 
         body = bytearray(whole)
         body[random.randrange(len(body))] ^= 1 << random.randrange(8)
         path.write_bytes(body)
-        both = [_outcome(spark.read.format(source).load(str(damaged)), path) for source in ("litelog", columnar(spark))]
+        source = spark.read.format("litelog")
+        both = [_outcome(source.option("engine", engine).load(str(damaged)), path) for engine in Engine]
         path.write_bytes(whole)
         assert both[0] == both[1]
         found.append(both[0])
@@ -156,6 +160,78 @@ def test_the_fast_path_takes_either_engine(spark: Any, url: str) -> None:
         read(spark, url, engine="scala")
     with pytest.raises(ConfigError, match="no aggregate"):
         read(spark, url, aggregate={"n": ("*", "count")}, engine="java")
+
+
+def test_spark_finds_java_by_itself_and_python_on_request(spark: Any, url: str) -> None:
+    source = spark.read.format("litelog")
+    assert "pushed: [sequence = 3]" in _plan(source.load(url).where("sequence = 3"))
+    assert "pushed" not in _plan(source.option("engine", "python").load(url).where("sequence = 3"))
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW columnar USING litelog OPTIONS (path '{url}', engine 'java')")
+    assert "pushed: [sequence = 3]" in _plan(spark.sql("SELECT * FROM columnar WHERE sequence = 3"))
+    with pytest.raises(Exception, match="engine='scala' must be python or java"):
+        source.option("engine", "scala").load(url)
+
+
+def test_a_stream_of_either_engine_has_all_records(spark: Any, url: str, tmp_path: Path) -> None:
+    wanted = spark.read.format("litelog").load(url).count()
+    for engine in Engine:
+        stream = spark.readStream.format("litelog").option("engine", engine).load(url)
+        writer = stream.select("sequence").writeStream.format("parquet").trigger(availableNow=True)
+        place = str(tmp_path / engine)
+        writer.option("checkpointLocation", f"{place}-checkpoint").start(place).awaitTermination()
+        assert spark.read.parquet(place).distinct().count() == wanted
+
+
+def test_tasks_count_bytes_requests_and_frames(spark: Any, url: str) -> None:
+    """The objects of this log are small, so that each is read as a whole."""
+    frame = spark.read.format("litelog").option("numPartitions", 1).load(url)
+    whole, objects = _metrics(frame), _sealed(Path(url))
+    assert whole["requests"] == len(objects)
+    assert whole["bytes"] == sum(path.stat().st_size for path in objects)
+    assert (whole["skipped"], whole["python"]) == (0, 1)  # Python reads the WAL segments
+    point = _metrics(frame.where("sequence = 3"))
+    assert (point["requests"], point["python"]) == (1, 0)
+    assert 0 < point["frames"] < point["frames"] + point["skipped"] < whole["frames"]
+    early = _metrics(frame.where(f"timestamp < timestamp_micros({START + 20_000_000})"))
+    assert 0 < early["requests"] < whole["requests"]
+    first = _metrics(frame.limit(1))
+    assert first["requests"] <= 2  # one object, and the next one ahead
+    assert first["python"] == 0
+
+
+def _metrics(frame: Any) -> dict[str, int]:
+    """What the tasks of a scan report, after it has run."""
+    frame.collect()
+    held = [frame._jdf.queryExecution().executedPlan()]
+    while (plan := held.pop()).nodeName() != "BatchScan litelog":
+        inner = plan.executedPlan() if plan.nodeName() == "AdaptiveSparkPlan" else plan.children().head()
+        held.append(inner)
+    return {name: plan.metrics().apply(name).value() for name in ("bytes", "requests", "frames", "skipped", "python")}
+
+
+def test_java_reads_s3_by_signed_urls_as_python_reads_it(
+    spark: Any, url: str, module_server: S3Server, event_log: Path
+) -> None:
+    bucket, options = module_server.make_bucket(), module_server.options()
+    store, source = open_store(f"s3://{bucket}/log", options), FileStore(url)
+    for info in source.list(""):
+        with source.open(info.key) as stream:
+            store.put(info.key, [stream.read()])
+    found = spark.read.format("litelog").options(**{f"s3.{name}": value for name, value in options.items()})
+    frame = found.option("numPartitions", 2).load(f"s3://{bucket}/log")
+    assert _all(frame) == _all(spark.read.format("litelog").load(url))
+    told = _metrics(frame.where("sequence < 40"))
+    assert told["requests"] > 0
+    assert told["python"] == 0
+    path = _sealed(Path(url))[0]
+    body = bytearray(path.read_bytes())
+    body[100] ^= 1
+    store.put(path.relative_to(url).as_posix(), [body], create_only=False)
+    both = [_outcome(found.option("engine", engine).load(f"s3://{bucket}/log"), path) for engine in Engine]
+    assert both == [True, True]
+    shown = frame._jdf.queryExecution().toString().encode()
+    logged = b"".join(path.read_bytes() for path in event_log.rglob("*") if path.is_file())
+    assert b"X-Amz-Signature" not in shown + logged
 
 
 def test_without_a_compiler_python_reads(

@@ -5,6 +5,7 @@ import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.Serializable;
 import java.util.Arrays;
 import java.util.HashSet;
+import java.util.Locale;
 import java.util.Set;
 import org.apache.spark.sql.connector.expressions.Expression;
 import org.apache.spark.sql.connector.expressions.Literal;
@@ -36,10 +37,7 @@ final class Bounds implements Serializable {
   /** Narrows these bounds by a predicate. Returns false, and changes nothing, if they cannot express it exactly. */
   boolean add(Predicate predicate, ReadPlan plan) {
     Expression[] of = predicate.children();
-    if (of.length == 0 || !(of[0] instanceof NamedReference column) || column.fieldNames().length != 1) {
-      return false;
-    }
-    String name = column.fieldNames()[0].toLowerCase(java.util.Locale.ROOT);
+    String name = of.length == 0 ? "" : column(of[0]);
     String operator = predicate.name();
     if (name.equals("key")) {
       return addKeys(operator, of);
@@ -72,6 +70,12 @@ final class Bounds implements Serializable {
       until = Math.min(until, high);
     }
     return true;
+  }
+
+  /** The column that an expression names, in lower case; empty if it is any other expression. */
+  static String column(Expression expression) {
+    return expression instanceof NamedReference column && column.fieldNames().length == 1
+        ? column.fieldNames()[0].toLowerCase(Locale.ROOT) : "";
   }
 
   private boolean addKeys(String operator, Expression[] of) {

@@ -4,27 +4,42 @@ import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.IOException;
 import java.io.UncheckedIOException;
-import java.util.EnumSet;
+import java.util.Arrays;
+import java.util.HashMap;
 import java.util.Map;
 import java.util.Set;
 import org.apache.spark.sql.connector.catalog.SupportsRead;
+import org.apache.spark.sql.connector.catalog.SupportsWrite;
 import org.apache.spark.sql.connector.catalog.Table;
 import org.apache.spark.sql.connector.catalog.TableCapability;
 import org.apache.spark.sql.connector.catalog.TableProvider;
 import org.apache.spark.sql.connector.expressions.Transform;
 import org.apache.spark.sql.connector.read.ScanBuilder;
+import org.apache.spark.sql.connector.write.LogicalWriteInfo;
+import org.apache.spark.sql.connector.write.WriteBuilder;
+import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2;
+import org.apache.spark.sql.execution.datasources.v2.python.PythonTable;
 import org.apache.spark.sql.sources.DataSourceRegister;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /**
- * The data source {@code litelog-jvm}. It reads the objects that a plan names. The option {@code plan} holds the plan.
- * Without that option, a Python process of the driver plans each query from the options of {@code litelog}.
+ * The data source {@code litelog} of a session that has the jar. It hides the data source in Python of the same name,
+ * and passes streams, writes, {@code engine=python} and its own errors on to it. It reads batches from a plan: that of
+ * the option {@code plan}, or one that a Python process of the driver makes for each query.
  */
 public final class LitelogProvider implements TableProvider, DataSourceRegister {
+  private static final String ENGINE = "engine";
+
+  private final PythonDataSourceV2 python = new PythonDataSourceV2();
+
+  public LitelogProvider() {
+    python.setShortName(shortName());
+  }
+
   @Override
   public String shortName() {
-    return "litelog-jvm";
+    return "litelog";
   }
 
   @Override
@@ -34,16 +49,36 @@ public final class LitelogProvider implements TableProvider, DataSourceRegister 
 
   @Override
   public StructType inferSchema(CaseInsensitiveStringMap options) {
-    String given = options.get("plan");
-    return given != null ? ReadPlan.parse(given).schema() : ReadPlan.schemaOf(ask("schema", options, null));
+    if (!isJava(options)) {
+      return python.inferSchema(options);
+    }
+    try {
+      String given = options.get("plan");
+      return given != null ? ReadPlan.parse(given).schema() : ReadPlan.schemaOf(ask("schema", options, null));
+    } catch (IOException error) {
+      return python.inferSchema(withoutEngine(options)); // raises it as Spark's users know it
+    }
   }
 
   @Override
   public Table getTable(StructType schema, Transform[] partitioning, Map<String, String> properties) {
-    return new LitelogTable(schema, new CaseInsensitiveStringMap(properties));
+    var options = new CaseInsensitiveStringMap(properties);
+    var table = (PythonTable) python.getTable(schema, partitioning, properties);
+    return isJava(options) ? new LitelogTable(table, schema, options) : table;
   }
 
-  private static JsonNode ask(String what, Map<String, String> options, StructType schema) {
+  /** Whether Java reads. Python refuses unknown engines. */
+  private static boolean isJava(CaseInsensitiveStringMap options) {
+    return options.getOrDefault(ENGINE, "java").equals("java");
+  }
+
+  private static CaseInsensitiveStringMap withoutEngine(CaseInsensitiveStringMap options) {
+    Map<String, String> others = new HashMap<>(options.asCaseSensitiveMap());
+    others.keySet().removeIf(ENGINE::equalsIgnoreCase);
+    return new CaseInsensitiveStringMap(others);
+  }
+
+  private static JsonNode ask(String what, Map<String, String> options, StructType schema) throws IOException {
     ObjectNode request = ReadPlan.MAPPER.createObjectNode().put("ask", what);
     options.forEach(request.putObject("options")::put);
     if (schema != null) {
@@ -51,15 +86,14 @@ public final class LitelogProvider implements TableProvider, DataSourceRegister 
     }
     try (PythonWorker worker = PythonWorker.open(PythonWorker.driverPython())) {
       return ReadPlan.MAPPER.readTree(worker.answer(request));
-    } catch (IOException error) {
-      throw new UncheckedIOException(error);
     }
   }
 
-  private record LitelogTable(StructType schema, CaseInsensitiveStringMap options) implements SupportsRead, Table {
+  private record LitelogTable(PythonTable python, StructType schema, CaseInsensitiveStringMap options)
+      implements SupportsRead, SupportsWrite {
     @Override
     public String name() {
-      return "litelog";
+      return python.name();
     }
 
     @Override
@@ -69,14 +103,33 @@ public final class LitelogProvider implements TableProvider, DataSourceRegister 
 
     @Override
     public Set<TableCapability> capabilities() {
-      return EnumSet.of(TableCapability.BATCH_READ);
+      return python.capabilities();
     }
 
     @Override
-    public ScanBuilder newScanBuilder(CaseInsensitiveStringMap ignored) {
-      String planned = options.get("plan");
-      ReadPlan plan = planned != null ? ReadPlan.parse(planned) : ReadPlan.of(ask("plan", options, schema));
-      return new LitelogScanBuilder(plan, schema);
+    public ScanBuilder newScanBuilder(CaseInsensitiveStringMap given) {
+      ScanBuilder inPython = python.newScanBuilder(withoutEngine(given));
+      // Only Python raises the error of a null in a key that the schema declares NOT NULL.
+      return refusesNullKeys() ? inPython : new LitelogScanBuilder(this::plan, inPython.build(), schema);
+    }
+
+    private boolean refusesNullKeys() {
+      return Arrays.stream(schema.fields()).anyMatch(one -> one.name().equalsIgnoreCase("key") && !one.nullable());
+    }
+
+    @Override
+    public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
+      return python.newWriteBuilder(info);
+    }
+
+    private ReadPlan plan() {
+      try {
+        String planned = options.get("plan");
+        return planned != null ? ReadPlan.parse(planned) : ReadPlan.of(ask("plan", options, schema));
+      } catch (IOException error) {
+        python.newScanBuilder(withoutEngine(options)).build().toBatch().planInputPartitions(); // raises it as Spark's users know it
+        throw new UncheckedIOException(error);
+      }
     }
 
     @Override

@@ -20,7 +20,6 @@ import org.apache.spark.sql.connector.read.PartitionReaderFactory;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
-import org.apache.spark.util.SerializableConfiguration;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -33,7 +32,7 @@ final class LitelogReader implements PartitionReader<ColumnarBatch> {
   private static final int MOST_AHEAD = 4;
 
   /** The settings that all tasks of a query share. */
-  record Factory(StructType schema, Bounds bounds, long limit, SerializableConfiguration hadoop, String python)
+  record Factory(StructType schema, Bounds bounds, long limit, String python)
       implements PartitionReaderFactory, Serializable {
     @Override
     public PartitionReader<InternalRow> createReader(InputPartition partition) {
@@ -87,7 +86,7 @@ final class LitelogReader implements PartitionReader<ColumnarBatch> {
   private void look() {
     nextPart = parts.hasNext() ? parts.next() : null;
     nextObject = nextPart instanceof ReadPlan.SealedPart sealed
-        ? threads.submit(() -> SealedObject.open(sealed, query.hadoop.value(), metrics)) : null;
+        ? threads.submit(() -> SealedObject.open(sealed, query.python, metrics)) : null;
   }
 
   @Override
@@ -114,12 +113,6 @@ final class LitelogReader implements PartitionReader<ColumnarBatch> {
     return false;
   }
 
-  /** Whether the schema refuses null keys. Only Python raises that error. */
-  private boolean needsEachKey() {
-    return java.util.Arrays.stream(query.schema.fields())
-        .anyMatch(field -> field.name().equalsIgnoreCase("key") && !field.nullable());
-  }
-
   private void begin() throws IOException {
     closeObject();
     ReadPlan.Part part = nextPart;
@@ -129,7 +122,6 @@ final class LitelogReader implements PartitionReader<ColumnarBatch> {
       try {
         object = result(opening);
         nextObject = null;
-        SealedObject.require(!needsEachKey(), "the schema, which refuses null keys,");
         groups = object.groups(bounds).iterator();
         columns = new RecordColumns(query.schema, bounds);
       } catch (IOException | RuntimeException error) {
@@ -206,7 +198,7 @@ final class LitelogReader implements PartitionReader<ColumnarBatch> {
   }
 
   private void ask(ObjectNode request) throws IOException {
-    metrics.python();
+    metrics.python.incrementAndGet();
     query.bounds.describe(request);
     StructType wanted = query.schema.isEmpty() ? new StructType().add("sequence", "bigint", true) : query.schema;
     for (StructField field : wanted.fields()) {

@@ -1,5 +1,6 @@
 package litelog.spark;
 
+import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.IOException;
 import java.io.UncheckedIOException;
@@ -8,12 +9,9 @@ import java.util.HashSet;
 import java.util.List;
 import java.util.OptionalLong;
 import java.util.Set;
-import org.apache.hadoop.conf.Configuration;
-import org.apache.spark.sql.SparkSession;
+import java.util.function.Supplier;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
-import org.apache.spark.sql.connector.expressions.Expression;
-import org.apache.spark.sql.connector.expressions.NamedReference;
 import org.apache.spark.sql.connector.expressions.aggregate.AggregateFunc;
 import org.apache.spark.sql.connector.expressions.aggregate.Aggregation;
 import org.apache.spark.sql.connector.expressions.aggregate.Count;
@@ -33,24 +31,34 @@ import org.apache.spark.sql.connector.read.SupportsPushDownLimit;
 import org.apache.spark.sql.connector.read.SupportsPushDownRequiredColumns;
 import org.apache.spark.sql.connector.read.SupportsPushDownV2Filters;
 import org.apache.spark.sql.connector.read.SupportsReportStatistics;
+import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructType;
-import org.apache.spark.util.SerializableConfiguration;
 
 /** Takes over from a query its columns, conditions and limit, and aggregates that snapshots and headers answer. */
 final class LitelogScanBuilder
     implements SupportsPushDownRequiredColumns, SupportsPushDownV2Filters, SupportsPushDownLimit,
         SupportsPushDownAggregates {
-  private final ReadPlan plan;
+  private final Supplier<ReadPlan> planner;
+  private final Scan python;
   private final Bounds bounds = new Bounds();
+  private ReadPlan plan;
   private StructType schema;
   private Predicate[] pushed = {};
   private long limit = Long.MAX_VALUE;
   private Aggregate aggregate;
 
-  LitelogScanBuilder(ReadPlan plan, StructType schema) {
-    this.plan = plan;
+  /** {@code python}: the same scan by the data source in Python, for a stream. It is never asked for a batch. */
+  LitelogScanBuilder(Supplier<ReadPlan> planner, Scan python, StructType schema) {
+    this.planner = planner;
+    this.python = python;
     this.schema = schema;
+  }
+
+  /** Plans at the first call. A stream needs no plan of a batch. */
+  private synchronized ReadPlan plan() {
+    plan = plan == null ? planner.get() : plan;
+    return plan;
   }
 
   @Override
@@ -63,7 +71,7 @@ final class LitelogScanBuilder
     List<Predicate> taken = new ArrayList<>();
     List<Predicate> rest = new ArrayList<>();
     for (Predicate predicate : predicates) {
-      (bounds.add(predicate, plan) ? taken : rest).add(predicate);
+      (bounds.add(predicate, plan()) ? taken : rest).add(predicate);
     }
     pushed = taken.toArray(new Predicate[0]);
     return rest.toArray(new Predicate[0]);
@@ -96,7 +104,7 @@ final class LitelogScanBuilder
       return false;
     }
     try {
-      aggregate = Facts.of(plan, bounds).answer(aggregation.aggregateExpressions());
+      aggregate = new Facts().answer(aggregation.aggregateExpressions());
       return aggregate != null;
     } catch (IOException error) {
       throw new UncheckedIOException(error);
@@ -105,22 +113,7 @@ final class LitelogScanBuilder
 
   @Override
   public Scan build() {
-    if (aggregate != null) {
-      return aggregate;
-    }
-    List<ReadPlan.Share> left = new ArrayList<>();
-    for (ReadPlan.Share share : plan.shares()) {
-      List<ReadPlan.Part> parts =
-          share.parts().stream().filter(part -> bounds.within(part.log()).mayHold(part)).toList();
-      if (!parts.isEmpty()) {
-        left.add(new ReadPlan.Share(new ArrayList<>(parts)));
-      }
-    }
-    Configuration hadoop = new Configuration(SparkSession.active().sessionState().newHadoopConf());
-    plan.hadoop().forEach(hadoop::set);
-    var query = new LitelogReader.Factory(
-        schema, bounds, limit, new SerializableConfiguration(hadoop), PythonWorker.driverPython());
-    return new LitelogScan(left, query, List.of(pushed));
+    return aggregate != null ? aggregate : new LitelogScan();
   }
 
   /** The result of an aggregate, known without reading the log. */
@@ -136,98 +129,121 @@ final class LitelogScanBuilder
     }
   }
 
-  /** Facts about the wanted records that are known without reading them. Null: unknown. */
-  private record Facts(long count, Long first, Long last, Long lowest, Long highest, boolean exact) {
-    static Facts of(ReadPlan plan, Bounds bounds) throws IOException {
-      Set<List<Object>> seen = new HashSet<>();
-      Facts all = new Facts(0, null, null, null, null, true);
-      for (ReadPlan.Share share : plan.shares()) {
-        for (ReadPlan.Part part : share.parts()) {
-          if (part instanceof ReadPlan.SealedPart one) {
-            if (all.exact && one.records() > 0 && seen.add(List.of(one.log(), one.index()))) {
-              all = all.and(within(
-                  bounds.within(one.log()), one.first(), one.next(), one.records(), one.lowest(), one.highest()));
-            }
-          } else if (all.exact) {
-            all = all.and(ask((ReadPlan.PythonPart) part, bounds.within(part.log())));
-          }
-        }
-      }
-      return all;
-    }
+  /** Facts about the wanted records that are known without reading them. */
+  private final class Facts {
+    private long count;
+    private long first = Long.MAX_VALUE;
+    private long last = Long.MIN_VALUE;
+    private long lowest = Long.MAX_VALUE;
+    private long highest = Long.MIN_VALUE;
+    private boolean areCounted = true;
+    private boolean areTimed = true;
 
-    private static Facts within(Bounds bounds, long first, long next, long records, long low, long high) {
-      if (!bounds.overlaps(first, next - 1, low, high)) {
-        return new Facts(0, null, null, null, null, true);
-      }
-      boolean whole = bounds.holdsSequences(first, next - 1) && bounds.holdsTimes(low, high);
-      boolean known = whole || (bounds.holdsTimes(low, high) && next - first == records);
-      long from = Math.max(first, bounds.first);
-      long last = Math.min(next - 1, bounds.last);
-      return new Facts(whole ? records : last - from + 1, from, last, whole ? low : null, whole ? high : null, known);
-    }
-
-    private static Facts ask(ReadPlan.PythonPart part, Bounds bounds) throws IOException {
-      ObjectNode request = ReadPlan.request(part).put("ask", "facts");
-      Facts all = new Facts(0, null, null, null, null, true);
-      try (PythonWorker worker = PythonWorker.open(PythonWorker.driverPython())) {
-        for (var found : ReadPlan.MAPPER.readTree(worker.answer(request))) {
-          if (found.isNull()) {
-            return new Facts(0, null, null, null, null, false);
-          }
-          all = all.and(within(bounds, found.get(0).asLong(), found.get(1).asLong(), found.get(2).asLong(),
-              found.get(3).asLong(), found.get(4).asLong()));
-        }
-      }
-      return all;
-    }
-
-    private Facts and(Facts other) {
-      if (count == 0 || other.count == 0 || !exact || !other.exact) {
-        boolean both = exact && other.exact;
-        Facts held = count == 0 ? other : this;
-        return new Facts(held.count, held.first, held.last, held.lowest, held.highest, both);
-      }
-      return new Facts(count + other.count, Math.min(first, other.first), Math.max(last, other.last),
-          lowest == null || other.lowest == null ? null : Long.valueOf(Math.min(lowest, other.lowest)),
-          highest == null || other.highest == null ? null : Long.valueOf(Math.max(highest, other.highest)), true);
-    }
-
-    Aggregate answer(AggregateFunc[] functions) {
-      StructType schema = new StructType();
+    /** The answer to all functions; null if facts do not give it. */
+    Aggregate answer(AggregateFunc[] functions) throws IOException {
+      StructType columns = new StructType();
       Object[] values = new Object[functions.length];
+      for (AggregateFunc function : functions) {
+        if (!isStated(function)) {
+          return null;
+        }
+      }
+      gather();
       for (int number = 0; number < functions.length; number++) {
         AggregateFunc function = functions[number];
-        String column = function.children().length == 1 ? named(function.children()[0]) : "";
-        boolean time = column.equals("timestamp");
-        boolean counts = function instanceof CountStar
-            || (function instanceof Count one && !one.isDistinct() && (time || column.matches("sequence|value")));
-        boolean bounded = (function instanceof Min || function instanceof Max) && (time || column.equals("sequence"));
-        if (!exact || (!counts && !bounded)) {
-          return null;
-        }
         boolean least = function instanceof Min;
-        values[number] = counts ? (Long) count : time ? (least ? lowest : highest) : least ? first : last;
-        if (values[number] == null && count > 0) {
+        boolean bound = least || function instanceof Max;
+        boolean time = bound && column(function).equals("timestamp");
+        if (!areCounted || (time && !areTimed)) {
           return null;
         }
-        schema = schema.add("_" + number, time && bounded ? DataTypes.TimestampType : DataTypes.LongType, !counts);
+        Long value = time ? (least ? lowest : highest) : least ? first : last;
+        values[number] = !bound ? (Object) count : count == 0 ? null : value;
+        columns = columns.add("_" + number, time ? DataTypes.TimestampType : DataTypes.LongType, bound);
       }
-      return new Aggregate(schema, values);
+      return new Aggregate(columns, values);
     }
 
-    private static String named(Expression expression) {
-      return expression instanceof NamedReference column && column.fieldNames().length == 1
-          ? column.fieldNames()[0].toLowerCase(java.util.Locale.ROOT) : "";
+    private static boolean isStated(AggregateFunc function) {
+      boolean bound = function instanceof Min || function instanceof Max;
+      boolean counts = function instanceof Count one && !one.isDistinct();
+      return function instanceof CountStar || (bound && column(function).matches("sequence|timestamp"))
+          || (counts && column(function).matches("sequence|timestamp|value"));
+    }
+
+    private static String column(AggregateFunc function) {
+      return function.children().length == 1 ? Bounds.column(function.children()[0]) : "";
+    }
+
+    private void gather() throws IOException {
+      Set<List<Object>> seen = new HashSet<>();
+      for (ReadPlan.Share share : plan().shares()) {
+        for (ReadPlan.Part part : share.parts()) {
+          Bounds wanted = bounds.within(part.log());
+          if (part instanceof ReadPlan.SealedPart one) {
+            if (one.records() > 0 && seen.add(List.of(one.log(), one.index()))) {
+              add(wanted, one.first(), one.next(), one.records(), one.lowest(), one.highest());
+            }
+          } else if (areCounted) {
+            ask((ReadPlan.PythonPart) part, wanted);
+          }
+        }
+      }
+    }
+
+    private void ask(ReadPlan.PythonPart part, Bounds wanted) throws IOException {
+      ObjectNode request = ReadPlan.request(part).put("ask", "facts");
+      try (PythonWorker worker = PythonWorker.open(PythonWorker.driverPython())) {
+        for (JsonNode one : ReadPlan.MAPPER.readTree(worker.answer(request))) {
+          areCounted &= !one.isNull();
+          if (areCounted) {
+            add(wanted, one.get(0).asLong(), one.get(1).asLong(), one.get(2).asLong(), one.get(3).asLong(),
+                one.get(4).asLong());
+          }
+        }
+      }
+    }
+
+    private void add(Bounds wanted, long from, long next, long records, long low, long high) {
+      if (!wanted.overlaps(from, next - 1, low, high)) {
+        return;
+      }
+      boolean timed = wanted.holdsTimes(low, high);
+      boolean whole = timed && wanted.holdsSequences(from, next - 1);
+      areCounted &= whole || (timed && next - from == records);
+      areTimed &= whole;
+      long least = Math.max(from, wanted.first);
+      long most = Math.min(next - 1, wanted.last);
+      count += whole ? records : most - least + 1;
+      first = Math.min(first, least);
+      last = Math.max(last, most);
+      lowest = Math.min(lowest, low);
+      highest = Math.max(highest, high);
     }
   }
 
-  /** The scan of one query. */
-  private record LitelogScan(List<ReadPlan.Share> shares, LitelogReader.Factory query, List<Predicate> pushed)
-      implements Scan, Batch, SupportsReportStatistics {
+  /** The scan of one query. Spark asks it for a batch or for a stream, which Python reads. */
+  private final class LitelogScan implements Scan, Batch, SupportsReportStatistics {
+    private boolean isStream;
+    private List<ReadPlan.Share> left;
+
+    /** What is left to read after pruning. */
+    private synchronized List<ReadPlan.Share> shares() {
+      if (left == null) {
+        left = new ArrayList<>();
+        for (ReadPlan.Share share : plan().shares()) {
+          var parts = share.parts().stream().filter(part -> bounds.within(part.log()).mayHold(part)).toList();
+          if (!parts.isEmpty()) {
+            left.add(new ReadPlan.Share(new ArrayList<>(parts)));
+          }
+        }
+      }
+      return left;
+    }
+
     @Override
     public StructType readSchema() {
-      return query.schema();
+      return schema;
     }
 
     @Override
@@ -236,28 +252,34 @@ final class LitelogScanBuilder
     }
 
     @Override
+    public MicroBatchStream toMicroBatchStream(String checkpoint) {
+      isStream = true;
+      return python.toMicroBatchStream(checkpoint);
+    }
+
+    @Override
     public Scan.ColumnarSupportMode columnarSupportMode() {
-      return Scan.ColumnarSupportMode.SUPPORTED;
+      return isStream ? python.columnarSupportMode() : Scan.ColumnarSupportMode.SUPPORTED;
     }
 
     @Override
     public InputPartition[] planInputPartitions() {
-      return shares.toArray(new InputPartition[0]);
+      return shares().toArray(new InputPartition[0]);
     }
 
     @Override
     public PartitionReaderFactory createReaderFactory() {
-      return query;
+      return new LitelogReader.Factory(schema, bounds, limit, PythonWorker.driverPython());
     }
 
     @Override
     public CustomMetric[] supportedCustomMetrics() {
-      return TaskMetrics.supported();
+      return isStream ? python.supportedCustomMetrics() : TaskMetrics.supported();
     }
 
     @Override
     public String description() {
-      return "litelog, pushed: " + pushed;
+      return isStream ? python.description() : "litelog, pushed: " + List.of(pushed);
     }
 
     @Override
@@ -267,11 +289,12 @@ final class LitelogScanBuilder
 
     @Override
     public Statistics estimateStatistics() {
-      long bytes = shares.stream().flatMap(share -> share.parts().stream()).mapToLong(ReadPlan.Part::bytes).sum();
+      var bytes = isStream ? OptionalLong.empty() : OptionalLong.of(Math.max(1, shares().stream()
+          .flatMap(share -> share.parts().stream()).mapToLong(ReadPlan.Part::bytes).sum()));
       return new Statistics() {
         @Override
         public OptionalLong sizeInBytes() {
-          return OptionalLong.of(Math.max(1, bytes));
+          return bytes;
         }
 
         @Override

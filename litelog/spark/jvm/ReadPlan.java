@@ -7,12 +7,9 @@ import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.ByteArrayInputStream;
 import java.io.IOException;
 import java.io.Serializable;
-import java.io.UncheckedIOException;
 import java.util.ArrayList;
 import java.util.Base64;
-import java.util.HashMap;
 import java.util.List;
-import java.util.Map;
 import java.util.zip.InflaterInputStream;
 import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.types.DataType;
@@ -20,12 +17,15 @@ import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 
 /** A plan that Python made ({@code litelog/spark/jvm/handover.py}): it deals parts of logs to tasks. */
-record ReadPlan(StructType schema, Map<String, String> hadoop, List<Share> shares, boolean byTime, boolean bySequence) {
+record ReadPlan(StructType schema, List<Share> shares, boolean byTime, boolean bySequence) {
   static final ObjectMapper MAPPER = new ObjectMapper();
 
-  /** A log. {@code pickled}: its description for Python workers, which Java passes on. The bounds are inclusive. */
+  /**
+   * A log. {@code pickled}: its description for Python workers, which Java passes on. {@code folder}: null if Python
+   * signs URLs of its objects. The bounds are inclusive.
+   */
   record Log(
-      String pickled, String name, String root, String generation, long epoch, long first, long last, long since,
+      String pickled, String name, String folder, String generation, long epoch, long first, long last, long since,
       long until) implements Serializable {}
 
   /** The parts that one task reads, in order. */
@@ -58,19 +58,15 @@ record ReadPlan(StructType schema, Map<String, String> hadoop, List<Share> share
     }
   }
 
-  static ReadPlan parse(String packed) {
-    try (var text = new InflaterInputStream(new ByteArrayInputStream(Base64.getDecoder().decode(packed)))) {
-      return of(MAPPER.readTree(text));
-    } catch (IOException error) {
-      throw new UncheckedIOException(error);
-    }
+  static ReadPlan parse(String packed) throws IOException {
+    return of(MAPPER.readTree(new InflaterInputStream(new ByteArrayInputStream(Base64.getDecoder().decode(packed)))));
   }
 
   static ReadPlan of(JsonNode plan) {
     List<Log> logs = new ArrayList<>();
     for (JsonNode log : plan.get("logs")) {
       JsonNode range = log.get("range");
-      logs.add(new Log(log.get("pickled").asText(), log.get("name").asText(), text(log.get("root")),
+      logs.add(new Log(log.get("pickled").asText(), log.get("name").asText(), text(log.get("folder")),
           text(log.get("generation")), log.get("epoch").asLong(), range.get(0).asLong(), range.get(1).asLong(),
           range.get(2).asLong(), range.get(3).asLong()));
     }
@@ -80,9 +76,7 @@ record ReadPlan(StructType schema, Map<String, String> hadoop, List<Share> share
       given.forEach(part -> parts.add(part(logs.get(part.get("log").asInt()), part)));
       shares.add(new Share(parts));
     }
-    Map<String, String> hadoop = new HashMap<>();
-    plan.get("hadoop").properties().forEach(one -> hadoop.put(one.getKey(), one.getValue().asText()));
-    return new ReadPlan(schemaOf(plan.get("schema")), hadoop, shares, plan.get("by_time").asBoolean(),
+    return new ReadPlan(schemaOf(plan.get("schema")), shares, plan.get("by_time").asBoolean(),
         plan.get("by_sequence").asBoolean());
   }
 

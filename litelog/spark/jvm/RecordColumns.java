@@ -6,16 +6,14 @@ import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.util.Arrays;
+import java.util.Locale;
 import org.apache.spark.sql.execution.vectorized.ConstantColumnVector;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.vectorized.ColumnVector;
-import org.apache.spark.sql.vectorized.ColumnarArray;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
-import org.apache.spark.sql.vectorized.ColumnarMap;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
-import org.apache.spark.sql.types.Decimal;
 import org.apache.spark.unsafe.types.UTF8String;
 
 /** The records of a run of frames, as columns over its bytes. Only the columns that the query needs are filled. */
@@ -163,10 +161,6 @@ final class RecordColumns {
     count = left;
   }
 
-  int count() {
-    return count;
-  }
-
   /** A batch of the columns. It shows the records of the last {@code load}. */
   ColumnarBatch batch(ReadPlan.SealedPart part) {
     ColumnVector[] columns = new ColumnVector[schema.length()];
@@ -177,12 +171,12 @@ final class RecordColumns {
   }
 
   private ColumnVector column(StructField field, ReadPlan.SealedPart part) {
-    return switch (field.name().toLowerCase(java.util.Locale.ROOT)) {
-      case "sequence" -> new Numbers(DataTypes.LongType, sequences);
-      case "timestamp" -> new Numbers(DataTypes.TimestampType, times);
-      case "key" -> new Bytes(keyStarts, keyLengths, true);
-      case "value" -> new Bytes(valueStarts, valueLengths, false);
-      case "offset" -> new Offsets();
+    return switch (field.name().toLowerCase(Locale.ROOT)) {
+      case "sequence" -> numbers(DataTypes.LongType, sequences);
+      case "timestamp" -> numbers(DataTypes.TimestampType, times);
+      case "key" -> bytes(keyStarts, keyLengths, true);
+      case "value" -> bytes(valueStarts, valueLengths, false);
+      case "offset" -> numbers(DataTypes.LongType, Arrays.stream(valueStarts, 0, count).mapToLong(at -> base + at).toArray());
       case "index" -> constant(part.index());
       case "epoch" -> constant(part.log().epoch());
       case "generation" -> constant(part.log().generation());
@@ -202,150 +196,31 @@ final class RecordColumns {
     return column;
   }
 
-  private final class Numbers extends Column {
-    private final long[] values;
-
-    Numbers(DataType type, long[] values) {
-      super(type);
-      this.values = values;
-    }
-
-    @Override
-    public long getLong(int row) {
-      return values[row];
-    }
+  private ColumnVector numbers(DataType type, long[] values) {
+    return new ConstantColumnVector(count, type) {
+      @Override
+      public long getLong(int row) {
+        return values[row];
+      }
+    };
   }
 
-  private final class Offsets extends Column {
-    Offsets() {
-      super(DataTypes.LongType);
-    }
+  private ColumnVector bytes(int[] starts, int[] lengths, boolean nullable) {
+    return new ConstantColumnVector(count, DataTypes.BinaryType) {
+      @Override
+      public boolean hasNull() {
+        return nullable;
+      }
 
-    @Override
-    public long getLong(int row) {
-      return base + valueStarts[row];
-    }
-  }
+      @Override
+      public boolean isNullAt(int row) {
+        return nullable && lengths[row] < 0;
+      }
 
-  private final class Bytes extends Column {
-    private final int[] starts;
-    private final int[] lengths;
-    private final boolean nullable;
-
-    Bytes(int[] starts, int[] lengths, boolean nullable) {
-      super(DataTypes.BinaryType);
-      this.starts = starts;
-      this.lengths = lengths;
-      this.nullable = nullable;
-    }
-
-    @Override
-    public boolean hasNull() {
-      return nullable;
-    }
-
-    @Override
-    public boolean isNullAt(int row) {
-      return nullable && lengths[row] < 0;
-    }
-
-    @Override
-    public byte[] getBinary(int row) {
-      return isNullAt(row) ? null : Arrays.copyOfRange(data, starts[row], starts[row] + lengths[row]);
-    }
-  }
-
-  /** A column without nulls, from which Spark reads one kind of value. */
-  private abstract static class Column extends ColumnVector {
-    Column(DataType type) {
-      super(type);
-    }
-
-    private static RuntimeException other() {
-      return new UnsupportedOperationException();
-    }
-
-    @Override
-    public void close() {}
-
-    @Override
-    public boolean hasNull() {
-      return false;
-    }
-
-    @Override
-    public int numNulls() {
-      return 0;
-    }
-
-    @Override
-    public boolean isNullAt(int row) {
-      return false;
-    }
-
-    @Override
-    public boolean getBoolean(int row) {
-      throw other();
-    }
-
-    @Override
-    public byte getByte(int row) {
-      throw other();
-    }
-
-    @Override
-    public short getShort(int row) {
-      throw other();
-    }
-
-    @Override
-    public int getInt(int row) {
-      throw other();
-    }
-
-    @Override
-    public long getLong(int row) {
-      throw other();
-    }
-
-    @Override
-    public float getFloat(int row) {
-      throw other();
-    }
-
-    @Override
-    public double getDouble(int row) {
-      throw other();
-    }
-
-    @Override
-    public ColumnarArray getArray(int row) {
-      throw other();
-    }
-
-    @Override
-    public ColumnarMap getMap(int row) {
-      throw other();
-    }
-
-    @Override
-    public Decimal getDecimal(int row, int precision, int scale) {
-      throw other();
-    }
-
-    @Override
-    public UTF8String getUTF8String(int row) {
-      throw other();
-    }
-
-    @Override
-    public byte[] getBinary(int row) {
-      throw other();
-    }
-
-    @Override
-    public ColumnVector getChild(int ordinal) {
-      throw other();
-    }
+      @Override
+      public byte[] getBinary(int row) {
+        return isNullAt(row) ? null : Arrays.copyOfRange(data, starts[row], starts[row] + lengths[row]);
+      }
+    };
   }
 }

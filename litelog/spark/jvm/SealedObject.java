@@ -10,10 +10,6 @@ import java.util.List;
 import java.util.zip.CRC32C;
 import net.jpountz.lz4.LZ4Factory;
 import net.jpountz.lz4.LZ4SafeDecompressor;
-import org.apache.hadoop.fs.ChecksumFileSystem;
-import org.apache.hadoop.fs.FSDataInputStream;
-import org.apache.hadoop.fs.FileSystem;
-import org.apache.hadoop.fs.Path;
 
 /** A sealed segment whose footer was read and agrees with the snapshot's entry (litelog/objects/README.md). */
 final class SealedObject implements AutoCloseable {
@@ -32,7 +28,7 @@ final class SealedObject implements AutoCloseable {
   record Group(List<Run> runs, long at, int bytes) {}
 
   final ReadPlan.SealedPart part;
-  private final FSDataInputStream input;
+  private final ObjectBytes input;
   private final TaskMetrics metrics;
   private final byte[] whole;
   private long[] sizes;
@@ -49,7 +45,7 @@ final class SealedObject implements AutoCloseable {
   private long[] offsets;
   private long follows;
 
-  private SealedObject(ReadPlan.SealedPart part, FSDataInputStream input, TaskMetrics metrics) throws IOException {
+  private SealedObject(ReadPlan.SealedPart part, ObjectBytes input, TaskMetrics metrics) throws IOException {
     this.part = part;
     this.input = input;
     this.metrics = metrics;
@@ -57,16 +53,8 @@ final class SealedObject implements AutoCloseable {
     check(part.facts(), footer());
   }
 
-  static SealedObject open(ReadPlan.SealedPart part, org.apache.hadoop.conf.Configuration hadoop, TaskMetrics metrics)
-      throws IOException {
-    Path path = new Path(part.log().root() + "/" + part.key());
-    FileSystem system = path.getFileSystem(hadoop);
-    if (system instanceof ChecksumFileSystem local) {
-      system = local.getRawFileSystem();
-    }
-    FSDataInputStream input = org.apache.hadoop.util.functional.FutureIO.awaitFuture(
-        system.openFile(path).opt("fs.option.openfile.read.policy", "random")
-            .opt("fs.option.openfile.length", Long.toString(part.size())).build());
+  static SealedObject open(ReadPlan.SealedPart part, String python, TaskMetrics metrics) throws IOException {
+    ObjectBytes input = ObjectBytes.open(part, python);
     try {
       return new SealedObject(part, input, metrics);
     } catch (IOException | RuntimeException error) {
@@ -76,9 +64,9 @@ final class SealedObject implements AutoCloseable {
   }
 
   private byte[] read(long at, int length) throws IOException {
-    byte[] found = new byte[length];
-    input.readFully(at, found, 0, length);
-    metrics.read(length);
+    byte[] found = input.read(at, length);
+    metrics.bytes.addAndGet(length);
+    metrics.requests.incrementAndGet();
     return found;
   }
 
@@ -173,7 +161,7 @@ final class SealedObject implements AutoCloseable {
       boolean wanted = mine && records[run.start] > 0
           && bounds.overlaps(firsts[run.start], next(run) - 1, lowests[run.start], highests[run.start]);
       if (mine) {
-        metrics.frames(wanted, run.stop - run.start);
+        (wanted ? metrics.frames : metrics.skipped).addAndGet(run.stop - run.start);
       }
       if (!wanted) {
         continue;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
 import os
 import pickle
@@ -11,23 +12,38 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from litelog.formats.litelog import LitelogFormat
-from litelog.objects.position import epoch_of
+from litelog.objects.chain import ChainState, Identity
+from litelog.objects.claim import Claim, Relation
+from litelog.objects.layout import Fencing
+from litelog.objects.position import Position, epoch_of
 from litelog.objects.snapshot_entries import SnapshotEntry
-from litelog.spark.options import MAX_SEQUENCE, Mode
-from litelog.spark.scan.partitions import LogPart, SealedPiece, WalPiece
+from litelog.spark.options import MAX_SEQUENCE, Mode, Range
+from litelog.spark.scan.partitions import LocalPiece, PlannedLog, SealedPiece, WalPiece, make_sealed_piece
 from litelog.spark.scan.schema import type_of
 from litelog.spark.scan.task import kept_store
+from litelog.stores.object_store import Signing
 from litelog.stores.registry import local_folder, scheme_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from litelog.spark.options import Range
-    from litelog.spark.scan.partitions import Partition, Piece, PlannedLog
+    from litelog.spark.scan.partitions import LogPart, Partition, Piece
     from litelog.spark.scan.schema import Column
 
 MAX_PLAN_BYTES = 64 << 20
 """The longest plan that is passed as an option. If a plan is longer, Python reads its logs."""
+
+SIGNED_SECONDS = 3600
+"""How long a URL is valid with which Java reads one object of a store. Python reads what takes longer."""
+
+_PARTS = frozenset(
+    (part.__module__, part.__name__)
+    for part in (
+        *(PlannedLog, WalPiece, LocalPiece, make_sealed_piece, Range, Mode),
+        *(Claim, Relation, Fencing, Position, ChainState, Identity),
+    )
+) | {("array", "array"), ("array", "_array_reconstructor")}
+"""What a pickled part of a plan may name."""
 
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 _entry_values = attrgetter(*SnapshotEntry.__slots__)
@@ -41,6 +57,7 @@ def describe_columns(columns: Sequence[Column]) -> list[list[Any]]:
 def describe_plan(partitions: Sequence[Partition], columns: Sequence[Column]) -> dict[str, Any]:
     """A plan as JSON. ``Log`` and ``Part`` in ``ReadPlan.java`` say what its fields mean."""
     logs: list[dict[str, Any]] = []
+    readable: list[bool] = []
     numbers: dict[int, int] = {}
     shares = []
     for partition in partitions:
@@ -49,13 +66,13 @@ def describe_plan(partitions: Sequence[Partition], columns: Sequence[Column]) ->
             if id(part.log) not in numbers:
                 numbers[id(part.log)] = len(logs)
                 logs.append(_describe_log(part.log))
+                readable.append(is_readable(part.log))
             number = numbers[id(part.log)]
-            share += ({"log": number, **one} for one in _describe_pieces(part, logs[number]["root"] is not None))
+            share += ({"log": number, **one} for one in _describe_pieces(part, readable[number]))
         shares.append(share)
     planned = [part.log for partition in partitions for part in partition.parts]
     return {
         "schema": describe_columns(columns),
-        "hadoop": {},
         "logs": logs,
         "shares": shares,
         "by_time": all(log.format == LitelogFormat.name and log.mode is Mode.FAILFAST for log in planned),
@@ -67,7 +84,7 @@ def is_columnar(partitions: Sequence[Partition]) -> bool:
     """Whether Java may read any of the partitions by itself."""
     parts = (part for partition in partitions for part in partition.parts)
     return any(
-        _root(part.log) is not None and isinstance(piece, SealedPiece) and _is_plain(piece)
+        isinstance(piece, SealedPiece) and _is_plain(piece) and is_readable(part.log)
         for part in parts
         for piece in part.pieces[:1]
     )
@@ -85,26 +102,49 @@ def pickled(value: object) -> str:
     return base64.b64encode(pickle.dumps(value)).decode()
 
 
+def unpickled(text: str) -> Any:
+    """The value that ``pickled`` wrote. Makes nothing but parts of plans: whoever writes SQL can write a plan, too."""
+    return _PlanReader(io.BytesIO(base64.b64decode(text))).load()
+
+
+class _PlanReader(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in _PARTS:
+            raise pickle.UnpicklingError(f"a plan does not hold {module}.{name}")
+        return super().find_class(module, name)
+
+
 def _describe_log(log: PlannedLog) -> dict[str, Any]:
     generation = None if log.claim is None else log.generation
     return {
         "pickled": pickled(log),
         "name": log.name,
-        "root": _root(log),
+        "folder": _folder(log),
         "generation": generation,
         "epoch": 0 if generation is None else epoch_of(generation),
         "range": _inclusive(log.range),
     }
 
 
-def _root(log: PlannedLog) -> str | None:
-    """The folder of the replica as Hadoop names it; None if only Python reads the log."""
+def is_readable(log: PlannedLog) -> bool:
+    """Whether Java may read sealed segments of the log: those in folders, and in stores that sign URLs."""
     if log.folder is not None or log.format != LitelogFormat.name or log.mode is not Mode.FAILFAST:
-        return None
+        return False
+    return _folder(log) is not None or signed_url(log, log.replica_claim.key) is not None
+
+
+def _folder(log: PlannedLog) -> str | None:
+    """The folder of a replica in a file system; None if it is elsewhere."""
     if scheme_of(log.url) != "file":
         return None
     folder = local_folder(kept_store(log.url, {}).url)
-    return None if folder is None else "file://" + os.path.abspath(folder)
+    return None if folder is None else os.path.abspath(folder)
+
+
+def signed_url(log: PlannedLog, key: str) -> str | None:
+    """A URL that reads an object of the replica for an hour, for whoever has it; None if its store signs none."""
+    store = kept_store(log.url, log.store)
+    return store.sign(key, SIGNED_SECONDS) if isinstance(store, Signing) else None
 
 
 def _inclusive(wanted: Range) -> list[int]:

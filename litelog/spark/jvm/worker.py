@@ -10,20 +10,19 @@ from __future__ import annotations
 import base64
 import json
 import os
-import pickle
 import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from litelog.errors import LitelogError
-from litelog.spark.jvm.handover import describe_columns, describe_plan, read_piece
+from litelog.spark.jvm.handover import describe_columns, describe_plan, read_piece, signed_url, unpickled
 from litelog.spark.options import parse_options
 from litelog.spark.scan.decoding import read_partition
-from litelog.spark.scan.inputs import find_places
 from litelog.spark.scan.partitions import LogPart, Partition
-from litelog.spark.scan.planning import has_timestamps, plan
-from litelog.spark.scan.schema import TYPES, Column, arrow_schema, asked_columns, log_columns
+from litelog.spark.scan.planning import plan, stated_columns
+from litelog.spark.scan.schema import TYPES, Column, arrow_schema, asked_columns
 from litelog.spark.scan.stated_facts import stated_facts
+from litelog.spark.stream.options import parse_any_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,14 +58,7 @@ def _answer(request: dict[str, Any], target: BinaryIO) -> None:
 
 
 def _schema(request: dict[str, Any]) -> Any:
-    return describe_columns(_columns(request["options"]))
-
-
-def _columns(given: dict[str, str]) -> tuple[Column, ...]:
-    options = parse_options(given)
-    places = find_places(options)
-    remote = all(place.folder is None for place in places)
-    return log_columns(options, has_timestamps=has_timestamps(options, places), has_generations=remote)
+    return describe_columns(stated_columns(parse_any_options(request["options"])))
 
 
 def _plan(request: dict[str, Any]) -> Any:
@@ -84,14 +76,19 @@ def _facts(request: dict[str, Any]) -> Any:
     return stated_facts(_part(request))
 
 
-_ASKED = {"schema": _schema, "plan": _plan, "facts": _facts}
+def _sign(request: dict[str, Any]) -> Any:
+    log = unpickled(request["log"])
+    return signed_url(log, request["key"])
+
+
+_ASKED = {"schema": _schema, "plan": _plan, "facts": _facts, "sign": _sign}
 
 
 def _part(request: dict[str, Any]) -> LogPart:
-    log = pickle.loads(base64.b64decode(request["log"]))  # noqa: S301 - Python wrote it into the plan
+    log = unpickled(request["log"])
     if "entry" in request:
         return LogPart(log, (read_piece(request["entry"]),))
-    return LogPart(log, pickle.loads(base64.b64decode(request["pieces"])))  # noqa: S301 - as above
+    return LogPart(log, unpickled(request["pieces"]))
 
 
 def _read(request: dict[str, Any], target: BinaryIO) -> None:

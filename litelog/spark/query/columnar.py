@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import StrEnum
 from functools import reduce
 from operator import and_
 from typing import TYPE_CHECKING, Any
@@ -20,21 +19,6 @@ if TYPE_CHECKING:
     from litelog.spark.query.arrow_query import Query
     from litelog.spark.query.filters import Condition
     from litelog.spark.scan.partitions import Partition
-
-
-class Engine(StrEnum):
-    """What reads sealed segments."""
-
-    PYTHON = "python"
-    JAVA = "java"
-
-
-def parse_engine(name: str | None) -> Engine | None:
-    """The engine of this name; None for the one that suits. Raises ConfigError for an unknown name."""
-    try:
-        return None if name is None else Engine(name)
-    except ValueError:
-        raise ConfigError(f"engine={name!r} must be {' or '.join(Engine)}") from None
 
 
 def has_jar(spark: Any) -> bool:

@@ -7,9 +7,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from litelog.errors import ConfigError
-from litelog.spark.options import Mode, format_options, parse_options
+from litelog.spark.options import Engine, Mode, format_options, parse_engine, parse_options
 from litelog.spark.query.arrow_query import MERGED, Query, expressions, fields_of, parse_aggregates, run
-from litelog.spark.query.columnar import Engine, columnar_frame, has_jar, is_expressible, parse_engine
+from litelog.spark.query.columnar import columnar_frame, has_jar, is_expressible
 from litelog.spark.query.dealing import deal
 from litelog.spark.query.filters import expression_of, narrow, parse_conditions, require_bound
 from litelog.spark.scan.schema import RECORD, TYPES, arrow_schema, log_columns
@@ -65,12 +65,12 @@ def read(
         CorruptObjectError: an object that planning reads is damaged.
         StoreError: a request to the store failed.
     """
-    chosen = parse_engine(engine)
+    parsed = parse_options(_zoned(spark, _given(url, options or {})))
+    chosen = parse_engine(engine) or parsed.engine
     if chosen is Engine.JAVA and not is_expressible(where, columns, aggregate):
         raise ConfigError("engine=java: takes where as a list, names of columns, and no aggregate")
     conditions = parse_conditions(where) if isinstance(where, list | tuple) else ()
     expression = expression_of(conditions) if isinstance(where, list | tuple) else where
-    parsed = parse_options(_zoned(spark, _given(url, options or {})))
     if expression is not None:
         require_bound(expression, parsed)
     parsed = replace(parsed, range=narrow(parsed.range, conditions))

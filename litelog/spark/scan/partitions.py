@@ -75,13 +75,14 @@ class SealedPiece:
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle as plain values. A plan may hold a hundred thousand pieces, and dataclasses are slow to pickle."""
-        return _make_sealed_piece, (*_entry_values(self.entry), self.start, self.stop, self.follows, self.exact)
+        return make_sealed_piece, (*_entry_values(self.entry), self.start, self.stop, self.follows, self.exact)
 
 
 _entry_values = attrgetter(*SnapshotEntry.__slots__)
 
 
-def _make_sealed_piece(*values: Any) -> SealedPiece:
+def make_sealed_piece(*values: Any) -> SealedPiece:
+    """The piece of these values, in the order in which it is pickled."""
     return SealedPiece(SnapshotEntry(*values[:-4]), *values[-4:])
 
 

@@ -32,6 +32,7 @@ from litelog.spark.scan.inputs import find_places, log_format_of
 from litelog.spark.scan.packing import Item, LocalItem, SealedItem, WalItem, pack
 from litelog.spark.scan.partitions import COMPRESSION_RATIO, LocalPiece, Plan, PlannedLog, SealedPiece
 from litelog.spark.scan.record_runs import RecordRun
+from litelog.spark.scan.schema import log_columns
 from litelog.spark.scan.task import open_client, open_log_format
 from litelog.stores.registry import redact
 from litelog.system.clock import SystemClock
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from litelog.reading.contents import GenerationContents
     from litelog.spark.options import Range, ReadOptions
     from litelog.spark.scan.inputs import ScanInput
+    from litelog.spark.scan.schema import Column
     from litelog.spark.scan.task import Task
     from litelog.stores.replica_client import WalSegmentInfo
 
@@ -101,6 +103,13 @@ def plan_place(place: ScanInput, options: ReadOptions) -> list[Item]:
         return local_items(plan_log(place, options, log_format, None), place.folder, log_format)
     pieces = find_pieces(place, options)
     return replica_items(place, options, pieces)
+
+
+def stated_columns(options: ReadOptions) -> tuple[Column, ...]:
+    """All columns of the logs that the options name. Costs a listing and a GET for each replica."""
+    places = find_places(options)
+    remote = all(place.folder is None for place in places)
+    return log_columns(options, has_timestamps=has_timestamps(options, places), has_generations=remote)
 
 
 def has_timestamps(options: ReadOptions, places: Sequence[ScanInput]) -> bool:

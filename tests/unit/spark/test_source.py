@@ -8,6 +8,7 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql.types import BinaryType, StructField, StructType
 
+from litelog.errors import ConfigError
 from litelog.spark.source import LitelogSource
 from litelog_cli.task_errors import find_task_error
 from tests.builders.spark_reading import shown_by_spark
@@ -31,3 +32,12 @@ def test_a_usage_error_of_a_running_stream_begins_with_its_message() -> None:
     reader = LitelogSource({"path": "memory://spark-messages/a*"}).streamReader(VALUE)
     text = shown_by_spark(lambda: reader.partitions({}, {"version": 1}))
     assert text.splitlines()[0].startswith("litelog.errors.ConfigError: the stream's checkpoint has no valid")
+
+
+def test_java_is_asked_for_in_a_session_without_its_jar() -> None:
+    options = {"path": "/nowhere", "engine": "java"}
+    with pytest.raises(ConfigError, match=r"without the columnar reader.*litelog spark jar"):
+        LitelogSource(options).reader(VALUE)
+    LitelogSource({**options, "engine": "python"}).reader(VALUE)
+    with pytest.raises(ConfigError, match="engine='scala' must be python or java"):
+        LitelogSource({**options, "engine": "scala"}).reader(VALUE)
