@@ -57,18 +57,15 @@ def describe_columns(columns: Sequence[Column]) -> list[list[Any]]:
 def describe_plan(partitions: Sequence[Partition], columns: Sequence[Column]) -> dict[str, Any]:
     """A plan as JSON. ``Log`` and ``Part`` in ``ReadPlan.java`` say what its fields mean."""
     logs: list[dict[str, Any]] = []
-    readable: list[bool] = []
-    numbers: dict[int, int] = {}
+    held: dict[int, _LogParts] = {}
     shares = []
     for partition in partitions:
         share: list[dict[str, Any]] = []
         for part in partition.parts:
-            if id(part.log) not in numbers:
-                numbers[id(part.log)] = len(logs)
+            if id(part.log) not in held:
+                held[id(part.log)] = _LogParts(len(logs), is_readable(part.log))
                 logs.append(_describe_log(part.log))
-                readable.append(is_readable(part.log))
-            number = numbers[id(part.log)]
-            share += ({"log": number, **one} for one in _describe_pieces(part, readable[number]))
+            share += held[id(part.log)].describe(part)
         shares.append(share)
     planned = [part.log for partition in partitions for part in partition.parts]
     return {
@@ -153,19 +150,34 @@ def _inclusive(wanted: Range) -> list[int]:
     return [first, last, max(since, _LEAST), min(max(until, _LEAST), _MOST)]
 
 
-def _describe_pieces(part: LogPart, is_readable: bool) -> Iterator[dict[str, Any]]:
-    """Describe each sealed segment that Java may read by itself, and all pieces between two of these as one part."""
-    held: list[Piece] = []
-    for piece in part.pieces:
-        if not (is_readable and isinstance(piece, SealedPiece) and _is_plain(piece)):
-            held.append(piece)
-            continue
+class _LogParts:
+    """Describes the parts of one log, in their order."""
+
+    def __init__(self, number: int, readable: bool) -> None:
+        self._number = number
+        self._readable = readable
+        self._first = 0
+        """No later piece holds a lower sequence."""
+
+    def describe(self, part: LogPart) -> Iterator[dict[str, Any]]:
+        """Each sealed segment that Java may read by itself, and all pieces between two of these as one part."""
+        held: list[Piece] = []
+        for piece in part.pieces:
+            if not (self._readable and isinstance(piece, SealedPiece) and _is_plain(piece)):
+                held.append(piece)
+                continue
+            if held:
+                yield self._rest(held)
+                held = []
+            yield {"log": self._number, "key": piece.entry.key, "entry": _describe_piece(piece)}
+            self._first = max(self._first, piece.entry.first or 0)
         if held:
-            yield _describe_rest(held)
-            held = []
-        yield {"key": piece.entry.key, "entry": _describe_piece(piece)}
-    if held:
-        yield _describe_rest(held)
+            yield self._rest(held)
+
+    def _rest(self, pieces: Sequence[Piece]) -> dict[str, Any]:
+        self._first = max(self._first, _first(pieces[0]))
+        size = sum(_size(piece) for piece in pieces)
+        return {"log": self._number, "pieces": pickled(tuple(pieces)), "bytes": size, "from": self._first}
 
 
 def _is_plain(piece: SealedPiece) -> bool:
@@ -185,11 +197,6 @@ def read_piece(entry: dict[str, Any]) -> SealedPiece:
     facts = {name: entry[name] for name in SnapshotEntry.__slots__}
     follows = entry["follows"] if entry["start"] == 0 else None
     return SealedPiece(SnapshotEntry(**facts), entry["start"], entry["stop"], follows)
-
-
-def _describe_rest(pieces: Sequence[Piece]) -> dict[str, Any]:
-    size = sum(_size(piece) for piece in pieces)
-    return {"pieces": pickled(tuple(pieces)), "bytes": size, "from": _first(pieces[0])}
 
 
 def _first(piece: Piece) -> int:
