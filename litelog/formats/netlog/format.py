@@ -1,0 +1,177 @@
+"""The format of NetLog's topics, and the names of their files."""
+
+from __future__ import annotations
+
+import re
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from litelog.errors import CorruptCommitError, SequenceGapError, WrongFormatError
+from litelog.formats.columns import Columns
+from litelog.formats.commit_tail import is_zero
+from litelog.formats.log_format import Commit, Damage, Expectation, FinishedTail, Scan, Tail
+from litelog.formats.netlog.message_walk import MessageRun, check_sequences, find_message, walk
+from litelog.formats.netlog.messages import (
+    MAX_SEQUENCE,
+    MESSAGE_BYTES,
+    SEGMENT_HEADER,
+    SEGMENT_HEADER_BYTES,
+    VERSION,
+    created,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from uuid import UUID
+
+    import numpy.typing as npt
+
+    Int64s = npt.NDArray[np.int64]
+
+_NAME = re.compile(r"([0-9]{20})\.data")
+SETTINGS = "settings.json"
+"""The topic's settings, without which the server takes its defaults."""
+
+
+class NetlogFormat:
+    """A topic of NetLog. A set of messages is one commit with a record for each message, so sequences are dense.
+
+    Messages have no numbers. The name of a log segment states the first one's.
+    """
+
+    name = "netlog"
+    finished_tail = FinishedTail.ERROR
+    has_timestamps = False
+    self_numbered = True
+    has_log_id = False
+    removed_by_owner = True
+
+    def segment_order(self, name: str) -> tuple[object, ...] | None:
+        sequence = _sequence_of(name)
+        return None if sequence is None else (sequence,)
+
+    def check_names(self, names: list[str]) -> None:
+        """Refuse nothing: a name states its first sequence, and no sequence occurs twice."""
+
+    def log_id(self, name: str, head: memoryview) -> UUID | None:  # noqa: ARG002  # topics have none
+        return None
+
+    def first_sequence(self, name: str) -> int | None:
+        return _sequence_of(name)
+
+    def side_files(self, names: Sequence[str]) -> list[str]:
+        return [SETTINGS] if SETTINGS in names else []
+
+    def scan(
+        self,
+        name: str,
+        data: memoryview,
+        offset: int,
+        expect: Expectation,
+        *,
+        known: bool = False,  # noqa: ARG002  # only the sets themselves show how many messages they hold
+    ) -> Scan:
+        first, found = _walk_segment(name, data, offset, expect)
+        some = bool(found.positions)
+        return Scan(
+            start=offset,
+            end=offset + found.end,
+            commits=len(found.positions),
+            records=found.records,
+            first=first if some else None,
+            next=first + found.records if some else expect.sequence,
+            epoch=expect.epoch,
+            lowest=None,
+            highest=None,
+            last_commit=offset + found.positions[-1] if some else offset,
+            tail=found.tail,
+            damage=found.damage,
+            wanted=found.wanted,
+        )
+
+    def commits(self, name: str, data: memoryview, offset: int, expect: Expectation) -> list[Commit]:
+        first, found = _walk_segment(name, data, offset, expect)
+        starts = found.positions
+        counts = [len(found.sets[at].starts) if at in found.sets else 1 for at in starts]
+        nexts = list(accumulate(counts, initial=first))
+        ends = [*starts[1:], found.end]
+        places = zip(starts, ends, nexts, nexts[1:], strict=False)
+        return [Commit(offset + start, offset + end, number, after, None, None) for start, end, number, after in places]
+
+    def decode(self, name: str, data: memoryview, offset: int, expect: Expectation) -> Columns:
+        first, found = _walk_segment(name, data, offset, expect)
+        starts = np.array(found.positions, np.int64)
+        ends = np.append(starts[1:], found.end) if len(starts) else starts
+        starts = starts + MESSAGE_BYTES
+        lengths = ends - starts
+        if found.sets:
+            data, starts, lengths = _unfold(data, found, starts, lengths)
+        sequences = np.arange(first, first + len(starts), dtype=np.int64)
+        return Columns(data, sequences, None, None, None, starts, lengths)
+
+
+def _unfold(data: memoryview, found: MessageRun, starts: Int64s, lengths: Int64s) -> tuple[memoryview, Int64s, Int64s]:
+    """Put the messages of sets in the place of the sets. Those of compressed sets lie after the others' bytes."""
+    packed = [each for each in found.sets.values() if each.packed]
+    buffers = [] if len(packed) == len(found.positions) else [data]
+    size = len(data) if buffers else 0
+    numbers = np.searchsorted(np.array(found.positions, np.int64), np.array(list(found.sets), np.int64)).tolist()
+    all_starts, all_lengths, done = [], [], 0
+    for number, each in zip(numbers, found.sets.values(), strict=True):
+        base = int(starts[number])
+        if each.packed:
+            buffers.append(each.content)
+            base, size = size, size + len(each.content)
+        all_starts += [starts[done:number], np.array(each.starts, np.int64) + base]
+        all_lengths += [lengths[done:number], np.array(each.lengths, np.int64)]
+        done = number + 1
+    joined = buffers[0] if len(buffers) == 1 else memoryview(b"".join(buffers))
+    return joined, np.concatenate([*all_starts, starts[done:]]), np.concatenate([*all_lengths, lengths[done:]])
+
+
+def _sequence_of(name: str) -> int | None:
+    match = _NAME.fullmatch(name)
+    return int(match[1]) if match and int(match[1]) <= MAX_SEQUENCE else None
+
+
+def _walk_segment(name: str, data: memoryview, offset: int, expect: Expectation) -> tuple[int, MessageRun]:
+    """The first sequence of a piece, and the walk over it; at offset 0 the header is checked first, and belongs to the
+    run with the first message."""
+    if offset:
+        first = expect.sequence or 0
+        found = walk(name, data, offset, 0)
+    else:
+        named = _sequence_of(name.rpartition("/")[2])  # callers may give the path, for errors to name it
+        if named is None:
+            raise WrongFormatError(name, "netlog", "its name is not an offset of 20 digits and .data")
+        if expect.sequence is not None and expect.sequence != named and len(data):
+            raise SequenceGapError(name, 0, expect.sequence, named)
+        first = named
+        found = _check_header(name, data) or walk(name, data, 0, SEGMENT_HEADER_BYTES)
+        if not found.positions:
+            found.wanted += found.end if found.wanted else 0
+            found.end = 0
+    check_sequences(name, offset, first, found)
+    return first, found
+
+
+def _check_header(name: str, data: memoryview) -> MessageRun | None:
+    """None if ``data`` begins with a good header; an empty walk if the header is not there yet, or damaged.
+
+    Raises CorruptCommitError for a damaged header that a good message follows.
+    """
+    head = bytes(data[:SEGMENT_HEADER_BYTES])
+    if created(head) is not None:
+        return None
+    if is_zero(data):
+        return MessageRun(tail=Tail.ZEROS if head else Tail.NOTHING)
+    whole = SEGMENT_HEADER.pack(VERSION, SEGMENT_HEADER_BYTES, 0, bytes(10))
+    if len(head) < SEGMENT_HEADER_BYTES and (head[:2], head[6:]) == (whole[: min(2, len(head))], whole[6 : len(head)]):
+        damage = Damage(0, "length of the header", SEGMENT_HEADER_BYTES, len(head))
+        return MessageRun(tail=Tail.INCOMPLETE, damage=damage, wanted=SEGMENT_HEADER_BYTES)
+    damage = Damage(0, "segment header", whole[:2].hex(), head[:2].hex())
+    if find_message(data, SEGMENT_HEADER_BYTES) is not None:
+        raise CorruptCommitError(name, 0, damage.what, damage.expected, damage.actual)
+    return MessageRun(tail=Tail.DAMAGED, damage=damage)

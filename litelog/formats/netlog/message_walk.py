@@ -1,0 +1,191 @@
+"""The walk over NetLog's messages: where whole ones lie in a buffer, how many records each holds, and what follows.
+
+A message has no sequence, and its checksum does not cover its length and codec. So after damage, only checksums show
+whether a good message follows. Specified in litelog/formats/README.md#netlog.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from litelog.errors import CorruptCommitError
+from litelog.formats.commit_tail import is_zero
+from litelog.formats.log_format import Damage, Tail
+from litelog.formats.netlog.messages import (
+    LAST_CODEC,
+    MAX_PAYLOAD_BYTES,
+    MAX_SEQUENCE,
+    MESSAGE,
+    MESSAGE_BYTES,
+    SET,
+    is_set,
+    split_set,
+    unpack_set,
+)
+
+SEARCH_CHUNK_BYTES = 1 << 20  # temporary arrays stay small
+SEARCH_LIMIT_BYTES = 1 << 30
+"""How many bytes a search may checksum. Hostile bytes can hold a plausible header at every byte."""
+
+
+@dataclass(frozen=True, slots=True)
+class MessageSet:
+    """A set: its messages, decompressed, and where their payloads lie in them."""
+
+    content: memoryview
+    starts: list[int]
+    lengths: list[int]
+    packed: bool
+    """Whether it was compressed, so that ``content`` is a buffer of its own."""
+
+
+@dataclass(slots=True)
+class MessageRun:
+    """Whole messages, by their places in the buffer. ``end`` is a place in the buffer, too."""
+
+    positions: list[int] = field(default_factory=list)
+    sets: dict[int, MessageSet] = field(default_factory=dict)
+    """The sets among them, by their places."""
+    end: int = 0
+    tail: Tail = Tail.NOTHING
+    damage: Damage | None = None
+    wanted: int = 0
+
+    @property
+    def records(self) -> int:
+        """How many sequences they take."""
+        return len(self.positions) + sum(len(found.starts) - 1 for found in self.sets.values())
+
+
+def walk(name: str, data: memoryview, offset: int, start: int) -> MessageRun:
+    """Walk from ``start``, where a message begins in ``data``, which starts at byte ``offset`` of log segment ``name``.
+
+    Raises CorruptCommitError: a bad message is followed by a good one, or a set does not hold what its checksum covers.
+    """
+    found, position, size = MessageRun(), start, len(data)
+    positions, unpack, checksum = found.positions, MESSAGE.unpack_from, zlib.crc32
+    while size - position >= MESSAGE_BYTES:
+        codec, stored, length = unpack(data, position)
+        at = position + MESSAGE_BYTES
+        end = at + length
+        if codec > LAST_CODEC or end > size or not 0 < length <= MAX_PAYLOAD_BYTES:
+            break
+        payload = data[at:end]
+        if checksum(payload) != stored:
+            break
+        if codec:
+            try:
+                content = unpack_set(codec, payload)
+                found.sets[position] = MessageSet(content, *split_set(content), packed=codec != SET)
+            except ValueError as error:
+                raise CorruptCommitError(name, offset + position, "set of messages", "whole", str(error)) from None
+        elif (payload[0] <= LAST_CODEC or payload[0] == 0x1F) and is_set(payload):
+            raise CorruptCommitError(name, offset + position, "codec", "that of a set", codec)
+        positions.append(position)
+        position = end
+    found.end = position
+    _check_tail(found, name, data, offset)
+    return found
+
+
+def _check_tail(found: MessageRun, name: str, data: memoryview, offset: int) -> None:
+    """Find what the bytes after the whole messages are. Raises CorruptCommitError."""
+    at, left = found.end, len(data) - found.end
+    if not left:
+        return
+    if is_zero(data[at:]):
+        found.tail = Tail.ZEROS
+        return
+    place = offset + at
+    if left < MESSAGE_BYTES:
+        good = data[at] <= LAST_CODEC
+        found.tail = Tail.INCOMPLETE if good else Tail.DAMAGED
+        found.wanted = MESSAGE_BYTES if good else 0
+        found.damage = Damage(place, "length", f"at least {MESSAGE_BYTES}", left)
+        if not good:
+            found.damage = Damage(place, "codec", f"0 to {LAST_CODEC}", data[at])
+        return
+    codec, stored, length = MESSAGE.unpack_from(data, at)
+    possible = 0 < length <= MAX_PAYLOAD_BYTES
+    whole = possible and length <= left - MESSAGE_BYTES
+    actual = zlib.crc32(data[at + MESSAGE_BYTES : at + MESSAGE_BYTES + length]) if whole else None
+    if codec > LAST_CODEC:
+        found.damage = Damage(place, "codec", f"0 to {LAST_CODEC}", codec)
+    elif not possible:
+        found.damage = Damage(place, "length", f"1 to {MAX_PAYLOAD_BYTES}", length)
+    elif not whole:
+        found.damage = Damage(place, "length", f"up to the {left - MESSAGE_BYTES} bytes there", length)
+    else:
+        found.damage = Damage(place, "checksum", f"{actual:08x}", f"{stored:08x}")
+    ends = _find_end(data, at, stored)
+    if ends is not None:
+        # The checksum holds for another length, and a message begins there: the length is damaged.
+        raise CorruptCommitError(name, place, "length", ends - at - MESSAGE_BYTES, length)
+    if codec <= LAST_CODEC and possible and not whole:
+        found.tail, found.wanted = Tail.INCOMPLETE, MESSAGE_BYTES + length
+        return
+    behind = at + MESSAGE_BYTES + length if whole else at + 1
+    if actual == stored or find_message(data, behind) is not None:
+        raise CorruptCommitError(name, place, found.damage.what, found.damage.expected, found.damage.actual)
+    found.tail = Tail.DAMAGED
+    found.wanted = MESSAGE_BYTES + length if whole and codec <= LAST_CODEC else 0
+
+
+def _find_end(data: memoryview, at: int, stored: int) -> int | None:
+    """The end of the message at ``at`` if its length is wrong: its checksum holds up to there, and a good message
+    follows."""
+    value, done, budget = 0, at + MESSAGE_BYTES, SEARCH_LIMIT_BYTES
+    for place, length in _plausible(data, at + MESSAGE_BYTES + 1):
+        if place - at > MAX_PAYLOAD_BYTES:
+            break
+        value = zlib.crc32(data[done:place], value)
+        done = place
+        if value == stored:
+            budget -= length
+            if budget < 0 or _is_good(data, place, length):
+                return place
+    return None
+
+
+def find_message(data: memoryview, start: int) -> int | None:
+    """Find the place of a good message from ``start`` on; None if there is none."""
+    budget = SEARCH_LIMIT_BYTES
+    for place, length in _plausible(data, start):
+        budget -= length
+        # Over the limit, a message counts as found: a person sees an error, and a tail would be cut off silently.
+        if budget < 0 or _is_good(data, place, length):
+            return place
+    return None
+
+
+def _is_good(data: memoryview, place: int, length: int) -> bool:
+    at = place + MESSAGE_BYTES
+    stored = int.from_bytes(data[place + 1 : place + 5], "big")
+    return zlib.crc32(data[at : at + length]) == stored
+
+
+def _plausible(data: memoryview, start: int) -> list[tuple[int, int]]:
+    """(place, length) from ``start`` on wherever a message may begin that is there as a whole, and is not empty."""
+    found: list[tuple[int, int]] = []
+    array, stop = np.frombuffer(data, np.uint8), len(data) - MESSAGE_BYTES
+    if stop <= start:
+        return found
+    lengths = np.ndarray((len(data) - 3,), ">u4", data, strides=(1,))
+    for begin in range(start, stop, SEARCH_CHUNK_BYTES):
+        places = np.flatnonzero(array[begin : min(begin + SEARCH_CHUNK_BYTES, stop)] <= LAST_CODEC) + begin
+        stated = lengths[places + 5].astype(np.int64)
+        good = (stated > 0) & (stated <= np.minimum(len(data) - MESSAGE_BYTES - places, MAX_PAYLOAD_BYTES))
+        found += zip(places[good].tolist(), stated[good].tolist(), strict=True)
+    return found
+
+
+def check_sequences(name: str, offset: int, first: int, found: MessageRun) -> None:
+    """Raise CorruptCommitError if the sequences after ``first`` do not fit into columns."""
+    after = first + found.records
+    if found.positions and after > MAX_SEQUENCE:
+        raise CorruptCommitError(
+            name, offset + found.positions[-1], "sequence after it", f"up to {MAX_SEQUENCE}", after
+        )

@@ -1,0 +1,118 @@
+"""The bytes of NetLog's log segments: the segment header, messages, and the messages inside a set.
+
+segment header, 16 bytes, big-endian
+ 0  1  u8 version = 1   1  1  u8 header length = 16   2  4  u32 created, seconds since 1970   6 10  zero
+message
+ 0  1  u8 version = 0 (high four bits) and codec: 0 plain, 1 set, 2 set in gzip, 3 set in snappy's framing format
+ 1  4  u32 CRC-32 (IEEE) of the payload as stored   5  4  u32 length of the payload   9  .  payload
+
+The payload of a set is messages again. Specified in litelog/formats/README.md#netlog.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+
+from litelog.codec.framed_snappy import decompress_framed_snappy
+from litelog.formats.log_format import MAX_COMMIT_BYTES
+
+SEGMENT_HEADER = struct.Struct(">BBI10s")
+SEGMENT_HEADER_BYTES = SEGMENT_HEADER.size
+VERSION = 1
+
+MESSAGE = struct.Struct(">BII")
+MESSAGE_BYTES = MESSAGE.size
+"""The bytes before a payload: codec, checksum and length."""
+
+PLAIN, SET, GZIP_SET, SNAPPY_SET = range(4)
+LAST_CODEC = SNAPPY_SET
+
+MAX_PAYLOAD_BYTES = MAX_COMMIT_BYTES - MESSAGE_BYTES
+MAX_SEQUENCE = (1 << 63) - 1
+
+_GZIP_MAGIC = b"\x1f\x8b"
+_GZIP_WINDOW = 31  # zlib's number for the format of gzip
+_PEEKED_BYTES = 1 << 10
+
+
+def created(head: bytes) -> int | None:
+    """When a log segment was created, in seconds since 1970, as its header says; None if this is no such header."""
+    if len(head) < SEGMENT_HEADER_BYTES:
+        return None
+    version, length, seconds, zeros = SEGMENT_HEADER.unpack_from(head)
+    return seconds if (version, length, zeros) == (VERSION, SEGMENT_HEADER_BYTES, bytes(10)) else None
+
+
+def unpack_set(codec: int, payload: memoryview) -> memoryview:
+    """The messages of a set, decompressed.
+
+    Raises ValueError if the payload is damaged or holds more than MAX_COMMIT_BYTES, and ConfigError if a package is
+    missing.
+    """
+    if codec == SET:
+        return payload
+    if codec == SNAPPY_SET:
+        return memoryview(decompress_framed_snappy(payload, MAX_COMMIT_BYTES, "netlog"))
+    stream = zlib.decompressobj(_GZIP_WINDOW)
+    try:
+        content = stream.decompress(payload, MAX_COMMIT_BYTES + 1)
+    except zlib.error as error:
+        raise ValueError(f"no gzip: {error}") from None
+    if len(content) > MAX_COMMIT_BYTES:
+        raise ValueError(f"more than {MAX_COMMIT_BYTES} bytes once decompressed")
+    if not stream.eof or stream.unused_data:
+        raise ValueError("gzip that does not end where the payload does")
+    return memoryview(content)
+
+
+def split_set(content: memoryview) -> tuple[list[int], list[int]]:
+    """The places and lengths of the payloads in a set. ValueError if its messages do not fill it exactly."""
+    at, size = 0, len(content)
+    starts: list[int] = []
+    lengths: list[int] = []
+    unpack, start, count = MESSAGE.unpack_from, starts.append, lengths.append
+    while at < size:
+        if size - at < MESSAGE_BYTES:
+            raise ValueError(f"{size - at} bytes after the last message of a set")
+        _, _, length = unpack(content, at)
+        at += MESSAGE_BYTES
+        if length > size - at:
+            raise ValueError(f"a message of {length} bytes in the last {size - at} bytes of a set")
+        start(at)
+        count(length)
+        at += length
+    if not starts:
+        raise ValueError("a set without messages")
+    return starts, lengths
+
+
+def is_set(payload: memoryview) -> bool:
+    """Whether the payload of a plain message is a whole set of several messages.
+
+    Then the codec, which no checksum covers, is damaged: one bit makes a set a plain message.
+    """
+    if len(payload) >= MESSAGE_BYTES and payload[0] <= LAST_CODEC:
+        return _holds_messages(payload)
+    if bytes(payload[:2]) != _GZIP_MAGIC:
+        return False
+    try:
+        begin = zlib.decompressobj(_GZIP_WINDOW).decompress(payload, _PEEKED_BYTES)
+        if len(begin) < MESSAGE_BYTES or begin[0] > LAST_CODEC:
+            return False
+        return _holds_messages(unpack_set(GZIP_SET, payload))
+    except (ValueError, zlib.error):
+        return False
+
+
+def _holds_messages(content: memoryview) -> bool:
+    try:
+        starts, lengths = split_set(content)
+    except ValueError:
+        return False
+    if len(starts) < 2:
+        return False
+    places = zip(starts, lengths, strict=True)
+    return all(
+        zlib.crc32(content[at : at + n]) == MESSAGE.unpack_from(content, at - MESSAGE_BYTES)[1] for at, n in places
+    )
