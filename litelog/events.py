@@ -101,6 +101,7 @@ EVENTS = {
     "published": "Written data became visible.",
     "already-written": "A write stated a version that the log holds, and was discarded.",
     "not-discarded": "The data of a failed write could not be removed.",
+    "stream-lag": "How far a streaming query is behind in a log.",
     "no-columnar-reader": "A Spark session could not compile the columnar reader: Python reads.",
 }
 """Every event of a log line, and its meaning. The names are stable, for counts and alerts."""

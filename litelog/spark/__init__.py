@@ -9,6 +9,7 @@ from litelog.spark.query.dataframe import read
 from litelog.spark.sink.dataframe import write
 from litelog.spark.spark_session import session
 from litelog.spark.store_options import s3_options
-from litelog.spark.stream.lag import lag
+from litelog.spark.stream.lag import StreamLag, describe, lag
+from litelog.spark.stream.listener import lag_listener
 
-__all__ = ["lag", "read", "s3_options", "session", "write"]
+__all__ = ["StreamLag", "describe", "lag", "lag_listener", "read", "s3_options", "session", "write"]

@@ -87,7 +87,7 @@ class Query:
 
     def start(self) -> None:
         """Begin with only the checkpoint in memory."""
-        self.follower = StreamFollower(self.parsed, clock=self.clock.monotonic, clients=self._client, pause=0.0)
+        self.follower = StreamFollower(self.parsed, clock=self.clock, clients=self._client, pause=0.0)
         if self.available_now:
             self.follower.prepare()
 

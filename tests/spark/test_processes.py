@@ -133,6 +133,20 @@ fast = read(spark, url, columns=["sequence"], where=[("sequence", "<", 3)])
 print([row.sequence for row in fast.collect()])
 spark.range(10**9).withColumnRenamed("id", "sequence").join(fast, "sequence").explain()
 write(spark.range(5).selectExpr("concat('v', id) AS value").coalesce(1), sys.argv[2])
+
+from litelog.spark import lag, lag_listener
+heard = []
+listener = lag_listener(lambda query, lags: heard.append((query, lags)))
+spark.streams.addListener(listener)
+stream = spark.readStream.format("litelog").option("startingOffsets", '{"replica": 90}').load(url)
+query = stream.writeStream.format("noop").queryName("q").trigger(availableNow=True).start()
+query.awaitTermination()
+import time
+end = time.monotonic() + 60
+while not heard and time.monotonic() < end:
+    time.sleep(0.05)
+print("heard", heard[-1] == ("q", lag(query.lastProgress)), [one.records for one in heard[-1][1].values()])
+spark.streams.removeListener(listener)
 """
 
 
@@ -159,6 +173,7 @@ def test_spark_connect(spark: Any, tmp_path: Path) -> None:
     assert (done.returncode, done.stdout.splitlines()[: len(said)]) == (0, said), done.stderr[-3000:]
     assert "MapInArrow" in done.stdout
     assert "BroadcastExchange" not in done.stdout
+    assert "heard True [0]" in done.stdout
     assert [record.value for record in read_replica(written)] == [b"v%d" % number for number in range(5)]
 
 

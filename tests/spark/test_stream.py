@@ -15,7 +15,7 @@ import pytest
 
 from litelog.log.writer import LogWriter
 from litelog.shipping.context import Settings
-from litelog.spark import lag
+from litelog.spark import StreamLag, describe, lag, lag_listener
 from litelog.stores.object_store import ObjectReplicaClient
 from litelog.stores.registry import open_store
 from replica_clients.file import FileStore
@@ -140,12 +140,29 @@ def test_available_now_ends_and_continues_from_its_checkpoint(spark: Any, tmp_pa
         written.add(count - written.log.next)
         query = all_now(frame, tmp_path)
         behind = lag(query.lastProgress) if query.lastProgress else {}
-        assert behind in ({written.url.strip("/"): 0}, {})
+        assert behind in ({written.url.strip("/"): StreamLag(0, 0, 0.0)}, {})
         assert behind or count == 30
         rows = table(spark, tmp_path)
         assert [row.sequence for row in rows] == list(range(count))
         assert [bytes(row.value) for row in rows] == [(b"r%d" % number).ljust(10, b".") for number in range(count)]
     written.daemon.close()
+
+
+def test_a_listener_hears_how_far_it_is_behind_in_records_bytes_and_seconds(spark: Any, written: Written) -> None:
+    found: list[StreamLag] = []
+    name = written.url.strip("/")
+    listener = lag_listener(lambda query, lags: found.append(lags[name]) if query == "behind" else None)
+    spark.streams.addListener(listener)
+    frame = stream(spark, written.url, maxRecordsPerTrigger="50").select("sequence")
+    query = frame.writeStream.format("noop").queryName("behind").trigger(availableNow=True).start()
+    assert query.awaitTermination(SECONDS)
+    wait(lambda: found and found[-1].records == 0)
+    spark.streams.removeListener(listener)
+    assert [one.records for one in found] == sorted((one.records or 0 for one in found), reverse=True)
+    assert max(one.records or 0 for one in found) >= RECORDS - 50
+    assert all((one.bytes or 0) > 0 and (one.seconds or 0) > 0 for one in found if one.records)
+    assert found[-1] == lag(query.lastProgress)[name] == StreamLag(0, 0, 0.0)
+    assert describe(query.lastProgress).startswith(f"{name}: next is record {RECORDS} in generation 00000001")
 
 
 def test_a_schema_prunes_columns_and_options_are_checked(spark: Any, written: Written) -> None:

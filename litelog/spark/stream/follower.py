@@ -26,7 +26,7 @@ from litelog.spark.scan.task import open_client
 from litelog.spark.stream.batching import Budget, choose
 from litelog.spark.stream.options import StreamStart
 from litelog.spark.stream.start import find_begin, find_end
-from litelog.spark.stream.steps import LogOffset, MoveStep, decode, encode, step_items, until
+from litelog.spark.stream.steps import LogOffset, MoveStep, decode, encode, encode_report, step_items, until
 from litelog.spark.stream.tail import StreamTail
 from litelog.system.clock import SystemClock
 
@@ -40,10 +40,11 @@ if TYPE_CHECKING:
     from litelog.spark.stream.options import StreamOptions
     from litelog.spark.stream.steps import StreamStep
     from litelog.stores.replica_client import ReplicaClient
+    from litelog.system.clock import Clock
 
 _logger = logging.getLogger(__name__)
 
-_Given = TypeVar("_Given", bound="_Log | _BegunLog")
+_Given = TypeVar("_Given", bound="_Log | _BegunLog | StreamTail")
 _Result = TypeVar("_Result")
 
 JOBS = 16
@@ -99,18 +100,19 @@ class StreamFollower:
         self,
         options: StreamOptions,
         *,
-        clock: Callable[[], float] | None = None,
+        clock: Clock | None = None,
         clients: Callable[[ScanInput, threading.Event], ReplicaClient] | None = None,
         pause: float = PAUSE_SECONDS,
     ) -> None:
         """Create a follower.
 
-        ``clock``: monotonic seconds. ``clients``: opens a replica's client, whose retries end with the event.
+        ``clients``: opens a replica's client, whose retries end with the event.
         ``pause``: replaces PAUSE_SECONDS.
         """
         self._pause = pause
         self._options = options
-        self._clock = clock or SystemClock().monotonic
+        self._wall = clock or SystemClock()
+        self._clock = self._wall.monotonic
         self._stop = threading.Event()
         self._clients = clients or self._open
         self._logs: dict[str, _Log] = {}
@@ -151,12 +153,20 @@ class StreamFollower:
             return encode(offsets | begun)
         logs = {name: self._seek(name, log, offsets[name]) for name, log in self._logs.items() if name in offsets}
         ends = self._next(logs, offsets, budget)
+        self._each([begun.tail for begun in logs.values() if begun.tail.is_backlog_unread], StreamTail.read_backlog)
         return encode(offsets | ends)
 
     def report(self) -> dict[str, Any] | None:
-        """The end as last seen; None before the first poll. Makes no request."""
-        heads = {name: begun.tail.head for name, begun in self._begun.items()}
-        return encode(heads) if heads else None
+        """The end as last seen, and what of each log the last batch left; None before the first poll.
+
+        Makes no request.
+        """
+        tails = {name: begun.tail for name, begun in self._begun.items()}
+        if not tails:
+            return None
+        now = self._wall.now()
+        backlogs = {name: tail.backlog().report(now) for name, tail in tails.items()}
+        return encode_report({name: tail.head for name, tail in tails.items()}, backlogs)
 
     def plan(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> tuple[Partition, ...]:
         """Plan the tasks of a batch. Repeated calls plan the same records."""

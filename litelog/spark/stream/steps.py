@@ -77,6 +77,8 @@ class WalStep(_Step):
     """Position of the previous WAL segment."""
     link: ChainState | None = None
     """State of the chain before it, if it is the first one after a snapshot."""
+    shipped: int | None = None
+    """When it was shipped, in microseconds since 1970; None if only its name is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +134,14 @@ def encode(offsets: Mapping[str, LogOffset]) -> dict[str, Any]:
     Keys have a fixed order and logs are sorted by name, so equal offsets are equal text.
     """
     return {"version": VERSION, "logs": {name: _encode_log(offsets[name]) for name in sorted(offsets)}}
+
+
+def encode_report(heads: Mapping[str, LogOffset], backlogs: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """``heads`` as ``encode`` does, each with what waits before it under ``backlog``. Spark only reports it."""
+    written = encode(heads)
+    for name, log in written["logs"].items():
+        log["backlog"] = dict(backlogs[name])
+    return written
 
 
 def _encode_log(offset: LogOffset) -> dict[str, Any]:

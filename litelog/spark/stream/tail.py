@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from bisect import bisect_right
 from collections import deque
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import islice, zip_longest
@@ -22,6 +23,7 @@ from litelog.errors import (
     NotFoundError,
     PrunedError,
     ReplicaGapError,
+    StoreError,
 )
 from litelog.events import fields
 from litelog.objects.claim import open_claimed_format
@@ -42,6 +44,7 @@ from litelog.reading.successors import find_shift
 from litelog.reading.wal_cursor import describe_sealed
 from litelog.spark.scan.partitions import COMPRESSION_RATIO
 from litelog.spark.scan.task import open_log_format
+from litelog.spark.stream.backlog import first_with_bytes, measure
 from litelog.spark.stream.fork import find_fork
 from litelog.spark.stream.start import find_sequence
 from litelog.spark.stream.steps import MoveStep, SealedStep, WalStep, behind
@@ -51,12 +54,13 @@ if TYPE_CHECKING:
 
     from litelog.objects.chain import ChainState
     from litelog.objects.claim import Claim
-    from litelog.objects.frame_table import FrameTable
     from litelog.objects.position import Generation
+    from litelog.objects.sealed_segment import SealedFooter
     from litelog.objects.snapshot_entries import SnapshotEntry
     from litelog.objects.wal_segment import WalHeader
     from litelog.reading.contents import BaseSnapshot, GenerationContents
     from litelog.reading.follower import Event
+    from litelog.spark.stream.backlog import StreamBacklog
     from litelog.spark.stream.batching import Budget
     from litelog.spark.stream.steps import LogOffset, StreamStep
     from litelog.stores.replica_client import ReplicaClient, WalSegmentInfo
@@ -96,7 +100,7 @@ class StreamTail:
         self._follower: _Follower | None = None
         """Follows the replica from ``head`` on; None until the first look, and after ``head`` was moved back."""
         self._headers = HeaderReader(client, PARALLELISM)
-        self._opened: tuple[SnapshotEntry, FrameTable] | None = None
+        self._opened: tuple[SnapshotEntry, SealedFooter] | None = None
         self._learned = clock()
         """The earliest time at which the first of the steps was found."""
 
@@ -163,7 +167,7 @@ class StreamTail:
         Reads the footer. If that is damaged or gone, the whole segment is taken, and the tasks find what replaces it.
         """
         try:
-            frames = self._frames(step.entry)
+            frames = self._footer(step.entry).frames
         except (CorruptionError, NotFoundError):
             return None if budget.taken else step
         end = step.entry.length if step.stop.index > step.start.index else step.stop.offset
@@ -183,11 +187,33 @@ class StreamTail:
         place = Position(step.start.generation, step.start.index, stop)
         return replace(step, stop=place, raw=raw, sequence=following, records=records)
 
-    def _frames(self, entry: SnapshotEntry) -> FrameTable:
-        """The frames of a sealed segment. Keeps those of the last one, since the next batch continues in it."""
+    def _footer(self, entry: SnapshotEntry) -> SealedFooter:
+        """The footer of a sealed segment. Keeps that of the last one, since the next batch continues in it."""
         if self._opened is None or self._opened[0] != entry:
-            self._opened = entry, open_sealed(self._client, entry).footer.frames
+            self._opened = entry, open_sealed(self._client, entry).footer
         return self._opened[1]
+
+    @property
+    def is_backlog_unread(self) -> bool:
+        """Whether only the name is known of the first WAL segment that no batch has taken."""
+        first = first_with_bytes(self.steps)
+        return isinstance(first, WalStep) and first.shipped is None
+
+    def read_backlog(self) -> None:
+        """Read when the first WAL segment was shipped that no batch has taken. Costs a GET, which may fail."""
+        first = first_with_bytes(self.steps)
+        if first is None or not isinstance(first, WalStep):
+            return
+        with suppress(CorruptionError, ReplicaGapError, StoreError):  # whatever it is, a batch will find it
+            self.steps[self.steps.index(first)] = replace(
+                first, shipped=read_header(self._client, first.segment).shipped
+            )
+
+    def backlog(self) -> StreamBacklog:
+        """What no batch has taken of what was found."""
+        first = first_with_bytes(self.steps)
+        known = self._opened is not None and isinstance(first, SealedStep) and self._opened[0] == first.entry
+        return measure(self.steps, self._opened[1] if known and self._opened is not None else None)
 
     def advance(self, look: Look = Look.SLOT) -> bool:
         """Look for new objects once. Returns whether there were any. ``look``: how far to look at least if not."""
@@ -314,7 +340,7 @@ class StreamTail:
                 return
             same = after.position.index == here.index
             raw = after.position.offset - here.offset if same else COMPRESSION_RATIO * info.size
-            self._add_wal(here, after.position, raw, None, follower.last, link, is_read=False)
+            self._add_wal(here, after.position, raw, None, follower.last, link)
             follower.stand_at(after.position, here)
 
     def _note(
@@ -329,7 +355,7 @@ class StreamTail:
             raw = header.length
             if header.sealed is not None:
                 raw = max(0, describe_sealed(self._client, header).length - header.offset)
-            self._add_wal(header.position, header.next_slot, raw, header.next, before, link, is_read=True)
+            self._add_wal(header.position, header.next_slot, raw, header.next, before, link, shipped=header.shipped)
         follower.pass_segment(header)
 
     def _add_wal(
@@ -341,12 +367,15 @@ class StreamTail:
         before: Position | None,
         link: ChainState | None,
         *,
-        is_read: bool,
+        shipped: int | None = None,
     ) -> None:
+        """Add a WAL segment. ``shipped``: when it was shipped, if its header was read."""
         start = max(self.head.position, here)
         if stop > start:
             rest = max(0, raw - (start.offset - here.offset)) if raw and start.index == here.index else raw
-            self._add(WalStep(start, stop, rest, sequence, segment=here, is_read=is_read, before=before, link=link))
+            is_read = shipped is not None
+            found = WalStep(start, stop, rest, sequence, segment=here, is_read=is_read, before=before, link=link)
+            self._add(replace(found, shipped=shipped))
 
     def _add(self, step: StreamStep) -> None:
         if not self.steps:

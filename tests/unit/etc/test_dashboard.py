@@ -13,6 +13,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families as parse_metrics
 
 from litelog.server.metrics import SPECS, MetricSpec
+from litelog.spark.stream.lag_metrics import LABELS, METRICS
 from tests.builders.log_builder import make_log
 from tests.builders.server_builder import Watched
 
@@ -29,13 +30,15 @@ QUERIES = [target["expr"] for panel in PANELS for target in panel["targets"]]
 SCRAPED = {"job", "instance"}
 """The labels that Prometheus adds."""
 OTHERS = {"up": SCRAPED, "process_cpu_seconds_total": SCRAPED, "process_resident_memory_bytes": SCRAPED}
+OF_STREAMS = {name: {*LABELS, *SCRAPED} for name in METRICS}
+"""The metrics of a Spark driver, which a daemon's job and instance do not choose."""
 HISTOGRAM_PARTS = ("_bucket", "_sum", "_count")
 
 
 def known_labels(name: str) -> set[str] | None:
     """The labels of a metric as it is scraped; None if there is no such metric."""
-    if name in OTHERS:
-        return OTHERS[name]
+    if name in OTHERS or name in OF_STREAMS:
+        return (OTHERS | OF_STREAMS)[name]
     for spec in SPECS:
         if name in _scraped_names(spec):
             return {*spec.labels, *SCRAPED, *(("le",) if name.endswith("_bucket") else ())}
@@ -49,7 +52,7 @@ def _scraped_names(spec: MetricSpec) -> list[str]:
 def kind_of(name: str) -> str:
     if name.startswith("process_"):
         return "counter" if name.endswith("_total") else "gauge"
-    return next(spec.kind for spec in SPECS if name in _scraped_names(spec))
+    return next((spec.kind for spec in SPECS if name in _scraped_names(spec)), "gauge")
 
 
 def parse(query: str) -> Any:
@@ -186,7 +189,7 @@ def test_the_dashboard_has_all_fields_that_grafana_needs() -> None:
     variables = {variable["name"]: variable for variable in DASHBOARD["templating"]["list"]}
     used = set(re.findall(r"\$(?:\{)?(\w+)", json.dumps(DASHBOARD))) - {"__rate_interval", "__all"}
     assert used <= set(variables)
-    for name in ("job", "instance", "log", "replica"):
+    for name in ("job", "instance", "log", "replica", "query"):
         match = re.fullmatch(r"label_values\((.*), (\w+)\)", variables[name]["definition"])
         assert match
         check(match[1])
@@ -214,12 +217,15 @@ def test_new_generations_and_takeovers_are_marked() -> None:
         assert said <= {label for each in selectors(note["expr"]) for label in known_labels(each.name) or ()}
 
 
-def test_every_query_is_of_the_chosen_daemons() -> None:
+def test_every_query_is_of_the_chosen_daemons_or_streams() -> None:
     notes = [each["expr"] for each in DASHBOARD["annotations"]["list"]]
     for query in (*QUERIES, *notes):
         for selector in selectors(query):
             asked = {(matcher.name, matcher.value) for matcher in selector.matchers.matchers}
-            assert asked >= {("job", "$job"), ("instance", "$instance")}, query
+            chosen = (
+                {("query", "$query")} if selector.name in OF_STREAMS else {("job", "$job"), ("instance", "$instance")}
+            )
+            assert asked >= chosen, query
 
 
 @pytest.mark.slow
@@ -232,3 +238,8 @@ def test_every_metric_of_a_replica_is_on_the_dashboard_or_in_an_alert() -> None:
         *("litelog_replica_position_epoch", "litelog_replica_last_shipped_timestamp_seconds", "litelog_healthy"),
         *("litelog_replica_synced", "litelog_replica_fencing_isolated", "litelog_ready", "litelog_build_info"),
     }
+
+
+def test_every_metric_of_a_stream_is_on_the_dashboard() -> None:
+    asked = {selector.name for query in QUERIES for selector in selectors(query)}
+    assert asked >= set(OF_STREAMS)
