@@ -10,8 +10,7 @@ Specified in litelog/formats/README.md#spacetimedb.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -28,24 +27,18 @@ _SEARCH_LIMIT_BYTES = 1 << 30
 """How many bytes a search may checksum. Hostile bytes can hold a plausible header at every place."""
 
 
-class StoredCommit(NamedTuple):
-    """A whole commit in a piece. ``start`` and ``end`` are places in the piece."""
-
-    start: int
-    end: int
-    first: int
-    next: int
-    epoch: int
-    transactions: int
-    """How many it holds; 0 if it only repeats the commit before."""
-
-
 @dataclass(frozen=True, slots=True)
 class CommitlogWalk:
-    """The whole commits at the front of a piece. ``end`` is a place in the piece."""
+    """The whole commits at the front of a piece. Places are in the piece."""
 
-    commits: list[StoredCommit]
+    positions: list[int]
+    """Where each commit begins."""
+    firsts: list[int]
+    """The first transaction of each commit."""
+    repeated: list[int]
+    """The numbers of those commits that only repeat the one before."""
     end: int
+    """Where the last one ends."""
     next: int | None
     checksum: int | None
     """The last commit's checksum; the expected one without a commit."""
@@ -57,7 +50,12 @@ class CommitlogWalk:
         cls, position: int, expect: Expectation, rest: TailCheck, frame: VersionFrame | None = None
     ) -> CommitlogWalk:
         """A walk without a commit, which ends at ``position``."""
-        return cls([], position, expect.sequence, expect.checksum, rest, frame or FRAMES[-1])
+        return cls([], [], [], position, expect.sequence, expect.checksum, rest, frame or FRAMES[-1])
+
+    @property
+    def records(self) -> int:
+        """The number of commits that repeat none."""
+        return len(self.positions) - len(self.repeated)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,31 +63,25 @@ class VersionFrame:
     """How commits of one version are framed."""
 
     version: int
-
-    @property
-    def header_bytes(self) -> int:
-        return _HEADERS[self.version].size
+    header: struct.Struct
+    """First transaction, number of transactions, length of the records."""
 
     @property
     def prefix_bytes(self) -> int:
-        return self.header_bytes
+        return self.header.size
 
     @property
     def min_commit_bytes(self) -> int:
         """The size of a commit whose records are empty."""
-        return self.header_bytes + CHECKSUM_BYTES
+        return self.header.size + CHECKSUM_BYTES
 
-    def unpack(self, data: memoryview | bytes, position: int) -> tuple[int, int, int, int]:
-        """The header at ``position``: first transaction, epoch, number of transactions, and the whole size."""
-        if self.version:
-            first, epoch, count, length = _V1.unpack_from(data, position)
-        else:
-            first, count, length = _V0.unpack_from(data, position)
-            epoch = 0
-        return first, epoch, count, length + self.min_commit_bytes
+    def unpack(self, data: memoryview | bytes, position: int) -> tuple[int, int, int]:
+        """The header at ``position``: first transaction, number of transactions, and the whole size."""
+        first, count, length = self.header.unpack_from(data, position)
+        return first, count, length + self.header.size + CHECKSUM_BYTES
 
     def measure(self, data: memoryview, position: int) -> tuple[int, int, int]:
-        first, _, count, total = self.unpack(data, position)
+        first, count, total = self.unpack(data, position)
         return first, first + count, total
 
     def holds_commit(self, data: memoryview, position: int) -> bool:
@@ -97,22 +89,22 @@ class VersionFrame:
         left = len(data) - position
         if left < self.min_commit_bytes:
             return False
-        _, _, count, total = self.unpack(data, position)
+        _, count, total = self.unpack(data, position)
         return count > 0 and total <= min(left, MAX_COMMIT_BYTES) and _is_whole(data, position, position + total)
 
     def find_fault(self, data: memoryview, offset: int, position: int, expect: Expectation) -> Damage | None:
-        head = bytes(data[position : position + self.header_bytes])
+        head = bytes(data[position : position + self.header.size])
         known = len(head)
-        first, _, count, total = self.unpack(head.ljust(self.header_bytes, b"\0"), 0)
+        first, count, total = self.unpack(head.ljust(self.header.size, b"\0"), 0)
         expected, following = first if expect.sequence is None else expect.sequence, first + count
         # The bytes of the sequence that exist must fit, even if not all eight do.
         follows = head[:8] == expected.to_bytes(8, "little")[:known]
-        counted = self.header_bytes - 4
+        counted = self.header.size - 4
         checks: tuple[tuple[int, str, object, object, bool], ...] = (
             (1, "sequence", expected, first, follows),
             (counted, "number of transactions", "at least 1", count, count > 0),
-            (self.header_bytes, "length", f"up to {MAX_COMMIT_BYTES}", total, total <= MAX_COMMIT_BYTES),
-            (self.header_bytes, "sequence after it", f"up to {MAX_SEQUENCE}", following, following <= MAX_SEQUENCE),
+            (self.header.size, "length", f"up to {MAX_COMMIT_BYTES}", total, total <= MAX_COMMIT_BYTES),
+            (self.header.size, "sequence after it", f"up to {MAX_SEQUENCE}", following, following <= MAX_SEQUENCE),
         )
         for needed, what, wanted, actual, good in checks:
             if known >= needed and not good:
@@ -131,7 +123,7 @@ class VersionFrame:
             elif expect.sequence is not None:
                 lowest, highest = expect.sequence + 1, expect.sequence + reach
             for at in _find_numbers(data, start, stop, lowest, highest):
-                first, _, count, total = self.unpack(data, at)
+                first, count, total = self.unpack(data, at)
                 if not count or total > min(size - at, MAX_COMMIT_BYTES) or first + count > MAX_SEQUENCE:
                     continue
                 budget -= total
@@ -141,10 +133,7 @@ class VersionFrame:
         return None
 
 
-_V0 = struct.Struct("<QHI")
-_V1 = struct.Struct("<QQHI")
-_HEADERS = (_V0, _V1)
-FRAMES = (VersionFrame(0), VersionFrame(1))
+FRAMES = (VersionFrame(0, struct.Struct("<QHI")), VersionFrame(1, struct.Struct("<Q8xHI")))
 
 
 def walk(
@@ -158,36 +147,40 @@ def walk(
     frame = next((each for each in frames if each.holds_commit(data, start)), None)
     if frame is None:
         return CommitlogWalk.none(start, expect, _check(frames, name, data, offset, start, expect))
-    position, size, smallest, unpack = start, len(data), frame.min_commit_bytes, frame.unpack
+    position, size, smallest, unpack = start, len(data), frame.min_commit_bytes, frame.header.unpack_from
     expected = unpack(data, start)[0] if expect.sequence is None else expect.sequence
-    checksum = expect.checksum
-    commits: list[StoredCommit] = []
+    positions: list[int] = []
+    firsts: list[int] = []
+    repeated: list[int] = []
+    found, begins, checksum = positions.append, firsts.append, crc32c
     while size - position >= smallest:
-        first, epoch, count, total = unpack(data, position)
-        end = position + total
-        if (
-            first > expected
-            or not count
-            or end > size
-            or total > MAX_COMMIT_BYTES
-            or not _is_whole(data, position, end)
-        ):
+        first, count, length = unpack(data, position)
+        end = position + length + smallest
+        if first > expected or not count or end > size or length > MAX_COMMIT_BYTES - smallest:
             break
-        stored = int.from_bytes(data[end - CHECKSUM_BYTES : end], "little")
+        if checksum(data[position:end]) != RESIDUE:
+            break
         if first < expected:
-            _check_repeated(name, offset + position, (first, first + count), expected, checksum, stored)
-            commits.append(StoredCommit(position, end, expected, expected, epoch, 0))
+            before = _stored_checksum(data, position) if positions else expect.checksum
+            checksums = (before, _stored_checksum(data, end))
+            _check_repeated(name, offset + position, (first, first + count), expected, checksums)
+            repeated.append(len(positions))
         else:
-            commits.append(StoredCommit(position, end, first, first + count, epoch, count))
             expected = first + count
-        position, checksum = end, stored
+        found(position)
+        begins(first)
+        position = end
     if expected > MAX_SEQUENCE:
-        raise CorruptCommitError(
-            name, offset + commits[-1].start, "sequence after it", f"up to {MAX_SEQUENCE}", expected
-        )
-    following = Expectation(expected if commits else expect.sequence, expect.epoch, checksum)
+        place = offset + positions[-1]
+        raise CorruptCommitError(name, place, "sequence after it", f"up to {MAX_SEQUENCE}", expected)
+    following = replace(expect, sequence=expected, checksum=_stored_checksum(data, position))
     rest = _check((frame,), name, data, offset, position, following)
-    return CommitlogWalk(commits, position, following.sequence, checksum, rest, frame)
+    return CommitlogWalk(positions, firsts, repeated, position, expected, following.checksum, rest, frame)
+
+
+def _stored_checksum(data: memoryview, end: int) -> int:
+    """The checksum of the commit that ends at ``end``."""
+    return int.from_bytes(data[end - CHECKSUM_BYTES : end], "little")
 
 
 def _is_whole(data: memoryview, start: int, end: int) -> bool:
@@ -195,14 +188,14 @@ def _is_whole(data: memoryview, start: int, end: int) -> bool:
 
 
 def _check_repeated(
-    name: str, offset: int, numbers: tuple[int, int], expected: int, before: int | None, checksum: int
+    name: str, offset: int, numbers: tuple[int, int], expected: int, checksums: tuple[int | None, int]
 ) -> None:
     """Check that a commit whose first number is lower than ``expected`` repeats the commit before.
 
-    ``numbers``: its own first and next; ``before``: the checksum of the commit before. Raises CorruptCommitError for
-    another commit: the log is forked.
+    ``numbers``: its own first and next; ``checksums``: of the commit before, if known, and its own. Raises
+    CorruptCommitError for another commit: the log is forked.
     """
-    first, following = numbers
+    (first, following), (before, checksum) = numbers, checksums
     if following == expected and before in (checksum, None):
         return
     what = f"forked log: transaction {first} is there twice; the checksum of the second commit"

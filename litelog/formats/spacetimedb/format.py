@@ -71,9 +71,16 @@ class SpacetimeDBFormat:
         return _describe(offset, expect, _walk_segment(self, name, data, offset, expect))
 
     def commits(self, name: str, data: memoryview, offset: int, expect: Expectation) -> list[Commit]:
+        found = _walk_segment(self, name, data, offset, expect)
+        ends = [*found.positions, found.end][1:]
+        counts = [found.frame.unpack(data, place)[1] for place in found.positions]
+        nexts = [first + count for first, count in zip(found.firsts, counts, strict=True)]
+        firsts = found.firsts[:]
+        for number in found.repeated:
+            firsts[number] = nexts[number]
         return [
-            Commit(offset + commit.start, offset + commit.end, commit.first, commit.next, None, None)
-            for commit in _walk_segment(self, name, data, offset, expect).commits
+            Commit(offset + place, offset + end, first, following, None, None)
+            for place, end, first, following in zip(found.positions, ends, firsts, nexts, strict=True)
         ]
 
     def decode(self, name: str, data: memoryview, offset: int, expect: Expectation) -> Columns:
@@ -85,34 +92,31 @@ class SpacetimeDBFormat:
         scan = _describe(offset, expect, found)
         if not scan.records:
             return scan, Columns.empty(data, has_timestamps=False)
-        places = np.array([commit for commit in found.commits if commit.transactions], np.int64)
-        starts = places[:, 0] + found.frame.header_bytes
-        columns = Columns(
-            data=data,
-            sequences=places[:, 2].copy(),
-            timestamps=None,
-            key_starts=None,
-            key_lengths=None,
-            value_starts=starts,
-            value_lengths=places[:, 1] - CHECKSUM_BYTES - starts,
-        )
-        return scan, columns
+        places = np.array([*found.positions, found.end], np.int64)
+        starts = places[:-1] + found.frame.header.size
+        lengths = places[1:] - CHECKSUM_BYTES - starts
+        sequences = np.array(found.firsts, np.int64)
+        if found.repeated:
+            starts, lengths, sequences = (np.delete(column, found.repeated) for column in (starts, lengths, sequences))
+        return scan, Columns(data, sequences, None, None, None, starts, lengths)
 
 
 def _describe(offset: int, expect: Expectation, found: CommitlogWalk) -> Scan:
-    commits = found.commits
-    first = next((commit.first for commit in commits if commit.transactions), expect.sequence) if commits else None
+    first = None
+    if found.positions:
+        repeated = set(found.repeated)
+        first = next((each for number, each in enumerate(found.firsts) if number not in repeated), found.next)
     return Scan(
         start=offset,
         end=offset + found.end,
-        commits=len(commits),
-        records=sum(commit.transactions > 0 for commit in commits),
+        commits=len(found.positions),
+        records=found.records,
         first=first,
         next=found.next,
         epoch=expect.epoch,
         lowest=None,
         highest=None,
-        last_commit=offset + (commits[-1].start if commits else 0),
+        last_commit=offset + (found.positions[-1] if found.positions else 0),
         tail=found.rest.tail,
         damage=found.rest.damage,
         wanted=found.rest.wanted,
@@ -136,7 +140,7 @@ def _walk_segment(
         raise SequenceGapError(name, 0, expect.sequence, named)
     known = replace(expect, sequence=named) if expect.sequence is None else expect
     found = walk(name, data, 0, SEGMENT_HEADER_BYTES, known, version)
-    if not found.commits:
+    if not found.positions:
         if any(frame.holds_commit(data, SEGMENT_HEADER_BYTES) for frame in FRAMES if frame.version != version):
             raise CorruptCommitError(name, 0, "version in the header", f"{1 - version}, as of the commits", version)
         rest = found.rest

@@ -1,0 +1,121 @@
+"""Reads the log segments of other programs to Arrow, from memory, with every check, against two yardsticks.
+
+The yardsticks are a loop in Python that reads each commit with ``struct``, checks its CRC-32C, and keeps its bytes, and
+CRC-32C alone over the same bytes. All of them take turns in one run.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import click
+from measuring import Finding, Report, measure, ratios
+
+from litelog.codec.checksum import crc32c
+from litelog.formats import Expectation
+from litelog.formats.capabilities import scan_columns
+from litelog.formats.registry import open_format
+from litelog.log.cursor import LARGE_PIECE_BYTES
+from litelog.system.memory import keep_freed_memory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ARROW, LOOP, CHECKSUM = "to Arrow", "struct loop", "CRC-32C alone"
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A log segment, its name, and the loop that reads it."""
+
+    name: str
+    data: memoryview
+    records: int
+    loop: Callable[[memoryview], int]
+
+
+def make_spacetimedb(size: int, commit_bytes: int) -> Sample:
+    body = os.urandom(commit_bytes)
+    parts = [bytes.fromhex("286473295e3201000000")]
+    records = size // (commit_bytes + 26)
+    for first in range(records):
+        commit = struct.pack("<QQHI", first, 0, 1, commit_bytes) + body
+        parts.append(commit + crc32c(commit).to_bytes(4, "little"))
+    return Sample(f"{0:020d}.stdb.log", memoryview(b"".join(parts)), records, loop_spacetimedb)
+
+
+def loop_spacetimedb(data: memoryview) -> int:
+    unpack, at, size, records = struct.Struct("<QQHI").unpack_from, 10, len(data), 0
+    values: list[bytes] = []
+    keep = values.append
+    while at < size:
+        _, _, _, length = unpack(data, at)
+        end = at + 22 + length
+        if crc32c(data[at:end]) != int.from_bytes(data[end : end + 4], "little"):
+            raise SystemExit("a checksum is wrong")
+        keep(bytes(data[at + 22 : end]))
+        at = end + 4
+        records += 1
+        if records % 4096 == 0:
+            values.clear()
+    return records
+
+
+SAMPLES = {"spacetimedb": make_spacetimedb}
+
+
+def read(format_name: str, sample: Sample, piece_bytes: int) -> int:
+    """Read the log segment piece by piece, as a reader of a file does, and return the number of records."""
+    form, expect, data = open_format(format_name), Expectation(), sample.data
+    offset = records = 0
+    while offset < len(data):
+        scan, columns = scan_columns(form, sample.name, data[offset : offset + piece_bytes], offset, expect)
+        records += sum(batch.num_rows for batch in columns.to_arrow_batches())
+        offset, expect = scan.end, scan.expectation
+    return records
+
+
+def checksum(data: memoryview, piece_bytes: int) -> int:
+    value = 0
+    for start in range(0, len(data), piece_bytes):
+        value = crc32c(data[start : start + piece_bytes], value)
+    return value
+
+
+@click.command(help=__doc__)
+@click.option("--format", "format_name", type=click.Choice(sorted(SAMPLES)), default="spacetimedb", show_default=True)
+@click.option("--size", default=32, help="MiB of log.")
+@click.option("--commit", default=1000, help="Bytes of records in each commit.")
+@click.option("--rounds", default=7, help="Number of interleaved rounds.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def main(format_name: str, size: int, commit: int, rounds: int, as_json: bool) -> None:
+    keep_freed_memory()  # as the commands do
+    sample = SAMPLES[format_name](size << 20, commit)
+    calls: dict[str, Callable[[], int]] = {
+        ARROW: lambda: read(format_name, sample, LARGE_PIECE_BYTES),
+        LOOP: lambda: sample.loop(sample.data),
+        CHECKSUM: lambda: checksum(sample.data, LARGE_PIECE_BYTES),
+    }
+    for name in (ARROW, LOOP):
+        if calls[name]() != sample.records:
+            raise SystemExit(f"{name}: did not read {sample.records} records")
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(rounds):
+        for name, call in calls.items():
+            times[name].append(measure(call))
+    report = Report(f"reading {size} MiB of {format_name}, commits of {commit} bytes")
+    for name, taken in times.items():
+        median = statistics.median(taken)
+        rate = f"{sample.records / median / 1e6:.2f} M commits/s, " if name != CHECKSUM else ""
+        report.figures[name] = f"{rate}{len(sample.data) / median / (1 << 20):,.0f} MiB/s"
+    for yardstick in (LOOP, CHECKSUM):
+        report.findings.append(Finding(ARROW, yardstick, ratios(times[yardstick], times[ARROW])))
+    report.print(as_json=as_json)
+
+
+if __name__ == "__main__":
+    main()
