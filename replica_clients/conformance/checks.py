@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -29,6 +30,23 @@ def read(store: ObjectStore, key: str, byte_range: ByteRange | None = None) -> b
     """An object's bytes, or a range of them."""
     with closing(store.open(key, byte_range)) as stream:
         return stream.read()
+
+
+def digest(store: ObjectStore, key: str) -> str:
+    """The SHA-256 of an object, which is read a MiB at a time."""
+    found = sha256()
+    with closing(store.open(key)) as stream:
+        while piece := stream.read(1 << 20):
+            found.update(piece)
+    return found.hexdigest()
+
+
+def digest_of(buffers: Iterable[bytes]) -> str:
+    """The SHA-256 of buffers, one after the other."""
+    found = sha256()
+    for buffer in buffers:
+        found.update(buffer)
+    return found.hexdigest()
 
 
 def listed(store: ObjectStore, prefix: str = "", start_after: str | None = None) -> list[str]:

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
 
 LARGE_BYTES = 12 << 20
-"""Three parts, and more than a WAL segment. It is not more, as the server in this process keeps several copies of each
-object."""
+"""Three parts."""
 
 
 class S3StoreSuite(ObjectStoreConformance):

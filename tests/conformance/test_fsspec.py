@@ -25,8 +25,12 @@ def memory_url(tmp_path: Path) -> str:
     return f"memory:/{tmp_path}"
 
 
+LARGE_BYTES = 12 << 20
+"""More than two of fsspec's blocks."""
+
+
 class TestMemory(ObjectStoreConformance):
-    large_bytes = 12 << 20
+    large_bytes = LARGE_BYTES
 
     @pytest.fixture
     def store(self, memory_url: str) -> FsspecStore:
@@ -34,6 +38,8 @@ class TestMemory(ObjectStoreConformance):
 
 
 class TestFolder(ObjectStoreConformance):
+    large_bytes = LARGE_BYTES
+
     @pytest.fixture
     def store(self, tmp_path: Path) -> FsspecStore:
         return open_store(f"file://{tmp_path}/not/there yet", {})

@@ -41,19 +41,29 @@ class ShyStore(CountingStore):
         self.enforces_create_only = False
 
 
+LARGE_BYTES = 3 << 20
+"""The inner stores keep each object as a whole, whatever its size."""
+
+
 class TestOverOneThatIgnoresTheCondition(ObjectStoreConformance):
+    large_bytes = LARGE_BYTES
+
     @pytest.fixture
     def store(self) -> CheckingStore:
         return CheckingStore(CarelessStore(MemoryStore()))
 
 
 class TestOverOneThatHasNoCondition(ObjectStoreConformance):
+    large_bytes = LARGE_BYTES
+
     @pytest.fixture
     def store(self) -> CheckingStore:
         return CheckingStore(PlainStore(MemoryStore()))
 
 
 class TestOverOneThatLooks(ObjectStoreConformance):
+    large_bytes = LARGE_BYTES
+
     @pytest.fixture
     def store(self) -> CheckingStore:
         return CheckingStore(ShyStore())

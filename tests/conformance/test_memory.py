@@ -12,8 +12,13 @@ from replica_clients.conformance import ObjectStoreConformance, ReplicaClientCon
 from replica_clients.memory import MemoryStore
 from tests.builders.stores import CountingStore, FaultyStore, PausingStore
 
+LARGE_BYTES = 3 << 20
+"""These stores keep each object as a whole, whatever its size."""
+
 
 class TestMemoryStore(ObjectStoreConformance):
+    large_bytes = LARGE_BYTES
+
     @pytest.fixture
     def store(self) -> MemoryStore:
         return MemoryStore("mine")
@@ -26,6 +31,8 @@ class TestMemoryClient(ReplicaClientConformance):
 
 
 class TestWrappers(ObjectStoreConformance):
+    large_bytes = LARGE_BYTES
+
     @pytest.fixture
     def store(self) -> RetryingStore:
         paused = PausingStore(MemoryStore("mine"), "none")

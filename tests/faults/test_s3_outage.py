@@ -133,8 +133,8 @@ def test_a_store_that_hangs_leaves_few_large_wal_segments_in_memory(
 ) -> None:
     with s3_bench(server, tmp_path, segment_bytes=1 << 30) as bench:
         for _ in range(30):
-            bench.append(1, 1 << 19)
-        daemon = bench.daemon(limit=5 << 19, workers=workers)
+            bench.append(1, 1 << 18)
+        daemon = bench.daemon(limit=5 << 18, workers=workers)
         task = bench.task(daemon)
         hangs = times(2, at_night=5)
         bench.proxy.plan.next("PUT", Fault.HANG, times=hangs, key_part="/wal/")

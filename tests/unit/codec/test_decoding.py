@@ -21,6 +21,7 @@ from litelog.objects import snapshot as snapshots
 from litelog.objects.claim import MAX_TRANSACTIONS, Claim, Relation
 from litelog.objects.layout import claim_key, sealed_key, snapshot_key, wal_key
 from litelog.objects.position import Position, generation
+from tests.builders.child import runs_in_child
 from tests.builders.json_objects import footer_of, frames_of
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ DECODERS: dict[str, tuple[str, Callable[[bytes], object]]] = {
 
 @pytest.mark.parametrize("kind", DECODERS)
 @pytest.mark.parametrize("bomb", ["lists", "numbers", "texts", "depth"])
+@runs_in_child
 def test_json_that_would_fill_the_memory_is_refused_before_it_is_parsed(
     kind: str, bomb: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,6 +12,7 @@ from litelog.formats.columns import Record
 from litelog.formats.conformance import LogFormatConformance
 from litelog.formats.lines import LinesFormat
 from litelog.formats.raw import RawFormat
+from tests.builders.child import runs_in_child
 from tests.sampling import examples
 
 LINES: LogFormat = LinesFormat()
@@ -75,6 +76,7 @@ def test_zeros_after_the_last_line_are_preallocation() -> None:
 
 
 @pytest.mark.slow
+@runs_in_child
 def test_a_line_that_is_too_long_is_an_error_at_its_place() -> None:
     data = memoryview(b"a\n" + bytes(MAX_COMMIT_BYTES) + b"\nb\n")
     with pytest.raises(CorruptCommitError) as raised:

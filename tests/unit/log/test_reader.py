@@ -33,6 +33,7 @@ from litelog.log.source import SegmentFolder
 from litelog.log.writer import LogWriter
 from litelog.system.clock import SystemClock
 from litelog.system.inotify import Watcher
+from tests.builders.child import runs_in_child
 from tests.sampling import examples, sampled, times
 from tests.waiting import WAIT_SECONDS
 
@@ -115,6 +116,7 @@ def test_the_three_ways_of_reading_agree(log: Path) -> None:
 
 
 @pytest.mark.slow
+@runs_in_child
 def test_pieces_are_bounded_and_large_commits_come_whole(tmp_path: Path) -> None:
     with LogWriter(str(tmp_path), fsync="never") as writer:
         for size in (10, 1 << 20, 20 << 20, 10):

@@ -38,7 +38,7 @@ from litelog.log.reader import LogReader
 from litelog.log.recovery import list_segments
 from litelog.log.sparse_index import IndexWriter
 from litelog.log.writer import LogWriter
-from tests.builders.child import in_child
+from tests.builders.child import in_child, runs_in_child
 from tests.sampling import examples
 from tests.waiting import WAIT_SECONDS
 
@@ -427,6 +427,7 @@ def test_a_callback_may_append_and_wait(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@runs_in_child
 def test_a_full_queue_holds_the_caller_back(tmp_path: Path) -> None:
     disk = FailingDisk()
     queued: list[int] = []

@@ -24,7 +24,7 @@ from litelog.objects.layout import sealed_key
 from litelog.objects.sealed_encoding import AHEAD, Sealing
 from litelog.stores.object_store import ObjectReplicaClient
 from replica_clients.memory import MemoryStore
-from tests.builders.child import in_child
+from tests.builders.child import in_child, runs_in_child
 from tests.builders.log_builder import SECOND, make_log
 from tests.builders.seal_builder import GENERATION, SHIPPED, finished, footer_of, sealing, unseal
 from tests.sampling import examples
@@ -124,6 +124,7 @@ def test_lz4_alone_gives_the_log_segment(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["litelog", "lines"])
+@runs_in_child
 def test_a_commit_larger_than_a_frame_is_a_run_of_frames(tmp_path: Path, name: str) -> None:
     log = built(tmp_path, name, [10, 9 << 20, 10])
     body = b"".join(sealing(log))

@@ -21,6 +21,7 @@ from litelog.formats.lines import LinesFormat
 from litelog.objects.layout import sealed_key, wal_key
 from litelog.reading.replica_reader import ReplicaReader
 from litelog.stores.object_store import ObjectReplicaClient
+from tests.builders.child import runs_in_child
 from tests.builders.independent_reader import read_replica
 from tests.builders.random_replicas import SHAPES, draw_replica
 from tests.builders.replica_builder import (
@@ -110,6 +111,7 @@ def test_without_timestamps_a_start_time_is_the_time_shipped(data: st.DataObject
 
 
 @pytest.mark.slow
+@runs_in_child
 def test_a_record_in_a_large_sealed_segment_costs_a_footer_and_its_frames() -> None:
     from litelog.reading.sealed_reader import FETCH_BYTES, WHOLE_BYTES
 

@@ -31,7 +31,7 @@ from litelog.objects.layout import parse_wal, wal_key
 from litelog.restore.execution import restore
 from litelog.restore.history_plan import Target, find_plan
 from litelog.restore.output import OutputError
-from tests.builders.child import in_child
+from tests.builders.child import in_child, runs_in_child
 from tests.builders.replica_builder import FORMAT, ReplicaBuilder, client_of, make_log, make_segment, prefix
 from tests.builders.restoring import files_in, restore_to, try_restore
 from tests.sampling import examples, sampled
@@ -254,6 +254,7 @@ def test_a_generation_that_counts_again_is_restored_after_the_one_it_continues(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("log_format", [LinesFormat("*.log"), RawFormat("*.log")])
+@runs_in_child
 def test_large_pieces_of_formats_without_sequences_come_back(
     tmp_path: Path, log_format: LinesFormat | RawFormat
 ) -> None:
@@ -270,6 +271,7 @@ def test_large_pieces_of_formats_without_sequences_come_back(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kept", [1, 2, 40, 79, 80])
+@runs_in_child
 def test_a_cut_anywhere_in_a_large_piece_is_exact(tmp_path: Path, kept: int) -> None:
     segment = make_segment(0, [1])
     data, ends = segment.data, [len(segment.data)]

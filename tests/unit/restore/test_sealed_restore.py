@@ -40,6 +40,7 @@ from litelog.restore.history_plan import Target, find_plan, plan_restore
 from litelog.restore.journal import JOURNAL_NAME
 from litelog.restore.output import OutputError
 from litelog.restore.plan import TooEarlyError
+from tests.builders.child import runs_in_child
 from tests.builders.random_replicas import SHAPES, draw_replica
 from tests.builders.replica_builder import (
     FORMAT,
@@ -145,6 +146,7 @@ def test_random_replicas_restore_to_every_commit(shape: Any, data: st.DataObject
 
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 3 << 20])
+@runs_in_child
 def test_large_sealed_segments_come_back_in_groups_of_frames(tmp_path: Path, size: int) -> None:
 
     segment = make_segment(0, [1])
@@ -650,6 +652,7 @@ TEMPORARY = ".out.litelog-restoring"
 
 
 @pytest.mark.slow
+@runs_in_child
 def test_a_killed_restore_continues_with_the_bytes_that_it_had_verified(
     large: tuple[ReplicaBuilder, dict[str, bytes]], tmp_path: Path
 ) -> None:
@@ -667,6 +670,7 @@ def test_a_killed_restore_continues_with_the_bytes_that_it_had_verified(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("damage", ["flipped", "cut", "gone", "journal", "other"])
+@runs_in_child
 def test_a_restore_reuses_bytes_of_a_killed_one_only_if_their_checksums_hold(
     large: tuple[ReplicaBuilder, dict[str, bytes]], tmp_path: Path, damage: str
 ) -> None:
@@ -694,6 +698,7 @@ def test_a_restore_reuses_bytes_of_a_killed_one_only_if_their_checksums_hold(
 
 
 @pytest.mark.slow
+@runs_in_child
 def test_a_killed_restore_may_be_followed_by_one_to_another_point(
     large: tuple[ReplicaBuilder, dict[str, bytes]], tmp_path: Path
 ) -> None:

@@ -33,6 +33,7 @@ from litelog.server.report import (
 )
 from litelog.server.verdict import Judgement, ReplicaCondition, Verdict
 from litelog.server.verdict_history import SLOTS
+from tests.builders.child import runs_in_child
 from tests.builders.log_builder import make_log
 from tests.builders.server_builder import Watched
 
@@ -209,6 +210,7 @@ def test_a_page_after_the_last_one_shows_the_last_log() -> None:
 
 
 @pytest.mark.slow
+@runs_in_child
 def test_a_page_of_many_bad_replicas_stays_small() -> None:
     bad = replica_of(
         lag_seconds=100.0,

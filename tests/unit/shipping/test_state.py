@@ -38,6 +38,7 @@ from litelog.system.private_files import make_private, make_private_root, open_l
 from litelog.verify import scrub as scrubbing
 from litelog.verify.scrub import Scrub, ScrubSettings
 from replica_clients.memory import MemoryStore
+from tests.builders.child import runs_in_child
 from tests.builders.daemon_builder import Daemon
 from tests.builders.log_builder import LogBuilder, make_log
 from tests.builders.manual_clock import ManualClock
@@ -195,6 +196,7 @@ def test_an_invalid_state_file_is_treated_as_lost_and_logged_with_its_name(
 
 
 @pytest.mark.slow
+@runs_in_child
 def test_an_archive_of_any_shape_is_a_state_or_lost(daemon: Daemon, caplog: pytest.LogCaptureFixture) -> None:
     archive = json.loads(state_fields(daemon)["archive"])
     archive["covered"] = [{"generation": archive["generation"], "next": 1, "since": 2.5}]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.builders.child import in_child
 from tests.unit.shipping.takeover_model import Rules, search
 
 MAX_STATES = 400_000
@@ -21,14 +22,14 @@ LONG = [pytest.param(name, marks=pytest.mark.slow) if name == "three owners" els
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LONG)
 def test_acknowledged_records_are_read_unless_their_owner_diverged_on_request(name: str) -> None:
-    result = search(BOUNDS[name], limit=MAX_STATES)
+    result = in_child(lambda: search(BOUNDS[name], limit=MAX_STATES))
     assert result.flaw is None, "\n".join([str(result.flaw), *result.trace])
     assert result.states > 1_000
 
 
 @pytest.mark.slow
 def test_every_kind_of_step_is_among_the_steps() -> None:
-    labels = search(SMALL, limit=MAX_STATES).labels
+    labels = in_child(lambda: search(SMALL, limit=MAX_STATES)).labels
     for kind in (
         "start with the flag",
         "restart",
@@ -70,7 +71,7 @@ DROPPED = {
 @pytest.mark.parametrize("dropped", DROPPED)
 def test_each_rule_is_needed(dropped: str) -> None:
     rules, last_step = DROPPED[dropped]
-    result = search(rules, limit=MAX_STATES)
+    result = in_child(lambda: search(rules, limit=MAX_STATES))
     assert result.flaw is not None
     assert result.flaw.startswith("P2")
     assert last_step in result.trace[-1], result.trace

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.builders.child import runs_in_child
 from tests.builders.growing_replica import GrowingReplica
 
 pytest.importorskip("pyarrow")
@@ -191,6 +192,7 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
 
 @pytest.mark.parametrize("kind", ["", ".plan"])
 @pytest.mark.parametrize(("make_body", "what"), HOSTILE.values(), ids=HOSTILE)
+@runs_in_child
 def test_a_document_of_an_export_is_measured_before_it_is_parsed(
     replica: GrowingReplica, target: str, kind: str, make_body: Callable[[], bytes], what: str
 ) -> None:

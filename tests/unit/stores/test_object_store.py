@@ -21,6 +21,7 @@ from litelog.stores.object_store import (
     require_prefix,
 )
 from replica_clients.memory import MemoryStore
+from tests.builders.child import runs_in_child
 from tests.builders.stores import CountingStore, Fault, FaultyStore
 
 if TYPE_CHECKING:
@@ -111,6 +112,7 @@ def test_a_stream_that_gives_little_at_a_time_is_read_to_its_end() -> None:
 
 
 @pytest.mark.slow
+@runs_in_child
 def test_an_object_that_does_not_end_is_refused() -> None:
     client = ObjectReplicaClient(StoreWithoutEnd())
     with pytest.raises(CorruptObjectError, match=f"more than {MAX_OBJECT_BYTES} bytes"):

@@ -39,6 +39,7 @@ from litelog.objects.snapshot_entries import make_entry
 from litelog.verify.execution import Acknowledged
 from litelog.verify.findings import MAX_KEPT, AnomalyKind, Scope, VerifyStoppedError, Watch
 from litelog.verify.sealed import SealedVerifier
+from tests.builders.child import runs_in_child
 from tests.builders.replica_builder import FORMAT, ReplicaBuilder, make_log, make_segment
 from tests.builders.sealed_builder import make_sealed
 from tests.builders.verify_helper import LOG, everything, found, kinds, store_of, verified, write_log
@@ -120,6 +121,7 @@ def test_formats_without_sequences_are_well(log_format: LinesFormat | RawFormat)
 
 
 @pytest.mark.slow
+@runs_in_child
 def test_commits_that_cross_frames_are_well() -> None:
     segment = make_segment(0, [1])
     values = [random.Random(n).randbytes(size) for n, size in enumerate((900_000, 900_000, 5 << 20, 10, 700_000))]

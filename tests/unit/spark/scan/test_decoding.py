@@ -45,6 +45,7 @@ from litelog.stores.object_store import ObjectReplicaClient
 from litelog.stores.registry import open_store
 from replica_clients.memory import MemoryStore
 from tests.builders import log_builder
+from tests.builders.child import runs_in_child
 from tests.builders.daemon_builder import Daemon
 from tests.builders.independent_reader import objects
 from tests.builders.random_replicas import SHAPES, draw_replica
@@ -151,6 +152,7 @@ def test_large_commits_are_read_as_small_ones_are(count: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("count", COUNTS)
+@runs_in_child
 def test_a_commit_that_was_sealed_as_several_frames_is_read_whole(count: int, tmp_path: Path) -> None:
     log, store = log_builder.make_log(tmp_path / "log"), MemoryStore("sealed")
     log.roll(1)

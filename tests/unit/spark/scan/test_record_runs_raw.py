@@ -15,6 +15,7 @@ from litelog.spark.options import parse_options
 from litelog.spark.query.counting import count_records
 from litelog.stores.registry import open_store
 from replica_clients.file import FileStore
+from tests.builders.child import runs_in_child
 from tests.builders.daemon_builder import Daemon
 from tests.builders.independent_reader import read_replica
 from tests.builders.log_builder import make_log
@@ -49,6 +50,7 @@ def _seal(builder: ReplicaBuilder, more: bytes = b"", *, prune: bool = True) -> 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 2, 7])
+@runs_in_child
 def test_a_sealed_segment_gives_the_rows_that_its_wal_segments_gave(tmp_path: Path, count: int) -> None:
     """Some runs share a frame, and one run takes several frames."""
     log = make_log(tmp_path / "log", "raw")
