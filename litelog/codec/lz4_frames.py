@@ -250,3 +250,23 @@ def _unpack(layout: str, view: memoryview, at: int) -> tuple[int, ...]:
 def _check(holds: bool, at: int, reason: str) -> None:
     if not holds:
         raise FrameError(at, reason)
+
+
+def decompress_foreign(data: Buffer, limit: int) -> bytes:
+    """Decompress the frames of any writer, of up to ``limit`` bytes. Raises ValueError if they are damaged, or hold
+    more."""
+    view, parts, left = memoryview(data), list[bytes](), limit + 1
+    while view and left > 0:
+        frame = lz4.frame.LZ4FrameDecompressor()
+        try:
+            part = frame.decompress(view, max_length=left)
+        except RuntimeError as error:
+            raise ValueError(f"no LZ4 frame: {error}") from None
+        parts.append(part)
+        left -= len(part)
+        if left > 0 and not frame.eof:
+            raise ValueError("an LZ4 frame that ends early")
+        view = memoryview(frame.unused_data or b"")
+    if left <= 0:
+        raise ValueError(f"more than {limit} bytes once decompressed")
+    return b"".join(parts)

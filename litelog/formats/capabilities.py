@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol, cast
 
+from litelog.formats.extra_columns import NO_COLUMNS
 from litelog.formats.log_format import is_file_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from litelog.formats.columns import Columns
+    from litelog.formats.extra_columns import ColumnType
     from litelog.formats.litelog.commit_batch import Commits
     from litelog.formats.log_format import Expectation, LogFormat, Scan
 
@@ -44,6 +46,9 @@ class Capabilities(Protocol):
     rewrites_finished: bool
     """Whether the log's writer rewrites, merges and removes finished log segments (compaction). Such a change is not
     another history: the replica keeps what was shipped. Default: False."""
+    extra_columns: Mapping[str, ColumnType]
+    """The columns that the format has in addition to sequence, timestamp, key and value, by name. ``Columns.extra`` has
+    exactly these. Default: none."""
     removed_by_owner: bool
     """Whether only the log's writer may remove log segments, so that litelog must not truncate it. Default: False."""
 
@@ -178,6 +183,12 @@ def is_divisible(log_format: LogFormat) -> bool:
 def rewrites_finished(log_format: LogFormat) -> bool:
     """Whether the log's writer rewrites, merges and removes finished log segments."""
     return bool(getattr(log_format, "rewrites_finished", False))
+
+
+def extra_columns(log_format: LogFormat) -> Mapping[str, ColumnType]:
+    """The columns that the format has in addition to sequence, timestamp, key and value, by name."""
+    found: Mapping[str, ColumnType] = getattr(log_format, "extra_columns", NO_COLUMNS)
+    return found
 
 
 def removed_by_owner(log_format: LogFormat) -> bool:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from litelog.errors import ConfigError
+from litelog.formats.extra_columns import NO_COLUMNS
 from litelog.installation import install_command
 from litelog.units import EPOCH
 
@@ -22,9 +23,12 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow
 
+    from litelog.formats.extra_columns import ColumnType, ExtraColumn
+
     Int64s = npt.NDArray[np.int64]
 
 NAMES = ["sequence", "timestamp", "key", "value"]
+"""The columns that every log has. Those of ``Columns.extra`` follow them."""
 
 MAX_ARROW_BYTES = (1 << 31) - 1  # offsets of Arrow's binary type are int32
 LONG_RUN_BYTES = 16 << 10
@@ -43,17 +47,24 @@ def copy_batch(columns: Columns, names: Sequence[str] = NAMES) -> pyarrow.Record
             breaks = _find_breaks(columns.key_starts, sizes)
             arrays["key"] = _copy(pyarrow, columns.data, breaks, columns.key_starts, sizes, key)
     if "value" in names:
-        arrays["value"] = _copy(pyarrow, columns.data, _find_runs(columns), columns.value_starts, columns.value_lengths)
-    return _batch(pyarrow, arrays, names)
+        runs, starts, lengths, nulls = _find_runs(columns), columns.value_starts, columns.value_lengths, None
+        if columns.value_nulls is not None:
+            nulls = -columns.value_nulls.astype(np.int64)
+        arrays["value"] = _copy(pyarrow, columns.data, runs, starts, lengths, nulls)
+    return _batch(pyarrow, arrays, columns, names)
 
 
-def stream_arrow(batches: Iterator[Columns]) -> pyarrow.RecordBatchReader:
-    """All ``batches`` as an Arrow stream. Each of its batches owns its memory. ConfigError if pyarrow is missing."""
+def stream_arrow(batches: Iterator[Columns], extra: Mapping[str, ColumnType] = NO_COLUMNS) -> pyarrow.RecordBatchReader:
+    """All ``batches`` as an Arrow stream. Each of its batches owns its memory. ConfigError if pyarrow is missing.
+
+    ``extra``: the format's columns that follow the others.
+    """
     loaded = load_pyarrow()
     binary = loaded.binary()
     types = (loaded.int64(), loaded.timestamp("us", tz="UTC"), binary, binary)
-    schema = loaded.schema(list(zip(NAMES, types, strict=True)))
-    return loaded.RecordBatchReader.from_batches(schema, (columns.to_arrow() for columns in batches))
+    more = [(name, kind.arrow()) for name, kind in extra.items()]
+    schema = loaded.schema([*zip(NAMES, types, strict=True), *more])
+    return loaded.RecordBatchReader.from_batches(schema, (columns.to_arrow(schema.names) for columns in batches))
 
 
 def borrow_batches(columns: Columns, names: Sequence[str] = NAMES) -> Iterator[pyarrow.RecordBatch]:
@@ -67,7 +78,8 @@ def borrow_batches(columns: Columns, names: Sequence[str] = NAMES) -> Iterator[p
     starts, lengths = columns.value_starts, columns.value_lengths
     breaks = _find_runs(columns)
     end = int(starts[-1] + lengths[-1])
-    if len(breaks) == 1 and end <= MAX_ARROW_BYTES and (whole := _borrow_run(pyarrow, columns, names)) is not None:
+    one = len(breaks) == 1 and end <= MAX_ARROW_BYTES and columns.value_nulls is None
+    if one and (whole := _borrow_run(pyarrow, columns, names)) is not None:
         yield whole
         return
     if (
@@ -75,6 +87,7 @@ def borrow_batches(columns: Columns, names: Sequence[str] = NAMES) -> Iterator[p
         or "value" not in names
         or end - int(starts[0]) < LONG_RUN_BYTES * len(breaks)
         or end > MAX_ARROW_BYTES
+        or columns.value_nulls is not None
     ):
         yield copy_batch(columns, names)
         return
@@ -91,7 +104,8 @@ def borrow_batches(columns: Columns, names: Sequence[str] = NAMES) -> Iterator[p
     others = {**_fixed_columns(pyarrow, columns), "key": pyarrow.nulls(len(columns), pyarrow.binary())}
     data = pyarrow.py_buffer(columns.data)
     batches = [
-        _batch(pyarrow, {**others, "value": _binary(pyarrow, None, offsets, data)}, names) for offsets in (even, odd)
+        _batch(pyarrow, {**others, "value": _binary(pyarrow, None, offsets, data)}, columns, names)
+        for offsets in (even, odd)
     ]
     for run, (first, stop) in enumerate(zip(breaks.tolist(), stops.tolist(), strict=True)):
         yield batches[run & 1].slice(first, stop - first)
@@ -114,7 +128,7 @@ def _borrow_run(pyarrow: Any, columns: Columns, names: Sequence[str]) -> Any:
             if not np.array_equal(columns.key_starts[1:], columns.key_starts[:-1] + sizes[:-1]):
                 return None
             arrays["key"] = _binary(pyarrow, valid, _ends(columns.key_starts, sizes), data)
-    return _batch(pyarrow, arrays, names)
+    return _batch(pyarrow, arrays, columns, names)
 
 
 def _ends(starts: Int64s, lengths: Int64s) -> npt.NDArray[np.int32]:
@@ -139,10 +153,15 @@ def _key_lengths(columns: Columns) -> Int64s | None:
     return lengths if lengths is not None and len(lengths) and int(lengths.max()) >= 0 else None
 
 
-def _batch(pyarrow: Any, arrays: Mapping[str, Any], names: Sequence[str]) -> Any:
-    """The batch of the arrays that are in ``names``, in NAMES' order."""
+def _batch(pyarrow: Any, arrays: Mapping[str, Any], columns: Columns, names: Sequence[str]) -> Any:
+    """The batch of the arrays and extra columns that are in ``names``: first those of NAMES, in their order."""
     wanted = [name for name in NAMES if name in names]
-    return pyarrow.RecordBatch.from_arrays([arrays[name] for name in wanted], names=wanted)
+    found = [arrays[name] for name in wanted]
+    if columns.extra:
+        more = [name for name in columns.extra if name in names]
+        wanted += more
+        found += [columns.extra[name].to_arrow() for name in more]
+    return pyarrow.RecordBatch.from_arrays(found, names=wanted)
 
 
 def _fixed_columns(pyarrow: Any, columns: Columns) -> dict[str, Any]:
@@ -217,6 +236,11 @@ class Record(NamedTuple):
     timestamp: int | None
     key: bytes | None
     value: bytes
+    """Empty for a null."""
+    extra: Mapping[str, object] | None = None
+    """The format's own columns, by name; None if it has none."""
+    is_null: bool = False
+    """Whether the value is null, which it is only in some formats."""
 
     @property
     def time(self) -> datetime | None:
@@ -241,6 +265,10 @@ class Columns:
     value_lengths: npt.NDArray[np.int64]
     runs: npt.NDArray[np.int64] | None = None
     """The first record of each run whose values lie back to back in ``data``; None if that is not known."""
+    value_nulls: npt.NDArray[np.bool_] | None = None
+    """Which values are null; their length is 0. None if no value is. Only with ``extra``."""
+    extra: Mapping[str, ExtraColumn] | None = None
+    """The columns of the format's own, by name; None if it has none."""
 
     def __len__(self) -> int:
         return len(self.sequences)
@@ -262,6 +290,8 @@ class Columns:
             None if self.key_lengths is None else self.key_lengths[part],
             self.value_starts[part],
             self.value_lengths[part],
+            value_nulls=None if self.value_nulls is None else self.value_nulls[part],
+            extra=None if self.extra is None else {name: each.slice(start, stop) for name, each in self.extra.items()},
         )
 
     def find(self, sequence: int) -> int:
@@ -286,14 +316,20 @@ class Columns:
                 keys = [None if length < 0 else bytes(data[at : at + length]) for at, length in places]
             places = zip(part.value_starts.tolist(), part.value_lengths.tolist(), strict=True)
             values = [bytes(data[at : at + length]) for at, length in places]
-            yield from map(Record, part.sequences.tolist(), stamps, keys, values)
+            if part.extra is None:
+                yield from map(Record, part.sequences.tolist(), stamps, keys, values)
+            else:
+                names, lists = list(part.extra), [each.to_list() for each in part.extra.values()]
+                more = (dict(zip(names, row, strict=True)) for row in zip(*lists, strict=True))
+                nulls = [False] * count if part.value_nulls is None else part.value_nulls.tolist()
+                yield from map(Record, part.sequences.tolist(), stamps, keys, values, more, nulls)
 
     def to_arrow(self, names: Sequence[str] = NAMES) -> pyarrow.RecordBatch:
         """Return all records as one pyarrow.RecordBatch with its own memory, so that ``data`` may be reused.
 
         Args:
             names: The columns to include. Their order is always: sequence int64, timestamp timestamp[us, UTC] (null
-                if the format has none), key binary, value binary.
+                if the format has none), key binary, value binary, and then the format's own.
 
         Raises:
             ConfigError: pyarrow is not installed.

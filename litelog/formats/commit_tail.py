@@ -1,4 +1,4 @@
-"""What follows the last whole commit of a piece, in formats whose commits have a header and a trailing CRC-32C.
+"""What follows the last whole commit of a piece, in formats whose commits have a header and a CRC-32C.
 
 The decision between "not yet" and "corrupt" is made here, once for all such formats.
 
@@ -8,13 +8,18 @@ Specified in litelog/formats/README.md#damage.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from litelog.codec.checksum import crc32c
 from litelog.errors import CorruptCommitError, SequenceGapError
 from litelog.formats.log_format import MAX_COMMIT_BYTES, Damage, Expectation, Tail
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Checksums = Callable[[memoryview, int, int], tuple[int, int]]
 
 RESIDUE = 0x48674BC7
 """CRC-32C of any bytes followed by their own CRC-32C (little-endian)."""
@@ -26,7 +31,7 @@ _FIRST_BYTES = 48  # looked at first: most bytes that are not zero begin so
 
 
 class CommitFrame(Protocol):
-    """How a format frames its commits: a header with a sequence and a length, a body, and a CRC-32C of both."""
+    """How a format frames its commits: a header with a sequence and a length, a body, and a checksum."""
 
     @property
     def min_commit_bytes(self) -> int:
@@ -66,13 +71,25 @@ def is_zero(data: memoryview) -> bool:
     return not any(array[at : at + _ZERO_CHUNK_BYTES].any() for at in range(0, len(array), _ZERO_CHUNK_BYTES))
 
 
+def trailing_checksums(data: memoryview, position: int, total: int) -> tuple[int, int]:
+    """The checksum of the commit of ``total`` bytes at ``position``, and the one that its last bytes state."""
+    end = position + total - CHECKSUM_BYTES
+    return crc32c(data[position:end]), int.from_bytes(data[end : end + CHECKSUM_BYTES], "little")
+
+
 def check_tail(
-    frame: CommitFrame, name: str, data: memoryview, offset: int, position: int, expect: Expectation
+    frame: CommitFrame,
+    name: str,
+    data: memoryview,
+    offset: int,
+    position: int,
+    expect: Expectation,
+    checksums: Checksums = trailing_checksums,
 ) -> TailCheck:
     """Check the bytes at ``position``, which are not a whole, good commit that follows.
 
-    ``data`` starts at byte ``offset`` of log segment ``name``. Raises CorruptCommitError and SequenceGapError as
-    ``LogFormat.scan``.
+    ``data`` starts at byte ``offset`` of log segment ``name``. ``checksums`` gives a commit's computed checksum and its
+    stated one. Raises CorruptCommitError and SequenceGapError as ``LogFormat.scan``.
     """
     left = len(data) - position
     if not left:
@@ -87,7 +104,8 @@ def check_tail(
         return TailCheck(Tail.INCOMPLETE, short, frame.min_commit_bytes)
     first, following, total = frame.measure(data, position)
     whole = frame.min_commit_bytes <= total <= min(left, MAX_COMMIT_BYTES)
-    if damage and whole and crc32c(data[position : position + total]) == RESIDUE:
+    computed, stated = checksums(data, position, total) if whole else (0, 0)
+    if damage and whole and computed == stated:
         # The checksum holds, so these bytes are the ones that were written: a crash does not explain them.
         if damage.what == "sequence" and expect.sequence is not None:
             raise SequenceGapError(name, offset + position, expect.sequence, first)
@@ -101,9 +119,7 @@ def check_tail(
         return TailCheck(Tail.INCOMPLETE, damage, total)
     wanted = 0 if damage else total
     if damage is None:
-        end = position + total - CHECKSUM_BYTES
-        stored = int.from_bytes(data[end : end + CHECKSUM_BYTES], "little")
-        damage = Damage(offset + position, "checksum", f"{crc32c(data[position:end]):08x}", f"{stored:08x}")
+        damage = Damage(offset + position, "checksum", f"{computed:08x}", f"{stated:08x}")
     if frame.find_commit(data, position, expect) is not None:
         raise corrupt(name, damage)
     return TailCheck(Tail.DAMAGED, damage, wanted)

@@ -1,0 +1,122 @@
+"""Decompresses what other programs compressed: gzip, snappy, LZ4 and zstd, each with a limit before memory is taken.
+
+snappy and zstd need packages that only some formats need; they are imported on first use.
+"""
+
+from __future__ import annotations
+
+import io
+import zlib
+from typing import TYPE_CHECKING, Any
+
+from litelog.codec.lz4_frames import decompress_foreign
+from litelog.errors import ConfigError
+from litelog.installation import install_command
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+XERIAL_MAGIC = b"\x82SNAPPY\0"
+"""How the stream of snappy-java begins: blocks of raw snappy, each after its length."""
+
+_XERIAL_HEADER_BYTES = 16
+_CHUNK_BYTES = 1 << 20  # taken at a time, so that a stream without a stated size takes no more than it holds
+_MAX_VARINT_BYTES = 5
+
+
+def decompress_gzip(data: memoryview, limit: int) -> bytes:
+    """Decompress a gzip stream of up to ``limit`` bytes. Raises ValueError if it is damaged, or holds more."""
+    stream = zlib.decompressobj(wbits=31)
+    try:
+        content = stream.decompress(data, limit + 1)
+    except zlib.error as error:
+        raise ValueError(f"no gzip stream: {error}") from None
+    _check(len(content), limit)
+    if not stream.eof:
+        raise ValueError("a gzip stream that ends early")
+    return content
+
+
+def decompress_lz4(data: memoryview, limit: int) -> bytes:
+    """Decompress LZ4 frames of up to ``limit`` bytes. Raises ValueError if they are damaged, or hold more."""
+    return decompress_foreign(data, limit)
+
+
+def decompress_snappy(data: memoryview, limit: int, extra: str) -> bytes:
+    """Decompress raw snappy, or the stream of snappy-java, of up to ``limit`` bytes.
+
+    Args:
+        data: All of the compressed bytes.
+        limit: The most bytes that they may hold.
+        extra: The extra of litelog that installs what this needs.
+
+    Raises:
+        ValueError: They are damaged, or hold more.
+        ConfigError: cramjam is not installed.
+    """
+    try:
+        import cramjam  # noqa: PLC0415  # an extra
+    except ImportError as error:
+        raise ConfigError(f"records compressed with snappy need cramjam; run: {install_command(extra)}") from error
+    blocks = list(_snappy_blocks(data))
+    sizes = [_snappy_size(block) for block in blocks]
+    _check(sum(sizes), limit)
+    content, at = memoryview(bytearray(sum(sizes))), 0
+    for block, size in zip(blocks, sizes, strict=True):
+        try:
+            written = cramjam.snappy.decompress_raw_into(block, content[at : at + size]) if size else 0
+        except Exception as error:  # noqa: BLE001  # cramjam.DecompressionError, and what else damaged bytes cause
+            raise ValueError(f"no snappy block: {error}") from None
+        if written != size:
+            raise ValueError(f"a snappy block of {written} bytes that states {size}")
+        at += size
+    return bytes(content)
+
+
+def decompress_zstd(data: memoryview, limit: int, extra: str) -> bytes:
+    """Decompress zstd frames of up to ``limit`` bytes. Arguments and errors as in ``decompress_snappy``; the package is
+    zstandard."""
+    try:
+        import zstandard  # noqa: PLC0415  # an extra
+    except ImportError as error:
+        raise ConfigError(f"records compressed with zstd need zstandard; run: {install_command(extra)}") from error
+    reader: Any = zstandard.ZstdDecompressor(max_window_size=1 << 27).stream_reader(data, read_across_frames=True)
+    content = io.BytesIO()
+    try:
+        while chunk := reader.read(min(_CHUNK_BYTES, limit + 1 - content.tell())):
+            content.write(chunk)
+            _check(content.tell(), limit)
+    except zstandard.ZstdError as error:
+        raise ValueError(f"no zstd frame: {error}") from None
+    return content.getvalue()
+
+
+def _snappy_blocks(data: memoryview) -> Iterator[memoryview]:
+    """The blocks of raw snappy in ``data``."""
+    if data[: len(XERIAL_MAGIC)] != XERIAL_MAGIC:
+        yield data
+        return
+    at = _XERIAL_HEADER_BYTES
+    while at < len(data):
+        size = int.from_bytes(data[at : at + 4], "big")
+        at += 4
+        if size > len(data) - at or not size:
+            raise ValueError(f"a snappy block of {size} bytes, of which {max(0, len(data) - at)} are there")
+        yield data[at : at + size]
+        at += size
+
+
+def _snappy_size(block: memoryview) -> int:
+    """How many bytes a block of raw snappy states that it holds. A block of snappy is at least a sixtieth of them."""
+    size = 0
+    for place, byte in enumerate(block[:_MAX_VARINT_BYTES]):
+        size |= (byte & 0x7F) << (7 * place)
+        if byte < 0x80:
+            _check(size, len(block) * 64)
+            return size
+    raise ValueError("a snappy block without a length")
+
+
+def _check(size: int, limit: int) -> None:
+    if size > limit:
+        raise ValueError(f"more than {limit} bytes once decompressed")

@@ -1,0 +1,71 @@
+"""Columns that a format has in addition to sequence, timestamp, key and value.
+
+Specified in litelog/formats/README.md#columns-of-the-formats-own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy as np
+    import numpy.typing as npt
+    import pyarrow
+
+
+class ColumnType(Enum):
+    """The type of such a column. It is known without any records."""
+
+    INT32 = "int32"
+    INT64 = "int64"
+    HEADERS = "headers"
+    """A list of pairs of a text and bytes, both in order and with repetitions; null if there are none."""
+
+    def arrow(self) -> Any:
+        """The type in Arrow."""
+        import pyarrow  # noqa: PLC0415  # an extra
+
+        if self is ColumnType.HEADERS:
+            pair = pyarrow.struct([("key", pyarrow.string()), ("value", pyarrow.binary())])
+            return pyarrow.list_(pair)
+        return pyarrow.type_for_alias(self.value)
+
+
+NO_COLUMNS: Mapping[str, ColumnType] = MappingProxyType({})
+
+
+class ExtraColumn(Protocol):
+    """The values of such a column, for as many records as the ``Columns`` that hold it."""
+
+    def slice(self, start: int, stop: int) -> Self:
+        """Return the values from number ``start`` to ``stop``, exclusive."""
+
+    def to_list(self) -> list[Any]:
+        """Return the values as Python objects: numbers, or lists of (text, bytes or None)."""
+
+    def to_arrow(self) -> pyarrow.Array:
+        """Return the values as an Arrow array with its own memory, of the type that the format states."""
+
+
+@dataclass(frozen=True, slots=True)
+class NumberColumn:
+    """Numbers: an array of int32 or int64."""
+
+    values: npt.NDArray[np.int64] | npt.NDArray[np.int32]
+
+    def slice(self, start: int, stop: int) -> NumberColumn:
+        return NumberColumn(self.values[start:stop])
+
+    def to_list(self) -> list[Any]:
+        found: list[Any] = self.values.tolist()
+        return found
+
+    def to_arrow(self) -> pyarrow.Array:
+        import pyarrow  # noqa: PLC0415  # an extra
+
+        return pyarrow.array(self.values)

@@ -1,0 +1,165 @@
+"""Kafka's batches as columns: decompressed, and with what the batch says of all its records."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from litelog.errors import CorruptCommitError
+from litelog.formats.columns import Columns
+from litelog.formats.kafka.batch_header import HEADER_BYTES, LENGTH_END, MAX_MILLISECONDS, RecordBatch
+from litelog.formats.kafka.compression import MAX_BATCH_BYTES, MAX_RUN_BYTES, NONE, decompress
+from litelog.formats.kafka.headers import HeadersColumn, find_headers
+from litelog.formats.kafka.record_columns import find_records
+from litelog.formats.kafka.varints import PADDING, Varints
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+    import pyarrow
+
+    from litelog.formats.extra_columns import ExtraColumn
+    from litelog.formats.kafka.batch_walk import BatchWalk
+    from litelog.formats.kafka.record_columns import Records
+
+    Int64s = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchNumbers:
+    """A column whose value is the same for all records of a batch."""
+
+    values: npt.NDArray[np.int64] | npt.NDArray[np.int32]
+    owners: Int64s
+    """The number of each record's batch."""
+
+    def slice(self, start: int, stop: int) -> BatchNumbers:
+        return BatchNumbers(self.values, self.owners[start:stop])
+
+    def to_list(self) -> list[Any]:
+        found: list[Any] = self.values[self.owners].tolist()
+        return found
+
+    def to_arrow(self) -> pyarrow.Array:
+        import pyarrow  # noqa: PLC0415  # an extra
+
+        return pyarrow.array(self.values[self.owners])
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """The batches of a run that hold records, and where those lie in ``data``."""
+
+    name: str
+    data: memoryview
+    batches: list[RecordBatch]
+    offsets: list[int]
+    """Each batch's place in the log segment."""
+    begins: Int64s
+    ends: Int64s
+    counts: Int64s
+
+    def refuse(self, number: int, what: str, expected: object, actual: object) -> CorruptCommitError:
+        """The error that reports a batch as malformed."""
+        return CorruptCommitError(self.name, self.offsets[number], what, expected, actual)
+
+
+def decode_batches(name: str, data: memoryview, offset: int, found: BatchWalk) -> Columns:
+    """The records of the batches that ``walk`` found in ``data``. Control batches have none.
+
+    Raises CorruptCommitError if records are malformed, and ConfigError if they are compressed and a package is missing.
+    """
+    rows = [(batch, at) for batch, at in zip(found.batches, found.positions, strict=True) if batch.rows]
+    if not rows:
+        return _empty(data)
+    run = _take_records(name, data, offset, rows)
+    records, malformed = find_records(run.data, run.begins, run.ends, run.counts)
+    if malformed:
+        number = malformed[0]
+        raise run.refuse(number, "records", f"{run.counts[number]} that fill the batch", "others")
+    owners = np.repeat(np.arange(len(run.counts)), run.counts)
+    headers, broken = find_headers(Varints(run.data), records)
+    if len(broken):
+        raise run.refuse(int(owners[broken[0]]), "headers of a record", "some that fill the record", "others")
+    return _make_columns(run, records, headers, owners)
+
+
+def _take_records(name: str, data: memoryview, offset: int, rows: list[tuple[RecordBatch, int]]) -> _Run:
+    """The records of the batches in one buffer: as they lie in ``data``, or decompressed."""
+    batches = [batch for batch, _ in rows]
+    offsets = [offset + at for _, at in rows]
+    counts = np.array([batch.records for batch in batches], np.int64)
+    begins = np.array([at + HEADER_BYTES for _, at in rows], np.int64)
+    ends = np.array([at + LENGTH_END + batch.length for batch, at in rows], np.int64)
+    if any(batch.codec for batch in batches):
+        parts, left = list[memoryview | bytes](), MAX_RUN_BYTES
+        for batch, place, begin, end in zip(batches, offsets, begins.tolist(), ends.tolist(), strict=True):
+            part: memoryview | bytes = data[begin:end]
+            if batch.codec != NONE:
+                part = decompress(name, place, batch.codec, data[begin:end], min(left, MAX_BATCH_BYTES))
+            left -= len(part)
+            parts.append(part)
+        sizes = np.array([len(part) for part in parts], np.int64)
+        ends = np.cumsum(sizes)
+        begins, data = ends - sizes, memoryview(b"".join([*parts, bytes(PADDING)]))
+    elif len(data) < int(ends[-1]) + PADDING:
+        data = memoryview(b"".join([data[: int(ends[-1])], bytes(PADDING)]))
+    return _Run(name, data, batches, offsets, begins, ends, counts)
+
+
+def _make_columns(run: _Run, records: Records, headers: HeadersColumn, owners: Int64s) -> Columns:
+    """The columns of all records. Raises CorruptCommitError if a record's offset is not its batch's."""
+    batches = run.batches
+    bases = np.array([batch.base for batch in batches], np.int64)
+    sequences = bases[owners] + records.offset_deltas
+    _check_offsets(run, sequences, owners)
+    appended = np.array([batch.is_append_time for batch in batches], np.bool_)
+    times = np.array([batch.highest_time if batch.is_append_time else batch.base_time for batch in batches], np.int64)
+    deltas = records.time_deltas
+    if appended.any():
+        deltas = np.where(appended[owners], 0, deltas)
+    stamps = np.clip(times[owners] + deltas, -MAX_MILLISECONDS, MAX_MILLISECONDS) * 1000
+    keyed = int(records.key_lengths.max()) >= 0
+    nulls = records.value_lengths < 0
+    has_nulls = bool(nulls.any())
+    extra: dict[str, ExtraColumn] = {
+        "headers": headers,
+        "timestampType": BatchNumbers(appended.astype(np.int32), owners),
+        "producerId": BatchNumbers(np.array([batch.producer for batch in batches], np.int64), owners),
+    }
+    return Columns(
+        data=run.data,
+        sequences=sequences,
+        timestamps=stamps,
+        key_starts=records.key_starts if keyed else None,
+        key_lengths=records.key_lengths if keyed else None,
+        value_starts=records.value_starts,
+        value_lengths=np.maximum(records.value_lengths, 0) if has_nulls else records.value_lengths,
+        value_nulls=nulls if has_nulls else None,
+        extra=extra,
+    )
+
+
+def _check_offsets(run: _Run, sequences: Int64s, owners: Int64s) -> None:
+    """Check that the offsets rise, and that none is after its batch's last one."""
+    lasts = np.array([batch.next - 1 for batch in run.batches], np.int64)
+    wrong = sequences > lasts[owners]
+    wrong[1:] |= sequences[1:] <= sequences[:-1]
+    if wrong.any():
+        number = int(wrong.argmax())
+        batch = int(owners[number])
+        expected = f"rising, up to {lasts[batch]}"
+        raise run.refuse(batch, "offset of a record", expected, int(sequences[number]))
+
+
+def _empty(data: memoryview) -> Columns:
+    none = np.empty(0, np.int64)
+    numbers = BatchNumbers(none, none)
+    small = BatchNumbers(none.astype(np.int32), none)
+    extra: dict[str, ExtraColumn] = {
+        "headers": HeadersColumn.empty(data, 0),
+        "timestampType": small,
+        "producerId": numbers,
+    }
+    return Columns(data, none, none, None, None, none, none, extra=extra)

@@ -1,0 +1,205 @@
+"""The walk over Kafka's record batches: where whole ones lie in a buffer, and what follows the last one.
+
+Offsets may jump: compaction removes records, and followers of a compacted topic receive it with the gaps. They never
+go back. Specified in litelog/formats/README.md#kafka.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from litelog.codec.checksum import crc32c
+from litelog.errors import WrongFormatError
+from litelog.formats.commit_tail import check_tail
+from litelog.formats.kafka.batch_header import (
+    CHECKED_FROM,
+    HEADER,
+    HEADER_BYTES,
+    LENGTH_END,
+    MAGIC,
+    MAGIC_AT,
+    MAX_OFFSET,
+    MAX_SEGMENT_OFFSETS,
+    MIN_LENGTH,
+    NO_EPOCH,
+    RecordBatch,
+)
+from litelog.formats.log_format import MAX_COMMIT_BYTES, Damage, Expectation, Tail
+
+MAX_LENGTH = MAX_COMMIT_BYTES - LENGTH_END
+SEARCH_CHUNK_BYTES = 1 << 20  # temporary arrays stay small
+SEARCH_LIMIT_BYTES = 1 << 30
+"""How many bytes a search may checksum. Hostile bytes can hold a plausible header at every byte."""
+
+_OLD_CHECKED_FROM = 16
+_OLD_CHECKSUM = struct.Struct(">I")
+
+
+@dataclass(slots=True)
+class BatchWalk:
+    """Whole batches, by their places in the buffer. ``end`` is a place in the buffer, too."""
+
+    batches: list[RecordBatch] = field(default_factory=list)
+    positions: list[int] = field(default_factory=list)
+    end: int = 0
+    next: int | None = None
+    epoch: int = 0
+    tail: Tail = Tail.NOTHING
+    damage: Damage | None = None
+    wanted: int = 0
+
+
+def walk(name: str, data: memoryview, offset: int, expect: Expectation, limit: int = MAX_OFFSET) -> BatchWalk:
+    """BatchWalk over ``data``, which starts at byte ``offset`` of log segment ``name``, where a batch begins.
+
+    Args:
+        name: The log segment, for errors.
+        data: A piece of it.
+        offset: Where ``data`` starts in it, in bytes.
+        expect: The lowest offset and epoch that the first batch may have.
+        limit: The highest Kafka offset that the log segment may hold.
+
+    Returns:
+        The batches whose header and checksum are right, up to the first that is not.
+
+    Raises:
+        CorruptCommitError: A bad batch is followed by a good one.
+        SequenceGapError: A batch that is whole has a lower offset than the one before it leads to.
+        WrongFormatError: The bytes are message sets of version 0 or 1.
+    """
+    size, position, lowest, newest = len(data), 0, expect.sequence, expect.epoch
+    found = BatchWalk()
+    read, checksum = RecordBatch.read, crc32c
+    while size - position >= HEADER_BYTES:
+        batch = read(data, position)
+        total = batch.length + LENGTH_END
+        if total > size - position or not _is_plausible(batch, lowest or 0, newest, limit):
+            break
+        if checksum(data[position + CHECKED_FROM : position + total]) != batch.checksum:
+            break
+        found.batches.append(batch)
+        found.positions.append(position)
+        lowest = batch.next
+        newest = max(newest, batch.epoch)
+        position += total
+    found.end, found.next, found.epoch = position, lowest, newest
+    _refuse_old(name, data[position:])
+    rest = check_tail(_Frame(limit), name, data, offset, position, Expectation(lowest, newest), _checksums)
+    found.tail, found.damage, found.wanted = rest.tail, rest.damage, rest.wanted
+    return found
+
+
+def find_batch(data: memoryview, start: int, expect: Expectation, exact: int | None = None) -> int | None:
+    """Find the place of a good batch from ``start`` on whose offset may follow.
+
+    ``exact``: only one that certainly continues the log, and does not lie in a record. It has that offset. Or it has a
+    higher one, and the bytes end with it, or another batch follows it.
+    """
+    stop = len(data) - HEADER_BYTES + 1
+    lowest = expect.sequence or 0
+    limit = MAX_OFFSET if expect.sequence is None else min(lowest + MAX_SEGMENT_OFFSETS, MAX_OFFSET)
+    budget = SEARCH_LIMIT_BYTES
+    for begin in range(start, stop, SEARCH_CHUNK_BYTES):
+        for at in _select_plausible(data, begin, min(begin + SEARCH_CHUNK_BYTES, stop)):
+            batch = RecordBatch.read(data, at)
+            if not _is_plausible(batch, lowest if exact is None else exact, expect.epoch, limit):
+                continue
+            total = batch.length + LENGTH_END
+            if exact is not None and batch.base != exact and not _is_chained(data, at + total, batch, limit):
+                continue
+            budget -= total
+            # Over the limit, a batch counts as found: a person sees an error, and a tail would be cut off silently.
+            if budget < 0 or crc32c(data[at + CHECKED_FROM : at + total]) == batch.checksum:
+                return at
+    return None
+
+
+def _is_plausible(batch: RecordBatch, lowest: int, epoch: int, limit: int) -> bool:
+    """Whether a header's fields are those of a batch that may be next."""
+    return (
+        batch.magic == MAGIC
+        and MIN_LENGTH <= batch.length <= MAX_LENGTH
+        and batch.base >= lowest
+        and 0 <= batch.last_delta <= limit - batch.base
+        and 0 <= batch.records <= batch.last_delta + 1
+        and (batch.epoch >= epoch or batch.epoch == NO_EPOCH)
+    )
+
+
+def _is_chained(data: memoryview, end: int, batch: RecordBatch, limit: int) -> bool:
+    """Whether the bytes end at ``end``, where ``batch`` does, or a batch begins there that continues it."""
+    if len(data) - end < HEADER_BYTES:
+        return end == len(data)
+    return _is_plausible(RecordBatch.read(data, end), batch.next, batch.epoch, limit)
+
+
+def _select_plausible(data: memoryview, begin: int, end: int) -> list[int]:
+    """The places from ``begin`` to ``end`` at which a batch may begin, by its magic, length, offset and counts."""
+    bytes_ = np.frombuffer(data, np.uint8)
+    places = np.flatnonzero(bytes_[begin + MAGIC_AT : end + MAGIC_AT] == MAGIC) + begin
+    places = places[bytes_[places] < 0x80]
+    halves = np.ndarray((len(data) - 3,), ">i4", data, strides=(1,))
+    lengths = halves[places + 8].astype(np.int64)
+    places = places[(lengths >= MIN_LENGTH) & (lengths + LENGTH_END <= len(data) - places)]
+    last, counts = halves[places + 23].astype(np.int64), halves[places + 57]
+    places = places[(last >= 0) & (counts >= 0) & (counts <= last + 1)]
+    found: list[int] = places.tolist()
+    return found
+
+
+def _refuse_old(name: str, data: memoryview) -> None:
+    """Raise WrongFormatError if ``data`` begins with a message of version 0 or 1, as its checksum shows."""
+    if len(data) > MAGIC_AT and data[MAGIC_AT] in {0, 1}:
+        total = LENGTH_END + int.from_bytes(data[8:LENGTH_END], "big", signed=True)
+        if _OLD_CHECKED_FROM < total <= len(data):
+            (stated,) = _OLD_CHECKSUM.unpack_from(data, LENGTH_END)
+            if zlib.crc32(data[_OLD_CHECKED_FROM:total]) == stated:
+                old = f"it holds messages of version {data[MAGIC_AT]}, as before Kafka 0.11"
+                raise WrongFormatError(name, "kafka", f"{old}; only record batches (version 2) are read")
+
+
+def _checksums(data: memoryview, position: int, total: int) -> tuple[int, int]:
+    """The checksum of a batch, and the one that its header states."""
+    return crc32c(data[position + CHECKED_FROM : position + total]), RecordBatch.read(data, position).checksum
+
+
+@dataclass(frozen=True, slots=True)
+class _Frame:
+    """How the tail of a piece is checked."""
+
+    limit: int
+    min_commit_bytes: int = HEADER_BYTES
+    prefix_bytes: int = HEADER_BYTES
+
+    def measure(self, data: memoryview, position: int) -> tuple[int, int, int]:
+        batch = RecordBatch.read(data, position)
+        return batch.base, batch.next, batch.length + LENGTH_END
+
+    def find_fault(self, data: memoryview, offset: int, position: int, expect: Expectation) -> Damage | None:
+        head = bytes(data[position : position + HEADER_BYTES])
+        known = len(head)
+        batch = RecordBatch._make(HEADER.unpack(head.ljust(HEADER_BYTES, b"\0")))
+        lowest = expect.sequence or 0
+        highest = int.from_bytes(head[:8].ljust(8, b"\xff"), "big", signed=True)  # that it may become with its rest
+        spare, records = self.limit - batch.base, batch.records
+        follows = batch.epoch >= expect.epoch or batch.epoch == NO_EPOCH
+        checks: tuple[tuple[int, str, object, object, bool], ...] = (
+            (1, "sequence", f"{lowest} or above", highest, highest >= lowest),
+            (8, "sequence", f"up to {self.limit}", batch.base, batch.base <= self.limit),
+            (12, "length", f"{MIN_LENGTH} to {MAX_LENGTH}", batch.length, MIN_LENGTH <= batch.length <= MAX_LENGTH),
+            (16, "epoch", f"{expect.epoch} or higher", batch.epoch, follows),
+            (17, "magic", MAGIC, batch.magic, batch.magic == MAGIC),
+            (27, "last offset delta", f"0 to {spare}", batch.last_delta, 0 <= batch.last_delta <= spare),
+            (61, "number of records", f"0 to {batch.last_delta + 1}", records, 0 <= records <= batch.last_delta + 1),
+        )
+        for needed, what, wanted, actual, good in checks:
+            if known >= needed and not good:
+                return Damage(offset + position, what, wanted, actual)
+        return None
+
+    def find_commit(self, data: memoryview, position: int, expect: Expectation, exact: int | None = None) -> int | None:
+        return find_batch(data, position + 1, expect, exact)

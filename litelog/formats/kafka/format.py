@@ -1,0 +1,176 @@
+"""The format of Kafka's partitions, and the names in their folders."""
+
+from __future__ import annotations
+
+import os
+import re
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from litelog.errors import SequenceGapError, WrongFormatError
+from litelog.formats.extra_columns import ColumnType
+from litelog.formats.kafka.batch_columns import decode_batches
+from litelog.formats.kafka.batch_header import LENGTH_END, MAX_OFFSET, MAX_SEGMENT_OFFSETS, RecordBatch, microseconds
+from litelog.formats.kafka.batch_walk import BatchWalk, find_batch, walk
+from litelog.formats.log_format import Commit, Expectation, FinishedTail, Scan
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from uuid import UUID
+
+    from litelog.formats.columns import Columns
+
+NO_TIME = -1000
+"""The lowest record timestamp of a batch whose header does not show it, in microseconds. Kafka has no earlier ones."""
+
+_NAME = re.compile(r"([0-9]{20})\.log")
+_FOLDER = re.compile(r"(?P<topic>[A-Za-z0-9._-]+)-(?P<partition>[0-9]+)")
+_METADATA_SNAPSHOT = re.compile(r"[0-9]{20}-[0-9]{10}\.checkpoint")
+_SIDE_FILES = ("quorum-state", "leader-epoch-checkpoint", "partition.metadata")
+_IGNORED = re.compile(
+    r".*\.(index|timeindex|txnindex|snapshot|deleted|cleaned|swap|part|delete)|[0-9]{20}-[0-9]{10}\.checkpoint(\.tmp)?"
+    r"|.*\.tmp|\.lock|\.kafka_cleanshutdown|remote_log_snapshot"
+)
+_METADATA_TOPIC = "__cluster_metadata"
+_WATERMARKS = "replication-offset-checkpoint"
+
+
+EXTRA_COLUMNS = MappingProxyType(
+    {"headers": ColumnType.HEADERS, "timestampType": ColumnType.INT32, "producerId": ColumnType.INT64}
+)
+"""``timestampType`` is 0 for the time at which a record was created, and 1 for that at which it was appended."""
+
+
+class KafkaFormat:
+    """Record batches of version 2. A batch is a commit, and a record's sequence is its Kafka offset."""
+
+    name = "kafka"
+    finished_tail = FinishedTail.ERROR
+    has_timestamps = True
+    self_numbered = True
+    has_log_id = False
+    divisible = False
+    rewrites_finished = True
+    removed_by_owner = True
+    extra_columns = EXTRA_COLUMNS
+
+    def segment_order(self, name: str) -> tuple[object, ...] | None:
+        base = self.first_sequence(name)
+        return None if base is None else (base,)
+
+    def check_names(self, names: list[str]) -> None:
+        """Refuse nothing: a name states its base offset."""
+
+    def log_id(self, name: str, head: memoryview) -> UUID | None:  # noqa: ARG002  # a partition's files have none
+        return None
+
+    def first_sequence(self, name: str) -> int | None:
+        match = _NAME.fullmatch(name)
+        return int(match[1]) if match and int(match[1]) <= MAX_OFFSET else None
+
+    def ignores(self, name: str) -> bool:
+        return _IGNORED.fullmatch(name) is not None
+
+    def is_log_folder(self, name: str) -> bool:
+        return _FOLDER.fullmatch(name) is not None
+
+    def side_files(self, names: Sequence[str]) -> list[str]:
+        newest = max((name for name in names if _METADATA_SNAPSHOT.fullmatch(name)), default=None)
+        return [*([] if newest is None else [newest]), *(name for name in _SIDE_FILES if name in names)]
+
+    def watermark_file(self, folder: str) -> str | None:
+        return os.path.join(os.path.dirname(os.path.abspath(folder)), _WATERMARKS)
+
+    def read_watermark(self, folder: str, content: bytes | None) -> int | None:
+        match = _FOLDER.fullmatch(os.path.basename(os.path.abspath(folder)))
+        if match is None:
+            raise ValueError(f"{folder} is not named as a partition, <topic>-<number>")
+        if match["topic"] == _METADATA_TOPIC:
+            return None  # its high watermark is in no file
+        if content is None:
+            return 0
+        return _read_watermarks(content).get((match["topic"], int(match["partition"])), 0)
+
+    def check_head(self, path: str, head: bytes) -> None:
+        if head[:8] == b"litelog\n":
+            raise WrongFormatError(path, self.name, "it is one of format litelog; use --format litelog")
+
+    def scan(self, name: str, data: memoryview, offset: int, expect: Expectation, *, known: bool = False) -> Scan:  # noqa: ARG002  # headers and checksums are all that it looks at
+        return _describe(offset, _walk_segment(name, data, offset, expect))
+
+    def scan_columns(self, name: str, data: memoryview, offset: int, expect: Expectation) -> tuple[Scan, Columns]:
+        """The results of ``scan`` and ``decode``, from one pass over the bytes."""
+        found = _walk_segment(name, data, offset, expect)
+        return _describe(offset, found), decode_batches(name, data, offset, found)
+
+    def commits(self, name: str, data: memoryview, offset: int, expect: Expectation) -> list[Commit]:
+        found = _walk_segment(name, data, offset, expect)
+        places = zip(found.batches, found.positions, strict=True)
+        return [
+            Commit(offset + at, offset + at + LENGTH_END + batch.length, batch.base, batch.next, *_times(batch))
+            for batch, at in places
+        ]
+
+    def decode(self, name: str, data: memoryview, offset: int, expect: Expectation) -> Columns:
+        return decode_batches(name, data, offset, _walk_segment(name, data, offset, expect))
+
+    def find_commit(self, data: memoryview, offset: int, start: int) -> int | None:  # noqa: ARG002
+        return find_batch(data, start, Expectation())
+
+
+def _walk_segment(name: str, data: memoryview, offset: int, expect: Expectation) -> BatchWalk:
+    """The walk over ``data``; the first batch of a log segment may not lie before the offset in its name."""
+    match = _NAME.fullmatch(name.rpartition("/")[2])  # callers may give the path, for errors to name it
+    named = None if match is None else int(match[1])
+    if offset or named is None:
+        if not offset:
+            raise WrongFormatError(name, "kafka", "its name is not an offset of 20 digits and .log")
+        limit = MAX_OFFSET if named is None else named + MAX_SEGMENT_OFFSETS - 1
+        return walk(name, data, offset, expect, min(limit, MAX_OFFSET - 1))
+    if expect.sequence is not None and named < expect.sequence:
+        raise SequenceGapError(name, 0, expect.sequence, named)
+    limit = min(named + MAX_SEGMENT_OFFSETS - 1, MAX_OFFSET - 1)
+    return walk(name, data, offset, Expectation(named, expect.epoch), limit)
+
+
+def _times(batch: RecordBatch) -> tuple[int | None, int | None]:
+    """The bounds of a batch's times in microseconds. Records may be older than the first one, whose time the header
+    has; only a batch with one time shows its lowest."""
+    highest = microseconds(batch.highest_time)
+    if batch.records == 0:
+        return None, None
+    exact = batch.is_append_time or (batch.records == 1 and not batch.has_delete_horizon)
+    return (highest if exact else min(NO_TIME, highest)), highest
+
+
+def _describe(offset: int, found: BatchWalk) -> Scan:
+    """The scan of a walk."""
+    batches = found.batches
+    times = [_times(batch) for batch in batches]
+    return Scan(
+        start=offset,
+        end=offset + found.end,
+        commits=len(batches),
+        records=sum(max(1, batch.records) for batch in batches),
+        first=batches[0].base if batches else None,
+        next=found.next,
+        epoch=found.epoch,
+        lowest=min((low for low, _ in times if low is not None), default=None),
+        highest=max((high for _, high in times if high is not None), default=None),
+        last_commit=offset + (found.positions[-1] if batches else 0),
+        tail=found.tail,
+        damage=found.damage,
+        wanted=found.wanted,
+    )
+
+
+def _read_watermarks(content: bytes) -> dict[tuple[str, int], int]:
+    """The high watermarks in a checkpoint file: a version, a count, and a line for each partition."""
+    lines = content.decode("ascii").splitlines()
+    if len(lines) < 2 or lines[0] != "0" or int(lines[1]) != len(lines) - 2:
+        raise ValueError("it is not a checkpoint of version 0 with as many lines as it states")
+    found = {}
+    for line in lines[2:]:
+        topic, partition, offset = line.split(" ")
+        found[topic, int(partition)] = int(offset)
+    return found

@@ -1,0 +1,118 @@
+"""The headers of Kafka's records, as a column: found for all records at once, and copied when they are asked for.
+
+header: varint length of the key (at least 0) | key | varint length of the value (-1 null) | value
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from litelog.formats.extra_columns import ColumnType
+from litelog.formats.kafka.varints import LONGEST, NULL
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+    import pyarrow
+
+    from litelog.formats.kafka.record_columns import Records
+    from litelog.formats.kafka.varints import Varints
+
+    Int64s = npt.NDArray[np.int64]
+
+MAX_HEADERS = 1 << 16
+"""The most headers of one record. Kafka itself has no limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeadersColumn:
+    """The headers of n records, by their places in ``data``."""
+
+    data: memoryview
+    bounds: Int64s
+    """Where each record's headers begin among all headers, and where the last one's end; length n + 1."""
+    key_starts: Int64s
+    key_lengths: Int64s
+    value_starts: Int64s
+    value_lengths: Int64s
+    """-1 for null."""
+
+    @classmethod
+    def empty(cls, data: memoryview, count: int) -> HeadersColumn:
+        """The column of ``count`` records without headers."""
+        none = np.empty(0, np.int64)
+        return cls(data, np.zeros(count + 1, np.int64), none, none, none, none)
+
+    def slice(self, start: int, stop: int) -> HeadersColumn:
+        bounds = self.bounds[start : max(start, min(stop, len(self.bounds) - 1)) + 1]
+        columns = (self.key_starts, self.key_lengths, self.value_starts, self.value_lengths)
+        return HeadersColumn(self.data, bounds, *columns)
+
+    def to_list(self) -> list[Any]:
+        bounds = self.bounds.tolist()
+        low, high = bounds[0], bounds[-1]
+        columns = (self.key_starts, self.key_lengths, self.value_starts, self.value_lengths)
+        pairs = [
+            (_text(self.data, key, key_length), _copy(self.data, value, value_length))
+            for key, key_length, value, value_length in zip(*(each[low:high].tolist() for each in columns), strict=True)
+        ]
+        return [pairs[start - low : stop - low] or None for start, stop in pairwise(bounds)]
+
+    def to_arrow(self) -> pyarrow.Array:
+        import pyarrow  # noqa: PLC0415  # an extra
+
+        pairs = [
+            None if each is None else [dict(zip(("key", "value"), pair, strict=True)) for pair in each]
+            for each in self.to_list()
+        ]
+        return pyarrow.array(pairs, ColumnType.HEADERS.arrow())
+
+
+def find_headers(varints: Varints, records: Records) -> tuple[HeadersColumn, Int64s]:
+    """Find the headers of records.
+
+    Returns:
+        The column, and the numbers of the records whose headers do not fill their bytes exactly.
+    """
+    counts = records.header_counts
+    keyed = np.flatnonzero(counts)
+    if not len(keyed):
+        return HeadersColumn.empty(varints.data, len(records)), keyed
+    if int(counts.max()) > MAX_HEADERS:
+        return HeadersColumn.empty(varints.data, len(records)), np.flatnonzero(counts > MAX_HEADERS)
+    active, at = keyed, records.header_starts[keyed]
+    good = np.ones(len(records), np.bool_)
+    parts: list[tuple[Int64s, ...]] = []
+    for number in range(int(counts.max())):
+        still = counts[active] > number
+        good[active[~still]] &= at[~still] == records.ends[active[~still]]
+        active, at = active[still], at[still]
+        ends = records.ends[active]
+        key_lengths, key_starts = varints.read_any(np.minimum(at, ends))
+        value_at = np.minimum(key_starts + (key_lengths >> 1 & LONGEST), ends)
+        value_lengths, value_starts = varints.read_any(value_at)
+        at = np.minimum(value_starts + (value_lengths >> 1 & LONGEST), ends)
+        fits = (value_starts + (value_lengths >> 1 & LONGEST) <= ends) & (
+            key_starts + (key_lengths >> 1 & LONGEST) < ends
+        )
+        fits &= (key_lengths | value_lengths) >> 32 == 0
+        good[active] &= fits & (key_lengths & 1 == 0) & ((value_lengths & 1 == 0) | (value_lengths == NULL))
+        lengths = np.where(value_lengths == NULL, -1, value_lengths >> 1)
+        parts.append((active, key_starts, key_lengths >> 1, value_starts, lengths))
+    good[active] &= at == records.ends[active]
+    owners, *columns = (np.concatenate(part) for part in zip(*parts, strict=True))
+    order = np.argsort(owners, kind="stable")
+    bounds = np.zeros(len(records) + 1, np.int64)
+    np.cumsum(counts, out=bounds[1:])
+    return HeadersColumn(varints.data, bounds, *(column[order] for column in columns)), np.flatnonzero(~good)
+
+
+def _text(data: memoryview, at: int, length: int) -> str:
+    return str(data[at : at + length], "utf-8", "replace")
+
+
+def _copy(data: memoryview, at: int, length: int) -> bytes | None:
+    return None if length < 0 else bytes(data[at : at + length])
