@@ -362,13 +362,13 @@ class Follower:
         if self._finished is not None and (self._finished.name != place.finished or inode != self._finished.inode):
             self._finished.close()
             self._finished = None
-        if place.finished_end is not None and not self._ignores_finished:
+        if place.finished_end is not None and not rewrites_finished(self._format):
             if inode is None:
                 self._require_oldest(place.finished)
             elif self._finished is None:
                 with suppress(FileNotFoundError):
                     self._finished = self._names.open(place.finished)
-                    self._finished.finish(place.finished_end, place.finished_start, place.finished_digest)
+                    self._mark_finished(self._finished, place.finished_end)
         if self._finished is not None and (fault := self._finished.fault()):
             raise DivergedError(os.path.join(self._folder, self._finished.name), fault)
 
@@ -423,16 +423,16 @@ class Follower:
             self._finished.close()
         self._finished, self._current = self._current, None
         if self._finished is not None:
-            place = self._place
-            if self._ignores_finished or place.finished_end is None:
+            end = self._place.finished_end
+            if rewrites_finished(self._format) or end is None:
                 self._finished.finish(self._finished.size(), 0, "")
             else:
-                self._finished.finish(place.finished_end, place.finished_start, place.finished_digest)
+                self._mark_finished(self._finished, end)
 
-    @property
-    def _ignores_finished(self) -> bool:
-        """Whether a finished log segment may change: the writer leaves garbage after it, or rewrites it."""
-        return self._format.finished_tail is FinishedTail.PREFIX or rewrites_finished(self._format)
+    def _mark_finished(self, segment: OpenSegment, end: int) -> None:
+        """Record that the log segment before the position is finished at ``end``."""
+        may_grow = self._format.finished_tail is FinishedTail.PREFIX
+        segment.finish(end, self._place.finished_start, self._place.finished_digest, may_grow=may_grow)
 
     def _rest_changed(self) -> bool:
         """Whether the bytes after the position changed since they held no commit. mmap may not change any time."""

@@ -48,6 +48,7 @@ class OpenSegment:
         self._descriptor = descriptor
         self.inode = os.fstat(descriptor).st_ino
         self._finished = (0, 0, "")
+        self._may_grow = False
         self._checked: tuple[int, int] | None = None
         self._fault = ""
         self._failed_syncs = failed_syncs
@@ -76,12 +77,14 @@ class OpenSegment:
         status = os.fstat(self._descriptor)
         return (status.st_size, status.st_mtime_ns)
 
-    def finish(self, end: int, check_start: int, check_digest: str) -> None:
+    def finish(self, end: int, check_start: int, check_digest: str, *, may_grow: bool = False) -> None:
         """Record that it is finished at ``end``: only zeros may follow, and its bytes may not change.
 
-        ``check_digest``: SHA-256, hex, of [check_start, end); empty: do not compare it.
+        ``check_digest``: SHA-256, hex, of [check_start, end); empty: do not compare it. ``may_grow``: anything may
+        follow, as its writer leaves garbage.
         """
         self._finished = (end, check_start, check_digest)
+        self._may_grow = may_grow
 
     def fault(self) -> str:
         """Return what changed since it was finished, as a message; empty if nothing did."""
@@ -95,7 +98,7 @@ class OpenSegment:
         end, start, digest = self._finished
         if digest and self.sha256(start, end) != digest:
             return "was changed after it was finished"
-        return "grew after it was finished" if self.has_grown(end) else ""
+        return "grew after it was finished" if not self._may_grow and self.has_grown(end) else ""
 
     def has_grown(self, end: int) -> bool:
         """Whether anything follows ``end``, except for zeros, which are preallocation."""

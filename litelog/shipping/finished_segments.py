@@ -160,9 +160,10 @@ class FinishedSegments:
             return True
         try:
             with self._names.open(place.finished) as opened:
-                if self._format.finished_tail is FinishedTail.PREFIX or rewrites_finished(self._format):
+                if rewrites_finished(self._format):
                     return True
-                opened.finish(place.finished_end, place.finished_start, place.finished_digest)
+                may_grow = self._format.finished_tail is FinishedTail.PREFIX
+                opened.finish(place.finished_end, place.finished_start, place.finished_digest, may_grow=may_grow)
                 return not opened.fault()
         except FileNotFoundError:
             return rewrites_finished(self._format) or not self._names.before(place.finished)

@@ -13,7 +13,7 @@ from litelog.errors import SourceMissingError
 from litelog.formats.litelog import segment_name
 from litelog.shipping.log_identity import ShippedEnd, find_shift, read_log_id
 from tests.builders.log_builder import LOG_ID, LogBuilder, make_log
-from tests.builders.log_following import ALL_FORMATS
+from tests.builders.log_following import WITHOUT_GARBAGE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,7 +27,7 @@ def log(request: pytest.FixtureRequest, tmp_path: Path) -> LogBuilder:
     return make_log(tmp_path / "log", getattr(request, "param", "litelog"))
 
 
-@ALL_FORMATS
+@WITHOUT_GARBAGE
 def test_a_shift_is_found_if_the_log_holds_the_shipped_bytes(log: LogBuilder, clock: ManualClock) -> None:
     names = [log.roll(2) for _ in range(3)]
     end, crc = len(log.texts[names[2]]), crc32c(log.texts[names[2]])
