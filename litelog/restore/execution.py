@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
+from contextlib import closing, nullcontext, suppress
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -26,7 +26,7 @@ from litelog.restore.wal_restore import ChainStep, RestoreStoppedError, WalResto
 from litelog.system.clock import SystemClock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterator, Sequence
     from concurrent.futures import Executor
     from contextlib import AbstractContextManager
 
@@ -269,10 +269,11 @@ class _Run:
                 totals.next,
             )
             try:
-                for piece in schedule.run():
-                    totals.add(piece)
-                    if self.progress is not None:
-                        self.progress(RestoreProgress(totals.objects, totals.bytes))
+                with closing(schedule.run()) as restored:
+                    for piece in restored:
+                        totals.add(piece)
+                        if self.progress is not None:
+                            self.progress(RestoreProgress(totals.objects, totals.bytes))
             except BaseException:
                 stopped.set()
                 pool.shutdown(cancel_futures=True)
@@ -306,6 +307,12 @@ def _check_stop(stopped: threading.Event) -> None:
         raise RestoreStoppedError("the restore was stopped")
 
 
+def _fail(step: Future[ChainStep]) -> None:
+    """End the wait for a step that no job will set."""
+    with suppress(InvalidStateError):  # it is set
+        step.set_exception(RestoreStoppedError("an earlier object failed"))
+
+
 QUEUED_PER_WORKER = 4
 """How many pieces per worker are handed out ahead of the oldest unfinished one. This bounds how many log segments are
 open at a time."""
@@ -329,15 +336,22 @@ class RestoreSchedule:
     next: int | None = None
     """The sequence that follows the records restored before; None if unknown."""
     _last: Future[ChainStep] | None = None
+    _unset: deque[Future[ChainStep]] = field(default_factory=deque)
+    """The steps of the chain from the first one on that no job has set yet."""
 
     @property
     def link(self) -> ChainState | None:
         """The state of the chain at the end, after ``run``."""
         return self.first if self._last is None else self._last.result().link
 
-    def run(self) -> Iterator[RestoredObject]:
+    def run(self) -> Generator[RestoredObject, None, None]:
         """Yield the result of each piece, in order. Raises the error of the first piece that has one."""
-        return ordered_prefetch(self.pool, self._jobs(), _UNBOUNDED, self.parallelism * QUEUED_PER_WORKER)
+        try:
+            yield from ordered_prefetch(self.pool, self._jobs(), _UNBOUNDED, self.parallelism * QUEUED_PER_WORKER)
+        finally:
+            # A job that was cancelled never sets its step, and a later one that runs already would wait for it forever.
+            for step in self._unset:
+                _fail(step)
 
     def _jobs(self) -> Iterator[_Job]:
         wal = self._wal_jobs()
@@ -357,7 +371,10 @@ class RestoreSchedule:
         before: Future[ChainStep] = Future()
         before.set_result(ChainStep(self.first))
         for number in range(len(self.plan.pieces)):
+            while self._unset and self._unset[0].done():
+                self._unset.popleft()
             self._last = Future()
+            self._unset.append(self._last)
             yield 0, partial(self._restore_wal, number, before, self._last)
             before = self._last
 
@@ -365,8 +382,7 @@ class RestoreSchedule:
         try:
             return self.wal.write(number, before, after)
         except BaseException:
-            if not after.done():  # another thread may wait for this future
-                after.set_exception(RestoreStoppedError("an earlier object failed"))
+            _fail(after)
             raise
 
     def _openings(self) -> Iterator[tuple[int, Callable[[], Sequence[Callable[[], RestoredObject]]]]]:
