@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,6 +19,9 @@ from litelog.codec.checksum import crc32c
 from litelog.errors import CorruptCommitError
 from litelog.formats.commit_tail import CHECKSUM_BYTES, RESIDUE, TailCheck, check_tail
 from litelog.formats.log_format import MAX_COMMIT_BYTES, Damage, Expectation, Tail
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 MAX_SEQUENCE = (1 << 63) - 1  # sequences are int64 in columns
 
@@ -79,6 +83,17 @@ class VersionFrame:
         """The header at ``position``: first transaction, number of transactions, and the whole size."""
         first, count, length = self.header.unpack_from(data, position)
         return first, count, length + self.header.size + CHECKSUM_BYTES
+
+    def read_numbers(
+        self, data: memoryview, places: npt.NDArray[np.int64]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
+        """The epochs (0 in version 0) and the numbers of transactions of the whole commits at ``places``."""
+        rest = np.frombuffer(data, np.uint8)[places[:, None] + np.arange(8, self.header.size - 4)]
+        counts = rest[:, -2:].copy().view("<u2")[:, 0].astype(np.int32)
+        if not self.version:
+            return np.zeros(len(places), np.int64), counts
+        epochs = np.minimum(rest[:, :8].copy().view("<u8")[:, 0], MAX_SEQUENCE)
+        return epochs.astype(np.int64), counts
 
     def measure(self, data: memoryview, position: int) -> tuple[int, int, int]:
         first, count, total = self.unpack(data, position)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from litelog.codec.seekable_zstd import ZSTD_MAGIC, SeekableZstd
 from litelog.errors import CorruptCommitError, SequenceGapError, WrongFormatError
 from litelog.formats.columns import Columns
 from litelog.formats.commit_tail import CHECKSUM_BYTES, TailCheck
+from litelog.formats.extra_columns import ColumnType, NumberColumn
 from litelog.formats.log_format import Commit, Expectation, FinishedTail, Scan
 from litelog.formats.spacetimedb.commit_walk import FRAMES, MAX_SEQUENCE, CommitlogWalk, walk
 from litelog.formats.spacetimedb.segment_header import SEGMENT_HEADER_BYTES, read_version
@@ -19,6 +20,13 @@ from litelog.formats.spacetimedb.segment_header import SEGMENT_HEADER_BYTES, rea
 if TYPE_CHECKING:
     from collections.abc import Callable
     from uuid import UUID
+
+    import numpy.typing as npt
+
+    from litelog.formats.extra_columns import ExtraColumn
+
+EXTRA_COLUMNS = {"epoch": ColumnType.INT64, "transactions": ColumnType.INT32}
+"""Of the commit: its epoch, and how many transactions it holds."""
 
 _NAME = re.compile(r"([0-9]{20})\.stdb\.log")
 
@@ -35,6 +43,7 @@ class SpacetimeDBFormat:
     self_numbered = True
     has_log_id = False
     divisible = False
+    extra_columns = EXTRA_COLUMNS
 
     def segment_order(self, name: str) -> tuple[object, ...] | None:
         sequence = self.first_sequence(name)
@@ -90,15 +99,16 @@ class SpacetimeDBFormat:
         """The results of ``scan`` and ``decode``, from one pass over the bytes."""
         found = _walk_segment(self, name, data, offset, expect)
         scan = _describe(offset, expect, found)
-        if not scan.records:
-            return scan, Columns.empty(data, has_timestamps=False)
         places = np.array([*found.positions, found.end], np.int64)
         starts = places[:-1] + found.frame.header.size
         lengths = places[1:] - CHECKSUM_BYTES - starts
-        sequences = np.array(found.firsts, np.int64)
+        epochs, counts = found.frame.read_numbers(data, places[:-1])
+        columns: list[npt.NDArray[Any]] = [np.array(found.firsts, np.int64), starts, lengths, epochs, counts]
         if found.repeated:
-            starts, lengths, sequences = (np.delete(column, found.repeated) for column in (starts, lengths, sequences))
-        return scan, Columns(data, sequences, None, None, None, starts, lengths)
+            columns = [np.delete(column, found.repeated) for column in columns]
+        sequences, starts, lengths, *numbers = columns
+        extra: dict[str, ExtraColumn] = dict(zip(EXTRA_COLUMNS, map(NumberColumn, numbers), strict=True))
+        return scan, Columns(data, sequences, None, None, None, starts, lengths, extra=extra)
 
 
 def _describe(offset: int, expect: Expectation, found: CommitlogWalk) -> Scan:

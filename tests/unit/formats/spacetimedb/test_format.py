@@ -49,7 +49,7 @@ def test_a_commit_is_laid_out_as_the_vector_says() -> None:
     scan = FORMAT.scan(NAME, memoryview(data), 0, BEGINNING)
     assert (scan.end, scan.commits, scan.records, scan.first, scan.next, scan.epoch) == (len(data), 1, 1, 7, 9, 0)
     assert (scan.checksum, scan.last_commit, scan.tail) == (0xE44185A4, 10, Tail.NOTHING)
-    assert records(data) == [Record(7, None, None, b"\1\2")]
+    assert records(data) == [Record(7, None, None, b"\1\2", {"epoch": 1, "transactions": 2})]
 
 
 @pytest.mark.parametrize("scene", SCENES)
@@ -95,7 +95,8 @@ def test_a_repeated_commit_is_skipped(version: int) -> None:
     data = log_segment(one, one, one, two, two, version=version)
     scan = FORMAT.scan(NAME, memoryview(data), 0, BEGINNING)
     assert (scan.end, scan.commits, scan.records, scan.first, scan.next) == (len(data), 5, 2, 7, 10)
-    assert records(data) == [Record(7, None, None, b"one"), Record(9, None, None, b"two")]
+    numbers = [{"epoch": 0, "transactions": count} for count in (2, 1)]
+    assert records(data) == [Record(7, None, None, b"one", numbers[0]), Record(9, None, None, b"two", numbers[1])]
     commits = FORMAT.commits(NAME, memoryview(data), 0, BEGINNING)
     assert [(commit.first, commit.next) for commit in commits] == [(7, 9), (9, 9), (9, 9), (9, 10), (10, 10)]
     assert commits[-1].end == len(data)
@@ -151,6 +152,11 @@ def test_the_first_commit_is_the_one_in_the_name() -> None:
         FORMAT.scan(NAME, memoryview(data), 0, BEGINNING)
     with pytest.raises(CorruptCommitError, match="first transaction is 6, expected 7, as in its name"):
         FORMAT.scan(NAME, memoryview(log_segment(encode_commit(6, b"one", 2))), 0, Expectation(8))
+
+
+def test_an_epoch_that_no_column_holds_is_the_largest_one_that_it_holds() -> None:
+    (record,) = records(log_segment(encode_commit(7, b"", epoch=(1 << 64) - 1)))
+    assert record.extra == {"epoch": (1 << 63) - 1, "transactions": 1}
 
 
 def test_an_epoch_may_be_lower_than_the_one_before() -> None:

@@ -36,7 +36,10 @@ class TestVersion1(LogFormatConformance):
         return sampled(places, 8, f"damaged places of {self.scene}")
 
     def decode_slowly(self, name: str, data: bytes, first: int) -> list[Record]:
-        return [Record(first, None, None, body) for first, _, _, body, _ in read_slowly(data)]
+        return [
+            Record(first, None, None, body, {"epoch": epoch, "transactions": count})
+            for first, epoch, count, body, _ in read_slowly(data)
+        ]
 
 
 class TestVersion0(TestVersion1):
