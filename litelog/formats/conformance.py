@@ -236,7 +236,7 @@ class LogFormatConformance:
             return
         for name, data, expect, _ in _walk(log_format, segments):
             records = _decode(log_format, name, data, expect=expect)
-            last = log_format.commits(name, memoryview(data), 0, expect)[-1].start
+            commits = log_format.commits(name, memoryview(data), 0, expect)
             for bit in self.choose(range(8 * len(data))):
                 place, flipped = bit >> 3, bytearray(data)
                 if self.may_renumber(name, data, place):
@@ -248,8 +248,9 @@ class LogFormatConformance:
                     continue
                 assert found == records[: len(found)]
                 if not self.is_unchecked(name, data, place):
-                    assert len(found) < len(records)  # the damage is a tail
-                    assert place >= last  # in an earlier commit it is an error: a good one follows
+                    whole = log_format.scan(name, memoryview(flipped), 0, expect).commits
+                    assert whole < len(commits)  # the damage is a tail
+                    assert place >= commits[-1].start  # in an earlier commit it is an error: a good one follows
 
     def test_damage_before_a_good_commit_names_its_place(self, log_format: LogFormat, segments: Segments) -> None:
         if not self.has_checksums:

@@ -1,0 +1,103 @@
+"""The format of the topics of InfluxDB 0.9's broker, and the names of their files."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from litelog.errors import SequenceGapError, WrongFormatError
+from litelog.formats.columns import Columns
+from litelog.formats.influxdb.message_frame import HEADER_BYTES, MAX_INDEX, MessageColumns, walk
+from litelog.formats.log_format import Commit, Expectation, FinishedTail, Scan
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from uuid import UUID
+
+_NAME = re.compile(r"0|[1-9][0-9]{0,18}")
+TOMBSTONE = "tombstone"
+"""An empty file: the broker has removed log segments of the topic."""
+
+
+class InfluxdbFormat:
+    """A topic of a broker: a message is a commit, and its index is its sequence. Indexes rise and jump.
+
+    Messages of the broker itself have a sequence, and are no records.
+    """
+
+    name = "influxdb"
+    finished_tail = FinishedTail.ERROR
+    has_timestamps = False
+    self_numbered = True
+    has_log_id = False
+    removed_by_owner = True
+
+    def segment_order(self, name: str) -> tuple[object, ...] | None:
+        index = self.first_sequence(name)
+        return None if index is None else (index,)
+
+    def check_names(self, names: list[str]) -> None:
+        """Refuse nothing: a name states its first index, and no index occurs twice."""
+
+    def log_id(self, name: str, head: memoryview) -> UUID | None:  # noqa: ARG002  # topics have none
+        return None
+
+    def first_sequence(self, name: str) -> int | None:
+        return int(name) if _NAME.fullmatch(name) and int(name) <= MAX_INDEX else None
+
+    def side_files(self, names: Sequence[str]) -> list[str]:
+        return [TOMBSTONE] if TOMBSTONE in names else []
+
+    def is_log_folder(self, name: str) -> bool:
+        return _NAME.fullmatch(name) is not None
+
+    def scan(
+        self,
+        name: str,
+        data: memoryview,
+        offset: int,
+        expect: Expectation,
+        *,
+        known: bool = False,  # noqa: ARG002  # every byte is checked anyway
+    ) -> Scan:
+        found = _walk_segment(name, data, offset, expect)
+        some = len(found) > 0
+        return Scan(
+            start=offset,
+            end=offset + found.end,
+            commits=len(found),
+            records=len(found),
+            first=int(found.indexes[0]) if some else None,
+            next=int(found.indexes[-1]) + 1 if some else expect.sequence,
+            epoch=expect.epoch,
+            lowest=None,
+            highest=None,
+            last_commit=offset + int(found.starts[-1]) if some else offset,
+            tail=found.tail,
+            damage=found.damage,
+            wanted=found.wanted,
+        )
+
+    def commits(self, name: str, data: memoryview, offset: int, expect: Expectation) -> list[Commit]:
+        found = _walk_segment(name, data, offset, expect)
+        places = zip(found.starts.tolist(), found.ends.tolist(), found.indexes.tolist(), strict=True)
+        return [Commit(offset + start, offset + end, index, index + 1, None, None) for start, end, index in places]
+
+    def decode(self, name: str, data: memoryview, offset: int, expect: Expectation) -> Columns:
+        """The messages that are not the broker's own."""
+        found = _walk_segment(name, data, offset, expect)
+        rows = ~found.is_internal
+        starts = found.starts[rows] + HEADER_BYTES
+        return Columns(data, found.indexes[rows], None, None, None, starts, found.ends[rows] - starts)
+
+
+def _walk_segment(name: str, data: memoryview, offset: int, expect: Expectation) -> MessageColumns:
+    """The walk over a piece. At offset 0, the first message must have the index in the name."""
+    found = walk(name, data, offset, expect)
+    if offset == 0:
+        file = name.rpartition("/")[2]  # callers may give the path, for errors to name it
+        if not _NAME.fullmatch(file):
+            raise WrongFormatError(name, "influxdb", "its name is not an index in decimal digits")
+        if len(found) and int(found.indexes[0]) != int(file):
+            raise SequenceGapError(name, 0, int(file), int(found.indexes[0]))
+    return found
