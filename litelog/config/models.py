@@ -50,6 +50,8 @@ if TYPE_CHECKING:
 DEFAULT_ADDR = "127.0.0.1:9977"
 """The address of the HTTP service, unless the configuration names another one."""
 
+ALL = "all"
+"""All logs, as ``serve`` names them."""
 OFF = "off"
 """The address of a daemon that does not listen."""
 
@@ -83,6 +85,12 @@ def check_addr(text: str) -> str:
 def _off_word(value: Any) -> Any:
     """Convert the bool that YAML makes of ``off`` back to text."""
     return OFF if value is False else value
+
+
+def _serve(value: Any) -> Any:
+    if value == ALL or (isinstance(value, list | tuple) and all(isinstance(each, str) and each for each in value)):
+        return value
+    raise ValueError(f"must be {ALL}, or a list of the names of logs: the last part of each log's path")
 
 
 def _max_lag(seconds: float) -> float:
@@ -125,6 +133,7 @@ def _absolute(path: str) -> str:
 _Filled = Annotated[str, StringConstraints(strict=True, min_length=1)]
 Addr = Annotated[_Filled, BeforeValidator(_off_word), AfterValidator(check_addr)]
 MaxLag = Annotated[float, BeforeValidator(read_seconds), AfterValidator(_max_lag)]
+Serve = Annotated[str | tuple[_Filled, ...], BeforeValidator(_serve)]
 TokenFile = Annotated[_Filled, AfterValidator(_absolute)]
 HeartbeatUrl = Annotated[_Filled, AfterValidator(_http_url)]
 HeartbeatInterval = Annotated[float, BeforeValidator(read_seconds), AfterValidator(_heartbeat_interval)]
@@ -188,6 +197,10 @@ class Config(BaseModel):
     allowed_hosts: tuple[HostName, ...] = ()
     """Names that a request's Host header may have, besides the loopback names of this machine: those of a proxy in
     front of the daemon."""
+    serve: Serve = ()
+    """The logs that other processes may read over HTTP: the names of logs, or ``all``."""
+    max_readers: Count = 256
+    """The most concurrent readers of these logs."""
     heartbeat_url: HeartbeatUrl | None = Field(default=None, repr=False)
     """URL that the daemon calls while no replica lags more than ``max_lag``. May be secret."""
     heartbeat_interval: HeartbeatInterval = 60.0

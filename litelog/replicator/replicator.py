@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from litelog.errors import ConfigError, FinalSyncError, LitelogError, NotReplicatedError, SourceMissingError, StoreError
 from litelog.replicator.background import Archives, Scrubs, SnapshotRequests, TaskEvents, Truncations
 from litelog.replicator.barrier import NOT_REPLICATED, OPENING, Barrier, Unreached, wait_for, wait_until_settled
+from litelog.replicator.live_log import LiveLog
 from litelog.replicator.members import MemberContext, Members
 from litelog.replicator.run_state import RunState
 from litelog.replicator.scheduler import SyncScheduler
@@ -29,8 +30,9 @@ if TYPE_CHECKING:
     from random import Random
 
     from litelog.config import Config
+    from litelog.log.source_position import SourcePosition
     from litelog.objects.claim import Claim
-    from litelog.objects.position import Position
+    from litelog.objects.position import Generation, Position
     from litelog.reading.segment_iterator import SegmentIterator
     from litelog.replicator.status import NotReplicated
     from litelog.replicator.task import Duty
@@ -314,6 +316,28 @@ class Replicator:
         if member is None or member.task.replica is None:
             raise ConfigError(f"{log} is not replicated to {redact(url)} here")
         return member.task.replica.subscribe(start)
+
+    def live_logs(self) -> dict[str, LiveLog]:
+        """Return the logs that have an open replica, by their folders as the configuration names them."""
+        with self._run_state.changed:
+            members = list(self._members.members.values())
+        found: dict[str, LiveLog] = {}
+        for member in members:
+            path, replica = member.log.path, member.task.replica
+            if replica is None or member.task.leaving:
+                continue
+            before = found[path].replicas if path in found else ()
+            urls = tuple((each.url, each.options) for each in member.log.replicas)
+            find_start = partial(self._find_shipped, path)
+            found[path] = LiveLog(replica.source, member.log.pattern, (*before, *urls), self._state_dir, find_start)
+        return found
+
+    def _find_shipped(self, log: str) -> tuple[Generation, SourcePosition] | None:
+        """The generation and acknowledged position of the first replica of a log that has begun."""
+        members = list(self._members.members.values())
+        replicas = (member.task.replica for member in members if member.log.path == log and not member.task.leaving)
+        shipped = (replica.shipped for replica in replicas if replica is not None)
+        return next((each for each in shipped if each is not None), None)
 
     @property
     def abandoned(self) -> bool:

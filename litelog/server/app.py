@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
+    from litelog.live.served_logs import ServedLogs
     from litelog.replicator.barrier import Barrier
     from litelog.server.daemon_view import Daemon, StatusCache
     from litelog.server.heartbeat import Heartbeat
@@ -151,8 +152,9 @@ def make_app(
     heartbeat: Heartbeat | None = None,
     token: TokenFile | None = None,
     hosts: Iterable[str] | None = (),
+    logs: ServedLogs | None = None,
 ) -> Starlette:
-    """Make the application. ``hosts``: as for ``RequestGuard``."""
+    """Make the application. ``hosts``: as for ``RequestGuard``. ``logs``: the logs that it serves; None: none."""
     handlers = Handlers(daemon, status_cache, heartbeat)
     routes = [
         Route("/", handlers.index),
@@ -163,6 +165,10 @@ def make_app(
         Route("/livez", handlers.livez),
         Route("/sync", handlers.sync, methods=["POST"]),
     ]
+    if logs is not None:
+        from litelog.server.log_routes import log_routes  # noqa: PLC0415 - only a daemon that serves logs needs it
+
+        routes += log_routes(logs, status_cache.clock)
     guard = Middleware(RequestGuard, token=token, hosts=hosts)
     return Starlette(routes=routes, middleware=[guard], exception_handlers={HTTPException: answer_unrouted})
 

@@ -14,9 +14,10 @@ from litelog.server.verdict import judge
 from litelog.server.verdict_history import VerdictHistory
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from litelog.replicator.barrier import Barrier
+    from litelog.replicator.live_log import LiveLog
     from litelog.replicator.status import NotReplicated, ReplicaStatus
     from litelog.server.status_view import HealthThresholds
     from litelog.server.verdict import Judgement
@@ -181,6 +182,9 @@ class Daemon(Protocol):
     @property
     def opened(self) -> bool:
         """Whether it has tried to open everything that existed at its start."""
+
+    def live_logs(self) -> Mapping[str, LiveLog]:
+        """The logs that have an open replica, by their folders."""
 
     def is_ready(self) -> bool:
         """Whether it has synced the logs that exist. Once True, it stays True."""

@@ -18,10 +18,11 @@ if TYPE_CHECKING:
 NO_STORE = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
 
 
-def make_error(status: int, message: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
-    """The answer: the shape in which verbs print errors, with the status of HTTP in place of the exit code."""
+def make_error(status: int, message: str, headers: Mapping[str, str] | None = None, **more: object) -> JSONResponse:
+    """The answer: the shape in which verbs print errors, with the status of HTTP in place of the exit code. ``more``:
+    further fields of the error."""
     kind = HTTPStatus(status).phrase.lower().replace(" ", "-")
-    error = {"kind": kind, "message": escape(message), "http_status": status}
+    error = {"kind": kind, "message": escape(message), "http_status": status, **more}
     return JSONResponse({"version": VERSION, "error": error}, status, {**NO_STORE, **(headers or {})})
 
 

@@ -66,6 +66,18 @@ _answering: ContextVar[LimitedConnection] = ContextVar("answering")
 """The connection whose bytes are being handled. The task of a request starts meanwhile, and inherits the variable."""
 
 
+STALLED_SECONDS = 60.0
+"""Seconds for which the client of a stream may read nothing."""
+
+
+def begin_stream() -> None:
+    """Let the answer to the current request last as long as its client reads it. The connection no longer counts among
+    MAX_CLIENTS: whoever begins a stream limits their number."""
+    connection = _answering.get(None)
+    if connection is not None:
+        connection.begin_stream()
+
+
 class ConnectionLimits:
     """The connections of a server. None may keep others out. For the event loop's thread."""
 
@@ -97,10 +109,15 @@ class ConnectionLimits:
 
         return answer
 
+    @property
+    def is_full(self) -> bool:
+        """Whether there are as many connections as are permitted, without streams."""
+        return sum(not each.is_stream for each in self.connections) >= MAX_CLIENTS
+
     def make_room(self) -> bool:
         """Close the connection that has waited longest for its client. Returns whether there was one."""
-        waiting = [each for each in self.connections if each.is_idle]
-        waiting = waiting or [each for each in self.connections if each.is_stalled]
+        counted = [each for each in self.connections if not each.is_stream]
+        waiting = [each for each in counted if each.is_idle] or [each for each in counted if each.is_stalled]
         if not waiting:
             return False
         oldest = min(waiting, key=lambda each: each.waits_since)
@@ -121,12 +138,14 @@ class LimitedConnection(asyncio.Protocol):
         """Whether no request is waiting for its answer."""
         self.is_stalled = False
         """Whether the client does not read its answer."""
+        self.is_stream = False
+        """Whether its answer lasts as long as the client reads it."""
         self.waits_since = 0.0
         """When it began to wait for its client, in the event loop's seconds."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
-        if len(self._limits.connections) >= MAX_CLIENTS and not self._limits.make_room():
+        if self._limits.is_full and not self._limits.make_room():
             self.abort()
             return
         self._limits.connections.add(self)
@@ -149,10 +168,14 @@ class LimitedConnection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self.is_stalled = True
+        if self.is_stream:
+            self._expect_within(STALLED_SECONDS)
         self._inner.pause_writing()
 
     def resume_writing(self) -> None:
         self.is_stalled = False
+        if self.is_stream and self._timer is not None:
+            self._timer.cancel()
         self._inner.resume_writing()
 
     def begin_answer(self) -> None:
@@ -160,9 +183,15 @@ class LimitedConnection(asyncio.Protocol):
         self.is_idle = False
         self._expect_within(RESPONSE_SECONDS)
 
+    def begin_stream(self) -> None:
+        """The answer is a stream: it ends when the client leaves, or reads nothing for STALLED_SECONDS."""
+        self.is_stream = True
+        if self._timer is not None:
+            self._timer.cancel()
+
     def end_answer(self) -> None:
         """The answer was sent: wait for the next request."""
-        self.is_idle = True
+        self.is_idle, self.is_stream = True, False
         self._expect_within(self._limits.request_seconds)
 
     def abort(self) -> None:

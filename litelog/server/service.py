@@ -25,8 +25,10 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from litelog.config import Config
+    from litelog.live.served_logs import ServedLogs
     from litelog.server.daemon_view import Daemon
     from litelog.server.listener import Listener
+    from litelog.system.inotify import Watcher
 
 STOP_SECONDS = 0.5
 """Seconds that the end of the service waits for answers in progress."""
@@ -55,6 +57,10 @@ class ServiceSettings:
     """The configuration file, for people."""
     state_dir: str | None = None
     """The daemon's state folder, by which commands recognise the daemon."""
+    serve: str | tuple[str, ...] = ()
+    """The logs that other processes may read: their names, or ALL."""
+    max_readers: int = 256
+    """The most concurrent readers of logs."""
     request_seconds: float = 10.0
     """Seconds for a request's line and headers to arrive, which also limit the idle time of a connection."""
 
@@ -68,6 +74,8 @@ class ServiceSettings:
             allowed_hosts=config.allowed_hosts,
             heartbeat_url=config.heartbeat_url,
             heartbeat_interval=config.heartbeat_interval,
+            serve=config.serve,
+            max_readers=config.max_readers,
         )
 
 
@@ -107,6 +115,8 @@ class Service:
             else None
         )
         self._token = TokenFile(settings.token_file) if settings.token_file is not None else None
+        self._watcher: Watcher | None = None
+        self._logs: ServedLogs | None = None
         self._listener = self._open()
         self._server: Any = None
         self._stopping = False
@@ -140,6 +150,10 @@ class Service:
         if self._thread is not None:
             self._thread.join(STOP_SECONDS)
         self._status_cache.stop()
+        if self._logs is not None:
+            self._logs.close()
+        if self._watcher is not None:
+            self._watcher.close()
         if self._listener is not None:
             self._listener.close()
 
@@ -177,7 +191,16 @@ class Service:
 
         address = listener.address
         hosts = None if address.path is not None else (address.host, *self._settings.allowed_hosts)
-        app = make_app(self._daemon, self._status_cache, heartbeat=self._heartbeat, token=self._token, hosts=hosts)
+        if self._settings.serve:
+            self._serve_logs(self._settings.serve)
+        app = make_app(
+            self._daemon,
+            self._status_cache,
+            heartbeat=self._heartbeat,
+            token=self._token,
+            hosts=hosts,
+            logs=self._logs,
+        )
         limits = ConnectionLimits(self._settings.request_seconds)
         config = uvicorn.Config(
             limits.observe(app),
@@ -198,3 +221,11 @@ class Service:
         self._server = QuietServer(config)
         if not self._stopping:
             self._server.run(sockets=[listener.socket])
+
+    def _serve_logs(self, served: str | tuple[str, ...]) -> None:
+        from litelog.live.served_logs import ServedLogs  # noqa: PLC0415
+        from litelog.system.inotify import Watcher  # noqa: PLC0415
+
+        self._watcher = Watcher()
+        clock = self._status_cache.clock
+        self._logs = ServedLogs(self._daemon, served, self._watcher, clock, self._settings.max_readers)

@@ -33,8 +33,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from litelog.log.source_position import SourcePosition
+    from litelog.objects.position import Generation
     from litelog.reading.segment_iterator import SegmentIterator
-    from litelog.shipping.context import ReplicaContext
+    from litelog.shipping.context import LogSource, ReplicaContext
     from litelog.shipping.ownership import Owner
     from litelog.shipping.state import StateFolder
 
@@ -138,6 +139,17 @@ class Replica:
         """The position up to which the log is acknowledged; None before the first sync. Any thread may read it."""
         state = self._state
         return state.place if state is not None else None
+
+    @property
+    def shipped(self) -> tuple[Generation, SourcePosition] | None:
+        """Its generation and ``place``, of the same time; None before the first sync. Any thread may read it."""
+        state = self._state
+        return None if state is None else (state.claim.generation, state.place)
+
+    @property
+    def source(self) -> LogSource:
+        """The log."""
+        return self._source
 
     @property
     def queued(self) -> int:

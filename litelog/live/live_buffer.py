@@ -1,0 +1,279 @@
+"""LiveBuffer: the newest durable commits of one log, read once for any number of readers.
+
+Specified in litelog/live/README.md#the-buffer.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from litelog.errors import DivergedError, LitelogError, SourceMissingError
+from litelog.events import fields, is_worth_logging
+from litelog.log.follower import Follower
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from litelog.formats import Expectation
+    from litelog.formats.columns import Columns
+    from litelog.log.source_position import CommitRun, SourcePosition
+    from litelog.objects.position import Generation
+    from litelog.shipping.context import LogSource
+    from litelog.system.clock import Clock
+    from litelog.system.inotify import Watcher
+
+_logger = logging.getLogger(__name__)
+
+RUN_BYTES = 256 << 10
+"""About how many bytes of the log a run holds. One commit may be larger."""
+
+HELD_BYTES = 16 << 20
+"""How many bytes of the log a buffer holds, at least one run. A reader that falls further behind reads the folder."""
+
+WATCHED_SECONDS = 4.0
+"""How many seconds pass between two looks if events report changes, too."""
+
+POLL_SECONDS = 0.05
+"""How many seconds pass between two looks if they do not."""
+
+RETRY_SECONDS = 1.0
+"""How many seconds pass before the log is looked at again after an error, or while it has no generation."""
+
+
+@dataclass(eq=False)
+class LiveRun:
+    """A run of whole, durable commits of one log segment, as the buffer read it. Any thread may use it."""
+
+    generation: Generation
+    run: CommitRun
+    _columns: Columns | None = None
+    _encoded: dict[str, bytes] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def first(self) -> int | None:
+        """The sequence of its first record; None without records."""
+        return None if self.run.scan is None else self.run.scan.first
+
+    @property
+    def next(self) -> int | None:
+        """The sequence after its last record."""
+        return self.run.after.sequence
+
+    @property
+    def size(self) -> int:
+        return len(self.run.data)
+
+    def columns(self, decode: Callable[[memoryview, int, Expectation], Columns]) -> Columns:
+        """The records, decoded once. ``decode`` gets the bytes, their offset, and what their first commit must be."""
+        with self._lock:
+            if self._columns is None:
+                start = self.run.start
+                self._columns = decode(self.run.data, start.offset, start.expectation)
+            return self._columns
+
+    def encoded(self, kind: str, encode: Callable[[], bytes]) -> bytes:
+        """The run in an encoding, made once for all readers."""
+        with self._lock:
+            body = self._encoded.get(kind)
+        if body is None:
+            body = encode()
+            with self._lock:
+                self._encoded[kind] = body
+        return body
+
+
+@dataclass(frozen=True, slots=True)
+class BufferView:
+    """What a buffer held at one time."""
+
+    generation: Generation | None = None
+    """The generation whose positions the runs have; None before the first one begins."""
+    history: int = 0
+    """Rises whenever the buffer begins again: at its start, with a new generation, and where the log was changed."""
+    first: int | None = None
+    """The sequence from which on all records are held; None if that is not known."""
+    next: int | None = None
+    """The sequence after the last durable record; None if the log holds none."""
+    end: SourcePosition | None = None
+    """The position after the last run."""
+    error: str = ""
+    """Why the log cannot be read now."""
+
+
+class LiveBuffer:
+    """Follows a log in a thread of its own, and holds its newest runs. Any thread calls the methods.
+
+    It begins at the position up to which a replica has acknowledged the log, and takes over the positions of that
+    replica's generation. When the log's history forks, it begins again there: ``BufferView.history`` shows that.
+    """
+
+    def __init__(
+        self,
+        source: LogSource,
+        find_start: Callable[[], tuple[Generation, SourcePosition] | None],
+        watcher: Watcher,
+        clock: Clock,
+    ) -> None:
+        """``find_start``: returns the replica's generation and acknowledged position; None before the first sync."""
+        self._source = source
+        self._find_start = find_start
+        self._watcher = watcher
+        self._clock = clock
+        self._follower: Follower | None = None
+        self._lock = threading.Lock()
+        self._runs: deque[LiveRun] = deque()
+        self._held = 0
+        self._view = BufferView()
+        self._listeners: set[Callable[[], None]] = set()
+        self._wake = threading.Event()
+        self._stopped = False
+        self._failures = 0
+        self._thread = threading.Thread(target=self._run, name="live", daemon=True)
+
+    def start(self) -> None:
+        """Begin to follow the log."""
+        self._thread.start()
+
+    def stop(self, timeout: float = 1.0) -> None:
+        """End. Idempotent."""
+        self._stopped = True
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout)
+
+    @property
+    def view(self) -> BufferView:
+        """What it holds now."""
+        return self._view
+
+    def listen(self, call: Callable[[], None]) -> None:
+        """Call ``call`` after each change, from the buffer's thread. It must neither block nor raise."""
+        with self._lock:
+            self._listeners.add(call)
+
+    def forget(self, call: Callable[[], None]) -> None:
+        """Revoke ``listen``. A call that is under way may still arrive."""
+        with self._lock:
+            self._listeners.discard(call)
+
+    def look(self) -> tuple[BufferView, list[LiveRun]]:
+        """Return what it holds, and the runs of the current history, of one moment."""
+        with self._lock:
+            return self._view, list(self._runs)
+
+    def look_at(self, sequence: int) -> tuple[BufferView, list[LiveRun] | None]:
+        """Return what it holds, and the runs from the one on that holds the record ``sequence`` or a later one. None
+        instead of runs if it no longer holds that record."""
+        with self._lock:
+            view = self._view
+            if view.first is None or sequence < view.first:
+                return view, None
+            return view, [run for run in self._runs if run.next is not None and sequence < run.next]
+
+    def _run(self) -> None:
+        while not self._stopped:
+            self._wake.clear()
+            wait = RETRY_SECONDS
+            try:
+                if self._is_placed():
+                    self._read_all()
+                    wait = self._arm()
+                self._note_success()
+            except DivergedError as error:
+                self._set_error(str(error))
+                self._release()  # what was read after the acknowledged position may be of another history
+            except (LitelogError, OSError) as error:
+                self._fail(error)
+            except Exception:
+                _logger.exception("%s: live reading ended; replication continues", self._source.folder)
+                return
+            self._wake.wait(wait)
+        self._release()
+
+    def _release(self) -> None:
+        if self._follower is not None:
+            self._follower.close()
+            self._follower = None
+
+    def _is_placed(self) -> bool:
+        """Whether a follower stands in the replica's current generation. Begins anew in a new one."""
+        found = self._find_start()
+        if found is None:
+            return False
+        generation, place = found
+        if self._follower is not None and generation == self._view.generation:
+            return True
+        self._release()
+        source = self._source
+        self._follower = Follower(
+            source.folder,
+            source.format,
+            place,
+            self._clock,
+            failed_syncs=source.failed_syncs,
+            watermark=source.watermark,
+        )
+        with self._lock:
+            self._runs.clear()
+            self._held = 0
+            self._view = BufferView(generation, self._view.history + 1, place.sequence, place.sequence, place)
+        self._tell()
+        return True
+
+    def _read_all(self) -> None:
+        assert self._follower is not None
+        while not self._stopped and (run := self._follower.next_run(RUN_BYTES)) is not None:
+            self._publish(run)
+
+    def _publish(self, run: CommitRun) -> None:
+        with self._lock:
+            view, generation = self._view, self._view.generation
+            assert generation is not None
+            live = LiveRun(generation, run)
+            self._runs.append(live)
+            self._held += live.size
+            first = view.first if view.first is not None else live.first
+            while self._held > HELD_BYTES and len(self._runs) > 1:
+                dropped = self._runs.popleft()
+                self._held -= dropped.size
+                first = dropped.next
+            self._view = BufferView(generation, view.history, first, run.after.sequence, run.after)
+        self._tell()
+
+    def _arm(self) -> float:
+        """Arm the watcher, and return how long to wait for it: no time if the log has changed meanwhile."""
+        assert self._follower is not None
+        armed = self._watcher.arm(self._source.folder, self._wake.set)
+        if self._follower.changed():
+            return 0.0 if self._follower.settled else POLL_SECONDS
+        if not self._follower.settled:
+            return POLL_SECONDS
+        return WATCHED_SECONDS if armed and not self._follower.withholds else POLL_SECONDS
+
+    def _note_success(self) -> None:
+        self._failures = 0
+        if self._view.error:
+            self._set_error("")
+
+    def _fail(self, error: Exception) -> None:
+        self._failures += 1
+        self._set_error(str(error))
+        if is_worth_logging(self._failures) and not isinstance(error, SourceMissingError):
+            extra = fields("live-failed", log=self._source.folder, consecutive_failures=self._failures)
+            _logger.warning("%s: cannot be read live (%d times in a row)", error, self._failures, extra=extra)
+
+    def _set_error(self, text: str) -> None:
+        with self._lock:
+            self._view = replace(self._view, error=text)
+        self._tell()
+
+    def _tell(self) -> None:
+        with self._lock:
+            listeners = list(self._listeners)
+        for call in listeners:
+            call()

@@ -1,0 +1,216 @@
+"""RecordFeed: the records of a served log for one reader, as encoded pieces: first the past, then the live end.
+
+The past is read in threads, from the log's folder and its replicas. At the live end all readers share what the buffer
+has read, and each encoding of it. A reader that is slow falls behind the buffer and continues from the folder: it costs
+the memory of one piece, and delays nobody.
+
+Specified in litelog/live/README.md#records.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from litelog.errors import DivergedError, NotYetAvailableError
+from litelog.formats.capabilities import is_divisible
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from litelog.formats.columns import Columns
+    from litelog.live.encoding import RecordEncoding
+    from litelog.live.live_buffer import BufferView, LiveRun
+    from litelog.live.served_log import LiveReader, ServedLog
+    from litelog.log.read_bounds import Start
+    from litelog.reading.combined_reader import CombinedReader
+
+KEEP_ALIVE_SECONDS = 15.0
+"""How many seconds pass without a record before something is sent that keeps the connection alive."""
+
+PLACE_SECONDS = 10.0
+"""How many seconds a request waits for the buffer of its log to begin."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordRequest:
+    """What a reader asks for."""
+
+    start: int | Start = "earliest"
+    end: int | None = None
+    """The first sequence that is not sent."""
+    follow: bool = False
+    """Continue with new records."""
+    wait: float = 0.0
+    """Without ``follow``: how many seconds to wait for the first record."""
+    limit: int | None = None
+    """The most records."""
+
+
+class ForkedError(DivergedError):
+    """The log's history forked while it was read: records that were sent may not exist any more."""
+
+
+class RecordFeed:
+    """One reader's way through a log. Its methods run in one event loop."""
+
+    def __init__(self, served: ServedLog, request: RecordRequest, encoding: RecordEncoding, reader: LiveReader) -> None:
+        self._served = served
+        self._request = request
+        self._encoding = encoding
+        self._reader = reader
+        self._divisible = is_divisible(served.log.source.format)
+        self._next: int | None = request.start if isinstance(request.start, int) else None
+        self._left = request.limit
+        self._history = -1
+        self._past: CombinedReader | None = None
+        self._news = asyncio.Event()
+        self._ended = False
+        self._loop = asyncio.get_running_loop()
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        """Yield the encoded records. An empty piece is the moment in which nothing is there yet.
+
+        Raises:
+            NotYetAvailableError: The daemon has not begun a generation of the log.
+            OffsetJumpError: Records are gone everywhere. The error says which one is next.
+            ForkedError: The log's history forked.
+            LitelogError: The past cannot be read.
+        """
+        buffer = self._served.buffer
+        buffer.listen(self._wake)
+        try:
+            await self._require_buffer()
+            while not self._ended:
+                self._news.clear()
+                piece = await self._next_piece()
+                if piece is not None:
+                    yield piece
+                elif not self._ended:
+                    if not await self._is_worth_waiting():
+                        return
+                    yield b"" if self._news.is_set() else self._encoding.keep_alive()
+        finally:
+            buffer.forget(self._wake)
+            self._leave_past()
+
+    def _wake(self) -> None:
+        """Called by the buffer's thread."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._news.set)
+
+    async def _require_buffer(self) -> None:
+        buffer, deadline = self._served.buffer, self._loop.time() + PLACE_SECONDS
+        while buffer.view.generation is None:
+            left = deadline - self._loop.time()
+            if left <= 0:
+                reason = buffer.view.error or "its daemon has not begun a generation yet"
+                raise NotYetAvailableError(f"{self._served.name}: {reason}")
+            self._news.clear()
+            await self._wait(min(left, 1.0))
+        self._history = buffer.view.history
+
+    def _check_history(self, view: BufferView) -> None:
+        """Raise ForkedError if what was sent may be of another history than ``view``."""
+        if view.history != self._history:
+            reason = f"its history forked; generation {view.generation} continues at sequence {view.first}"
+            raise ForkedError(self._served.name, reason)
+
+    async def _next_piece(self) -> bytes | None:
+        """The next encoded records; None if there are none now."""
+        buffer = self._served.buffer
+        if self._next is None:
+            self._next = self._find_word()
+        view, runs = (buffer.view, None) if self._next is None else buffer.look_at(self._next)
+        self._check_history(view)
+        if runs is None or self._past is not None:
+            piece = await self._read_past(view.first if view.first is not None else view.next)
+            self._check_history(buffer.view)
+            return piece
+        pieces = (self._encode_run(run) for run in runs)
+        return next((piece for piece in pieces if piece), None)
+
+    def _find_word(self) -> int | None:
+        """The sequence at which a word's start is now; None if the past has to be read for that."""
+        view, runs = self._served.buffer.look()
+        if self._request.start == "end":
+            return view.next
+        for run in reversed(runs) if self._request.start == "latest" else ():
+            if len(columns := self._served.columns(run)):
+                return int(columns.sequences[-1])
+        return None
+
+    async def _read_past(self, stop: int | None) -> bytes | None:
+        """Records that the buffer does not hold, up to where it begins."""
+        if self._past is None:
+            start = self._request.start if self._next is None else self._next
+            self._past = self._served.read_past(start, None if start == "latest" else stop)
+        columns = await asyncio.to_thread(self._past.read)
+        if columns is None:
+            self._leave_past()
+            if self._next is None:
+                self._next = stop or 0  # the log holds no record yet
+            return b""
+        return self._encode(columns) or b""
+
+    def _leave_past(self) -> None:
+        """Close the reader of the past, in a thread: a request of it may hang. Nothing waits for that."""
+        past, self._past = self._past, None
+        if past is not None and not self._loop.is_closed():
+            self._loop.run_in_executor(None, past.close)
+
+    def _encode_run(self, run: LiveRun) -> bytes:
+        """The records of a run from the next one on. A whole run is encoded once for all readers."""
+        columns = self._served.columns(run)
+        if not len(columns):
+            self._next = run.next if run.next is not None else self._next
+            return b""
+        first = int(columns.sequences[0])
+        cut = self._left is not None or self._request.end is not None or (self._next or 0) > first
+        if cut:
+            return self._encode(columns)
+        self._next = run.next
+        return self._count(run.encoded(self._encoding.kind, lambda: self._encoding.encode(columns)))
+
+    def _encode(self, columns: Columns) -> bytes:
+        """The wanted ones of some records."""
+        columns = columns.slice(columns.find(self._next or 0), len(columns))
+        stop = len(columns)
+        if self._request.end is not None:
+            stop = columns.find(self._request.end)
+            self._ended = stop < len(columns)
+        if self._left is not None:
+            stop = min(stop, self._left)
+            self._left -= stop
+            self._ended = self._ended or not self._left
+        kept = columns.slice(0, stop)
+        if not len(kept):
+            return b""
+        last = int(kept.sequences[-1])
+        self._next = last + (int(kept.value_lengths[-1]) if self._divisible else 1)
+        if self._request.end is not None and self._next >= self._request.end:
+            self._ended = True
+        return self._count(self._encoding.encode(kept))
+
+    def _count(self, piece: bytes) -> bytes:
+        self._served.count(self._reader, len(piece), self._next)
+        return piece
+
+    async def _is_worth_waiting(self) -> bool:
+        """Whether to go on, after nothing was there. Waits for news, or until the connection needs a sign of life."""
+        request = self._request
+        if request.follow:
+            await self._wait(KEEP_ALIVE_SECONDS)
+            return True
+        if self._reader.sent_bytes or not request.wait:
+            return False
+        return await self._wait(request.wait)
+
+    async def _wait(self, seconds: float) -> bool:
+        """Wait for news of the buffer; whether there was any."""
+        try:
+            await asyncio.wait_for(self._news.wait(), seconds)
+        except TimeoutError:
+            return False
+        return True

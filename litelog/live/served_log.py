@@ -1,0 +1,138 @@
+"""ServedLog: one log that a daemon gives to other processes, with its buffer and its readers."""
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+from litelog.live.live_buffer import LiveBuffer
+from litelog.objects.position import Position
+from litelog.reading.combined_reader import CombinedReader, folder_source, replica_source
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from litelog.formats.columns import Columns
+    from litelog.live.live_buffer import LiveRun
+    from litelog.log.read_bounds import Start
+    from litelog.log.source_position import SourcePosition
+    from litelog.objects.position import Generation
+    from litelog.reading.combined_reader import RecordSource
+    from litelog.replicator.live_log import LiveLog
+    from litelog.system.clock import Clock
+    from litelog.system.inotify import Watcher
+
+ATTEMPTS = 5
+"""How often in a row a request to a replica may fail before a reader of the past gets the error."""
+
+
+@dataclass(eq=False)
+class LiveReader:
+    """One reader of a log, as the status shows it."""
+
+    kind: str
+    """What it reads, and how."""
+    since: float
+    """Monotonic seconds."""
+    next: int | None = None
+    """The sequence that it gets next."""
+    sent_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LogFacts:
+    """What is known of a served log now. Sequences and positions are None if the log holds no record yet."""
+
+    name: str
+    folder: str
+    format: str
+    generation: str | None
+    durable: int | None
+    """The sequence after the last durable record."""
+    durable_position: str | None
+    acknowledged: int | None
+    """The sequence after the last record that its first replica has acknowledged."""
+    acknowledged_position: str | None
+    readers: int
+    error: str
+
+
+@dataclass(eq=False)
+class ServedLog:
+    """A log, its buffer, and where its past is. Any thread may use it."""
+
+    name: str
+    """As requests name it."""
+    log: LiveLog
+    buffer: LiveBuffer
+    readers: set[LiveReader] = field(default_factory=set)
+    sent_bytes: int = 0
+    """Bytes that all readers got, since the start."""
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @classmethod
+    def of(cls, name: str, log: LiveLog, watcher: Watcher, clock: Clock) -> ServedLog:
+        """Make it, with a buffer that does not run yet."""
+        return cls(name, log, LiveBuffer(log.source, log.find_start, watcher, clock))
+
+    def columns(self, run: LiveRun) -> Columns:
+        """The records of a run of the buffer."""
+        source = self.log.source
+        path = os.path.join(source.folder, run.run.start.file)
+        return run.columns(partial(source.format.decode, path))
+
+    def read_past(self, start: int | Start, end: int | None) -> CombinedReader:
+        """A reader of the records before the buffer: from the folder while that holds them, and from replicas."""
+        return CombinedReader(self._sources(), self.log.source.format, start=start, end=end, attempts=ATTEMPTS)
+
+    def _sources(self) -> Sequence[RecordSource]:
+        source, log = self.log.source, self.log
+        replicas = (replica_source(url, options, log.pattern) for url, options in log.replicas)
+        return [folder_source(source.folder, source.format, log.state_dir), *replicas]
+
+    def enter(self, reader: LiveReader) -> None:
+        """Count a reader."""
+        with self._lock:
+            self.readers.add(reader)
+
+    def leave(self, reader: LiveReader) -> None:
+        """Count it no more."""
+        with self._lock:
+            self.readers.discard(reader)
+
+    def count(self, reader: LiveReader, sent: int, following: int | None) -> None:
+        """Count bytes that a reader got."""
+        with self._lock:
+            reader.sent_bytes += sent
+            reader.next = following
+            self.sent_bytes += sent
+
+    def all_readers(self) -> Iterator[LiveReader]:
+        """Yield the readers of now."""
+        with self._lock:
+            readers = list(self.readers)
+        yield from readers
+
+    def facts(self) -> LogFacts:
+        """What is known of the log now."""
+        view, source = self.buffer.view, self.log.source
+        end, (generation, place) = view.end, self.log.find_start() or (view.generation, None)
+        return LogFacts(
+            self.name,
+            source.folder,
+            source.format.name,
+            generation,
+            view.next,
+            _position(view.generation, end),
+            None if place is None else place.sequence,
+            _position(generation, place),
+            len(self.readers),
+            view.error,
+        )
+
+
+def _position(generation: Generation | None, place: SourcePosition | None) -> str | None:
+    return None if generation is None or place is None else str(Position(generation, place.index, place.offset))

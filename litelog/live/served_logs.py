@@ -1,0 +1,137 @@
+"""ServedLogs: the logs that a daemon gives to other processes, by the names that requests use.
+
+A log's buffer runs only while somebody reads it: a served log that nobody reads costs nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import Counter
+from typing import TYPE_CHECKING, Protocol
+
+from litelog.config.models import ALL
+from litelog.errors import LogError
+from litelog.live.served_log import LiveReader, ServedLog
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from litelog.replicator.live_log import LiveLog
+    from litelog.system.clock import Clock
+    from litelog.system.inotify import Watcher
+
+IDLE_SECONDS = 60.0
+"""How many seconds a buffer runs after its last reader has left: readers come back after a break of the network."""
+
+
+class TooManyReadersError(LogError):
+    """As many readers as are permitted read already."""
+
+
+class UnknownLogError(LogError):
+    """No log of that name is served here, or the token does not permit it."""
+
+
+class LiveLogs(Protocol):
+    """The part of a replicator that this needs."""
+
+    def live_logs(self) -> Mapping[str, LiveLog]:
+        """Return the logs that have an open replica, by their folders."""
+
+
+class ServedLogs:
+    """Finds served logs by name, and runs the buffers of those that are read. Any thread may use it."""
+
+    def __init__(
+        self, logs: LiveLogs, served: str | Iterable[str], watcher: Watcher, clock: Clock, max_readers: int
+    ) -> None:
+        """``served``: ALL, or the names of logs."""
+        self._logs = logs
+        self._served = ALL if served == ALL else frozenset(served)
+        self._watcher = watcher
+        self._clock = clock
+        self._max_readers = max_readers
+        self._lock = threading.Lock()
+        self._running: dict[str, ServedLog] = {}
+        self._idle_since: dict[str, float] = {}
+        self._closed = False
+
+    def names(self) -> list[str]:
+        """The served logs, sorted."""
+        return sorted(self._find_all())
+
+    def get(self, name: str) -> ServedLog:
+        """Return a log to look at. Its buffer may not run. UnknownLogError."""
+        with self._lock:
+            running = self._running.get(name)
+        if running is not None:
+            return running
+        log = self._find_all().get(name)
+        if log is None:
+            raise UnknownLogError(f"{name}: no such log is served here")
+        return ServedLog.of(name, log, self._watcher, self._clock)
+
+    def enter(self, name: str, reader: LiveReader) -> ServedLog:
+        """Return a log for a reader. Its buffer runs until the reader leaves, and a while longer.
+
+        Raises:
+            UnknownLogError: No such log is served here.
+            TooManyReadersError: No further reader is permitted.
+        """
+        found = self.get(name)
+        with self._lock:
+            if self._closed:
+                raise UnknownLogError(f"{name}: the daemon is ending")
+            if sum(len(each.readers) for each in self._running.values()) >= self._max_readers:
+                raise TooManyReadersError(f"{self._max_readers} readers read already")
+            if name not in self._running:
+                self._running[name] = found
+                found.buffer.start()
+            served = self._running[name]
+            self._idle_since.pop(name, None)
+            served.enter(reader)
+        return served
+
+    def leave(self, served: ServedLog, reader: LiveReader) -> None:
+        """End a reader. Later, ``stop_idle`` stops a buffer that nobody reads."""
+        served.leave(reader)
+        with self._lock:
+            if not served.readers:
+                self._idle_since[served.name] = self._clock.monotonic()
+
+    def stop_idle(self) -> None:
+        """Stop the buffers that nobody has read for a while."""
+        now, ended = self._clock.monotonic(), list[ServedLog]()
+        with self._lock:
+            for name, since in list(self._idle_since.items()):
+                if now - since >= IDLE_SECONDS:
+                    del self._idle_since[name]
+                    ended.append(self._running.pop(name))
+        for served in ended:
+            served.buffer.stop()
+
+    def close(self) -> None:
+        """Stop all buffers."""
+        with self._lock:
+            self._closed = True
+            ended = list(self._running.values())
+            self._running.clear()
+        for served in ended:
+            served.buffer.stop()
+
+    def running(self) -> Iterator[ServedLog]:
+        """Yield the logs whose buffers run."""
+        with self._lock:
+            running = list(self._running.values())
+        yield from running
+
+    def _find_all(self) -> dict[str, LiveLog]:
+        logs = self._logs.live_logs()
+        names = Counter(_name_of(path) for path in logs)
+        named = {_name_of(path) if names[_name_of(path)] == 1 else path.strip("/"): log for path, log in logs.items()}
+        return named if self._served == ALL else {name: log for name, log in named.items() if name in self._served}
+
+
+def _name_of(path: str) -> str:
+    return os.path.basename(os.path.abspath(path))
