@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from litelog.errors import CorruptCommitError, WrongFormatError
+from litelog.errors import CorruptCommitError
 from litelog.formats.columns import Columns
 from litelog.formats.commit_tail import is_zero
-from litelog.formats.litelog.segment_header import SegmentHeader
 from litelog.formats.log_format import MAX_COMMIT_BYTES, Commit, Damage, Expectation, Scan, Tail
 from litelog.formats.pattern import PatternFormat
+from litelog.formats.signatures import refuse_others
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -65,11 +65,7 @@ class LinesFormat(PatternFormat):
         )
 
     def check_head(self, path: str, head: bytes) -> None:
-        try:
-            SegmentHeader.decode(path, head)
-        except (ValueError, WrongFormatError):
-            return
-        raise WrongFormatError(path, self.name, "it is one of format litelog; use --format litelog")
+        refuse_others(path, head, self.name)
 
     def commits(self, name: str, data: memoryview, offset: int, expect: Expectation) -> list[Commit]:
         ends = (_find_ends(name, data, offset) + offset).tolist()

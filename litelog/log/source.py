@@ -15,6 +15,7 @@ from litelog.errors import SourceError, SourceMissingError
 from litelog.events import fields
 from litelog.formats import MAX_COMMIT_BYTES
 from litelog.formats.capabilities import HEAD_BYTES, check_head, ignores, open_logical, side_files
+from litelog.formats.signatures import recognise
 from litelog.log.failed_syncs import FailedSyncs
 from litelog.system.files import OPEN_FOLDER, find_other_kind, open_regular
 
@@ -32,6 +33,9 @@ READ_BYTES = 4 << 20
 
 _HEAD_BYTES = 64 << 10
 """How many bytes of a log segment are read for its first commit; more if that commit is larger."""
+
+RECOGNISED_FILES = 16
+"""How many files of a folder without log segments are looked at, to say which format they have."""
 
 GROWTH_BYTES = 1 << 20
 """How many bytes after a finished log segment's end are read, to distinguish growth from preallocation."""
@@ -183,6 +187,17 @@ def open_segment(folder: str, name: str, log_format: LogFormat, failed_syncs: Fa
     Raises FileNotFoundError; SourceError if it cannot be opened; CorruptCommitError if its file does not hold the form
     of logical bytes that it begins with.
     """
+    segment = _open_file(folder, name, failed_syncs)
+    try:
+        segment.use_logical(log_format, os.path.join(folder, name))
+    except BaseException:
+        segment.close()
+        raise
+    return segment
+
+
+def _open_file(folder: str, name: str, failed_syncs: FailedSyncs) -> OpenSegment:
+    """Open a file to read the bytes that it holds. Raises FileNotFoundError; SourceError if it cannot be opened."""
     path = os.path.join(folder, name)
     flags = os.O_RDONLY | os.O_NOFOLLOW
     try:
@@ -194,13 +209,7 @@ def open_segment(folder: str, name: str, log_format: LogFormat, failed_syncs: Fa
         raise
     except OSError as error:
         raise SourceError(f"{path}: cannot be opened: {error.strerror}") from error
-    segment = OpenSegment(name, descriptor, failed_syncs)
-    try:
-        segment.use_logical(log_format, path)
-    except BaseException:
-        segment.close()
-        raise
-    return segment
+    return OpenSegment(name, descriptor, failed_syncs)
 
 
 class SegmentFolder:
@@ -379,6 +388,11 @@ class SegmentFolder:
         names = sorted(self._foreign)
         if not names:
             return ""
+        for name in names[:RECOGNISED_FILES]:
+            with suppress(FileNotFoundError, SourceError), _open_file(self._folder, name, self._failed_syncs) as file:
+                found = recognise(name, file.read(0, HEAD_BYTES))
+                if found is not None:
+                    return f"; {name} is a log segment of {found.written_by}: use --format {found.format}"
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
         return f" (but {names[0]}{more}; are they of another --format?)"
 

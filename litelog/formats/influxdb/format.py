@@ -9,6 +9,7 @@ from litelog.errors import SequenceGapError, WrongFormatError
 from litelog.formats.columns import Columns
 from litelog.formats.influxdb.message_frame import HEADER_BYTES, MAX_INDEX, MessageColumns, walk
 from litelog.formats.log_format import Commit, Expectation, FinishedTail, Scan
+from litelog.formats.signatures import refuse_others
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,6 +45,9 @@ class InfluxdbFormat:
 
     def first_sequence(self, name: str) -> int | None:
         return int(name) if _NAME.fullmatch(name) and int(name) <= MAX_INDEX else None
+
+    def check_head(self, path: str, head: bytes) -> None:
+        refuse_others(path, head, self.name)
 
     def side_files(self, names: Sequence[str]) -> list[str]:
         return [TOMBSTONE] if TOMBSTONE in names else []

@@ -13,6 +13,7 @@ from litelog.formats.kafka.batch_columns import decode_batches
 from litelog.formats.kafka.batch_header import LENGTH_END, MAX_OFFSET, MAX_SEGMENT_OFFSETS, RecordBatch, microseconds
 from litelog.formats.kafka.batch_walk import BatchWalk, find_batch, walk
 from litelog.formats.log_format import Commit, Expectation, FinishedTail, Scan
+from litelog.formats.signatures import refuse_others
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -92,8 +93,7 @@ class KafkaFormat:
         return _read_watermarks(content).get((match["topic"], int(match["partition"])), 0)
 
     def check_head(self, path: str, head: bytes) -> None:
-        if head[:8] == b"litelog\n":
-            raise WrongFormatError(path, self.name, "it is one of format litelog; use --format litelog")
+        refuse_others(path, head, self.name)
 
     def scan(self, name: str, data: memoryview, offset: int, expect: Expectation, *, known: bool = False) -> Scan:  # noqa: ARG002  # headers and checksums are all that it looks at
         return _describe(offset, _walk_segment(name, data, offset, expect))

@@ -13,6 +13,7 @@ from litelog.formats.litelog.commit_walk import Walk, find_commit, walk
 from litelog.formats.litelog.encoding import MAX_SEQUENCE
 from litelog.formats.litelog.segment_header import SEGMENT_HEADER_BYTES, SegmentHeader, check_header
 from litelog.formats.log_format import Commit, Expectation, FinishedTail, Scan
+from litelog.formats.signatures import refuse_others
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -61,6 +62,9 @@ class LitelogFormat:
 
     def first_sequence(self, name: str) -> int | None:
         return sequence_of(name)
+
+    def check_head(self, path: str, head: bytes) -> None:
+        refuse_others(path, head, self.name)
 
     def find_commit(self, data: memoryview, offset: int, start: int) -> int | None:
         return find_commit(data, start or (0 if offset else SEGMENT_HEADER_BYTES), Expectation())

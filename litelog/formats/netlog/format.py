@@ -21,6 +21,7 @@ from litelog.formats.netlog.messages import (
     VERSION,
     created,
 )
+from litelog.formats.signatures import refuse_others
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,6 +61,9 @@ class NetlogFormat:
 
     def first_sequence(self, name: str) -> int | None:
         return _sequence_of(name)
+
+    def check_head(self, path: str, head: bytes) -> None:
+        refuse_others(path, head, self.name)
 
     def side_files(self, names: Sequence[str]) -> list[str]:
         return [SETTINGS] if SETTINGS in names else []

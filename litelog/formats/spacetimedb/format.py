@@ -14,6 +14,7 @@ from litelog.formats.columns import Columns
 from litelog.formats.commit_tail import CHECKSUM_BYTES, TailCheck
 from litelog.formats.extra_columns import ColumnType, NumberColumn
 from litelog.formats.log_format import Commit, Expectation, FinishedTail, Scan
+from litelog.formats.signatures import refuse_others
 from litelog.formats.spacetimedb.commit_walk import FRAMES, MAX_SEQUENCE, CommitlogWalk, walk
 from litelog.formats.spacetimedb.segment_header import SEGMENT_HEADER_BYTES, read_version
 
@@ -62,6 +63,9 @@ class SpacetimeDBFormat:
     def open_logical(self, path: str, read: Callable[[int, int], bytes], size: int) -> SeekableZstd | None:
         """The bytes of a log segment that its writer compressed in place."""
         return SeekableZstd(path, read, size, extra="spacetimedb") if read(0, 4) == ZSTD_MAGIC else None
+
+    def check_head(self, path: str, head: bytes) -> None:
+        refuse_others(path, head, self.name)
 
     def find_commit(self, data: memoryview, offset: int, start: int) -> int | None:
         begin = start or (0 if offset else SEGMENT_HEADER_BYTES - 1)

@@ -80,7 +80,7 @@ def test_a_binary_log_is_not_taken_for_lines(command: InProcess) -> None:
     ):
         done = command(*verb)
         assert (done.code, done.out) == (ExitCode.FAILURE, "")
-        assert "not a log segment of format lines: it is one of format litelog; use --format litelog" in done.err
+        assert "not a log segment of format lines: it is a log segment of litelog; use --format litelog" in done.err
     assert not (command.folder / "replica").exists()
 
 

@@ -1,0 +1,93 @@
+"""How to recognise the log segments of each format that litelog has, by their names and first bytes.
+
+Formats refuse what another one's writer began, so that a wrong ``--format`` ships nothing. ``raw`` takes all bytes.
+Specified in litelog/formats/README.md#recognised-formats.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from litelog.errors import WrongFormatError
+from litelog.formats.log_format import MAX_COMMIT_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_NUMBERED = re.compile(r"([0-9]{20})\.log")
+_DATA = re.compile(r"[0-9]{20}\.data")
+_INDEX = re.compile(r"0|[1-9][0-9]{0,18}")
+_BATCH = struct.Struct(">qiib")  # base offset, length, leader epoch or old checksum, magic
+_MESSAGE = struct.Struct(">IHQQI")  # checksum, type, topic, index, length
+_LITELOG = b"litelog\n" + struct.pack("<HHI", 1, 0, 64)
+_SPACETIMEDB = re.compile(rb"\(ds\)\^2[\0\1]\0\0\0", re.DOTALL)
+_ZSTD = b"\x28\xb5\x2f\xfd"
+_NETLOG = re.compile(rb"\x01\x10....\0{10}", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """How a format's log segments begin."""
+
+    format: str
+    """Its name, as ``--format`` takes it."""
+    written_by: str
+    begins: Callable[[str, bytes], bool]
+    """Whether a file of that name, without a folder, with these first bytes is a log segment of the format."""
+
+
+def recognise(name: str, head: bytes) -> Signature | None:
+    """Return the signature of the format whose log segment has that name and those first bytes; None for others.
+
+    Args:
+        name: The file name, without a folder.
+        head: The file's first HEAD_BYTES bytes, fewer if it is shorter.
+    """
+    return next((each for each in SIGNATURES if each.begins(name, head)), None)
+
+
+def refuse_others(path: str, head: bytes, own: str) -> None:
+    """Raise WrongFormatError if a log segment is of another format than ``own``, and name that one."""
+    found = recognise(path.rpartition("/")[2], head)
+    if found is not None and found.format != own:
+        raise WrongFormatError(path, own, f"it is a log segment of {found.written_by}; use --format {found.format}")
+
+
+def _is_litelog(_: str, head: bytes) -> bool:
+    return head.startswith(_LITELOG)
+
+
+def _is_spacetimedb(name: str, head: bytes) -> bool:
+    return _SPACETIMEDB.match(head) is not None or (name.endswith(".stdb.log") and head.startswith(_ZSTD))
+
+
+def _is_kafka(name: str, head: bytes) -> bool:
+    match = _NUMBERED.fullmatch(name)
+    if match is None or len(head) < _BATCH.size:
+        return False
+    base, length, _, magic = _BATCH.unpack_from(head)
+    shortest = (14, 22, 49)[magic] if 0 <= magic <= 2 else MAX_COMMIT_BYTES
+    return 0 <= base - int(match[1]) < 1 << 31 and shortest <= length < MAX_COMMIT_BYTES
+
+
+def _is_netlog(name: str, head: bytes) -> bool:
+    return _DATA.fullmatch(name) is not None and _NETLOG.match(head) is not None
+
+
+def _is_influxdb(name: str, head: bytes) -> bool:
+    if _INDEX.fullmatch(name) is None or len(head) < _MESSAGE.size:
+        return False
+    _, _, _, index, length = _MESSAGE.unpack_from(head)
+    return 0 < index == int(name) and length < MAX_COMMIT_BYTES
+
+
+SIGNATURES = (
+    Signature("litelog", "litelog", _is_litelog),
+    Signature("spacetimedb", "SpacetimeDB", _is_spacetimedb),
+    Signature("netlog", "NetLog", _is_netlog),
+    Signature("kafka", "Kafka", _is_kafka),
+    Signature("influxdb", "the broker of InfluxDB 0.9", _is_influxdb),
+)
