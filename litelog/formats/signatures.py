@@ -70,7 +70,7 @@ def _is_kafka(name: str, head: bytes) -> bool:
         return False
     base, length, _, magic = _BATCH.unpack_from(head)
     shortest = (14, 22, 49)[magic] if 0 <= magic <= 2 else MAX_COMMIT_BYTES
-    return 0 <= base - int(match[1]) < 1 << 31 and shortest <= length < MAX_COMMIT_BYTES
+    return bool(0 <= base - int(match[1]) < 1 << 31 and shortest <= length < MAX_COMMIT_BYTES)
 
 
 def _is_netlog(name: str, head: bytes) -> bool:
@@ -81,7 +81,7 @@ def _is_influxdb(name: str, head: bytes) -> bool:
     if _INDEX.fullmatch(name) is None or len(head) < _MESSAGE.size:
         return False
     _, _, _, index, length = _MESSAGE.unpack_from(head)
-    return 0 < index == int(name) and length < MAX_COMMIT_BYTES
+    return bool(0 < index == int(name) and length < MAX_COMMIT_BYTES)
 
 
 SIGNATURES = (

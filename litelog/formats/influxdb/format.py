@@ -47,7 +47,7 @@ class InfluxdbFormat:
         return int(name) if _NAME.fullmatch(name) and int(name) <= MAX_INDEX else None
 
     def check_head(self, path: str, head: bytes) -> None:
-        refuse_others(path, head, self.name)
+        refuse_others(path, head, InfluxdbFormat.name)
 
     def side_files(self, names: Sequence[str]) -> list[str]:
         return [TOMBSTONE] if TOMBSTONE in names else []

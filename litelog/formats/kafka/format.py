@@ -93,7 +93,7 @@ class KafkaFormat:
         return _read_watermarks(content).get((match["topic"], int(match["partition"])), 0)
 
     def check_head(self, path: str, head: bytes) -> None:
-        refuse_others(path, head, self.name)
+        refuse_others(path, head, KafkaFormat.name)
 
     def scan(self, name: str, data: memoryview, offset: int, expect: Expectation, *, known: bool = False) -> Scan:  # noqa: ARG002  # headers and checksums are all that it looks at
         return _describe(offset, _walk_segment(name, data, offset, expect))

@@ -64,7 +64,7 @@ class LitelogFormat:
         return sequence_of(name)
 
     def check_head(self, path: str, head: bytes) -> None:
-        refuse_others(path, head, self.name)
+        refuse_others(path, head, LitelogFormat.name)
 
     def find_commit(self, data: memoryview, offset: int, start: int) -> int | None:
         return find_commit(data, start or (0 if offset else SEGMENT_HEADER_BYTES), Expectation())

@@ -63,7 +63,7 @@ class NetlogFormat:
         return _sequence_of(name)
 
     def check_head(self, path: str, head: bytes) -> None:
-        refuse_others(path, head, self.name)
+        refuse_others(path, head, NetlogFormat.name)
 
     def side_files(self, names: Sequence[str]) -> list[str]:
         return [SETTINGS] if SETTINGS in names else []

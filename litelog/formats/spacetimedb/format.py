@@ -65,7 +65,7 @@ class SpacetimeDBFormat:
         return SeekableZstd(path, read, size, extra="spacetimedb") if read(0, 4) == ZSTD_MAGIC else None
 
     def check_head(self, path: str, head: bytes) -> None:
-        refuse_others(path, head, self.name)
+        refuse_others(path, head, SpacetimeDBFormat.name)
 
     def find_commit(self, data: memoryview, offset: int, start: int) -> int | None:
         begin = start or (0 if offset else SEGMENT_HEADER_BYTES - 1)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from litelog.errors import ExitCode
+from tests.builders.recorded_logs import unpack
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -82,6 +83,16 @@ def test_a_binary_log_is_not_taken_for_lines(command: InProcess) -> None:
         assert (done.code, done.out) == (ExitCode.FAILURE, "")
         assert "not a log segment of format lines: it is a log segment of litelog; use --format litelog" in done.err
     assert not (command.folder / "replica").exists()
+
+
+def test_a_folder_of_another_format_is_recognised_and_named(command: InProcess) -> None:
+    unpack("netlog", "plain", command.folder)
+    done = command("cat", "plain")
+    assert (done.code, done.out) == (ExitCode.FAILURE, "")
+    name = "00000000000000000000.data"
+    message = f"holds no log segment of format litelog; {name} is a log segment of NetLog: use --format netlog\n"
+    assert done.err.endswith(message)
+    assert command("cat", "--format", "netlog", "plain").code == ExitCode.DONE
 
 
 def test_a_folder_that_is_not_a_log_is_not_read_as_an_empty_one(command: InProcess) -> None:
