@@ -92,7 +92,7 @@ def test_a_folder_of_another_format_is_recognised_and_named(command: InProcess) 
     name = "00000000000000000000.data"
     message = f"holds no log segment of format litelog; {name} is a log segment of NetLog: use --format netlog\n"
     assert done.err.endswith(message)
-    assert command("cat", "--format", "netlog", "plain").code == ExitCode.DONE
+    assert command("cat", "--json", "--format", "netlog", "plain").code == ExitCode.DONE
 
 
 def test_a_folder_that_is_not_a_log_is_not_read_as_an_empty_one(command: InProcess) -> None:
