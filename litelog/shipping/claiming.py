@@ -11,6 +11,7 @@ when it looks for one. Until then both write, each in its own generation.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -188,25 +189,46 @@ def check_ownership(client: ReplicaClient, claim: Claim, last: Position | None, 
 def _close(
     client: ReplicaClient, claim: Claim, successor: Claim, clock: Clock, read_tip: Callable[[Claim], GenerationEnd]
 ) -> GenerationEnd:
+    """End a generation. If a look or a put was late, its owner may have continued meanwhile, and deleted what it had
+    put into the slot: then the terminal ends nothing, and the next slot is searched for again."""
     looked = clock.monotonic()
     tip = read_tip(claim)
     for _ in range(MAX_SLOTS_LOST):
         if tip.terminal is not None:
             return tip
-        terminal = _terminal(claim, successor, tip, clock.now())
-        if clock.monotonic() - looked > GRACE_SECONDS / 2:
-            # The owner may have continued meanwhile, and deleted what it put there: the slot may be free again.
-            looked = clock.monotonic()
-            tip = read_tip(claim)
-            continue
-        try:
-            client.write_wal_segment(tip.slot, wal_segment.encode(terminal, b""))
-        except ExistsError:  # its owner was faster, or this is our own put whose answer was lost
-            looked = clock.monotonic()
-            tip = read_forward(client, tip)
-        else:
+        slot, terminal = tip.slot, _terminal(claim, successor, tip, clock.now())
+        body = b"".join(wal_segment.encode(terminal, b""))
+        is_put = not _is_late(clock, looked) and _put_terminal(client, slot, body)
+        is_late = _is_late(clock, looked)
+        if is_put and not is_late:
             return tip.ended_by(terminal)
+        looked = clock.monotonic()
+        tip = read_tip(claim) if is_late else read_forward(client, tip)
+        if is_late and tip.slot != slot:
+            _delete_terminal(client, slot, body)
     raise StoreError("put", str(tip.slot), f"lost {MAX_SLOTS_LOST} slots in a row to the generation that it closes")
+
+
+def _put_terminal(client: ReplicaClient, slot: Position, body: bytes) -> bool:
+    """Put a terminal; whether the slot was free. Its owner may have been faster, or the answer to an earlier try was
+    lost."""
+    try:
+        client.write_wal_segment(slot, [body])
+    except ExistsError:
+        return False
+    return True
+
+
+def _delete_terminal(client: ReplicaClient, slot: Position, body: bytes) -> None:
+    """Delete our terminal from a slot that was emptied, if it came there: newer WAL segments follow, and nobody finds
+    the end there."""
+    with suppress(StoreError):
+        if client.read_wal_segment(slot) == body:
+            client.delete_wal_segments([slot])
+
+
+def _is_late(clock: Clock, looked: float) -> bool:
+    return clock.monotonic() - looked > GRACE_SECONDS / 2
 
 
 def _terminal(claim: Claim, successor: Claim, tip: GenerationEnd, now: int) -> WalHeader:

@@ -63,18 +63,31 @@ class OwnershipGuard:
     def succeeded(self) -> None:
         """Record a successful put before it is acknowledged. FencedError, DivergedError, StoreError.
 
-        A put proves that the generation is ours, unless it took too long: then a successor's retention may have emptied
-        the slot meanwhile, if the state is older than the replica. So that proves ownership again.
+        A put proves that the generation is ours, unless it was late.
         """
-        if self._clock.monotonic() - self._checked_at > GRACE_SECONDS / 2:
-            self.check_ownership()
-        else:
+        if not self._prove_if_late():
             self._proved_at = self._checked_at
+
+    def adopts(self) -> None:
+        """Record that the slot of a put holds our own object, before it is acknowledged. FencedError, DivergedError,
+        StoreError.
+
+        An earlier try of the same put may have left it: if that was late, ownership is proved.
+        """
+        self._prove_if_late()
 
     def check_ownership(self) -> None:
         """Prove now that the replica holds all acknowledged objects. FencedError, DivergedError, StoreError."""
         self._in_doubt = True
         self._check_if_due()
+
+    def _prove_if_late(self) -> bool:
+        """Prove ownership if the put that was checked last took too long; whether it did. A successor's retention may
+        have emptied the slot meanwhile, if the state is older than the replica."""
+        is_late = self._clock.monotonic() - self._checked_at > GRACE_SECONDS / 2
+        if is_late:
+            self.check_ownership()
+        return is_late
 
     def leave_slot(self, damage: CorruptObjectError) -> NoReturn:
         """Raise the error for a next slot with an object that cannot be read: this owner put it before its state was

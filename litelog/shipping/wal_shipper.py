@@ -216,6 +216,7 @@ class WalShipper:
             own = adopt_existing(self._context.client, self.follower, self._files, encoded)
         except CorruptObjectError as error:
             self._guard.leave_slot(error)
+        self._guard.adopts()
         self._queue.clear()
         self._encoder.rewind(own.after)
         self._skipped = False

@@ -12,7 +12,7 @@ from enum import Enum
 from random import Random
 from typing import TYPE_CHECKING, cast
 
-from litelog.errors import NotFoundError, StoreError
+from litelog.errors import ExistsError, NotFoundError, StoreError
 from litelog.objects.layout import parse_wal
 from tests.waiting import WAIT_SECONDS
 
@@ -252,6 +252,15 @@ class InPartsStore(CountingStore):
 
     def list_in_pages(self, prefix: str, keys: int) -> Iterator[ObjectInfo]:
         return self.list(prefix)
+
+
+class AnswerLosingStore(CountingStore):
+    """Loses the answer to each create-only put that it takes, so that the client's next try is refused."""
+
+    def put(self, key: str, body: Iterable[Buffer], *, create_only: bool = True) -> None:
+        super().put(key, body, create_only=create_only)
+        if create_only:
+            raise ExistsError(key)
 
 
 class UnsortedStore(CountingStore):

@@ -480,6 +480,18 @@ GUARDS: dict[str, Plan] = {
         retention=3600.0,
         patience=20,
     ),
+    "takeover that stands still before its terminal": _plan(
+        [
+            _take_over(60, "B"),
+            _pause(60, "B", 3760, When("B", WAL)),
+            _rest(90, 1600),
+            _rest(1695, 1600),
+            _rest(3300, 510),
+        ],
+        end=3850.0,
+        write_pause=0.4,
+        patience=20,
+    ),
     "owner with an older state that stands still after its proof": _plan(
         [
             Step(30, "keep_state", {"who": "A"}),

@@ -90,7 +90,9 @@ class ReplicaOracle:
         self._begun: set[str] = set()
         """The generations whose first snapshot was put while there was no newer claim."""
         self._ended: set[str] = set()
-        """The generations in which a terminal was put."""
+        """The generations in which a terminal was put after all WAL segments."""
+        self._newest_slots: dict[str, Position] = {}
+        """The last slot of each generation that was filled."""
         self._late: set[str] = set()
         """The WAL segments that were put after the terminal, into slots that retention had emptied."""
         self._begun_at = 0.0
@@ -130,11 +132,16 @@ class ReplicaOracle:
                     self._begun_at = self._world.scheduler.now
                 self._snapshots.append((newest.generation, key))
         if (slot := layout.parse_wal(key)) is not None:
+            last = self._newest_slots.get(slot.generation, slot)
             if wal_segment.decode(key, body).header.successor is not None:
-                self._ended.add(slot.generation)
+                if slot < last:
+                    self._world.counts["a terminal in a slot that was emptied"] += 1
+                else:
+                    self._ended.add(slot.generation)
             elif slot.generation in self._ended:
                 self._late.add(key)
                 self._world.counts["a WAL segment that was put after its generation had ended"] += 1
+            self._newest_slots[slot.generation] = max(slot, last)
         if layout.parse_claim(key) is not None:
             self._judge_claim(key, claims.parse(body.decode()))
         self._conduct.arrived(key)

@@ -2,8 +2,9 @@
 
 Each step is one request to the store, or one local decision. Any owner may take the next step, so pausing at any point
 is in every path. A request may be applied and its answer be lost; an owner may crash at every step, and comes back with
-its state, with an older one, or with none. The model keeps three facts of an object: its place, its owner, and which of
-two possible contents it has.
+its state, with an older one, or with none. An owner may stand still for a grace before it looks, or between its look
+and its put, which is then late. The model keeps three facts of an object: its place, its owner, and which of two
+possible contents it has.
 
     generation   (WAL segments and terminal by place, the ends that its first snapshot names or None, the contents of
                  its sealed segments by index: FIRST for those that its first snapshot names)
@@ -32,10 +33,15 @@ STRIDE = 8
 TERMINAL = 9
 STANDS = 4
 """Added to the content of a ``final`` that stands for a sealed segment."""
+JUST_PUT = 16
+"""The aux of an owner whose last step was a put, which proves that the generation is its own."""
 FIRST = -1
 """Replaces the index of a segment that goes up sealed before the first snapshot, which names it."""
 
-DOWN, LIST, CLAIM, CLAIM_LOST, READ, FENCE, SNAPSHOT, RUN, PROVE_EPOCH, PROVE_LAST, GONE = range(11)
+DOWN, LIST, CLAIM, CLAIM_LOST, READ, FENCE, SNAPSHOT, RUN, PROVE_EPOCH, PROVE_LAST, *_LATE, GONE = range(14)
+LATE_FENCE, LATE_SNAPSHOT, LATE_RUN = _LATE
+LATE = {FENCE: LATE_FENCE, SNAPSHOT: LATE_SNAPSHOT, RUN: LATE_RUN}
+"""The steps that are puts, each with the step of an owner that stood still before it."""
 NAMES = [
     "down",
     "list",
@@ -47,11 +53,14 @@ NAMES = [
     "run",
     "prove-epoch",
     "prove-last",
+    "late put-terminal",
+    "late snapshot",
+    "late run",
 ]
 
 Generation = tuple[Any, ...]
 Owner = tuple[Any, ...]
-State = tuple[tuple[Generation, ...], tuple[Owner, ...], int]
+State = tuple[tuple[Generation, ...], tuple[Owner, ...], int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +80,14 @@ class Rules:
     """An owner without WAL segments proves whether the generation's WAL is empty or whole."""
     closer_rereads: bool = True
     """An owner that was suspended for longer than the grace reads the tip again before it puts a terminal."""
+    late_terminal_rereads: bool = True
+    """An owner whose terminal was late reads the tip again."""
+    late_snapshot_proves: bool = True
+    """An owner whose first snapshot was late looks for a newer claim after it."""
+    late_put_proves: bool = True
+    """An owner whose put was late proves that the generation is its own before it acknowledges the bytes."""
+    late_adoption_proves: bool = True
+    """The same if an earlier try of that put was taken, and its answer was lost."""
     in_order_pruning: bool = True
     check_refused: bool = True
     """After a refused WAL put, the owner reads the object in the slot; else it takes the object for its own, from a put
@@ -83,6 +100,8 @@ class Rules:
     puts: int = 2
     claims: int = 4
     crashes: int = 2
+    stalls: int = 0
+    """How often an owner stands still for a grace between its look and its put."""
     finals: bool = True
 
 
@@ -92,7 +111,7 @@ ORIGINAL = Rules()
 def start(rules: Rules) -> State:
     """The old owner runs in generation 1, which holds nothing but its snapshot; the others have never run."""
     old = (RUN, 0, 0, (1, True, 0, None, None))
-    return (((), (), ()),), (old, *(((DOWN, 0, 0, None),) * (rules.owners - 1))), rules.crashes
+    return (((), (), ()),), (old, *(((DOWN, 0, 0, None),) * (rules.owners - 1))), rules.crashes, rules.stalls
 
 
 def find(generation: Generation, place: int) -> tuple[int, int, int, int] | None:
@@ -134,27 +153,39 @@ class Model:
             RUN: self._run,
             PROVE_EPOCH: self._prove_epoch,
             PROVE_LAST: self._prove_last,
+            LATE_FENCE: self._put_late_terminal,
+            LATE_SNAPSHOT: self._put_late_snapshot,
+            LATE_RUN: self._put_late,
             GONE: self._rest,
         }
 
     def successors(self, state: State) -> Iterator[tuple[str, State, str | None]]:
         """(label, state, flaw) of every step of every owner, crashes included."""
-        generations, owners, crashes = state
+        generations, owners, crashes, stalls = state
         for number, owner in enumerate(owners):
             for label, changed, moved, flaw in self.steps[owner[0]](generations, owner):
-                pair = [*owners[:number], moved, *owners[number + 1 :]]
-                yield f"{number}: {label}", self._settled(changed, pair, crashes, label), flaw
+                after = [*owners[:number], moved, *owners[number + 1 :]]
+                if label.startswith("prune"):
+                    yield from self._grace_over(f"{number}: {label}", (changed, after, crashes, stalls), number)
+                else:
+                    yield f"{number}: {label}", _settled(changed, after, crashes, stalls), flaw
             if crashes and owner[0] not in (DOWN, GONE):
-                down = (DOWN, 0, owner[2], owner[3])
-                pair = [*owners[:number], down, *owners[number + 1 :]]
-                yield f"{number}: crash in {NAMES[owner[0]]}", self._settled(generations, pair, crashes - 1, ""), None
+                after = [*owners[:number], (DOWN, 0, owner[2], owner[3]), *owners[number + 1 :]]
+                yield f"{number}: crash in {NAMES[owner[0]]}", _settled(generations, after, crashes - 1, stalls), None
 
-    def _settled(self, generations: Any, owners: list[Owner], crashes: int, label: str) -> State:
-        """The state after a step: a pruning shows that the grace is over. The new owners are sorted, as they are
-        alike."""
-        if label.startswith("prune"):
-            owners = [self._after_grace(owner) for owner in owners]
-        return generations, (owners[0], *sorted(owners[1:], key=repr)), crashes
+    def _grace_over(self, label: str, state: Any, pruner: int) -> Iterator[tuple[str, State, None]]:
+        """The states after a pruning, which shows that the grace is over: all owners look again before the next put, or
+        one of them had looked, and stood still since."""
+        generations, owners, crashes, stalls = state
+        looking = [self._after_grace(owner) for owner in owners]
+        if owners[pruner][1] == JUST_PUT:
+            looking[pruner] = owners[pruner]
+        yield label, _settled(generations, looking, crashes, stalls), None
+        for number, owner in enumerate(owners):
+            if stalls and number != pruner and owner[0] in LATE:
+                late = [*looking[:number], (LATE[owner[0]], *owner[1:]), *looking[number + 1 :]]
+                told = f"{label}, {number} stood still in {NAMES[owner[0]]}"
+                yield told, _settled(generations, late, crashes, stalls - 1), None
 
     def _after_grace(self, owner: Owner) -> Owner:
         """Pruning waits for the grace: an owner without a put for so long has to look again before its next one."""
@@ -255,6 +286,23 @@ class Model:
         yield f"terminal {target}/{place}", changed, moved, flaw
         yield f"terminal {target}/{place}, answer lost", changed, owner, flaw
 
+    def _put_late_terminal(self, generations: Any, owner: Owner) -> Any:
+        """As ``_put_terminal``. The slot may have been filled and emptied meanwhile. Then nobody finds the terminal, as
+        newer WAL segments follow."""
+        target, place, has_started = owner[1]
+        there = find(generations[target - 1], place)
+        again = (READ, target, *owner[2:])
+        closed = (
+            again if self.rules.late_terminal_rereads else self._below(owner, target, stop=self._stops(has_started))
+        )
+        if there is not None and not there[3]:
+            yield f"late terminal {target}/{place} refused", generations, again, None
+        elif there is not None:
+            yield f"late terminal {target}/{place} in an emptied slot", generations, closed, None
+        else:
+            for label, changed, _, flaw in self._put_terminal(generations, owner):
+                yield f"late {label}", changed, closed, flaw
+
     def _put_snapshot(self, generations: Any, owner: Owner) -> Any:
         _, _, content, memory = owner
         epoch = memory[0]
@@ -284,15 +332,20 @@ class Model:
         yield f"snapshot of {epoch}, ends {ends}", changed, moved, None
         yield f"snapshot of {epoch}, ends {ends}, answer lost", changed, owner, None
 
+    def _put_late_snapshot(self, generations: Any, owner: Owner) -> Any:
+        for label, changed, moved, flaw in self._put_snapshot(generations, owner):
+            is_proving = moved[0] == RUN and self.rules.late_snapshot_proves
+            yield f"late {label}", changed, (PROVE_EPOCH, *moved[1:]) if is_proving else moved, flaw
+
     def _run(self, generations: Any, owner: Owner) -> Any:
         _, asked, content, memory = owner
         place = memory[2]
         yield from self._prune(generations, owner)
         choices = (0, 1) if self.rules.finals else (0,)
-        for final in choices if not asked else (asked - 1,):
+        for final in (asked - 1,) if 0 < asked < JUST_PUT else choices:
             if final < STANDS:
                 yield from self._put(generations, owner, place, content * 2 + final, final)
-        if self.rules.seals and place % STRIDE == 0 and asked in (0, STANDS + 1):
+        if self.rules.seals and place % STRIDE == 0 and asked in (0, JUST_PUT, STANDS + 1):
             yield from self._stand_for_sealed(generations, owner, place)
         if not self.rules.one_slot and place % STRIDE:
             yield from self._put(generations, owner, (place // STRIDE + 1) * STRIDE, content * 2, 0)
@@ -329,9 +382,34 @@ class Model:
         flaw = "P6: written into a pruned slot" if there is not None else None
         lost, acknowledged = ((place, what, done, 0) for done in (0, 1))
         moved = self._advanced(owner, acknowledged)
+        if self.rules.stalls:
+            moved = (moved[0], moved[1] or JUST_PUT, *moved[2:])
         yield f"put {epoch}/{place}", _put_entry(generations, epoch, acknowledged), moved, flaw
         retry = (RUN, final + 1, content, memory)
         yield f"put {epoch}/{place}, answer lost", _put_entry(generations, epoch, lost), retry, flaw
+
+    def _put_late(self, generations: Any, owner: Owner) -> Any:
+        """As ``_put``. What was put is adopted after the proof, if the generation is still the owner's."""
+        _, _, content, memory = owner
+        epoch, _, place, *_ = memory
+        there = find(generations[epoch - 1], place)
+        proving = (PROVE_EPOCH, 0, content, memory)
+        if there is not None and there[3]:
+            wrong = "P2: acknowledged in a slot that was emptied"
+            for how, proves in (("", self.rules.late_put_proves), (", found", self.rules.late_adoption_proves)):
+                late = f"late put {epoch}/{place} in an emptied slot{how}"
+                yield late, generations, proving, None if proves else wrong
+        elif there is not None and self.rules.late_adoption_proves and there[1] != TERMINAL:
+            yield f"late put {epoch}/{place} refused", generations, proving, None
+        else:
+            for final in (0, 1) if self.rules.finals else (0,):
+                for label, changed, moved, flaw in self._put(generations, owner, place, content * 2 + final, final):
+                    is_put = find(changed[epoch - 1], place) != there
+                    if is_put and self.rules.late_put_proves:
+                        left = _put_entry(generations, epoch, (place, content * 2 + final, 0, 0))
+                        yield f"late {label}", left, proving, flaw
+                    else:
+                        yield f"late {label}", changed, moved, flaw
 
     def _advanced(self, owner: Owner, entry: tuple[int, int, int, int]) -> Owner:
         _, _, content, memory = owner
@@ -357,9 +435,10 @@ class Model:
         return f"put {place} refused: it is ours", changed, self._advanced(owner, adopted), None
 
     def _prune(self, generations: Any, owner: Owner) -> Any:
-        """Delete one covered WAL segment, right after a WAL put that succeeded; never a generation's last one."""
+        """Delete one covered WAL segment, right after a WAL put that succeeded; never a generation's last one. Only if
+        owners may stand still before a put, it matters how long ago that put was."""
         epoch, _, _, last, _ = owner[3]
-        if last is None or owner[1]:
+        if last is None or owner[1] != (JUST_PUT if self.rules.stalls else 0):
             return
         for number, generation in enumerate(generations[:epoch], 1):
             segments = [entry for entry in generation[0] if entry[1] != TERMINAL]
@@ -388,6 +467,11 @@ class Model:
         yield f"last one is {'there' if is_mine else 'not there'}", generations, moved, None
 
 
+def _settled(generations: Any, owners: list[Owner], crashes: int, stalls: int) -> State:
+    """The state after a step. The new owners are sorted, as they are alike."""
+    return generations, (owners[0], *sorted(owners[1:], key=repr)), crashes, stalls
+
+
 def _with(generations: Any, epoch: int, generation: Generation) -> Any:
     return (*generations[: epoch - 1], generation, *generations[epoch:])
 
@@ -400,7 +484,7 @@ def _put_entry(generations: Any, epoch: int, entry: tuple[int, int, int, int]) -
 
 def flaw_in(state: State, rules: Rules) -> str | None:
     """The promise that a state breaks; None if all hold."""
-    generations, owners, _ = state
+    generations, owners, *_ = state
     latest = max(epoch for epoch, generation in enumerate(generations, 1) if generation[1] is not None)
     ends = generations[latest - 1][1]
     for epoch, (entries, _, sealed) in enumerate(generations, 1):

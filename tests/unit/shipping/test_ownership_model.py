@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.builders.child import in_child
 from tests.sampling import NIGHTLY, at_night
 from tests.unit.shipping.ownership_model import Model, Rules, search, start
 
@@ -22,12 +23,15 @@ BOUNDS = {
     "pruning of several": Rules(claims=2, crashes=2, owners=1, finals=False, puts=3),
     "two owners that seal": Rules(claims=3, crashes=1, owners=2, finals=False, puts=1, seals=True),
     "one owner that seals, two crashes": Rules(claims=3, crashes=2, owners=1, finals=False, puts=1, seals=True),
+    "standing still before a put": Rules(claims=3, crashes=1, owners=2, finals=False, stalls=1),
 }
 BOUNDS_AT_NIGHT = {
     "three owners, one crash": Rules(claims=3, crashes=1, finals=False),
     "every choice of final, no crash": Rules(claims=3, crashes=0),
+    "three owners, standing still before a put": Rules(claims=3, crashes=0, finals=False, puts=3, stalls=1),
+    "standing still before one of three puts": Rules(claims=3, crashes=1, owners=2, finals=False, puts=3, stalls=1),
 }
-"""The two largest: hundreds of thousands of states, which take hundreds of thousands of kilobytes."""
+"""The largest: hundreds of thousands of states, which take hundreds of thousands of kilobytes."""
 
 MAX_STATES = 400_000
 """A model with more states is too slow to run at every change."""
@@ -39,7 +43,7 @@ pytestmark = pytest.mark.xdist_group("ownership_model")  # one worker runs each 
 
 @cache
 def searched(name: str) -> Result:
-    return search({**BOUNDS, **BOUNDS_AT_NIGHT}[name], limit=MAX_STATES)
+    return in_child(lambda: search({**BOUNDS, **BOUNDS_AT_NIGHT}[name], limit=MAX_STATES))
 
 
 @pytest.mark.slow
@@ -81,11 +85,21 @@ def test_the_states_are_many_and_every_kind_of_step_is_among_their_steps() -> No
         "sealed 1/0 is of other bytes",
         *(f"crash in {step}" for step in ("list", "claim", "claim-retry", "read-tip", "put-terminal", "snapshot")),
         *(f"crash in {step}" for step in ("run", "prove-epoch", "prove-last")),
+        *(f"prune 1/0, 1 stood still in {step}" for step in ("put-terminal", "snapshot", "run")),
+        "late terminal 1/0 in an emptied slot",
+        "late terminal 1/1 refused",
+        "late terminal 1/2",
+        "late snapshot of 2",
+        "late put 1/0 in an emptied slot, found",
+        "late put 1/2 refused: fenced",
+        "late put 2/0",
+        "late put 2/0 refused",
     ):
         assert any(kind in label for label in labels), kind
 
 
 SMALL = {"finals": False, "crashes": 1}
+LATE = {**SMALL, "owners": 2, "claims": 2, "puts": 3, "stalls": 1}
 DROPPED = {
     "closing only the newest predecessor": ("P2", Rules(**SMALL, close="newest"), "put 1/0"),
     "closing down to one that is ended already": ("P2", Rules(**SMALL, close="ended"), "put 1/0"),
@@ -94,6 +108,26 @@ DROPPED = {
     "no proof of ownership": ("P6", Rules(**SMALL, proof=False), "put 1/0"),
     "no proof where nothing was shipped by the state": ("P6", Rules(**SMALL, proof_of_start=False), "put 1/0"),
     "a closer that slept over the grace": ("P6", Rules(**SMALL, closer_rereads=False), "terminal 1/0"),
+    "a closer that slept over the grace before its put": (
+        "P6",
+        Rules(**LATE, late_terminal_rereads=False),
+        "snapshot of 2",
+    ),
+    "no second look after a first snapshot that was late": (
+        "P6",
+        Rules(**LATE, late_snapshot_proves=False),
+        "put 1/0",
+    ),
+    "no proof after a put that was late": (
+        "P2",
+        Rules(**LATE, late_put_proves=False),
+        "late put 1/0 in an emptied slot",
+    ),
+    "no proof before the adoption of what a late put left": (
+        "P2",
+        Rules(**LATE, late_adoption_proves=False),
+        "late put 1/0 in an emptied slot, found",
+    ),
     "pruning out of order": ("P6", Rules(**SMALL, in_order_pruning=False, puts=3), "put 1/1"),
     "claims that are not create-only": ("P6", Rules(**SMALL, create_only_claims=False), "claim 2 over another"),
     "a final before the sealed segment that it stands for": (
@@ -114,7 +148,7 @@ DROPPED = {
 @pytest.mark.parametrize("dropped", DROPPED)
 def test_each_rule_is_needed(dropped: str) -> None:
     promise, rules, last_step = DROPPED[dropped]
-    result = search(rules, promises=(promise,), limit=MAX_STATES)
+    result = in_child(lambda: search(rules, promises=(promise,), limit=MAX_STATES))
     assert result.flaw is not None
     assert last_step in result.trace[-1], result.trace
 

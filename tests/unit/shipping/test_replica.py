@@ -25,7 +25,7 @@ from tests.builders.daemon_builder import Daemon, held
 from tests.builders.independent_reader import objects, read_replica
 from tests.builders.log_builder import LogBuilder, make_log
 from tests.builders.manual_clock import ManualClock
-from tests.builders.stores import CountingStore, Fault, FaultyStore, KilledError, KillingStore
+from tests.builders.stores import AnswerLosingStore, CountingStore, Fault, FaultyStore, KilledError, KillingStore
 from tests.sampling import examples, sampled_cases
 
 if TYPE_CHECKING:
@@ -433,7 +433,7 @@ def test_a_daemon_that_slept_does_not_write_into_a_pruned_slot(log: LogBuilder, 
     assert objects(store) == before
 
 
-@pytest.mark.parametrize("stands_still", ["after its proof", "before its put"])
+@pytest.mark.parametrize("stands_still", ["after its proof", "before its put", "before a put whose answer is lost"])
 def test_a_daemon_that_stands_still_acknowledges_nothing_in_a_slot_that_was_emptied(
     log: LogBuilder, store: MemoryStore, state: str, stands_still: str
 ) -> None:
@@ -449,7 +449,7 @@ def test_a_daemon_that_stands_still_acknowledges_nothing_in_a_slot_that_was_empt
         daemon.sync()
     generation = daemon.generation
     daemon.crash()
-    slow = CountingStore(store)
+    slow = AnswerLosingStore(store) if "lost" in stands_still else CountingStore(store)
     daemon = Daemon(log, slow, state + ".old", clock=clock)
 
     def sleep() -> None:
@@ -458,7 +458,7 @@ def test_a_daemon_that_stands_still_acknowledges_nothing_in_a_slot_that_was_empt
         store.delete(shipped[:-LASTING_SEGMENTS])
         clock.advance(GRACE_SECONDS)
 
-    pause = slow.before_put if stands_still == "before its put" else slow.after_list
+    pause = slow.after_list if stands_still == "after its proof" else slow.before_put
     pause("generations/", sleep)
     with pytest.raises(FencedError):
         daemon.sync()

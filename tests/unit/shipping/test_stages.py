@@ -116,7 +116,7 @@ def test_the_specification_has_the_stages_of_the_code_in_their_order() -> None:
 @pytest.mark.parametrize(
     ("column", "model", "others"),
     [
-        (3, ownership_model, {"down", "prove-epoch", "prove-last"}),
+        (3, ownership_model, {"down", "prove-epoch", "prove-last", "late put-terminal", "late snapshot", "late run"}),
         (4, takeover_model, {"down", "look", "resume", "gone"}),
     ],
 )

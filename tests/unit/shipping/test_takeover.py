@@ -17,11 +17,13 @@ import pytest
 from litelog.config import LogConfig, ReplicaConfig
 from litelog.errors import FencedError, ForeignClaimError, StoreError
 from litelog.objects.claim import encode
-from litelog.objects.layout import Fencing
-from litelog.reading.generations import read_claim
+from litelog.objects.layout import Fencing, wal_key
+from litelog.objects.wal_segment import LASTING_SEGMENTS
+from litelog.reading.generations import find_tip, read_claim
 from litelog.reading.latest import find_latest
 from litelog.replicator.thread_pools import DestinationThreads
 from litelog.replicator.wiring import ProcessContext, open_log
+from litelog.retention.policy import GRACE_SECONDS
 from litelog.shipping.claiming import LostRaceError, SucceededError
 from litelog.shipping.state import StateError
 from litelog.stores.object_store import ObjectReplicaClient
@@ -32,7 +34,8 @@ from replica_clients.memory import MemoryStore
 from tests.builders.daemon_builder import Daemon, Silent, restored
 from tests.builders.independent_reader import objects, read_replica
 from tests.builders.log_builder import LogBuilder, make_log
-from tests.builders.stores import CarelessStore, CountingStore, Fault, FaultyStore
+from tests.builders.manual_clock import ManualClock
+from tests.builders.stores import AnswerLosingStore, CarelessStore, CountingStore, Fault, FaultyStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -455,3 +458,39 @@ def test_an_owner_carries_on_what_the_predecessor_states_of_transactions(tmp_pat
     second.close()
     latest = find_latest(ObjectReplicaClient(store))
     assert (latest.epoch, latest.transactions) == (first.epoch + 1, stated)
+
+
+@pytest.mark.parametrize("answers", ["come", "are lost"])
+def test_a_takeover_that_stands_still_before_its_terminal_looks_again(tmp_path: Path, answers: str) -> None:
+    """Steady puts prove to the owner that the generation is its own. Its slot of an hour ago is empty again, so the
+    store takes the late terminal there."""
+    clock, store, log = ManualClock(), MemoryStore(), make_log(tmp_path / "log")
+    log.roll(1)
+    owner = Daemon(log, store, str(tmp_path / "owner"), clock=clock)
+    owner.sync()
+    slow = AnswerLosingStore(store) if answers == "are lost" else CountingStore(store)
+    successor = Daemon(log, slow, str(tmp_path / "successor"), seed=1, takeover=True, clock=clock)
+    position = owner.replica.position
+    assert position is not None
+    slot = wal_key(position)
+
+    def stand_still() -> None:
+        for _ in range(4):
+            log.append(1)
+            owner.sync()
+            clock.advance(GRACE_SECONDS / 4)
+        wal = sorted(key for key in objects(store) if "/wal/" in key)
+        assert slot in wal[:-LASTING_SEGMENTS]
+        store.delete(wal[:-LASTING_SEGMENTS])
+
+    slow.before_put("generations/", stand_still)
+    successor.sync()
+    log.append(1)
+    with pytest.raises(FencedError):
+        owner.sync()
+    end = find_tip(ObjectReplicaClient(store), owner.claims[0])
+    assert end.terminal is not None
+    assert end.slot == owner.replica.position, "the end is after all that the owner acknowledged"
+    assert slot not in objects(store)
+    successor.sync()
+    assert restored(store, tmp_path / "out") == log.files()
