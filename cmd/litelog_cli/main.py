@@ -162,8 +162,9 @@ def run(  # noqa: PLR0911 - one for each kind of end
         echo_lines(shown.getvalue().splitlines(), err=True)
         return error.exit_code
     except LitelogError as error:
-        _print_failure(arguments, kind_of(error), str(error), error.exit_code)
-        return _fail(error.lines or [str(error)], error.exit_code)
+        lines = error.lines or [str(error)]
+        _print_failure(arguments, kind_of(error), "\n".join(lines), error.exit_code)
+        return _fail(lines, error.exit_code)
     except KeyboardInterrupt:
         return INTERRUPTED
     except (BrokenPipeError, OutputGoneError, SystemExit):  # SystemExit: click found the pipe closed

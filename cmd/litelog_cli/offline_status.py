@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from litelog.errors import LitelogError
-from litelog.log.replica_registry import ReplicaSet, log_state_folder
+from litelog.log.replica_registry import STATE_FILE, ReplicaSet, log_state_folder
 from litelog.objects.position import Position
 from litelog.replicator.status import ReplicaStatus
 from litelog.server.make_report import group_by_log
@@ -111,8 +111,10 @@ def _status(log: str, url: str, facts: Mapping[str, object]) -> ReplicaStatus:
 
 def _of_folder(folder: str, url: str, log: str | None, name: str) -> tuple[ReplicaStatus, dict[str, object]]:
     state = read_state(folder)
+    if state is None and os.path.exists(os.path.join(folder, STATE_FILE)):
+        return _status(log or name, url, {"error": f"the state in {folder} is damaged"}), {}
     if state is None or isinstance(state, Unclaimed):
-        return _status(log or name, url, {"error": "no state is kept, or it is damaged"}), {}
+        return _status(log or name, url, {}), {}
     claim, shipped = state.claim, state.shipped if isinstance(state, Running) else 0
     verified = read_result(folder)
     facts: dict[str, object] = {

@@ -127,7 +127,7 @@ def _open_all(
     unopened: list[tuple[str, str]] = []
     for url, options in replicas:
         try:
-            clients.append(stack.enter_context(opened_replica(url, options)))
+            clients.append(stack.enter_context(opened_replica(url, options, is_only=len(replicas) == 1)))
         except ConfigError as error:
             if len(unopened) + 1 == len(replicas):
                 raise

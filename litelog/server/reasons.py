@@ -121,6 +121,8 @@ class _Finder:
             yield self._stopped(STOPPED[status.phase])
         if status.phase == UNKNOWN and status.error is not None:
             yield self._reason("unreadable", status.error, f"litelog check {self._url}", "Check that it can be read.")
+        if status.phase == UNKNOWN and status.error is None and status.position is None:
+            yield self._never_shipped()
         if status.lost is not None:
             yield self._lost(status.lost)
         if status.anomalies:
@@ -144,6 +146,15 @@ class _Finder:
             f"litelog check {self._url}",
             "Its first sync may still run. If nothing is shipped, see whether the destination can be written.",
             age=age,
+        )
+
+    def _never_shipped(self) -> Reason:
+        """The reason of a replica of which a state folder, or the replica itself, knows no data."""
+        return self._reason(
+            "never_synced",
+            "nothing was ever shipped to it",
+            f"litelog forget {self._log} {self._url}",
+            "Start the daemon that replicates it. If the replica was named by mistake, run this.",
         )
 
     def _stopped(self, kind: str) -> Reason:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 import types
 import typing
@@ -106,7 +107,7 @@ def _describe_report() -> Iterator[str]:
     for model in PARTS:
         yield f"## {model.__name__}"
         yield ""
-        yield f"{(model.__doc__ or '').strip()}"
+        yield inspect.cleandoc(model.__doc__ or "")
         yield ""
         yield "| field | type | meaning |"
         yield "|---|---|---|"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
-from litelog.errors import NoReplicaError, StoreError
+from litelog.errors import CorruptObjectError, NoReplicaError, ReplicaGapError, StoreError
 from litelog.stores.missing import describe_missing
 from litelog.stores.object_store import ObjectReplicaClient
 from litelog.stores.registry import open_store
@@ -14,6 +15,12 @@ from litelog.stores.retrying_store import RetryingStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+
+DAMAGE_ADVICE = (
+    "litelog verify {} lists what is damaged there. A restore from several replicas reads that from another one"
+)
+"""What a person can do about a damaged replica."""
 
 
 def open_retrying(url: str, options: Mapping[str, object] | None, stop: threading.Event) -> ObjectReplicaClient:
@@ -31,15 +38,18 @@ def open_retrying(url: str, options: Mapping[str, object] | None, stop: threadin
 
 
 @contextmanager
-def opened_replica(url: str, options: Mapping[str, object] | None = None) -> Iterator[ObjectReplicaClient]:
+def opened_replica(
+    url: str, options: Mapping[str, object] | None = None, *, is_only: bool = True
+) -> Iterator[ObjectReplicaClient]:
     """Open a client as ``open_retrying`` does, and close it at the end.
 
-    A NoReplicaError of the block says what is there instead of a replica.
+    ``is_only``: the block reads no other replica, so its errors are this one's: they are named as by
+    ``naming_replica``.
     """
     stop = threading.Event()
     client = open_retrying(url, options, stop)
     try:
-        with naming_replica(client):
+        with naming_replica(client) if is_only else nullcontext():
             yield client
     finally:
         stop.set()
@@ -48,12 +58,19 @@ def opened_replica(url: str, options: Mapping[str, object] | None = None) -> Ite
 
 @contextmanager
 def naming_replica(client: ObjectReplicaClient) -> Iterator[None]:
-    """Make a StoreError of the block name the client's replica, and a NoReplicaError say what is there instead."""
+    """Make an error of the block name the client's replica: a StoreError, or damage.
+
+    A NoReplicaError says what is there instead of a replica.
+    """
     try:
         yield
     except StoreError as error:
         if client.url not in str(error):
             error.place = client.url
+        raise
+    except (CorruptObjectError, ReplicaGapError) as error:
+        if not error.lines:
+            error.lines = (f"{client.url}: {error}", DAMAGE_ADVICE.format(shlex.quote(client.url)))
         raise
     except NoReplicaError as error:
         if error.url != client.url:

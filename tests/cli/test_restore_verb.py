@@ -116,7 +116,9 @@ def test_corruption_is_reported_by_the_exit_code_and_the_objects_name(litelog: C
     first.write_bytes(body)
     done = litelog("restore", replica, "-o", "out")
     assert done.code == ExitCode.CORRUPTION
+    assert f"{(litelog.folder / replica).as_uri()}: generations/" in done.err
     assert first.name in done.err
+    assert f"litelog verify {(litelog.folder / replica).as_uri()} lists what is damaged there" in done.err
     assert not (litelog.folder / "out").exists()
 
 

@@ -16,7 +16,7 @@ pytest.importorskip("prometheus_client")
 
 from litelog.errors import ExitCode
 from litelog.log.replica_registry import log_state_folder
-from tests.waiting import wait_until
+from tests.waiting import WAIT_SECONDS, wait_until
 
 if TYPE_CHECKING:
     from conftest import Command
@@ -172,6 +172,17 @@ def test_without_a_daemon_the_state_folder_shows(litelog: Command) -> None:
     assert (replica["next"], replica["lag_bytes"], replica["lag_seconds"]) == (3, grown, None)
     assert "no daemon answers at unix:" in done.err
     assert litelog("status", "--config", "c.yml", "log").code == ExitCode.DONE
+
+
+def test_a_replica_of_a_log_that_never_appeared_was_never_synced(litelog: Command) -> None:
+    process = litelog.start("replicate", "log", "replica")
+    litelog.wait_for_line(process, "to appear")
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(WAIT_SECONDS) == 0
+    status = litelog("status")
+    assert "never synced: nothing was ever shipped to it" in " ".join(status.out.replace("_", " ").split())
+    assert litelog("forget", "log", "replica").code == 0
+    assert "replica" not in litelog("status").out
 
 
 def test_nothing_known_is_an_error(litelog: Command) -> None:

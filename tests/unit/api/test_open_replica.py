@@ -77,7 +77,7 @@ def test_a_replica_that_is_not_there_is_an_error_that_says_so(tmp_path: Path) ->
 
 @pytest.mark.parametrize(
     ("url", "words"),
-    [("flie:///x", "known: file, memory, s3"), ("s3:backups/orders", "write s3:// for a URL"), ("", "empty")],
+    [("flie:///x", "known: .*file.*memory"), ("s3:backups/orders", "write s3:// for a URL"), ("", "empty")],
 )
 def test_a_mistyped_url_is_refused_before_anything_is_read(url: str, words: str) -> None:
     with pytest.raises(litelog.ConfigError, match=words):

@@ -329,6 +329,9 @@ def test_without_a_daemon_only_the_kept_state_is_judged() -> None:
     assert nothing.replicas == {(LOG, URL): ReplicaCondition.UNKNOWN}
     damaged = judge(view(replica(anomalies=1, **offline), is_live=False), rules)
     assert (damaged.verdict, [each.kind for each in damaged.reasons]) == (Verdict.UNSAFE, ["damaged", "no_daemon"])
+    never = judge(view(replica(**offline, position=None), is_live=False), rules)
+    assert (never.verdict, never.replicas[LOG, URL]) == (Verdict.UNSAFE, ReplicaCondition.NEVER_SYNCED)
+    assert never.reasons[0].command == f"litelog forget {LOG} '{URL}'"
     unread = judge(view(replica(**{**offline, "error": "denied"}), is_live=False), rules)
     assert (unread.verdict, unread.replicas[LOG, URL]) == (Verdict.UNSAFE, ReplicaCondition.UNREADABLE)
 
