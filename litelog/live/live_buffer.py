@@ -136,8 +136,9 @@ class LiveBuffer:
         self._thread = threading.Thread(target=self._run, name="live", daemon=True)
 
     def start(self) -> None:
-        """Begin to follow the log."""
-        self._thread.start()
+        """Begin to follow the log. Idempotent. One thread at a time."""
+        if self._thread.ident is None:
+            self._thread.start()
 
     def stop(self, timeout: float = 1.0) -> None:
         """End. Idempotent."""

@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from litelog.live.live_buffer import LiveBuffer
+from litelog.live.replica_objects import ReplicaObjects
 from litelog.objects.position import Position
 from litelog.reading.combined_reader import CombinedReader, folder_source, replica_source
 
@@ -68,6 +69,8 @@ class ServedLog:
     """As requests name it."""
     log: LiveLog
     buffer: LiveBuffer
+    objects: ReplicaObjects
+    """Of its first replica."""
     readers: set[LiveReader] = field(default_factory=set)
     sent_bytes: int = 0
     """Bytes that all readers got, since the start."""
@@ -76,7 +79,8 @@ class ServedLog:
     @classmethod
     def of(cls, name: str, log: LiveLog, watcher: Watcher, clock: Clock) -> ServedLog:
         """Make it, with a buffer that does not run yet."""
-        return cls(name, log, LiveBuffer(log.source, log.find_start, watcher, clock))
+        buffer = LiveBuffer(log.source, log.find_start, watcher, clock)
+        return cls(name, log, buffer, ReplicaObjects(*log.replicas[0]))
 
     def columns(self, run: LiveRun) -> Columns:
         """The records of a run of the buffer."""
@@ -92,6 +96,14 @@ class ServedLog:
         source, log = self.log.source, self.log
         replicas = (replica_source(url, options, log.pattern) for url, options in log.replicas)
         return [folder_source(source.folder, source.format, log.state_dir), *replicas]
+
+    def is_acknowledged(self, position: Position) -> bool:
+        """Whether the first replica holds the WAL segment at ``position``, as far as the daemon knows."""
+        shipped = self.log.find_start()
+        if shipped is None:
+            return False
+        generation, place = shipped
+        return position < Position(generation, place.index, place.offset)
 
     def enter(self, reader: LiveReader) -> None:
         """Count a reader."""

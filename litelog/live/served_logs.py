@@ -72,8 +72,8 @@ class ServedLogs:
             raise UnknownLogError(f"{name}: no such log is served here")
         return ServedLog.of(name, log, self._watcher, self._clock)
 
-    def enter(self, name: str, reader: LiveReader) -> ServedLog:
-        """Return a log for a reader. Its buffer runs until the reader leaves, and a while longer.
+    def enter(self, name: str, reader: LiveReader, *, live: bool = True) -> ServedLog:
+        """Return a log for a reader. With ``live``, its buffer runs until the reader leaves, and a while longer.
 
         Raises:
             UnknownLogError: No such log is served here.
@@ -85,10 +85,9 @@ class ServedLogs:
                 raise UnknownLogError(f"{name}: the daemon is ending")
             if sum(len(each.readers) for each in self._running.values()) >= self._max_readers:
                 raise TooManyReadersError(f"{self._max_readers} readers read already")
-            if name not in self._running:
-                self._running[name] = found
-                found.buffer.start()
-            served = self._running[name]
+            served = self._running.setdefault(name, found)
+            if live:
+                served.buffer.start()
             self._idle_since.pop(name, None)
             served.enter(reader)
         return served
@@ -110,6 +109,7 @@ class ServedLogs:
                     ended.append(self._running.pop(name))
         for served in ended:
             served.buffer.stop()
+            served.objects.close()
 
     def close(self) -> None:
         """Stop all buffers."""
@@ -119,6 +119,7 @@ class ServedLogs:
             self._running.clear()
         for served in ended:
             served.buffer.stop()
+            served.objects.close()
 
     def running(self) -> Iterator[ServedLog]:
         """Yield the logs whose buffers run."""

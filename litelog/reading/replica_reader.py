@@ -280,10 +280,18 @@ class ReplicaReader:
         follower.enter(successor, place)
 
     def _wait(self) -> None:
+        slot = None if self._follower is None else self._follower.slot
+        if slot is None:
+            self._sleep(self._poll_interval)
+        else:
+            self._client.await_wal_segment(slot, self._poll_interval, self._sleep)
+
+    def _sleep(self, seconds: float) -> None:
+        """Wait so many seconds, or until the reader is to end."""
         if self._stop is None:
-            self._closed.wait(self._poll_interval)
+            self._closed.wait(seconds)
             return
-        until = self._clock.monotonic() + self._poll_interval
+        until = self._clock.monotonic() + seconds
         while not self._is_stopped() and (left := until - self._clock.monotonic()) > 0:
             self._closed.wait(min(left, STOP_SECONDS))
 

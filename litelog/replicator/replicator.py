@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from litelog.errors import ConfigError, FinalSyncError, LitelogError, NotReplicatedError, SourceMissingError, StoreError
 from litelog.replicator.background import Archives, Scrubs, SnapshotRequests, TaskEvents, Truncations
 from litelog.replicator.barrier import NOT_REPLICATED, OPENING, Barrier, Unreached, wait_for, wait_until_settled
-from litelog.replicator.live_log import LiveLog
+from litelog.replicator.live_log import LiveLog, ShippedSignals
 from litelog.replicator.members import MemberContext, Members
 from litelog.replicator.run_state import RunState
 from litelog.replicator.scheduler import SyncScheduler
@@ -106,7 +106,8 @@ class Replicator:
         self._clock = clock or SystemClock()
         self._watcher = watcher or Watcher()
         self._on_turn = on_turn or _do_nothing
-        random, listener = random or SystemRandom(), listener or _Silent()
+        random = random or SystemRandom()
+        self._signals = signals = ShippedSignals(listener or _Silent())
         self._compressing = ThreadPoolExecutor(max(2, os.cpu_count() or 1), "compress")
         self._threads = DestinationThreads()
         self._abandoned = False
@@ -116,11 +117,11 @@ class Replicator:
         self._archives = Archives(run_state)
         self._scheduler = SyncScheduler(run_state, self._threads, self._watcher, random, self._archives.note)
         self._requests = SnapshotRequests(run_state, self._watcher, state_dir)
-        scrubs, truncations = Scrubs(run_state, self._threads, listener), Truncations(run_state)
+        scrubs, truncations = Scrubs(run_state, self._threads, signals), Truncations(run_state)
         tools = ProcessContext(
             clock=self._clock,
             random=random,
-            listener=listener,
+            listener=signals,
             compressing=self._compressing,
             threads=self._threads,
             trials=StoreTrials(random),
@@ -329,7 +330,9 @@ class Replicator:
             before = found[path].replicas if path in found else ()
             urls = tuple((each.url, each.options) for each in member.log.replicas)
             find_start = partial(self._find_shipped, path)
-            found[path] = LiveLog(replica.source, member.log.pattern, (*before, *urls), self._state_dir, find_start)
+            found[path] = LiveLog(
+                replica.source, member.log.pattern, (*before, *urls), self._state_dir, self._signals, find_start
+            )
         return found
 
     def _find_shipped(self, log: str) -> tuple[Generation, SourcePosition] | None:

@@ -161,7 +161,10 @@ class CopyFollower:
                 self._follower.enter(self._follower.claim, None)
                 extra = fields("gap", replica=self._client.url, consecutive_failures=failures)
                 _logger.warning("%s: %s; looking again", self._client.url, error, extra=extra)
-            stop.wait(poll_interval)
+            if self.position is None or refusals:
+                stop.wait(poll_interval)
+            else:
+                self._client.await_wal_segment(self.position, poll_interval, stop.wait)
 
     def _try_step(self) -> bool:
         """Take a step. Raises StoreError if the replica's root is away."""

@@ -165,6 +165,15 @@ class PartsAndPages(Protocol):
 
 
 @runtime_checkable
+class PassesWaiting(Protocol):
+    """A wrapper of a store that may have the capability ``AwaitsKeys``."""
+
+    @property
+    def awaiting(self) -> ObjectStore:
+        """The wrapped store."""
+
+
+@runtime_checkable
 class Signing(Protocol):
     """An optional capability of a store whose objects plain HTTP can read."""
 
@@ -182,6 +191,14 @@ class Signing(Protocol):
             StoreError: There are no credentials to sign with.
             ValueError: The key is invalid.
         """
+
+
+@runtime_checkable
+class AwaitsKeys(Protocol):
+    """An optional capability of a store that says when an object appears, so that nobody has to poll."""
+
+    def wait_for(self, key: str, seconds: float) -> None:
+        """Return once the object is there, after ``seconds`` at the latest. Raises StoreError."""
 
 
 Root: TypeAlias = "Hashable"
@@ -264,6 +281,16 @@ class ObjectReplicaClient:
         _require(position.generation)
         whole = start == 0 and length is None
         return self._read(layout.wal_key(position), None if whole else ByteRange(start, length))
+
+    def await_wal_segment(self, position: Position, seconds: float, wait: Callable[[float], object]) -> None:
+        store = self.store.awaiting if isinstance(self.store, PassesWaiting) else self.store
+        if not isinstance(store, AwaitsKeys):
+            wait(seconds)
+            return
+        try:
+            store.wait_for(layout.wal_key(position), seconds)
+        except StoreError:
+            wait(seconds)
 
     def delete_wal_segments(self, positions: Iterable[Position]) -> None:
         def keys() -> Iterator[str]:

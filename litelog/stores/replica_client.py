@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from typing import BinaryIO
 
     from typing_extensions import Buffer
@@ -69,6 +69,12 @@ class ReplicaClient(Protocol):
 
     def read_wal_segment(self, position: Position, start: int = 0, length: int | None = None) -> bytes:
         """The object's bytes from ``start`` on, or ``length`` of them (fewer at its end)."""
+
+    def await_wal_segment(self, position: Position, seconds: float, wait: Callable[[float], object]) -> None:
+        """Return once there may be a WAL segment at ``position``, after about ``seconds`` at the latest.
+
+        ``wait`` waits so many seconds, or less: for a store that does not say when an object appears.
+        """
 
     def delete_wal_segments(self, positions: Iterable[Position]) -> None:
         """Delete WAL segments."""

@@ -83,6 +83,11 @@ class RetryingStore:
         self.url = inner.url
         self.enforces_create_only = inner.enforces_create_only
 
+    @property
+    def awaiting(self) -> ObjectStore:
+        """The inner store: a wait is not repeated."""
+        return self._inner
+
     def put(self, key: str, body: Iterable[Buffer], *, create_only: bool = True) -> None:
         self._try(lambda: self._inner.put(key, body, create_only=create_only))
 

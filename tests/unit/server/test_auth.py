@@ -22,7 +22,7 @@ from litelog.server.auth import MAX_BODY_BYTES
 from litelog.server.http_server import MAX_CLIENTS, ConnectionLimits, LimitedConnection
 from litelog.server.listener import Address, ListenError, listen
 from litelog.server.service import MAX_HEAD_BYTES, Service, ServiceSettings
-from litelog.server.token_file import read_token
+from litelog.system.tokens import read_token
 from tests.builders.log_builder import make_log
 from tests.builders.server_builder import TOKEN, WAIT_SECONDS, Watched
 

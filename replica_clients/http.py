@@ -1,0 +1,259 @@
+"""The HTTP store: the replica of a log as its daemon gives it to other machines. It is read, and never written.
+
+``http://HOST:PORT/logs/NAME`` is a log that a daemon serves (``serve`` in its configuration). The daemon answers from
+the log's first replica, and says at once when a WAL segment is there: a follower does not poll.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import quote, urlencode, urlsplit
+
+import urllib3
+from urllib3.exceptions import HTTPError
+
+from litelog.errors import ConfigError, NotFoundError, StoreError
+from litelog.stores.object_store import ByteRange, NotSupportedError, ObjectInfo, require_key, require_prefix
+from litelog.system.tokens import read_token
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from typing import BinaryIO
+
+    from typing_extensions import Buffer
+    from urllib3 import BaseHTTPResponse
+
+OPTIONS = ("token", "token_file", "ca_bundle", "connect_timeout", "read_timeout", "connections")
+"""The options: the daemon's token, or a file with it; a file of certificates to trust; seconds; idle connections."""
+
+CONNECT_SECONDS = 10.0
+READ_SECONDS = 60.0
+CONNECTIONS = 64
+
+PAGE_KEYS = 1000
+"""How many keys a page of a listing has."""
+
+MAX_MESSAGE_BYTES = 64 << 10
+"""How much of an error's body is read."""
+
+_RETRYABLE = frozenset({408, 425, 429, 500, 502, 503, 504})
+_UNANSWERED = {301, 302, 303, 307, 308}
+_LOG = re.compile(r"/(?:.*/)?logs/[^?#]+")
+
+
+def open_store(url: str, options: Mapping[str, object]) -> HttpStore:
+    """Open the replica of a served log. Makes no request.
+
+    Args:
+        url: ``http://`` or ``https://``, host, port and ``/logs/NAME``.
+        options: Those of OPTIONS.
+
+    Raises:
+        ConfigError: The URL names no served log, or holds a secret; an option is unknown or invalid.
+    """
+    parts = urlsplit(url)
+    if "@" in parts.netloc or parts.query or parts.fragment:
+        raise ConfigError(f"{parts.scheme}://: a URL takes no user, query or secret: put the token into the options")
+    if not parts.hostname or not _LOG.fullmatch(parts.path):
+        raise ConfigError(f"{url}: not a served log; write {parts.scheme}://HOST:PORT/logs/NAME")
+    unknown = sorted(set(options) - set(OPTIONS))
+    if unknown:
+        raise ConfigError(f"{parts.scheme}:// takes no option {unknown[0]} (it takes {', '.join(OPTIONS)})")
+    return HttpStore(url.rstrip("/"), _read_token(options), _make_pool(options))
+
+
+class HttpStore:
+    """The objects of a served log's replica. Several threads call it at once. Each request is attempted once."""
+
+    enforces_create_only = True
+
+    def __init__(self, url: str, token: str | None, pool: urllib3.PoolManager) -> None:
+        self.url = url
+        self._pool = pool
+        self._headers = {} if token is None else {"authorization": f"Bearer {token}"}
+
+    def put(self, key: str, body: Iterable[Buffer], *, create_only: bool = True) -> None:  # noqa: ARG002
+        require_key(key)
+        raise self._refuse_writing("put", key)
+
+    def delete(self, keys: Iterable[str]) -> None:
+        for key in keys:
+            require_key(key)
+            raise self._refuse_writing("delete", key)
+
+    def open(self, key: str, byte_range: ByteRange | None = None) -> BinaryIO:
+        require_key(key)
+        headers = dict(self._headers)
+        if byte_range is not None:
+            if byte_range.length == 0:
+                self._request("HEAD", key, f"/replica/{quote(key)}").release_conn()
+                return io.BytesIO()
+            last = "" if byte_range.length is None else byte_range.start + byte_range.length - 1
+            headers["range"] = f"bytes={byte_range.start}-{last}"
+        answer = self._request("GET", key, f"/replica/{quote(key)}", headers)
+        if answer.status == 416:
+            answer.drain_conn()
+            return io.BytesIO()
+        return cast("BinaryIO", _Stream(key, answer))
+
+    def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
+        require_prefix(prefix)
+        return self._walk(prefix, start_after)
+
+    def _walk(self, prefix: str, start_after: str | None) -> Iterator[ObjectInfo]:
+        while True:
+            query = {"prefix": prefix, "limit": str(PAGE_KEYS)}
+            if start_after is not None:
+                query["start-after"] = start_after
+            page = self._read_page(prefix, f"/replica?{urlencode(query)}")
+            yield from page
+            if len(page) < PAGE_KEYS:
+                return
+            start_after = page[-1].key
+
+    def _read_page(self, prefix: str, path: str) -> Sequence[ObjectInfo]:
+        answer = self._request("GET", prefix, path, operation="list")
+        try:
+            found = json.loads(answer.data)["objects"]
+            return [ObjectInfo(str(key), int(size)) for key, size in found]
+        except (HTTPError, ValueError, KeyError, TypeError) as error:
+            raise StoreError("list", prefix, f"the answer is not a listing: {error}") from error
+
+    def wait_for(self, key: str, seconds: float) -> None:
+        """Return once the object is there, after ``seconds`` at the latest. Raises StoreError."""
+        require_key(key)
+        path = f"/replica/{quote(key)}?wait={seconds:.3f}s"
+        try:
+            self._request("HEAD", key, path, read_seconds=seconds + READ_SECONDS).release_conn()
+        except NotFoundError:
+            return
+
+    def close(self) -> None:
+        self._pool.clear()
+
+    def _request(
+        self,
+        method: str,
+        key: str,
+        path: str,
+        headers: Mapping[str, str] | None = None,
+        *,
+        operation: str = "",
+        read_seconds: float | None = None,
+    ) -> BaseHTTPResponse:
+        """Send a request. Returns its answer, whose body is not read yet, if it has what was asked for."""
+        operation = operation or ("open" if method == "GET" else "wait for")
+        more: dict[str, Any] = {}
+        if read_seconds is not None:
+            more["timeout"] = urllib3.Timeout(connect=CONNECT_SECONDS, read=read_seconds)
+        try:
+            answer = self._pool.request(
+                method, self.url + path, headers=headers or self._headers, preload_content=False, redirect=False, **more
+            )
+        except HTTPError as error:
+            raise StoreError(operation, key, _describe(error)) from error
+        if answer.status in (200, 206, 416):
+            return answer
+        raise self._refusal(operation, key, answer)
+
+    def _refusal(self, operation: str, key: str, answer: BaseHTTPResponse) -> StoreError | NotFoundError:
+        said = _read_message(answer)
+        if answer.status == 404 and not said.endswith("is served here"):
+            return NotFoundError(key)
+        reason = f"{answer.status}: {said}" if said else f"the server answers {answer.status}"
+        if answer.status in _UNANSWERED:
+            reason = f"the server sends to {answer.headers.get('location', 'another place')}, and not to the log"
+        after = answer.headers.get("retry-after", "")
+        return StoreError(
+            operation,
+            key,
+            reason,
+            retryable=answer.status in _RETRYABLE,
+            retry_after=float(after) if after.isdigit() else None,
+        )
+
+    def _refuse_writing(self, operation: str, key: str) -> NotSupportedError:
+        return NotSupportedError(operation, key, f"{self.url} is read over HTTP, and cannot be written")
+
+
+class _Stream(io.RawIOBase):
+    """The body of an answer."""
+
+    def __init__(self, key: str, answer: BaseHTTPResponse) -> None:
+        self._key = key
+        self._answer = answer
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        """Read ``size`` bytes; fewer at the end. Raises StoreError."""
+        pieces: list[bytes] = []
+        left = size if size >= 0 else None
+        try:
+            while left is None or left > 0:
+                piece = self._answer.read(left)
+                if not piece:
+                    break
+                pieces.append(piece)
+                left = None if left is None else left - len(piece)
+        except HTTPError as error:
+            raise StoreError("read", self._key, _describe(error)) from error
+        return b"".join(pieces)
+
+    def close(self) -> None:
+        self._answer.close()
+        self._answer.release_conn()
+        super().close()
+
+
+def _read_message(answer: BaseHTTPResponse) -> str:
+    try:
+        body = answer.read(MAX_MESSAGE_BYTES)
+        answer.drain_conn()
+        return str(json.loads(body)["error"]["message"])
+    except (HTTPError, ValueError, KeyError, TypeError):
+        return ""
+
+
+def _describe(error: HTTPError) -> str:
+    reason = getattr(error, "reason", None) or error
+    return str(reason).rpartition(": ")[2] or type(error).__name__
+
+
+def _read_token(options: Mapping[str, object]) -> str | None:
+    token, file = options.get("token"), options.get("token_file")
+    if token is not None and file is not None:
+        raise ConfigError("give token or token_file, not both")
+    if file is not None:
+        return read_token(str(file))
+    return None if token is None else str(token)
+
+
+def _make_pool(options: Mapping[str, object]) -> urllib3.PoolManager:
+    connections = _read_number(options, "connections", CONNECTIONS)
+    return urllib3.PoolManager(
+        num_pools=2,
+        maxsize=int(connections),
+        retries=False,
+        timeout=urllib3.Timeout(
+            connect=_read_number(options, "connect_timeout", CONNECT_SECONDS),
+            read=_read_number(options, "read_timeout", READ_SECONDS),
+        ),
+        ca_certs=None if options.get("ca_bundle") is None else str(options["ca_bundle"]),
+        cert_reqs="CERT_REQUIRED",
+    )
+
+
+def _read_number(options: Mapping[str, object], name: str, default: float) -> float:
+    value = options.get(name, default)
+    try:
+        number = float(cast("Any", value))
+    except (TypeError, ValueError):
+        number = -1.0
+    if isinstance(value, bool) or not 0 < number < 1e6:
+        raise ConfigError(f"{name}: {value!r} is not a number above 0")
+    return number
