@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import wraps
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
-from litelog.errors import ConfigError, FencedError
+from litelog.errors import ConfigError, FencedError, NothingToRestoreError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +25,7 @@ def says_first(method: Callable[_Asked, _Answer]) -> Callable[_Asked, _Answer]:
     def called(*args: _Asked.args, **named: _Asked.kwargs) -> _Answer:
         try:
             return method(*args, **named)
-        except (ConfigError, FencedError) as error:
+        except (ConfigError, FencedError, NothingToRestoreError) as error:
             raised = error.with_traceback(None)
         _keep_cause(raised, Exception.__new__(type(raised), str(raised)))
         raise raised

@@ -41,6 +41,12 @@ def find_binary(name: str) -> str | None:
     return shutil.which(name) or shutil.which(name, path="/usr/sbin")
 
 
+def find_jars() -> list[str]:
+    """The paths of Spark's optional jars."""
+    folders = filter(None, os.environ.get(VARIABLE, "").split(os.pathsep))
+    return sorted(str(path) for folder in folders for path in Path(folder, "jars").glob("*.jar"))
+
+
 @dataclass(frozen=True)
 class Kind:
     """How to run a server, and how to connect to it."""

@@ -11,6 +11,7 @@ import pytest
 from litelog.errors import ConfigError
 from litelog.spark.spark_session import java_home, require_spark, session
 from litelog.spark.wrappers import wrap_python
+from tests.builders.real_servers import find_jars
 from tests.sampling import one_in_a_run
 
 if TYPE_CHECKING:
@@ -82,6 +83,8 @@ def spark(event_log: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         "spark.local.dir": str(tmp_path_factory.mktemp("spark-local")),
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("spark-warehouse")),
     }
+    if jars := find_jars():
+        folders["spark.jars"] = ",".join(jars)
     python = tmp_path_factory.mktemp("spark-python") / "python"
     quick = wrap_python()
     python.write_text(PYTHON.format(python=shlex.quote(quick)))

@@ -12,6 +12,7 @@ from litelog.spark.query.arrow_query import MERGED, Query, expressions, fields_o
 from litelog.spark.query.columnar import columnar_frame, has_jar, is_expressible
 from litelog.spark.query.dealing import deal
 from litelog.spark.query.filters import expression_of, narrow, parse_conditions, require_bound
+from litelog.spark.query.names import quoted
 from litelog.spark.scan.schema import RECORD, TYPES, arrow_schema, log_columns
 from litelog.spark.spark_session import count_slots
 
@@ -136,7 +137,7 @@ def _count(spark: Any, parsed: ReadOptions, aggregates: tuple[Aggregate, ...]) -
     counted = count_records(parsed)
     if counted is None:
         return None
-    return spark.range(1).selectExpr(*(f"CAST({counted} AS BIGINT) AS {_quoted(one.name)}" for one in aggregates))
+    return spark.range(1).selectExpr(*(f"CAST({counted} AS BIGINT) AS {quoted(one.name)}" for one in aggregates))
 
 
 def _scan(spark: Any, partitions: Sequence[Partition], query: Query) -> Any:
@@ -168,21 +169,16 @@ def _finish(spark: Any, frame: Any, tasks: int, query: Query) -> Any:
 
     merged = []
     for one in query.aggregates:
-        column = getattr(functions, MERGED[one.function])(_quoted(one.name))
+        column = getattr(functions, MERGED[one.function])(quoted(one.name))
         if one.function == "count":
             column = functions.coalesce(column, functions.lit(0).cast("bigint"))
         merged.append(column.alias(one.name))
-    keys = [*map(_quoted, query.group_by)]
+    keys = [*map(quoted, query.group_by)]
     usual = str(spark.conf.get("spark.sql.shuffle.partitions"))
     if keys and tasks and usual.isdigit() and tasks < int(usual):  # some platforms have "auto" there
         # Each task's rows are few by now. Spark would open a file for each of its 200 default partitions.
         frame = frame.repartition(tasks, *keys)
     return frame.groupBy(*keys).agg(*merged)
-
-
-def _quoted(name: str) -> str:
-    """Quote a column's name, which may contain any characters, for Spark SQL."""
-    return f"`{name.replace('`', '``')}`"
 
 
 def _names(

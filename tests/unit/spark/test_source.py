@@ -28,6 +28,11 @@ def test_a_usage_error_begins_with_its_message(call: str) -> None:
     assert f"litelog.errors.ConfigError: {found}" == first
 
 
+def test_a_wrong_path_is_a_usage_error() -> None:
+    text = shown_by_spark(LitelogSource({"path": "/nowhere"}).schema)
+    assert text.splitlines()[0] == "litelog.errors.NothingToRestoreError: /nowhere: no such folder"
+
+
 def test_a_usage_error_of_a_running_stream_begins_with_its_message() -> None:
     reader = LitelogSource({"path": "memory://spark-messages/a*"}).streamReader(VALUE)
     text = shown_by_spark(lambda: reader.partitions({}, {"version": 1}))
