@@ -160,8 +160,8 @@ class PartsAndPages(Protocol):
     def put_in_parts(self, key: str, body: Sequence[Buffer]) -> None:
         """Put as a create-only ``put`` does, in one part or more, no matter how few bytes there are."""
 
-    def list_in_pages(self, prefix: str, keys: int) -> Iterator[ObjectInfo]:
-        """List as ``list`` does, with at most ``keys`` keys in a page."""
+    def list_in_pages(self, prefix: str, keys: int) -> Iterator[Sequence[ObjectInfo]]:
+        """List as ``list`` does, and yield each page. The store is asked for at most ``keys`` keys in a page."""
 
 
 @runtime_checkable

@@ -106,9 +106,9 @@ class S3Store:
         with _conditional("put", key, "no create-only completion of an upload in parts (If-None-Match)"):
             self._upload.put_in_parts(key, body)
 
-    def list_in_pages(self, prefix: str, keys: int) -> Iterator[ObjectInfo]:
+    def list_in_pages(self, prefix: str, keys: int) -> Iterator[Sequence[ObjectInfo]]:
         require_prefix(prefix)
-        return self._walk(prefix, "", keys)
+        return self._pages(prefix, "", keys)
 
     def delete(self, keys: Iterable[str]) -> None:
         left = iter(keys)
@@ -130,7 +130,11 @@ class S3Store:
     def _request(self, operation: str, key: str, method: str, **parameters: object) -> dict[str, Any]:
         return self._connection.request(operation, key, method, Key=self._prefix + key, **parameters)
 
-    def _walk(self, prefix: str, start_after: str, page_keys: int = MAX_BATCH_KEYS) -> Iterator[ObjectInfo]:
+    def _walk(self, prefix: str, start_after: str) -> Iterator[ObjectInfo]:
+        for page in self._pages(prefix, start_after, MAX_BATCH_KEYS):
+            yield from page
+
+    def _pages(self, prefix: str, start_after: str, page_keys: int) -> Iterator[Sequence[ObjectInfo]]:
         asked: dict[str, object] = {"Prefix": self._prefix + prefix, "MaxKeys": page_keys}
         if start_after:
             asked["StartAfter"] = self._prefix + start_after
@@ -140,10 +144,8 @@ class S3Store:
                 raise self._connection.failures.explain("list", prefix, NotS3Error())
             with self._connection.failures.reading("list", prefix):  # not around yield: callers raise their own errors
                 listed = [self._listed(entry) for entry in page.get("Contents", ())]
-            for info in listed:
-                key = info.key
-                if key and key > start_after and not key.endswith("/"):  # a placeholder for a folder ends with a slash
-                    yield info
+            # A placeholder for a folder ends with a slash.
+            yield [info for info in listed if info.key and info.key > start_after and not info.key.endswith("/")]
             if not page.get("IsTruncated"):
                 return
             token = page.get("NextContinuationToken")

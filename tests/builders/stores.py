@@ -250,8 +250,10 @@ class InPartsStore(CountingStore):
     def put_in_parts(self, key: str, body: Iterable[Buffer]) -> None:
         self.put(key, body)
 
-    def list_in_pages(self, prefix: str, keys: int) -> Iterator[ObjectInfo]:
-        return self.list(prefix)
+    def list_in_pages(self, prefix: str, keys: int) -> Iterator[Sequence[ObjectInfo]]:
+        found = self.list(prefix)
+        while page := list(itertools.islice(found, keys)):
+            yield page
 
 
 class AnswerLosingStore(CountingStore):

@@ -12,6 +12,7 @@ from litelog.errors import StoreError
 from litelog.objects.layout import Fencing
 from litelog.replicator.task import Phase, terminal_phase
 from litelog.stores.trial import (
+    LISTED,
     RACERS,
     ROUNDS,
     NotCreateOnlyError,
@@ -28,7 +29,7 @@ from tests.builders.log_builder import make_log
 from tests.builders.stores import CountingStore, Fault, FaultyStore, InPartsStore, RacyStore, ShortListingStore
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from typing_extensions import Buffer
@@ -83,8 +84,8 @@ def test_a_store_whose_uploads_in_parts_race_is_refused(log: LogBuilder, tmp_pat
 class NoSecondPageStore(InPartsStore):
     """A store that cannot list beyond one page."""
 
-    def list_in_pages(self, prefix: str, keys: int) -> Iterator[ObjectInfo]:
-        return ShortListingStore(self.inner, keys).list(prefix)
+    def list_in_pages(self, prefix: str, keys: int) -> Iterator[Sequence[ObjectInfo]]:
+        return InPartsStore(ShortListingStore(self.inner, keys)).list_in_pages(prefix, keys)
 
 
 @pytest.mark.parametrize("fencing", Fencing)
@@ -110,8 +111,8 @@ def test_a_store_that_fails_to_list_its_second_page_is_not_claimed(
 class UnorderedPagesStore(InPartsStore):
     """A store whose pages are not in the order of their keys."""
 
-    def list_in_pages(self, prefix: str, keys: int) -> Iterator[ObjectInfo]:
-        return iter([*self.inner.list(prefix)][::-1])
+    def list_in_pages(self, prefix: str, keys: int) -> Iterator[Sequence[ObjectInfo]]:
+        return ([info] for info in [*self.inner.list(prefix)][::-1])
 
 
 @pytest.mark.parametrize("fencing", Fencing)
@@ -124,6 +125,51 @@ def test_a_store_that_lists_out_of_order_is_refused(
     assert "could not be found by restore; choose another store" in str(caught.value)
     assert not isinstance(caught.value, NotCreateOnlyError)
     assert listed(inner) == []
+
+
+class PutOrderStore(InPartsStore):
+    """A store that lists objects in the order in which they were put, or in reverse."""
+
+    def __init__(self, inner: ObjectStore, step: int) -> None:
+        super().__init__(inner)
+        self._step = step
+
+    def list_in_pages(self, prefix: str, keys: int) -> Iterator[Sequence[ObjectInfo]]:
+        sizes = {info.key: info for info in self.inner.list(prefix)}
+        return ([sizes[key]] for key in self.put_keys[:: self._step] if key in sizes)
+
+
+@pytest.mark.parametrize("step", [1, -1])
+def test_a_store_that_lists_in_the_order_of_puts_is_refused(
+    log: LogBuilder, tmp_path: Path, trials: StoreTrials, step: int
+) -> None:
+    with pytest.raises(UnfitStoreError, match="5 objects is not in the order of their keys"):
+        start(log, PutOrderStore(MemoryStore(), step), tmp_path, trials).sync()
+
+
+class OnePageStore(InPartsStore):
+    """A store that puts all that it lists into one page, whatever size is asked for."""
+
+    def list_in_pages(self, prefix: str, keys: int) -> Iterator[Sequence[ObjectInfo]]:
+        yield list(self.list(prefix))
+
+
+@pytest.mark.parametrize("limit", [LISTED - 1, LISTED])
+def test_a_store_that_ignores_the_size_of_pages_is_tried_with_many_objects(
+    log: LogBuilder, tmp_path: Path, trials: StoreTrials, limit: int
+) -> None:
+    """A short listing does not show whether such a store continues after a page."""
+    inner = MemoryStore()
+    store = OnePageStore(ShortListingStore(inner, limit, silent=True))
+    daemon = start(log, store, tmp_path, trials)
+    if limit == LISTED:
+        daemon.sync()
+        assert daemon.acknowledged
+    else:
+        with pytest.raises(UnfitStoreError, match=f"{LISTED} objects are there, and their listing shows {limit}"):
+            daemon.sync()
+        assert listed(inner) == []
+    assert len([key for key in store.put_keys if key.startswith("trials/")]) == 2 * PUTS + 5 + LISTED
 
 
 def test_a_good_store_is_tried_with_few_requests_and_nothing_is_left(
