@@ -11,12 +11,12 @@ from litelog.formats.extra_columns import NO_COLUMNS
 from litelog.formats.log_format import is_file_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from litelog.formats.columns import Columns
     from litelog.formats.extra_columns import ColumnType
     from litelog.formats.litelog.commit_batch import Commits
-    from litelog.formats.log_format import Expectation, LogFormat, Scan
+    from litelog.formats.log_format import Commit, Expectation, LogFormat, Scan
 
 
 HEAD_BYTES = 64
@@ -51,6 +51,9 @@ class Capabilities(Protocol):
     exactly these. Default: none."""
     removed_by_owner: bool
     """Whether only the log's writer may remove log segments, so that litelog must not truncate it. Default: False."""
+
+    counted: bool
+    """Whether only the names of log segments state sequences: records are counted from there. Default: False."""
 
     def open_logical(self, path: str, read: Callable[[int, int], bytes], size: int) -> LogicalBytes | None:
         """Return a log segment's logical bytes, if its file holds them in another form.
@@ -108,6 +111,27 @@ class Capabilities(Protocol):
 
         Raises:
             ValueError: The content is not as the writer writes it.
+        """
+
+    def index_name(self, name: str) -> str | None:
+        """Return the name of the index file without which the writer does not open a restored log segment.
+
+        Only for a format that also has ``write_index``. A restore writes it next to the log segment.
+
+        Args:
+            name: The log segment's file name.
+
+        Returns:
+            The name; None if the writer needs none. Default: None.
+        """
+
+    def write_index(self, name: str, head: bytes, commits: Iterable[Commit]) -> bytes:
+        """Return the content of a log segment's index file.
+
+        Args:
+            name: The log segment's file name.
+            head: Its first HEAD_BYTES bytes, fewer if it is shorter.
+            commits: All of its commits.
         """
 
     def is_log_folder(self, name: str) -> bool:
@@ -196,6 +220,11 @@ def removed_by_owner(log_format: LogFormat) -> bool:
     return bool(getattr(log_format, "removed_by_owner", False))
 
 
+def is_counted(log_format: LogFormat) -> bool:
+    """Whether only the names of log segments state sequences, so that no commit does."""
+    return bool(getattr(log_format, "counted", False))
+
+
 def open_logical(log_format: LogFormat, path: str, read: Callable[[int, int], bytes], size: int) -> LogicalBytes | None:
     """The logical bytes of a log segment whose file holds them in another form; None if they are the file's own.
     Raises CorruptCommitError."""
@@ -230,6 +259,17 @@ def read_watermark(log_format: LogFormat, folder: str, content: bytes | None) ->
     """The log's watermark; None if its writer takes no record back. Raises ValueError. Only for a format that has
     ``watermark_file``."""
     return cast("Capabilities", log_format).read_watermark(folder, content)
+
+
+def index_name(log_format: LogFormat, name: str) -> str | None:
+    """The name of the index file without which the log's writer does not open a log segment; None if there is none."""
+    offered = cast("Capabilities", log_format)
+    return offered.index_name(name) if hasattr(log_format, "index_name") else None
+
+
+def write_index(log_format: LogFormat, name: str, head: bytes, commits: Iterable[Commit]) -> bytes:
+    """The content of a log segment's index file. Only for a format that has ``index_name``."""
+    return cast("Capabilities", log_format).write_index(name, head, commits)
 
 
 def is_log_folder(log_format: LogFormat, name: str) -> bool:

@@ -17,6 +17,7 @@ from litelog.objects.layout import wal_key
 from litelog.reading.fetch import ordered_prefetch
 from litelog.reading.generations import require_replica
 from litelog.restore.commit_writer import CommitWriterPool, SegmentFiles
+from litelog.restore.index_files import write_index_files
 from litelog.restore.journal import ResumedWalSegments
 from litelog.restore.output import OutputError, OutputFolder, keep_whole, locked_copy
 from litelog.restore.plan import RepairedRange
@@ -164,6 +165,7 @@ def restore(  # noqa: PLR0913 - each is an independent choice
                     plan = _plan_again(client, plan, gap, replan if left else None)
             for side_file in plan.side_files:
                 folder.write_file(side_file)
+            write_index_files(folder, [file.name for file in plan.all_files], log_format)
             folder.publish()
         except OSError as error:
             raise OutputError(folder.path, error.strerror or str(error)) from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Self
 
@@ -20,6 +21,7 @@ from litelog.errors import (
 )
 from litelog.events import fields, is_worth_logging
 from litelog.formats import Expectation, FinishedTail, safe_segment_order
+from litelog.formats.capabilities import index_name, is_counted
 from litelog.objects.chain import ChainState, Identity, next_state, state_after
 from litelog.reading.fetch import confirm_digest
 from litelog.reading.follower import LOOK_SECONDS, ReplicaFollower, SegmentFound
@@ -28,6 +30,7 @@ from litelog.reading.search import find_segment, read_header
 from litelog.reading.successors import find_shift, may_be_late
 from litelog.restore.generation_bytes import GenerationBytes
 from litelog.restore.history_plan import Target, find_plan
+from litelog.restore.index_files import commits_in_file
 from litelog.restore.output import OutputError
 from litelog.system.clock import SystemClock
 from litelog.system.files import open_regular, sync_folder, write_at
@@ -296,6 +299,7 @@ class CopyFollower:
         self.appended += len(data)
 
     def _write(self, data: memoryview) -> None:
+        self._drop_index()
         file = open_regular(self._name, _FILE_FLAGS, 0o666, dir_fd=self._folder)
         try:
             if os.fstat(file).st_size != self._size:
@@ -307,6 +311,13 @@ class CopyFollower:
             os.close(file)
         if self._size == 0:
             sync_folder(self._path)
+
+    def _drop_index(self) -> None:
+        """Remove the writer's index file of the log segment that grows: its writer would cut what the index lacks."""
+        index = index_name(self._format, self._name)
+        if index is not None:
+            with suppress(FileNotFoundError):
+                os.unlink(index, dir_fd=self._folder)
 
     def _size_of(self, name: str) -> int | None:
         try:
@@ -333,5 +344,8 @@ class CopyFollower:
             while data := os.pread(file, _CHUNK_BYTES, self._size):
                 self._crc = crc32c(data, self._crc)
                 self._size += len(data)
+            if is_counted(self._format):
+                for commit in commits_in_file(file, name, self._format):
+                    self._expect = Expectation(commit.next)
         finally:
             os.close(file)

@@ -12,6 +12,7 @@ from litelog.errors import CorruptCommitError, SequenceGapError, WrongFormatErro
 from litelog.formats.columns import Columns
 from litelog.formats.commit_tail import is_zero
 from litelog.formats.log_format import Commit, Damage, Expectation, FinishedTail, Scan, Tail
+from litelog.formats.netlog.index_file import index_rows
 from litelog.formats.netlog.message_walk import MessageRun, check_sequences, find_message, walk
 from litelog.formats.netlog.messages import (
     MAX_SEQUENCE,
@@ -24,7 +25,7 @@ from litelog.formats.netlog.messages import (
 from litelog.formats.signatures import refuse_others
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from uuid import UUID
 
     import numpy.typing as npt
@@ -48,6 +49,7 @@ class NetlogFormat:
     self_numbered = True
     has_log_id = False
     removed_by_owner = True
+    counted = True
 
     def segment_order(self, name: str) -> tuple[object, ...] | None:
         sequence = _sequence_of(name)
@@ -61,6 +63,12 @@ class NetlogFormat:
 
     def first_sequence(self, name: str) -> int | None:
         return _sequence_of(name)
+
+    def index_name(self, name: str) -> str | None:
+        return None if _sequence_of(name) is None else f"{name.removesuffix('.data')}.index"
+
+    def write_index(self, name: str, head: bytes, commits: Iterable[Commit]) -> bytes:
+        return index_rows(_sequence_of(name) or 0, head, commits)
 
     def check_head(self, path: str, head: bytes) -> None:
         refuse_others(path, head, NetlogFormat.name)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from litelog.codec.checksum import combine, crc32c
 from litelog.errors import CorruptionError
 from litelog.formats import Expectation
+from litelog.formats.capabilities import is_counted
 from litelog.objects.wal_segment import WalHeader
 from litelog.restore.repair.fallbacks import NoFallbackError
 
@@ -135,7 +136,8 @@ class HeaderReconstruction:
 
     def _runs(self, header: WalHeader) -> Iterator[tuple[int, memoryview, Expectation]]:
         """Yield a lost object's bytes from other replicas in runs, each with the expectation for its first commit."""
-        expect = Expectation(None if self._format.self_numbered else self._numbered_from(header.position))
+        is_stated = self._format.self_numbered and not is_counted(self._format)
+        expect = Expectation(None if is_stated else self._numbered_from(header.position))
         for chunk in self._fallbacks.chunks(header.file, header.offset, header.end):
             yield chunk.start, chunk.data, expect
             expect = self._format.scan(header.path, chunk.data, chunk.start, expect).expectation

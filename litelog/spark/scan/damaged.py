@@ -14,7 +14,7 @@ from litelog.errors import (
 )
 from litelog.events import fields
 from litelog.formats import Expectation
-from litelog.formats.capabilities import find_commit
+from litelog.formats.capabilities import find_commit, is_counted
 from litelog.reading.sealed_reader import BrokenEntryError, SealedStart, read_sealed
 from litelog.reading.wal_fallback import find_base_now, read_unsealed
 from litelog.spark.scan.record_runs import Malformed, RecordRun, cut_offsets
@@ -82,6 +82,9 @@ def salvage(
     Some formats can find a commit again after a bad one (``find_commit``). In others the rest is lost.
     """
     at, end = 0, len(data)
+    if offset and is_counted(task.format):  # nothing there states a sequence
+        yield Malformed(index, offset, offset + end, None, reason)
+        return
     while at < end:
         good = _good_bytes(task, file, data[at:], offset + at)
         if good:

@@ -1,0 +1,46 @@
+"""NetLog's index files: where each message of a log segment lies, without which its server does not open a topic.
+
+row, 16 bytes, big-endian
+ 0  4  u32 number of the first record in the log segment, from 1 on   4  4  u32 time, seconds since 1970
+ 8  8  u64 place of its message in the log segment
+
+A row more holds the next number and the end. Zeros follow: the server maps the file, and fills it row by row.
+Specified in litelog/formats/README.md#netlog.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from litelog.formats.netlog.messages import SEGMENT_HEADER_BYTES, created
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from litelog.formats.log_format import Commit
+
+ROW = np.dtype([("number", ">u4"), ("time", ">u4"), ("place", ">u8")])
+
+ROWS = 102_400
+"""How many rows the server gives a log segment."""
+
+
+def index_rows(first: int, head: bytes, commits: Iterable[Commit]) -> bytes:
+    """The index file of a log segment.
+
+    Args:
+        first: The first record's offset in the topic, which the name of the log segment states.
+        head: The first bytes of the log segment. Its header has the time that the rows get.
+        commits: The messages of the log segment.
+    """
+    numbers, places = [1], [SEGMENT_HEADER_BYTES]
+    for commit in commits:
+        numbers.append(commit.next - first + 1)
+        places.append(commit.end)
+    rows = np.zeros(max(ROWS, len(places)), ROW)
+    written = rows[: len(places)]
+    written["number"], written["place"] = numbers, places
+    written["time"][:-1] = created(head) or 0
+    return rows.tobytes()
