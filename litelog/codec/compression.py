@@ -15,6 +15,7 @@ from litelog.installation import install_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import BinaryIO
 
 XERIAL_MAGIC = b"\x82SNAPPY\0"
 """How the stream of snappy-java begins: blocks of raw snappy, each after its length."""
@@ -76,19 +77,26 @@ def decompress_snappy(data: memoryview, limit: int, extra: str) -> bytes:
 def decompress_zstd(data: memoryview, limit: int, extra: str) -> bytes:
     """Decompress zstd frames of up to ``limit`` bytes. Arguments and errors as in ``decompress_snappy``; the package is
     zstandard."""
+    content = io.BytesIO()
+    for chunk in open_zstd(data, min(_CHUNK_BYTES, limit + 1), extra):
+        content.write(chunk)
+        _check(content.tell(), limit)
+    return content.getvalue()
+
+
+def open_zstd(source: memoryview | BinaryIO, chunk_bytes: int, extra: str) -> Iterator[bytes]:
+    """Decompress zstd frames from bytes or a file, in chunks of up to ``chunk_bytes``. ``extra`` and errors as in
+    ``decompress_snappy``; the package is zstandard."""
     try:
         import zstandard  # noqa: PLC0415  # an extra
     except ImportError as error:
         raise ConfigError(f"records compressed with zstd need zstandard; run: {install_command(extra)}") from error
-    reader: Any = zstandard.ZstdDecompressor(max_window_size=1 << 27).stream_reader(data, read_across_frames=True)
-    content = io.BytesIO()
+    reader: Any = zstandard.ZstdDecompressor(max_window_size=1 << 27).stream_reader(source, read_across_frames=True)
     try:
-        while chunk := reader.read(min(_CHUNK_BYTES, limit + 1 - content.tell())):
-            content.write(chunk)
-            _check(content.tell(), limit)
+        while chunk := reader.read(chunk_bytes):
+            yield chunk
     except zstandard.ZstdError as error:
         raise ValueError(f"no zstd frame: {error}") from None
-    return content.getvalue()
 
 
 def _snappy_blocks(data: memoryview) -> Iterator[memoryview]:

@@ -32,6 +32,7 @@ from litelog_cli.inputs import (
     replica_batches,
     require_log,
 )
+from litelog_cli.journals import GAZETTE, journal_batches
 from litelog_cli.listed import place_config_option
 from litelog_cli.logging_setup import say
 from litelog_cli.output import json_line, naming_output
@@ -70,6 +71,7 @@ Examples:
   litelog cat --from 1000 --to 2000 file:///backup/events
   litelog cat --from 2month3days --to 1day /var/lib/events
   litelog cat --format lines --pattern '*.log' /var/log/app
+  litelog cat --format gazette s3://bucket/acme/clicks/part-000
 \b
 A place is beginning (first, oldest, start), latest (last), end (now), a sequence,
 a duration back from now (10s, 1day, 2month3days, by the calendar), or an ISO time
@@ -85,7 +87,8 @@ a duration back from now (10s, 1day, 2month3days, by the calendar), or an ISO ti
     "--format",
     "format_name",
     type=FORMAT,
-    help="A log's format; a replica has its own.  [default: as configured, or litelog]",
+    help="A log's format; a replica has its own. With gazette: the fragments of a journal, in a folder or a bucket.  "
+    "[default: as configured, or litelog]",
 )
 @click.option("--pattern", help="Pattern for the names of log segments (formats lines and raw).")
 @click.option("--generation", "name", type=GENERATION, help="Generation of the replica to read.  [default: the latest]")
@@ -107,7 +110,10 @@ def cat(**arguments: Any) -> None:
     if options.follow and not any(value is not None for value in for_logs):
         start = wait_for_start(options.place, start)
     with ExitStack() as stack:
-        if is_replica(options.place):
+        if options.format_name == GAZETTE:
+            _require_journal(options)
+            batches = journal_batches(stack, options.place, options.config_file, start, end)
+        elif is_replica(options.place):
             for option, given, why in (
                 ("--format", options.format_name, "a replica knows its format; "),
                 ("--state-dir", options.state_dir, ""),
@@ -130,8 +136,20 @@ def cat(**arguments: Any) -> None:
                 write(columns)
                 sys.stdout.flush()
             printed += len(columns)
-    if not printed and not options.follow:
+    if not printed and not options.follow and options.format_name != GAZETTE:
         _explain_nothing(options, start)
+
+
+def _require_journal(options: CatOptions) -> None:
+    """Raise UsageError for an option that a journal's fragments do not have."""
+    for option, given in (
+        ("--follow", options.follow or None),
+        ("--generation", options.name),
+        ("--pattern", options.pattern),
+        ("--state-dir", options.state_dir),
+    ):
+        if given is not None:
+            raise click.UsageError(f"{option} is not for the fragments of a journal (--format {GAZETTE})")
 
 
 def _explain_nothing(options: CatOptions, start: StartPoint) -> None:

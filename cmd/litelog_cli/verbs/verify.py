@@ -14,6 +14,7 @@ from litelog.units import format_count, format_duration, format_size
 from litelog_cli.arguments import PLACE, SAMPLE, opened_replica
 from litelog_cli.config_file import choose_state_dir, read_config
 from litelog_cli.configured import find_replica
+from litelog_cli.journals import GAZETTE, verify_fragments
 from litelog_cli.listed import replica_config_option
 from litelog_cli.output import echo, format_number, format_place, print_json, print_table
 from litelog_cli.owner_state import find_acknowledged
@@ -48,6 +49,7 @@ class VerifyOptions:
     seed: int | None
     restore_drill: bool
     temp_dir: str | None
+    format_name: str | None
     pattern: str | None
     parallelism: int
     config_file: str | None
@@ -65,6 +67,7 @@ Examples:
   litelog verify file:///backup/events --restore-drill --temp-dir /scratch
   litelog verify --config /etc/litelog.yml s3://bucket/events
   litelog verify file:///backup/events --json
+  litelog verify --format gazette s3://bucket/acme/clicks/part-000
 \b
 Exit codes: 0 all is well, 1 something could not be read or judged, 2 usage,
 3 there is nothing, 6 anomalies. A leftover (a foreign name, an object that no
@@ -92,6 +95,12 @@ reader needs) is reported, and counts as an anomaly only with --strict.
     "--restore-drill", is_flag=True, help="Also restore the replica to a temporary folder, and check the result."
 )
 @click.option("--temp-dir", help="Folder for the restore drill.  [default: the system's temporary folder]")
+@click.option(
+    "--format",
+    "format_name",
+    type=click.Choice([GAZETTE]),
+    help="Verify the fragments of a journal instead of a replica.",
+)
 @click.option("--pattern", help="Pattern for the names of log segments (formats lines and raw).  [default: all]")
 @click.option(
     "--parallelism",
@@ -111,6 +120,8 @@ def verify(**arguments: Any) -> int:
     the objects that they name. Reports each anomaly with its kind and the object's key, and continues after it.
     """
     options = VerifyOptions(**arguments)
+    if options.format_name == GAZETTE:
+        return _verify_journal(options)
     from random import SystemRandom
 
     from litelog.system.memory import keep_freed_memory
@@ -151,6 +162,22 @@ def verify(**arguments: Any) -> int:
     else:
         _print(report, scope, drill)
     return exit_code(report, drill, strict=options.strict)
+
+
+def _verify_journal(options: VerifyOptions) -> int:
+    """Verify the fragments of a journal. Raises UsageError for an option that they do not have."""
+    for option, given in (
+        ("--against", options.against),
+        ("--state-dir", options.state_dir),
+        ("--sample", options.share if options.share < 1 else None),
+        ("--restore-drill", options.restore_drill or None),
+        ("--temp-dir", options.temp_dir),
+        ("--pattern", options.pattern),
+    ):
+        if given is not None:
+            raise click.UsageError(f"{option} is not for the fragments of a journal (--format {GAZETTE})")
+    place, config_file = options.replica_url, options.config_file
+    return verify_fragments(place, config_file, options.parallelism, as_json=options.as_json, quiet=options.quiet)
 
 
 def _require_folders(options: VerifyOptions) -> None:

@@ -1,0 +1,1 @@
+"""Journals of Gazette, read from the fragments that its brokers persist."""
