@@ -135,8 +135,8 @@ def test_every_name_that_a_verb_prints_is_in_the_glossary(shipped: Command) -> N
 
 
 def test_every_verb_with_json_is_a_case() -> None:
-    others = {"config show", "spark stats", "spark verify"}
-    """A verb that prints a configuration with its own keys, and two verbs that need Spark."""
+    others = {"config show", *(f"spark {job}" for job in ("stats", "verify", "export", "copy", "restore"))}
+    """A verb that prints a configuration with its own keys, and verbs that need Spark."""
     assert set(verbs_with_json("", all_verbs)) - others == set(CASES)
 
 
@@ -160,3 +160,10 @@ def test_the_numbers_of_a_spark_job_are_in_the_glossary() -> None:
     values = dict.fromkeys(stats.Stats.__dataclass_fields__, 1)
     numbers = stats.Stats(**{**values, "rate": (bucket,)}).as_json()
     assert {*numbers, *numbers["rate"][0]} - set(GLOSSARY) == set()
+
+
+def test_the_columns_of_the_reports_of_fleets_are_in_the_glossary() -> None:
+    fleet = "litelog.spark.fleet"
+    running, *jobs = (pytest.importorskip(f"{fleet}.{name}") for name in ("running", "copies", "restores", "exports"))
+    columns = ",".join([running.REPORT, *(job.COLUMNS for job in jobs)])
+    assert {column.split()[0] for column in columns.split(",")} - set(GLOSSARY) == set()

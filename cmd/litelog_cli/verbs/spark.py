@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 import time
-import warnings
-from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 import click
 
-from litelog.errors import ExitCode, LitelogError, NoReplicaError
-from litelog.events import fields
+from litelog.errors import ExitCode, NoReplicaError
 from litelog.units import format_size
 from litelog_cli.arguments import PLACE, SAMPLE
-from litelog_cli.configured import find_replica
-from litelog_cli.listed import replica_config_option
 from litelog_cli.output import echo, print_json, print_table, with_times
-from litelog_cli.progress import quiet_option, showing_progress
+from litelog_cli.spark_fleet import copy, is_fleet, report_fleet, restore
 from litelog_cli.spark_maintain import maintain
-from litelog_cli.task_errors import find_task_error
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-_Command = TypeVar("_Command", bound="Callable[..., Any]")
-
-_logger = logging.getLogger(__name__)
+from litelog_cli.spark_session import JobSession, find_place, fleet_options, session_options, target_option
 
 DEFAULT_SQL = "SELECT count(*) AS records, min(sequence) AS first, max(sequence) AS last FROM log"
 
@@ -36,6 +23,8 @@ Examples:
   litelog spark verify s3://bucket/events
   litelog spark stats s3://bucket/events --json
   litelog spark hybrid s3://bucket/events /data/events --sql 'SELECT count(*) FROM log'
+  litelog spark copy 's3://bucket/logs/*' s3://other/logs
+  litelog spark restore 's3://bucket/logs/*' /restored
   litelog spark maintain s3://bucket/events --max-age 30d --confirm
 \b
 On a cluster, with litelog and pyarrow in the Python of its workers:
@@ -45,45 +34,13 @@ On a cluster, with litelog and pyarrow in the Python of its workers:
 """
 
 
-class _Assignment(click.ParamType[tuple[str, str]]):
-    """A parameter NAME=VALUE."""
-
-    name = "name=value"
-
-    def convert(
-        self, value: str | tuple[str, str], param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, str]:
-        if isinstance(value, tuple):
-            return value
-        name, equals, rest = value.partition("=")
-        if not equals or not name.strip():
-            self.fail(f"{name!r} has no value: write NAME=VALUE", param, ctx)
-        return name.strip(), rest
-
-
-def _session_options(command: _Command) -> _Command:
-    """Add the options of every job: where Spark runs, and how it reads."""
-    options = [
-        click.option("--master", help="Spark's master.  [default: local[*], or spark-submit's]"),
-        click.option("--driver-memory", default="2g", show_default=True, help="Memory of the driver's JVM."),
-        click.option("--conf", multiple=True, type=_Assignment(), help="A setting of Spark; repeatable."),
-        click.option(
-            "-o", "--option", multiple=True, type=_Assignment(), help="An option of the data source; repeatable."
-        ),
-        replica_config_option,
-        quiet_option,
-    ]
-    for option in reversed(options):
-        command = option(command)
-    return command
-
-
 @click.group(epilog=EPILOG)
 def spark() -> None:
-    """Read, check, query and export replicas on Spark, and maintain those that only Spark writes."""
+    """Read, check, query, export, copy and restore replicas on Spark, and maintain those that only Spark writes."""
 
 
-spark.add_command(maintain)
+for _command in (copy, restore, maintain):
+    spark.add_command(_command)
 
 
 @spark.command(
@@ -93,6 +50,7 @@ Examples:
   litelog spark export file:///backup/events /data/events --partition-by hour
   litelog spark export s3://bucket/events s3://bucket/table --table delta \\
       --schema 'user STRING, amount DOUBLE'
+  litelog spark export 's3://bucket/logs/*' s3://bucket/tables
 \b
 Run it again to add newer records. It repeats the unfinished work of a run that
 was killed, and the table holds each record once. The only bound that -o may set
@@ -112,10 +70,9 @@ is startingSequence: a new table begins there.
 @click.option(
     "--iceberg-table", help="With --table iceberg: CATALOG.NAMESPACE.TABLE, of a catalog configured for pyiceberg."
 )
-@click.option(
-    "--target-option", multiple=True, type=_Assignment(), help="Option of the target's store: s3.NAME or store.NAME."
-)
-@_session_options
+@target_option
+@click.option("--json", "as_json", is_flag=True, help="Print the result as a JSON object; of a pattern, one a replica.")
+@session_options
 def export(
     replica_url: str,
     target: str,
@@ -125,28 +82,51 @@ def export(
     table: str,
     iceberg_table: str | None,
     target_option: tuple[tuple[str, str], ...],
+    as_json: bool,
     **common: Any,
-) -> None:
-    """Add all records of a replica that the Parquet, Delta or Iceberg table TARGET lacks."""
+) -> int:
+    """Add all records of a replica that the Parquet, Delta or Iceberg table TARGET lacks.
+
+    REPLICA_URL may be a pattern. Then each replica gets a table of its own below TARGET.
+    """
+    from litelog.spark.fleet import export as export_fleet
     from litelog.spark.jobs import export as run_export
 
-    url, options = _place(replica_url, common)
-    with _Session("export", common) as session:
+    shape: dict[str, Any] = {"partition_by": partition_by, "schema": schema, "lenient": lenient, "table": table}
+    if is_fleet(replica_url):
+        if iceberg_table is not None:
+            raise click.UsageError("--iceberg-table names one table: export each log by itself")
+        with JobSession("export", common) as session:
+            report = export_fleet(
+                session.spark,
+                replica_url,
+                target,
+                **shape,
+                options=fleet_options(common),
+                target_options=dict(target_option) or None,
+                progress=session.progress,
+            ).collect()
+        rows = sum(row.records or 0 for row in report)
+        return report_fleet(report, f"exported {rows} records", as_json=as_json)
+    url, options = find_place(replica_url, common)
+    with JobSession("export", common) as session:
         done = run_export(
             session.spark,
             url,
             target,
-            partition_by=partition_by,
-            schema=schema,
-            lenient=lenient,
-            table=table,
+            **shape,
             iceberg_table=iceberg_table,
             options=options,
             target_options=dict(target_option) or None,
             progress=session.progress,
         )
+    if as_json:
+        numbers = {"records": done.rows, "file_count": done.files, "written_bytes": done.bytes}
+        print_json({"runs": done.runs, "first": done.first, "next": done.next, **numbers})
+        return ExitCode.DONE
     what = f"{done.rows} records in {done.files} files ({format_size(done.bytes)})"
     echo(f"exported {what}; the table holds all records below sequence {done.next}")
+    return ExitCode.DONE
 
 
 @spark.command(
@@ -154,6 +134,7 @@ def export(
 Examples:
   litelog spark verify s3://bucket/events
   litelog spark verify s3://bucket/events --sample 5% --json
+  litelog spark verify 's3://bucket/logs/*'
 \b
 Exit codes: 0 all is well, 1 something could not be read, 3 there is nothing,
 6 anomalies that a reader may meet.
@@ -166,22 +147,26 @@ Exit codes: 0 all is well, 1 something could not be read, 3 there is nothing,
 )
 @click.option("--pattern", help="Pattern for the names of log segments (formats lines and raw).  [default: all]")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as one JSON object.")
-@_session_options
+@session_options
 def verify(replica_url: str, share: float, seed: int, pattern: str | None, as_json: bool, **common: Any) -> int:
-    """Check all that a replica holds, in parallel, without changing anything."""
+    """Check all that a replica holds, in parallel, without changing anything.
+
+    REPLICA_URL may be a pattern: then all replicas that match it are checked.
+    """
+    from litelog.spark.fleet import verify as verify_fleet
     from litelog.spark.jobs import verify as run_verify
 
-    url, options = _place(replica_url, common)
-    with _Session("verify", common) as session:
-        report = run_verify(
-            session.spark,
-            url,
-            share=share,
-            seed=seed,
-            pattern=pattern,
-            options=options,
-            progress=session.progress,
-        )
+    given: dict[str, Any] = {"share": share, "seed": seed, "pattern": pattern}
+    if is_fleet(replica_url):
+        with JobSession("verify", common) as session:
+            options = fleet_options(common)
+            frame = verify_fleet(session.spark, replica_url, **given, options=options, progress=session.progress)
+            rows = frame.collect()
+        size = format_size(sum(row.log_bytes or 0 for row in rows))
+        return report_fleet(rows, f"checked {size} of the logs", as_json=as_json)
+    url, options = find_place(replica_url, common)
+    with JobSession("verify", common) as session:
+        report = run_verify(session.spark, url, **given, options=options, progress=session.progress)
     if report.is_empty:
         raise NoReplicaError(report.replica)
     if as_json:
@@ -209,13 +194,13 @@ Examples:
 )
 @click.argument("replica_url", type=PLACE)
 @click.option("--json", "as_json", is_flag=True, help="Print the numbers as one JSON object.")
-@_session_options
+@session_options
 def stats(replica_url: str, as_json: bool, **common: Any) -> None:
     """Count what a log holds: records, bytes, ratio, rate over time, gaps, duplicates, keys."""
     from litelog.spark.jobs import stats as run_stats
 
-    url, options = _place(replica_url, common)
-    with _Session("stats", common) as session:
+    url, options = find_place(replica_url, common)
+    with JobSession("stats", common) as session:
         found = run_stats(session.spark, url, options=options, progress=session.progress)
     if as_json:
         numbers = with_times(found.as_json(), "lowest_timestamp", "highest_timestamp")
@@ -255,16 +240,14 @@ Examples:
 @click.argument("replica_url", type=PLACE)
 @click.argument("target", type=PLACE)
 @click.option("--sql", default=DEFAULT_SQL, show_default=True, help="Query to run; the view is called log.")
-@click.option(
-    "--target-option", multiple=True, type=_Assignment(), help="Option of the target's store: s3.NAME or store.NAME."
-)
-@_session_options
+@target_option
+@session_options
 def hybrid(replica_url: str, target: str, sql: str, target_option: tuple[tuple[str, str], ...], **common: Any) -> None:
     """Query a log: reads the exported table TARGET, and the replica after the table's end. Prints each row as JSON."""
     from litelog.spark.jobs import query
 
-    url, options = _place(replica_url, common)
-    with _Session("hybrid", common) as session:
+    url, options = find_place(replica_url, common)
+    with JobSession("hybrid", common) as session:
         lines = query(
             session.spark,
             url,
@@ -276,44 +259,6 @@ def hybrid(replica_url: str, target: str, sql: str, target_option: tuple[tuple[s
         )
     for line in lines:
         echo(line)
-
-
-class _Session:
-    """A Spark session for one job. A litelog error keeps its message and exit code, even if a Spark task raised it."""
-
-    def __init__(self, job: str, common: dict[str, Any]) -> None:
-        self._job = job
-        self._common = common
-        self._closing = ExitStack()
-        self.spark: Any = None
-        self.progress: Callable[[int, int], None] | None = None
-
-    def __enter__(self) -> _Session:
-        from litelog.spark.spark_session import is_active, session
-
-        logging.getLogger("py4j").setLevel(logging.WARNING)
-        warnings.filterwarnings("ignore", message="PySpark does not yet", category=FutureWarning)  # pandas: not used
-        common = self._common
-        is_ours = not is_active()
-        level = "ERROR" if _logger.isEnabledFor(logging.DEBUG) else "FATAL"  # traces of errors that are reported anyway
-        config = {"spark.log.level": level, **dict(common["conf"])}
-        self.spark = session(
-            f"litelog {self._job}", master=common["master"], driver_memory=common["driver_memory"], config=config
-        )
-        if is_ours:
-            self._closing.callback(self.spark.stop)
-        self.progress = self._closing.enter_context(showing_progress(self._job, quiet=common["quiet"]))
-        return self
-
-    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        self._closing.close()
-        raised = None
-        if isinstance(error, Exception) and not isinstance(error, LitelogError):
-            raised = find_task_error(str(error))
-        if raised is not None:
-            said = "%s: raised by a Spark task"
-            _logger.debug(said, self._job, exc_info=error, extra=fields("task-failed", job=self._job))
-            raise raised from None
 
 
 @spark.command(
@@ -334,15 +279,6 @@ def jar(output: str) -> None:
 
     require_spark()
     echo(str(build_jar(output)))
-
-
-def _place(replica_url: str, common: dict[str, Any]) -> tuple[str, dict[str, object]]:
-    """The replica's URL, and the options of the data source: those of the command override the configured ones."""
-    replica = find_replica(replica_url, common["config_file"])
-    return replica.url, {
-        **{f"store.{name}": value for name, value in replica.options.items()},
-        **dict(common["option"]),
-    }
 
 
 def _render(micros: int) -> str:

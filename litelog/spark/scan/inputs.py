@@ -155,7 +155,7 @@ def _segment_names(folder: str, options: ReadOptions) -> list[str]:
 
 
 def _match(path: str, options: ReadOptions) -> Iterator[str]:
-    root, pattern = _split(path)
+    root, pattern = split_pattern(path)
     folder = _local_folder(root)
     if folder is not None:
         found = glob.glob(os.path.join(glob.escape(folder), pattern))
@@ -168,7 +168,7 @@ def _match(path: str, options: ReadOptions) -> Iterator[str]:
         yield f"{base.rstrip('/')}/{folder}{f'?{query}' if query else ''}"
 
 
-def _split(path: str) -> tuple[str, str]:
+def split_pattern(path: str) -> tuple[str, str]:
     """Split ``path`` into the folders before its first wildcard, and the pattern that follows."""
     query = ""
     if scheme_of(path) != "file":
@@ -191,12 +191,13 @@ def _replicas(store: ObjectStore, pattern: str) -> Iterator[str]:
         parts = info.key.split("/")
         folder = "/".join(parts[:depth])
         below = "/".join(parts[depth:])
-        if below.startswith((CLAIMS, GENERATIONS)) and _fits(parts[:depth], pattern):
+        if below.startswith((CLAIMS, GENERATIONS)) and fits_pattern(parts[:depth], pattern):
             yield folder
         after = f"{folder}/{_BEHIND}" if len(parts) > depth else info.key
 
 
-def _fits(parts: Sequence[str], pattern: str) -> bool:
+def fits_pattern(parts: Sequence[str], pattern: str) -> bool:
+    """Whether the parts of a place's path match the parts of a pattern, each to each."""
     wanted = pattern.split("/")
     return len(parts) == len(wanted) and all(map(fnmatchcase, parts, wanted))
 

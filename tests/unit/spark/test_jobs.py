@@ -17,6 +17,7 @@ from litelog.errors import ConfigError, CorruptObjectError, TruncatedError
 from litelog.spark.jobs import export, exported, hybrid, stats, verify
 from litelog.spark.jobs import manifest as manifests
 from litelog.spark.jobs.json_columns import MalformedJsonError, parse_values
+from litelog.spark.jobs.local_tasks import LocalTasks
 from litelog.spark.jobs.manifest import list_runs, read_manifest
 from litelog.spark.spark_session import _explained
 from litelog.stores.registry import open_store
@@ -32,28 +33,15 @@ class KilledError(Exception):
     """A process dies."""
 
 
-class Tasks:
-    """The part of a session that a job needs to collect the results of its tasks."""
+class Tasks(LocalTasks):
+    """A session that may die before it has the results of its tasks."""
 
     def __init__(self, *, killed: bool = False) -> None:
+        super().__init__()
         self._killed = killed
-        self._count = 0
-        self._work: Callable[[Any], Any] | None = None
-
-    def range(self, _start: int, stop: int, _step: int, _parts: int) -> Tasks:
-        self._count = stop
-        return self
-
-    def mapInArrow(self, work: Callable[[Any], Any], _schema: str) -> Tasks:  # noqa: N802 - as Spark calls it
-        self._work = work
-        return self
 
     def collect(self) -> list[Any]:
-        import pyarrow
-
-        assert self._work is not None
-        batches = [pyarrow.RecordBatch.from_pydict({"id": [number]}) for number in range(self._count)]
-        rows = [row for batch in batches for found in self._work([batch]) for row in found.to_pylist()]
+        rows = super().collect()
         if self._killed:
             raise KilledError
         return rows
