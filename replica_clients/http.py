@@ -230,7 +230,7 @@ def _read_token(options: Mapping[str, object]) -> str | None:
         raise ConfigError("give token or token_file, not both")
     if file is not None:
         return read_token(str(file))
-    return None if token is None else str(token)
+    return str(token) if token else None
 
 
 def _make_pool(options: Mapping[str, object]) -> urllib3.PoolManager:
