@@ -1,9 +1,9 @@
 """The commands, the configurations and the code in the documents work.
 
 The blocks of a document run one after the other in one shell and one empty folder, as a reader would copy them. S3 is
-moto's, over HTTP, and ``aws`` uses the same server. A block that needs a container engine or a cluster says so in its
-info string (``not-run:``). Blocks with Spark run in ``tests/spark``, those that need systemd in
-``test_systemd_machine.py``.
+moto's, over HTTP, and ``aws`` uses the same server. ``kubectl`` is one that knows the manifests, and starts nothing. A
+block that needs a container engine says so in its info string (``not-run:``). Blocks with Spark run in ``tests/spark``,
+those that need systemd in ``test_systemd_machine.py``.
 """
 
 from __future__ import annotations
@@ -82,11 +82,14 @@ class Shell:
             "python": f'{start} "$@"',
             "python3": f'{start} "$@"',
             "aws": f'{start} {BUILDERS / "fake_aws.py"} "$@"',
+            "kubectl": f'{start} {BUILDERS / "fake_kubectl.py"} "$@"',
             "lz4": f'{start} {BUILDERS / "fake_lz4.py"} "$@"',
             "sleep": f"exec {which('sleep')} {LOOP_SECONDS}",
         }
         if which("lz4") is not None:
             del programs_of["lz4"]
+        if which("openssl") is None:
+            programs_of["openssl"] = '[ "$*" = "rand -hex 32" ] && tr -dc 0-9a-f < /dev/urandom | head -c 64'
         if not COLD_STARTS:
             python, aws = programs_of["python"], programs_of["aws"]
             can_fork = '[ -n "$WARM_CONTROL" ]'  # a program that litelog started cannot

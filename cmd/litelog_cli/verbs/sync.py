@@ -105,5 +105,7 @@ def _print(answer: dict[str, Any], daemon: str) -> None:
         why = f": {each['sync_error']}" if each["sync_error"] else ""
         place = format_pair(each["log"], each["replica"])
         echo(f"{place or 'all logs'}: not in time ({each['phase']}){why}", err=True)
-    done = answer["replica_count"] - len(answer["unreached"])
-    echo(f"{done} of {answer['replica_count']} replicas have all of it, after {answer['seconds']:.1f} s ({daemon})")
+    count = answer["replica_count"]
+    words = "replica has" if count == 1 else "replicas have"
+    seconds = answer["seconds"]
+    echo(f"{count - len(answer['unreached'])} of {count} {words} all of it, after {seconds:.1f} s ({daemon})")

@@ -155,9 +155,11 @@ def test_state_and_token_are_where_the_configuration_says() -> None:
     assert CONFIG.state_dir in mounted
     assert CONFIG.token_file is not None
     assert str(Path(CONFIG.token_file).parent) in mounted
-    token = next(each for each in DOCUMENTS if each["kind"] == "Secret")["stringData"][Path(CONFIG.token_file).name]
-    assert len(token) >= 16
-    assert " " not in token
+    assert [each for each in DOCUMENTS if each["kind"] == "Secret"] == [], "a token that everybody knows"
+    (secret,) = [each["secret"]["secretName"] for each in POD["volumes"] if "secret" in each]
+    created = f"kubectl create secret generic {secret} --from-literal={Path(CONFIG.token_file).name}="
+    assert created in (ROOT / "etc" / "kubernetes.yml").read_text()
+    assert created in (ROOT / "etc" / "docs" / "kubernetes.md").read_text()
 
 
 def test_the_pod_waits_for_the_final_sync_which_comes_after_the_server() -> None:
