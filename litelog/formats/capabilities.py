@@ -52,6 +52,9 @@ class Capabilities(Protocol):
     removed_by_owner: bool
     """Whether only the log's writer may remove log segments, so that litelog must not truncate it. Default: False."""
 
+    sparse: bool
+    """Whether sequences may jump from a commit to the next, so that they do not show a missing log segment. Default:
+    False."""
     counted: bool
     """Whether only the names of log segments state sequences: records are counted from there. Default: False."""
 
@@ -218,6 +221,11 @@ def extra_columns(log_format: LogFormat) -> Mapping[str, ColumnType]:
 def removed_by_owner(log_format: LogFormat) -> bool:
     """Whether only the log's writer may remove log segments."""
     return bool(getattr(log_format, "removed_by_owner", False))
+
+
+def is_sparse(log_format: LogFormat) -> bool:
+    """Whether sequences may jump from a commit to the next."""
+    return bool(getattr(log_format, "sparse", False))
 
 
 def is_counted(log_format: LogFormat) -> bool:

@@ -20,7 +20,7 @@ from litelog.errors import (
     SequenceGapError,
 )
 from litelog.formats import MAX_COMMIT_BYTES, FinishedTail, Tail
-from litelog.formats.capabilities import rewrites_finished
+from litelog.formats.capabilities import first_sequence, is_sparse, rewrites_finished
 from litelog.log.source import SETTLED_MICROSECONDS, OpenSegment, SegmentFolder
 from litelog.log.source_position import CHECKED_BYTES, CommitRun, SourcePosition, digest, make_run
 
@@ -341,12 +341,14 @@ class Follower:
 
     def _skip_vanished(self) -> CommitRun:
         """Continue after a log segment that is gone. If commits are numbered, a log segment that continues proves that
-        none is missing."""
+        none is missing. If sequences may jump, only one whose name states the very next sequence proves that."""
         place = self._place
         self._require_oldest(place.file)
         if self._format.self_numbered and place.offset:
             with suppress(GapError):
-                if self._successor_name(place.expectation) is not None:
+                name = self._successor_name(place.expectation)
+                proven = not is_sparse(self._format) or first_sequence(self._format, name or "") == place.sequence
+                if name is not None and proven:
                     return make_run(place, memoryview(b""), None, final=True)
         raise self._vanished(place.file)
 

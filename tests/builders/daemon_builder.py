@@ -9,6 +9,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
+from litelog.formats.capabilities import index_name
 from litelog.formats.litelog import LitelogFormat
 from litelog.objects.layout import Fencing
 from litelog.objects.position import generation
@@ -249,7 +250,8 @@ def held(store: ObjectStore) -> dict[str, bytes]:
 def restored(
     store: ObjectStore, target: Path, log_format: LogFormat | None = None, name: str | None = None
 ) -> dict[str, bytes]:
-    """The files that a restore writes to ``target``, oldest first. The files of an earlier restore are deleted.
+    """The files that a restore writes to ``target``, oldest first, without indexes of the log's writer. The files
+    of an earlier restore are deleted.
 
     ``name``: the generation; by default, the generation that ``restore`` chooses.
     """
@@ -257,4 +259,5 @@ def restored(
     shutil.rmtree(target, ignore_errors=True)
     plan = find_plan(client, Target(generation(name) if name else None), log_format)
     restore(client, plan, str(target), log_format=log_format)
-    return {path.name: path.read_bytes() for path in sorted(target.iterdir())}
+    indexes = {index_name(log_format, path.name) for path in target.iterdir()}
+    return {path.name: path.read_bytes() for path in sorted(target.iterdir()) if path.name not in indexes}

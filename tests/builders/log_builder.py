@@ -8,11 +8,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from litelog.formats.influxdb import InfluxdbFormat
 from litelog.formats.lines import LinesFormat
 from litelog.formats.litelog import LitelogFormat, SegmentHeader, encode_commit, segment_name
+from litelog.formats.netlog import NetlogFormat
 from litelog.formats.raw import RawFormat
 from litelog.formats.spacetimedb import SpacetimeDBFormat
 from tests.builders import stdb_log
+from tests.builders.old_logs import NETLOG_HEADER, influx_message, netlog_message, netlog_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,12 +54,18 @@ class LogBuilder:
             return stdb_log.encode_commit(self.next - 1, record, epoch=self.epoch)
         text = (tag + b"%d" % self.next).ljust(size, b".")
         self.next += 1
+        if isinstance(self.format, NetlogFormat):
+            return netlog_message(text)
+        if isinstance(self.format, InfluxdbFormat):
+            return influx_message(self.next - 1, text)
         return text + (b"\n" if isinstance(self.format, LinesFormat) else b"")
 
     def header(self, log_id: UUID = LOG_ID) -> bytes:
         """The first bytes of a log segment that starts now."""
         if isinstance(self.format, LitelogFormat):
             return SegmentHeader(log_id, self.next, 0).encode()
+        if isinstance(self.format, NetlogFormat):
+            return NETLOG_HEADER
         return stdb_log.HEADERS[1] if isinstance(self.format, SpacetimeDBFormat) else b""
 
     def roll(self, commits: int = 1, size: int = 10) -> str:
@@ -65,6 +74,10 @@ class LogBuilder:
             self.name = segment_name(self.next)
         elif isinstance(self.format, SpacetimeDBFormat):
             self.name = stdb_log.segment_name(self.next)
+        elif isinstance(self.format, NetlogFormat):
+            self.name = netlog_name(self.next)
+        elif isinstance(self.format, InfluxdbFormat):
+            self.name = str(self.next)
         else:
             self.name = f"app.{len(self.texts):06d}"
         self.write(self.header())
@@ -126,10 +139,10 @@ class LogBuilder:
     def files(self) -> dict[str, bytes]:
         """The bytes of each log segment that is in the folder now, oldest first."""
         found = {}
-        for name in sorted(os.listdir(self.folder)):
-            if self.format.segment_order(name) is not None:
-                with open(self.path(name), "rb") as file:
-                    found[name] = file.read()
+        orders = {name: self.format.segment_order(name) for name in os.listdir(self.folder)}
+        for _, name in sorted((order, name) for name, order in orders.items() if order is not None):
+            with open(self.path(name), "rb") as file:
+                found[name] = file.read()
         return found
 
 
@@ -142,6 +155,8 @@ def make_log(folder: object, name: str = "litelog") -> LogBuilder:
         "lines": LinesFormat(),
         "raw": RawFormat(),
         "spacetimedb": SpacetimeDBFormat(),
+        "netlog": NetlogFormat(),
+        "influxdb": InfluxdbFormat(),
     }
     return LogBuilder(path, formats[name])
 

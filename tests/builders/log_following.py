@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 LIMIT = 1 << 20
-FORMATS = ("litelog", "lines", "raw", "spacetimedb")
+FORMATS = ("litelog", "lines", "raw", "spacetimedb", "netlog", "influxdb")
 ALL_FORMATS = pytest.mark.parametrize("log", FORMATS, indirect=True)
 WITHOUT_GARBAGE = pytest.mark.parametrize("log", ["litelog", "lines", "raw"], indirect=True)
 """The formats whose writers leave nothing after a finished log segment."""

@@ -32,6 +32,7 @@ class InfluxdbFormat:
     self_numbered = True
     has_log_id = False
     removed_by_owner = True
+    sparse = True
 
     def segment_order(self, name: str) -> tuple[object, ...] | None:
         index = self.first_sequence(name)

@@ -52,6 +52,7 @@ class KafkaFormat:
     has_log_id = False
     divisible = False
     rewrites_finished = True
+    sparse = True
     removed_by_owner = True
     extra_columns = EXTRA_COLUMNS
 

@@ -547,7 +547,7 @@ def test_a_log_segment_deleted_before_it_was_shipped_is_a_hole(log: LogBuilder, 
     place = follower.place
     follower.close()
     log.roll(3)
-    log.delete(min(log.files()))
+    log.delete(next(iter(log.files())))
     with pytest.raises(DivergedError, match="vanished"):
         drain(follow(log, clock, place))
 
@@ -759,7 +759,7 @@ def test_runs_hold_the_files_bytes_after_any_appends_rolls_reads_and_restarts(
     collect(rest, found)
     collect(indexes)
     assert found == log.files()
-    assert [run.start.file for run in indexes if run.final] == sorted(log.files())[:-1]
+    assert [run.start.file for run in indexes if run.final] == list(log.files())[:-1]
     follower.close()
 
 

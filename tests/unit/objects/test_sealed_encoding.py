@@ -39,7 +39,7 @@ KEY = sealed_key(GENERATION, 3)
 FRAME = 1024
 """Bytes of a frame in these tests."""
 
-FORMATS = st.sampled_from(["litelog", "lines", "raw", "spacetimedb"])
+FORMATS = st.sampled_from(["litelog", "lines", "raw", "spacetimedb", "netlog", "influxdb"])
 SIZES = st.lists(st.integers(1, 300) | st.integers(800, 3000) | st.integers(4000, 9000), max_size=25)
 
 
@@ -108,7 +108,7 @@ def test_frames_end_where_commits_end_and_state_their_content(name: str, sizes: 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["litelog", "lines", "raw", "spacetimedb"])
+@pytest.mark.parametrize("name", ["litelog", "lines", "raw", "spacetimedb", "netlog", "influxdb"])
 def test_lz4_alone_gives_the_log_segment(tmp_path: Path, name: str) -> None:
     if shutil.which("lz4") is None:
         pytest.skip("lz4 is not installed")

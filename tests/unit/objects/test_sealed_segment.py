@@ -96,7 +96,7 @@ def large_footer(count: int, marks: int, frame_bytes: int = 1 << 20) -> SealedFo
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["litelog", "lines", "raw", "spacetimedb"])
+@pytest.mark.parametrize("name", ["litelog", "lines", "raw", "spacetimedb", "netlog", "influxdb"])
 def test_any_flipped_bit_is_found_or_changes_nothing(tmp_path: Path, name: str) -> None:
     log = small(tmp_path, name)
     made = sealing(log, None, 64)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
-FORMATS = ("litelog", "lines", "raw", "spacetimedb")
+FORMATS = ("litelog", "lines", "raw", "spacetimedb", "netlog", "influxdb")
 ALL_FORMATS = pytest.mark.parametrize("log", FORMATS, indirect=True)
 
 

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from litelog.objects.claim import Claim
     from tests.builders.log_builder import LogBuilder
 
-ALL_FORMATS = pytest.mark.parametrize("log", ["litelog", "lines", "raw", "spacetimedb"], indirect=True)
+ALL_FORMATS = pytest.mark.parametrize(
+    "log", ["litelog", "lines", "raw", "spacetimedb", "netlog", "influxdb"], indirect=True
+)
 
 PUTS = range(1, 9)
 """More puts than a new generation of these logs needs."""

@@ -13,6 +13,7 @@ from litelog.formats.capabilities import first_sequence, is_log_folder, removed_
 from litelog.formats.columns import Record
 from litelog.formats.conformance import LogFormatConformance
 from litelog.formats.influxdb import InfluxdbFormat
+from tests.builders.old_logs import fnv, influx_message
 from tests.builders.recorded_logs import recorded_segments, what_was_read
 from tests.sampling import sampled
 
@@ -21,18 +22,6 @@ if TYPE_CHECKING:
 
 FORMAT: LogFormat = InfluxdbFormat()
 BEGINNING = Expectation()
-
-
-def fnv(data: bytes) -> int:
-    state = 0x811C9DC5
-    for byte in data:
-        state = (state ^ byte) * 0x01000193 & 0xFFFF_FFFF
-    return state
-
-
-def message(index: int, data: bytes, kind: int = 100, topic: int = 200) -> bytes:
-    body = struct.pack(">HQQI", kind, topic, index, len(data)) + data
-    return struct.pack(">I", fnv(body)) + body
 
 
 def decode(data: bytes, offset: int = 0, expect: Expectation = BEGINNING, name: str = "6") -> list[Record]:
@@ -87,7 +76,7 @@ def test_a_topic_is_read_as_its_broker_read_it(scene: str) -> None:
 
 
 def test_a_message_is_laid_out_as_described() -> None:
-    written = message(300, b"ABCD")
+    written = influx_message(300, b"ABCD")
     assert written.hex() == "8e086224006400000000000000c8000000000000012c0000000441424344"
     assert decode(written, name="300") == [Record(300, None, None, b"ABCD")]
 
@@ -109,34 +98,34 @@ def test_folders_in_decimal_digits_are_topics() -> None:
 
 
 def test_messages_of_the_broker_have_a_sequence_and_are_no_records() -> None:
-    data = message(6, b"a") + message(7, b"internal", 0x8001) + message(9, b"b")
+    data = influx_message(6, b"a") + influx_message(7, b"internal", 0x8001) + influx_message(9, b"b")
     assert [record.sequence for record in decode(data)] == [6, 9]
     scan = FORMAT.scan("6", memoryview(data), 0, BEGINNING)
     assert (scan.commits, scan.first, scan.next) == (3, 6, 10)
-    only = FORMAT.scan("7", memoryview(message(7, b"internal", 0x8001)), 0, BEGINNING)
+    only = FORMAT.scan("7", memoryview(influx_message(7, b"internal", 0x8001)), 0, BEGINNING)
     assert (only.commits, only.first, only.next) == (1, 7, 8)
-    assert decode(message(7, b"internal", 0x8001), name="7") == []
+    assert decode(influx_message(7, b"internal", 0x8001), name="7") == []
 
 
 def test_indexes_may_jump_and_must_rise() -> None:
-    data = message(6, b"a") + message(700, b"b") + message(700, b"c")
+    data = influx_message(6, b"a") + influx_message(700, b"b") + influx_message(700, b"c")
     with pytest.raises(SequenceGapError) as raised:
         decode(data)
     assert (raised.value.offset, raised.value.expected, raised.value.actual) == (54, 701, 700)
-    assert [r.sequence for r in decode(message(700, b"b"), 27, Expectation(7))] == [700]
+    assert [r.sequence for r in decode(influx_message(700, b"b"), 27, Expectation(7))] == [700]
     with pytest.raises(SequenceGapError):
-        decode(message(700, b"b"), 27, Expectation(701))
+        decode(influx_message(700, b"b"), 27, Expectation(701))
 
 
 def test_the_first_message_has_the_index_in_the_name() -> None:
     with pytest.raises(SequenceGapError):
-        decode(message(7, b"a"), name="/broker/1/6")
+        decode(influx_message(7, b"a"), name="/broker/1/6")
     with pytest.raises(WrongFormatError):
-        decode(message(7, b"a"), name="/broker/1/xxx")
+        decode(influx_message(7, b"a"), name="/broker/1/xxx")
 
 
 def test_a_flipped_byte_in_message_2_of_3_is_no_reason_to_drop_message_3() -> None:
-    data = bytearray(message(6, b"one") + message(7, b"two") + message(8, b"three"))
+    data = bytearray(influx_message(6, b"one") + influx_message(7, b"two") + influx_message(8, b"three"))
     data[29 + 27] ^= 1
     with pytest.raises(CorruptCommitError) as raised:
         FORMAT.scan("/broker/1/6", memoryview(data), 0, BEGINNING)
@@ -144,16 +133,16 @@ def test_a_flipped_byte_in_message_2_of_3_is_no_reason_to_drop_message_3() -> No
 
 
 def test_a_torn_message_is_not_yet_and_may_be_written_again() -> None:
-    data = message(6, b"one") + message(7, b"two") + message(8, b"three")
+    data = influx_message(6, b"one") + influx_message(7, b"two") + influx_message(8, b"three")
     torn = FORMAT.scan("6", memoryview(data[:-5]), 0, BEGINNING)
     assert (torn.commits, torn.tail, torn.wanted) == (2, Tail.INCOMPLETE, 31)
-    again = FORMAT.scan("6", memoryview(data[: torn.end] + message(8, b"again")), 0, BEGINNING)
+    again = FORMAT.scan("6", memoryview(data[: torn.end] + influx_message(8, b"again")), 0, BEGINNING)
     assert (again.commits, again.tail) == (3, Tail.NOTHING)
 
 
 @pytest.mark.parametrize("length", [0, 2, 30, 900, MAX_COMMIT_BYTES, 0xFFFF_FFFF])
 def test_a_damaged_length_is_corruption_if_a_message_follows(length: int) -> None:
-    data = bytearray(message(6, b"one") + message(7, b"two") + message(8, b"three"))
+    data = bytearray(influx_message(6, b"one") + influx_message(7, b"two") + influx_message(8, b"three"))
     struct.pack_into(">I", data, 29 + 22, length)
     with pytest.raises(CorruptCommitError) as raised:
         FORMAT.scan("6", memoryview(data), 0, BEGINNING)
@@ -161,7 +150,7 @@ def test_a_damaged_length_is_corruption_if_a_message_follows(length: int) -> Non
 
 
 def test_a_torn_message_that_holds_messages_of_another_topic_is_not_yet() -> None:
-    torn = message(6, b"a") + message(7, message(8, b"inner") * 3 + b"rest")[:-2]
+    torn = influx_message(6, b"a") + influx_message(7, influx_message(8, b"inner") * 3 + b"rest")[:-2]
     assert FORMAT.scan("6", memoryview(torn), 0, BEGINNING).tail is Tail.INCOMPLETE
 
 

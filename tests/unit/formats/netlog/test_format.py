@@ -17,6 +17,7 @@ from litelog.formats.capabilities import first_sequence, ignores, removed_by_own
 from litelog.formats.columns import Record
 from litelog.formats.conformance import LogFormatConformance
 from litelog.formats.netlog import NetlogFormat
+from tests.builders.old_logs import NETLOG_HEADER, netlog_message
 from tests.builders.recorded_logs import recorded_segments, what_was_read
 from tests.sampling import sampled
 
@@ -26,12 +27,7 @@ if TYPE_CHECKING:
 TOPICS = ("plain", "sets", "gzip", "snappy")
 FORMAT: LogFormat = NetlogFormat()
 NAME = "00000000000000000007.data"
-HEADER = struct.pack(">BBI10x", 1, 16, 1_700_000_000)
 BEGINNING = Expectation()
-
-
-def message(payload: bytes, codec: int = 0) -> bytes:
-    return struct.pack(">BII", codec, zlib.crc32(payload), len(payload)) + payload
 
 
 def decode(data: bytes, offset: int = 0, expect: Expectation = BEGINNING, name: str = NAME) -> list[Record]:
@@ -149,15 +145,19 @@ def test_a_topic_is_read_as_its_server_read_it(topic: str) -> None:
 
 
 def test_messages_and_sets_are_laid_out_as_described() -> None:
-    assert message(b"hello").hex() == "003610a6860000000568656c6c6f"
-    packed = message(message(b"a") + message(b"bc"), 1)
+    assert netlog_message(b"hello").hex() == "003610a6860000000568656c6c6f"
+    packed = netlog_message(netlog_message(b"a") + netlog_message(b"bc"), 1)
     assert packed.hex() == "0152f4f8080000001500e8b7be43000000016100c2a92b38000000026263"
-    records = decode(HEADER + message(b"hello") + packed)
+    records = decode(NETLOG_HEADER + netlog_message(b"hello") + packed)
     assert [(record.sequence, record.value) for record in records] == [(7, b"hello"), (8, b"a"), (9, b"bc")]
 
 
 def test_a_start_inside_a_set_is_exact() -> None:
-    data = memoryview(HEADER + message(message(b"a") + message(b"bc") + message(b"d"), 1) + message(b"e"))
+    data = memoryview(
+        NETLOG_HEADER
+        + netlog_message(netlog_message(b"a") + netlog_message(b"bc") + netlog_message(b"d"), 1)
+        + netlog_message(b"e")
+    )
     columns = FORMAT.decode(NAME, data, 0, BEGINNING)
     part = columns.slice(columns.find(8), len(columns))
     assert [record.value for record in part.records()] == [b"bc", b"d", b"e"]
@@ -166,20 +166,26 @@ def test_a_start_inside_a_set_is_exact() -> None:
 
 
 def test_a_torn_set_is_not_yet_though_it_holds_whole_messages() -> None:
-    whole = HEADER + message(b"first") + message(message(b"a" * 30) + message(b"b" * 30), 1)
-    for cut in range(len(HEADER) + 14 + 1, len(whole)):
+    whole = (
+        NETLOG_HEADER
+        + netlog_message(b"first")
+        + netlog_message(netlog_message(b"a" * 30) + netlog_message(b"b" * 30), 1)
+    )
+    for cut in range(len(NETLOG_HEADER) + 14 + 1, len(whole)):
         scan = FORMAT.scan(NAME, memoryview(whole[:cut]), 0, BEGINNING)
         assert (scan.commits, scan.tail) == (1, Tail.INCOMPLETE)
 
 
 def test_a_torn_message_that_holds_messages_is_not_yet() -> None:
-    torn = HEADER + message(message(b"inner" * 9) * 3 + b"rest")[:-4]
+    torn = NETLOG_HEADER + netlog_message(netlog_message(b"inner" * 9) * 3 + b"rest")[:-4]
     assert FORMAT.scan(NAME, memoryview(torn), 0, BEGINNING).tail is Tail.INCOMPLETE
 
 
 @pytest.mark.parametrize("length", [3, 60, 1 << 20, MAX_COMMIT_BYTES, 0xFFFF_FFFF])
 def test_a_damaged_length_is_named_with_the_one_that_the_checksum_shows(length: int) -> None:
-    data = bytearray(HEADER + message(b"first") + message(b"second") + message(b"third") * 9)
+    data = bytearray(
+        NETLOG_HEADER + netlog_message(b"first") + netlog_message(b"second") + netlog_message(b"third") * 9
+    )
     struct.pack_into(">I", data, 16 + 14 + 5, length)
     with pytest.raises(CorruptCommitError) as raised:
         FORMAT.scan(f"/logs/{NAME}", memoryview(data), 0, BEGINNING)
@@ -189,28 +195,28 @@ def test_a_damaged_length_is_named_with_the_one_that_the_checksum_shows(length: 
 
 
 def test_a_set_that_its_codec_calls_a_message_is_damage() -> None:
-    inner = message(b"one") + message(b"two")
+    inner = netlog_message(b"one") + netlog_message(b"two")
     for payload in (inner, gzip.compress(inner)):
         with pytest.raises(CorruptCommitError, match="codec"):
-            decode(HEADER + message(payload) + message(b"next"))
-    for payload in (message(b"one"), gzip.compress(b"text"), gzip.compress(inner)[:-1], inner + b"x"):
-        assert decode(HEADER + message(payload))[0].value == payload
+            decode(NETLOG_HEADER + netlog_message(payload) + netlog_message(b"next"))
+    for payload in (netlog_message(b"one"), gzip.compress(b"text"), gzip.compress(inner)[:-1], inner + b"x"):
+        assert decode(NETLOG_HEADER + netlog_message(payload))[0].value == payload
 
 
 def test_a_codec_that_does_not_exist_is_damage() -> None:
     for codec in (4, 15, 16, 0xF1):
         with pytest.raises(CorruptCommitError, match="codec"):
-            decode(HEADER + message(b"one", codec))
+            decode(NETLOG_HEADER + netlog_message(b"one", codec))
 
 
 @pytest.mark.parametrize(
     ("codec", "payload", "fault"),
     [
         (1, b"no message", "in the last"),
-        (1, message(b"a") + bytes(8), "after the last message"),
+        (1, netlog_message(b"a") + bytes(8), "after the last message"),
         (2, b"text", "no gzip"),
-        (2, gzip.compress(message(b"a"), mtime=0)[:-1], "does not end"),
-        (2, gzip.compress(message(b"a"), mtime=0) + b"x", "does not end"),
+        (2, gzip.compress(netlog_message(b"a"), mtime=0)[:-1], "does not end"),
+        (2, gzip.compress(netlog_message(b"a"), mtime=0) + b"x", "does not end"),
         (2, gzip.compress(b"", mtime=0), "without messages"),
         (3, b"text", "stream identifier"),
         (3, bytes.fromhex("ff060000734e61507059"), "without messages"),
@@ -219,13 +225,13 @@ def test_a_codec_that_does_not_exist_is_damage() -> None:
 )
 def test_a_set_that_does_not_hold_messages_is_corrupt(codec: int, payload: bytes, fault: str) -> None:
     with pytest.raises(CorruptCommitError, match=fault) as raised:
-        decode(HEADER + message(b"first") + message(payload, codec))
+        decode(NETLOG_HEADER + netlog_message(b"first") + netlog_message(payload, codec))
     assert raised.value.offset == 30
 
 
 @pytest.mark.slow
 def test_a_set_that_would_take_too_much_memory_is_refused() -> None:
-    bomb = HEADER + message(gzip.compress(bytes(3 * MAX_COMMIT_BYTES)), 2)
+    bomb = NETLOG_HEADER + netlog_message(gzip.compress(bytes(3 * MAX_COMMIT_BYTES)), 2)
     tracemalloc.start()
     with pytest.raises(CorruptCommitError, match="more than"):
         decode(bomb)
@@ -234,29 +240,29 @@ def test_a_set_that_would_take_too_much_memory_is_refused() -> None:
 
 
 def test_an_empty_message_is_never_a_commit_as_zeros_look_like_it() -> None:
-    scan = FORMAT.scan(NAME, memoryview(HEADER + message(b"a") + bytes(900)), 0, BEGINNING)
+    scan = FORMAT.scan(NAME, memoryview(NETLOG_HEADER + netlog_message(b"a") + bytes(900)), 0, BEGINNING)
     assert (scan.commits, scan.end, scan.tail) == (1, 26, Tail.ZEROS)
     with pytest.raises(CorruptCommitError, match="length"):
-        decode(HEADER + message(b"a") + bytes(18) + message(b"b"))
+        decode(NETLOG_HEADER + netlog_message(b"a") + bytes(18) + netlog_message(b"b"))
 
 
 def test_a_damaged_header_is_not_yet_alone_and_corrupt_before_a_message() -> None:
     for place in (0, 1, 6, 15):
-        head = bytearray(HEADER)
+        head = bytearray(NETLOG_HEADER)
         head[place] ^= 4
         assert FORMAT.scan(NAME, memoryview(head), 0, BEGINNING).tail is Tail.DAMAGED
         with pytest.raises(CorruptCommitError, match="segment header"):
-            decode(bytes(head) + message(b"a"))
-    assert FORMAT.scan(NAME, memoryview(HEADER[:9]), 0, BEGINNING).tail is Tail.INCOMPLETE
+            decode(bytes(head) + netlog_message(b"a"))
+    assert FORMAT.scan(NAME, memoryview(NETLOG_HEADER[:9]), 0, BEGINNING).tail is Tail.INCOMPLETE
 
 
 def test_a_log_segment_that_does_not_continue_is_a_gap() -> None:
     with pytest.raises(SequenceGapError):
-        decode(HEADER + message(b"a"), expect=Expectation(6))
+        decode(NETLOG_HEADER + netlog_message(b"a"), expect=Expectation(6))
     with pytest.raises(WrongFormatError):
-        decode(HEADER + message(b"a"), name="7.data")
+        decode(NETLOG_HEADER + netlog_message(b"a"), name="7.data")
     with pytest.raises(CorruptCommitError, match="sequence"):
-        decode(HEADER + message(b"a") * 2, name=f"{(1 << 63) - 2:020d}.data")
+        decode(NETLOG_HEADER + netlog_message(b"a") * 2, name=f"{(1 << 63) - 2:020d}.data")
 
 
 def test_snappy_without_its_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
