@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from litelog_cli.configured import ConfiguredReplica
 
 DEFAULT_FORMAT = "litelog"
+DEFAULT_ISOLATION = "read_uncommitted"
 
 _LOG_WORDS = {StartKind.BEGINNING: "earliest", StartKind.LAST: "latest", StartKind.END: "end"}
 
@@ -58,18 +59,47 @@ def require_log(log: LogFolder) -> None:
 
 
 def log_batches(
-    stack: ExitStack, log: LogFolder, start: StartPoint, end: StartPoint | None, follow: bool
+    stack: ExitStack,
+    log: LogFolder,
+    start: StartPoint,
+    end: StartPoint | None,
+    follow: bool,
+    isolation: str = DEFAULT_ISOLATION,
 ) -> Iterator[Columns]:
     """The records of a log. ``stack`` closes what this opens."""
+    from litelog.api.open_replica import is_committed
     from litelog.log.reader import LogReader
 
+    if is_committed(isolation):
+        return _committed_batches(stack, log, start, end, follow)
     bounds = _bounds(start, end)
     reader = LogReader(log.folder, log.format, pattern=log.pattern, **bounds, follow=follow, state_dir=log.state_dir)
     return stack.enter_context(reader).batches()
 
 
+def _committed_batches(
+    stack: ExitStack, log: LogFolder, start: StartPoint, end: StartPoint | None, follow: bool
+) -> Iterator[Columns]:
+    """What transactions committed of the records of a log."""
+    from litelog.formats.committed_reading import CommittedReading
+    from litelog.formats.registry import open_format
+    from litelog.log.reader import LogReader
+
+    reading = CommittedReading(lambda name: open_format(name, log.pattern))
+    log_format = reading.open_format(log.format)
+    reader = LogReader(log.folder, log_format, **_bounds(start, None), follow=follow, state_dir=log.state_dir)
+    bounds = {} if end is None else {"end" if end.kind is StartKind.SEQUENCE else "end_time": end.value}
+    batches = stack.enter_context(reader).batches()
+    return reading.filtered((columns for columns in batches), **bounds)
+
+
 def replica_batches(
-    stack: ExitStack, source: GenerationSource, start: StartPoint, end: StartPoint | None, follow: bool
+    stack: ExitStack,
+    source: GenerationSource,
+    start: StartPoint,
+    end: StartPoint | None,
+    follow: bool,
+    isolation: str = DEFAULT_ISOLATION,
 ) -> Iterator[Columns]:
     """The records of a replica. ``stack`` closes what this opens."""
     from litelog.api.open_replica import open_replica
@@ -80,7 +110,8 @@ def replica_batches(
 
         with opened_replica(replica.url, replica.options) as client:
             name = expand_generation(name, [client])
-    records = open_replica(replica, **_bounds(start, end), generation=name, pattern=source.pattern, follow=follow)
+    bounds: dict[str, Any] = {**_bounds(start, end), "isolation": isolation}
+    records = open_replica(replica, **bounds, generation=name, pattern=source.pattern, follow=follow)
     return stack.enter_context(records).batches()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, SupportsIndex
+from typing import TYPE_CHECKING, Literal, SupportsIndex, get_args
 
 from litelog.api.replica_address import address_of
 from litelog.errors import ConfigError
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from litelog.objects.position import Generation
     from litelog.units import Time
 
+Isolation = Literal["read_uncommitted", "read_committed"]
+ISOLATIONS: tuple[str, ...] = get_args(Isolation)
+
 
 def open_replica(  # noqa: PLR0913 - each is an independent choice
     replica: Replica,
@@ -29,6 +32,7 @@ def open_replica(  # noqa: PLR0913 - each is an independent choice
     poll_interval: float = 1.0,
     generation: str | None = None,
     pattern: str | None = None,
+    isolation: Isolation = "read_uncommitted",
 ) -> ReplicaRecords:
     """Open a replica to read its records. Makes no request yet, except to resolve "latest" and "end".
 
@@ -49,6 +53,8 @@ def open_replica(  # noqa: PLR0913 - each is an independent choice
         poll_interval: seconds between two polls at the end.
         generation: the name of the generation to read; None: the latest one.
         pattern: the shell pattern for the names of log segments, for the formats ``lines`` and ``raw``; None: all.
+        isolation: "read_committed" leaves out the records of aborted transactions, and those after the first open one.
+            Only for logs with transactions: those of Kafka.
 
     Returns:
         The records. Close them, or use them in a ``with`` block.
@@ -61,8 +67,22 @@ def open_replica(  # noqa: PLR0913 - each is an independent choice
     name = _generation_of(generation)
     url, options = address_of(replica)
     return open_records(
-        url, options, bounds, follow=follow, poll_interval=poll_interval, generation=name, pattern=pattern
+        url,
+        options,
+        bounds,
+        follow=follow,
+        poll_interval=poll_interval,
+        generation=name,
+        pattern=pattern,
+        committed=is_committed(isolation),
     )
+
+
+def is_committed(isolation: str) -> bool:
+    """Whether only committed transactions are read. ConfigError for what is no isolation."""
+    if isolation not in ISOLATIONS:
+        raise ConfigError(f"the isolation {isolation!r} is none of {', '.join(ISOLATIONS)}")
+    return isolation == "read_committed"
 
 
 def _generation_of(text: str | None) -> Generation | None:

@@ -11,7 +11,7 @@ from litelog.formats.extra_columns import NO_COLUMNS
 from litelog.formats.log_format import is_file_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from litelog.formats.columns import Columns
     from litelog.formats.extra_columns import ColumnType
@@ -37,9 +37,19 @@ class LogicalBytes(Protocol):
         """
 
 
+class RecordFilter(Protocol):
+    """Leaves out records of a log. It may hold records back until later ones decide about them."""
+
+    def add(self, columns: Columns) -> Iterator[Columns]:
+        """Take the next records, and yield those that are decided."""
+
+
 class Capabilities(Protocol):
     """The optional members of a log format. The functions of this module call a member, or use its default."""
 
+    has_markers: bool
+    """Whether commits may hold what is no record for readers, so that fewer records are read than ``Scan.records``
+    states. Default: False."""
     divisible: bool
     """Whether sequences count bytes, so that any run of bytes is a record and may be cut anywhere. Default: False."""
 
@@ -190,6 +200,10 @@ class Capabilities(Protocol):
             WrongFormatError: It is of another format, which the message names.
         """
 
+    def read_committed(self) -> tuple[LogFormat, RecordFilter]:
+        """Return how to read only the records of committed transactions: the format with which the log is read, and a
+        new filter through which its records go. Default: the log has no transactions."""
+
     def scan_columns(self, name: str, data: memoryview, offset: int, expect: Expectation) -> tuple[Scan, Columns]:
         """Return the results of ``scan`` and ``decode`` from one pass. Raises as ``scan``. Default: the two calls."""
 
@@ -205,6 +219,17 @@ class Capabilities(Protocol):
 def is_divisible(log_format: LogFormat) -> bool:
     """Whether sequences count bytes, so that any run of bytes is a record and may be cut anywhere."""
     return bool(getattr(log_format, "divisible", False))
+
+
+def has_markers(log_format: LogFormat) -> bool:
+    """Whether fewer records may be read than ``Scan.records`` states."""
+    return bool(getattr(log_format, "has_markers", False))
+
+
+def read_committed(log_format: LogFormat) -> tuple[LogFormat, RecordFilter] | None:
+    """How to read only the records of committed transactions: the format with which the log is read, and a new filter
+    through which its records go. None if logs of the format have no transactions."""
+    return cast("Capabilities", log_format).read_committed() if hasattr(log_format, "read_committed") else None
 
 
 def rewrites_finished(log_format: LogFormat) -> bool:

@@ -270,8 +270,17 @@ class Columns:
     extra: Mapping[str, ExtraColumn] | None = None
     """The columns of the format's own, by name; None if it has none."""
 
+    commit_starts: npt.NDArray[np.int64] | None = None
+    """Where each record's commit begins in the piece that was decoded, if ``data`` is another buffer, for example of
+    decompressed bytes. None if ``data`` is that piece."""
+
     def __len__(self) -> int:
         return len(self.sequences)
+
+    @property
+    def places(self) -> npt.NDArray[np.int64]:
+        """Where each record lies in the piece that was decoded: its value, or at least its commit."""
+        return self.value_starts if self.commit_starts is None else self.commit_starts
 
     @classmethod
     def empty(cls, data: memoryview, *, has_timestamps: bool) -> Columns:
@@ -292,6 +301,27 @@ class Columns:
             self.value_lengths[part],
             value_nulls=None if self.value_nulls is None else self.value_nulls[part],
             extra=None if self.extra is None else {name: each.slice(start, stop) for name, each in self.extra.items()},
+            commit_starts=None if self.commit_starts is None else self.commit_starts[part],
+        )
+
+    def take(self, chosen: npt.NDArray[np.int64] | npt.NDArray[np.bool_]) -> Columns:
+        """The records of these numbers, which ascend, or those that are marked."""
+        numbers: Int64s = np.flatnonzero(chosen) if chosen.dtype == np.bool_ else chosen.astype(np.int64)
+
+        def of(column: npt.NDArray[np.int64] | None) -> npt.NDArray[np.int64] | None:
+            return None if column is None else column[numbers]
+
+        return Columns(
+            self.data,
+            self.sequences[numbers],
+            of(self.timestamps),
+            of(self.key_starts),
+            of(self.key_lengths),
+            self.value_starts[numbers],
+            self.value_lengths[numbers],
+            value_nulls=None if self.value_nulls is None else self.value_nulls[numbers],
+            extra=None if self.extra is None else {name: each.take(numbers) for name, each in self.extra.items()},
+            commit_starts=of(self.commit_starts),
         )
 
     def find(self, sequence: int) -> int:

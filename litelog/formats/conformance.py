@@ -161,6 +161,14 @@ class LogFormatConformance:
             facts = (known.end, known.commits, known.records, known.first, known.next, known.epoch, known.tail)
             assert facts == (scan.end, scan.commits, scan.records, scan.first, scan.next, scan.epoch, scan.tail)
 
+    def test_records_lie_in_their_commits(self, log_format: LogFormat, segments: Segments) -> None:
+        for name, data, expect, _ in _walk(log_format, segments):
+            columns = log_format.decode(name, memoryview(data), 0, expect)
+            commits = log_format.commits(name, memoryview(data), 0, expect)
+            for sequence, place in zip(columns.sequences.tolist(), columns.places.tolist(), strict=True):
+                (commit,) = (each for each in commits if each.first <= sequence < each.next)
+                assert commit.start <= place <= commit.end
+
     def test_a_run_continues_at_any_commit(self, log_format: LogFormat, segments: Segments) -> None:
         for name, data, expect, _ in _walk(log_format, segments):
             records = _decode(log_format, name, data, expect=expect)

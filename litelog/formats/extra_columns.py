@@ -45,6 +45,9 @@ class ExtraColumn(Protocol):
     def slice(self, start: int, stop: int) -> Self:
         """Return the values from number ``start`` to ``stop``, exclusive."""
 
+    def take(self, chosen: npt.NDArray[np.int64]) -> Self:
+        """Return the values of these numbers, which ascend."""
+
     def to_list(self) -> list[Any]:
         """Return the values as Python objects: numbers, or lists of (text, bytes or None)."""
 
@@ -60,6 +63,9 @@ class NumberColumn:
 
     def slice(self, start: int, stop: int) -> NumberColumn:
         return NumberColumn(self.values[start:stop])
+
+    def take(self, chosen: npt.NDArray[np.int64]) -> NumberColumn:
+        return NumberColumn(self.values[chosen])
 
     def to_list(self) -> list[Any]:
         found: list[Any] = self.values.tolist()

@@ -12,13 +12,19 @@ if TYPE_CHECKING:
 
 
 def record_fields(record: Record) -> dict[str, object]:
-    """The fields of a record. Its timestamp is ISO 8601 in UTC; bytes are as of ``json_bytes``."""
-    return {
+    """The fields of a record, and the columns of its format's own. Its timestamp is ISO 8601 in UTC; bytes are as of
+    ``json_bytes``."""
+    fields: dict[str, object] = {
         "sequence": record.sequence,
         "timestamp": None if record.timestamp is None else format_iso(record.timestamp),
         "key": json_bytes(record.key),
-        "value": json_bytes(record.value),
+        "value": None if record.is_null else json_bytes(record.value),
     }
+    for name, value in (record.extra or {}).items():
+        fields[name] = value
+        if isinstance(value, list):
+            fields[name] = [{"key": key, "value": json_bytes(each)} for key, each in value]
+    return fields
 
 
 def json_bytes(value: bytes | None) -> str | dict[str, str] | None:

@@ -242,7 +242,7 @@ class LogReader(RecordStream):
             cursor.place(segment, place.offset, place.expect)
             last = -1
             while (columns := cursor.next_records()) is not None:
-                last = int(columns.sequences[-1])
+                last = int(columns.sequences[-1]) if len(columns) else last
             cursor.close()
         return last
 

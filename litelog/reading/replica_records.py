@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from litelog.errors import ConfigError, EmptyLogError, NothingToRestoreError
+from litelog.formats.committed_reading import CommittedReading
 from litelog.formats.record_stream import RecordStream
 from litelog.formats.registry import open_stored_format
 from litelog.reading.last_commit import find_end
@@ -31,8 +32,7 @@ class ReplicaRecords(RecordStream):
     def __init__(
         self,
         client: ObjectReplicaClient,
-        reader: ReplicaReader,
-        end_time: int | None,
+        batches: Generator[Columns, None, None],
         stop: threading.Event,
     ) -> None:
         """For ``open_records``, which makes the object."""
@@ -41,7 +41,7 @@ class ReplicaRecords(RecordStream):
         self._client = client
         self._stop = stop
         self._busy = threading.Lock()
-        self._batches = _batches(reader, end_time)
+        self._batches = batches
 
     def read(self) -> Columns | None:
         """Read the next records: those of one WAL segment, or of one frame of a sealed segment.
@@ -76,6 +76,7 @@ def open_records(
     poll_interval: float = 1.0,
     generation: Generation | None = None,
     pattern: str | None = None,
+    committed: bool = False,
 ) -> ReplicaRecords:
     """Open a replica to read its records. Makes no request yet, except to resolve "latest" and "end".
 
@@ -87,6 +88,7 @@ def open_records(
         poll_interval: Seconds between two polls at the end.
         generation: The generation to read; None: the latest one.
         pattern: Which names are log segments, for formats that need a pattern.
+        committed: Read only records of committed transactions.
 
     Raises:
         ConfigError: No installed package serves the URL.
@@ -94,6 +96,7 @@ def open_records(
     """
     stop = threading.Event()
     formats = partial(open_stored_format, pattern=pattern)
+    transactions = CommittedReading(formats) if committed else None
     client = open_retrying(url, options, stop)
     try:
         with naming_replica(client):
@@ -106,13 +109,16 @@ def open_records(
         generation=generation,
         start=first,
         start_time=bounds.start_time,
-        end=bounds.end,
+        end=None if committed else bounds.end,
         follow=follow,
         poll_interval=poll_interval,
         stop=stop,
-        formats=formats,
+        formats=formats if transactions is None else transactions.open_format,
     )
-    return ReplicaRecords(client, reader, bounds.end_time, stop)
+    batches = _batches(reader, None if committed else bounds.end_time)
+    if transactions is not None:
+        batches = transactions.filtered(batches, bounds.end, bounds.end_time)
+    return ReplicaRecords(client, batches, stop)
 
 
 def _first_sequence(

@@ -125,18 +125,29 @@ class KafkaBroker:
             self._process.wait(START_SECONDS)
             self._process = None
 
-    def client(self, *arguments: str) -> str:
-        """Run a verb of the Java program, and return what it prints."""
-        return self._java(str(PROGRAM), self.bootstrap, *arguments)
+    def client(self, *verbs: str) -> str:
+        """Run verbs of the Java program, each with its arguments in one text, and return what they print."""
+        words = [word for verb in verbs for word in (",", *verb.split())]
+        return self._java(str(PROGRAM), self.bootstrap, *words[1:])
 
-    def start_client(self, *arguments: str, output: IO[Any]) -> subprocess.Popen[bytes]:
+    def start_client(self, verb: str, output: IO[Any]) -> subprocess.Popen[bytes]:
         """Start a verb of the Java program that runs until it is killed."""
-        command = ["java", "-Xmx128m", "-cp", self._classes, str(PROGRAM), self.bootstrap, *arguments]
-        return subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+        command = ["java", "-Xmx128m", "-cp", self._classes, str(PROGRAM), self.bootstrap, *verb.split()]
+        return subprocess.Popen(command, stdout=output, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
 
     def dump(self, topic: str, isolation: str = "read_uncommitted") -> list[dict[str, Any]]:
         """What the broker serves of partition 0: its records, and at the end the first offset and the one after all."""
-        return [json.loads(line) for line in self.client("dump", topic, isolation).splitlines()]
+        return self.dump_all([topic], isolation)[topic]
+
+    def dump_all(self, topics: list[str], isolation: str = "read_uncommitted") -> dict[str, list[dict[str, Any]]]:
+        """What ``dump`` returns, of several topics."""
+        found: dict[str, list[dict[str, Any]]] = {topic: [] for topic in topics}
+        left = list(topics)
+        for line in self.client(*(f"dump {topic} {isolation}" for topic in topics)).splitlines():
+            found[left[0]].append(json.loads(line))
+            if "end" in found[left[0]][-1]:
+                del left[0]
+        return found
 
     def _java(self, *arguments: str) -> str:
         options: Sequence[str] = ["-Xmx256m", f"-Dlog4j.configuration=file:{self.folder}/quiet.properties"]

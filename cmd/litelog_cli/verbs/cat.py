@@ -25,6 +25,7 @@ from litelog_cli.arguments import (
 from litelog_cli.configured import find_log, find_replica
 from litelog_cli.inputs import (
     DEFAULT_FORMAT,
+    DEFAULT_ISOLATION,
     GenerationSource,
     LogFolder,
     choose_format,
@@ -60,6 +61,7 @@ class CatOptions:
     name: str | None
     config_file: str | None
     state_dir: str | None
+    isolation: str
 
 
 @click.command(
@@ -72,6 +74,7 @@ Examples:
   litelog cat --from 2month3days --to 1day /var/lib/events
   litelog cat --format lines --pattern '*.log' /var/log/app
   litelog cat --format gazette s3://bucket/acme/clicks/part-000
+  litelog cat --format kafka --isolation read_committed /var/lib/kafka/orders-0
 \b
 A place is beginning (first, oldest, start), latest (last), end (now), a sequence,
 a duration back from now (10s, 1day, 2month3days, by the calendar), or an ISO time
@@ -92,13 +95,19 @@ a duration back from now (10s, 1day, 2month3days, by the calendar), or an ISO ti
 )
 @click.option("--pattern", help="Pattern for the names of log segments (formats lines and raw).")
 @click.option("--generation", "name", type=GENERATION, help="Generation of the replica to read.  [default: the latest]")
+@click.option(
+    "--isolation",
+    type=click.Choice(["read_uncommitted", "read_committed"]),
+    default=DEFAULT_ISOLATION,
+    help="read_committed leaves out aborted and open transactions (format kafka).  [default: read_uncommitted]",
+)
 @place_config_option
 @click.option("--state-dir", help="Where the log's daemon keeps its state (formats lines and raw that are truncated).")
 def cat(**arguments: Any) -> None:
     """Print the records of a log or a replica.
 
     Prints each value unchanged, followed by a newline. With --json, prints an object for each record, with sequence,
-    timestamp, key and value; bytes that are not UTF-8 become {"base64": ...}.
+    timestamp, key and value, and the columns of the format's own; bytes that are not UTF-8 become {"base64": ...}.
     """
     options = CatOptions(**arguments)
     now = datetime.now(UTC)
@@ -122,14 +131,14 @@ def cat(**arguments: Any) -> None:
                     raise click.UsageError(f"{why}{option} is for logs")
             replica = find_replica(options.place, options.config_file)
             generation = GenerationSource(replica, options.name, options.pattern)
-            batches = replica_batches(stack, generation, start, end, options.follow)
+            batches = replica_batches(stack, generation, start, end, options.follow, options.isolation)
         else:
             if options.name is not None:
                 raise click.UsageError("--generation is for replicas")
             log = _find_log(options)
             if not options.follow:
                 require_log(log)
-            batches = log_batches(stack, log, start, end, options.follow)
+            batches = log_batches(stack, log, start, end, options.follow, options.isolation)
         printed = 0
         for columns in batches:
             with naming_output():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from litelog.errors import CorruptCommitError
 from litelog.formats.columns import Columns
 from litelog.formats.kafka.batch_header import HEADER_BYTES, LENGTH_END, MAX_MILLISECONDS, RecordBatch
+from litelog.formats.kafka.committed import MARKER, NO_MARKER, OTHER_MARKER, PRODUCER
 from litelog.formats.kafka.compression import MAX_BATCH_BYTES, MAX_RUN_BYTES, NONE, decompress
 from litelog.formats.kafka.headers import HeadersColumn, find_headers
 from litelog.formats.kafka.record_columns import find_records
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
     Int64s = npt.NDArray[np.int64]
 
+MARKER_KEY_BYTES = 4
+
 
 @dataclass(frozen=True, slots=True)
 class BatchNumbers:
@@ -36,6 +39,9 @@ class BatchNumbers:
 
     def slice(self, start: int, stop: int) -> BatchNumbers:
         return BatchNumbers(self.values, self.owners[start:stop])
+
+    def take(self, chosen: Int64s) -> BatchNumbers:
+        return BatchNumbers(self.values, self.owners[chosen])
 
     def to_list(self) -> list[Any]:
         found: list[Any] = self.values[self.owners].tolist()
@@ -59,20 +65,24 @@ class _Run:
     begins: Int64s
     ends: Int64s
     counts: Int64s
+    starts: Int64s | None
+    """Where each batch begins in the piece that was decoded; None if ``data`` is that piece."""
 
     def refuse(self, number: int, what: str, expected: object, actual: object) -> CorruptCommitError:
         """The error that reports a batch as malformed."""
         return CorruptCommitError(self.name, self.offsets[number], what, expected, actual)
 
 
-def decode_batches(name: str, data: memoryview, offset: int, found: BatchWalk) -> Columns:
+def decode_batches(name: str, data: memoryview, offset: int, found: BatchWalk, *, markers: bool = False) -> Columns:
     """The records of the batches that ``walk`` found in ``data``. Control batches have none.
 
+    ``markers``: records of control batches are records, too, and the columns MARKER and PRODUCER tell.
     Raises CorruptCommitError if records are malformed, and ConfigError if they are compressed and a package is missing.
     """
-    rows = [(batch, at) for batch, at in zip(found.batches, found.positions, strict=True) if batch.rows]
+    places = zip(found.batches, found.positions, strict=True)
+    rows = [(batch, at) for batch, at in places if (batch.records if markers else batch.rows)]
     if not rows:
-        return _empty(data)
+        return _empty(data, markers=markers)
     run = _take_records(name, data, offset, rows)
     records, malformed = find_records(run.data, run.begins, run.ends, run.counts)
     if malformed:
@@ -82,7 +92,8 @@ def decode_batches(name: str, data: memoryview, offset: int, found: BatchWalk) -
     headers, broken = find_headers(Varints(run.data), records)
     if len(broken):
         raise run.refuse(int(owners[broken[0]]), "headers of a record", "some that fill the record", "others")
-    return _make_columns(run, records, headers, owners)
+    columns = _make_columns(run, records, headers, owners)
+    return _with_markers(run, columns, owners) if markers else columns
 
 
 def _take_records(name: str, data: memoryview, offset: int, rows: list[tuple[RecordBatch, int]]) -> _Run:
@@ -92,7 +103,9 @@ def _take_records(name: str, data: memoryview, offset: int, rows: list[tuple[Rec
     counts = np.array([batch.records for batch in batches], np.int64)
     begins = np.array([at + HEADER_BYTES for _, at in rows], np.int64)
     ends = np.array([at + LENGTH_END + batch.length for batch, at in rows], np.int64)
+    starts = None
     if any(batch.codec for batch in batches):
+        starts = np.array([at for _, at in rows], np.int64)
         parts, left = list[memoryview | bytes](), MAX_RUN_BYTES
         for batch, place, begin, end in zip(batches, offsets, begins.tolist(), ends.tolist(), strict=True):
             part: memoryview | bytes = data[begin:end]
@@ -105,7 +118,7 @@ def _take_records(name: str, data: memoryview, offset: int, rows: list[tuple[Rec
         begins, data = ends - sizes, memoryview(b"".join([*parts, bytes(PADDING)]))
     elif len(data) < int(ends[-1]) + PADDING:
         data = memoryview(b"".join([data[: int(ends[-1])], bytes(PADDING)]))
-    return _Run(name, data, batches, offsets, begins, ends, counts)
+    return _Run(name, data, batches, offsets, begins, ends, counts, starts)
 
 
 def _make_columns(run: _Run, records: Records, headers: HeadersColumn, owners: Int64s) -> Columns:
@@ -138,6 +151,7 @@ def _make_columns(run: _Run, records: Records, headers: HeadersColumn, owners: I
         value_lengths=np.maximum(records.value_lengths, 0) if has_nulls else records.value_lengths,
         value_nulls=nulls if has_nulls else None,
         extra=extra,
+        commit_starts=None if run.starts is None else run.starts[owners],
     )
 
 
@@ -153,7 +167,26 @@ def _check_offsets(run: _Run, sequences: Int64s, owners: Int64s) -> None:
         raise run.refuse(batch, "offset of a record", expected, int(sequences[number]))
 
 
-def _empty(data: memoryview) -> Columns:
+def _with_markers(run: _Run, columns: Columns, owners: Int64s) -> Columns:
+    """The columns, and those that show transactions."""
+    kinds = np.full(len(run.batches), NO_MARKER, np.int32)
+    for number, batch in enumerate(run.batches):
+        if batch.is_control:
+            kinds[number] = _read_marker(columns, int(np.searchsorted(owners, number)))
+    producers = [batch.producer if batch.is_transactional else -1 for batch in run.batches]
+    more = {MARKER: BatchNumbers(kinds, owners), PRODUCER: BatchNumbers(np.array(producers, np.int64), owners)}
+    return replace(columns, extra={**(columns.extra or {}), **more})
+
+
+def _read_marker(columns: Columns, number: int) -> int:
+    """The type of a control record: the second 16 bits of its key, after a version."""
+    if columns.key_starts is None or columns.key_lengths is None or columns.key_lengths[number] < MARKER_KEY_BYTES:
+        return OTHER_MARKER
+    start = int(columns.key_starts[number])
+    return int.from_bytes(columns.data[start + 2 : start + MARKER_KEY_BYTES], "big")
+
+
+def _empty(data: memoryview, *, markers: bool) -> Columns:
     none = np.empty(0, np.int64)
     numbers = BatchNumbers(none, none)
     small = BatchNumbers(none.astype(np.int32), none)
@@ -162,4 +195,6 @@ def _empty(data: memoryview) -> Columns:
         "timestampType": small,
         "producerId": numbers,
     }
+    if markers:
+        extra |= {MARKER: small, PRODUCER: numbers}
     return Columns(data, none, none, None, None, none, none, extra=extra)

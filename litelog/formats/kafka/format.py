@@ -12,6 +12,7 @@ from litelog.formats.extra_columns import ColumnType
 from litelog.formats.kafka.batch_columns import decode_batches
 from litelog.formats.kafka.batch_header import LENGTH_END, MAX_OFFSET, MAX_SEGMENT_OFFSETS, RecordBatch, microseconds
 from litelog.formats.kafka.batch_walk import BatchWalk, find_batch, walk
+from litelog.formats.kafka.committed import MARKER, PRODUCER, CommittedRecords
 from litelog.formats.log_format import Commit, Expectation, FinishedTail, Scan
 from litelog.formats.signatures import refuse_others
 
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from uuid import UUID
 
+    from litelog.formats.capabilities import RecordFilter
     from litelog.formats.columns import Columns
+    from litelog.formats.log_format import LogFormat
 
 NO_TIME = -1000
 """The lowest record timestamp of a batch whose header does not show it, in microseconds. Kafka has no earlier ones."""
@@ -41,6 +44,8 @@ EXTRA_COLUMNS = MappingProxyType(
 )
 """``timestampType`` is 0 for the time at which a record was created, and 1 for that at which it was appended."""
 
+MARKER_COLUMNS = MappingProxyType({MARKER: ColumnType.INT32, PRODUCER: ColumnType.INT64})
+
 
 class KafkaFormat:
     """Record batches of version 2. A batch is a commit, and a record's sequence is its Kafka offset."""
@@ -54,7 +59,12 @@ class KafkaFormat:
     rewrites_finished = True
     sparse = True
     removed_by_owner = True
-    extra_columns = EXTRA_COLUMNS
+    has_markers = True
+
+    def __init__(self, *, markers: bool = False) -> None:
+        """With ``markers``, records of control batches are records, too, as ``CommittedRecords`` needs them."""
+        self._markers = markers
+        self.extra_columns = EXTRA_COLUMNS | MARKER_COLUMNS if markers else EXTRA_COLUMNS
 
     def segment_order(self, name: str) -> tuple[object, ...] | None:
         base = self.first_sequence(name)
@@ -102,7 +112,7 @@ class KafkaFormat:
     def scan_columns(self, name: str, data: memoryview, offset: int, expect: Expectation) -> tuple[Scan, Columns]:
         """The results of ``scan`` and ``decode``, from one pass over the bytes."""
         found = _walk_segment(name, data, offset, expect)
-        return _describe(offset, found), decode_batches(name, data, offset, found)
+        return _describe(offset, found), decode_batches(name, data, offset, found, markers=self._markers)
 
     def commits(self, name: str, data: memoryview, offset: int, expect: Expectation) -> list[Commit]:
         found = _walk_segment(name, data, offset, expect)
@@ -113,7 +123,11 @@ class KafkaFormat:
         ]
 
     def decode(self, name: str, data: memoryview, offset: int, expect: Expectation) -> Columns:
-        return decode_batches(name, data, offset, _walk_segment(name, data, offset, expect))
+        found = _walk_segment(name, data, offset, expect)
+        return decode_batches(name, data, offset, found, markers=self._markers)
+
+    def read_committed(self) -> tuple[LogFormat, RecordFilter]:
+        return KafkaFormat(markers=True), CommittedRecords()
 
     def find_commit(self, data: memoryview, offset: int, start: int) -> int | None:  # noqa: ARG002
         return find_batch(data, start, Expectation())

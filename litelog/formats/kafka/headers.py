@@ -5,8 +5,7 @@ header: varint length of the key (at least 0) | key | varint length of the value
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,8 +31,10 @@ class HeadersColumn:
     """The headers of n records, by their places in ``data``."""
 
     data: memoryview
-    bounds: Int64s
-    """Where each record's headers begin among all headers, and where the last one's end; length n + 1."""
+    firsts: Int64s
+    """The number of each record's first header among all headers; length n."""
+    counts: Int64s
+    """How many headers each record has; length n."""
     key_starts: Int64s
     key_lengths: Int64s
     value_starts: Int64s
@@ -43,23 +44,27 @@ class HeadersColumn:
     @classmethod
     def empty(cls, data: memoryview, count: int) -> HeadersColumn:
         """The column of ``count`` records without headers."""
-        none = np.empty(0, np.int64)
-        return cls(data, np.zeros(count + 1, np.int64), none, none, none, none)
+        none, zeros = np.empty(0, np.int64), np.zeros(count, np.int64)
+        return cls(data, zeros, zeros, none, none, none, none)
 
     def slice(self, start: int, stop: int) -> HeadersColumn:
-        bounds = self.bounds[start : max(start, min(stop, len(self.bounds) - 1)) + 1]
-        columns = (self.key_starts, self.key_lengths, self.value_starts, self.value_lengths)
-        return HeadersColumn(self.data, bounds, *columns)
+        return replace(self, firsts=self.firsts[start:stop], counts=self.counts[start:stop])
+
+    def take(self, chosen: Int64s) -> HeadersColumn:
+        return replace(self, firsts=self.firsts[chosen], counts=self.counts[chosen])
 
     def to_list(self) -> list[Any]:
-        bounds = self.bounds.tolist()
-        low, high = bounds[0], bounds[-1]
-        columns = (self.key_starts, self.key_lengths, self.value_starts, self.value_lengths)
-        pairs = [
-            (_text(self.data, key, key_length), _copy(self.data, value, value_length))
-            for key, key_length, value, value_length in zip(*(each[low:high].tolist() for each in columns), strict=True)
-        ]
-        return [pairs[start - low : stop - low] or None for start, stop in pairwise(bounds)]
+        found: list[Any] = [None] * len(self.counts)
+        for number in np.flatnonzero(self.counts).tolist():
+            first = int(self.firsts[number])
+            found[number] = [self._pair(each) for each in range(first, first + int(self.counts[number]))]
+        return found
+
+    def _pair(self, number: int) -> tuple[str, bytes | None]:
+        key, value = int(self.key_starts[number]), int(self.value_starts[number])
+        length = int(self.value_lengths[number])
+        text = str(self.data[key : key + int(self.key_lengths[number])], "utf-8", "replace")
+        return text, None if length < 0 else bytes(self.data[value : value + length])
 
     def to_arrow(self) -> pyarrow.Array:
         import pyarrow  # noqa: PLC0415  # an extra
@@ -105,14 +110,5 @@ def find_headers(varints: Varints, records: Records) -> tuple[HeadersColumn, Int
     good[active] &= at == records.ends[active]
     owners, *columns = (np.concatenate(part) for part in zip(*parts, strict=True))
     order = np.argsort(owners, kind="stable")
-    bounds = np.zeros(len(records) + 1, np.int64)
-    np.cumsum(counts, out=bounds[1:])
-    return HeadersColumn(varints.data, bounds, *(column[order] for column in columns)), np.flatnonzero(~good)
-
-
-def _text(data: memoryview, at: int, length: int) -> str:
-    return str(data[at : at + length], "utf-8", "replace")
-
-
-def _copy(data: memoryview, at: int, length: int) -> bytes | None:
-    return None if length < 0 else bytes(data[at : at + length])
+    firsts = np.cumsum(counts) - counts
+    return HeadersColumn(varints.data, firsts, counts, *(column[order] for column in columns)), np.flatnonzero(~good)

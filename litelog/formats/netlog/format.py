@@ -117,11 +117,13 @@ class NetlogFormat:
         starts = np.array(found.positions, np.int64)
         ends = np.append(starts[1:], found.end) if len(starts) else starts
         starts = starts + MESSAGE_BYTES
-        lengths = ends - starts
+        lengths, commit_starts = ends - starts, None
         if found.sets:
+            counts = [len(found.sets[at].starts) if at in found.sets else 1 for at in found.positions]
+            commit_starts = np.repeat(np.array(found.positions, np.int64), counts)
             data, starts, lengths = _unfold(data, found, starts, lengths)
         sequences = np.arange(first, first + len(starts), dtype=np.int64)
-        return Columns(data, sequences, None, None, None, starts, lengths)
+        return Columns(data, sequences, None, None, None, starts, lengths, commit_starts=commit_starts)
 
 
 def _unfold(data: memoryview, found: MessageRun, starts: Int64s, lengths: Int64s) -> tuple[memoryview, Int64s, Int64s]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from litelog.spark.options import Mode
 from litelog.spark.scan.partitions import SealedPiece, WalPiece
 from litelog.spark.scan.planning import plan
-from litelog.spark.scan.stated_facts import MOST_HEADERS, read_headers
+from litelog.spark.scan.stated_facts import MOST_HEADERS, read_headers, states_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,13 +21,13 @@ def count_records(options: ReadOptions) -> int | None:
 
     The log must be read in these cases: records are selected by time; records are selected by sequence, and an object
     with some unwanted records is not dense; malformed data counts; the log is in a local folder; sequences count bytes,
-    so that records depend on the WAL segments, and snapshots do not state their number. Raises the errors of
-    ``planning.plan``.
+    so that records depend on the WAL segments, and snapshots do not state their number; commits hold more than rows, as
+    Kafka's markers of transactions. Raises the errors of ``planning.plan``.
     """
     if options.mode is not Mode.FAILFAST or options.range.has_times:
         return None
     parts = [part for partition in plan(options).partitions for part in partition.parts]
-    if any(part.log.claim is None or part.log.divisible or part.log.range.has_times for part in parts):
+    if any(not states_rows(part.log) or part.log.range.has_times for part in parts):
         return None
     headers = sum(len(piece) for part in parts for piece in part.pieces if isinstance(piece, WalPiece))
     if headers > MOST_HEADERS:

@@ -111,7 +111,7 @@ class BatchBuilder:
             return
         places = None
         if "offset" in self._names:
-            places = self._arrow.array(columns.value_starts + run.offset)
+            places = self._arrow.array(columns.places + run.offset)
         runs = 1 if columns.runs is None else len(columns.runs)
         wanted = self._wanted
         long = len(columns) >= LONG_RUN_ROWS * runs

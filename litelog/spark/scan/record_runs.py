@@ -95,7 +95,7 @@ def cut_times(run: RecordRun, wanted: Range) -> RecordRun:
         keep &= stamps >= wanted.since
     if wanted.until is not None:
         keep &= stamps < wanted.until
-    return run if keep.all() else replace(run, columns=_pick(run.columns, keep))
+    return run if keep.all() else replace(run, columns=run.columns.take(keep))
 
 
 def cut_offsets(run: RecordRun, start: int, stop: int, *, divisible: bool = False) -> RecordRun:
@@ -105,7 +105,7 @@ def cut_offsets(run: RecordRun, start: int, stop: int, *, divisible: bool = Fals
     """
     if divisible:
         run = divide(run, [start, stop])
-    places = run.columns.value_starts
+    places = run.columns.places
     if not len(places) or (start <= run.offset + int(places[0]) and run.offset + int(places[-1]) < stop):
         return run
     first, end = (int(np.searchsorted(places, bound - run.offset)) for bound in (start, stop))
@@ -140,22 +140,6 @@ def _with_starts(run: RecordRun, starts: npt.NDArray[np.int64], end: int) -> Rec
     lengths = np.diff(np.append(starts, end))
     sequences = starts - int(columns.value_starts[0]) + int(columns.sequences[0])
     return replace(run, columns=Columns(columns.data, sequences, None, None, None, starts, lengths))
-
-
-def _pick(columns: Columns, keep: npt.NDArray[np.bool_]) -> Columns:
-    def of(column: npt.NDArray[np.int64] | None) -> npt.NDArray[np.int64] | None:
-        return None if column is None else column[keep]
-
-    return replace(
-        columns,
-        sequences=columns.sequences[keep],
-        timestamps=of(columns.timestamps),
-        key_starts=of(columns.key_starts),
-        key_lengths=of(columns.key_lengths),
-        value_starts=columns.value_starts[keep],
-        value_lengths=columns.value_lengths[keep],
-        runs=None,
-    )
 
 
 def row_starts(footer: SealedFooter) -> tuple[int, ...]:

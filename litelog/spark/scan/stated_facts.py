@@ -5,11 +5,12 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
+from litelog.formats.capabilities import has_markers
 from litelog.reading.search import HeaderReader
 from litelog.reading.wal_cursor import describe
 from litelog.spark.options import Mode
 from litelog.spark.scan.partitions import SealedPiece, WalPiece
-from litelog.spark.scan.task import open_client
+from litelog.spark.scan.task import open_client, open_log_format
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from litelog.objects.position import Position
     from litelog.objects.snapshot_entries import SnapshotEntry
     from litelog.objects.wal_segment import WalHeader
-    from litelog.spark.scan.partitions import LogPart, Piece
+    from litelog.spark.scan.partitions import LogPart, Piece, PlannedLog
 
 MOST_HEADERS = 4096
 """The most WAL segments whose headers are read, with a ranged GET each. If there are more, tasks read the log."""
@@ -31,7 +32,7 @@ def stated_facts(part: LogPart) -> list[list[int] | None]:
     None for an object that does not say all of this. Objects without records are left out.
     """
     headers = sum(len(piece) for piece in part.pieces if isinstance(piece, WalPiece))
-    if headers > MOST_HEADERS or part.log.claim is None or part.log.divisible or part.log.mode is not Mode.FAILFAST:
+    if headers > MOST_HEADERS or not states_rows(part.log) or part.log.mode is not Mode.FAILFAST:
         return [None]
     facts: list[list[int] | None] = []
     for piece in part.pieces:
@@ -41,6 +42,11 @@ def stated_facts(part: LogPart) -> list[list[int] | None]:
             if held.records:
                 facts.append(known if len(known) == len(numbers) else None)
     return facts
+
+
+def states_rows(log: PlannedLog) -> bool:
+    """Whether objects state the number of rows: not if sequences count bytes, or if commits hold more than rows."""
+    return log.claim is not None and not log.divisible and not has_markers(open_log_format(log.format, log.pattern))
 
 
 def read_headers(part: LogPart, piece: Piece) -> Iterator[tuple[Position, SnapshotEntry | WalHeader]]:

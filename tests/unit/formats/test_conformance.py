@@ -66,6 +66,15 @@ class OtherValues(LitelogFormat):
         return replace(columns, value_starts=columns.value_starts + 1)
 
 
+class Elsewhere(LitelogFormat):
+    """Its records are in a buffer of its own, and nothing says where their commits lie."""
+
+    def decode(self, name: str, data: memoryview, offset: int, expect: Expectation) -> Columns:
+        columns = super().decode(name, data, offset, expect)
+        moved = memoryview(bytes(1000) + bytes(data))
+        return replace(columns, data=moved, value_starts=columns.value_starts + 1000)
+
+
 class BadRuns(LitelogFormat):
     """Its columns say that all values lie back to back."""
 
@@ -205,6 +214,7 @@ FAULTS = [
     (BadRuns, "test_arrow_batches_hold_the_same_records"),
     (FewerCommits, "test_scan_commits_and_decode_agree"),
     (KnownIsLess, "test_scan_commits_and_decode_agree"),
+    (Elsewhere, "test_records_lie_in_their_commits"),
     (NoStart, "test_a_run_continues_at_any_commit"),
     (NoStart, "test_a_log_that_grows_while_it_is_read_is_read_once"),
     (NoCommits, "test_a_commit_is_the_same_alone"),
