@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 import threading
@@ -143,7 +144,7 @@ class Daemon:
 
     def require_restorable(self) -> None:
         """End the daemon, restore the log, and compare it with the source."""
-        self.process.process.terminate()
+        self.process.process.send_signal(signal.SIGTERM)
         self.process.process.wait(WAIT_SECONDS)
         self.process.kill()
         self.writer.close()
