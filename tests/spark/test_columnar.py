@@ -7,6 +7,7 @@ from pathlib import Path
 from random import Random
 from shutil import copytree
 from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -279,3 +280,30 @@ def test_without_a_compiler_python_reads(
     with pytest.raises(ConfigError, match="install a JDK 17 or newer"):
         build_jar(tmp_path / "litelog-spark.jar")
     assert not (tmp_path / "litelog-spark.jar").exists()
+
+
+def _streamed(spark: Any, url: str, **options: str) -> int:
+    """How many records a stream reads."""
+    frame = spark.readStream.format("litelog").options(**options).load(url)
+    query = frame.writeStream.format("memory").queryName("streamed").trigger(availableNow=True).start()
+    assert query.awaitTermination(240)
+    return int(spark.table("streamed").count())
+
+
+def test_a_time_without_a_zone_is_in_that_of_the_session(spark: Any, url: str) -> None:
+    """For both engines, for a stream, and for ``litelog.spark.read``. Tokyo is nine hours ahead of UTC."""
+    moment = datetime.fromtimestamp(START / 1_000_000 + 90, UTC)
+    zoned = {"startingTimestamp": moment.isoformat()}
+    plain = {"startingTimestamp": moment.astimezone(ZoneInfo("Asia/Tokyo")).replace(tzinfo=None).isoformat()}
+    frame = spark.read.format("litelog")
+    found, streamed = frame.options(**zoned).load(url).count(), _streamed(spark, url, **zoned)
+    kept = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    try:
+        for engine in ("java", "python"):
+            assert frame.options(**plain, engine=engine).load(url).count() == found > 0
+            assert read(spark, url, options=plain, engine=engine).count() == found
+        assert _streamed(spark, url, **plain) == streamed >= found
+        assert frame.options(**plain, timeZone="UTC").load(url).count() < found
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", kept)

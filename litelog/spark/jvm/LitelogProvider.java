@@ -19,6 +19,7 @@ import org.apache.spark.sql.connector.write.LogicalWriteInfo;
 import org.apache.spark.sql.connector.write.WriteBuilder;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonTable;
+import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.sources.DataSourceRegister;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
@@ -30,6 +31,7 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
  */
 public final class LitelogProvider implements TableProvider, DataSourceRegister {
   private static final String ENGINE = "engine";
+  private static final String ZONE = "timezone";
 
   private final PythonDataSourceV2 python = new PythonDataSourceV2();
 
@@ -50,13 +52,13 @@ public final class LitelogProvider implements TableProvider, DataSourceRegister 
   @Override
   public StructType inferSchema(CaseInsensitiveStringMap options) {
     if (!isJava(options)) {
-      return python.inferSchema(options);
+      return python.inferSchema(zoned(options));
     }
     try {
       String given = options.get("plan");
       return given != null ? ReadPlan.parse(given).schema() : ReadPlan.schemaOf(ask("schema", options, null));
     } catch (IOException error) {
-      return python.inferSchema(withoutEngine(options)); // raises it as Spark's users know it
+      return python.inferSchema(withoutEngine(zoned(options))); // raises it as Spark's users know it
     }
   }
 
@@ -64,7 +66,7 @@ public final class LitelogProvider implements TableProvider, DataSourceRegister 
   public Table getTable(StructType schema, Transform[] partitioning, Map<String, String> properties) {
     var options = new CaseInsensitiveStringMap(properties);
     var table = (PythonTable) python.getTable(schema, partitioning, properties);
-    return isJava(options) ? new LitelogTable(table, schema, options) : table;
+    return new LitelogTable(table, schema, options);
   }
 
   /** Whether Java reads. Python refuses unknown engines. */
@@ -78,9 +80,20 @@ public final class LitelogProvider implements TableProvider, DataSourceRegister 
     return new CaseInsensitiveStringMap(others);
   }
 
+  /** The options of a read, with the session's time zone for its times, unless they name a zone or no time. */
+  private static CaseInsensitiveStringMap zoned(Map<String, String> options) {
+    var given = new CaseInsensitiveStringMap(options);
+    if (given.containsKey(ZONE) || given.keySet().stream().noneMatch(name -> name.contains("timestamp"))) {
+      return given;
+    }
+    Map<String, String> zoned = new HashMap<>(options);
+    zoned.put(ZONE, SQLConf.get().sessionLocalTimeZone());
+    return new CaseInsensitiveStringMap(zoned);
+  }
+
   private static JsonNode ask(String what, Map<String, String> options, StructType schema) throws IOException {
     ObjectNode request = ReadPlan.MAPPER.createObjectNode().put("ask", what);
-    options.forEach(request.putObject("options")::put);
+    zoned(options).forEach(request.putObject("options")::put);
     if (schema != null) {
       request.set("schema", ReadPlan.describe(schema));
     }
@@ -108,7 +121,10 @@ public final class LitelogProvider implements TableProvider, DataSourceRegister 
 
     @Override
     public ScanBuilder newScanBuilder(CaseInsensitiveStringMap given) {
-      ScanBuilder inPython = python.newScanBuilder(withoutEngine(given));
+      if (!isJava(options)) {
+        return python.newScanBuilder(zoned(given));
+      }
+      ScanBuilder inPython = python.newScanBuilder(withoutEngine(zoned(given)));
       // Only Python raises the error of a null in a key that the schema declares NOT NULL.
       return refusesNullKeys() ? inPython : new LitelogScanBuilder(this::plan, inPython.build(), schema);
     }
@@ -127,7 +143,7 @@ public final class LitelogProvider implements TableProvider, DataSourceRegister 
         String planned = options.get("plan");
         return planned != null ? ReadPlan.parse(planned) : ReadPlan.of(ask("plan", options, schema));
       } catch (IOException error) {
-        python.newScanBuilder(withoutEngine(options)).build().toBatch().planInputPartitions(); // raises it as Spark's users know it
+        python.newScanBuilder(withoutEngine(zoned(options))).build().toBatch().planInputPartitions(); // raises it as Spark's users know it
         throw new UncheckedIOException(error);
       }
     }
