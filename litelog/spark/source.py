@@ -11,6 +11,14 @@ from litelog.errors import ConfigError
 from litelog.spark.messages import says_first
 from litelog.spark.options import Engine, parse_options
 from litelog.spark.scan.decoding import read_partition
+from litelog.spark.scan.journal import (
+    JournalPartition,
+    is_journal,
+    journal_columns,
+    plan_journal,
+    read_journal,
+    require_journal_columns,
+)
 from litelog.spark.scan.planning import plan, stated_columns
 from litelog.spark.scan.schema import asked_columns, type_of
 from litelog.spark.stream.options import parse_any_options, parse_stream_options
@@ -38,7 +46,8 @@ class LitelogSource(DataSource):
     @says_first
     def schema(self) -> StructType:
         """All columns of the logs that the options name. Costs a listing and a GET for each replica."""
-        return spark_schema(stated_columns(parse_any_options(self.options)))
+        options = parse_any_options(self.options)
+        return spark_schema(journal_columns(options) if is_journal(options) else stated_columns(options))
 
     @says_first
     def reader(self, schema: StructType) -> LitelogReader:
@@ -57,6 +66,8 @@ class LitelogSource(DataSource):
         from litelog.spark.stream.reader import LitelogStreamReader  # noqa: PLC0415  # batches do not need it
 
         options = parse_stream_options(self.options)
+        if is_journal(options.read):
+            raise ConfigError("format=gazette: the fragments of a journal are read in batches, not as a stream")
         return LitelogStreamReader(options, _asked(options.read, schema))
 
     @says_first
@@ -87,11 +98,14 @@ class LitelogReader(DataSourceReader):
     @says_first
     def partitions(self) -> Sequence[InputPartition]:
         """The partitions, one for each task."""
-        return [InputPartition(partition) for partition in plan(self._options).partitions]
+        found = plan_journal(self._options) if is_journal(self._options) else plan(self._options).partitions
+        return [InputPartition(partition) for partition in found]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The rows of a partition, as record batches."""
         planned = partition.value
+        if isinstance(planned, JournalPartition):
+            return read_journal(planned, self._columns)
         return read_partition(planned, self._columns) if planned is not None else iter(())
 
 
@@ -102,4 +116,7 @@ def spark_schema(columns: Sequence[Column]) -> StructType:
 
 def _asked(options: ReadOptions, schema: StructType) -> tuple[Column, ...]:
     fields = [(field.name, field.dataType.simpleString(), field.nullable) for field in schema.fields]
-    return asked_columns(options, fields)
+    columns = asked_columns(options, fields)
+    if is_journal(options):
+        require_journal_columns(columns)
+    return columns

@@ -45,10 +45,10 @@ def pack(log_format: str, scene: str, folder: Path, left_out: Sequence[str] = ()
     """Record a folder. ``left_out``: the endings of names that are left out."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as archive:
-        for path in sorted(folder.iterdir()):
-            if not path.name.endswith(tuple(left_out)):
+        for path in sorted(folder.rglob("*")):
+            if path.is_file() and not path.name.endswith(tuple(left_out)):
                 content = path.read_bytes()
-                member = tarfile.TarInfo(f"{folder.name}/{path.name}")
+                member = tarfile.TarInfo(f"{folder.name}/{path.relative_to(folder)}")
                 member.size = len(content)
                 archive.addfile(member, io.BytesIO(content))
     (FIXTURES / log_format / f"{scene}.tar.gz").write_bytes(gzip.compress(packed.getvalue(), mtime=0))

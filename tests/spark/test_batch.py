@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from replica_clients.file import FileStore
 from tests.builders.daemon_builder import Daemon
 from tests.builders.independent_reader import read_replica
 from tests.builders.log_builder import make_log
+from tests.builders.recorded_logs import unpack
 from tests.builders.servers import ACCESS_KEY_ID, CREDENTIALS, REGION, SECRET_ACCESS_KEY
 from tests.builders.spark_shipping import iso_time, micros, read, require_columnar, shipping, value_of
 from tests.spark.independent_records import Row, decode
@@ -217,6 +219,15 @@ def test_other_formats(spark: Any, engine: Engine, tmp_path: Path, name: str) ->
         else:
             assert b"".join(row.value for row in rows) == text
         assert {(row.timestamp, row.key) for row in rows} == {(None, None)}
+
+
+def test_the_fragments_of_a_journal(spark: Any, tmp_path: Path) -> None:
+    """Also in a session with the columnar reader, which leaves them to Python."""
+    folder = unpack("gazette", "journal", tmp_path)
+    frame = spark.read.format("litelog").options(format="gazette", maxPartitionBytes=2000).load(str(folder))
+    rows = sorted(frame.collect(), key=lambda row: row.sequence)
+    assert [json.loads(row.value)["n"] for row in rows] == list(range(150))
+    assert frame.selectExpr("max(sequence)").first()[0] == rows[-1].sequence
 
 
 def test_the_command_reports_corruption_in_a_task_and_nothing_else(

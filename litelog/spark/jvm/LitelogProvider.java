@@ -69,9 +69,9 @@ public final class LitelogProvider implements TableProvider, DataSourceRegister 
     return new LitelogTable(table, schema, options);
   }
 
-  /** Whether Java reads. Python refuses unknown engines. */
+  /** Whether Java reads. Python refuses unknown engines, and reads the journals of Gazette. */
   private static boolean isJava(CaseInsensitiveStringMap options) {
-    return options.getOrDefault(ENGINE, "java").equals("java");
+    return options.getOrDefault(ENGINE, "java").equals("java") && !"gazette".equals(options.get("format"));
   }
 
   private static CaseInsensitiveStringMap withoutEngine(CaseInsensitiveStringMap options) {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from litelog.errors import CorruptObjectError
@@ -9,8 +11,13 @@ from litelog.formats import MAX_COMMIT_BYTES
 from litelog.fragments import content, reader
 from litelog.fragments.content import FragmentTooLongError, FragmentTooShortError
 from litelog.fragments.reader import FragmentReader, JournalGapError
+from replica_clients.file import FileStore
 from replica_clients.memory import MemoryStore
 from tests.builders.journal_fragments import EXTENSIONS, compress, fragment
+from tests.builders.recorded_logs import unpack
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 TEXT = b"".join(b'{"n": %d}\n' % number for number in range(3000))
 
@@ -45,6 +52,14 @@ def test_a_journal_is_read_line_by_line(extension: str) -> None:
 def test_content_that_the_store_decompressed_is_read() -> None:
     key, _ = fragment(0, TEXT, "")
     assert read(journal((key, TEXT))) == lines_from(0)
+
+
+def test_fragments_that_the_broker_wrote_are_read(tmp_path: Path) -> None:
+    folder = unpack("gazette", "journal", tmp_path)
+    with FragmentReader(FileStore(str(folder))) as records:
+        values = [record.value for record in records]
+    text = b"".join(b'{"n": %d, "text": "%s"}\n' % (number, b"event " * (number % 7)) for number in range(150))
+    assert values == text.split(b"\n")[:-1]
 
 
 def test_overlapping_fragments_give_each_line_once(monkeypatch: pytest.MonkeyPatch) -> None:
