@@ -157,6 +157,18 @@ class Capabilities(Protocol):
             Whether it may be a log. Default: True.
         """
 
+    def was_truncated(self, names: Sequence[str]) -> bool:
+        """Return whether the log's writer ever removed records before the oldest log segment.
+
+        If not, a reader that starts before the first record starts with that one.
+
+        Args:
+            names: The names of all files in the log's folder.
+
+        Returns:
+            Whether it did. Default: True, as sequences that begin above 0 say so.
+        """
+
     def ignores(self, name: str) -> bool:
         """Return whether a file is the writer's own and not part of the log, so that nobody has to know of it.
 
@@ -309,6 +321,13 @@ def is_log_folder(log_format: LogFormat, name: str) -> bool:
     """Whether a folder of that name may be a log."""
     offered = cast("Capabilities", log_format)
     return offered.is_log_folder(name) if hasattr(log_format, "is_log_folder") else True
+
+
+def was_truncated(log_format: LogFormat, names: Sequence[str]) -> bool:
+    """Whether the log's writer ever removed records before the oldest log segment. ``names``: all files in the log's
+    folder."""
+    offered = cast("Capabilities", log_format)
+    return offered.was_truncated(names) if hasattr(log_format, "was_truncated") else True
 
 
 INDEX_SUFFIXES = (".index", ".timeindex", ".ofs")

@@ -242,7 +242,7 @@ class LogReader(RecordStream):
             cursor.place(segment, place.offset, place.expect)
             last = -1
             while (columns := cursor.next_records()) is not None:
-                last = int(columns.sequences[-1]) if len(columns) else last
+                last = int(columns.sequences[-1]) if len(columns) else (cursor.expect.sequence or 0) - 1
             cursor.close()
         return last
 

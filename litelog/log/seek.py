@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from litelog.errors import CorruptCommitError, SequenceGapError, TruncatedError
 from litelog.formats import Expectation
-from litelog.formats.capabilities import first_sequence, is_divisible
+from litelog.formats.capabilities import first_sequence, is_divisible, was_truncated
 from litelog.log.cursor import read_piece
 from litelog.log.sparse_index import IndexReader
 
@@ -59,7 +59,7 @@ class Seeker:
         """Return a position at or before the commit with ``sequence``, or at the end; None while the log holds no
         commit.
 
-        Raises TruncatedError for a sequence below the first one.
+        Raises TruncatedError for a sequence below the first one, if the log was truncated.
         """
         names = self._names.all()
         if not self._numbered:
@@ -69,6 +69,8 @@ class Seeker:
             head = next((head for head in map(self._head, names) if head is not None), None)
             if head is None:
                 return None
+            if not was_truncated(self._format, os.listdir(self._folder)):
+                return self.earliest()
             raise TruncatedError(sequence, int(head.columns.sequences[0]))
         return self._hinted(name, lambda index: index.before(sequence)) or StartPlace(name, 0, Expectation())
 
@@ -108,14 +110,18 @@ class Seeker:
         return os.path.join(self._folder, name)
 
     def _head(self, name: str) -> DecodedCommits | None:
-        """Return the first commits of a log segment; None if it has none (yet)."""
+        """Return the first commits of a log segment that hold records; None if it has none (yet)."""
         try:
             segment = self._names.open(name)
         except FileNotFoundError:
             return None
         with segment:
             expect = Expectation(None if self._numbered else 0)
-            piece = read_piece(self._format, self._path(name), segment, 0, expect, HEAD_BYTES)
+            offset, path = 0, self._path(name)
+            while (piece := read_piece(self._format, path, segment, offset, expect, HEAD_BYTES)) is not None:
+                if len(piece.columns) or piece.end == offset:
+                    break  # else they are the writer's own
+                offset, expect = piece.end, piece.expect
         return piece if piece is not None and len(piece.columns) else None
 
     def _last_segment(self, names: list[str], fits: Callable[[DecodedCommits], bool]) -> str | None:

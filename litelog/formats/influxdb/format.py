@@ -53,6 +53,9 @@ class InfluxdbFormat:
     def side_files(self, names: Sequence[str]) -> list[str]:
         return [TOMBSTONE] if TOMBSTONE in names else []
 
+    def was_truncated(self, names: Sequence[str]) -> bool:
+        return TOMBSTONE in names
+
     def is_log_folder(self, name: str) -> bool:
         return _NAME.fullmatch(name) is not None
 

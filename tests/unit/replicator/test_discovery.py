@@ -43,6 +43,17 @@ def test_a_folder_with_log_segments_is_a_log(tmp_path: Path, clock: ManualClock)
     assert LogFinder(make_folder(tmp_path), clock).find() == ["a"]
 
 
+def test_the_folder_of_an_influxdb_broker_is_one_entry(tmp_path: Path, clock: ManualClock) -> None:
+    put(tmp_path, "1", "12")
+    put(tmp_path, "1", "20")
+    put(tmp_path, "312", "35")
+    put(tmp_path, "7", "tombstone")
+    put(tmp_path, "meta", "1")
+    put(tmp_path, "raft", "1")
+    put(tmp_path, "123")
+    assert LogFinder(make_folder(tmp_path, format="influxdb"), clock).find() == ["1", "312"]
+
+
 def test_a_topic_tree_is_one_entry(tmp_path: Path, clock: ManualClock) -> None:
     for name in ("one/a", "one/b", "two/a"):
         put(tmp_path, name, SEGMENT)

@@ -165,6 +165,16 @@ def test_a_start_inside_a_set_is_exact() -> None:
     assert [(commit.first, commit.next) for commit in commits] == [(7, 10), (10, 11)]
 
 
+@pytest.mark.parametrize("topic", TOPICS)
+def test_records_know_where_their_messages_lie(topic: str) -> None:
+    name, data = recorded_segments("netlog", topic, ".data")[1]
+    columns = FORMAT.decode(name, memoryview(data), 0, BEGINNING)
+    commits = FORMAT.commits(name, memoryview(data), 0, BEGINNING)
+    owners = [next(each for each in commits if each.first <= n < each.next) for n in columns.sequences.tolist()]
+    places = zip(columns.places.tolist(), owners, strict=True)
+    assert all(owner.start <= place < owner.end for place, owner in places)
+
+
 def test_a_torn_set_is_not_yet_though_it_holds_whole_messages() -> None:
     whole = (
         NETLOG_HEADER
