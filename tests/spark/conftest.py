@@ -48,7 +48,7 @@ CONFIG = {
 killed = one_in_a_run(("stream", "write", "sink"), "Spark that is killed")
 """For tests that kill drivers and workers of Spark: half a minute each."""
 
-started_by_itself = one_in_a_run(("connect", "submit", "settings"), "Spark that is started in other ways")
+started_by_itself = one_in_a_run(("connect", "submit", "settings", "cluster"), "Spark that is started in other ways")
 """For tests that start a JVM, or two, of their own: half a minute each."""
 
 IGNORED = (
