@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from litelog.spark.spark_session import java_home
 
@@ -112,7 +112,7 @@ def _started(folder: Path, environment: Mapping[str, str], name: str, *arguments
             process.kill()
 
 
-def wait_for(found: Callable[[], object]) -> object:
+def wait_for(found: Callable[[], Any]) -> Any:
     """Wait until ``found`` returns something, and return it."""
     until = time.monotonic() + WAIT_SECONDS
     while time.monotonic() < until:

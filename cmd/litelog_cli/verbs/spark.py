@@ -50,6 +50,8 @@ Examples:
   litelog spark export file:///backup/events /data/events --partition-by hour
   litelog spark export s3://bucket/events s3://bucket/table --table delta \\
       --schema 'user STRING, amount DOUBLE'
+  litelog spark export s3://bucket/users s3://bucket/latest --table delta \\
+      --merge-on key
   litelog spark export 's3://bucket/logs/*' s3://bucket/tables
 \b
 Run it again to add newer records. It repeats the unfinished work of a run that
@@ -70,6 +72,11 @@ is startingSequence: a new table begins there.
 @click.option(
     "--iceberg-table", help="With --table iceberg: CATALOG.NAMESPACE.TABLE, of a catalog configured for pyiceberg."
 )
+@click.option(
+    "--merge-on",
+    metavar="COLUMN",
+    help="With --table delta: keep only the latest row for each value of this column, such as key.",
+)
 @target_option
 @click.option("--json", "as_json", is_flag=True, help="Print the result as a JSON object; of a pattern, one a replica.")
 @session_options
@@ -81,6 +88,7 @@ def export(
     lenient: bool,
     table: str,
     iceberg_table: str | None,
+    merge_on: str | None,
     target_option: tuple[tuple[str, str], ...],
     as_json: bool,
     **common: Any,
@@ -93,6 +101,7 @@ def export(
     from litelog.spark.jobs import export as run_export
 
     shape: dict[str, Any] = {"partition_by": partition_by, "schema": schema, "lenient": lenient, "table": table}
+    shape["merge_on"] = merge_on
     if is_fleet(replica_url):
         if iceberg_table is not None:
             raise click.UsageError("--iceberg-table names one table: export each log by itself")

@@ -80,6 +80,7 @@ def export(  # noqa: PLR0913 - each is a choice of its own
     schema: str | None = None,
     lenient: bool = False,
     table: str = "parquet",
+    merge_on: str | None = None,
     options: Mapping[str, object] | None = None,
     target_options: Mapping[str, object] | None = None,
     progress: Progress | None = None,
@@ -97,6 +98,7 @@ def export(  # noqa: PLR0913 - each is a choice of its own
         schema: columns to parse from values.
         lenient: make the columns null if a value does not fit.
         table: ``parquet`` or ``delta``.
+        merge_on: of ``delta`` tables: the column of which each value has only its latest row.
         options: options of the data source.
         target_options: options of the target's store, if they differ.
         progress: called with bytes done and total bytes.
@@ -119,6 +121,7 @@ def export(  # noqa: PLR0913 - each is a choice of its own
         "schema": schema,
         "lenient": lenient,
         "table": table,
+        "merge_on": merge_on,
         "options": options,
         "target_options": target_options,
     }

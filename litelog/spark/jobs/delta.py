@@ -38,7 +38,7 @@ def delta_holds(url: str, options: Mapping[str, str], run: int) -> bool:
     require_delta()
     from deltalake import DeltaTable  # noqa: PLC0415
 
-    storage = _storage(options)
+    storage = storage_options(options)
     if not DeltaTable.is_deltatable(url, storage):
         return False
     return (DeltaTable(url, storage_options=storage).transaction_version(APPLICATION) or 0) >= run
@@ -68,8 +68,8 @@ def commit_delta(url: str, options: Mapping[str, str], manifest: Manifest, setti
         for file in manifest.files
     ]
     properties = CommitProperties(app_transactions=[Transaction(APPLICATION, run)])
-    storage = _storage(options)
-    schema, partition = _schema(settings), [settings.partition_by] if settings.partition_by else []
+    storage = storage_options(options)
+    schema, partition = delta_schema(settings), [settings.partition_by] if settings.partition_by else []
     if not DeltaTable.is_deltatable(url, storage):
         create_table_with_add_actions(
             url,
@@ -95,7 +95,8 @@ def _statistics(file: Any) -> dict[str, Any]:
     }
 
 
-def _schema(settings: ExportSettings) -> Any:
+def delta_schema(settings: ExportSettings) -> Any:
+    """The columns of the Delta table."""
     import pyarrow  # noqa: PLC0415 - an extra
     from deltalake import Schema  # noqa: PLC0415
 
@@ -105,7 +106,8 @@ def _schema(settings: ExportSettings) -> Any:
     return Schema.from_arrow(schema)
 
 
-def _storage(options: Mapping[str, str]) -> dict[str, str]:
+def storage_options(options: Mapping[str, str]) -> dict[str, str]:
+    """The options of an S3 store as deltalake spells them."""
     found = {_STORAGE[name]: value for name, value in options.items() if name in _STORAGE}
     if found.get("AWS_ENDPOINT_URL", "").startswith("http://"):
         found["AWS_ALLOW_HTTP"] = "true"

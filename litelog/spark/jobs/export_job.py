@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from litelog.errors import ConfigError, NothingToRestoreError
 from litelog.spark.jobs.delta import commit_delta, delta_holds, require_delta
+from litelog.spark.jobs.delta_merge import merge, merge_holds
 from litelog.spark.jobs.export_task import TIME_PARTITIONS, ExportSettings, ExportTarget, RangeExport
 from litelog.spark.jobs.iceberg import commit_iceberg, iceberg_holds, require_iceberg, split_name
 from litelog.spark.jobs.json_columns import arrow_schema_of
+from litelog.spark.jobs.latest_rows import check_merge
 from litelog.spark.jobs.manifest import (
     ExportedFile,
     ExportPlan,
@@ -74,7 +76,7 @@ def check_table(kind: str, iceberg_table: str | None) -> dict[str, Any]:
 def commit_table(url: str, options: Mapping[str, str], manifest: Manifest, settings: ExportSettings) -> None:
     """Add a run's files to the table's own metadata, if it has any, unless they are in it."""
     shape = manifest.plan.shape
-    if shape["table"] == "delta":
+    if shape["table"] == "delta" and settings.merge_on is None:
         commit_delta(url, options, manifest, settings)
     if shape["table"] == "iceberg":
         commit_iceberg(shape["iceberg_table"], url, options, manifest, settings)
@@ -83,7 +85,7 @@ def commit_table(url: str, options: Mapping[str, str], manifest: Manifest, setti
 def table_holds(store: ObjectStore, url: str, options: Mapping[str, str], plan: ExportPlan) -> bool:
     """Whether the table's own metadata names a run's files, even without a manifest."""
     if plan.shape["table"] == "delta" and next(iter(store.list("_delta_log/")), None) is not None:
-        return delta_holds(url, options, plan.run)
+        return (merge_holds if plan.shape.get("merge_on") else delta_holds)(url, options, plan.run)
     return plan.shape["table"] == "iceberg" and iceberg_holds(plan.shape["iceberg_table"], url, options, plan.run)
 
 
@@ -121,6 +123,7 @@ def export(  # noqa: PLR0913 - each is a choice of its own
     lenient: bool = False,
     table: str = "parquet",
     iceberg_table: str | None = None,
+    merge_on: str | None = None,
     options: Mapping[str, object] | None = None,
     target_options: Mapping[str, object] | None = None,
     task_bytes: int = TASK_BYTES,
@@ -138,6 +141,8 @@ def export(  # noqa: PLR0913 - each is a choice of its own
         table: ``parquet``, ``delta`` (needs deltalake) or ``iceberg`` (needs pyiceberg). The last two also list the
             files in the table's metadata.
         iceberg_table: CATALOG.NAMESPACE.TABLE, in a catalog for which pyiceberg is configured.
+        merge_on: of a ``delta`` table: keep only the latest row for each value of this column, ``key`` or one of
+            ``schema``. Records without a value are not in the table.
         options: options of the data source. ``startingSequence`` sets where a new table begins; other bounds are
             refused.
         target_options: options of the target's store, if they differ.
@@ -159,8 +164,11 @@ def export(  # noqa: PLR0913 - each is a choice of its own
     reading = _parse_reading(url, options)
     taken = [*KEPT_COLUMNS, *([] if partition_by is None else [partition_by])]
     values = None if schema is None else arrow_schema_of(schema, taken, lenient=lenient)
-    settings = ExportSettings(_partition(partition_by), values, lenient)
+    settings = ExportSettings(_partition(partition_by), values, lenient, merge_on)
     shape = {"partition_by": partition_by, "schema": schema, "lenient": lenient, **check_table(table, iceberg_table)}
+    if merge_on is not None:
+        check_merge(merge_on, table, partition_by, settings.arrow_schema().names)
+        shape["merge_on"] = merge_on
     stop = threading.Event()
     place = ExportTarget(replica_url(target), dict(options_of_target(target, target_options, reading.store)))
     store = place.open(stop)
@@ -267,7 +275,7 @@ class _Job:
     def _is_asked_for(self, plan: ExportPlan, held: GenerationContent) -> bool:
         first, begin = plan.bounds[0], first_held(held)
         begins = first == self._start if self._start is not None else begin is None or first <= begin
-        shape = all(self._shape.get(name) == value for name, value in plan.shape.items())
+        shape = all(self._shape.get(name) == plan.shape.get(name) for name in {*plan.shape, *self._shape})
         return shape and begins and plan.log == held.claim.log
 
     def _give_up(self, plan: ExportPlan) -> None:
@@ -285,7 +293,10 @@ class _Job:
         manifest = Manifest(plan, tuple(self._write(plan, partitions, held)))
         require_wanted(self._store, plan.run)
         commit_table(self._target.url, self._target.options, manifest, self._settings)
-        if not commit(self._store, manifest):
+        if self._settings.merge_on is not None:
+            merge(self._store, self._target.url, self._target.options, plan, manifest.files, self._settings)
+        is_kept = self._settings.merge_on is None
+        if not commit(self._store, manifest if is_kept else replace(manifest, files=())):
             require_wanted(self._store, plan.run)
         return manifest
 
@@ -346,7 +357,8 @@ class _Job:
             )
 
     def _require_shape(self, plan: ExportPlan) -> None:
-        for name, value in plan.shape.items():
+        for name in dict.fromkeys([*plan.shape, *self._shape]):
+            value = plan.shape.get(name)
             if self._shape.get(name) != value:
                 raise ConfigError(
                     f"the table was begun with {name}={value!r}, not with {self._shape.get(name)!r}: "

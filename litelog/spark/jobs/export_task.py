@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from litelog.errors import ConfigError
 from litelog.spark.jobs.json_columns import parse_values
-from litelog.spark.jobs.manifest import ExportedFile
+from litelog.spark.jobs.latest_rows import latest_rows
+from litelog.spark.jobs.manifest import MERGED, ExportedFile
 from litelog.stores.registry import open_store
 from litelog.stores.retrying_store import RetryingStore
 
@@ -45,6 +46,8 @@ class ExportSettings:
     """The pyarrow.Schema to parse values by; None: values stay as they are."""
     lenient: bool = False
     """Values that are not valid JSON become nulls instead of an error."""
+    merge_on: str | None = None
+    """The column of which the table holds the latest row for each value; None: it holds all rows."""
     compression: str = "zstd"
     level: int | None = 1
 
@@ -88,8 +91,11 @@ class RangeExport:
         """Write all batches. Returns the durable files. Raises StoreError and MalformedJsonError."""
         with tempfile.TemporaryDirectory(prefix="litelog-export-") as folder:
             outputs: dict[str, _Output] = {}
-            for batch in _large(batches):
-                for value, table in self._split(self._convert(batch)):
+            tables: Iterable[Any] = map(self._convert, _large(batches))
+            if self._settings.merge_on is not None:
+                tables = latest_rows(tables, self._settings.merge_on)
+            for whole in tables:
+                for value, table in self._split(whole):
                     if value not in outputs:
                         if len(outputs) == MAX_OPEN:
                             raise ConfigError(f"a task would write to more than {MAX_OPEN} partitions of the table")
@@ -132,7 +138,7 @@ class RangeExport:
     def _put(self, value: str, output: _Output) -> ExportedFile:
         output.close()
         column = self._settings.partition_by
-        folder = f"{column}={value}/" if column else ""
+        folder = f"{column}={value}/" if column else "" if self._settings.merge_on is None else MERGED
         key = f"{folder}{self._name}.parquet"
         self._store.put(key, _FileBody(output.path), create_only=False)
         size = os.path.getsize(output.path)

@@ -173,6 +173,8 @@ def read_manifests(target: str, options: Mapping[str, str]) -> list[Manifest]:
     found = [manifest for manifest in manifests if not manifest.is_given_up]
     if not found:
         raise NothingToRestoreError(f"{redact(target)}: has no export")
+    if found[-1].plan.shape.get("merge_on") is not None:
+        raise ConfigError(f"{redact(target)}: holds the latest row of each key only: read it as a Delta table")
     return found
 
 

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 VERSION = 1
 FOLDER = "_litelog/"
 
+MERGED = f"{FOLDER}merge/"
+"""The folder of files that are merged into a table and then deleted."""
+
 MAX_FILES = 1 << 18
 """The most files that one run writes, and the most ranges that it is cut into."""
 
@@ -209,7 +212,7 @@ def _require_names(value: object, names: Collection[str]) -> dict[str, Any]:
     return fields
 
 
-_FILE = re.compile(r"(?:[^_/][^/]*/)?([0-9a-f]{8})-[0-9]{6}\.parquet")
+_FILE = re.compile(r"(?:(?:[^_/][^/]*|_litelog/merge)/)?([0-9a-f]{8})-[0-9]{6}\.parquet")
 """A file that a task writes, and its run: see ``export_task``."""
 
 
@@ -240,6 +243,15 @@ def find_runs(store: ObjectStore) -> Runs:
         given_up.append(run)
     pending = tuple(read_plan(store, run) for run in planned if run > max(committed, default=0))
     return Runs(newest, pending, tuple(given_up), max([0, *planned, *committed]) + 1)
+
+
+def is_committed(store: ObjectStore, run: int) -> bool:
+    """Whether a run is done or given up. Raises CorruptObjectError."""
+    try:
+        read_manifest(store, run)
+    except NotFoundError:
+        return False
+    return True
 
 
 def find_begin(store: ObjectStore) -> int:
