@@ -169,7 +169,7 @@ def test_any_scheme_that_fsspec_knows_is_taken(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("ours")
 @pytest.mark.parametrize("url", ["gopher://x/y", "fsspec+gopher://x/y"])
 def test_an_unknown_scheme_lists_the_known_ones(url: str) -> None:
-    with pytest.raises(UnknownSchemeError, match="known: file, memory, s3"):
+    with pytest.raises(UnknownSchemeError, match=r"known: file, .*memory, s3"):
         open_by_url(url)
 
 
