@@ -27,6 +27,9 @@ set -e
 mount -t tmpfs tmpfs "$1"
 mkdir "$1/upper" "$1/work" "$1/root"
 mount -t overlay overlay -o "lowerdir=/,upperdir=$1/upper,workdir=$1/work" "$1/root"
+for used in var/lib/litelog var/lib/events var/backups/events etc/litelog.yml etc/litelog opt/litelog; do
+  rm -rf "$1/root/$used"
+done
 """
 """A copy of the root file system that only this process and its children see, and that ends with them."""
 
@@ -62,7 +65,7 @@ PIP = """\
 #!/bin/sh
 set -e
 case "$*" in
-  "install .[s3]" | "install --upgrade .[s3]") test -e pyproject.toml ;;
+  "install .[s3]" | "install --upgrade .[s3]" | "install --no-cache-dir .[s3]") test -e pyproject.toml ;;
   *) echo "this pip cannot: $*" >&2; exit 2 ;;
 esac
 bin=$(cd "$(dirname "$0")" && pwd)
@@ -107,6 +110,7 @@ class Machine:
         for name in ("bin", "work"):
             (self.exchange / name).mkdir(parents=True)
         for name, text in {
+            "bin/python": '#!/bin/sh\nexec python3 "$@"\n',
             "bin/python3": VENV,
             "pip": PIP,
             **{f"bin/{k}": v for k, v in (programs or {}).items()},

@@ -1,4 +1,4 @@
-"""The unit ``etc/litelog.service`` under a real systemd, and the documents that need one.
+"""The unit ``etc/litelog.service`` under a real systemd, and the documents whose commands change a machine.
 
 Each test boots a container of this machine's programs (``tests/builders/machine.py``). It is skipped where none can
 run; ``test_service_sandbox.py`` and ``test_service_manager.py`` need no systemd.
@@ -127,3 +127,27 @@ property ExecMainStatus
     assert refused
     assert all("Read-only file system" in line for line in refused)
     assert (restarted, status) == ("restarted", "5")
+
+
+def test_the_documents_commands_build_run_and_remove_a_container(tmp_path: Path) -> None:
+    """The store cannot be reached from there, so the final sync is given up soon. ``test_demo.py`` runs the demo."""
+    blocks = [block for block in blocks_of("etc/docs/docker.md") if block.language == "sh"]
+    docker = '#!/bin/sh\nexec /python/bin/python3 /checkout/tests/builders/fake_docker.py "$@"\n'
+    (configure,) = [block.text for block in blocks if "config check" in block.text]
+    build, run, remove = [block.text for block in blocks if block.on_machine]
+    ready = "until docker exec events-litelog litelog status > /dev/null; do sleep 0.1; done\n"
+    start, ask = run.split("docker exec", 1)
+    script = [
+        "export AWS_DEFAULT_REGION=eu-west-1 AWS_ACCESS_KEY_ID=key AWS_SECRET_ACCESS_KEY=secret",
+        f"(cd /checkout\n{build.replace('litelog demo', 'litelog version')})",
+        "PATH=/opt/litelog/bin:$PATH",
+        configure.replace("shutdown-timeout: 20s", "shutdown-timeout: 100ms"),
+        f"{start}{ready}docker exec{ask}",
+        remove,
+        "ls /exchange/docker/volumes",
+    ]
+    code, out, err = Machine(tmp_path, {"docker": docker}).run("\n".join(script))
+    assert code == 0, f"{out[-3000:]}\n{err[-3000:]}"
+    assert "replicating 1 log to 1 replica (configured by /etc/litelog.yml; state in /var/lib/litelog)" in out
+    assert "s3://backups/events" in out
+    assert out.endswith("\nevents\n")
