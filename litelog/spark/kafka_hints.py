@@ -26,6 +26,7 @@ _HINTS = {
     "startingoffsetsbytimestampstrategy": "a stream that starts after the last timestamp starts at the end",
     "minoffsetspertrigger": "a batch takes what there is: set the time between batches with Trigger.ProcessingTime",
     "maxtriggerdelay": "a batch takes what there is: set the time between batches with Trigger.ProcessingTime",
+    "maxrecordsperpartition": "maxPartitionBytes limits what a task reads",
     "includeheaders": "records have no headers; includeMetadata adds columns that say where they lie",
     "groupidprefix": "no group exists: a stream keeps its place in its checkpoint",
     "kafka.group.id": "no group exists: a stream keeps its place in its checkpoint",

@@ -134,7 +134,14 @@ print([row.sequence for row in fast.collect()])
 spark.range(10**9).withColumnRenamed("id", "sequence").join(fast, "sequence").explain()
 write(spark.range(5).selectExpr("concat('v', id) AS value").coalesce(1), sys.argv[2])
 
-from litelog.spark import lag, lag_listener
+from litelog.spark import decode, lag, lag_listener, latest_by_key
+print("keys", latest_by_key(spark.read.format("litelog").load(url)).count())
+orders = spark.sql("SELECT CAST('{\\"id\\": 7}' AS BINARY) AS value")
+print(decode(orders, "json", schema="id BIGINT").select("value.id").first(), decode(orders, "json").count())
+try:
+    decode(orders, "avro", schema='"long"')
+except Exception as error:
+    print(type(error).__name__, str(error).partition(";")[0])
 heard = []
 listener = lag_listener(lambda query, lags: heard.append((query, lags)))
 spark.streams.addListener(listener)
@@ -174,6 +181,7 @@ def test_spark_connect(spark: Any, tmp_path: Path) -> None:
     assert "MapInArrow" in done.stdout
     assert "BroadcastExchange" not in done.stdout
     assert "heard True [0]" in done.stdout
+    assert "keys 7\nRow(id=7) 1\nConfigError decode: the session lacks Spark's jar for avro: start it" in done.stdout
     assert [record.value for record in read_replica(written)] == [b"v%d" % number for number in range(5)]
 
 

@@ -11,12 +11,16 @@ pytest.importorskip("pyspark")
 from pyspark.sql.functions import expr, window
 
 from litelog.spark import write
+from tests.sampling import one_in_a_run
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
 SECONDS = 240
+
+timed = one_in_a_run(("windows", "join"), "times of a stream")
+"""For tests whose queries keep a state: six micro-batches each."""
 
 
 def append(spark: Any, url: str, times: Iterable[int]) -> None:
@@ -37,6 +41,7 @@ def run(frame: Any, name: str, folder: Path) -> Any:
     return query
 
 
+@timed("windows")
 def test_windows_close_at_the_watermark_and_late_records_are_left_out(spark: Any, tmp_path: Path) -> None:
     url = str(tmp_path / "log")
     dropped = 0
@@ -52,6 +57,7 @@ def test_windows_close_at_the_watermark_and_late_records_are_left_out(spark: Any
     assert dropped == 1
 
 
+@timed("join")
 def test_two_streams_are_joined_on_their_times(spark: Any, tmp_path: Path) -> None:
     orders, payments = str(tmp_path / "orders"), str(tmp_path / "payments")
     near = "paid BETWEEN ordered AND ordered + INTERVAL 10 SECONDS AND order % 3 = payment % 3"
