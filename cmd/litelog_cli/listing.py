@@ -15,6 +15,8 @@ from litelog.reading.search import read_header
 from litelog.stores.replica_client import IndexedInfo
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from litelog.objects.claim import Claim
     from litelog.objects.position import Generation, Position
     from litelog.objects.snapshot_entries import SnapshotEntry
@@ -154,7 +156,7 @@ def _describe(client: ReplicaClient, name: Generation, claim: Claim | None, *, w
 
 def _read_entries(
     client: ReplicaClient, claim: Claim | None, indexes: list[int]
-) -> tuple[tuple[SnapshotEntry, ...], str | None]:
+) -> tuple[Sequence[SnapshotEntry], str | None]:
     """The entries of the newest snapshot, and what is wrong with it."""
     if claim is None:
         return (), None

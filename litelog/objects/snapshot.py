@@ -21,7 +21,7 @@ from litelog.objects.fields import Reader, number, optional, parsed, read_all, r
 from litelog.objects.layout import snapshot_key
 from litelog.objects.position import MAX_INDEX, Generation, Position, generation
 from litelog.objects.side_files import SideFile, read_side_files, write_side_files
-from litelog.objects.snapshot_entries import ENTRY_VALUES, SnapshotEntry, read_entries, write_entries
+from litelog.objects.snapshot_entries import ENTRY_VALUES, EntryColumns, SnapshotEntry, read_entries, write_entries
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -66,7 +66,7 @@ class Snapshot:
     chain: str | None = None
     """SHA-256, hex, of the WAL segment that ends the index before ``next``. The WAL segment after it names it, too, as
     ``previous``. None if the generation has none before ``next``: its first WAL segment names this snapshot."""
-    segments: tuple[SnapshotEntry, ...] = ()
+    segments: Sequence[SnapshotEntry] = ()
     """In the order of their indexes, without holes."""
     side_files: tuple[SideFile, ...] = ()
     """The log's small files next to its log segments, in the order in which a restore writes them."""
@@ -184,6 +184,8 @@ def _check(snapshot: Snapshot) -> None:
         raise ValueError(f"it names {len(snapshot.segments)} log segments, more than {MAX_ENTRIES}")
     if snapshot.chain is not None and not is_sha256(snapshot.chain):
         refuse("chain", snapshot.chain)
+    if isinstance(snapshot.segments, EntryColumns) and snapshot.segments.rise_from(snapshot.first, snapshot.next):
+        return
     indexes = [entry.index for entry in snapshot.segments]
     if indexes != list(range(snapshot.first, snapshot.next)):
         raise ValueError(

@@ -6,10 +6,11 @@ Specified in litelog/objects/README.md#snapshot-entries.
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from operator import add, le
-from typing import TYPE_CHECKING, Any
+from operator import add, eq, le
+from typing import TYPE_CHECKING, Any, cast, overload
 
 import numpy as np
 
@@ -29,7 +30,7 @@ from litelog.objects.position import MAX_INDEX, Generation, generation
 from litelog.objects.sealed_segment import MIN_OBJECT_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Mapping
 
     from litelog.objects.sealed_segment import SealedFooter
 
@@ -136,51 +137,165 @@ def write_entries(entries: Sequence[SnapshotEntry]) -> dict[str, object]:
     return written
 
 
-def read_entries(first: int, count: int, written: object) -> tuple[SnapshotEntry, ...]:
+class EntryColumns(Sequence[SnapshotEntry]):
+    """Many entries, in a fifth of the memory. Makes an entry when it is asked for one."""
+
+    __slots__ = ("_columns", "_places")
+
+    def __init__(self, columns: Mapping[str, Any], places: range) -> None:
+        """``columns``: by the names of fields; numbers as lists, or packed as ``_pack`` does, digests as bytes, files
+        as they are written. ``places``: those of the entries in the columns."""
+        self._columns = columns
+        self._places = places
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    @overload
+    def __getitem__(self, number: int) -> SnapshotEntry: ...
+
+    @overload
+    def __getitem__(self, number: slice) -> Sequence[SnapshotEntry]: ...
+
+    def __getitem__(self, number: int | slice) -> SnapshotEntry | Sequence[SnapshotEntry]:
+        if not isinstance(number, slice):
+            at = self._places[number]
+            return next(self._make(range(at, at + 1)))
+        places = self._places[number]
+        return EntryColumns(self._columns, places) if places.step == 1 else tuple(self)[number]
+
+    def __iter__(self) -> Iterator[SnapshotEntry]:
+        for start in range(0, len(self), _MADE_AT_ONCE):
+            yield from self._make(self._places[start : start + _MADE_AT_ONCE])
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, tuple | EntryColumns):
+            return NotImplemented
+        return len(self) == len(other) and all(map(eq, self, other))
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return tuple, (list(self),)
+
+    def part(self, start: int, stop: int) -> EntryColumns:
+        """The entries with numbers [start, stop). They share the columns."""
+        return EntryColumns(self._columns, self._places[start:stop])
+
+    def array(self, name: str) -> Any:
+        """A column of numbers as a NumPy array, with NONE for None."""
+        return self._columns[name][self._places.start : self._places.stop]
+
+    def follows(self) -> Any:
+        """For each entry, the sequence after all entries before it, as an array; NONE if none of them has one."""
+        ends = np.concatenate(([NONE], self.array("next")[:-1]))
+        return ends[np.maximum.accumulate(np.where(ends == NONE, 0, np.arange(len(ends))))]
+
+    def rise_from(self, first: int, stop: int) -> bool:
+        """Whether the entries have the indexes [first, stop), and no first sequence lies before what it follows."""
+        firsts = self.array("first")
+        rises = firsts >= np.maximum(self.follows(), 0)
+        return self.array("index") == range(first, stop) and bool(np.all(rises | (firsts == NONE)))
+
+    def _make(self, places: range) -> Iterator[SnapshotEntry]:
+        names = [name for name in SnapshotEntry.__slots__ if name != "digest"]
+        columns = {name: _unpack(self._columns[name][places.start : places.stop]) for name in names}
+        columns["file"] = list(map(_expand, columns["file"], columns["first"]))
+        digits = 2 * _DIGEST_BYTES
+        text = self._columns["digest"][places.start * _DIGEST_BYTES : places.stop * _DIGEST_BYTES].hex()
+        columns["digest"] = [text[at : at + digits] for at in range(0, len(text), digits)]
+        return map(SnapshotEntry, *(columns[name] for name in SnapshotEntry.__slots__))
+
+
+_MADE_AT_ONCE = 1024
+
+NONE = -(1 << 63)
+"""None in a packed column."""
+
+MANY = 4096
+"""From so many entries on, a snapshot that was read keeps columns. Fewer are faster as entries."""
+
+
+def read_entries(first: int, count: int, written: object) -> Sequence[SnapshotEntry]:
     """The ``count`` entries from index ``first`` on that ``write_entries`` wrote. Raises ValueError for anything else.
 
     Checks each entry by itself. The snapshot checks them against each other.
     """
     if not isinstance(written, dict) or set(written) != _COLUMNS:
         raise ValueError("segments are not a table of the columns of a snapshot's entries")
-    columns: dict[str, Sequence[Any]] = {"index": range(first, first + count)}
-    columns |= {name: read_plain(name, written[name], count) for name in _PLAIN}
-    columns |= {name: read_differences(name, written[name], count) for name in _RISING}
-    columns |= {name: read_gapped(name, written[name], count) for name in _GAPPED}
-    _require(
-        _gaps(columns["first"]) == [number for number, records in enumerate(columns["records"]) if not records],
-        "records",
-    )
-    counted = _sum(columns["first"], columns["records"])
-    columns["next"] = _read_more("next", written["next"], counted)
-    columns["highest"] = _read_more("highest", written["highest"], columns["lowest"])
-    columns["shipped_last"] = _read_more("shipped_last", written["shipped_last"], columns["shipped_first"])
+    keep = _pack if count >= MANY else list
+    columns: dict[str, Any] = {"index": range(first, first + count)}
+    for read in (_read_sizes, _read_sequences, _read_times):
+        for name, column in read(written, count):
+            columns[name] = keep(column)
     columns["generation"] = _read_runs(written["generation"], count)
-    columns["file"] = _read_files(written["file"], columns["first"])
-    text, digits = _read_bytes("digest", written["digest"], count * _DIGEST_BYTES).hex(), 2 * _DIGEST_BYTES
-    columns["digest"] = [text[at : at + digits] for at in range(0, len(text), digits)]
-    columns["crc"] = np.frombuffer(_read_bytes("crc", written["crc"], 4 * count), "<u4").tolist()
+    columns["digest"] = _read_bytes("digest", written["digest"], count * _DIGEST_BYTES)
+    columns["crc"] = keep(np.frombuffer(_read_bytes("crc", written["crc"], 4 * count), "<u4").tolist())
     columns["exact"] = _read_exact(written["coarse"], count)
-    for name, low, high in _RANGES:
-        column = columns[name]
-        _require(not column or low <= min(column) <= max(column) < high, name)
-    most = (size * MAX_EXPANSION for size in columns["size"])
-    _require(all(map(le, columns["length"], most)), "length")
-    return tuple(map(SnapshotEntry, *(columns[name] for name in SnapshotEntry.__slots__)))
+    entries = EntryColumns(columns, range(count))
+    is_packed = all(isinstance(columns[name], np.ndarray) for name in _NUMBERS)
+    return entries if is_packed else tuple(entries)
+
+
+def _read_sizes(written: Mapping[str, Any], count: int) -> Iterator[tuple[str, Sequence[Any]]]:
+    size, length = (_bounded(name, read_plain(name, written[name], count)) for name in ("size", "length"))
+    _require(all(map(le, length, (most * MAX_EXPANSION for most in size))), "length")
+    yield from (("size", size), ("length", length))
+
+
+def _read_sequences(written: Mapping[str, Any], count: int) -> Iterator[tuple[str, Sequence[Any]]]:
+    yield "sealed_index", _bounded("sealed_index", read_differences("sealed_index", written["sealed_index"], count))
+    records = _bounded("records", read_plain("records", written["records"], count))
+    first = read_gapped("first", written["first"], count)
+    _require(_gaps(first) == [number for number, held in enumerate(records) if not held], "records")
+    yield from (("records", records), ("first", first), ("file", _read_files(written["file"], count)))
+    yield "next", _read_more("next", written["next"], _sum(first, records))
+
+
+def _read_times(written: Mapping[str, Any], count: int) -> Iterator[tuple[str, Sequence[Any]]]:
+    for low, high, read in (("lowest", "highest", read_gapped), ("shipped_first", "shipped_last", read_differences)):
+        lows = _bounded(low, read(low, written[low], count))
+        yield low, lows
+        yield high, _bounded(high, _read_more(high, written[high], lows))
+
+
+def _bounded(name: str, column: Sequence[Any]) -> Sequence[Any]:
+    low, high = _RANGES.get(name, (None, None))
+    _require(low is None or high is None or not column or low <= min(column) <= max(column) < high, name)
+    return column
+
+
+def _pack(column: Sequence[Any]) -> Any:
+    """A column as an array of i64 with NONE for None; unchanged if it holds anything else."""
+    if type(column[0]) is str or NONE in column:
+        return column
+    try:
+        return np.array([NONE if value is None else value for value in column] if None in column else column, np.int64)
+    except OverflowError:
+        return column
+
+
+def _unpack(column: Any) -> Sequence[Any]:
+    if not isinstance(column, np.ndarray):
+        return cast("Sequence[Any]", column)
+    values = column.tolist()
+    return [None if value == NONE else value for value in values] if NONE in values else cast("list[Any]", values)
 
 
 _PLAIN = ("size", "length", "records")
 _RISING = ("sealed_index", "shipped_first")
 _GAPPED = ("first", "lowest")
 _COLUMNS = {*SnapshotEntry.__slots__, "coarse"} - {"index", "exact"}
-_RANGES = (
-    ("size", MIN_OBJECT_BYTES, MOST),
-    ("length", 0, MOST),
-    ("records", 0, MOST),
-    ("sealed_index", 0, MAX_INDEX),
-    ("shipped_first", 0, MOST),
-    ("shipped_last", 0, MOST),
-)
+_NUMBERS = {*SnapshotEntry.__slots__} - {"index", "generation", "file", "digest", "exact"}
+_RANGES: dict[str, tuple[int, int]] = {
+    "size": (MIN_OBJECT_BYTES, MOST),
+    "length": (0, MOST),
+    "records": (0, MOST),
+    "sealed_index": (0, MAX_INDEX),
+    "shipped_first": (0, MOST),
+    "shipped_last": (0, MOST),
+}
 _PACKED = {"digest", "crc", "generation"}
 ENTRY_VALUES = len(_COLUMNS - _PACKED)
 """How many JSON values an entry takes, if no column is packed."""
@@ -196,14 +311,17 @@ def _shorten(file: str, first: int | None) -> str:
     return file if first is None else file.replace(f"{first:020d}", _SEQUENCE)
 
 
-def _read_files(written: object, firsts: Sequence[int | None]) -> list[str]:
+def _read_files(written: object, count: int) -> list[str]:
+    """The file names as they are written, equal ones as one text."""
     files = _require_list("file", written)
-    _require(len(files) == len(firsts) and set(map(type, files)) <= {str} and all(files), "file")
+    _require(len(files) == count and set(map(type, files)) <= {str} and all(files), "file")
     _require(is_valid_text("/".join(files)), "file")
-    return [
-        file if first is None else file.replace(_SEQUENCE, f"{first:020d}")
-        for file, first in zip(files, firsts, strict=True)
-    ]
+    known: dict[str, str] = {}
+    return [known.setdefault(file, file) for file in files]
+
+
+def _expand(file: str, first: int | None) -> str:
+    return file if first is None else file.replace(_SEQUENCE, f"{first:020d}")
 
 
 def _gaps(column: Sequence[int | None]) -> list[int]:

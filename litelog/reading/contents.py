@@ -27,6 +27,7 @@ from litelog.objects.layout import snapshot_key
 from litelog.objects.position import Position
 from litelog.reading.fetch import read_verified
 from litelog.reading.search import read_header
+from litelog.reading.wal_names import WalNames
 from litelog.stores.replica_client import IndexedInfo
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ class BaseSnapshot:
         return Position(self.claim.generation, index, 0)
 
     @property
-    def entries(self) -> tuple[SnapshotEntry, ...]:
+    def entries(self) -> Sequence[SnapshotEntry]:
         """The log segments before ``start``, all sealed. Any others were dropped or pruned."""
         return () if self.snapshot is None else self.snapshot.segments
 
@@ -101,7 +102,7 @@ class Listing:
 
     snapshots: tuple[int, ...]
     """The indexes of its snapshots, ascending."""
-    wal: tuple[WalSegmentInfo, ...]
+    wal: WalNames
     """The last WAL segments, in order. If ``whole``: all that the newest snapshot does not cover, the last one that it
     covers, and maybe some before that."""
     whole: bool = True
@@ -118,7 +119,7 @@ def list_generation(client: ReplicaClient, name: Generation, keep: int | None = 
     Makes one listing, and a second one if the newest snapshot covers more than a page of WAL segments.
     """
     found: list[int] = []
-    wal: list[WalSegmentInfo] = []
+    wal = WalNames(name)
     whole = True
     for info in _walk(client, name, found, since):
         wal.append(info)
@@ -126,7 +127,7 @@ def list_generation(client: ReplicaClient, name: Generation, keep: int | None = 
             wal, whole = wal[-keep:], False
     if keep is not None and len(wal) > keep:
         wal, whole = wal[-keep:], False
-    return Listing(tuple(found), tuple(wal), whole)
+    return Listing(tuple(found), wal, whole)
 
 
 def _walk(client: ReplicaClient, name: Generation, found: list[int], since: int) -> Iterator[WalSegmentInfo]:
@@ -216,7 +217,7 @@ class GenerationContents:
 
     base: BaseSnapshot
     """``base.entries`` are the log segments that are read from sealed segments."""
-    wal: tuple[WalSegmentInfo, ...]
+    wal: Sequence[WalSegmentInfo]
     """The WAL segments from ``base.start`` on, in order."""
     before: WalSegmentInfo | None
     """The last WAL segment before ``base.start``, if it still exists. It ends the index before."""
@@ -256,11 +257,11 @@ def list_pieces(client: ReplicaClient, claim: Claim, listing: Listing | None = N
             if attempt == LISTINGS - 1:
                 raise
             continue
-        found: Sequence[WalSegmentInfo] = listing.wal
+        found = listing.wal
         if base.damage is not None:  # the listing may begin at the newest snapshot
-            found = list(client.wal_segments(name, base.start))
+            found = WalNames(name, client.wal_segments(name, base.start))
         number = next((number for number, info in enumerate(found) if info.position >= base.start), len(found))
-        wal, before = tuple(found[number:]), found[number - 1] if number else None
+        wal, before = found[number:], found[number - 1] if number else None
         gap = missing_snapshot(base, wal) or missing_piece(base.start, wal)
         if gap is None:
             return GenerationContents(base, wal, before, None, last=only)

@@ -129,7 +129,7 @@ def find_tip(client: ReplicaClient, claim: Claim) -> GenerationEnd:
         try:
             segment = _read(client, info.position)
         except CorruptObjectError as error:
-            if info is listing.wal[-1]:
+            if info == listing.wal[-1]:
                 raise
             damage = error
         else:

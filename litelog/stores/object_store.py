@@ -342,10 +342,10 @@ class ObjectReplicaClient:
         # Sealed segments sort before snapshots, and WAL segments after them.
         after = layout.snapshot_key(generation, since)[:-1] if since else layout.snapshot_prefix(generation)
         for info in ordered(self.store.list(layout.generation_prefix(generation), after)):
-            if (parsed := layout.parse_snapshot(info.key)) is not None:
-                yield IndexedInfo(*parsed, info.size)
-            elif (position := layout.parse_wal(info.key)) is not None:
+            if (position := layout.parse_wal(info.key)) is not None:
                 yield WalSegmentInfo(position, info.size)
+            elif (parsed := layout.parse_snapshot(info.key)) is not None:
+                yield IndexedInfo(*parsed, info.size)
 
     def write_snapshot(self, generation: Generation, index: int, body: Iterable[Buffer]) -> None:
         _require(generation)

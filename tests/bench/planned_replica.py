@@ -1,35 +1,79 @@
-"""A replica in memory with only what planning reads: the claim, the snapshot, and the keys of WAL segments."""
+"""A replica with only what planning reads: the claim, the snapshot, and the keys of WAL segments."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from litelog.objects import claim as claims
 from litelog.objects import snapshot as snapshots
 from litelog.objects.claim import Claim, Relation
 from litelog.objects.layout import snapshot_key, wal_key
-from litelog.objects.position import Position, new_generation
+from litelog.objects.position import Generation, Position
 from litelog.objects.snapshot import Snapshot
 from litelog.objects.snapshot_entries import SnapshotEntry
+from litelog.stores.object_store import ObjectInfo
 from litelog.stores.registry import open_store
+from replica_clients.file import FileStore
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from litelog.stores.object_store import ObjectStore
 
 TIME = 1_700_000_000_000_000
 SEGMENT, RECORDS = 64 << 20, 600_000
 WAL = 64 << 10
+GENERATION = Generation("0000000100000007")
 
 
 def make_replica(name: str, objects: int) -> str:
     """Create a replica of sealed segments, half of ``objects``, and WAL segments, the other half. Return its URL."""
     url = f"memory://{name}"
     store = open_store(url)
+    _put_head(store, objects // 2)
+    for info in _wal_infos(objects):
+        store.put(info.key, [b"\0" * info.size])
+    return url
+
+
+def write_replica(folder: str, objects: int) -> None:
+    """Write a small whole replica to ``folder``/small, and the claim and the snapshot of one of ``objects`` objects."""
+    small = FileStore(f"{folder}/small")
+    _put_head(small, 4)
+    for info in _wal_infos(8):
+        small.put(info.key, [b"\0" * info.size])
+    _put_head(FileStore(f"{folder}/large"), objects // 2)
+
+
+class ListedStore(FileStore):
+    """A store of ``objects`` objects. It has the claim and the snapshot, and only the names of the WAL segments."""
+
+    def __init__(self, folder: str, objects: int) -> None:
+        super().__init__(f"{folder}/large")
+        self._objects = objects
+
+    def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
+        yield from super().list(prefix, start_after)
+        if prefix.startswith(f"generations/{GENERATION}/") and "/snapshots/" not in prefix:
+            yield from _wal_infos(self._objects)
+
+
+def _wal_infos(objects: int) -> Iterator[ObjectInfo]:
     sealed = objects // 2
-    generation = new_generation(1, 7)
+    for number in range(objects - sealed):
+        position = Position(GENERATION, sealed + number // 1000, number % 1000 * WAL)
+        yield ObjectInfo(wal_key(position), 1000)
+
+
+def _put_head(store: ObjectStore, sealed: int) -> None:
+    """Put the claim, and the snapshot of ``sealed`` log segments."""
     claim = Claim(
         log="0" * 32,
         format="litelog",
         owner="1" * 32,
         host="bench",
-        generation=generation,
+        generation=GENERATION,
         first=0,
         relation=Relation.FIRST,
         time=TIME,
@@ -37,23 +81,19 @@ def make_replica(name: str, objects: int) -> str:
     snapshot = Snapshot(
         log=claim.log,
         format=claim.format,
-        generation=generation,
+        generation=GENERATION,
         owner=claim.owner,
         first=0,
         next=sealed,
         created=TIME + sealed,
         predecessor_end=None,
-        segments=tuple(_entries(generation, sealed)),
+        segments=tuple(_entries(GENERATION, sealed)),
     )
     store.put(claim.key, [claims.encode(claim)])
-    store.put(snapshot_key(generation, sealed), [snapshots.encode(snapshot)])
-    for number in range(objects - sealed):
-        position = Position(generation, sealed + number // 1000, number % 1000 * WAL)
-        store.put(wal_key(position), [b"\0" * 1000])
-    return url
+    store.put(snapshot_key(GENERATION, sealed), [snapshots.encode(snapshot)])
 
 
-def _entries(generation: str, count: int) -> list[SnapshotEntry]:
+def _entries(generation: Generation, count: int) -> list[SnapshotEntry]:
     one = SnapshotEntry(
         index=0,
         generation=generation,

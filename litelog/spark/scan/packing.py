@@ -8,6 +8,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from litelog.spark.scan.partitions import LocalPiece, LogPart, Partition, SealedPiece, WalPiece
+from litelog.spark.scan.runs import LazyPieces, Run, SealedRun, WalRun, cut_run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -67,7 +68,7 @@ Item = SealedItem | WalItem | LocalItem
 
 
 def pack(
-    items: Sequence[Item], max_bytes: int, count: int | None, slots: int | None = None, *, least: int = 1
+    items: Sequence[Item | Run], max_bytes: int, count: int | None, slots: int | None = None, *, least: int = 1
 ) -> tuple[Partition, ...]:
     """Pack items into non-empty partitions: ``count`` of them if there is enough to divide, else by ``max_bytes``.
 
@@ -75,21 +76,25 @@ def pack(
     it can be. ``slots``: how many tasks run at a time; None if that is not known. ``least``: the fewest partitions
     if there is no ``count``.
     """
-    total = sum(item.raw + OPEN_COST_BYTES for item in items)
+    costs = [_cost(item) for item in items]
+    total = sum(costs)
     if not total:
         return ()
     bins = count or max(least, _whole_waves(total, max(max_bytes, OPEN_COST_BYTES), slots or USUAL_SLOTS))
     target = -(-total // bins)
-    packed: list[list[Item]] = [[] for _ in range(bins)]
+    packed: list[list[Item | Run]] = [[] for _ in range(bins)]
     held = [0] * bins
     at = 0
-    for item in items:
-        cost = item.raw + OPEN_COST_BYTES
+    for item, cost in zip(items, costs, strict=True):
         for number, share in _divide(item, at, cost, target):
             packed[min(number, bins - 1)].append(share)
             held[min(number, bins - 1)] += _size(share)
         at += cost
     return tuple(Partition(_parts(some), size) for some, size in zip(packed, held, strict=True) if some)
+
+
+def _cost(item: Item | Run) -> int:
+    return _size(item) + OPEN_COST_BYTES * (len(item) if isinstance(item, Run) else 1)
 
 
 def _whole_waves(total: int, max_bytes: int, slots: int) -> int:
@@ -98,8 +103,16 @@ def _whole_waves(total: int, max_bytes: int, slots: int) -> int:
     return min(-(-fewest // slots) * slots, max(fewest, total // MIN_PARTITION_BYTES))
 
 
-def _divide(item: Item, at: int, cost: int, target: int) -> Iterator[tuple[int, Item]]:
+def _divide(item: Item | Run, at: int, cost: int, target: int) -> Iterator[tuple[int, Item | Run]]:
     """(partition, its share of the item). The item begins after ``at`` bytes of earlier ones."""
+    if isinstance(item, Run):
+        for number, start, part in cut_run(item, at, OPEN_COST_BYTES, target):
+            if isinstance(part, SealedRun) and len(part) == 1:
+                single = SealedItem(part.log, next(part.pieces()))
+                yield from _divide(single, start, _cost(single), target)
+            else:
+                yield number, part
+        return
     if not isinstance(item, SealedItem) or cost <= target or (item.piece.exact and item.log.divisible):
         yield (at + cost // 2) // target, item
         return
@@ -112,28 +125,32 @@ def _divide(item: Item, at: int, cost: int, target: int) -> Iterator[tuple[int, 
         start = stop
 
 
-def _size(item: Item) -> int:
-    return item.raw
+def _size(item: Item | Run) -> int:
+    return int(item.raws.sum()) if isinstance(item, Run) else item.raw
 
 
-def _parts(items: Sequence[Item]) -> tuple[LogPart, ...]:
-    return tuple(LogPart(some[0].log, tuple(_pieces(some))) for some in _by_log(items))
+def _parts(items: Sequence[Item | Run]) -> tuple[LogPart, ...]:
+    return tuple(LogPart(some[0].log, _pieces(some)) for some in _by_log(items))
 
 
-def _by_log(items: Sequence[Item]) -> Iterator[list[Item]]:
+def _by_log(items: Sequence[Item | Run]) -> Iterator[list[Item | Run]]:
     for _, some in groupby(items, key=lambda item: id(item.log)):
         yield list(some)
 
 
-def _pieces(items: Sequence[Item]) -> Iterator[Piece]:
+def _pieces(items: Sequence[Item | Run]) -> Sequence[Piece]:
+    parts: list[Run | tuple[Piece, ...]] = []
     for kind, some in groupby(items, key=type):
-        if kind is WalItem:
-            yield _wal_piece([item for item in some if isinstance(item, WalItem)])
+        if kind in (SealedRun, WalRun):
+            parts += (item for item in some if isinstance(item, Run))
+        elif kind is WalItem:
+            parts.append((_wal_piece([item for item in some if isinstance(item, WalItem)]),))
         elif kind is LocalItem:
             pieces = [item.piece for item in some if isinstance(item, LocalItem)]
-            yield LocalPiece(pieces[0].first, pieces[-1].stop)
+            parts.append((LocalPiece(pieces[0].first, pieces[-1].stop),))
         else:
-            yield from (item.piece for item in some if isinstance(item, SealedItem))
+            parts.append(tuple(item.piece for item in some if isinstance(item, SealedItem)))
+    return LazyPieces(parts)
 
 
 def _wal_piece(items: Sequence[WalItem]) -> WalPiece:

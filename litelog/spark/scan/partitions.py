@@ -12,7 +12,7 @@ from litelog.stores.replica_client import WalSegmentInfo
 
 if TYPE_CHECKING:
     from array import array
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from litelog.objects.chain import ChainState
     from litelog.objects.claim import Claim
@@ -130,7 +130,7 @@ class LogPart:
     """Pieces of one log, in order."""
 
     log: PlannedLog
-    pieces: tuple[Piece, ...]
+    pieces: Sequence[Piece]
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,13 +25,16 @@ from litelog.formats.capabilities import first_sequence, is_divisible
 from litelog.log.reader import LogReader
 from litelog.log.source import SegmentFolder
 from litelog.objects.claim import open_claimed_format
+from litelog.objects.snapshot_entries import EntryColumns
 from litelog.reading.contents import list_pieces
 from litelog.reading.generations import read_claim
 from litelog.reading.latest import find_claim, open_latest
+from litelog.reading.wal_names import WalNames
 from litelog.spark.scan.inputs import find_places, log_format_of
 from litelog.spark.scan.packing import Item, LocalItem, SealedItem, WalItem, pack
-from litelog.spark.scan.partitions import COMPRESSION_RATIO, LocalPiece, Plan, PlannedLog, SealedPiece
+from litelog.spark.scan.partitions import LocalPiece, Plan, PlannedLog, SealedPiece
 from litelog.spark.scan.record_runs import RecordRun
+from litelog.spark.scan.runs import MOST_RAW, Run, SealedRun, WalRun
 from litelog.spark.scan.schema import log_columns
 from litelog.spark.scan.task import open_client, open_log_format
 from litelog.stores.registry import redact
@@ -49,7 +52,6 @@ if TYPE_CHECKING:
     from litelog.spark.scan.inputs import ScanInput
     from litelog.spark.scan.schema import Column
     from litelog.spark.scan.task import Task
-    from litelog.stores.replica_client import WalSegmentInfo
 
 _logger = logging.getLogger(__name__)
 
@@ -78,12 +80,12 @@ def plan(options: ReadOptions, slots: int | None = None) -> Plan:
         return Plan(pack(items, options.max_partition_bytes, count, slots, least=least))
 
 
-def _plan_places(places: Sequence[ScanInput], options: ReadOptions) -> list[Item]:
-    items: list[Item] = []
+def _plan_places(places: Sequence[ScanInput], options: ReadOptions) -> list[Item | Run]:
+    items: list[Item | Run] = []
     missing = 0
     for place in places:
         try:
-            items += plan_place(place, options)
+            items += _plan_place(place, options)
         except NothingToRestoreError as error:
             is_there = isinstance(error, EmptyLogError)
             missing += not is_there
@@ -96,13 +98,13 @@ def _plan_places(places: Sequence[ScanInput], options: ReadOptions) -> list[Item
     return items
 
 
-def plan_place(place: ScanInput, options: ReadOptions) -> list[Item]:
+def _plan_place(place: ScanInput, options: ReadOptions) -> Sequence[Item | Run]:
     """The items to read from one log, in order."""
     if place.folder is not None:
         log_format = log_format_of(options)
         return local_items(plan_log(place, options, log_format, None), place.folder, log_format)
     pieces = find_pieces(place, options)
-    return replica_items(place, options, pieces)
+    return _replica_runs(place, options, pieces)
 
 
 def stated_columns(options: ReadOptions) -> tuple[Column, ...]:
@@ -127,26 +129,51 @@ def find_pieces(place: ScanInput, options: ReadOptions) -> GenerationContents:
 
 def replica_items(place: ScanInput, options: ReadOptions, pieces: GenerationContents) -> list[Item]:
     """The items to read from a generation, in order, except those that are known to hold no wanted record."""
+    items: list[Item] = []
+    for part in _replica_runs(place, options, pieces):
+        if isinstance(part, SealedRun):
+            items += (SealedItem(part.log, piece) for piece in part.pieces())
+        elif isinstance(part, WalRun):
+            items += _wal_items(part)
+        else:
+            items.append(part)
+    return items
+
+
+def _replica_runs(place: ScanInput, options: ReadOptions, pieces: GenerationContents) -> list[Item | Run]:
     base = pieces.base
     log_format = _held_format(place, base.claim, options)
     log = plan_log(place, options, log_format, base.claim)
     if pieces.gap is not None:
         _lose(log, pieces.gap)
     _check_start(log, base.entries)
-    items: list[Item] = [SealedItem(log, piece) for piece in _sealed(log, log_format, base.entries)]
+    items = _sealed_items(log, log_format, base.entries)
     if not pieces.wal or (base.snapshot is None and pieces.gap is None):
         return items
     link = None if base.snapshot is None else base.link()
     if link is not None and log.range.stop is not None and link.next is not None and link.next >= log.range.stop:
         return items
-    first = True
-    for number, (info, raw) in enumerate(zip(pieces.wal, _raw_bytes(pieces.wal), strict=True)):
-        before = pieces.wal[number - 1].position if number else None
-        behind = pieces.wal[number + 1].position if number + 1 < len(pieces.wal) else None
-        starts = first and not any(entry.records for entry in base.entries)
-        items.append(WalItem(log, info, raw, link if first else None, before, behind, starts))
-        first = False
-    return items
+    names = pieces.wal if isinstance(pieces.wal, WalNames) else WalNames(base.claim.generation, pieces.wal)
+    starts = not any(entry.records for entry in base.entries)
+    return [*items, WalRun.of(log, names, link, starts_log=starts)]
+
+
+def _sealed_items(log: PlannedLog, log_format: LogFormat, entries: Sequence[SnapshotEntry]) -> list[Item | Run]:
+    wanted = log.range
+    if isinstance(entries, EntryColumns) and not wanted.has_bounds and not wanted.has_times:
+        run = SealedRun(log, entries, entries.follows())
+        if int(run.raws.max(initial=0)) <= MOST_RAW:
+            return [run]
+    return [SealedItem(log, piece) for piece in _sealed(log, log_format, entries)]
+
+
+def _wal_items(run: WalRun) -> Iterator[WalItem]:
+    names = run.names
+    for number, (info, raw) in enumerate(zip(names, run.raws.tolist(), strict=True)):
+        before = names[number - 1].position if number else None
+        behind = names[number + 1].position if number + 1 < len(names) else None
+        starts = run.starts_log and not number
+        yield WalItem(run.log, info, raw, None if number else run.link, before, behind, starts)
 
 
 def plan_log(
@@ -201,16 +228,6 @@ def _lose(log: PlannedLog, error: LitelogError) -> None:
         raise error
     message = "%s: %s; skipped because of failOnDataLoss=false"
     _logger.warning(message, log.name, error, extra=fields("data-lost", log=log.name))
-
-
-def _raw_bytes(wal: Sequence[WalSegmentInfo]) -> Iterator[int]:
-    """Estimate how many bytes of the log each WAL segment holds, from where the next one starts."""
-    for number, info in enumerate(wal):
-        behind = wal[number + 1].position if number + 1 < len(wal) else None
-        if behind is not None and behind.index == info.position.index:
-            yield behind.offset - info.position.offset
-        else:
-            yield COMPRESSION_RATIO * info.size
 
 
 def _format_of(place: ScanInput, options: ReadOptions) -> LogFormat:

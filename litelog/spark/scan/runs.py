@@ -1,0 +1,147 @@
+"""Runs of sealed segments, or of WAL segments, as columns: so planning makes no value for each of a million objects."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain, islice, pairwise
+from operator import eq
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from litelog.objects.snapshot_entries import NONE
+from litelog.spark.scan.partitions import COMPRESSION_RATIO, SealedPiece, WalPiece
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy.typing as npt
+
+    from litelog.objects.chain import ChainState
+    from litelog.objects.snapshot_entries import EntryColumns
+    from litelog.reading.wal_names import WalNames
+    from litelog.spark.scan.partitions import Piece, PlannedLog
+
+MOST_RAW = 1 << 40
+"""The longest log segment in a run. So the bytes of all fit in 64 bits."""
+
+
+@dataclass(frozen=True, slots=True)
+class SealedRun:
+    """Whole sealed segments of a log, in order."""
+
+    log: PlannedLog
+    entries: EntryColumns
+    follows: npt.NDArray[np.int64]
+    """The sequence after the log segments before each; NONE if that is not known."""
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    @property
+    def raws(self) -> npt.NDArray[np.int64]:
+        """How many bytes of the log each holds."""
+        lengths: npt.NDArray[np.int64] = self.entries.array("length")
+        return lengths
+
+    def part(self, start: int, stop: int) -> SealedRun:
+        """Those with numbers [start, stop)."""
+        return SealedRun(self.log, self.entries.part(start, stop), self.follows[start:stop])
+
+    def pieces(self) -> Iterator[SealedPiece]:
+        """The pieces, made as they are taken."""
+        for entry, follows in zip(self.entries, self.follows.tolist(), strict=True):
+            yield SealedPiece(entry, 0, entry.length, None if follows == NONE else follows)
+
+
+@dataclass(frozen=True, slots=True)
+class WalRun:
+    """WAL segments [start, stop) of ``names``, all that a plan reads of a log."""
+
+    log: PlannedLog
+    names: WalNames
+    raws: npt.NDArray[np.int64]
+    """Roughly how many bytes of the log each of them holds."""
+    link: ChainState | None
+    starts_log: bool
+    start: int
+    stop: int
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+    @classmethod
+    def of(cls, log: PlannedLog, names: WalNames, link: ChainState | None, *, starts_log: bool) -> WalRun:
+        """All of ``names``. ``link``, ``starts_log``: as in WalPiece."""
+        indexes, offsets, sizes = (
+            np.frombuffer(column, np.uint64) for column in (names.indexes, names.offsets, names.sizes)
+        )
+        raws = (COMPRESSION_RATIO * sizes).astype(np.int64)
+        within = indexes[1:] == indexes[:-1]
+        raws[:-1][within] = (offsets[1:] - offsets[:-1])[within].astype(np.int64)
+        return cls(log, names, raws, link, starts_log, 0, len(names))
+
+    def part(self, start: int, stop: int) -> WalRun:
+        """Those with numbers [start, stop) in this run."""
+        at = self.start + start
+        return WalRun(self.log, self.names, self.raws[start:stop], self.link, self.starts_log, at, self.start + stop)
+
+    def pieces(self) -> Iterator[WalPiece]:
+        """The one piece that they are."""
+        names, start, stop = self.names, self.start, self.stop
+        yield WalPiece(
+            indexes=names.indexes[start:stop],
+            offsets=names.offsets[start:stop],
+            sizes=names.sizes[start:stop],
+            link=None if start else self.link,
+            before=names[start - 1].position if start else None,
+            stop=names[stop].position if stop < len(names) else None,
+            starts_log=self.starts_log and not start,
+        )
+
+
+Run = SealedRun | WalRun
+
+
+def cut_run(run: Run, at: int, open_cost: int, target: int) -> Iterator[tuple[int, int, Run]]:
+    """(partition, where it begins, part of the run for it) for all parts. A sealed segment that costs more than
+    ``target`` is a part of its own. The run begins after ``at`` bytes of earlier items."""
+    costs = run.raws + open_cost
+    starts = at + np.cumsum(costs) - costs
+    numbers = (starts + costs // 2) // target
+    large = (costs > target) & isinstance(run, SealedRun)
+    edges = np.flatnonzero((np.diff(numbers) != 0) | large[1:] | large[:-1]) + 1
+    for start, stop in pairwise([0, *edges.tolist(), len(costs)]):
+        yield int(numbers[start]), int(starts[start]), run.part(start, stop)
+
+
+class LazyPieces(Sequence["Piece"]):
+    """The pieces of runs, and pieces between them, in order. Makes them when they are taken or pickled."""
+
+    __slots__ = ("_parts",)
+
+    def __init__(self, parts: Sequence[Run | tuple[Piece, ...]]) -> None:
+        self._parts = parts
+
+    def __len__(self) -> int:
+        return sum(1 if isinstance(part, WalRun) else len(part) for part in self._parts)
+
+    def __iter__(self) -> Iterator[Piece]:
+        return chain.from_iterable(part if isinstance(part, tuple) else part.pieces() for part in self._parts)
+
+    def __getitem__(self, number: Any) -> Any:
+        if isinstance(number, slice) and number.start is None and number.step is None and (number.stop or 0) >= 0:
+            return tuple(islice(self, number.stop))
+        return tuple(self)[number]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, tuple | LazyPieces):
+            return NotImplemented
+        return len(self) == len(other) and all(map(eq, self, other))
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return tuple, (list(self),)
