@@ -33,6 +33,16 @@ def require_columnar(spark: Any) -> None:
         pytest.skip("no Java compiler has made the columnar reader")
 
 
+def run_and_count(frame: Any) -> dict[str, int]:
+    """Run a query that is one scan by the columnar reader. Returns what its tasks report."""
+    execution = frame._jdf.queryExecution()
+    execution.toRdd().count()
+    held = [execution.executedPlan()]
+    while (plan := held.pop()).nodeName() != "BatchScan litelog":
+        held.append(plan.executedPlan() if plan.nodeName() == "AdaptiveSparkPlan" else plan.children().head())
+    return {name: plan.metrics().apply(name).value() for name in ("bytes", "requests", "frames", "skipped", "python")}
+
+
 def micros(moment: datetime) -> int:
     return (moment.astimezone(UTC) - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
 

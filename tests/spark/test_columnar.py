@@ -21,7 +21,7 @@ from litelog.stores.registry import open_store
 from replica_clients.file import FileStore
 from tests.builders.daemon_builder import Daemon
 from tests.builders.log_builder import make_log
-from tests.builders.spark_shipping import require_columnar
+from tests.builders.spark_shipping import require_columnar, run_and_count
 from tests.sampling import NIGHTLY
 
 if TYPE_CHECKING:
@@ -219,28 +219,18 @@ def test_tasks_count_bytes_requests_and_frames(spark: Any, large: str) -> None:
     """An object of more than a mebibyte is read in its footer, and in adjacent frames of up to 4 MiB."""
     frame = spark.read.format("litelog").option("numPartitions", 1).load(large)
     (size,) = [path.stat().st_size for path in _sealed(Path(large))]
-    whole = _metrics(frame)
+    whole = run_and_count(frame)
     assert (whole["skipped"], whole["python"]) == (0, 1)  # Python reads the WAL segments
     assert whole["frames"] > 3
     assert size < whole["bytes"] < size + (1 << 17)
     for condition in ("sequence = 3", f"timestamp < timestamp_micros({START + 1_000_000})"):
-        one = _metrics(frame.where(condition))
+        one = run_and_count(frame.where(condition))
         assert (one["frames"], one["skipped"], one["requests"]) == (1, whole["frames"] - 1, 2)
         assert one["bytes"] < size // 2
-    assert _metrics(frame.where("sequence >= 1000"))["requests"] == 0
-    assert _metrics(frame.where("sequence = 3"))["python"] == 0
-    first = _metrics(frame.limit(1))
+    assert run_and_count(frame.where("sequence >= 1000"))["requests"] == 0
+    assert run_and_count(frame.where("sequence = 3"))["python"] == 0
+    first = run_and_count(frame.limit(1))
     assert (first["requests"], first["python"]) == (2, 0)
-
-
-def _metrics(frame: Any) -> dict[str, int]:
-    """What the tasks of a scan report, after it has run."""
-    frame.collect()
-    held = [frame._jdf.queryExecution().executedPlan()]
-    while (plan := held.pop()).nodeName() != "BatchScan litelog":
-        inner = plan.executedPlan() if plan.nodeName() == "AdaptiveSparkPlan" else plan.children().head()
-        held.append(inner)
-    return {name: plan.metrics().apply(name).value() for name in ("bytes", "requests", "frames", "skipped", "python")}
 
 
 def test_java_reads_s3_by_signed_urls_as_python_reads_it(
@@ -254,7 +244,7 @@ def test_java_reads_s3_by_signed_urls_as_python_reads_it(
     found = spark.read.format("litelog").options(**{f"s3.{name}": value for name, value in options.items()})
     frame = found.option("numPartitions", 2).load(f"s3://{bucket}/log")
     assert _all(frame) == _all(spark.read.format("litelog").load(url))
-    told = _metrics(frame.where("sequence < 40"))
+    told = run_and_count(frame.where("sequence < 40"))
     assert told["requests"] > 0
     assert told["python"] == 0
     path = _sealed(Path(url))[0]

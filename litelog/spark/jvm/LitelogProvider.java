@@ -1,10 +1,10 @@
 package litelog.spark;
 
-import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.util.Arrays;
+import java.util.Base64;
 import java.util.HashMap;
 import java.util.Map;
 import java.util.Set;
@@ -56,7 +56,8 @@ public final class LitelogProvider implements TableProvider, DataSourceRegister 
     }
     try {
       String given = options.get("plan");
-      return given != null ? ReadPlan.parse(given).schema() : ReadPlan.schemaOf(ask("schema", options, null));
+      return given != null ? ReadPlan.parse(Base64.getDecoder().decode(given)).schema()
+          : ReadPlan.schemaOf(ReadPlan.MAPPER.readTree(ask("schema", options, null)));
     } catch (IOException error) {
       return python.inferSchema(withoutEngine(zoned(options))); // raises it as Spark's users know it
     }
@@ -91,14 +92,14 @@ public final class LitelogProvider implements TableProvider, DataSourceRegister 
     return new CaseInsensitiveStringMap(zoned);
   }
 
-  private static JsonNode ask(String what, Map<String, String> options, StructType schema) throws IOException {
+  private static byte[] ask(String what, Map<String, String> options, StructType schema) throws IOException {
     ObjectNode request = ReadPlan.MAPPER.createObjectNode().put("ask", what);
     zoned(options).forEach(request.putObject("options")::put);
     if (schema != null) {
       request.set("schema", ReadPlan.describe(schema));
     }
     try (PythonWorker worker = PythonWorker.open(PythonWorker.driverPython())) {
-      return ReadPlan.MAPPER.readTree(worker.answer(request));
+      return worker.answer(request);
     }
   }
 
@@ -141,7 +142,7 @@ public final class LitelogProvider implements TableProvider, DataSourceRegister 
     private ReadPlan plan() {
       try {
         String planned = options.get("plan");
-        return planned != null ? ReadPlan.parse(planned) : ReadPlan.of(ask("plan", options, schema));
+        return ReadPlan.parse(planned != null ? Base64.getDecoder().decode(planned) : ask("plan", options, schema));
       } catch (IOException error) {
         python.newScanBuilder(withoutEngine(zoned(options))).build().toBatch().planInputPartitions(); // raises it as Spark's users know it
         throw new UncheckedIOException(error);

@@ -72,7 +72,7 @@ final class PythonWorker implements Closeable {
     to.flush();
   }
 
-  /** Returns Python's answer to a request, as JSON. Throws LitelogException if Python raises an error. */
+  /** Returns Python's answer to a request. Throws LitelogException if Python raises an error. */
   byte[] answer(ObjectNode request) throws IOException {
     send(request);
     byte[] text = from.readNBytes(from.readInt());

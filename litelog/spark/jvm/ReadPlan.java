@@ -8,7 +8,6 @@ import java.io.ByteArrayInputStream;
 import java.io.IOException;
 import java.io.Serializable;
 import java.util.ArrayList;
-import java.util.Base64;
 import java.util.List;
 import java.util.zip.InflaterInputStream;
 import org.apache.spark.sql.connector.read.InputPartition;
@@ -58,11 +57,11 @@ record ReadPlan(StructType schema, List<Share> shares, boolean byTime, boolean b
     }
   }
 
-  static ReadPlan parse(String packed) throws IOException {
-    return of(MAPPER.readTree(new InflaterInputStream(new ByteArrayInputStream(Base64.getDecoder().decode(packed)))));
-  }
-
-  static ReadPlan of(JsonNode plan) {
+  /** Parses the compressed lines of a plan: one about all of it, and one for each task. */
+  static ReadPlan parse(byte[] packed) throws IOException {
+    var lines = MAPPER.readerFor(JsonNode.class)
+        .<JsonNode>readValues(new InflaterInputStream(new ByteArrayInputStream(packed)));
+    JsonNode plan = lines.nextValue();
     List<Log> logs = new ArrayList<>();
     for (JsonNode log : plan.get("logs")) {
       JsonNode range = log.get("range");
@@ -71,13 +70,13 @@ record ReadPlan(StructType schema, List<Share> shares, boolean byTime, boolean b
           range.get(2).asLong(), range.get(3).asLong()));
     }
     List<Share> shares = new ArrayList<>();
-    for (JsonNode given : plan.get("shares")) {
+    while (lines.hasNextValue()) {
       List<Part> parts = new ArrayList<>();
-      given.forEach(part -> parts.add(part(logs.get(part.get("log").asInt()), part)));
+      lines.nextValue().forEach(part -> parts.add(part(logs.get(part.get("log").asInt()), part)));
       shares.add(new Share(parts));
     }
-    return new ReadPlan(schemaOf(plan.get("schema")), shares, plan.get("by_time").asBoolean(),
-        plan.get("by_sequence").asBoolean());
+    return new ReadPlan(
+        schemaOf(plan.get("schema")), shares, plan.get("by_time").asBoolean(), plan.get("by_sequence").asBoolean());
   }
 
   private static Part part(Log log, JsonNode part) {

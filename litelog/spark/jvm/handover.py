@@ -54,27 +54,24 @@ def describe_columns(columns: Sequence[Column]) -> list[list[Any]]:
     return [[column.title, type_of(column), column.nullable] for column in columns]
 
 
-def describe_plan(partitions: Sequence[Partition], columns: Sequence[Column]) -> dict[str, Any]:
-    """A plan as JSON. ``Log`` and ``Part`` in ``ReadPlan.java`` say what its fields mean."""
-    logs: list[dict[str, Any]] = []
+def plan_lines(partitions: Sequence[Partition], columns: Sequence[Column]) -> Iterator[str]:
+    """A plan as lines of JSON: one about all of it, and then the parts of each task. ``ReadPlan.java`` describes the
+    fields of ``Log`` and ``Part``."""
     held: dict[int, _LogParts] = {}
-    shares = []
     for partition in partitions:
-        share: list[dict[str, Any]] = []
         for part in partition.parts:
             if id(part.log) not in held:
-                held[id(part.log)] = _LogParts(len(logs), is_readable(part.log))
-                logs.append(_describe_log(part.log))
-            share += held[id(part.log)].describe(part)
-        shares.append(share)
-    planned = [part.log for partition in partitions for part in partition.parts]
-    return {
+                held[id(part.log)] = _LogParts(len(held), part.log)
+    logs = [parts.log for parts in held.values()]
+    head = {
         "schema": describe_columns(columns),
-        "logs": logs,
-        "shares": shares,
-        "by_time": all(log.format == LitelogFormat.name and log.mode is Mode.FAILFAST for log in planned),
-        "by_sequence": all(not log.divisible and log.mode is Mode.FAILFAST for log in planned),
+        "logs": [_describe_log(log) for log in logs],
+        "by_time": all(log.format == LitelogFormat.name and log.mode is Mode.FAILFAST for log in logs),
+        "by_sequence": all(not log.divisible and log.mode is Mode.FAILFAST for log in logs),
     }
+    yield json.dumps(head)
+    for partition in partitions:
+        yield json.dumps([one for part in partition.parts for one in held[id(part.log)].describe(part)])
 
 
 def is_columnar(partitions: Sequence[Partition]) -> bool:
@@ -87,10 +84,16 @@ def is_columnar(partitions: Sequence[Partition]) -> bool:
     )
 
 
+def compress_plan(partitions: Sequence[Partition], columns: Sequence[Column]) -> bytes:
+    """The lines of a plan, compressed: at any time, memory holds no more than this and one task's part."""
+    compress = zlib.compressobj(1)
+    packed = [compress.compress(line.encode()) for line in plan_lines(partitions, columns)]
+    return b"".join([*packed, compress.flush()])
+
+
 def pack_plan(partitions: Sequence[Partition], columns: Sequence[Column]) -> str | None:
     """A plan as the option ``plan`` holds it; None if it is too long."""
-    text = json.dumps(describe_plan(partitions, columns), separators=(",", ":"))
-    packed = base64.b64encode(zlib.compress(text.encode(), 1)).decode()
+    packed = base64.b64encode(compress_plan(partitions, columns)).decode()
     return packed if len(packed) <= MAX_PLAN_BYTES else None
 
 
@@ -153,9 +156,10 @@ def _inclusive(wanted: Range) -> list[int]:
 class _LogParts:
     """Describes the parts of one log, in their order."""
 
-    def __init__(self, number: int, readable: bool) -> None:
+    def __init__(self, number: int, log: PlannedLog) -> None:
+        self.log = log
         self._number = number
-        self._readable = readable
+        self._readable = is_readable(log)
         self._first = 0
         """No later piece holds a lower sequence."""
 

@@ -1,8 +1,8 @@
 """A process that plans and reads for the columnar reader. ``PythonWorker.java`` starts it and sends the requests.
 
-A request is JSON, with its length before it (u32, big-endian). A request for a schema, a plan or facts is answered with
-JSON, written in the same way, and a read with an Arrow stream. The error follows, as text with its length before it. It
-is empty if there was none.
+A request is JSON, with its length before it (u32, big-endian). The answer to a read is an Arrow stream. Other answers
+have their length before them: a plan is its compressed lines, and a schema, facts and a signed URL are JSON. The error
+follows, as text with its length before it. It is empty if there was none.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from litelog.errors import LitelogError
-from litelog.spark.jvm.handover import describe_columns, describe_plan, read_piece, signed_url, unpickled
+from litelog.spark.jvm.handover import compress_plan, describe_columns, read_piece, signed_url, unpickled
 from litelog.spark.options import parse_options
 from litelog.spark.scan.decoding import read_partition
 from litelog.spark.scan.partitions import LogPart, Partition
@@ -50,21 +50,21 @@ def _answer(request: dict[str, Any], target: BinaryIO) -> None:
     if request["ask"] == "read":
         _read(request, target)
         return
-    made: Any = None
+    made = b""
     try:
         made = _ASKED[request["ask"]](request)
     finally:
-        _write(target, json.dumps(made).encode())
+        _write(target, made)
 
 
-def _schema(request: dict[str, Any]) -> Any:
-    return describe_columns(stated_columns(parse_any_options(request["options"])))
+def _schema(request: dict[str, Any]) -> bytes:
+    return _json(describe_columns(stated_columns(parse_any_options(request["options"]))))
 
 
-def _plan(request: dict[str, Any]) -> Any:
+def _plan(request: dict[str, Any]) -> bytes:
     options = parse_options(request["options"])
     columns = asked_columns(options, request["schema"])
-    return describe_plan(plan(options).partitions, columns)
+    return compress_plan(plan(options).partitions, columns)
 
 
 def _column(name: str, *, nullable: bool) -> Column:
@@ -72,13 +72,16 @@ def _column(name: str, *, nullable: bool) -> Column:
     return Column(name.lower() if known else name, nullable, is_corrupt=not known, spelled=name)
 
 
-def _facts(request: dict[str, Any]) -> Any:
-    return stated_facts(_part(request))
+def _facts(request: dict[str, Any]) -> bytes:
+    return _json(stated_facts(_part(request)))
 
 
-def _sign(request: dict[str, Any]) -> Any:
-    log = unpickled(request["log"])
-    return signed_url(log, request["key"])
+def _sign(request: dict[str, Any]) -> bytes:
+    return _json(signed_url(unpickled(request["log"]), request["key"]))
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value).encode()
 
 
 _ASKED = {"schema": _schema, "plan": _plan, "facts": _facts, "sign": _sign}

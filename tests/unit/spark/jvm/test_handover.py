@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 from typing import TYPE_CHECKING
@@ -10,7 +11,7 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
-from litelog.spark.jvm.handover import describe_plan, is_columnar, pickled, unpickled
+from litelog.spark.jvm.handover import is_columnar, pickled, plan_lines, unpickled
 from litelog.spark.options import parse_options
 from litelog.spark.scan.planning import plan, stated_columns
 from litelog.stores.registry import open_store
@@ -46,8 +47,7 @@ def options(tmp_path: Path) -> ReadOptions:
 
 def test_java_gets_sealed_segments_and_python_the_rest(options: ReadOptions, tmp_path: Path) -> None:
     partitions = plan(options).partitions
-    told = describe_plan(partitions, stated_columns(options))
-    (share,) = told["shares"]
+    told, share = map(json.loads, plan_lines(partitions, stated_columns(options)))
     assert ["entry" in part for part in share] == [True, True, False]
     assert told["logs"][0]["folder"] == str(tmp_path)
     assert is_columnar(partitions)
