@@ -16,6 +16,7 @@ from click.testing import CliRunner
 from litelog.formats.registry import open_format
 from litelog.spark import write
 from litelog.spark.jobs import export, exported
+from litelog.spark.jvm.jar import find_jar
 from litelog.spark.spark_session import java_home
 from litelog.stores.registry import open_store
 from litelog.verify.execution import verify
@@ -121,7 +122,10 @@ def check(url: str) -> VerifyReport:
 CONNECT = """
 import sys
 from pyspark.sql import SparkSession
-spark = SparkSession.builder.remote("local[2]").config("spark.driver.memory", "512m").getOrCreate()
+builder = SparkSession.builder.remote("local[2]").config("spark.driver.memory", "512m")
+for jar in sys.argv[3:]:
+    builder = builder.config("spark.jars", jar)
+spark = builder.getOrCreate()
 url = sys.argv[1]
 frame = spark.read.format("litelog").option("startingSequence", 90).load(url)
 print(sorted(row.sequence for row in frame.collect()))
@@ -129,9 +133,10 @@ spark.sql(f"CREATE TEMPORARY VIEW log USING litelog OPTIONS (path '{url}')")
 print(spark.sql("SELECT count(*) AS n, max(CAST(value AS STRING)) AS last FROM log WHERE sequence < 10").first())
 
 from litelog.spark import read, write
-fast = read(spark, url, columns=["sequence"], where=[("sequence", "<", 3)])
+fast = read(spark, url, columns=["sequence"], where=[("sequence", "<", 3)], engine="python")
 print([row.sequence for row in fast.collect()])
 spark.range(10**9).withColumnRenamed("id", "sequence").join(fast, "sequence").explain()
+frame.where("sequence = 95").explain()
 write(spark.range(5).selectExpr("concat('v', id) AS value").coalesce(1), sys.argv[2])
 
 from litelog.spark import decode, lag, lag_listener, latest_by_key
@@ -159,7 +164,7 @@ spark.streams.removeListener(listener)
 
 @started_by_itself("connect")
 def test_spark_connect(spark: Any, tmp_path: Path) -> None:
-    """A Connect server and its thin client: batch, SQL, fast path, a write."""
+    """A Connect server with the columnar reader's jar, and its thin client: batch, SQL, fast path, a write."""
     if missing := [name for name in ("grpc", "google.rpc", "grpc_status", "zstandard") if not _is_there(name)]:
         pytest.skip(f"{missing[0]} is missing; run: pip install 'litelog[spark-connect]'")
     url, written = str(tmp_path / "replica"), str(tmp_path / "written")
@@ -168,8 +173,9 @@ def test_spark_connect(spark: Any, tmp_path: Path) -> None:
     environment = {**kept, **QUICK_JVM, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     if (home := java_home()) is not None:
         environment["JAVA_HOME"] = home
+    jar = find_jar()
     done = subprocess.run(
-        [sys.executable, "-c", CONNECT, url, written],
+        [sys.executable, "-c", CONNECT, url, written, *([] if jar is None else [str(jar)])],
         env=environment,
         capture_output=True,
         text=True,
@@ -182,6 +188,7 @@ def test_spark_connect(spark: Any, tmp_path: Path) -> None:
     assert "BroadcastExchange" not in done.stdout
     assert "heard True [0]" in done.stdout
     assert "keys 7\nRow(id=7) 1\nConfigError decode: the session lacks Spark's jar for avro: start it" in done.stdout
+    assert ("pushed: [sequence = 95]" in done.stdout) == (jar is not None)
     assert [record.value for record in read_replica(written)] == [b"v%d" % number for number in range(5)]
 
 
