@@ -1,7 +1,8 @@
 """Reads the log segments of other programs to Arrow, from memory, with every check, against two yardsticks.
 
-The yardsticks are a loop in Python that reads each commit with ``struct``, checks its CRC-32C, and keeps its bytes, and
-CRC-32C alone over the same bytes. All of them take turns in one run.
+The yardsticks are a loop in Python, and CRC-32C alone over the same bytes. All of them take turns in one run. The loop
+for spacetimedb reads each commit with ``struct``, checks its CRC-32C, and keeps its bytes. That for kafka runs over the
+records of aiokafka's parser, with its checksum, and keeps each one's offset, timestamp, key and value.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ from __future__ import annotations
 import os
 import statistics
 import struct
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -22,10 +25,15 @@ from litelog.formats.registry import open_format
 from litelog.log.cursor import LARGE_PIECE_BYTES
 from litelog.system.memory import keep_freed_memory
 
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from tests.builders.kafka_log import write_batch
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-ARROW, LOOP, CHECKSUM = "to Arrow", "struct loop", "CRC-32C alone"
+ARROW, LOOP, CHECKSUM = "to Arrow", "loop", "CRC-32C alone"
+KAFKA_VALUE_BYTES = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +73,33 @@ def loop_spacetimedb(data: memoryview) -> int:
     return records
 
 
-SAMPLES = {"spacetimedb": make_spacetimedb}
+def make_kafka(size: int, commit_bytes: int) -> Sample:
+    """Batches of records with 100 random bytes each, and no keys."""
+    values = [os.urandom(KAFKA_VALUE_BYTES) for _ in range(1000)]
+    count = max(1, commit_bytes // (KAFKA_VALUE_BYTES + 10))
+    parts: list[bytes] = []
+    for first in range(0, size // (KAFKA_VALUE_BYTES + 10), count):
+        entries = [(place, place // 4, None, values[(first + place) % 1000], []) for place in range(count)]
+        parts.append(write_batch(first, list(entries)))
+    return Sample(f"{0:020d}.log", memoryview(b"".join(parts)), count * len(parts), loop_kafka)
+
+
+def loop_kafka(data: memoryview) -> int:
+    from aiokafka.record.memory_records import MemoryRecords  # `pip install aiokafka`
+
+    found, records = MemoryRecords(bytes(data)), 0
+    rows: list[tuple[int, int, bytes | None, bytes | None]] = []
+    while found.has_next():
+        batch = found.next_batch()
+        if not batch.validate_crc():
+            raise SystemExit("a checksum is wrong")
+        rows.extend((record.offset, record.timestamp, record.key, record.value) for record in batch)
+        records += len(rows)
+        rows.clear()
+    return records
+
+
+SAMPLES = {"kafka": make_kafka, "spacetimedb": make_spacetimedb}
 
 
 def read(format_name: str, sample: Sample, piece_bytes: int) -> int:
@@ -110,7 +144,7 @@ def main(format_name: str, size: int, commit: int, rounds: int, as_json: bool) -
     report = Report(f"reading {size} MiB of {format_name}, commits of {commit} bytes")
     for name, taken in times.items():
         median = statistics.median(taken)
-        rate = f"{sample.records / median / 1e6:.2f} M commits/s, " if name != CHECKSUM else ""
+        rate = f"{sample.records / median / 1e6:.2f} M records/s, " if name != CHECKSUM else ""
         report.figures[name] = f"{rate}{len(sample.data) / median / (1 << 20):,.0f} MiB/s"
     for yardstick in (LOOP, CHECKSUM):
         report.findings.append(Finding(ARROW, yardstick, ratios(times[yardstick], times[ARROW])))
