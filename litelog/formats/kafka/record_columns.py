@@ -165,10 +165,11 @@ def _guess_starts(bytes_: npt.NDArray[np.uint8], begins: Int64s, ends: Int64s) -
     likely = (first & 1 == 0) & ((second == 0) == (first < 0x80)) & (second < 0x80) & (first | second >= 2)
     last = starts + (second != 0) + ((first & 0x7F) >> 1) + (second.astype(np.int64) << 6)
     likely &= bytes_[np.minimum(last, len(bytes_) - 1)] == 0
-    if likely.all():
-        return starts
-    likely[np.searchsorted(starts, begins)] = True
-    return starts[likely]
+    if not likely.all():
+        likely[np.searchsorted(starts, begins)] = True
+        starts = starts[likely]
+    found: Int64s = starts
+    return found
 
 
 def walk(varints: Varints, at: int, end: int) -> Int64s:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 import zlib
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 import pytest
 
@@ -13,6 +14,7 @@ from litelog.formats import Expectation, Tail
 from litelog.formats.capabilities import find_commit
 from litelog.formats.conformance import LogFormatConformance
 from litelog.formats.kafka import KafkaFormat
+from litelog.formats.litelog import SegmentHeader
 from tests.builders.kafka_log import (
     COMPRESSED_SCENES,
     HEADER,
@@ -185,7 +187,7 @@ def test_messages_of_old_versions_are_refused_by_version(magic: int) -> None:
 
 def test_a_log_of_litelog_is_named() -> None:
     with pytest.raises(WrongFormatError, match="use --format litelog"):
-        FORMAT.check_head(NAME, b"litelog\n" + bytes(56))
+        FORMAT.check_head(NAME, SegmentHeader(UUID(int=1), 0, 0).encode())
 
 
 @pytest.mark.parametrize("change", ["length", "offset", "count"])
