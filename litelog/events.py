@@ -18,6 +18,9 @@ EVENTS = {
     "state-caught-up": "The state was older than the replica: the objects that this daemon had put since were adopted.",
     "log-awaited": "A log's folder does not exist yet, or holds no log segment; it is synced when it does. At the "
     "daemon's end: it never appeared.",
+    "side-file-skipped": "A side file of a log cannot be read, or there are too many: it is not replicated.",
+    "replicas-not-listed": "A place could not be listed for the logs of a folder: the other replicas' logs are taken.",
+    "live-failed": "The live view of a log could not be read; it will be retried.",
     "sync-failed": "A sync failed; it will be retried.",
     "recovered": "A sync succeeded again.",
     "fenced": "Shipping has ended: another owner writes there.",
@@ -83,6 +86,8 @@ EVENTS = {
     "not-resumed": "A restore cannot use the files of an earlier one, and reads them again.",
     "planned-again": "Planned objects disappeared, and the restore was planned again.",
     "replica-skipped": "A replica cannot be restored from.",
+    "restore-failed": "One log of several could not be restored.",
+    "journal-gap": "Records of a journal are missing; reading continues after them.",
     "fallback-failed": "A replica could not supply what another one lost.",
     "claim-damaged": "A claim of a replica that should supply lost bytes is damaged.",
     "fallback-damaged": "The replacement of a damaged object is damaged, too.",
