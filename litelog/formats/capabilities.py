@@ -47,6 +47,9 @@ class RecordFilter(Protocol):
 class Capabilities(Protocol):
     """The optional members of a log format. The functions of this module call a member, or use its default."""
 
+    has_kafka_schema: bool
+    """Whether records have what Spark's Kafka source shows of them: ``headers`` and ``timestampType`` among the columns
+    of the format's own, and a log's name that ends in the number of a partition. Default: False."""
     has_markers: bool
     """Whether commits may hold what is no record for readers, so that fewer records are read than ``Scan.records``
     states. Default: False."""
@@ -231,6 +234,11 @@ class Capabilities(Protocol):
 def is_divisible(log_format: LogFormat) -> bool:
     """Whether sequences count bytes, so that any run of bytes is a record and may be cut anywhere."""
     return bool(getattr(log_format, "divisible", False))
+
+
+def has_kafka_schema(log_format: LogFormat) -> bool:
+    """Whether records have what Spark's Kafka source shows of them."""
+    return bool(getattr(log_format, "has_kafka_schema", False))
 
 
 def has_markers(log_format: LogFormat) -> bool:

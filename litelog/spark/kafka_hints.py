@@ -27,7 +27,6 @@ _HINTS = {
     "minoffsetspertrigger": "a batch takes what there is: set the time between batches with Trigger.ProcessingTime",
     "maxtriggerdelay": "a batch takes what there is: set the time between batches with Trigger.ProcessingTime",
     "maxrecordsperpartition": "maxPartitionBytes limits what a task reads",
-    "includeheaders": "records have no headers; includeMetadata adds columns that say where they lie",
     "groupidprefix": "no group exists: a stream keeps its place in its checkpoint",
     "kafka.group.id": "no group exists: a stream keeps its place in its checkpoint",
 }

@@ -40,7 +40,9 @@ class LogBounds:
 def split_by_log(option: str, text: str) -> dict[str, str] | None:
     """The text of the bound of each named log, if ``text`` is a JSON object; None if it is one bound for all logs.
 
-    Raises ConfigError if the object is not a flat one of numbers and texts.
+    An object for a topic has bounds by partition, as Kafka writes them: each is of the log ``<topic>-<partition>``.
+
+    Raises ConfigError if the object is not one of numbers and texts.
     """
     if not text.lstrip().startswith("{"):
         return None
@@ -49,12 +51,25 @@ def split_by_log(option: str, text: str) -> dict[str, str] | None:
         given = json.loads(text)
     except (ValueError, RecursionError):
         raise ConfigError(f"{option}={text!r} is not valid JSON, {example}") from None
-    return {name: _bound_text(option, name, bound) for name, bound in given.items()}
+    found: dict[str, str] = {}
+    for name, bound in given.items():
+        if isinstance(bound, Mapping):
+            found |= {f"{name}-{number}": _kafka_text(option, name, number, each) for number, each in bound.items()}
+        else:
+            found[name] = _bound_text(option, name, bound)
+    return found
+
+
+def _kafka_text(option: str, topic: str, number: str, bound: object) -> str:
+    """The bound of a partition, in which Kafka's numbers stand for words."""
+    if not number.isdecimal():
+        raise ConfigError(f"{option}: {number!r} of {topic!r} is not the number of a partition")
+    if isinstance(bound, int) and not isinstance(bound, bool) and bound in _KAFKA_WORDS:
+        return _KAFKA_WORDS[bound]
+    return _bound_text(option, f"{topic}-{number}", bound)
 
 
 def _bound_text(option: str, name: str, bound: object) -> str:
-    if isinstance(bound, Mapping):
-        raise ConfigError(f'{option}: {name!r} has partitions, and a log has none: write {{"{name}": 17}}')
     if isinstance(bound, int) and bound in _KAFKA_WORDS and not isinstance(bound, bool):
         raise ConfigError(f'{option}: {name!r} is {bound}: write "{_KAFKA_WORDS[bound]}", or leave the log out')
     if isinstance(bound, bool) or not isinstance(bound, int | str):

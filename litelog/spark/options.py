@@ -65,7 +65,8 @@ MAX_PARTITIONS = 1_000_000
 READ_OPTIONS: Final = (
     *("path", "paths", "generation", "startingSequence", "endingSequence", "startingTimestamp", "endingTimestamp"),
     *("mode", "columnNameOfCorruptRecord", "failOnDataLoss", "maxPartitionBytes", "numPartitions"),
-    *("minPartitions", "timeZone", "includeMetadata", "format", "pattern", "engine"),
+    *("minPartitions", "timeZone", "includeMetadata", "includeHeaders", "recordSchema"),
+    *("format", "pattern", "engine"),
 )
 """The options of a batch, as users write them. ``store_options`` has the options of stores."""
 
@@ -103,6 +104,15 @@ class Engine(StrEnum):
 
     PYTHON = "python"
     JAVA = "java"
+
+
+class RecordSchema(StrEnum):
+    """Which columns the records have."""
+
+    LOG = "log"
+    """Those of every log, with the sequence."""
+    KAFKA = "kafka"
+    """Those of Spark's Kafka source, with topic, partition and offset. Only for logs of the format ``kafka``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +221,10 @@ class ReadOptions:
     min_partitions: int = 1
     """Fewest tasks, if there is enough to divide."""
     include_metadata: bool = False
+    include_headers: bool = False
+    """Whether Kafka's schema has the records' headers."""
+    record_schema: RecordSchema | None = None
+    """None: Kafka's if all logs have the format ``kafka``, otherwise the log's."""
     format: str | None = None
     """Format of a log in a local folder; a replica names its own. None: ``litelog``."""
     pattern: str | None = None
@@ -260,6 +274,8 @@ def parse_options(given: Mapping[str, str], own: Mapping[str, str] | None = None
         num_partitions=parse_count("numPartitions", others.get("numpartitions"), MAX_PARTITIONS),
         min_partitions=parse_count("minPartitions", others.get("minpartitions"), MAX_PARTITIONS) or 1,
         include_metadata=_switch("includeMetadata", others.get("includemetadata", "false")),
+        include_headers=_switch("includeHeaders", others.get("includeheaders", "false")),
+        record_schema=_record_schema(others.get("recordschema")),
         format=others.get("format"),
         pattern=others.get("pattern"),
         engine=parse_engine(others.get("engine")),
@@ -272,6 +288,13 @@ def parse_engine(name: str | None) -> Engine | None:
         return None if name is None else Engine(name)
     except ValueError:
         raise ConfigError(f"engine={name!r} must be {' or '.join(Engine)}") from None
+
+
+def _record_schema(name: str | None) -> RecordSchema | None:
+    try:
+        return None if name is None else RecordSchema(name)
+    except ValueError:
+        raise ConfigError(f"recordSchema={name!r} must be {' or '.join(RecordSchema)}") from None
 
 
 def parse_time(name: str, text: str, zone: tzinfo = UTC) -> int:

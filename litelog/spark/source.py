@@ -5,7 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWriter, InputPartition
-from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType, TimestampType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
 from litelog.errors import ConfigError
 from litelog.spark.messages import says_first
@@ -32,7 +42,11 @@ if TYPE_CHECKING:
     from litelog.spark.stream.reader import LitelogStreamReader
 
 
-_TYPES = {kind.simpleString(): kind for kind in (BinaryType(), LongType(), StringType(), TimestampType())}
+_HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
+_TYPES: dict[str, DataType] = {
+    kind.simpleString(): kind
+    for kind in (BinaryType(), IntegerType(), LongType(), StringType(), TimestampType(), _HEADERS)
+}
 
 
 class LitelogSource(DataSource):

@@ -60,6 +60,7 @@ class KafkaFormat:
     sparse = True
     removed_by_owner = True
     has_markers = True
+    has_kafka_schema = True
 
     def __init__(self, *, markers: bool = False) -> None:
         """With ``markers``, records of control batches are records, too, as ``CommittedRecords`` needs them."""

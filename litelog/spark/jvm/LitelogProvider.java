@@ -6,6 +6,7 @@ import java.io.UncheckedIOException;
 import java.util.Arrays;
 import java.util.Base64;
 import java.util.HashMap;
+import java.util.Locale;
 import java.util.Map;
 import java.util.Set;
 import org.apache.spark.sql.connector.catalog.SupportsRead;
@@ -32,6 +33,9 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 public final class LitelogProvider implements TableProvider, DataSourceRegister {
   private static final String ENGINE = "engine";
   private static final String ZONE = "timezone";
+
+  /** The columns that only Kafka's schema has: KAFKA_TYPES in schema.py. */
+  private static final Set<String> KAFKAS_OWN = Set.of("topic", "partition", "timestamptype", "headers");
 
   private final PythonDataSourceV2 python = new PythonDataSourceV2();
 
@@ -127,7 +131,14 @@ public final class LitelogProvider implements TableProvider, DataSourceRegister 
       }
       ScanBuilder inPython = python.newScanBuilder(withoutEngine(zoned(given)));
       // Only Python raises the error of a null in a key that the schema declares NOT NULL.
-      return refusesNullKeys() ? inPython : new LitelogScanBuilder(this::plan, inPython.build(), schema);
+      boolean onlyPython = refusesNullKeys() || asksForKafka();
+      return onlyPython ? inPython : new LitelogScanBuilder(this::plan, inPython.build(), schema);
+    }
+
+    /** Whether the columns are those of Kafka's schema, in which other columns have the names of a log's. */
+    private boolean asksForKafka() {
+      boolean named = Arrays.stream(schema.fields()).anyMatch(one -> KAFKAS_OWN.contains(one.name().toLowerCase(Locale.ROOT)));
+      return named || "kafka".equals(options.get("recordSchema"));
     }
 
     private boolean refusesNullKeys() {

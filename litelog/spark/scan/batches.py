@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,6 +29,10 @@ LONG_RUN_ROWS = 4096
 """If contiguous runs have this many rows on average, each becomes a batch of its own, without a copy."""
 
 _RECORD = ("sequence", "timestamp", "key", "value")
+_OWN = ("headers", "timestampType")
+"""Columns of a format's own that Kafka's schema has."""
+
+_PARTITION = re.compile(r"(?P<topic>.+)-(?P<number>[0-9]{1,9})")
 
 
 class BatchBuilder:
@@ -44,15 +49,22 @@ class BatchBuilder:
         """The values of columns that are the same for all records of the log."""
         self._held: list[Any] = []
         self._rows = self._bytes = 0
-        self._wanted = [name for name in _RECORD if name in self._names] or ["sequence"]
-        self._gatherer = CommitGatherer(self._wanted, BATCH_ROWS, BATCH_BYTES)
-        self._gathers = not self._names & {"offset", "index"}
+        self._wanted = [name for name in (*_RECORD, *_OWN) if name in self._names] or ["sequence"]
+        self._gatherer = CommitGatherer([name for name in self._wanted if name in _RECORD], BATCH_ROWS, BATCH_BYTES)
+        self._gathers = not self._names & {"offset", "index", *_OWN}
 
     def begin(self, log: PlannedLog) -> None:
         """Begin with the runs of this log."""
         name = None if log.claim is None else log.generation
         epoch = None if name is None else epoch_of(name)
-        self._constants = {"generation": name, "epoch": epoch, "log": log.name}
+        topic, partition = _find_partition(log.name)
+        self._constants = {
+            "generation": name,
+            "epoch": epoch,
+            "log": log.name,
+            "topic": topic,
+            "partition": partition,
+        }
 
     def add(self, run: RecordRun) -> Iterator[Any]:
         """Add a run; yields the batches that it completes."""
@@ -119,7 +131,7 @@ class BatchBuilder:
         given = 0
         for batch in batches:
             count = batch.num_rows
-            arrays = {name: batch.column(number) for number, name in enumerate(wanted)}
+            arrays = dict(zip(batch.schema.names, batch.columns, strict=True))
             if places is not None:
                 arrays["offset"] = places.slice(given, count)
             given += count
@@ -148,10 +160,17 @@ class BatchBuilder:
             return self._arrow.nulls(count, field.type)
         if column.name in arrays:
             return arrays[column.name]
-        value = index if column.name == "index" else self._constants[column.name]
+        value = index if column.name == "index" else self._constants.get(column.name)
         if value is None:
             return self._arrow.nulls(count, field.type)
         return self._arrow.repeat(self._arrow.scalar(value, field.type), count)
+
+
+def _find_partition(log: str) -> tuple[str, int | None]:
+    """The topic and the number of the partition whose log it is; the log's own name, and None, if it has no number."""
+    name = log.rpartition("/")[2]
+    match = _PARTITION.fullmatch(name)
+    return (name, None) if match is None else (match["topic"], int(match["number"]))
 
 
 def _shares(run: RecordRun) -> Iterator[tuple[int, int]]:

@@ -21,7 +21,7 @@ from litelog.errors import (
     TruncatedError,
 )
 from litelog.events import fields
-from litelog.formats.capabilities import first_sequence, is_divisible
+from litelog.formats.capabilities import first_sequence, has_kafka_schema, is_divisible
 from litelog.log.reader import LogReader
 from litelog.log.source import SegmentFolder
 from litelog.objects.claim import open_claimed_format
@@ -30,12 +30,13 @@ from litelog.reading.contents import list_pieces
 from litelog.reading.generations import read_claim
 from litelog.reading.latest import find_claim, open_latest
 from litelog.reading.wal_names import WalNames
+from litelog.spark.options import RecordSchema
 from litelog.spark.scan.inputs import find_places, log_format_of
 from litelog.spark.scan.packing import Item, LocalItem, SealedItem, WalItem, pack
 from litelog.spark.scan.partitions import LocalPiece, Plan, PlannedLog, SealedPiece
 from litelog.spark.scan.record_runs import RecordRun
 from litelog.spark.scan.runs import MOST_RAW, Run, SealedRun, WalRun
-from litelog.spark.scan.schema import log_columns
+from litelog.spark.scan.schema import kafka_columns, log_columns
 from litelog.spark.scan.task import open_client, open_log_format
 from litelog.stores.registry import redact
 from litelog.system.clock import SystemClock
@@ -111,7 +112,13 @@ def stated_columns(options: ReadOptions) -> tuple[Column, ...]:
     """All columns of the logs that the options name. Costs a listing and a GET for each replica."""
     places = find_places(options)
     remote = all(place.folder is None for place in places)
-    return log_columns(options, has_timestamps=has_timestamps(options, places), has_generations=remote)
+    formats = [_format_of(place, options) for place in places]
+    if options.record_schema is not RecordSchema.LOG and all(map(has_kafka_schema, formats)):
+        return kafka_columns(options)
+    if options.record_schema is RecordSchema.KAFKA:
+        raise ConfigError("recordSchema=kafka needs logs of the format kafka: leave it out")
+    timed = all(log_format.has_timestamps for log_format in formats)
+    return log_columns(options, has_timestamps=timed, has_generations=remote)
 
 
 def has_timestamps(options: ReadOptions, places: Sequence[ScanInput]) -> bool:

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from litelog.errors import ConfigError
-from litelog.spark.options import Mode
+from litelog.formats.extra_columns import ColumnType
+from litelog.spark.options import Mode, RecordSchema
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,6 +30,28 @@ TYPES: Final = {
 ``offset``: where the record's value begins in its log segment, in bytes. ``generation``, ``index``, ``epoch``: the
 generation that is read, and the log segment in it; null for the folder of a log. ``log``: the log's name.
 """
+
+KAFKA_TYPES: Final = {
+    "topic": "string",
+    "partition": "int",
+    "timestampType": "int",
+    "headers": "array<struct<key:string,value:binary>>",
+}
+"""The types of further columns of Kafka's schema. The log's name states ``topic`` and ``partition``."""
+
+KAFKA: Final = {
+    "key": "key",
+    "value": "value",
+    "topic": "topic",
+    "partition": "partition",
+    "offset": "sequence",
+    "timestamp": "timestamp",
+    "timestampType": "timestampType",
+    "headers": "headers",
+}
+"""The columns of Kafka's schema, as Spark's Kafka source has them, and what each of them is here."""
+
+_KAFKAS_OWN = frozenset(name.lower() for name in KAFKA_TYPES)
 
 RECORD = ("sequence", "timestamp", "key", "value")
 METADATA = ("generation", "index", "offset", "epoch", "log")
@@ -53,6 +76,25 @@ class Column:
     def asked_as(self, nullable: bool) -> Column:
         """The same column, nullable as a schema asks."""
         return replace(self, nullable=nullable)
+
+
+def kafka_columns(options: ReadOptions, names: Sequence[str] | None = None) -> tuple[Column, ...]:
+    """The columns of Kafka's schema, or those in ``names``. All may be null, as in Spark's Kafka source.
+
+    Raises ConfigError for an unknown name.
+    """
+    if names is None:
+        names = [name for name in KAFKA if options.include_headers or name != "headers"]
+    known = {name.lower(): (name, column) for name, column in KAFKA.items()}
+    found = []
+    for name in names:
+        if options.mode is Mode.PERMISSIVE and name.lower() == options.corrupt_column.lower():
+            found.append(Column(options.corrupt_column, nullable=True, is_corrupt=True, spelled=name))
+            continue
+        if name.lower() not in known:
+            raise ConfigError(f"Kafka's schema has no column {name!r} (it has {', '.join(KAFKA)})")
+        found.append(Column(known[name.lower()][1], nullable=True, spelled=name))
+    return tuple(found)
 
 
 def log_columns(
@@ -81,7 +123,11 @@ def asked_columns(options: ReadOptions, fields: Sequence[tuple[str, str, bool]])
     """
     if not fields:
         raise ConfigError("the schema has no column: ask for one, such as sequence")
-    most_null = log_columns(options, has_timestamps=False, has_generations=False, names=[name for name, _, _ in fields])
+    names = [name for name, _, _ in fields]
+    if asks_for_kafka(options, names):
+        most_null = kafka_columns(options, names)
+    else:
+        most_null = log_columns(options, has_timestamps=False, has_generations=False, names=names)
     found = []
     for column, (name, kind, nullable) in zip(most_null, fields, strict=True):
         expected = type_of(column)
@@ -93,9 +139,19 @@ def asked_columns(options: ReadOptions, fields: Sequence[tuple[str, str, bool]])
     return tuple(found)
 
 
+def asks_for_kafka(options: ReadOptions, names: Sequence[str]) -> bool:
+    """Whether the names of a schema are those of Kafka's, as an option says, or a name that only Kafka's has.
+    ``LitelogProvider.asksForKafka`` decides the same."""
+    if options.record_schema is not None:
+        return options.record_schema is RecordSchema.KAFKA
+    return not _KAFKAS_OWN.isdisjoint(name.lower() for name in names)
+
+
 def type_of(column: Column) -> str:
     """A column's type as Spark writes it."""
-    return CORRUPT_TYPE if column.is_corrupt else TYPES[column.name]
+    if column.is_corrupt:
+        return CORRUPT_TYPE
+    return TYPES.get(column.name) or KAFKA_TYPES[column.name]
 
 
 def _column(name: str, null: set[str], corrupt: str | None) -> Column:
@@ -118,5 +174,7 @@ def arrow_schema(columns: Sequence[Column]) -> Any:
         "timestamp": pyarrow.timestamp("us", tz="UTC"),
         "binary": pyarrow.binary(),
         "string": pyarrow.string(),
+        "int": pyarrow.int32(),
+        KAFKA_TYPES["headers"]: ColumnType.HEADERS.arrow(),
     }
     return pyarrow.schema([pyarrow.field(column.title, types[type_of(column)], column.nullable) for column in columns])

@@ -91,11 +91,19 @@ def test_a_name_that_may_mean_several_logs_is_refused() -> None:
         match_names("endingSequence", ["orders"], [f"a{number}" for number in range(8)])
 
 
+def test_a_bound_may_be_of_a_partition_as_kafka_writes_it() -> None:
+    given = '{"orders": {"0": 17, "12": -2, "3": -1}, "payments-7": 5}'
+    found = {"orders-0": "17", "orders-12": "earliest", "orders-3": "latest", "payments-7": "5"}
+    assert split_by_log("startingSequence", given) == found
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
         ('{"orders": 17', "is not valid JSON, such as"),
-        ('{"orders": {"0": 17}}', "has partitions, and a log has none: write"),
+        ('{"orders": {"zero": 17}}', "'zero' of 'orders' is not the number of a partition"),
+        ('{"orders": {"0": {"1": 2}}}', "'orders-0' must be a number or a text"),
+        ('{"orders": {"0": true}}', "'orders-0' must be a number or a text, not true"),
         ('{"orders": -1}', "'orders' is -1: write \"latest\""),
         ('{"orders": -2}', "'orders' is -2: write \"earliest\""),
         ('{"orders": true}', "must be a number or a text, not true"),

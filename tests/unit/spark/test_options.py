@@ -201,7 +201,7 @@ def test_kafkas_names_mean_the_same() -> None:
     assert (stream.start.is_latest, stream.max_records) == (True, 5)
     for wrong, said in (
         ({"startingOffsets": "3", "startingSequence": "3"}, "mean the same"),
-        ({"startingOffsets": '{"events": {"0": 3}}'}, "'events' has partitions, and a log has none"),
+        ({"startingOffsets": '{"events": {"0": -1}}'}, "of 'events-0'='latest' must be a number"),
         ({"startingOffsets": "latest"}, "startingSequence='latest' must be a number"),
     ):
         with pytest.raises(ConfigError, match=said):

@@ -1,0 +1,72 @@
+"""Logs of Kafka in Spark: a job for the Kafka source reads them with another line for loading."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.builders.kafka_rows import consumer_rows, ship_partition
+from tests.builders.recorded_logs import unpack
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SCENES = ("plain_none", "rolled")
+
+
+@pytest.fixture(scope="module")
+def topic(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The replicas of two partitions of one topic."""
+    folder = tmp_path_factory.mktemp("kafka")
+    for number, scene in enumerate(SCENES):
+        unpack("kafka", scene, folder / "unpacked").rename(folder / f"orders-{number}")
+        ship_partition(folder / f"orders-{number}", folder / "replicas")
+    return folder / "replicas"
+
+
+def as_dicts(rows: list[Any]) -> list[dict[str, Any]]:
+    def plain(value: Any) -> Any:
+        if isinstance(value, bytearray):
+            return bytes(value)
+        if isinstance(value, list):
+            return [plain(each.asDict()) for each in value]
+        return {name: plain(each) for name, each in value.items()} if isinstance(value, dict) else value
+
+    found = [plain(row.asDict()) for row in rows]
+    for row in found:
+        row["timestamp"] = int(row["timestamp"].timestamp() * 1000)
+    return sorted(found, key=lambda row: (row["partition"], row["offset"]))
+
+
+def test_a_batch_has_the_rows_of_a_consumer(spark: Any, topic: Path) -> None:
+    frame = spark.read.format("litelog").option("includeHeaders", "true").load(f"file://{topic}/orders-*")
+    wanted = [row for number, scene in enumerate(SCENES) for row in consumer_rows(scene, "orders", number)]
+    assert frame.schema.simpleString() == (
+        "struct<key:binary,value:binary,topic:string,partition:int,offset:bigint,timestamp:timestamp,"
+        "timestampType:int,headers:array<struct<key:string,value:binary>>>"
+    )
+    assert as_dicts(frame.collect()) == wanted
+    counted = frame.where("partition = 1 and offset >= 5").selectExpr("cast(value as string) as text").count()
+    assert counted == sum(row["partition"] == 1 and row["offset"] >= 5 for row in wanted)
+    ranged = spark.read.format("litelog").option("startingOffsets", '{"orders": {"0": 3, "1": -2}}')
+    ranged = ranged.option("endingOffsets", '{"orders": {"0": -1, "1": 7}}').load(f"file://{topic}/orders-*")
+    assert sorted((row.partition, row.offset) for row in ranged.collect()) == [
+        (row["partition"], row["offset"])
+        for row in wanted
+        if (row["offset"] >= 3 if row["partition"] == 0 else row["offset"] < 7)
+    ]
+
+
+def test_a_stream_has_them_too(spark: Any, topic: Path, tmp_path: Path) -> None:
+    frame = spark.readStream.format("litelog").option("includeHeaders", "true").load(f"file://{topic}/orders-*")
+    query = (
+        frame.writeStream.format("memory")
+        .queryName("kafka_rows")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    wanted = [row for number, scene in enumerate(SCENES) for row in consumer_rows(scene, "orders", number)]
+    assert as_dicts(spark.table("kafka_rows").collect()) == wanted

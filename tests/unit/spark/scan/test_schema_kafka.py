@@ -1,0 +1,121 @@
+"""Logs of Kafka have the columns of Spark's Kafka source: what a broker's own consumer read is the test's data."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("pyarrow")
+
+from litelog.errors import ConfigError
+from litelog.spark.options import parse_options
+from litelog.spark.scan.decoding import read_partition
+from litelog.spark.scan.planning import plan, stated_columns
+from litelog.spark.scan.schema import KAFKA, asked_columns, type_of
+from tests.builders.kafka_rows import consumer_rows, ship_partition
+from tests.builders.log_builder import make_log
+from tests.builders.recorded_logs import unpack
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+KINDS = {
+    "key": "binary",
+    "value": "binary",
+    "topic": "string",
+    "partition": "int",
+    "offset": "bigint",
+    "timestamp": "timestamp",
+    "timestampType": "int",
+    "headers": "array<struct<key:string,value:binary>>",
+}
+"""The schema of Spark's Kafka source, with ``includeHeaders``."""
+
+
+def read(**options: str) -> Iterator[dict[str, Any]]:
+    parsed = parse_options({name.lower(): value for name, value in options.items()})
+    columns = stated_columns(parsed)
+    for partition in plan(parsed).partitions:
+        for batch in read_partition(partition, columns):
+            yield from batch.to_pylist()
+
+
+def as_read(rows: Iterator[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{**row, "timestamp": int(row["timestamp"].timestamp() * 1000)} for row in rows]
+
+
+@pytest.fixture
+def partition(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, Path]:
+    """The scene, and the folder of its partition."""
+    scene = getattr(request, "param", "plain_none")
+    return scene, unpack("kafka", scene, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "partition",
+    ["plain_none", "plain_zstd", "append_time", "rolled", "after_compaction", "transactions"],
+    indirect=True,
+)
+def test_the_rows_are_those_of_a_consumer(partition: tuple[str, Path], tmp_path: Path) -> None:
+    scene, folder = partition
+    topic, _, number = folder.name.rpartition("-")
+    wanted = consumer_rows(scene, topic, int(number))
+    assert as_read(read(path=str(folder), format="kafka", includeHeaders="true")) == wanted
+    url = ship_partition(folder, tmp_path / "replicas")
+    assert as_read(read(path=url, includeHeaders="true")) == wanted
+    middle = wanted[len(wanted) // 2]["offset"]
+    assert as_read(read(path=url, includeHeaders="true", startingOffsets=str(middle))) == [
+        row for row in wanted if row["offset"] >= middle
+    ]
+
+
+@pytest.mark.slow
+def test_the_schema_is_that_of_sparks_kafka_source(partition: tuple[str, Path], tmp_path: Path) -> None:
+    url = ship_partition(partition[1], tmp_path / "replicas")
+    plain = stated_columns(parse_options({"path": url}))
+    assert {column.title: type_of(column) for column in plain} == {
+        name: kind for name, kind in KINDS.items() if name != "headers"
+    }
+    columns = stated_columns(parse_options({"path": url, "includeheaders": "true"}))
+    assert {column.title: type_of(column) for column in columns} == KINDS
+    assert all(column.nullable for column in columns)
+    own = stated_columns(parse_options({"path": url, "recordschema": "log"}))
+    assert [column.title for column in own] == ["sequence", "timestamp", "key", "value"]
+
+
+@pytest.mark.slow
+def test_several_partitions_are_told_apart(tmp_path: Path) -> None:
+    for number, scene in enumerate(("plain_none", "rolled")):
+        unpack("kafka", scene, tmp_path / "unpacked").rename(tmp_path / f"my-topic-{number}")
+        ship_partition(tmp_path / f"my-topic-{number}", tmp_path / "replicas")
+    rows = list(read(path=f"file://{tmp_path}/replicas/my-topic-*"))
+    assert {(row["topic"], row["partition"]) for row in rows} == {("my-topic", 0), ("my-topic", 1)}
+    assert "log" not in rows[0]
+
+
+@pytest.mark.slow
+def test_a_log_of_another_format_has_no_such_schema(tmp_path: Path) -> None:
+    log = make_log(tmp_path / "log-0")
+    log.roll(2)
+    with pytest.raises(ConfigError, match="recordSchema=kafka needs logs of the format kafka"):
+        stated_columns(parse_options({"path": log.folder, "recordschema": "kafka"}))
+    assert [column.title for column in stated_columns(parse_options({"path": log.folder}))][:1] == ["sequence"]
+
+
+def test_a_schema_may_ask_for_columns_of_either_kind() -> None:
+    options = parse_options({"path": "x"})
+    kafkas = asked_columns(options, [(name, kind, True) for name, kind in KINDS.items()])
+    assert [(column.title, column.name) for column in kafkas] == list(KAFKA.items())
+    (own,) = asked_columns(options, [("offset", "bigint", True)])
+    assert own.name == "offset"
+    (named,) = asked_columns(parse_options({"path": "x", "recordschema": "kafka"}), [("OFFSET", "bigint", True)])
+    assert (named.name, named.title) == ("sequence", "OFFSET")
+    with pytest.raises(ConfigError, match="Kafka's schema has no column 'sequence'"):
+        asked_columns(options, [("topic", "string", True), ("sequence", "bigint", True)])
+    with pytest.raises(ConfigError, match="column partition is INT, not BIGINT"):
+        asked_columns(options, [("partition", "bigint", True)])
+    with pytest.raises(ConfigError, match="recordSchema='x' must be log or kafka"):
+        parse_options({"path": "x", "recordschema": "x"})
