@@ -252,8 +252,14 @@ class Follower:
                 raise self._cut_off(scan)
         if scan is None or clean:
             return make_run(place, data, scan, final=True)
+        return self._run_before_tail(current, data, scan)
+
+    def _run_before_tail(self, current: OpenSegment, data: memoryview, scan: Scan) -> CommitRun:
+        """Return the run at the end of a finished log segment that ends with bytes that are no commit, as its format
+        says."""
+        place = self._place
         if self._format.finished_tail is FinishedTail.ERROR:
-            if end > place.offset:
+            if scan.end > place.offset:
                 return make_run(place, data, scan, final=False, more=True)
             if self._names.inode_of(place.file) != current.inode:
                 # The opened file may not be the log's last version: it may have been replaced before it vanished.
@@ -261,6 +267,8 @@ class Follower:
             raise self._cut_off(scan)
         if self._format.finished_tail is FinishedTail.SHIP:
             return make_run(place, data, replace(scan, end=scan.start + len(data)), final=True)
+        if not scan.end:
+            raise self._cut_off(scan)  # nothing in it is valid, so the newer log segment cannot continue it
         return make_run(place, data, scan, final=True)
 
     def _is_left_behind(self) -> bool:
@@ -268,7 +276,7 @@ class Follower:
 
         The writer may have appended after its garbage at first. It lost that when it began the newer log segment.
         """
-        if self._format.finished_tail is not FinishedTail.PREFIX:
+        if self._format.finished_tail is not FinishedTail.PREFIX or not self._place.offset:
             return False
         with suppress(GapError, CorruptionError):
             return self._successor_name(self._place.expectation) is not None

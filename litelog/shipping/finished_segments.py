@@ -65,6 +65,8 @@ class FinishedSegments:
                 return []
         else:
             names = [name for name in self._names.after(place.finished) if self._size(name)]
+            if names and not place.finished and not self.holds_commit(names[0]):
+                return []  # a follower begins with it, and reports its damage
         names = self._before_newest(names)[1 if place.offset else 0 :]
         if self._format.finished_tail is FinishedTail.SHIP:
             return names

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
 
 from litelog.errors import DivergedError, LitelogError
+from litelog.log.source import SegmentFolder
 from litelog.objects.claim import Relation
 from litelog.retention.policy import GRACE_SECONDS
 from litelog.shipping.proof import describe_lost
@@ -40,6 +41,7 @@ class OwnershipGuard:
     def __init__(self, context: ReplicaContext, proof: OwnershipProof, keeper: StateKeeper, proved_at: float) -> None:
         """``proved_at``: before the generation began, or before it was proved to be ours, in monotonic seconds."""
         self._folder = context.source.folder
+        self._format = context.source.format
         self._claim = keeper.state.claim
         self._proof = proof
         self._keeper = keeper
@@ -131,16 +133,16 @@ class OwnershipGuard:
         missed = continues and header.file == promised.file and header.index != index
         reached = (header.index, encoded.end) >= (index, promised.end)
         path = os.path.join(self._folder, promised.file)
-        keeps = self._proof.keeps(state, promised) if reached else not _is_shorter(path, promised.end)
+        keeps = self._proof.keeps(state, promised) if reached else not self._is_shorter(promised.file, promised.end)
         if missed or not keeps:
             raise DivergedError(path, "was rewound before the end of the predecessor was reached")
         if reached:
             self._keeper.state = replace(state, promised=None)
 
-
-def _is_shorter(path: str, length: int) -> bool:
-    """Whether a log segment is there, and has fewer bytes than ``length``."""
-    try:
-        return os.stat(path).st_size < length
-    except FileNotFoundError:  # truncated, or the follower reports it
-        return False
+    def _is_shorter(self, name: str, length: int) -> bool:
+        """Whether a log segment is there, and has fewer bytes than ``length``."""
+        try:
+            with SegmentFolder(self._folder, self._format, self._clock, reports=False).open(name) as segment:
+                return segment.size() < length
+        except FileNotFoundError:  # truncated, or the follower reports it
+            return False

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from contextlib import suppress
 from typing import IO, TYPE_CHECKING, Any, Self, cast
 
 import pytest
@@ -21,6 +22,10 @@ CRATE = "spacetimedb-commitlog 1.3.0"
 REASON = f"{PROGRAM} is not built (see tests/README.md)"
 
 needs_recorder = pytest.mark.skipif(find_binary(PROGRAM) is None, reason=REASON)
+
+
+class CrateError(Exception):
+    """The crate refused what it was asked, and the program ended."""
 
 
 class CommitlogWriter:
@@ -74,11 +79,14 @@ class CommitlogWriter:
 
     def _answer(self) -> dict[str, Any]:
         line = self._pipe(self._process.stdout).readline()
-        assert line, f"{PROGRAM} ended with {self._process.wait()}"
+        if not line:
+            self._end()
+            raise CrateError(f"{PROGRAM} ended with {self._process.returncode}")
         return cast("dict[str, Any]", json.loads(line))
 
     def _end(self) -> None:
-        self._pipe(self._process.stdin).close()
+        with suppress(BrokenPipeError):
+            self._pipe(self._process.stdin).close()
         self._process.wait()
         self._pipe(self._process.stdout).close()
 

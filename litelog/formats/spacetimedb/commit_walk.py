@@ -136,7 +136,7 @@ class VersionFrame:
             if exact is not None:
                 lowest = highest = exact
             elif expect.sequence is not None:
-                lowest, highest = expect.sequence + 1, expect.sequence + reach
+                lowest, highest = expect.sequence, expect.sequence + reach
             for at in _find_numbers(data, start, stop, lowest, highest):
                 first, count, total = self.unpack(data, at)
                 if not count or total > min(size - at, MAX_COMMIT_BYTES) or first + count > MAX_SEQUENCE:

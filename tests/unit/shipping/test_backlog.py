@@ -625,3 +625,17 @@ def test_log_segments_finished_while_the_daemon_runs_go_up_as_wal_segments(
         daemon.sync()
     assert finals(store) == {}
     assert held(store) == log.files()
+
+
+@pytest.mark.parametrize("name", ["litelog", "spacetimedb"])
+def test_a_damaged_first_log_segment_is_not_left_out_after_a_restart(tmp_path: Path, name: str) -> None:
+    log = make_log(tmp_path / "log", name)
+    for _ in range(3):
+        log.roll(3)
+    log.overwrite(80 if name == "litelog" else 20, b"\xff" * 4, next(iter(log.texts)))
+    daemon = Daemon(log, MemoryStore("test"), str(tmp_path / "state"), backlog_sealer=True)
+    for _ in range(3):
+        with pytest.raises(CorruptionError):
+            daemon.sync()
+        daemon.restart()
+    assert daemon.acknowledged == []

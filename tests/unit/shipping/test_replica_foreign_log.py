@@ -75,6 +75,23 @@ def test_a_log_segment_that_is_packed_in_place_is_not_shipped_again(
     assert report.against.files == 3
 
 
+def test_a_packed_log_segment_is_as_long_as_its_content(tmp_path: Path) -> None:
+    """After a rewind the daemon checks that the log still reaches what it shares with its predecessor."""
+    log = make_foreign(tmp_path / "log")
+    for _ in range(3):
+        log.roll(4, size=500)
+    newest = log.name
+    daemon = ship(log, tmp_path)
+    log.truncate(len(log.texts[newest]) - len(log.commit(500)))
+    log.next -= 2
+    log.write(log.commit(500, tag=b"another"))
+    log.roll(1)
+    pack(log, newest)
+    daemon.sync()
+    assert len(daemon.claims) == 2
+    assert restored(daemon.store, tmp_path / "out", log.format) == log.texts
+
+
 def test_packed_log_segments_are_shipped_as_they_were_before(log: LogBuilder, tmp_path: Path) -> None:
     for name in list(log.texts)[:2]:
         pack(log, name)

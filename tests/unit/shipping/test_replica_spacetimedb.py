@@ -3,11 +3,14 @@ reader."""
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
 from pathlib import Path
+from random import Random
 
 import pytest
 
-from litelog.errors import CorruptCommitError
+from litelog.errors import CorruptCommitError, CorruptionError, DivergedError
 from litelog.formats import Expectation
 from litelog.formats.capabilities import open_logical
 from litelog.formats.spacetimedb import SpacetimeDBFormat
@@ -18,8 +21,16 @@ from tests.builders.log_builder import LogBuilder, make_log
 from tests.builders.manual_clock import ManualClock
 from tests.builders.recorded_logs import recorded_segments, unpack, what_was_read
 from tests.builders.stdb_log import HEADERS, encode_commit, segment_name
-from tests.builders.stdb_recorder import CommitlogWriter, mirror, needs_recorder, read_commitlog, write_version_0
+from tests.builders.stdb_recorder import (
+    CommitlogWriter,
+    CrateError,
+    mirror,
+    needs_recorder,
+    read_commitlog,
+    write_version_0,
+)
 from tests.builders.verify_helper import found, verified
+from tests.sampling import SEED, times
 
 FORMAT = SpacetimeDBFormat()
 VALID = {"torn": 150, "torn_header": 150}
@@ -108,6 +119,36 @@ def test_damage_before_good_commits_is_damage_until_a_newer_log_segment_continue
     daemon.sync()
     assert values(daemon) == [(0, b"0"), (1, b"another")]
     assert len(daemon.claims) == 1
+
+
+def test_a_commit_after_garbage_shows_that_the_garbage_hides_it(tmp_path: Path) -> None:
+    """The writer appended after the garbage, and went on to the next log segment as if its commit could be read."""
+    folder = tmp_path / "log"
+    one, two, three = (encode_commit(first, b"%d" % first) for first in (0, 1, 2))
+    write_segment(folder, 0, one, b"garbage", two)
+    write_segment(folder, 2, three)
+    daemon = Daemon(LogBuilder(str(folder), FORMAT), MemoryStore("test"), str(tmp_path / "state"))
+    for _ in range(2):
+        with pytest.raises(CorruptCommitError, match=f"corrupt commit at offset {10 + len(one)}"):
+            daemon.sync()
+    assert restored(daemon.store, tmp_path / "out", FORMAT) == {segment_name(0): HEADERS[1] + one}
+
+
+@pytest.mark.parametrize("backlog_sealer", [False, True])
+@pytest.mark.parametrize("garbage", [[b"garbage"], [b"garbage", encode_commit(0, b"0")]])
+def test_a_first_log_segment_without_a_valid_commit_is_damage(
+    tmp_path: Path, garbage: list[bytes], backlog_sealer: bool
+) -> None:
+    folder = tmp_path / "log"
+    write_segment(folder, 0, *garbage)
+    write_segment(folder, 1, encode_commit(1, b"1"))
+    log, state = LogBuilder(str(folder), FORMAT), str(tmp_path / "state")
+    daemon = Daemon(log, MemoryStore("test"), state, backlog_sealer=backlog_sealer)
+    for _ in range(3):
+        with pytest.raises(CorruptCommitError, match=f"{segment_name(0)}: corrupt commit at offset"):
+            daemon.sync()
+        daemon.restart()
+    assert daemon.acknowledged == []
 
 
 @pytest.mark.parametrize("restarts", [False, True])
@@ -219,9 +260,8 @@ def test_a_reset_that_destroys_a_compressed_log_segment_leaves_the_replica(tmp_p
     log.compress()
     daemon = follow(folder, tmp_path)
     before = read_commitlog(folder)["fold"]
-    with pytest.raises(AssertionError, match="ended with"):
+    with pytest.raises(CrateError, match="ended with"):
         log.reset(25)
-    log.kill()
     with pytest.raises(CorruptCommitError, match="end of a file of zstd frames"):
         daemon.sync()
     restored(daemon.store, tmp_path / "out", FORMAT)
@@ -240,3 +280,76 @@ def test_a_log_of_version_0_is_followed_as_it_grows(tmp_path: Path) -> None:
     restored(daemon.store, tmp_path / "out", FORMAT)
     assert read_commitlog(tmp_path / "out")["fold"] == read_commitlog(folder)["fold"]
     assert len(daemon.claims) == 1
+
+
+class Writer:
+    """The crate's writer, which is killed at times, and what a crash leaves of its log."""
+
+    def __init__(self, folder: Path, random: Random) -> None:
+        self._folder, self._random = folder, random
+        self._segment_bytes = random.choice([400, 3000, 20_000])
+        self.open = CommitlogWriter(folder, self._segment_bytes)
+
+    def append(self) -> None:
+        choose = self._random
+        self.open.append(choose.randrange(1, 8), choose.randrange(1, 4), choose.choice([10, 50, 300, 5000]))
+
+    def compress(self) -> None:
+        self.open.compress()
+
+    def reset(self) -> None:
+        """Reset within the newest log segment: further back may destroy a compressed one."""
+        newest, last = max(self._folder.glob("*.log")), self.open.last
+        first = int(newest.name[:20])
+        if last is not None and last > first and newest.stat().st_size > len(HEADERS[1]):
+            self.open.reset(self._random.randrange(first, last + 1))
+
+    def crash(self) -> None:
+        choose = self._random
+        self.open.kill()
+        newest = max(self._folder.glob("*.log"))
+        size = newest.stat().st_size
+        if choose.random() < 0.5:
+            with newest.open("ab") as file:
+                file.write(choose.randbytes(choose.randrange(1, 90)))
+        elif size > 80:
+            os.truncate(newest, size - choose.randrange(60))
+        self.open = CommitlogWriter(self._folder, self._segment_bytes)
+
+
+@needs_recorder
+@pytest.mark.process
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(times(8, at_night=200)))
+def test_what_a_writer_does_and_leaves_is_restored_as_the_crate_reads_it(tmp_path: Path, number: int) -> None:
+    random = Random(f"{SEED} {number}")
+    folder = tmp_path / "log"
+    writer = Writer(folder, random)
+    writer.open.append(1)
+    daemon = follow(folder, tmp_path, backlog_sealer=random.random() < 0.5)
+    steps = [writer.append] * 5 + [
+        writer.compress,
+        writer.reset,
+        writer.crash,
+        daemon.sync,
+        daemon.sync,
+        daemon.restart,
+    ]
+    try:
+        for step in random.choices(steps, k=random.randrange(5, 25)):
+            with suppress(CorruptionError, DivergedError):  # it is tried again
+                step()
+        writer.open.append(2)
+        writer.open.kill()
+    except CrateError:
+        return  # it cannot open its own log
+    original = read_commitlog(folder)
+    lost = original["commits"][0][0] > min(int(path.name[:20]) for path in folder.glob("*.log"))
+    if original["errors"] or lost:
+        with pytest.raises(CorruptionError):
+            daemon.sync()
+        return
+    daemon.sync()
+    restored(daemon.store, tmp_path / "out", FORMAT)
+    assert read_commitlog(tmp_path / "out")["fold"] == original["fold"]
+    assert found(verified(daemon.store, FORMAT, against=str(folder))) == []
