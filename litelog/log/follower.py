@@ -163,14 +163,16 @@ class Follower:
     def _check_folder(self) -> None:
         """Find older log segments that a copy of the log brought back when it replaced the folder. They sort before
         the position, where a follower does not look. An empty folder is not another log: its disk is unmounted. If
-        records are not numbered, an older name in the same folder is probably a mistake: ``report_late`` logs it."""
+        records are not numbered, an older name in the same folder is probably a mistake: ``report_late`` logs it. A
+        writer that rewrites log segments may take one away for a moment."""
         inode, _ = self._names.signature()
         names = self._names.all()
         if not names:
             return
         if inode != (self._inode or inode):
             raise FolderReplacedError(self._folder, "the log's folder was restored or replaced")
-        if self.oldest and self._format.self_numbered and self._names.before(self.oldest):
+        is_exact = self._format.self_numbered and not rewrites_finished(self._format)
+        if self.oldest and is_exact and self._names.before(self.oldest):
             reason = f"holds {names[0]} again, which is older than {self.oldest}, the oldest log segment it had left"
             raise FolderReplacedError(self._folder, reason)
         self._inode, self.oldest = inode, names[0]

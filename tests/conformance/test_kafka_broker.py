@@ -146,6 +146,32 @@ def test_a_broker_starts_on_what_was_restored_after_kill_9(broker: KafkaBroker, 
     assert len(again["plain.zstd"]) == 2 * len(before["plain.zstd"]) - 1
 
 
+def test_a_compaction_begins_no_generation_and_loses_nothing(broker: KafkaBroker, tmp_path: Path) -> None:
+    create = "create keyed segment.bytes=2048 min.cleanable.dirty.ratio=0.01 delete.retention.ms=0"
+    broker.client(create, "keyed keyed 300")
+    sidecar = Sidecar(tmp_path, broker)
+    sidecar.start()
+    until("all is shipped", lambda: _next(sidecar, "keyed") == 300)
+    folder = broker.data / "keyed-0"
+    inodes = {path.name: path.stat().st_ino for path in folder.glob("*.log")}
+    broker.client("configure keyed cleanup.policy=compact")
+    until("the cleaner ran", lambda: (folder / min(inodes)).stat().st_ino != inodes[min(inodes)])
+    broker.client("sizes keyed 30 100")
+    until("all is shipped", lambda: _next(sidecar, "keyed") == 330)
+    sidecar.stop()
+    served = broker.dump("keyed")
+    assert len(served) - 1 < 330
+    assert len(litelog("generations", "--json", sidecar.replica("keyed-0")).splitlines()) == 1
+    assert sidecar.offsets("keyed-0") == list(range(330))
+    (tmp_path / "restored").mkdir()
+    litelog("restore", "-q", "-o", str(tmp_path / "restored" / "keyed-0"), sidecar.replica("keyed-0"))
+    found = {
+        record["sequence"]: record
+        for record in sidecar.cat("--format", "kafka", str(tmp_path / "restored" / "keyed-0"))
+    }
+    assert {record["offset"] for record in served[:-1]} <= found.keys()
+
+
 def _next(sidecar: Sidecar, topic: str) -> int:
     """The offset after all that is shipped of partition 0."""
     if not os.path.isdir(f"{sidecar.folder}/replicas/{topic}-0"):

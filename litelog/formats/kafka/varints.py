@@ -42,6 +42,8 @@ class Varints:
         self.data = data
         self.end = len(data) - PADDING
         self.bytes = np.frombuffer(data, np.uint8)
+        self.pairs: npt.NDArray[np.uint16] = np.ndarray((len(data) - 1,), "<u2", data, strides=(1,))
+        """Each two bytes."""
         self._words: Words = np.ndarray((len(data) - 7,), "<u8", data, strides=(1,))
 
     def words(self, places: Int64s) -> Words:

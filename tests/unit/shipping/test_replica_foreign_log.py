@@ -190,6 +190,23 @@ def test_a_finished_log_segment_may_change_where_its_writer_compacts(
     assert [(each.file, each.reason) for each in report.against.not_compared] == [(kept[1], "rewritten")]
 
 
+def test_the_oldest_log_segment_may_be_missing_while_its_writer_swaps_it(tmp_path: Path) -> None:
+    log = make_foreign(tmp_path / "log", CompactedFormat())
+    for _ in range(3):
+        log.roll(4)
+    daemon = ship(log, tmp_path)
+    generation, oldest = daemon.generation, next(iter(log.texts))
+    body = log.texts[oldest]
+    os.rename(log.path(oldest), log.path("swapped"))
+    log.append(1)
+    daemon.sync()
+    os.rename(log.path("swapped"), log.path(oldest))
+    log.append(1)
+    daemon.sync()
+    assert daemon.generation == generation
+    assert restored(daemon.store, tmp_path / "out", log.format) == {**log.texts, oldest: body}
+
+
 @pytest.mark.parametrize("log_format", [ForeignFormat, LitelogFormat])
 def test_a_finished_log_segment_that_changes_begins_a_generation_elsewhere(
     tmp_path: Path, log_format: type[LitelogFormat], caplog: pytest.LogCaptureFixture

@@ -1,4 +1,4 @@
-"""Records are found without a walk where they can be, and by a walk elsewhere: both give what a slow decoder gives."""
+"""Records of batches that are walked alone or side by side are those that a slow decoder gives."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from litelog.errors import CorruptCommitError
 from litelog.formats import Expectation
 from litelog.formats.kafka import KafkaFormat, record_columns
 from litelog.formats.kafka.record_columns import find_records
 from litelog.formats.kafka.varints import PADDING
-from tests.builders.kafka_log import decode_slowly, varint, write_batch, write_record
+from tests.builders.kafka_log import decode_slowly, seal, varint, write_batch, write_record
 from tests.sampling import examples
 
 if TYPE_CHECKING:
@@ -63,32 +64,50 @@ def plain(count: int, value: bytes) -> list[Entry]:
     return [(number, number // 3, b"k%d" % number, value, []) for number in range(count)]
 
 
-@pytest.mark.parametrize("size", [1, 30, 100, 2_000])
-def test_records_without_headers_are_found_without_a_walk(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    data = b"".join(write_batch(100 * number, plain(100, b"v" * size)) for number in range(3))
+def many(batches: int, value: bytes) -> bytes:
+    """Batches with different numbers of records, the last one with the most."""
+    counts = [1 + number * 7 % 40 for number in range(batches - 1)] + [90]
+    firsts = accumulate(counts, initial=0)
+    return b"".join(write_batch(first, plain(count, value)) for first, count in zip(firsts, counts, strict=False))
+
+
+@pytest.mark.parametrize("size", [1, 30, 100, 2_000, 9_000])
+@pytest.mark.parametrize("batches", [1, 2, 7, 8, 9, 40])
+def test_batches_are_walked_alone_and_side_by_side(batches: int, size: int) -> None:
+    data = many(batches, b"v" * size)
+    columns = FORMAT.decode(NAME, memoryview(data), 0, Expectation())
+    assert list(columns.records()) == decode_slowly(data)
+
+
+def test_many_batches_take_one_step_a_record_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = b"".join(write_batch(50 * number, plain(50, b"v" * 100)) for number in range(20))
     monkeypatch.setattr(record_columns, "walk", None)
     columns = FORMAT.decode(NAME, memoryview(data), 0, Expectation())
     assert list(columns.records()) == decode_slowly(data)
 
 
+def test_one_malformed_batch_of_many_is_named() -> None:
+    batches = [write_batch(10 * number, plain(10, b"value")) for number in range(20)]
+    damaged = bytearray(batches[12])
+    damaged[61] += 2
+    at = sum(map(len, batches[:12]))
+    data = b"".join([*batches[:12], seal(damaged), *batches[13:]])
+    with pytest.raises(CorruptCommitError, match=f"offset {at}: records"):
+        FORMAT.decode(NAME, memoryview(data), 0, Expectation())
+
+
 NESTED = write_record((0, 0, None, b"nested", []))
 
 
-@pytest.mark.parametrize(("value", "is_walked"), [(bytes(50), False), (b"\0\x10\0" * 20, True), (NESTED * 3, True)])
-def test_a_batch_whose_values_look_like_records_is_walked(
-    value: bytes, is_walked: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    walked: list[int] = []
-    walk = record_columns.walk
-    monkeypatch.setattr(record_columns, "walk", lambda *at: (walked.append(at[1]), walk(*at))[1])
+@pytest.mark.parametrize("value", [bytes(50), b"\0\x10\0" * 20, NESTED * 3])
+def test_values_that_look_like_records_are_values(value: bytes) -> None:
     data = write_batch(0, plain(100, b"plain")) + write_batch(100, plain(20, value))
     columns = FORMAT.decode(NAME, memoryview(data), 0, Expectation())
     assert list(columns.records()) == decode_slowly(data)
-    assert (len(write_batch(0, plain(100, b"plain"))) + 61 in walked) is is_walked
 
 
 def test_a_large_run_is_decoded_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(record_columns, "BLOCK_BYTES", 3_000)
+    monkeypatch.setattr(record_columns, "BLOCK_RECORDS", 70)
     data = b"".join(write_batch(40 * number, plain(40, b"v" * 20)) for number in range(20))
     columns = FORMAT.decode(NAME, memoryview(data), 0, Expectation())
     assert list(columns.records()) == decode_slowly(data)

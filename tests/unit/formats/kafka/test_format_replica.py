@@ -1,0 +1,86 @@
+"""Recorded partitions are shipped, restored, and read by every reader, with gaps, markers and compressed batches."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("pyarrow")
+
+from litelog.api.open_replica import open_replica
+from litelog.formats.kafka import KafkaFormat
+from litelog.log.reader import LogReader
+from litelog.shipping.context import Settings
+from litelog.spark.options import parse_options
+from litelog.spark.query.counting import count_records
+from litelog.stores.registry import open_store
+from tests.builders.daemon_builder import Daemon, restored
+from tests.builders.kafka_log import COMPRESSED_SCENES, PLAIN_SCENES, as_served, recording
+from tests.builders.log_builder import LogBuilder
+from tests.builders.manual_clock import ManualClock
+from tests.builders.spark_reading import rows
+from tests.builders.verify_helper import found, verified
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.slow
+
+SCENES = [*PLAIN_SCENES, *COMPRESSED_SCENES, "transactions"]
+
+
+def ship(scene: str, tmp_path: Path) -> tuple[Daemon, str]:
+    """Ship a recorded partition, with a snapshot at each seal. Returns the daemon and the replica's URL."""
+    folder = recording(scene).write(tmp_path)
+    url = f"file://{tmp_path}/replica"
+    log = LogBuilder(str(folder), KafkaFormat())
+    settings = Settings(max_segment_bytes=1 << 20, snapshot_segments=1)
+    daemon = Daemon(log, open_store(url), str(tmp_path / "state"), clock=ManualClock(), settings=settings)
+    daemon.sync()
+    return daemon, url
+
+
+def served(scene: str) -> list[dict[str, Any]]:
+    """What the broker served: not what lies before its first offset in the same log segment."""
+    return recording(scene).served["read_uncommitted"]
+
+
+@pytest.mark.parametrize("scene", SCENES)
+def test_a_partition_is_restored_and_verified(scene: str, tmp_path: Path) -> None:
+    daemon, _ = ship(scene, tmp_path)
+    copy = restored(daemon.store, tmp_path / "out", daemon.log.format)
+    files = {name: body for name, body in recording(scene).files.items() if name in copy}
+    assert {name: body.rstrip(b"\0") for name, body in copy.items()} == {
+        name: body.rstrip(b"\0") for name, body in files.items()
+    }
+    assert {
+        name for name in recording(scene).files if name.endswith((".log", "checkpoint", ".metadata"))
+    } >= copy.keys()
+    assert found(verified(daemon.store, daemon.log.format, against=daemon.log.folder)) == []
+
+
+@pytest.mark.parametrize("scene", SCENES)
+def test_every_reader_gives_the_records_that_the_broker_served(scene: str, tmp_path: Path) -> None:
+    daemon, url = ship(scene, tmp_path)
+    expected = served(scene)
+    first = recording(scene).bounds["read_uncommitted"]["first"]
+    with open_replica(url, start=first) as records:
+        assert [as_served(record) for record in records] == expected
+    with LogReader(daemon.log.folder, KafkaFormat(), start=first) as reader:
+        assert [as_served(record) for record in reader] == expected
+    with open_replica(url, start=first, isolation="read_committed") as records:
+        assert [as_served(record) for record in records] == recording(scene).served["read_committed"]
+
+
+@pytest.mark.parametrize("scene", SCENES)
+def test_the_tasks_of_spark_give_the_same_rows(scene: str, tmp_path: Path) -> None:
+    _, url = ship(scene, tmp_path)
+    first = recording(scene).bounds["read_uncommitted"]["first"]
+    columns = ("sequence", "key", "value")
+    with open_replica(url) as records:
+        expected = [(r.sequence, r.key, None if r.is_null else r.value) for r in records]
+    assert [tuple(row[name] for name in columns) for row in rows(url)] == expected
+    assert count_records(parse_options({"path": url})) in {None, len(expected)}
+    later = [row for row in expected if row[0] >= first + 7]
+    assert [tuple(row[name] for name in columns) for row in rows(url, startingSequence=first + 7)] == later
