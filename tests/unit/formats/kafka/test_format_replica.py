@@ -14,12 +14,13 @@ from litelog.log.reader import LogReader
 from litelog.shipping.context import Settings
 from litelog.spark.options import parse_options
 from litelog.spark.query.counting import count_records
+from litelog.spark.scan.decoding import read_partition
+from litelog.spark.scan.planning import plan, stated_columns
 from litelog.stores.registry import open_store
 from tests.builders.daemon_builder import Daemon, restored
 from tests.builders.kafka_log import COMPRESSED_SCENES, PLAIN_SCENES, as_served, recording
 from tests.builders.log_builder import LogBuilder
 from tests.builders.manual_clock import ManualClock
-from tests.builders.spark_reading import rows
 from tests.builders.verify_helper import found, verified
 
 if TYPE_CHECKING:
@@ -73,14 +74,22 @@ def test_every_reader_gives_the_records_that_the_broker_served(scene: str, tmp_p
         assert [as_served(record) for record in records] == recording(scene).served["read_committed"]
 
 
+def spark_rows(url: str, **options: object) -> list[tuple[object, ...]]:
+    """What the tasks of Spark read: offset, key, value and time of each row."""
+    parsed = parse_options({"path": url, **{name.lower(): str(value) for name, value in options.items()}})
+    batches = (
+        batch for partition in plan(parsed).partitions for batch in read_partition(partition, stated_columns(parsed))
+    )
+    names = ("offset", "key", "value", "timestamp")
+    return [tuple(row[name] for name in names) for batch in batches for row in batch.to_pylist()]
+
+
 @pytest.mark.parametrize("scene", SCENES)
 def test_the_tasks_of_spark_give_the_same_rows(scene: str, tmp_path: Path) -> None:
     _, url = ship(scene, tmp_path)
     first = recording(scene).bounds["read_uncommitted"]["first"]
-    columns = ("sequence", "key", "value")
     with open_replica(url) as records:
-        expected = [(r.sequence, r.key, None if r.is_null else r.value) for r in records]
-    assert [tuple(row[name] for name in columns) for row in rows(url)] == expected
+        expected = [(r.sequence, r.key, None if r.is_null else r.value, r.time) for r in records]
+    assert spark_rows(url) == expected
     assert count_records(parse_options({"path": url})) in {None, len(expected)}
-    later = [row for row in expected if row[0] >= first + 7]
-    assert [tuple(row[name] for name in columns) for row in rows(url, startingSequence=first + 7)] == later
+    assert spark_rows(url, startingSequence=first + 7) == [row for row in expected if row[0] >= first + 7]
