@@ -43,6 +43,7 @@ GROUPS = {
     },
     "Other": {
         "append": "Append lines to a log",
+        "influxdb": "Write or read a snapshot of InfluxDB's broker",
         "spark": "Read, check, export and maintain on Spark",
         "demo": "See a log survive kill -9",
         "man": "Print a manual page",

@@ -16,6 +16,7 @@ from litelog_cli.main import litelog as all_verbs
 from replica_clients.file import FileStore
 from tests.builders.batch_replicas import die_in_write, small_appends
 from tests.builders.documents import section
+from tests.builders.recorded_logs import unpack
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,6 +49,8 @@ CASES = {
     "dismiss": ["dismiss log"],
     "forget": ["forget log backup"],
     "generations": ["generations backup", "generations nothing"],
+    "influxdb export": ["influxdb export broker broker.snapshot"],
+    "influxdb import": ["influxdb import broker.snapshot imported"],
     "ls": ["ls .", "ls"],
     "prune": ["prune backup --max-age 1us", "prune backup --max-bytes 1 --confirm"],
     "replicate": ["replicate --once log backup", "replicate --once --config litelog.yml"],
@@ -114,6 +117,7 @@ def shipped(litelog: Command) -> Command:
         die_in_write(small_appends(4, inner=FileStore(str(litelog.folder / replica)), hours_ago=48))
     (litelog.folder / "litelog.yml").write_text("logs:\n  - path: log\n    replicas:\n      - url: backup\n")
     (litelog.folder / "wrong.yml").write_text("logs: 1\n")
+    unpack("influxdb", "table", litelog.folder / "broker")
     return litelog
 
 

@@ -33,6 +33,7 @@ class InfluxdbFormat:
     has_log_id = False
     removed_by_owner = True
     sparse = True
+    has_markers = True
 
     def segment_order(self, name: str) -> tuple[object, ...] | None:
         index = self.first_sequence(name)
