@@ -6,11 +6,12 @@ each generation, oldest first. Objects are read concurrently and judged in order
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from litelog.errors import CorruptionError, CorruptObjectError, NotFoundError, StoreError
+from litelog.errors import CorruptionError, CorruptObjectError, NotFoundError, PrunedError, StoreError
 from litelog.objects.claim import Relation
 from litelog.objects.layout import snapshot_prefix, wal_key, wal_prefix
 from litelog.objects.position import Generation, Position, epoch_of
@@ -18,15 +19,16 @@ from litelog.objects.wal_segment import LASTING_SEGMENTS, digest, may_be_remnant
 from litelog.reading import latest as reading
 from litelog.reading.fetch import OrderedPool, read_verified
 from litelog.reading.latest import latest
-from litelog.stores.object_store import read_bounded
+from litelog.stores.object_store import ObjectReplicaClient, read_bounded
 from litelog.system.clock import SystemClock
 from litelog.verify.anchored_store import AnchoredStore
 from litelog.verify.chain import Chain, ChainExtent
 from litelog.verify.claims import ClaimReader
 from litelog.verify.findings import Anomalies, AnomalyKind, Findings, Formats, Scope, Watch, anomaly_of
 from litelog.verify.inventory import ListedObjects, take_generation_inventory, take_inventory, wal_between
-from litelog.verify.local_compare import HeldSegment, LocalComparison, LocalLog
+from litelog.verify.local_compare import HeldSegment, LocalComparison, LocalLog, NotComparedReason
 from litelog.verify.report import VerifiedGeneration, VerifyReport
+from litelog.verify.rewritten import find_unlike_record
 from litelog.verify.sealed import SealedChecks, SealedVerifier
 from litelog.verify.snapshots import SnapshotReader
 from litelog.verify.wal import WalReader
@@ -339,7 +341,18 @@ class _Verification:
         comparer = LocalComparison(local, self._scope, self._store, self._sealed_reader, self._wal)
         name = claim.generation
         earlier = self._names_before(name) if claim.relation is Relation.DIVERGED else frozenset[str]()
-        return comparer.compare(name, self._held(name), earlier, self._findings, self._pool)
+        compared = comparer.compare(name, self._held(name), earlier, self._findings, self._pool)
+        if self._scope.is_all and any(each.reason is NotComparedReason.REWRITTEN for each in compared.not_compared):
+            self._compare_rewritten(folder, log_format, name)
+        return compared
+
+    def _compare_rewritten(self, folder: str, log_format: LogFormat, name: Generation) -> None:
+        """Compare the records of a log whose writer has rewritten log segments."""
+        with suppress(CorruptionError, PrunedError):  # reported where the object or the log segment is read
+            sequence = find_unlike_record(folder, log_format, ObjectReplicaClient(self._store), name)
+            if sequence is not None:
+                what = f"was rewritten by its writer, and its record {sequence} is not as generation {name} holds it"
+                self._anomalies.add(AnomalyKind.DIFFERS, folder, what)
 
     def _names_before(self, generation: Generation) -> frozenset[str]:
         """The names of the log segments that earlier generations hold."""

@@ -267,7 +267,7 @@ MAX_NAMED = 5
 _REASONS = {
     "newer": "newer than what the replica holds",
     "earlier": "only in an earlier generation",
-    "rewritten": "rewritten by the log's writer since it was shipped",
+    "rewritten": "rewritten by the log's writer since (records are compared instead, unless sampled)",
     "empty": "empty",
     "sampled": "not in the sample",
 }
