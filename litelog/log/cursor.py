@@ -132,7 +132,12 @@ class LogCursor:
             size = segment.size()
             if size < self._offset:
                 raise DivergedError(self.path, f"was cut from {self._offset} bytes to {size}")
-            piece = read_piece(self._format, self.path, segment, self._offset, self.expect, limit)
+            try:
+                piece = read_piece(self._format, self.path, segment, self._offset, self.expect, limit)
+            except CorruptCommitError:
+                if self._leave_garbage(segment):
+                    continue
+                raise
             self._check_before(segment)
             if piece is not None and piece.end > self._offset:
                 self.read_from = self._offset
@@ -147,6 +152,20 @@ class LogCursor:
             if not self._cross(segment, size):
                 return None
         return None
+
+    def _leave_garbage(self, segment: OpenSegment) -> bool:
+        """Move to the next log segment if it continues before damage that a crashed writer left. False: there is none,
+        or the format's writers leave none."""
+        if self._format.finished_tail is not FinishedTail.PREFIX or not self._offset:
+            return False
+        try:
+            successor = self._open_successor(segment)
+        except (CorruptCommitError, SequenceGapError, TruncatedError):
+            return False
+        if successor is None:
+            return False
+        self.place(successor, 0, self.expect)
+        return True
 
     def _check_before(self, segment: OpenSegment) -> None:
         """Check that the last bytes read are still in place: in unnumbered formats nothing else shows a rewrite."""
@@ -206,8 +225,9 @@ class LogCursor:
 
     def _require_clean_tail(self, cause: Exception | None) -> None:
         """Now that a newer log segment exists, check that the rest of this one is not a commit in progress."""
-        tail = self.tail
-        if tail is not None and tail.tail is not Tail.ZEROS and self._format.finished_tail is FinishedTail.ERROR:
+        tail, allowed = self.tail, self._format.finished_tail
+        is_damage = allowed is FinishedTail.ERROR or (allowed is FinishedTail.PREFIX and cause is not None)
+        if tail is not None and tail.tail is not Tail.ZEROS and is_damage:
             raise self._corrupt(tail) from cause
 
     def _open_successor(self, current: OpenSegment) -> OpenSegment | None:

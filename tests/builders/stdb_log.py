@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 
 from litelog.codec.checksum import crc32c
+from litelog.formats.spacetimedb import SpacetimeDBFormat
 
 HEADERS = {version: bytes.fromhex("286473295e32") + bytes([version, 0, 0, 0]) for version in (0, 1)}
 """The header of a log segment, by version."""
@@ -36,3 +37,9 @@ def read_slowly(data: bytes) -> list[tuple[int, int, int, bytes, int]]:
         found.append((first, epoch, count, data[place + 6 : end], checksum))
         at = end + 4
     return found
+
+
+def logical_bytes(data: bytes) -> bytes:
+    """The logical bytes of a file that may be compressed."""
+    opened = SpacetimeDBFormat().open_logical("", lambda offset, length: data[offset : offset + length], len(data))
+    return data if opened is None else opened.read(0, opened.size())

@@ -12,7 +12,6 @@ import pytest
 
 from litelog.errors import CorruptCommitError, CorruptionError, DivergedError
 from litelog.formats import Expectation
-from litelog.formats.capabilities import open_logical
 from litelog.formats.spacetimedb import SpacetimeDBFormat
 from litelog.objects.claim import Relation
 from replica_clients.memory import MemoryStore
@@ -20,7 +19,7 @@ from tests.builders.daemon_builder import Daemon, restored
 from tests.builders.log_builder import LogBuilder, make_log
 from tests.builders.manual_clock import ManualClock
 from tests.builders.recorded_logs import recorded_segments, unpack, what_was_read
-from tests.builders.stdb_log import HEADERS, encode_commit, segment_name
+from tests.builders.stdb_log import HEADERS, encode_commit, logical_bytes, segment_name
 from tests.builders.stdb_recorder import (
     CommitlogWriter,
     CrateError,
@@ -37,11 +36,6 @@ VALID = {"torn": 150, "torn_header": 150}
 """How many bytes of the first log segment are valid, where a crash left garbage after them."""
 
 SCENES = ("version_0", "epochs", "torn", "torn_header", "empty", "compressed")
-
-
-def logical(name: str, data: bytes) -> bytes:
-    opened = open_logical(FORMAT, name, lambda offset, length: data[offset : offset + length], len(data))
-    return data if opened is None else opened.read(0, opened.size())
 
 
 def follow(folder: Path, tmp_path: Path, *, backlog_sealer: bool = False) -> Daemon:
@@ -75,7 +69,7 @@ def values(daemon: Daemon) -> list[tuple[int, bytes]]:
 def test_a_recorded_log_is_restored(scene: str, tmp_path: Path, backlog_sealer: bool) -> None:
     folder = unpack("spacetimedb", scene, tmp_path)
     daemon = follow(folder, tmp_path, backlog_sealer=backlog_sealer)
-    expected = {name: logical(name, data) for name, data in recorded_segments("spacetimedb", scene)}
+    expected = {name: logical_bytes(data) for name, data in recorded_segments("spacetimedb", scene)}
     expected[segment_name(0)] = expected[segment_name(0)][: VALID.get(scene)]
     assert restored(daemon.store, tmp_path / "out", FORMAT) == expected
     report = verified(daemon.store, FORMAT, against=str(folder))

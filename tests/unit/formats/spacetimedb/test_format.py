@@ -9,23 +9,17 @@ import pytest
 
 from litelog.errors import CorruptCommitError, SequenceGapError, WrongFormatError
 from litelog.formats import MAX_COMMIT_BYTES, Expectation, FinishedTail, LogFormat, Tail
-from litelog.formats.capabilities import find_commit, first_sequence, ignores, open_logical
+from litelog.formats.capabilities import find_commit, first_sequence, ignores
 from litelog.formats.columns import Record
 from litelog.formats.registry import open_format
 from litelog.formats.spacetimedb import SpacetimeDBFormat
 from tests.builders.recorded_logs import recorded_segments, what_was_read
-from tests.builders.stdb_log import HEADERS, encode_commit, read_slowly, segment_name
+from tests.builders.stdb_log import HEADERS, encode_commit, logical_bytes, read_slowly, segment_name
 
 FORMAT: LogFormat = SpacetimeDBFormat()
 SCENES = ("version_0", "epochs", "torn", "torn_header", "empty", "compressed")
 NAME = segment_name(7)
 BEGINNING = Expectation()
-
-
-def logical(name: str, data: bytes) -> memoryview:
-    """The logical bytes of a file."""
-    opened = open_logical(FORMAT, name, lambda offset, length: data[offset : offset + length], len(data))
-    return memoryview(data if opened is None else opened.read(0, opened.size()))
 
 
 def records(data: bytes, expect: Expectation = BEGINNING, name: str = NAME, offset: int = 0) -> list[Record]:
@@ -57,7 +51,7 @@ def test_recorded_commits_are_those_that_the_crate_reads(scene: str) -> None:
     expect, found = Expectation(), []
     segments = recorded_segments("spacetimedb", scene)
     for number, (name, stored) in enumerate(segments):
-        data = logical(name, stored)
+        data = memoryview(logical_bytes(stored))
         if scene == "torn_header" and not number:
             with pytest.raises(CorruptCommitError, match="corrupt commit at offset 150"):
                 FORMAT.scan(name, data, 0, expect)
