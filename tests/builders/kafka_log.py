@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import base64
-import io
-import json
 import struct
-import tarfile
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from litelog.codec.checksum import crc32c
 from litelog.formats.columns import Record
+from tests.builders.recorded_logs import recorded_segments, unpack, what_was_read
 
-FIXTURES = Path(__file__).parent.parent / "fixtures" / "kafka"
+if TYPE_CHECKING:
+    from pathlib import Path
+
 HEADER = struct.Struct(">qiibIhiqqqhii")
 
 PLAIN_SCENES = ["plain_none", "append_time", "before_compaction", "after_compaction", "killed", "retained", "rolled"]
 COMPRESSED_SCENES = ["plain_gzip", "plain_snappy", "plain_lz4", "plain_zstd"]
+SERVED_SCENES = [*PLAIN_SCENES, *COMPRESSED_SCENES, "transactions"]
 
 Header = tuple[str, bytes | None]
 Entry = tuple[int, int, bytes | None, bytes | None, list[Header]]
@@ -30,7 +30,7 @@ Entry = tuple[int, int, bytes | None, bytes | None, list[Header]]
 class Recording:
     """The folder of a partition that a broker wrote, and what the broker served of it."""
 
-    folder: str
+    scene: str
     files: dict[str, bytes]
     served: dict[str, list[dict[str, Any]]]
     """By isolation level: the records."""
@@ -39,33 +39,22 @@ class Recording:
 
     @property
     def segments(self) -> list[tuple[str, bytes]]:
-        return [(name, body) for name, body in sorted(self.files.items()) if name.endswith(".log")]
+        return [(name, body) for name, body in self.files.items() if name.endswith(".log")]
 
     def write(self, parent: Path) -> Path:
         """Write the folder below ``parent``."""
-        folder = parent / self.folder
-        folder.mkdir(parents=True)
-        for name, body in self.files.items():
-            (folder / name).write_bytes(body)
-        return folder
+        return unpack("kafka", self.scene, parent)
 
 
 @cache
 def recording(scene: str) -> Recording:
     """A recorded folder of ``tests/fixtures/kafka``."""
-    files, folder = {}, ""
-    with tarfile.open(fileobj=io.BytesIO((FIXTURES / f"{scene}.tar.gz").read_bytes())) as tar:
-        for member in tar:
-            folder, _, name = member.name.partition("/")
-            content = tar.extractfile(member)
-            assert content is not None
-            files[name] = content.read()
     served, bounds = {}, {}
-    if (FIXTURES / f"{scene}.json").exists():
-        expected = json.loads((FIXTURES / f"{scene}.json").read_text())
+    if scene in SERVED_SCENES:
+        read = what_was_read("kafka", scene)
         for way in ("read_uncommitted", "read_committed"):
-            *served[way], bounds[way] = expected[way]
-    return Recording(folder, files, served, bounds)
+            *served[way], bounds[way] = read[way]
+    return Recording(scene, dict(recorded_segments("kafka", scene, suffix="")), served, bounds)
 
 
 def as_served(record: Record) -> dict[str, Any]:

@@ -16,9 +16,9 @@ from litelog.formats.conformance import LogFormatConformance
 from litelog.formats.kafka import KafkaFormat
 from litelog.formats.litelog import SegmentHeader
 from tests.builders.kafka_log import (
-    COMPRESSED_SCENES,
     HEADER,
     PLAIN_SCENES,
+    SERVED_SCENES,
     as_served,
     decode_slowly,
     recording,
@@ -100,7 +100,7 @@ def decode_all(segments: list[tuple[str, bytes]]) -> list[Record]:
     return records
 
 
-@pytest.mark.parametrize("scene", [*PLAIN_SCENES, *COMPRESSED_SCENES, "transactions"])
+@pytest.mark.parametrize("scene", SERVED_SCENES)
 def test_records_are_those_that_the_broker_served(scene: str) -> None:
     recorded = recording(scene)
     first = recorded.bounds["read_uncommitted"]["first"]

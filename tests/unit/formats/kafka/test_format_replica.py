@@ -18,7 +18,7 @@ from litelog.spark.scan.decoding import read_partition
 from litelog.spark.scan.planning import plan, stated_columns
 from litelog.stores.registry import open_store
 from tests.builders.daemon_builder import Daemon, restored
-from tests.builders.kafka_log import COMPRESSED_SCENES, PLAIN_SCENES, as_served, recording
+from tests.builders.kafka_log import SERVED_SCENES, as_served, recording
 from tests.builders.log_builder import LogBuilder
 from tests.builders.manual_clock import ManualClock
 from tests.builders.verify_helper import found, verified
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 pytestmark = pytest.mark.slow
-
-SCENES = [*PLAIN_SCENES, *COMPRESSED_SCENES, "transactions"]
 
 
 def ship(scene: str, tmp_path: Path) -> tuple[Daemon, str]:
@@ -47,7 +45,7 @@ def served(scene: str) -> list[dict[str, Any]]:
     return recording(scene).served["read_uncommitted"]
 
 
-@pytest.mark.parametrize("scene", SCENES)
+@pytest.mark.parametrize("scene", SERVED_SCENES)
 def test_a_partition_is_restored_and_verified(scene: str, tmp_path: Path) -> None:
     daemon, _ = ship(scene, tmp_path)
     copy = restored(daemon.store, tmp_path / "out", daemon.log.format)
@@ -61,7 +59,7 @@ def test_a_partition_is_restored_and_verified(scene: str, tmp_path: Path) -> Non
     assert found(verified(daemon.store, daemon.log.format, against=daemon.log.folder)) == []
 
 
-@pytest.mark.parametrize("scene", SCENES)
+@pytest.mark.parametrize("scene", SERVED_SCENES)
 def test_every_reader_gives_the_records_that_the_broker_served(scene: str, tmp_path: Path) -> None:
     daemon, url = ship(scene, tmp_path)
     expected = served(scene)
@@ -84,7 +82,7 @@ def spark_rows(url: str, **options: object) -> list[tuple[object, ...]]:
     return [tuple(row[name] for name in names) for batch in batches for row in batch.to_pylist()]
 
 
-@pytest.mark.parametrize("scene", SCENES)
+@pytest.mark.parametrize("scene", SERVED_SCENES)
 def test_the_tasks_of_spark_give_the_same_rows(scene: str, tmp_path: Path) -> None:
     _, url = ship(scene, tmp_path)
     first = recording(scene).bounds["read_uncommitted"]["first"]
