@@ -11,14 +11,17 @@ import os
 import statistics
 import struct
 import sys
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+import numpy as np
 from measuring import Finding, Report, measure, ratios
 
 from litelog.codec.checksum import crc32c
+from litelog.codec.fnv import fnv1a
 from litelog.formats import Expectation
 from litelog.formats.capabilities import scan_columns
 from litelog.formats.registry import open_format
@@ -30,7 +33,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from tests.builders.kafka_log import write_batch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 ARROW, LOOP, CHECKSUM = "to Arrow", "loop", "CRC-32C alone"
 KAFKA_VALUE_BYTES = 100
@@ -99,7 +102,93 @@ def loop_kafka(data: memoryview) -> int:
     return records
 
 
-SAMPLES = {"kafka": make_kafka, "spacetimedb": make_spacetimedb}
+NETLOG_HEADER = struct.pack(">BBI10x", 1, 16, 1_700_000_000)
+PER_SET = 100
+"""Messages in a set, as many as the server gathers by default."""
+
+
+def make_netlog(size: int, commit_bytes: int) -> Sample:
+    message = netlog_message(os.urandom(commit_bytes))
+    count = size // len(message)
+    return Sample(f"{0:020d}.data", memoryview(NETLOG_HEADER + message * count), count, loop_netlog)
+
+
+def make_netlog_sets(size: int, commit_bytes: int) -> Sample:
+    """Sets of messages, each of the given number of bytes."""
+    held = netlog_message(netlog_message(os.urandom(commit_bytes)) * PER_SET, codec=1)
+    count = size // len(held)
+    return Sample(f"{0:020d}.data", memoryview(NETLOG_HEADER + held * count), count * PER_SET, loop_netlog)
+
+
+def netlog_message(payload: bytes, codec: int = 0) -> bytes:
+    return struct.pack(">BII", codec, zlib.crc32(payload), len(payload)) + payload
+
+
+def loop_netlog(data: memoryview) -> int:
+    values: list[bytes] = []
+    records = 0
+    for codec, payload in netlog_payloads(data, 16):
+        if codec:
+            held = [bytes(inner) for _, inner in netlog_payloads(payload, 0)]
+            values += held
+            records += len(held)
+        else:
+            values.append(bytes(payload))
+            records += 1
+        if len(values) >= 4096:
+            values.clear()
+    return records
+
+
+def netlog_payloads(data: memoryview, at: int) -> Iterator[tuple[int, memoryview]]:
+    unpack, size = struct.Struct(">BII").unpack_from, len(data)
+    while at < size:
+        codec, checksum, length = unpack(data, at)
+        payload = data[at + 9 : at + 9 + length]
+        if zlib.crc32(payload) != checksum:
+            raise SystemExit("a checksum is wrong")
+        yield codec, payload
+        at += 9 + length
+
+
+def make_influxdb(size: int, commit_bytes: int) -> Sample:
+    count = size // (commit_bytes + 26)
+    body = np.frombuffer(os.urandom(commit_bytes), np.uint8)
+    messages = np.zeros((count, commit_bytes + 26), np.uint8)
+    messages[:, 14:22] = np.arange(1, count + 1, dtype=">u8").view(np.uint8).reshape(count, 8)
+    messages[:, 22:26] = np.frombuffer(struct.pack(">I", commit_bytes), np.uint8)
+    messages[:, 26:] = body
+    starts = np.arange(count) * (commit_bytes + 26)
+    checksums = fnv1a(messages.tobytes(), starts + 4, starts + commit_bytes + 26)
+    messages[:, :4] = checksums.astype(">u4").view(np.uint8).reshape(count, 4)
+    return Sample("1", memoryview(messages.tobytes()), count, loop_influxdb)
+
+
+def loop_influxdb(data: memoryview) -> int:
+    unpack, at, size, records = struct.Struct(">IHQQI").unpack_from, 0, len(data), 0
+    values: list[bytes] = []
+    while at < size:
+        checksum, _, _, _, length = unpack(data, at)
+        state = 0x811C9DC5
+        for byte in data[at + 4 : at + 26 + length]:
+            state = (state ^ byte) * 0x01000193 & 0xFFFF_FFFF
+        if state != checksum:
+            raise SystemExit("a checksum is wrong")
+        values.append(bytes(data[at + 26 : at + 26 + length]))
+        at += 26 + length
+        records += 1
+        if records % 4096 == 0:
+            values.clear()
+    return records
+
+
+SAMPLES = {
+    "kafka": make_kafka,
+    "spacetimedb": make_spacetimedb,
+    "influxdb": make_influxdb,
+    "netlog": make_netlog,
+    "netlog-sets": make_netlog_sets,
+}
 
 
 def read(format_name: str, sample: Sample, piece_bytes: int) -> int:
@@ -130,7 +219,7 @@ def main(format_name: str, size: int, commit: int, rounds: int, as_json: bool) -
     keep_freed_memory()  # as the commands do
     sample = SAMPLES[format_name](size << 20, commit)
     calls: dict[str, Callable[[], int]] = {
-        ARROW: lambda: read(format_name, sample, LARGE_PIECE_BYTES),
+        ARROW: lambda: read(format_name.partition("-")[0], sample, LARGE_PIECE_BYTES),
         LOOP: lambda: sample.loop(sample.data),
         CHECKSUM: lambda: checksum(sample.data, LARGE_PIECE_BYTES),
     }

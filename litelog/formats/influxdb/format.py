@@ -69,23 +69,12 @@ class InfluxdbFormat:
         *,
         known: bool = False,  # noqa: ARG002  # every byte is checked anyway
     ) -> Scan:
+        return _describe(offset, expect, _walk_segment(name, data, offset, expect))
+
+    def scan_columns(self, name: str, data: memoryview, offset: int, expect: Expectation) -> tuple[Scan, Columns]:
+        """The results of ``scan`` and ``decode``, from one pass over the bytes."""
         found = _walk_segment(name, data, offset, expect)
-        some = len(found) > 0
-        return Scan(
-            start=offset,
-            end=offset + found.end,
-            commits=len(found),
-            records=len(found),
-            first=int(found.indexes[0]) if some else None,
-            next=int(found.indexes[-1]) + 1 if some else expect.sequence,
-            epoch=expect.epoch,
-            lowest=None,
-            highest=None,
-            last_commit=offset + int(found.starts[-1]) if some else offset,
-            tail=found.tail,
-            damage=found.damage,
-            wanted=found.wanted,
-        )
+        return _describe(offset, expect, found), _decode(data, found)
 
     def commits(self, name: str, data: memoryview, offset: int, expect: Expectation) -> list[Commit]:
         found = _walk_segment(name, data, offset, expect)
@@ -94,10 +83,32 @@ class InfluxdbFormat:
 
     def decode(self, name: str, data: memoryview, offset: int, expect: Expectation) -> Columns:
         """The messages that are not the broker's own."""
-        found = _walk_segment(name, data, offset, expect)
-        rows = ~found.is_internal
-        starts = found.starts[rows] + HEADER_BYTES
-        return Columns(data, found.indexes[rows], None, None, None, starts, found.ends[rows] - starts)
+        return _decode(data, _walk_segment(name, data, offset, expect))
+
+
+def _describe(offset: int, expect: Expectation, found: MessageColumns) -> Scan:
+    some = len(found) > 0
+    return Scan(
+        start=offset,
+        end=offset + found.end,
+        commits=len(found),
+        records=len(found),
+        first=int(found.indexes[0]) if some else None,
+        next=int(found.indexes[-1]) + 1 if some else expect.sequence,
+        epoch=expect.epoch,
+        lowest=None,
+        highest=None,
+        last_commit=offset + int(found.starts[-1]) if some else offset,
+        tail=found.tail,
+        damage=found.damage,
+        wanted=found.wanted,
+    )
+
+
+def _decode(data: memoryview, found: MessageColumns) -> Columns:
+    rows = ~found.is_internal
+    starts = found.starts[rows] + HEADER_BYTES
+    return Columns(data, found.indexes[rows], None, None, None, starts, found.ends[rows] - starts)
 
 
 def _walk_segment(name: str, data: memoryview, offset: int, expect: Expectation) -> MessageColumns:

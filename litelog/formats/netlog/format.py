@@ -85,23 +85,12 @@ class NetlogFormat:
         *,
         known: bool = False,  # noqa: ARG002  # only the sets themselves show how many messages they hold
     ) -> Scan:
+        return _describe(offset, expect, *_walk_segment(name, data, offset, expect))
+
+    def scan_columns(self, name: str, data: memoryview, offset: int, expect: Expectation) -> tuple[Scan, Columns]:
+        """The results of ``scan`` and ``decode``, from one pass over the bytes."""
         first, found = _walk_segment(name, data, offset, expect)
-        some = bool(found.positions)
-        return Scan(
-            start=offset,
-            end=offset + found.end,
-            commits=len(found.positions),
-            records=found.records,
-            first=first if some else None,
-            next=first + found.records if some else expect.sequence,
-            epoch=expect.epoch,
-            lowest=None,
-            highest=None,
-            last_commit=offset + found.positions[-1] if some else offset,
-            tail=found.tail,
-            damage=found.damage,
-            wanted=found.wanted,
-        )
+        return _describe(offset, expect, first, found), _decode(data, first, found)
 
     def commits(self, name: str, data: memoryview, offset: int, expect: Expectation) -> list[Commit]:
         first, found = _walk_segment(name, data, offset, expect)
@@ -113,17 +102,39 @@ class NetlogFormat:
         return [Commit(offset + start, offset + end, number, after, None, None) for start, end, number, after in places]
 
     def decode(self, name: str, data: memoryview, offset: int, expect: Expectation) -> Columns:
-        first, found = _walk_segment(name, data, offset, expect)
-        starts = np.array(found.positions, np.int64)
-        ends = np.append(starts[1:], found.end) if len(starts) else starts
-        starts = starts + MESSAGE_BYTES
-        lengths, commit_starts = ends - starts, None
-        if found.sets:
-            counts = [len(found.sets[at].starts) if at in found.sets else 1 for at in found.positions]
-            commit_starts = np.repeat(np.array(found.positions, np.int64), counts)
-            data, starts, lengths = _unfold(data, found, starts, lengths)
-        sequences = np.arange(first, first + len(starts), dtype=np.int64)
-        return Columns(data, sequences, None, None, None, starts, lengths, commit_starts=commit_starts)
+        return _decode(data, *_walk_segment(name, data, offset, expect))
+
+
+def _describe(offset: int, expect: Expectation, first: int, found: MessageRun) -> Scan:
+    some = bool(found.positions)
+    return Scan(
+        start=offset,
+        end=offset + found.end,
+        commits=len(found.positions),
+        records=found.records,
+        first=first if some else None,
+        next=first + found.records if some else expect.sequence,
+        epoch=expect.epoch,
+        lowest=None,
+        highest=None,
+        last_commit=offset + found.positions[-1] if some else offset,
+        tail=found.tail,
+        damage=found.damage,
+        wanted=found.wanted,
+    )
+
+
+def _decode(data: memoryview, first: int, found: MessageRun) -> Columns:
+    starts = np.array(found.positions, np.int64)
+    ends = np.append(starts[1:], found.end) if len(starts) else starts
+    starts = starts + MESSAGE_BYTES
+    lengths, commit_starts = ends - starts, None
+    if found.sets:
+        counts = [len(found.sets[at].starts) if at in found.sets else 1 for at in found.positions]
+        commit_starts = np.repeat(np.array(found.positions, np.int64), counts)
+        data, starts, lengths = _unfold(data, found, starts, lengths)
+    sequences = np.arange(first, first + len(starts), dtype=np.int64)
+    return Columns(data, sequences, None, None, None, starts, lengths, commit_starts=commit_starts)
 
 
 def _unfold(data: memoryview, found: MessageRun, starts: Int64s, lengths: Int64s) -> tuple[memoryview, Int64s, Int64s]:
