@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from litelog.errors import CorruptObjectError, UnknownVersionError
-from litelog.formats import Expectation
+from litelog.formats import Expectation, shown_lowest
 from litelog_cli.listing import ratio
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def _sealed(entry: SnapshotEntry, stored: str, size: int, objects: int) -> Segme
         stored_bytes=size,
         ratio=ratio(entry.length, entry.size),
         objects=objects,
-        lowest_timestamp=entry.lowest,
+        lowest_timestamp=shown_lowest(entry.lowest),
         highest_timestamp=entry.highest,
         first_shipped=entry.shipped_first,
         last_shipped=entry.shipped_last,
@@ -161,7 +161,7 @@ def _shipped(infos: Sequence[WalSegmentInfo], headers: HeaderReader) -> Iterator
         stored_bytes=size,
         ratio=ratio(last.end, size),
         objects=len(infos),
-        lowest_timestamp=min(stamps, default=None),
+        lowest_timestamp=shown_lowest(min(stamps, default=None)),
         highest_timestamp=max(stamps, default=None),
         first_shipped=first.shipped,
         last_shipped=last.shipped,

@@ -2,6 +2,7 @@
 
 from litelog.formats.log_format import (
     MAX_COMMIT_BYTES,
+    NO_LOWEST,
     Commit,
     Damage,
     Expectation,
@@ -10,10 +11,12 @@ from litelog.formats.log_format import (
     Scan,
     Tail,
     safe_segment_order,
+    shown_lowest,
 )
 
 __all__ = [
     "MAX_COMMIT_BYTES",
+    "NO_LOWEST",
     "Commit",
     "Damage",
     "Expectation",
@@ -22,4 +25,5 @@ __all__ = [
     "Scan",
     "Tail",
     "safe_segment_order",
+    "shown_lowest",
 ]

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 MAX_COMMIT_BYTES = 32 << 20
 """The largest commit that is accepted, in bytes. It bounds the memory that one log takes at a time."""
 
+NO_LOWEST = -1000
+"""``Scan.lowest`` of commits that show their lowest record timestamp only where their records are read: 1 ms before
+1970, lower than any time of the formats that have such commits."""
+
 MAX_FILE_NAME_BYTES = 255
 """The longest file name that file systems take, in bytes."""
 
@@ -81,7 +85,7 @@ class Scan:
     """The sequence that follows; the expected one without a commit."""
     epoch: int
     lowest: int | None
-    """The lowest record timestamp, in microseconds since 1970; None if the format has none."""
+    """The lowest record timestamp, in microseconds since 1970, or NO_LOWEST; None if the format has none."""
     highest: int | None
     last_commit: int
     """The offset at which the last commit starts; ``start`` without a commit."""
@@ -202,6 +206,11 @@ class LogFormat(Protocol):
 
     def decode(self, name: str, data: memoryview, offset: int, expect: Expectation) -> Columns:
         """Return the records of the same run as columns, with the checks of ``scan``. Raises as ``scan``."""
+
+
+def shown_lowest(lowest: int | None) -> int | None:
+    """A lowest record timestamp that people are shown; None if it is not known."""
+    return None if lowest == NO_LOWEST else lowest
 
 
 def safe_segment_order(log_format: LogFormat, name: str) -> tuple[object, ...] | None:

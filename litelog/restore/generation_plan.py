@@ -17,7 +17,7 @@ from litelog.errors import (
     NothingToRestoreError,
     ReplicaGapError,
 )
-from litelog.formats import safe_segment_order
+from litelog.formats import safe_segment_order, shown_lowest
 from litelog.formats.capabilities import is_side_file
 from litelog.objects.layout import snapshot_key
 from litelog.objects.position import Position
@@ -264,7 +264,8 @@ def _too_early(
         first, lowest, shipped = header.first, header.lowest, header.shipped
     message = "holds no commit yet"
     if first is not None:
-        stamped = "" if lowest is None else f", stamped {format_time(lowest)}"
+        stamp = shown_lowest(lowest)
+        stamped = "" if stamp is None else f", stamped {format_time(stamp)}"
         message = f"nothing that early; it begins with sequence {first}{stamped}, shipped {format_time(shipped)}"
     inside = _inside_first_commit(target, first, search)
     return TooEarlyError(f"{here}: {inside or message}", base.first.index, first)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from litelog.formats import shown_lowest
 from litelog.units import format_size
 from litelog_cli.arguments import GENERATION, PLACE
 from litelog_cli.listed import choose_generation, config_option, each_replica, print_heading
@@ -105,7 +106,7 @@ def _header_json(header: WalHeader) -> dict[str, Any]:
         "first": header.first,
         "next": header.next,
         "records": header.records,
-        "lowest_timestamp": json_time(header.lowest),
+        "lowest_timestamp": json_time(shown_lowest(header.lowest)),
         "highest_timestamp": json_time(header.highest),
         "shipped": json_time(header.shipped),
         "final": header.final,

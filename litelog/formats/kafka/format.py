@@ -13,7 +13,7 @@ from litelog.formats.kafka.batch_columns import decode_batches
 from litelog.formats.kafka.batch_header import LENGTH_END, MAX_OFFSET, MAX_SEGMENT_OFFSETS, RecordBatch, microseconds
 from litelog.formats.kafka.batch_walk import BatchWalk, find_batch, walk
 from litelog.formats.kafka.committed import MARKER, PRODUCER, CommittedRecords
-from litelog.formats.log_format import Commit, Expectation, FinishedTail, Scan
+from litelog.formats.log_format import NO_LOWEST, Commit, Expectation, FinishedTail, Scan
 from litelog.formats.signatures import refuse_others
 
 if TYPE_CHECKING:
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from litelog.formats.capabilities import RecordFilter
     from litelog.formats.columns import Columns
     from litelog.formats.log_format import LogFormat
-
-NO_TIME = -1000
-"""The lowest record timestamp of a batch whose header does not show it, in microseconds. Kafka has no earlier ones."""
 
 _NAME = re.compile(r"([0-9]{20})\.log")
 _FOLDER = re.compile(r"(?P<topic>[A-Za-z0-9._-]+)-(?P<partition>[0-9]+)")
@@ -156,7 +153,7 @@ def _times(batch: RecordBatch) -> tuple[int | None, int | None]:
     if batch.records == 0:
         return None, None
     exact = batch.is_append_time or (batch.records == 1 and not batch.has_delete_horizon)
-    return (highest if exact else min(NO_TIME, highest)), highest
+    return (highest if exact else min(NO_LOWEST, highest)), highest
 
 
 def _describe(offset: int, found: BatchWalk) -> Scan:

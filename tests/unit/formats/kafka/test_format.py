@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 
 from litelog.errors import CorruptCommitError, SequenceGapError, WrongFormatError
-from litelog.formats import Expectation, Tail
+from litelog.formats import Expectation, Tail, shown_lowest
 from litelog.formats.capabilities import find_commit
 from litelog.formats.conformance import LogFormatConformance
 from litelog.formats.kafka import KafkaFormat
@@ -232,6 +232,11 @@ def test_times_of_a_batch_bound_those_of_its_records() -> None:
     assert scan.lowest is not None
     assert scan.lowest <= columns.timestamps.min()
     assert scan.highest == columns.timestamps.max()
+    assert shown_lowest(scan.lowest) is None
+    one = FORMAT.scan(NAME, log_of(write_batch(0, entries[:1])), 0, Expectation())
+    assert shown_lowest(one.lowest) == one.highest == 1_700_000_000_000_000
+    appended = FORMAT.scan(NAME, log_of(write_batch(0, entries, attributes=8)), 0, Expectation())
+    assert shown_lowest(appended.lowest) == appended.highest
 
 
 def test_only_files_of_the_partition_are_side_files_or_known() -> None:

@@ -11,11 +11,14 @@ pytest.importorskip("pyarrow")
 from litelog.api.open_replica import open_replica
 from litelog.formats.kafka import KafkaFormat
 from litelog.log.reader import LogReader
+from litelog.restore.history_plan import find_plan
+from litelog.restore.plan import Target, TooEarlyError
 from litelog.shipping.context import Settings
 from litelog.spark.options import parse_options
 from litelog.spark.query.counting import count_records
 from litelog.spark.scan.decoding import read_partition
 from litelog.spark.scan.planning import plan, stated_columns
+from litelog.stores.object_store import ObjectReplicaClient
 from litelog.stores.registry import open_store
 from tests.builders.daemon_builder import Daemon, restored
 from tests.builders.kafka_log import SERVED_SCENES, as_served, recording
@@ -70,6 +73,12 @@ def test_every_reader_gives_the_records_that_the_broker_served(scene: str, tmp_p
         assert [as_served(record) for record in reader] == expected
     with open_replica(url, start=first, isolation="read_committed") as records:
         assert [as_served(record) for record in records] == recording(scene).served["read_committed"]
+
+
+def test_a_lowest_time_that_no_header_shows_is_left_out_of_messages(tmp_path: Path) -> None:
+    daemon, _ = ship("plain_none", tmp_path)
+    with pytest.raises(TooEarlyError, match="it begins with sequence 0, shipped"):
+        find_plan(ObjectReplicaClient(daemon.store), Target(timestamp=1), daemon.log.format)
 
 
 def spark_rows(url: str, **options: object) -> list[tuple[object, ...]]:
