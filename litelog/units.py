@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+from calendar import monthrange
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from enum import Enum
 
 Time = int | datetime
 """A point in time as callers give it: microseconds since 1970, or an aware datetime."""
@@ -111,3 +114,100 @@ def format_iso(microseconds: int) -> str:
     except OverflowError:
         return f"{microseconds}us"
     return moment.isoformat(timespec="microseconds" if microseconds % 1_000_000 else "seconds").replace("+00:00", "Z")
+
+
+MAX_SEQUENCE = (1 << 64) - 1
+"""The highest sequence that people may write."""
+
+
+class StartKind(Enum):
+    """How a start is given."""
+
+    BEGINNING = "beginning"
+    LAST = "last"
+    """The last existing record."""
+    END = "end"
+    """After the last existing record."""
+    SEQUENCE = "sequence"
+    TIME = "time"
+
+
+@dataclass(frozen=True, slots=True)
+class StartPoint:
+    """A place in a log. ``value`` is a sequence, or microseconds since 1970."""
+
+    kind: StartKind
+    value: int = 0
+
+
+_START_WORDS = {
+    **dict.fromkeys(("beginning", "first", "oldest", "start"), StartKind.BEGINNING),
+    **dict.fromkeys(("last", "latest"), StartKind.LAST),
+    **dict.fromkeys(("end", "now"), StartKind.END),
+}
+_CALENDAR_UNITS = {
+    **dict.fromkeys(("y", "year", "years"), "years"),
+    **dict.fromkeys(("mon", "month", "months"), "months"),
+    **dict.fromkeys(("w", "week", "weeks"), "weeks"),
+    **dict.fromkeys(("d", "day", "days"), "days"),
+    **dict.fromkeys(("h", "hour", "hours"), "hours"),
+    **dict.fromkeys(("m", "min", "minute", "minutes"), "minutes"),
+    **dict.fromkeys(("s", "sec", "second", "seconds"), "seconds"),
+}
+_CALENDAR_PART = re.compile(r"([0-9]{1,9}) ?([a-z]+) ?")
+_START_EXPECTED = (
+    "expected beginning, latest, end, a sequence, a duration back from now (10s, 1day, 2month3days) "
+    "or an ISO time (2026-11-21T10:00:00Z)"
+)
+
+
+def parse_start(text: str, now: datetime) -> StartPoint:
+    """Parse a start: a word, a sequence, a time, or a duration back from ``now``. Raises ValueError.
+
+    A time without a zone is in UTC.
+    """
+    word = text.strip().lower()
+    if word in _START_WORDS:
+        return StartPoint(_START_WORDS[word])
+    if word.isascii() and word.isdigit():
+        if len(word) > 20 or int(word) > MAX_SEQUENCE:
+            raise ValueError(f"{text}: larger than any sequence")
+        return StartPoint(StartKind.SEQUENCE, int(word))
+    moment = _back_from(word, now) or _iso_time(text.strip())
+    if moment is None:
+        raise ValueError(f"{text!r} is not a place in a log: {_START_EXPECTED}")
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return StartPoint(StartKind.TIME, to_microseconds(moment))
+
+
+def _back_from(word: str, now: datetime) -> datetime | None:
+    """``now`` minus a duration, by the calendar: a month before 31 March is the last day of February."""
+    amounts: dict[str, int] = {}
+    at = 0
+    while at < len(word):
+        part = _CALENDAR_PART.match(word, at)
+        unit = _CALENDAR_UNITS.get(part[2]) if part else None
+        if part is None or unit is None:
+            return None
+        amounts[unit] = amounts.get(unit, 0) + int(part[1])
+        at = part.end()
+    if not amounts:
+        return None
+    try:
+        months = 12 * amounts.pop("years", 0) + amounts.pop("months", 0)
+        return _months_before(now, months) - timedelta(**amounts)
+    except (OverflowError, ValueError):
+        raise ValueError(f"{word!r} reaches back before the year 1") from None
+
+
+def _months_before(now: datetime, months: int) -> datetime:
+    year, month = divmod(12 * now.year + now.month - 1 - months, 12)
+    return now.replace(year=year, month=month + 1, day=min(now.day, monthrange(year, month + 1)[1]))
+
+
+def _iso_time(text: str) -> datetime | None:
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        return None

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import os
 import re
-from calendar import monthrange
 from contextlib import suppress
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from enum import Enum
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import click
 from click.shell_completion import CompletionItem
 
 from litelog.errors import ConfigError, LitelogError
+from litelog.units import MAX_SEQUENCE, StartKind, StartPoint, to_microseconds
+from litelog.units import parse_start as parse_start_point
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -261,7 +260,7 @@ def parse_time(text: str, now: datetime) -> int:
     """Microseconds since 1970 of an ISO time, a time before ``now`` (1h), ``now``, or seconds since 1970."""
     word = text.strip().lower()
     if word == "now":
-        return _microseconds(now)
+        return to_microseconds(now)
     if word.isascii() and word.isdigit() and (unit := _EPOCH_UNITS.get(len(word))) is not None:
         return int(word) * unit
     with suppress(ConfigError):  # its message lists every kind of start
@@ -272,102 +271,9 @@ def parse_time(text: str, now: datetime) -> int:
     raise click.BadParameter(said, param_hint="--timestamp")
 
 
-MAX_SEQUENCE = (1 << 64) - 1
-
-
-class StartKind(Enum):
-    """How a start is given."""
-
-    BEGINNING = "beginning"
-    LAST = "last"
-    """The last existing record."""
-    END = "end"
-    """After the last existing record."""
-    SEQUENCE = "sequence"
-    TIME = "time"
-
-
-@dataclass(frozen=True, slots=True)
-class StartPoint:
-    """A place in a log. ``value`` is a sequence, or microseconds since 1970."""
-
-    kind: StartKind
-    value: int = 0
-
-
-_WORDS = {
-    **dict.fromkeys(("beginning", "first", "oldest", "start"), StartKind.BEGINNING),
-    **dict.fromkeys(("last", "latest"), StartKind.LAST),
-    **dict.fromkeys(("end", "now"), StartKind.END),
-}
-_UNITS = {
-    **dict.fromkeys(("y", "year", "years"), "years"),
-    **dict.fromkeys(("mon", "month", "months"), "months"),
-    **dict.fromkeys(("w", "week", "weeks"), "weeks"),
-    **dict.fromkeys(("d", "day", "days"), "days"),
-    **dict.fromkeys(("h", "hour", "hours"), "hours"),
-    **dict.fromkeys(("m", "min", "minute", "minutes"), "minutes"),
-    **dict.fromkeys(("s", "sec", "second", "seconds"), "seconds"),
-}
-_PART = re.compile(r"([0-9]{1,9}) ?([a-z]+) ?")
-_EXPECTED = (
-    "expected beginning, latest, end, a sequence, a duration back from now (10s, 1day, 2month3days) "
-    "or an ISO time (2026-11-21T10:00:00Z)"
-)
-
-
 def parse_start(text: str, now: datetime) -> StartPoint:
-    """Parse a start. ``now``: durations count back from here. Raises ConfigError.
-
-    A time without a zone is in UTC.
-    """
-    word = text.strip().lower()
-    if word in _WORDS:
-        return StartPoint(_WORDS[word])
-    if word.isascii() and word.isdigit():
-        if len(word) > 20 or int(word) > MAX_SEQUENCE:
-            raise ConfigError(f"{text}: larger than any sequence")
-        return StartPoint(StartKind.SEQUENCE, int(word))
-    moment = _back_from(word, now) or _iso_time(text.strip())
-    if moment is None:
-        raise ConfigError(f"{text!r} is not a place in a log: {_EXPECTED}")
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return StartPoint(StartKind.TIME, _microseconds(moment))
-
-
-def _microseconds(moment: datetime) -> int:
-    since = moment - datetime(1970, 1, 1, tzinfo=UTC)
-    return (since.days * 86400 + since.seconds) * 1_000_000 + since.microseconds
-
-
-def _back_from(word: str, now: datetime) -> datetime | None:
-    """``now`` minus a duration, by the calendar: a month before 31 March is the last day of February."""
-    amounts: dict[str, int] = {}
-    at = 0
-    while at < len(word):
-        part = _PART.match(word, at)
-        unit = _UNITS.get(part[2]) if part else None
-        if part is None or unit is None:
-            return None
-        amounts[unit] = amounts.get(unit, 0) + int(part[1])
-        at = part.end()
-    if not amounts:
-        return None
+    """Parse a start, as ``units.parse_start`` does. Raises ConfigError."""
     try:
-        months = 12 * amounts.pop("years", 0) + amounts.pop("months", 0)
-        return _months_before(now, months) - timedelta(**amounts)
-    except (OverflowError, ValueError):
-        raise ConfigError(f"{word!r} reaches back before the year 1") from None
-
-
-def _months_before(now: datetime, months: int) -> datetime:
-    year, month = divmod(12 * now.year + now.month - 1 - months, 12)
-    return now.replace(year=year, month=month + 1, day=min(now.day, monthrange(year, month + 1)[1]))
-
-
-def _iso_time(text: str) -> datetime | None:
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError:
-        return None
+        return parse_start_point(text, now)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from litelog_cli.arguments import StartKind, StartPoint, opened_replica
+from litelog.units import StartKind, StartPoint
+from litelog_cli.arguments import opened_replica
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

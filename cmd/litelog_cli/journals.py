@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, cast
 import click
 
 from litelog.errors import ExitCode
-from litelog.units import format_count, format_size
-from litelog_cli.arguments import StartKind, opened_replica
+from litelog.units import StartKind, StartPoint, format_count, format_size
+from litelog_cli.arguments import opened_replica
 from litelog_cli.configured import find_replica
 from litelog_cli.logging_setup import say
 from litelog_cli.output import echo, format_number, print_json, print_table
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from litelog.formats.columns import Columns
     from litelog.fragments.verification import JournalReport
     from litelog.stores.object_store import ObjectReplicaClient, ObjectStore
-    from litelog_cli.arguments import StartPoint
 
 GAZETTE = "gazette"
 """The value of ``--format``. It is no log format: a bucket is read, and nothing is replicated."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal, SupportsIndex, get_args
 
 from litelog.api.replica_address import address_of
 from litelog.errors import ConfigError
-from litelog.log.read_bounds import ReadBounds, Start
+from litelog.log.read_bounds import ReadBounds
 from litelog.objects.position import generation as to_generation
 from litelog.reading.replica_records import ReplicaRecords, open_records
 
@@ -24,9 +24,9 @@ ISOLATIONS: tuple[str, ...] = get_args(Isolation)
 def open_replica(  # noqa: PLR0913 - each is an independent choice
     replica: Replica,
     *,
-    start: SupportsIndex | datetime | Start = "earliest",
+    start: SupportsIndex | datetime | str = "earliest",
     start_time: Time | None = None,
-    end: SupportsIndex | datetime | None = None,
+    end: SupportsIndex | datetime | str | None = None,
     end_time: Time | None = None,
     follow: bool = False,
     poll_interval: float = 1.0,
@@ -43,7 +43,8 @@ def open_replica(  # noqa: PLR0913 - each is an independent choice
     Args:
         replica: the replica's URL or path, or a ReplicaConfig, which has options as well.
         start: a sequence, "earliest", "latest" (the last record that exists), "end" (after it), or a datetime with a
-            zone, as ``start_time``. If the start lies after the replica's end, the reader ends at once without
+            zone, as ``start_time``, or a text as ``litelog cat --from`` takes it, for example "oldest" or "2month3days"
+            (so long before now). If the start lies after the replica's end, the reader ends at once without
             ``follow``, and waits for that record with it.
         start_time: instead of ``start``: begin with the first record at or after this time. Microseconds since 1970,
             or a datetime with a zone. In a format without timestamps: with the first record shipped then or later.

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import operator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Literal, SupportsIndex
 
 from litelog.errors import ConfigError
-from litelog.units import to_microseconds
+from litelog.system.clock import SystemClock
+from litelog.units import EPOCH, StartKind, parse_start, to_microseconds
 
 if TYPE_CHECKING:
     from litelog.units import Time
@@ -29,39 +30,61 @@ class ReadBounds:
     @classmethod
     def of(
         cls,
-        start: SupportsIndex | datetime | Start,
+        start: SupportsIndex | datetime | str,
         start_time: Time | None,
-        end: SupportsIndex | datetime | None,
+        end: SupportsIndex | datetime | str | None,
         end_time: Time | None,
     ) -> ReadBounds:
-        """Check the bounds that a caller gives. A datetime as ``start`` or ``end`` is a time.
+        """Check the bounds that a caller gives. A datetime as ``start`` or ``end`` is a time, and a text is what
+        people write: a word for a place, a sequence, a time, or a duration back from now.
 
         Raises ConfigError for a bound of another type, two starts or two ends, and a datetime without a zone.
         """
-        first: SupportsIndex | Start
-        if isinstance(start, datetime):
+        first: SupportsIndex | datetime | Start = _read_text("start", start) if isinstance(start, str) else start
+        last: SupportsIndex | datetime | Start | None = _read_text("end", end) if isinstance(end, str) else end
+        if isinstance(first, datetime):
             if start_time is not None:
                 raise ConfigError("start at one time, not at two")
-            first, start_time = "earliest", start
-        else:
-            first = start
-        if isinstance(end, datetime):
+            start_time = first
+            first = "earliest"
+        if isinstance(last, datetime):
             if end_time is not None:
                 raise ConfigError("end at one time, not at two")
-            end, end_time = None, end
+            last, end_time = None, last
+        if isinstance(last, str):
+            raise ConfigError(f"end is a sequence or a time, not {last!r}")
         return cls(
             _check_start(first, start_time),
             _microseconds("start", start_time),
-            None if end is None else _sequence(end, "end is a sequence or an aware datetime"),
+            None if last is None else _sequence(last, "end is a sequence or an aware datetime"),
             _microseconds("end", end_time),
         )
+
+
+_STARTS: dict[StartKind, Start] = {
+    StartKind.BEGINNING: "earliest",
+    StartKind.LAST: "latest",
+    StartKind.END: "end",
+}
+
+
+def _read_text(name: str, text: str) -> int | datetime | Start:
+    """A bound as people write it: a word for a place, a sequence, a time, or a duration back from now."""
+    now = EPOCH + timedelta(microseconds=SystemClock().now())
+    try:
+        point = parse_start("beginning" if text == "earliest" else text, now)
+    except ValueError as error:
+        raise ConfigError(f"{name}: {error}") from None
+    if point.kind is StartKind.SEQUENCE:
+        return point.value
+    if point.kind is StartKind.TIME:
+        return EPOCH + timedelta(microseconds=point.value)
+    return _STARTS[point.kind]
 
 
 def _check_start(start: SupportsIndex | Start, start_time: Time | None) -> int | Start:
     if not isinstance(start, str):
         start = _sequence(start, "start is a sequence, an aware datetime, earliest, latest or end")
-    elif start not in ("earliest", "latest", "end"):
-        raise ConfigError(f"start is a sequence, an aware datetime, earliest, latest or end, not {start!r}")
     if (start_time is not None and start != "earliest") or (isinstance(start, int) and start < 0):
         raise ConfigError("start at a sequence from 0 on, or at a time, not both")
     return start

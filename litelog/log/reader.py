@@ -12,7 +12,7 @@ from litelog.formats.litelog import LitelogFormat
 from litelog.formats.record_stream import RecordStream
 from litelog.formats.registry import open_format
 from litelog.log.cursor import LARGE_PIECE_BYTES, PIECE_BYTES, LogCursor
-from litelog.log.read_bounds import ReadBounds, Start
+from litelog.log.read_bounds import ReadBounds
 from litelog.log.replica_registry import default_state_dir, log_state_folder
 from litelog.log.seek import Seeker, StartPlace
 from litelog.log.sequence_base import SequenceBase
@@ -47,9 +47,9 @@ class LogReader(RecordStream):
         log_format: LogFormat | str | None = None,
         *,
         pattern: str | None = None,
-        start: SupportsIndex | datetime | Start = "earliest",
+        start: SupportsIndex | datetime | str = "earliest",
         start_time: Time | None = None,
-        end: SupportsIndex | datetime | None = None,
+        end: SupportsIndex | datetime | str | None = None,
         end_time: Time | None = None,
         follow: bool = False,
         block: bool = True,
@@ -65,8 +65,9 @@ class LogReader(RecordStream):
             log_format: The log's format, or its name; None: litelog's own.
             pattern: Which names are log segments, if the format is given by its name and needs a pattern.
             start: A sequence, or "earliest", or "latest" (the last record that exists), or "end" (after it); or a
-                datetime with a zone, as ``start_time``. After the end of the log there is nothing to read: without
-                ``follow`` the reader ends at once, and with it the reader waits for that record.
+                datetime with a zone, as ``start_time``; or a text as ``litelog cat --from`` takes it, for example
+                "oldest" or "2month3days" (so long before now). After the end of the log there is nothing to read:
+                without ``follow`` the reader ends at once, and with it the reader waits for that record.
             start_time: Instead of ``start``: the first record at or after it. Microseconds since 1970, or a datetime
                 with a zone.
             end: The first sequence that is not returned, or a datetime, as ``end_time``; None: no limit.

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from litelog.errors import ConfigError
-from litelog_cli.arguments import StartKind, StartPoint, parse_start
+from litelog.units import StartKind, StartPoint
+from litelog_cli.arguments import parse_start
 
 NOW = datetime(2026, 3, 31, 12, 0, 0, 250_000, tzinfo=UTC)
 

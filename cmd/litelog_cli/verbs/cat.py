@@ -12,16 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from litelog_cli.arguments import (
-    FORMAT,
-    GENERATION,
-    PLACE,
-    StartKind,
-    StartPoint,
-    is_replica,
-    parse_start,
-    wait_for_place,
-)
+from litelog.units import StartKind, StartPoint
+from litelog_cli.arguments import FORMAT, GENERATION, PLACE, is_replica, parse_start, wait_for_place
 from litelog_cli.configured import find_log, find_replica
 from litelog_cli.inputs import (
     DEFAULT_FORMAT,

@@ -301,6 +301,6 @@ def read_local(task: Task, piece: LocalPiece) -> Iterator[RecordRun]:
     folder = task.log.folder
     assert folder is not None
     start = "earliest" if piece.first is None else piece.first
-    with LogReader(folder, task.format, start=start, end=piece.stop) as reader:  # type: ignore[arg-type]
+    with LogReader(folder, task.format, start=start, end=piece.stop) as reader:
         for columns in reader.batches():
             yield RecordRun(columns, None, reader.read_from)

@@ -72,3 +72,36 @@ def test_nothing_is_read_after_the_end_and_a_follower_waits_there(log: Path) -> 
     with LogReader(log, start=6, follow=True, block=False) as reader, LogWriter(log, fsync="never") as writer:
         writer.append([b"5", b"6"])
         assert next(reader).value == b"6"
+
+
+@pytest.mark.parametrize(
+    ("text", "bounds"),
+    [
+        *((word, ReadBounds("earliest")) for word in ("beginning", "first", "oldest", "start", "earliest", "Oldest")),
+        *((word, ReadBounds("latest")) for word in ("last", "latest")),
+        *((word, ReadBounds("end")) for word in ("end", "now")),
+        ("17", ReadBounds(17)),
+        ("2026-11-23T12:00:00Z", ReadBounds(start_time=MICROSECONDS)),
+    ],
+)
+def test_a_start_may_be_written_as_people_do(text: str, bounds: ReadBounds) -> None:
+    assert ReadBounds.of(text, None, None, None) == bounds
+
+
+def test_a_duration_counts_back_from_now_by_the_calendar(log: Path) -> None:
+    for text, days in (("10s", 0), ("1day", 1), ("2month3days", 62)):
+        now = datetime.now(UTC)
+        found = ReadBounds.of(text, None, None, None).start_time
+        assert found is not None
+        back = now - datetime.fromtimestamp(found / 1_000_000, UTC)
+        assert timedelta(days=days) <= back + timedelta(days=1) <= timedelta(days=days + 5)
+    with LogReader(log, start="1s", end="5") as reader:
+        assert list(reader) == []
+
+
+def test_an_end_may_be_written_as_people_do(log: Path) -> None:
+    assert ReadBounds.of(0, None, "5", None) == ReadBounds(0, end=5)
+    assert ReadBounds.of(0, None, "2026-11-23", None).end_time == MICROSECONDS - 12 * 3_600_000_000
+    for text in ("latest", "end", "tomorrow"):
+        with pytest.raises(ConfigError, match="end"):
+            ReadBounds.of(0, None, text, None)
