@@ -289,19 +289,10 @@ final class LitelogScanBuilder
 
     @Override
     public Statistics estimateStatistics() {
-      var bytes = isStream ? OptionalLong.empty() : OptionalLong.of(Math.max(1, shares().stream()
-          .flatMap(share -> share.parts().stream()).mapToLong(ReadPlan.Part::bytes).sum()));
-      return new Statistics() {
-        @Override
-        public OptionalLong sizeInBytes() {
-          return bytes;
-        }
-
-        @Override
-        public OptionalLong numRows() {
-          return OptionalLong.empty();
-        }
-      };
+      return new Size(isStream ? OptionalLong.empty() : OptionalLong.of(Math.max(1, shares().stream()
+          .flatMap(share -> share.parts().stream()).mapToLong(ReadPlan.Part::bytes).sum())), OptionalLong.empty());
     }
   }
+
+  private record Size(OptionalLong sizeInBytes, OptionalLong numRows) implements Statistics {}
 }

@@ -1,8 +1,9 @@
 package litelog.spark;
 
+import java.util.Arrays;
+import java.util.Locale;
 import java.util.concurrent.atomic.AtomicLong;
 import org.apache.spark.sql.connector.metric.CustomMetric;
-import org.apache.spark.sql.connector.metric.CustomSumMetric;
 import org.apache.spark.sql.connector.metric.CustomTaskMetric;
 
 /** The metrics that a task reports to Spark, which makes an instance of each public class by its name, and adds up. */
@@ -28,53 +29,51 @@ final class TaskMetrics {
     }
   }
 
-  public static final class Bytes extends Metric {
-    public Bytes() {
-      super("bytes", "bytes read of sealed segments");
-    }
-  }
-
-  public static final class Requests extends Metric {
-    public Requests() {
-      super("requests", "requests");
-    }
-  }
-
-  public static final class Frames extends Metric {
-    public Frames() {
-      super("frames", "frames read");
-    }
-  }
-
-  public static final class Skipped extends Metric {
-    public Skipped() {
-      super("skipped", "frames skipped");
-    }
-  }
-
-  public static final class Python extends Metric {
-    public Python() {
-      super("python", "parts read by Python");
-    }
-  }
-
-  private abstract static class Metric extends CustomSumMetric {
-    private final String name;
-    private final String description;
-
-    Metric(String name, String description) {
-      this.name = name;
-      this.description = description;
-    }
-
-    @Override
-    public String name() {
-      return name;
-    }
-
+  public record Bytes() implements Metric {
     @Override
     public String description() {
-      return description;
+      return "bytes read of sealed segments";
+    }
+  }
+
+  public record Requests() implements Metric {
+    @Override
+    public String description() {
+      return "requests";
+    }
+  }
+
+  public record Frames() implements Metric {
+    @Override
+    public String description() {
+      return "frames read";
+    }
+  }
+
+  public record Skipped() implements Metric {
+    @Override
+    public String description() {
+      return "frames skipped";
+    }
+  }
+
+  public record Python() implements Metric {
+    @Override
+    public String description() {
+      return "parts read by Python";
+    }
+  }
+
+  /** The sum over all tasks, under the name of its class in lower case. */
+  private interface Metric extends CustomMetric {
+    @Override
+    default String name() {
+      return getClass().getSimpleName().toLowerCase(Locale.ROOT);
+    }
+
+    @Override
+    default String aggregateTaskMetrics(long[] values) {
+      return Long.toString(Arrays.stream(values).sum());
     }
   }
 }
