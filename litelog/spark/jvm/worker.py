@@ -11,6 +11,7 @@ import base64
 import json
 import os
 import sys
+import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -22,7 +23,11 @@ from litelog.spark.scan.partitions import LogPart, Partition
 from litelog.spark.scan.planning import plan, stated_columns
 from litelog.spark.scan.schema import TYPES, Column, arrow_schema, asked_columns
 from litelog.spark.scan.stated_facts import stated_facts
+from litelog.spark.scan.task import kept_store
+from litelog.spark.store_options import read_store_options, replica_url
 from litelog.spark.stream.options import parse_any_options
+from litelog.stores.missing import find_replicas
+from litelog.stores.retrying_store import RetryingStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -72,6 +77,13 @@ def _column(name: str, *, nullable: bool) -> Column:
     return Column(name.lower() if known else name, nullable, is_corrupt=not known, spelled=name)
 
 
+def _tables(request: dict[str, Any]) -> bytes:
+    """The names of the replicas right below a place."""
+    options, others = read_store_options(request["options"])
+    store = RetryingStore(kept_store(replica_url(others["path"]), options), threading.Event())
+    return _json([name for name in find_replicas(store, levels=1) if name])
+
+
 def _facts(request: dict[str, Any]) -> bytes:
     return _json(stated_facts(_part(request)))
 
@@ -84,7 +96,7 @@ def _json(value: object) -> bytes:
     return json.dumps(value).encode()
 
 
-_ASKED = {"schema": _schema, "plan": _plan, "facts": _facts, "sign": _sign}
+_ASKED = {"schema": _schema, "plan": _plan, "facts": _facts, "sign": _sign, "tables": _tables}
 
 
 def _part(request: dict[str, Any]) -> LogPart:

@@ -1,0 +1,132 @@
+package litelog.spark;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import java.util.HashMap;
+import java.util.Map;
+import java.util.Set;
+import java.util.stream.StreamSupport;
+import org.apache.spark.sql.catalyst.analysis.NoSuchNamespaceException;
+import org.apache.spark.sql.catalyst.analysis.NoSuchTableException;
+import org.apache.spark.sql.connector.catalog.Identifier;
+import org.apache.spark.sql.connector.catalog.SupportsRead;
+import org.apache.spark.sql.connector.catalog.Table;
+import org.apache.spark.sql.connector.catalog.TableCapability;
+import org.apache.spark.sql.connector.catalog.TableCatalog;
+import org.apache.spark.sql.connector.catalog.TableChange;
+import org.apache.spark.sql.connector.catalog.TableWritePrivilege;
+import org.apache.spark.sql.connector.expressions.Transform;
+import org.apache.spark.sql.connector.read.ScanBuilder;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+
+/**
+ * The replicas right below a place, as tables that are read only. {@code spark.sql.catalog.NAME} names this class,
+ * {@code spark.sql.catalog.NAME.path} the place, and {@code spark.sql.catalog.NAME.OPTION} the options of each read.
+ */
+public final class LitelogCatalog implements TableCatalog {
+  private final LitelogProvider provider = new LitelogProvider();
+  private String name;
+  private Map<String, String> options;
+  private String place;
+
+  @Override
+  public void initialize(String named, CaseInsensitiveStringMap given) {
+    name = named;
+    options = new HashMap<>(given.asCaseSensitiveMap());
+    options.keySet().removeIf("path"::equalsIgnoreCase);
+    place = given.get("path");
+    if (place == null) {
+      throw new IllegalArgumentException("set spark.sql.catalog." + named + ".path to the place of the replicas");
+    }
+  }
+
+  @Override
+  public String name() {
+    return name;
+  }
+
+  @Override
+  public Identifier[] listTables(String[] namespace) throws NoSuchNamespaceException {
+    if (namespace.length > 0) {
+      throw new NoSuchNamespaceException(namespace);
+    }
+    ObjectNode request = ReadPlan.MAPPER.createObjectNode().put("ask", "tables");
+    with(place).forEach(request.putObject("options")::put);
+    try (PythonWorker worker = PythonWorker.open(PythonWorker.driverPython())) {
+      JsonNode names = ReadPlan.MAPPER.readTree(worker.answer(request));
+      return StreamSupport.stream(names.spliterator(), false)
+          .map(found -> Identifier.of(namespace, found.asText()))
+          .toArray(Identifier[]::new);
+    } catch (IOException error) {
+      throw new UncheckedIOException(error);
+    }
+  }
+
+  @Override
+  public Table loadTable(Identifier table) throws NoSuchTableException {
+    String named = table.name();
+    if (table.namespace().length > 0 || named.contains("/") || named.chars().allMatch(sign -> sign == '.')) {
+      throw new NoSuchTableException(table);
+    }
+    String[] parts = place.split("\\?", 2);
+    String url = parts[0].replaceAll("/+$", "") + "/" + named + (parts.length > 1 ? "?" + parts[1] : "");
+    Map<String, String> read = with(url);
+    return new ReadTable(provider, named, provider.inferSchema(new CaseInsensitiveStringMap(read)), read);
+  }
+
+  @Override
+  public Table loadTable(Identifier table, Set<TableWritePrivilege> privileges) {
+    throw readOnly();
+  }
+
+  private Map<String, String> with(String path) {
+    Map<String, String> all = new HashMap<>(options);
+    all.put("path", path);
+    return all;
+  }
+
+  @Override
+  public Table alterTable(Identifier table, TableChange... changes) {
+    throw readOnly();
+  }
+
+  @Override
+  public boolean dropTable(Identifier table) {
+    throw readOnly();
+  }
+
+  @Override
+  public void renameTable(Identifier from, Identifier to) {
+    throw readOnly();
+  }
+
+  private UnsupportedOperationException readOnly() {
+    return new UnsupportedOperationException(
+        "the tables of catalog " + name + " are read only: write with df.write.format(\"litelog\").save(URL)");
+  }
+
+  /** A table whose options each read knows, and may add to. */
+  private record ReadTable(LitelogProvider provider, String name, StructType schema, Map<String, String> options)
+      implements SupportsRead {
+    @Override
+    public Set<TableCapability> capabilities() {
+      return Set.of(TableCapability.BATCH_READ, TableCapability.MICRO_BATCH_READ);
+    }
+
+    @Override
+    public ScanBuilder newScanBuilder(CaseInsensitiveStringMap given) {
+      Map<String, String> all = new HashMap<>(options);
+      all.putAll(given.asCaseSensitiveMap());
+      var table = (SupportsRead) provider.getTable(schema, new Transform[0], all);
+      return table.newScanBuilder(new CaseInsensitiveStringMap(all));
+    }
+
+    @Override
+    public String toString() {
+      return name; // options may hold secrets
+    }
+  }
+}
