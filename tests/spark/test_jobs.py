@@ -22,6 +22,7 @@ from litelog.spark.jobs.iceberg import commit_iceberg
 from litelog.spark.jobs.manifest import read_manifest
 from litelog.stores.registry import open_store
 from tests.builders.growing_replica import GrowingReplica
+from tests.builders.iceberg_catalog import configure
 from tests.builders.replica_builder import make_log
 from tests.builders.spark_reading import table_sequences
 from tests.builders.spark_writing import expected, rows
@@ -193,14 +194,12 @@ def test_iceberg_holds_each_run_once(spark: Any, tmp_path: Path, iceberg: str) -
 
 @pytest.fixture(scope="module")
 def iceberg(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The name of a table in a new catalog, configured as users configure pyiceberg."""
+    """The name of a table in a new catalog."""
     pytest.importorskip("pyiceberg")
     pytest.importorskip("sqlalchemy")
     folder = tmp_path_factory.mktemp("iceberg")
-    settings = {"TYPE": "sql", "URI": f"sqlite:///{folder}/catalog.db", "WAREHOUSE": folder.as_uri()}
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in settings.items():
-            patch.setenv(f"PYICEBERG_CATALOG__TESTS__{name}", value)
+        configure(patch, "tests", folder)
         yield "tests.logs.events"
 
 

@@ -92,6 +92,9 @@ def table_holds(store: ObjectStore, url: str, options: Mapping[str, str], plan: 
 TASK_BYTES = 128 << 20
 """Uncompressed bytes of the log that one task exports."""
 
+EVOLVING = {("partition_by", "iceberg")}
+"""What later runs may change, by the kind of table. Other readers of a folder or a Delta table allow no change."""
+
 KEPT_COLUMNS = ("sequence", "timestamp", "key")
 """The columns of a log that every table has."""
 
@@ -135,7 +138,8 @@ def export(  # noqa: PLR0913 - each is a choice of its own
         spark: the SparkSession.
         url: URL of the replica.
         target: URL or folder of the table.
-        partition_by: ``date`` or ``hour``, of the records' timestamps; None: no partitions.
+        partition_by: ``date`` or ``hour``, of the records' timestamps; None: no partitions. Later runs to an Iceberg
+            table may change it, for their files.
         schema: columns to parse from values, which are JSON (``"user STRING, amount DOUBLE"``).
         lenient: make the columns null if a value does not fit ``schema``, instead of raising MalformedJsonError.
         table: ``parquet``, ``delta`` (needs deltalake) or ``iceberg`` (needs pyiceberg). The last two also list the
@@ -290,26 +294,31 @@ class _Job:
         """Do a run, or repeat one that died."""
         self._require_same_history(plan, held)
         partitions = read_plan_of(held, plan.bounds)
-        manifest = Manifest(plan, tuple(self._write(plan, partitions, held)))
+        settings = replace(self._settings, partition_by=plan.shape["partition_by"])
+        manifest = Manifest(plan, tuple(self._write(plan, partitions, held, settings)))
         require_wanted(self._store, plan.run)
-        commit_table(self._target.url, self._target.options, manifest, self._settings)
-        if self._settings.merge_on is not None:
-            merge(self._store, self._target.url, self._target.options, plan, manifest.files, self._settings)
-        is_kept = self._settings.merge_on is None
+        commit_table(self._target.url, self._target.options, manifest, settings)
+        if settings.merge_on is not None:
+            merge(self._store, self._target.url, self._target.options, plan, manifest.files, settings)
+        is_kept = settings.merge_on is None
         if not commit(self._store, manifest if is_kept else replace(manifest, files=())):
             require_wanted(self._store, plan.run)
         return manifest
 
     def _write(
-        self, plan: ExportPlan, partitions: list[tuple[int, Partition]], held: GenerationContent
+        self,
+        plan: ExportPlan,
+        partitions: list[tuple[int, Partition]],
+        held: GenerationContent,
+        settings: ExportSettings,
     ) -> Iterator[ExportedFile]:
         """Run the tasks, and yield the files that they wrote, in the order of the ranges."""
         columns = log_columns(
             self._reading, has_timestamps=self._has_timestamps(held), has_generations=True, names=list(COLUMNS)
         )
-        if self._settings.partition_by is not None and not self._has_timestamps(held):
+        if settings.partition_by is not None and not self._has_timestamps(held):
             raise ConfigError(f"records of the format {held.claim.format} have no timestamp to partition by")
-        settings, target, run = self._settings, self._target, plan.run
+        target, run = self._target, plan.run
 
         def work(batches: Iterable[Any]) -> Iterator[Any]:
             import pyarrow  # noqa: PLC0415 - in the worker
@@ -359,7 +368,7 @@ class _Job:
     def _require_shape(self, plan: ExportPlan) -> None:
         for name in dict.fromkeys([*plan.shape, *self._shape]):
             value = plan.shape.get(name)
-            if self._shape.get(name) != value:
+            if self._shape.get(name) != value and (name, plan.shape["table"]) not in EVOLVING:
                 raise ConfigError(
                     f"the table was begun with {name}={value!r}, not with {self._shape.get(name)!r}: "
                     "use the value that it was begun with, or choose a new target"

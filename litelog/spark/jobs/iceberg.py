@@ -24,6 +24,9 @@ RUN, TARGET = "litelog.export.run", "litelog.export.target"
 ATTEMPTS = 20
 """How often in a row a commit may fail because other writers of the table were faster."""
 
+_FIELDS: Final = {name: f"timestamp_{name}" for name in ("date", "hour")}
+"""The partition fields that an export adds, by ``partition_by``."""
+
 _NO_RETRY: Final = {"commit.retry.num-retries": "0"}
 
 
@@ -118,7 +121,21 @@ def _table(catalog: Any, identifier: str, settings: ExportSettings) -> Any:
     if any(table.properties.get(key) != value for key, value in _NO_RETRY.items()):
         with table.transaction() as transaction:
             transaction.set_properties(_NO_RETRY)
+    _evolve(table, settings.partition_by)
     return table
+
+
+def _evolve(table: Any, partition_by: str | None) -> None:
+    """Make new files partitioned by the day or hour of the timestamp, or not at all. Files that are there stay."""
+    ours = {field.name for field in table.spec().fields} & set(_FIELDS.values())
+    wanted = _FIELDS.get(partition_by or "")
+    if ours == {wanted} - {None}:
+        return
+    with table.update_spec() as spec:
+        for name in sorted(ours - {wanted}):
+            spec.remove_field(name)
+        if partition_by is not None and wanted not in ours:
+            _add_partition(spec, partition_by)
 
 
 def _is_done(table: Any, place: str, run: int) -> bool:
@@ -130,10 +147,14 @@ def _is_done(table: Any, place: str, run: int) -> bool:
 
 def _create(catalog: Any, identifier: str, settings: ExportSettings) -> None:
     """Create an empty table, partitioned by the day or hour of the timestamp, like the files."""
-    from pyiceberg.transforms import DayTransform, HourTransform  # noqa: PLC0415
-
-    transforms: dict[str, Any] = {"date": DayTransform, "hour": HourTransform}
     with catalog.create_table_transaction(identifier, settings.arrow_schema(), properties=_NO_RETRY) as transaction:
         if settings.partition_by is not None:
             with transaction.update_spec() as spec:
-                spec.add_field("timestamp", transforms[settings.partition_by](), f"timestamp_{settings.partition_by}")
+                _add_partition(spec, settings.partition_by)
+
+
+def _add_partition(spec: Any, partition_by: str) -> None:
+    from pyiceberg.transforms import DayTransform, HourTransform  # noqa: PLC0415
+
+    transforms: dict[str, Any] = {"date": DayTransform, "hour": HourTransform}
+    spec.add_field("timestamp", transforms[partition_by](), _FIELDS[partition_by])
