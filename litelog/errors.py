@@ -216,7 +216,7 @@ class NotACopyError(FencedError):
         self.replica = replica
         self.key = key
         self.what = what
-        super().__init__(f"{target}: is no copy of {replica} ({key}: {what}); choose an empty target")
+        super().__init__(f"{target}: is not a copy of {replica} ({key}: {what}); choose an empty target")
 
 
 class ReplicaLockedError(FencedError):

@@ -65,7 +65,8 @@ Examples:
 \b
 Run it again to continue, or to add what is new. A copy has the same names and
 bytes as its replica, and is a replica. Exit codes: 0 done, 1 failure, 2 usage,
-3 no replica there, 5 a target is no copy, or a daemon wrote to it, 6 damage.
+3 no replica there, 5 a target holds another replica, or a daemon wrote to it,
+6 damage.
 Of several that fail, the highest.
 """
 )

@@ -1,9 +1,11 @@
 """Copies a replica, or what its copy lacks: the same names and bytes, each object verified on the way.
 
-A new copy gets its claims last, so a copy that was interrupted is no replica yet. Later runs add objects in the order
-in which their writers put them: by epoch the claims, then the sealed segments of their generations, then snapshots and
-WAL segments. So readers of the copy find an earlier state of the replica at any time. Every put is create-only. Of what
-the replica no longer has, the copy loses only WAL segments that a snapshot covers, and keeps the rest.
+A new copy gets its claims last, so a copy that was interrupted is not a replica yet. Later runs add objects in the
+order in which their writers put them: by epoch the claims, then the sealed segments of their generations, then
+snapshots and WAL segments. So readers of the copy find an earlier state of the replica at any time.
+
+Every put is create-only. Of what the replica no longer has, the copy loses only WAL segments that a snapshot covers,
+and keeps the rest.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Lists the replica and its copy, says what the copy lacks and in which order, and refuses a target that is no copy."""
+"""Lists the replica and its copy, says what the copy lacks and in which order, and refuses other targets."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class ListedReplica:
     sizes: dict[str, int] = field(default_factory=dict)
     """Bytes of each object, by key."""
     foreign: int = 0
-    """Objects whose names are outside the layout. They are no part of the replica."""
+    """Objects whose names are outside the layout. They do not belong to the replica."""
 
     @property
     def bytes(self) -> int:

@@ -1,8 +1,8 @@
 """Reads the objects of a replica as they are stored, and checks that the bytes are those that were written.
 
 A sealed segment states checksums of all of its bytes. The other objects state checksums of what they hold, and LZ4 can
-encode the same content in several ways. So a WAL segment also has to have the SHA-256 that the next one names, and
-what nothing names is read until two reads agree. Whether the objects fit each other is the task of ``verify``.
+encode the same content in several ways. So a WAL segment also has to have the SHA-256 that the next one names, and an
+object that nothing names is read until two reads agree. ``verify`` checks whether the objects fit each other.
 """
 
 from __future__ import annotations
