@@ -12,6 +12,7 @@ from litelog.system.clock import SystemClock
 from litelog.units import EPOCH, StartKind, parse_start, to_microseconds
 
 if TYPE_CHECKING:
+    from litelog.formats import LogFormat
     from litelog.units import Time
 
 Start = Literal["earliest", "latest", "end"]
@@ -59,6 +60,11 @@ class ReadBounds:
             None if last is None else _sequence(last, "end is a sequence or an aware datetime"),
             _microseconds("end", end_time),
         )
+
+    def check(self, log_format: LogFormat) -> None:
+        """Raise ConfigError if the reader begins or ends at a time, and the format has no timestamps."""
+        if not log_format.has_timestamps and (self.start_time is not None or self.end_time is not None):
+            raise ConfigError(f"the format {log_format.name} has no timestamps to start or end at")
 
 
 _STARTS: dict[StartKind, Start] = {

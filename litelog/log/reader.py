@@ -85,30 +85,22 @@ class LogReader(RecordStream):
         """
         super().__init__()
         self._format = _format_of(log_format, pattern)
-        bounds = ReadBounds.of(start, start_time, end, end_time)
-        start_time, end_time = bounds.start_time, bounds.end_time
-        if not self._format.has_timestamps and (start_time is not None or end_time is not None):
-            raise ConfigError(f"the format {self._format.name} has no timestamps to start or end at")
+        self._bounds = bounds = ReadBounds.of(start, start_time, end, end_time)
+        bounds.check(self._format)
         self.folder = folder = os.fspath(folder)
-        self._start = bounds.start
-        self._end = bounds.end
-        self._start_time, self._end_time = start_time, end_time
+        self._start, self._skip_before = bounds.start, bounds.start_time
         self._follow, self._timeout = follow, timeout if block else 0.0
         self._poll_seconds = poll_interval
         self._watcher, self._own_watcher = watcher, watcher is None
         self._clock = SystemClock()
         self._names = SegmentFolder(folder, self._format, self._clock)
-        state_folder = log_state_folder(state_dir or default_state_dir(), folder)
-        self._numbering = SequenceBase(folder, self._format, self._names, state_folder)
+        self._numbering = SequenceBase(folder, self._format, self._names, _state_folder(state_dir, folder))
         self._cursor = LogCursor(folder, self._format, self._names, self._numbering)
         self._seeker = Seeker(folder, self._format, self._names, self._numbering)
         self._piece_bytes = PIECE_BYTES
         self._skip_to = self._start if isinstance(self._start, int) else None
-        self._skip_before = start_time
-        self._ended = False
-        self._wake = threading.Event()
-        self._busy = threading.Lock()
-        self._closed = False
+        self._wake, self._busy = threading.Event(), threading.Lock()
+        self._ended = self._closed = False
 
     def read(self) -> Columns | None:
         """Read the next records.
@@ -204,7 +196,7 @@ class LogReader(RecordStream):
         if not is_divisible(self._format):
             limit, self._piece_bytes = self._piece_bytes, min(2 * self._piece_bytes, LARGE_PIECE_BYTES)
             return limit
-        left = PIECE_BYTES if self._end is None else self._end - (self._cursor.expect.sequence or 0)
+        left = PIECE_BYTES if self._bounds.end is None else self._bounds.end - (self._cursor.expect.sequence or 0)
         return max(1, min(PIECE_BYTES, left))
 
     def _find_start(self) -> bool:
@@ -225,8 +217,8 @@ class LogReader(RecordStream):
         return False
 
     def _seek(self) -> StartPlace | None:
-        if self._start_time is not None:
-            return self._seeker.before_time(self._start_time)
+        if self._bounds.start_time is not None:
+            return self._seeker.before_time(self._bounds.start_time)
         if isinstance(self._start, int):
             return self._seeker.before(self._start)
         if self._start == "earliest":
@@ -257,15 +249,20 @@ class LogReader(RecordStream):
             columns = columns.slice(columns.find_time(self._skip_before), len(columns))
             if len(columns):
                 self._skip_before = None
-        stop = len(columns)
-        if self._end is not None:
-            stop = columns.find(self._end)
-            self._ended = stop < len(columns) or (self._cursor.expect.sequence or 0) >= self._end
-        if self._end_time is not None and columns.timestamps is not None and len(columns):
-            found = columns.find_time(self._end_time)
+        stop, bounds = len(columns), self._bounds
+        if bounds.end is not None:
+            stop = columns.find(bounds.end)
+            self._ended = stop < len(columns) or (self._cursor.expect.sequence or 0) >= bounds.end
+        if bounds.end_time is not None and columns.timestamps is not None and len(columns):
+            found = columns.find_time(bounds.end_time)
             if found < len(columns):
                 stop, self._ended = min(stop, found), True
         return columns.slice(0, stop)
+
+
+def _state_folder(state_dir: str | None, folder: str) -> str:
+    """Where the daemon that replicates the log in ``folder`` keeps the log's state."""
+    return log_state_folder(state_dir or default_state_dir(), folder)
 
 
 def _format_of(log_format: LogFormat | str | None, pattern: str | None) -> LogFormat:

@@ -152,17 +152,8 @@ def restore(  # noqa: PLR0913 - each is an independent choice
     started = clock.monotonic()
     with OutputFolder(output, replace=delta) as folder, _older(folder.path, delta) as old:
         try:
-            for left in reversed(range(PLANS)):
-                folder.keep_only({file.name for file in plan.all_files})
-                if old >= 0:
-                    keep_whole(old, folder, plan, log_format, parallelism)
-                if check_space:
-                    folder.require_space(plan.size)
-                try:
-                    totals = _Run(client, plan, folder, log_format, parallelism, progress, fallbacks).restore()
-                    break
-                except ReplicaGapError as gap:
-                    plan = _plan_again(client, plan, gap, replan if left else None)
+            first = _Run(client, plan, folder, log_format, parallelism, progress, fallbacks)
+            plan, totals = _restore_files(first, old, replan, check_space=check_space)
             for side_file in plan.side_files:
                 folder.write_file(side_file)
             write_index_files(folder, [file.name for file in plan.all_files], log_format)
@@ -174,6 +165,26 @@ def restore(  # noqa: PLR0913 - each is an independent choice
 
 def _older(path: str, delta: bool) -> AbstractContextManager[int]:
     return locked_copy(path) if delta else nullcontext(-1)
+
+
+def _restore_files(
+    run: _Run, old: int, replan: Callable[[], RestorePlan] | None, *, check_space: bool
+) -> tuple[RestorePlan, _Totals]:
+    """Write the files of a plan, or of the plan that ``replan`` makes if objects disappear. Returns that plan, too.
+
+    ``old``: the descriptor of the folder with an older copy, whose whole log segments are kept; -1 without one.
+    """
+    for left in reversed(range(PLANS)):
+        run.folder.keep_only({file.name for file in run.plan.all_files})
+        if old >= 0:
+            keep_whole(old, run.folder, run.plan, run.log_format, run.parallelism)
+        if check_space:
+            run.folder.require_space(run.plan.size)
+        try:
+            return run.plan, run.restore()
+        except ReplicaGapError as gap:
+            run = replace(run, plan=_plan_again(run.client, run.plan, gap, replan if left else None))
+    raise AssertionError("the last plan either succeeds, or raises its gap")
 
 
 def _plan_again(

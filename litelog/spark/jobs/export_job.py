@@ -166,19 +166,13 @@ def export(  # noqa: PLR0913 - each is a choice of its own
         StoreError: a request to a store failed.
     """
     reading = _parse_reading(url, options)
-    taken = [*KEPT_COLUMNS, *([] if partition_by is None else [partition_by])]
-    values = None if schema is None else arrow_schema_of(schema, taken, lenient=lenient)
-    settings = ExportSettings(_partition(partition_by), values, lenient, merge_on)
-    shape = {"partition_by": partition_by, "schema": schema, "lenient": lenient, **check_table(table, iceberg_table)}
-    if merge_on is not None:
-        check_merge(merge_on, table, partition_by, settings.arrow_schema().names)
-        shape["merge_on"] = merge_on
+    settings = _parse_settings(partition_by, schema, merge_on, lenient=lenient)
+    shape = _shape_of(settings, schema, check_table(table, iceberg_table))
     stop = threading.Event()
     place = ExportTarget(replica_url(target), dict(options_of_target(target, target_options, reading.store)))
     store = place.open(stop)
     try:
-        job = _Job(spark, reading, place, store, settings, shape, task_bytes, stop, progress)
-        return job.run()
+        return _Job(spark, reading, place, store, settings, shape, task_bytes, stop, progress).run()
     finally:
         stop.set()
         store.close()
@@ -191,6 +185,25 @@ def _parse_reading(url: str, options: Mapping[str, object] | None) -> ReadOption
     require_unbounded(reading, reason, but="startingSequence")
     require_records(reading.mode)
     return reading
+
+
+def _parse_settings(
+    partition_by: str | None, schema: str | None, merge_on: str | None, *, lenient: bool
+) -> ExportSettings:
+    """Parse the layout of rows. Raises ConfigError."""
+    taken = [*KEPT_COLUMNS, *([] if partition_by is None else [partition_by])]
+    values = None if schema is None else arrow_schema_of(schema, taken, lenient=lenient)
+    return ExportSettings(_partition(partition_by), values, lenient, merge_on)
+
+
+def _shape_of(settings: ExportSettings, schema: str | None, table: dict[str, Any]) -> dict[str, Any]:
+    """What all runs into one table have in common. Raises ConfigError if the table cannot be merged into."""
+    partition_by, merge_on = settings.partition_by, settings.merge_on
+    shape = {"partition_by": partition_by, "schema": schema, "lenient": settings.lenient, **table}
+    if merge_on is None:
+        return shape
+    check_merge(merge_on, table["table"], partition_by, settings.arrow_schema().names)
+    return {**shape, "merge_on": merge_on}
 
 
 class _Job:

@@ -98,8 +98,8 @@ def fields_of(*parts: Any, corrupt: str | None = None) -> set[str]:
 def parse_aggregates(aggregate: Mapping[str, Any], group_by: Sequence[str]) -> tuple[Aggregate, ...]:
     """Parse ``{name: (column, function)}``.
 
-    Raises ConfigError for a function that tasks cannot compute in parts, and if two columns of the result have the same
-    name, ignoring case.
+    Raises ConfigError for a function that tasks cannot compute in parts, for ``group_by`` without an aggregate, and if
+    two columns of the result have the same name, ignoring case.
     """
     found = []
     names = [name.lower() for name in (*group_by, *aggregate)]
@@ -114,6 +114,8 @@ def parse_aggregates(aggregate: Mapping[str, Any], group_by: Sequence[str]) -> t
         if column == ALL and function != "count":
             raise ConfigError(f"aggregate {name}: {function} needs a column")
         found.append(Aggregate(name, column, function))
+    if group_by and not found:
+        raise ConfigError("group_by needs aggregate")
     return tuple(found)
 
 

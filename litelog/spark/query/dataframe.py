@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from litelog.spark.options import ReadOptions
     from litelog.spark.query.arrow_query import Aggregate
+    from litelog.spark.query.filters import Condition
     from litelog.spark.scan.partitions import Partition
 
 
@@ -68,37 +69,36 @@ def read(
     """
     parsed = parse_options(_zoned(spark, _given(url, options or {})))
     chosen = parse_engine(engine) or parsed.engine
-    if chosen is Engine.JAVA and not is_expressible(where, columns, aggregate):
+    expressible = is_expressible(where, columns, aggregate)
+    if chosen is Engine.JAVA and not expressible:
         raise ConfigError("engine=java: takes where as a list, names of columns, and no aggregate")
-    conditions = parse_conditions(where) if isinstance(where, list | tuple) else ()
-    expression = expression_of(conditions) if isinstance(where, list | tuple) else where
-    if expression is not None:
-        require_bound(expression, parsed)
-    parsed = replace(parsed, range=narrow(parsed.range, conditions))
+    parsed, conditions, expression = _parse_where(where, parsed)
     aggregates = parse_aggregates(aggregate or {}, group_by)
-    if group_by and not aggregates:
-        raise ConfigError("group_by needs aggregate")
-    if aggregates and expression is None and not group_by:
-        counted = _count(spark, parsed, aggregates)
-        if counted is not None:
-            return counted
-    from litelog.spark.scan.planning import plan  # noqa: PLC0415
-
-    projection = expressions(columns)
-    parsed, query = _plan_query(parsed, columns, projection, expression, aggregates, group_by)
-    partitions = plan(parsed, count_slots(spark)).partitions
-    usual = chosen is None and is_expressible(where, columns, aggregate) and has_jar(spark)
-    if chosen is Engine.JAVA or usual:
+    counted = _count(spark, parsed, aggregates) if expression is None and not group_by else None
+    if counted is not None:
+        return counted
+    parsed, query = _plan_query(parsed, columns, expression, aggregates, group_by)
+    partitions = _plan_partitions(spark, parsed)
+    if chosen is Engine.JAVA or (chosen is None and expressible and has_jar(spark)):
         frame = columnar_frame(spark, partitions, query, conditions, columns, required=chosen is Engine.JAVA)
         if frame is not None:
             return frame
     return _finish(spark, _scan(spark, partitions, query), len(partitions), query)
 
 
+def _parse_where(where: Any, parsed: ReadOptions) -> tuple[ReadOptions, tuple[Condition, ...], Any]:
+    """The conditions in ``where``, if it is a list, and its expression. Also returns ``parsed``, limited to the range
+    that the conditions allow. Raises ConfigError."""
+    conditions = parse_conditions(where) if isinstance(where, list | tuple) else ()
+    expression = expression_of(conditions) if isinstance(where, list | tuple) else where
+    if expression is not None:
+        require_bound(expression, parsed)
+    return replace(parsed, range=narrow(parsed.range, conditions)), conditions, expression
+
+
 def _plan_query(
     parsed: ReadOptions,
     columns: Any,
-    projection: tuple[tuple[str, Any], ...],
     where: Any,
     aggregates: tuple[Aggregate, ...],
     group_by: Sequence[str],
@@ -108,6 +108,7 @@ def _plan_query(
     from litelog.spark.scan.inputs import find_places  # noqa: PLC0415
     from litelog.spark.scan.planning import has_timestamps  # noqa: PLC0415
 
+    projection = expressions(columns)
     places = find_places(parsed)
     corrupt = parsed.corrupt_column if parsed.mode is Mode.PERMISSIVE else None
     names = _names(columns, projection, where, aggregates, group_by, corrupt)
@@ -128,11 +129,17 @@ def _plan_query(
     return parsed, Query(known, where, projection, tuple(group_by), aggregates)
 
 
+def _plan_partitions(spark: Any, parsed: ReadOptions) -> Sequence[Partition]:
+    from litelog.spark.scan.planning import plan  # noqa: PLC0415
+
+    return plan(parsed, count_slots(spark)).partitions
+
+
 def _count(spark: Any, parsed: ReadOptions, aggregates: tuple[Aggregate, ...]) -> Any:
     """The aggregates, if they only count rows, and snapshots and headers state the count; None otherwise."""
     from litelog.spark.query.counting import count_records  # noqa: PLC0415
 
-    if any(one.column != "*" for one in aggregates):
+    if not aggregates or any(one.column != "*" for one in aggregates):
         return None
     counted = count_records(parsed)
     if counted is None:

@@ -104,7 +104,13 @@ class Case:
     """The object, generation or place that the reason names."""
     command: str | None = None
 
+    @property
+    def is_well(self) -> bool:
+        return self.verdict in ("safe", "unknown")
 
+
+WITHOUT_TIME = ("lost", "archive_failing", "verify_failing", "source_unreadable")
+"""The kinds of reasons that need not say since when."""
 Q = "'s3://bucket/the orders'"
 GONE = {"phase": "backing off", "error": f"{LOG}: no such folder", "source_missing": True}
 KEY = "generations/00000001a1b2c3d4/wal/0000000000000000/0000000000000100.wal.lz4"
@@ -239,73 +245,78 @@ def fires(rule: str, samples: dict[str, float]) -> bool:
     return value == number if found[2] == "==" else value > number
 
 
+def check_status(case: Case, report: dict[str, Any]) -> None:
+    """The status as JSON."""
+    assert (report["verdict"], report["healthy"]) == (case.verdict, case.is_well)
+    assert tuple(reason["kind"] for reason in report["reasons"]) == case.kinds
+    assert report["words"].startswith(case.words)
+    if case.condition is not None:
+        assert report["logs"][0]["replicas"][0]["condition"] == case.condition
+    if case.command is not None:
+        reason = report["reasons"][0]
+        assert reason["command"] == case.command
+        assert case.names in f"{reason['message']} {reason['object']} {reason['action']}"
+        assert reason["since"] or reason["kind"] in WITHOUT_TIME
+
+
+def check_probes(case: Case, service: Service) -> None:
+    code, body = ask(service, "/healthz")
+    assert (code, json.loads(body)["verdict"]) == (200 if case.is_well else 503, case.verdict)
+    assert ask(service, "/readyz")[0] == (200 if case.daemon.ready and not case.daemon.still else 503)
+    assert ask(service, "/livez")[0] == (503 if case.daemon.still else 200)
+
+
+def check_command(case: Case, service: Service, words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert ask_command(str(service.address)) == (0 if case.is_well else 1)
+    printed = capsys.readouterr().out
+    assert printed.splitlines()[0] == words
+    if case.command is not None:
+        assert f"  $ {case.command}\n" in printed
+
+
+def check_page(case: Case, page: str, words: str) -> None:
+    levels = {"unsafe": "bad", "late": "late", "unknown": "waiting"}
+    level = levels.get(case.verdict, "warning" if case.kinds else "good")
+    assert f'<span id="words">{words}</span>' in page
+    assert f'<header class="verdict {level}">' in page
+
+
+def check_metrics(case: Case, metrics: str) -> None:
+    """The metrics, and the alerts that they fire."""
+    samples = [sample for family in text_string_to_metric_families(metrics) for sample in family.samples]
+    of_daemon = {sample.name: sample.value for sample in samples if not sample.labels}
+    numbers = {"safe": 0, "unknown": 1, "late": 2, "unsafe": 3}
+    assert (of_daemon["litelog_verdict"], of_daemon["litelog_healthy"]) == (numbers[case.verdict], case.is_well)
+    assert fires("LitelogUnsafe", of_daemon) == (case.verdict == "unsafe")
+    assert fires("LitelogWarning", of_daemon) == (case.verdict == "safe" and bool(case.kinds))
+    of_replicas = [sample.value for sample in samples if sample.name == "litelog_replica_verdict"]
+    (late,) = (each["expr"] for each in RULES if each["alert"] == "LitelogLate")
+    assert late == "litelog_replica_verdict == 2"
+    assert (case.verdict == "late") <= (2 in of_replicas)
+
+
+def check_heartbeat(case: Case, service: Service, monitor: ScriptedServer) -> None:
+    def beats() -> dict[str, int]:
+        found: dict[str, int] = json.loads(ask(service, "/status")[1])["heartbeat"]
+        return found
+
+    wait_until(lambda: beats()["succeeded" if case.verdict == "safe" else "withheld"] > 0, why=beats)
+    assert (len(monitor.requests) > 0) == (case.verdict == "safe")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_every_outlet_gives_one_verdict(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
-    well = case.verdict in ("safe", "unknown")
     with ScriptedServer(lambda request: Answer()) as monitor:
         settings = ServiceSettings(60.0, "127.0.0.1:0", heartbeat_url=monitor.endpoint, heartbeat_interval=0.02)
         with Service(case.daemon, settings) as service:
-            # the status, as JSON
             report = json.loads(ask(service, "/status")[1])
-            assert (report["verdict"], report["healthy"]) == (case.verdict, well)
-            assert tuple(reason["kind"] for reason in report["reasons"]) == case.kinds
-            assert report["words"].startswith(case.words)
-            if case.condition is not None:
-                assert report["logs"][0]["replicas"][0]["condition"] == case.condition
-            if case.command is not None:
-                reason = report["reasons"][0]
-                assert reason["command"] == case.command
-                assert case.names in f"{reason['message']} {reason['object']} {reason['action']}"
-                assert (
-                    reason["since"]
-                    or reason["kind"] in ("lost", "archive_failing", "verify_failing")
-                    or (reason["kind"] == "source_unreadable")
-                )
-            # /healthz and /readyz
-            code, body = ask(service, "/healthz")
-            assert (code, json.loads(body)["verdict"]) == (200 if well else 503, case.verdict)
-            assert ask(service, "/readyz")[0] == (200 if case.daemon.ready and not case.daemon.still else 503)
-            assert ask(service, "/livez")[0] == (503 if case.daemon.still else 200)
-            # the command
-            assert ask_command(str(service.address)) == (0 if well else 1)
-            told = capsys.readouterr().out
-            assert told.splitlines()[0] == report["words"]
-            if case.command is not None:
-                assert f"  $ {case.command}\n" in told
-            # the page
-            page = ask(service, "/")[1]
-            assert f'<span id="words">{report["words"]}</span>' in page
-            level = {"unsafe": "bad", "late": "late", "unknown": "waiting"}.get(
-                case.verdict, "warning" if case.kinds else "good"
-            )
-            assert f'<header class="verdict {level}">' in page
-            # the metrics and the alerts
-            families = text_string_to_metric_families(ask(service, "/metrics")[1])
-            samples = {
-                sample.name: sample.value for family in families for sample in family.samples if not sample.labels
-            }
-            numbers = {"safe": 0, "unknown": 1, "late": 2, "unsafe": 3}
-            assert (samples["litelog_verdict"], samples["litelog_healthy"]) == (numbers[case.verdict], well)
-            assert fires("LitelogUnsafe", samples) == (case.verdict == "unsafe")
-            assert fires("LitelogWarning", samples) == (case.verdict == "safe" and bool(case.kinds))
-            replicas = {
-                sample.labels["replica"]: sample.value
-                for family in text_string_to_metric_families(ask(service, "/metrics")[1])
-                for sample in family.samples
-                if sample.name == "litelog_replica_verdict"
-            }
-            (late,) = (each["expr"] for each in RULES if each["alert"] == "LitelogLate")
-            assert late == "litelog_replica_verdict == 2"
-            assert (case.verdict == "late") <= (2 in replicas.values())
-            # the heartbeat
-
-            def beats() -> dict[str, int]:
-                found: dict[str, int] = json.loads(ask(service, "/status")[1])["heartbeat"]
-                return found
-
-            wait_until(lambda: beats()["succeeded" if case.verdict == "safe" else "withheld"] > 0, why=beats)
-            assert (len(monitor.requests) > 0) == (case.verdict == "safe")
+            check_status(case, report)
+            check_probes(case, service)
+            check_command(case, service, report["words"], capsys)
+            check_page(case, ask(service, "/")[1], report["words"])
+            check_metrics(case, ask(service, "/metrics")[1])
+            check_heartbeat(case, service, monitor)
 
 
 def view(*statuses: ReplicaStatus, **facts: Any) -> StatusView:
