@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
@@ -253,6 +254,11 @@ def test_java_reads_s3_by_signed_urls_as_python_reads_it(
     store.put(path.relative_to(url).as_posix(), [body], create_only=False)
     both = [_outcome(found.option("engine", engine).load(f"s3://{bucket}/log"), path) for engine in Engine]
     assert both == [True, True]
+    secrets = {f"s3.{name}": value for name, value in options.items() if name != "endpoint"}
+    address = f"s3://{bucket}/log?endpoint={options['endpoint']}"
+    assert f"litelog s3://{bucket}/log, pushed: []" in _plan(
+        spark.read.format("litelog").options(**secrets).load(address)
+    )
     shown = frame._jdf.queryExecution().toString().encode()
     logged = b"".join(path.read_bytes() for path in event_log.rglob("*") if path.is_file())
     assert b"X-Amz-Signature" not in shown + logged
@@ -297,3 +303,13 @@ def test_a_time_without_a_zone_is_in_that_of_the_session(spark: Any, url: str) -
         assert frame.options(**plain, timeZone="UTC").load(url).count() < found
     finally:
         spark.conf.set("spark.sql.session.timeZone", kept)
+
+
+def test_progress_and_plans_name_the_log(spark: Any, url: str) -> None:
+    frame = spark.readStream.format("litelog").option("maxFilesPerTrigger", 3).load(url)
+    query = frame.writeStream.format("noop").trigger(availableNow=True).start()
+    assert query.awaitTermination(240)
+    assert {source.description for source in query.lastProgress.sources} == {f"litelog {url}"}
+    assert len(query.recentProgress) > 2
+    both = spark.read.format("litelog").option("paths", json.dumps([url])).load().where("sequence = 3")
+    assert f'litelog ["{url}"], pushed: [sequence = 3]' in _plan(both)

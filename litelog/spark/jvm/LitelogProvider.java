@@ -132,7 +132,8 @@ public final class LitelogProvider implements TableProvider, DataSourceRegister 
       ScanBuilder inPython = python.newScanBuilder(withoutEngine(zoned(given)));
       // Only Python raises the error of a null in a key that the schema declares NOT NULL.
       boolean onlyPython = refusesNullKeys() || asksForKafka();
-      return onlyPython ? inPython : new LitelogScanBuilder(this::plan, inPython.build(), schema);
+      String logs = NamedStream.logsOf(options);
+      return onlyPython ? inPython : new LitelogScanBuilder(this::plan, inPython.build(), logs, schema);
     }
 
     /** Whether the columns are those of Kafka's schema, in which other columns have the names of a log's. */

@@ -41,6 +41,7 @@ final class LitelogScanBuilder
         SupportsPushDownAggregates {
   private final Supplier<ReadPlan> planner;
   private final Scan python;
+  private final String logs;
   private final Bounds bounds = new Bounds();
   private ReadPlan plan;
   private StructType schema;
@@ -48,10 +49,14 @@ final class LitelogScanBuilder
   private long limit = Long.MAX_VALUE;
   private Aggregate aggregate;
 
-  /** {@code python}: the same scan by the data source in Python, for a stream. It is never asked for a batch. */
-  LitelogScanBuilder(Supplier<ReadPlan> planner, Scan python, StructType schema) {
+  /**
+   * {@code python}: the same scan by the data source in Python, for a stream. It is never asked for a batch. {@code
+   * logs}: describes the scan.
+   */
+  LitelogScanBuilder(Supplier<ReadPlan> planner, Scan python, String logs, StructType schema) {
     this.planner = planner;
     this.python = python;
+    this.logs = logs;
     this.schema = schema;
   }
 
@@ -117,7 +122,7 @@ final class LitelogScanBuilder
   }
 
   /** The result of an aggregate, known without reading the log. */
-  private record Aggregate(StructType readSchema, Object[] values) implements LocalScan {
+  private record Aggregate(StructType readSchema, Object[] values, String logs) implements LocalScan {
     @Override
     public InternalRow[] rows() {
       return new InternalRow[] {new GenericInternalRow(values)};
@@ -125,7 +130,7 @@ final class LitelogScanBuilder
 
     @Override
     public String description() {
-      return "litelog: answered by snapshots and headers";
+      return logs + ": answered by snapshots and headers";
     }
   }
 
@@ -161,7 +166,7 @@ final class LitelogScanBuilder
         values[number] = !bound ? (Object) count : count == 0 ? null : value;
         columns = columns.add("_" + number, time ? DataTypes.TimestampType : DataTypes.LongType, bound);
       }
-      return new Aggregate(columns, values);
+      return new Aggregate(columns, values, logs);
     }
 
     private static boolean isStated(AggregateFunc function) {
@@ -254,7 +259,7 @@ final class LitelogScanBuilder
     @Override
     public MicroBatchStream toMicroBatchStream(String checkpoint) {
       isStream = true;
-      return python.toMicroBatchStream(checkpoint);
+      return NamedStream.of(python.toMicroBatchStream(checkpoint), logs);
     }
 
     @Override
@@ -279,7 +284,7 @@ final class LitelogScanBuilder
 
     @Override
     public String description() {
-      return isStream ? python.description() : "litelog, pushed: " + List.of(pushed);
+      return isStream ? logs : logs + ", pushed: " + List.of(pushed);
     }
 
     @Override

@@ -50,7 +50,7 @@ def lag(progress: Any) -> dict[str, StreamLag]:
 def describe(progress: Any) -> str:
     """Say in one line for each log where a query is and how far it is behind.
 
-    Spark's own description of the source names neither. It is the same in each progress report.
+    Spark's own description of the source names the logs only in a session with the jar of the columnar reader.
 
     >>> print(describe(query.lastProgress))
     bucket/logs/a: next is record 5000 in generation 00000001000000a1, behind by 1,200 records, 128.0 KiB, 4.5s
