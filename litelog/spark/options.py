@@ -21,7 +21,7 @@ from litelog.objects.position import generation as parse_generation
 from litelog.spark.kafka_hints import kafka_hint, rename_options
 from litelog.spark.log_bounds import LogBounds, split_by_log
 from litelog.spark.store_options import NO_TABLE, read_store_options, replica_url
-from litelog.units import parse_size
+from litelog.units import StartKind, StartPoint, parse_size, parse_start
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -79,6 +79,9 @@ _NO_BOUND = {
     "endingTimestamp": LATEST,
 }
 """The options that bound what is read, and the word that means no bound."""
+
+_NO_BOUND_KINDS = {EARLIEST: StartKind.BEGINNING, LATEST: StartKind.END}
+"""What other words for no bound mean: ``oldest`` and ``now``, for example."""
 
 _USE_A_VIEW = f"{NO_TABLE}: CREATE TEMPORARY VIEW v USING litelog OPTIONS (path 'URL')"
 _SPELLED = {name.lower(): name for name in READ_OPTIONS}
@@ -298,7 +301,8 @@ def _record_schema(name: str | None) -> RecordSchema | None:
 
 
 def parse_time(name: str, text: str, zone: tzinfo = UTC) -> int:
-    """Convert a time to microseconds since 1970: an ISO time, or milliseconds since 1970. Raises ConfigError.
+    """Convert a time to microseconds since 1970: an ISO time, milliseconds since 1970, or a duration back from now
+    (``2month3days``). Raises ConfigError.
 
     ``zone``: the zone of an ISO time without one.
     """
@@ -313,10 +317,21 @@ def parse_time(name: str, text: str, zone: tzinfo = UTC) -> int:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise ConfigError(f"{name}={text!r} is not an ISO time, such as 2026-11-21T10:00:00Z or 2026-11-21") from None
+        if (point := _written(text)) is not None and point.kind is StartKind.TIME:
+            return point.value
+        said = "is not an ISO time, such as 2026-11-21T10:00:00Z, or a duration back from now, such as 1day"
+        raise ConfigError(f"{name}={text!r} {said}") from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=zone)
     return (moment - _EPOCH) // timedelta(microseconds=1)
+
+
+def _written(text: str) -> StartPoint | None:
+    """A place as people write it; None if the text is none."""
+    try:
+        return parse_start(text, datetime.now(UTC))
+    except ValueError:
+        return None
 
 
 def _zone(text: str | None) -> tzinfo:
@@ -396,7 +411,8 @@ def _require_order(bounds: Mapping[str, int | None], whose: str = "") -> None:
 
 def _bound(name: str, text: str, whose: str = "", *, word: str, zone: tzinfo) -> int | None:
     """The sequence or time in an option; None if it is the ``word`` for no bound. ``whose``: for messages."""
-    if text.strip().lower() == word:
+    point = _written(text)
+    if text.strip().lower() == word or (point is not None and point.kind is _NO_BOUND_KINDS[word]):
         return None
     if name.endswith("Timestamp"):
         return parse_time(f"{name}{whose}", text, zone)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 pytest.importorskip("pyarrow")
@@ -255,3 +257,17 @@ def test_an_option_that_only_kafka_has_says_what_to_use_here(name: str, hint: st
             parse({"path": "s3://bucket/log", name.lower(): "x"})
         assert f"no option {name.lower()!r}, which is Kafka's: " in str(caught.value)
         assert hint in str(caught.value)
+
+
+def test_bounds_may_be_written_as_people_do() -> None:
+    for word in ("oldest", "first", "beginning", "start", "earliest"):
+        assert parse_options({"path": "/log", "startingsequence": word}).range == Range()
+    for word in ("end", "now", "latest"):
+        assert parse_options({"path": "/log", "endingsequence": word}).range == Range()
+    found = parse_options({"path": "/log", "startingtimestamp": "2month3days", "endingtimestamp": "1day"}).range
+    now = time.time() * 1_000_000
+    assert found.since is not None
+    assert found.until is not None
+    day = 86_400_000_000
+    assert 62 * day <= now + day - found.since <= 67 * day
+    assert day <= now - found.until < 2 * day
