@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from litelog.errors import ConfigError
+from litelog.spark.jobs import export
+from litelog.spark.jobs.local_tasks import LocalTasks
 from litelog.spark.spark_session import require_spark
 from tests.builders.growing_replica import GrowingReplica
 from tests.builders.spark_cluster import Cluster, cluster
@@ -27,8 +29,11 @@ CONFIG = {"spark.executor.extraJavaOptions": JVM["spark.driver.extraJavaOptions"
 
 @pytest.fixture(scope="module")
 def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("logs")
-    GrowingReplica(folder / "orders").grow(*[4] * (RECORDS // 4))
+    """The folder ``logs`` of two replicas, with a table next to it that lacks the last records of one of them."""
+    folder = tmp_path_factory.mktemp("places") / "logs"
+    orders = GrowingReplica(folder / "orders").grow(*[4] * (RECORDS // 4 - 1))
+    export(LocalTasks(), orders.url, str(folder.parent / "exported"))
+    orders.grow(4)
     GrowingReplica(folder / "users").grow(RECORDS // 3)
     return folder
 
@@ -59,6 +64,10 @@ JOBS: dict[str, tuple[list[str], Callable[[str, Path, Path], bool]]] = {
     "stats": (["{logs}/orders", "--json"], lambda said, _logs, _out: json.loads(said)["records"] == RECORDS),
     "verify": (["{logs}/orders"], lambda said, _logs, _out: "all is well" in said),
     "export": (["{logs}/orders", "{out}/table"], lambda _said, _logs, out: has_all_records(out / "table")),
+    "hybrid": (
+        ["{logs}/orders", "{logs}/../exported"],
+        lambda said, _logs, _out: json.loads(said)["records"] == RECORDS,
+    ),
     "copy": (["{logs}/*", "{out}/copies"], lambda _said, logs, out: same_files(logs, out / "copies")),
     "restore": (["{logs}/*", "{out}/restored"], lambda _said, _logs, out: len(list(out.rglob("*.log"))) == 7),
     "verify --json": (["{logs}/*"], lambda said, _logs, _out: said.count('"harmful_count":0') == 2),
