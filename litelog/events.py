@@ -21,6 +21,7 @@ EVENTS = {
     "side-file-skipped": "A side file of a log cannot be read, or there are too many: it is not replicated.",
     "replicas-not-listed": "A place could not be listed for the logs of a folder: the other replicas' logs are taken.",
     "live-failed": "The live view of a log could not be read; it will be retried.",
+    "live-ended": "A flaw ended the live view of a log; replication continues.",
     "sync-failed": "A sync failed; it will be retried.",
     "recovered": "A sync succeeded again.",
     "fenced": "Shipping has ended: another owner writes there.",

@@ -191,7 +191,8 @@ class LiveBuffer:
             except (LitelogError, OSError) as error:
                 self._fail(error)
             except Exception:
-                _logger.exception("%s: live reading ended; replication continues", self._source.folder)
+                extra = fields("live-ended", log=self._source.folder)
+                _logger.exception("%s: live reading ended; replication continues", self._source.folder, extra=extra)
                 return
             self._wake.wait(wait)
         self._release()

@@ -157,7 +157,7 @@ def test_another_owners_replica_is_not_touched_without_permission(litelog: Comma
 def test_an_unknown_scheme_or_format_lists_the_known_ones(litelog: Command) -> None:
     litelog.lines(1)
     done = litelog("replicate", "--once", "log", "nowhere://x")
-    assert (done.code, "known: file, memory" in done.err) == (ExitCode.USAGE, True)
+    assert (done.code, "known: file, http, https, memory" in done.err) == (ExitCode.USAGE, True)
     done = litelog("replicate", "--once", "log", "gs://bucket/x")
     assert (done.code, "gcsfs" in done.err) == (ExitCode.USAGE, True)
     done = litelog("replicate", "--once", "--format", "nonsense", "log", "replica")

@@ -9,11 +9,16 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.builders.documents import blocks_of
 from tests.builders.machine import Machine
+from tests.sampling import NIGHTLY
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+pytestmark = pytest.mark.skipif(not NIGHTLY, reason="at night: boots a machine for each test")
 
 INSTALL = """
 (cd /checkout && python3 -m venv /opt/litelog && /opt/litelog/bin/pip install '.[s3]')
