@@ -14,9 +14,12 @@ if TYPE_CHECKING:
     from litelog.config.entries import LogConfig, ReplicaConfig
     from litelog.config.loading import load_config
     from litelog.config.models import Config
+    from litelog.consumers.consumer import Consumer
     from litelog.errors import (
         ClosedError,
         ConfigError,
+        ConsumerMovedError,
+        ConsumerStateError,
         CorruptCommitError,
         CorruptionError,
         CorruptObjectError,
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
         NothingToRestoreError,
         NotReplicatedError,
         NotYetAvailableError,
+        OffsetJumpError,
         OtherLogError,
         OutputExistsError,
         PoisonedError,
@@ -61,6 +65,9 @@ __all__ = [
     "Columns",
     "Config",
     "ConfigError",
+    "Consumer",
+    "ConsumerMovedError",
+    "ConsumerStateError",
     "CorruptCommitError",
     "CorruptObjectError",
     "CorruptionError",
@@ -78,6 +85,7 @@ __all__ = [
     "NotReplicatedError",
     "NotYetAvailableError",
     "NothingToRestoreError",
+    "OffsetJumpError",
     "OtherLogError",
     "OutputExistsError",
     "PoisonedError",
@@ -112,6 +120,7 @@ __all__ = [
 _MODULES = {
     "Columns": "litelog.formats.columns",
     "Config": "litelog.config.models",
+    "Consumer": "litelog.consumers.consumer",
     "LogConfig": "litelog.config.entries",
     "LogReader": "litelog.log.reader",
     "LogWriter": "litelog.log.writer",

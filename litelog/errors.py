@@ -227,6 +227,19 @@ class ReplicaLockedError(FencedError):
         super().__init__(f"{what} is in use by another process (lock {path})")
 
 
+class ConsumerMovedError(FencedError):
+    """Another process has moved the position of this consumer. ``next`` is the sequence at which it is now."""
+
+    def __init__(self, name: str, following: int | None) -> None:
+        self.name = name
+        self.next = following
+        place = "the first record" if following is None else f"sequence {following}"
+        super().__init__(
+            f"consumer {name} was moved to {place} by another process, so nothing was committed; give each process "
+            "a consumer of its own, or run one at a time"
+        )
+
+
 class LockedError(LitelogError):
     """Another process on this host uses a folder: it holds the lock. It may end at any time, so try again later."""
 
@@ -375,6 +388,19 @@ class StaleEpochError(LogError):
 
 class PoisonedError(LogError):
     """An earlier write or fsync failed, so this writer cannot know what is durable. Open the log again."""
+
+
+class ConsumerStateError(LogError):
+    """The position of a consumer cannot be read or written."""
+
+
+class OffsetJumpError(LogError):
+    """The records that come next are gone from every source. The next ``read`` continues with ``next``."""
+
+    def __init__(self, requested: int, following: int) -> None:
+        self.requested = requested
+        self.next = following
+        super().__init__(f"the records {requested} to {following - 1} are gone everywhere; the next one is {following}")
 
 
 class TruncatedError(LogError):

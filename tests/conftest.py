@@ -53,6 +53,7 @@ MARKED = {
     "tests/cli/": "process",
     "tests/spark/": "spark",
     "tests/faults/": "slow",
+    "tests/faults/test_consumer_crash.py": "crash",
     "tests/faults/test_export_kills.py": "process",
     "tests/faults/test_file_store_crash.py": "crash",
     "tests/faults/test_kill_cycles.py": "process",

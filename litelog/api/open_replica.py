@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, SupportsIndex, get_args
 
-from litelog.api.replica_address import address_of
 from litelog.errors import ConfigError
 from litelog.log.read_bounds import ReadBounds
 from litelog.objects.position import generation as to_generation
 from litelog.reading.replica_records import ReplicaRecords, open_records
+from litelog.stores.replica_address import address_of
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from litelog.api.replica_address import Replica
     from litelog.objects.position import Generation
+    from litelog.stores.replica_address import Replica
     from litelog.units import Time
 
 Isolation = Literal["read_uncommitted", "read_committed"]

@@ -9,21 +9,21 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
-from litelog.api.replica_address import address_of
 from litelog.config import Config, ReplicaConfig, make_config
 from litelog.errors import ConfigError, NotReplicatedError
 from litelog.log.replica_registry import default_state_dir
 from litelog.replicator import Replicator
 from litelog.replicator.task import TERMINAL_PHASES
 from litelog.replicator.wiring import find_refused
+from litelog.stores.replica_address import address_of
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from litelog.api.replica_address import Replica
     from litelog.replicator.barrier import Unreached
     from litelog.replicator.status import ReplicaStatus
     from litelog.shipping.events import ReplicaListener
+    from litelog.stores.replica_address import Replica
 
 LONGEST_WAIT_SECONDS = 3600.0
 """The longest single wait of ``wait_synced``, which repeats it if it has no limit."""

@@ -6,21 +6,21 @@ import logging
 import os
 from typing import TYPE_CHECKING, Literal, overload
 
-from litelog.api.replica_address import addresses_of
 from litelog.errors import ConfigError
 from litelog.events import fields
 from litelog.restore.choose_replica import describe
 from litelog.restore.execution import PARALLELISM
 from litelog.restore.opened_restore import opened_restore
 from litelog.restore.plan import Target
+from litelog.stores.replica_address import addresses_of
 from litelog.units import to_microseconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from litelog.api.replica_address import Replica
     from litelog.restore.execution import RestoreProgress, RestoreResult
     from litelog.restore.plan import RestorePlan
+    from litelog.stores.replica_address import Replica
     from litelog.units import Time
 
 _logger = logging.getLogger(__name__)

@@ -7,17 +7,17 @@ from functools import partial
 from random import SystemRandom
 from typing import TYPE_CHECKING
 
-from litelog.api.replica_address import address_of
 from litelog.errors import NoReplicaError
 from litelog.formats.registry import open_stored_format
 from litelog.stores.opening import opened_replica
+from litelog.stores.replica_address import address_of
 from litelog.verify.execution import PARALLELISM, verify
 from litelog.verify.findings import Scope, Watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from litelog.api.replica_address import Replica
+    from litelog.stores.replica_address import Replica
     from litelog.verify.findings import VerifyProgress
     from litelog.verify.report import VerifyReport
 

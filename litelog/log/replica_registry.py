@@ -33,6 +33,9 @@ _logger = logging.getLogger(__name__)
 STATE_FILE = "state.json"
 """A daemon's state of one replica, as ``litelog.shipping.state`` describes it."""
 
+CONSUMERS_FOLDER = "consumers"
+"""The folder, next to those of the replicas, with the positions of the log's consumers."""
+
 _SET = "replicas.json"
 _HELD = "replicated.json"
 _LOG_ID = re.compile("[0-9a-f]{32}")
@@ -178,7 +181,8 @@ class ReplicaSet:
     def _replica_folders(self) -> list[str]:
         try:
             with os.scandir(self._folder) as entries:
-                return sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
+                folders = (entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
+                return sorted(name for name in folders if name != CONSUMERS_FOLDER)
         except OSError as error:
             raise PositionsError(f"{self._folder}: cannot be listed: {error.strerror}") from error
 

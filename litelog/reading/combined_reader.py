@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Literal
 from litelog.errors import (
     ConfigError,
     LitelogError,
-    LogError,
     NothingToRestoreError,
     NotYetAvailableError,
+    OffsetJumpError,
     PrunedError,
     SourceMissingError,
     StoreError,
@@ -47,15 +47,6 @@ POLL_SECONDS = 1.0
 OpenSource = Callable[["int | Start", "int | None", bool], RecordStream]
 """Opens a source: from a sequence or a word on, up to a sequence (exclusive; None: no limit). With True, its ``read``
 waits for new records, and may raise NotYetAvailableError after a while."""
-
-
-class OffsetJumpError(LogError):
-    """The records that come next are gone from every source. The next ``read`` continues with ``next``."""
-
-    def __init__(self, requested: int, following: int) -> None:
-        self.requested = requested
-        self.next = following
-        super().__init__(f"the records {requested} to {following - 1} are gone everywhere; the next one is {following}")
 
 
 @dataclass(frozen=True, slots=True)

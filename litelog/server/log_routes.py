@@ -15,14 +15,21 @@ from typing import TYPE_CHECKING
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from litelog.errors import ConfigError, CorruptionError, LitelogError, NotFoundError, NotYetAvailableError, StoreError
+from litelog.errors import (
+    ConfigError,
+    CorruptionError,
+    LitelogError,
+    NotFoundError,
+    NotYetAvailableError,
+    OffsetJumpError,
+    StoreError,
+)
 from litelog.formats.columns import NAMES
 from litelog.live.encoding import ENCODINGS, RecordEncoding
 from litelog.live.record_feed import ForkedError, RecordFeed, RecordRequest
 from litelog.live.served_log import LiveReader
 from litelog.live.served_logs import IDLE_SECONDS, TooManyReadersError, UnknownLogError
 from litelog.objects.layout import parse_wal
-from litelog.reading.combined_reader import OffsetJumpError
 from litelog.server.error_answer import NO_STORE, make_error
 from litelog.server.http_server import begin_stream
 from litelog.stores.object_store import ByteRange, require_key

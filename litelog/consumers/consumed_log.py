@@ -1,0 +1,173 @@
+"""ConsumedLog: a log as its consumers read it, from its folder and its replicas, and where their positions are."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from litelog.errors import ConfigError, EmptyLogError, NothingToRestoreError, SourceMissingError
+from litelog.formats.capabilities import is_divisible
+from litelog.formats.registry import open_format, open_stored_format
+from litelog.log.read_bounds import ReadBounds
+from litelog.log.reader import LogReader
+from litelog.log.replica_registry import default_state_dir, log_state_folder
+from litelog.objects.layout import ROOTS
+from litelog.reading.combined_reader import CombinedReader, folder_source, replica_source
+from litelog.reading.latest import find_latest
+from litelog.reading.replica_records import open_records
+from litelog.stores.opening import opened_replica
+from litelog.stores.registry import local_folder, open_store, redact
+from litelog.system.files import has_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from litelog.formats import LogFormat
+    from litelog.formats.columns import Columns
+    from litelog.formats.record_stream import RecordStream
+    from litelog.reading.combined_reader import RecordSource
+
+DEFAULT_FORMAT = "litelog"
+
+Address = tuple[str, "Mapping[str, object]"]
+"""A replica's URL or path, and the options of its backend."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumedLog:
+    """Where the records of a log are, and where its consumers' positions are."""
+
+    name: str
+    """For messages."""
+    state_folder: str
+    """The log's state folder."""
+    format: LogFormat
+    sources: tuple[RecordSource, ...]
+    """The first one has the end of the log."""
+    open_at_time: tuple[Callable[[int], RecordStream], ...]
+    """Open each source at the first record at or after a time, in microseconds since 1970."""
+
+    @property
+    def is_divisible(self) -> bool:
+        """Whether sequences count bytes."""
+        return is_divisible(self.format)
+
+    def sequence_after(self, columns: Columns) -> int:
+        """The sequence after the last of these records."""
+        last = int(columns.sequences[-1])
+        return last + (int(columns.value_lengths[-1]) if self.is_divisible else 1)
+
+    def find_end(self) -> int | None:
+        """The sequence after the last record; None if there is none, or no log yet."""
+        last = self._last_records()
+        return None if last is None else self.sequence_after(last)
+
+    def find_latest(self) -> int | None:
+        """The sequence of the last record; None if there is none, or no log yet."""
+        last = self._last_records()
+        return None if last is None else int(last.sequences[-1])
+
+    def find_time(self, time: int) -> int | None:
+        """The sequence of the first record at or after ``time`` that any source holds, or else the end of the log."""
+        firsts = []
+        for open_source in self.open_at_time:
+            try:
+                with open_source(time) as stream:
+                    columns = stream.read()
+            except (SourceMissingError, NothingToRestoreError):
+                continue
+            if columns is not None:
+                firsts.append(int(columns.sequences[0]))
+        return min(firsts) if firsts else self.find_end()
+
+    def _last_records(self) -> Columns | None:
+        last = None
+        try:
+            with CombinedReader(self.sources, self.format, start="latest", attempts=1) as reader:
+                for columns in reader.batches():
+                    last = columns
+        except (SourceMissingError, EmptyLogError):
+            return None
+        return last
+
+
+def open_consumed_log(
+    folder: str | None,
+    replicas: Sequence[Address],
+    log_format: LogFormat | str | None,
+    pattern: str | None,
+    state_dir: str | None,
+) -> ConsumedLog:
+    """Find out how to read a log. A log without a folder states its format in its first replica.
+
+    Raises:
+        ConfigError: There is neither a folder nor a replica, or the arguments do not fit together.
+        NothingToRestoreError, StoreError: There is no folder, and the replica cannot be read.
+    """
+    state_dir = state_dir or default_state_dir()
+    sources = [replica_source(url, options, pattern) for url, options in replicas]
+    at_time: list[Callable[[int], RecordStream]] = [partial(_replica_at, *each, pattern) for each in replicas]
+    if folder is None:
+        if not replicas:
+            raise ConfigError("a log is read from its folder or from a replica: name one")
+        opened = _stored_format(*replicas[0], pattern)
+        return ConsumedLog(
+            redact(replicas[0][0]),
+            replica_state_folder(state_dir, *replicas[0]),
+            opened,
+            tuple(sources),
+            tuple(at_time),
+        )
+    opened = _format_of(log_format, pattern)
+    return ConsumedLog(
+        folder,
+        log_state_folder(state_dir, folder),
+        opened,
+        (folder_source(folder, opened, state_dir), *sources),
+        (partial(_folder_at, folder, opened, state_dir), *at_time),
+    )
+
+
+def is_replica(place: str) -> bool:
+    """Whether ``place`` is a replica: a URL, or a folder with the contents of a replica."""
+    return "://" in place or has_folder(place, ROOTS)
+
+
+def replica_state_folder(state_dir: str, url: str, options: Mapping[str, object]) -> str:
+    """Return the folder for the positions of consumers that read a replica without its log's folder."""
+    store = open_store(url, options)
+    try:
+        place = store.url
+    finally:
+        store.close()
+    path = local_folder(place)
+    if path is not None:
+        return log_state_folder(state_dir, path)
+    shown = redact(url)
+    name = shown.partition("?")[0].rstrip("/").rpartition("/")[2]
+    digest = hashlib.sha256(f"{shown} {place}".encode(errors="surrogateescape")).hexdigest()[:16]
+    return os.path.join(state_dir, f"{name}-{digest}")
+
+
+def _format_of(log_format: LogFormat | str | None, pattern: str | None) -> LogFormat:
+    if log_format is None or isinstance(log_format, str):
+        return open_format(log_format or DEFAULT_FORMAT, pattern)
+    if pattern is not None:
+        raise ConfigError("a pattern needs the name of a format: lines or raw")
+    return log_format
+
+
+def _stored_format(url: str, options: Mapping[str, object], pattern: str | None) -> LogFormat:
+    with opened_replica(url, options) as client:
+        return open_stored_format(find_latest(client).format, pattern=pattern)
+
+
+def _folder_at(folder: str, log_format: LogFormat, state_dir: str, time: int) -> RecordStream:
+    return LogReader(folder, log_format, start_time=time, state_dir=state_dir)
+
+
+def _replica_at(url: str, options: Mapping[str, object], pattern: str | None, time: int) -> RecordStream:
+    return open_records(url, options, ReadBounds(start_time=time), pattern=pattern)

@@ -1,0 +1,343 @@
+"""Consumer: reads a log from a durable position on, and moves the position once records are processed.
+
+Specified in litelog/consumers/README.md.
+"""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import wait
+from typing import TYPE_CHECKING, Literal, SupportsIndex
+
+from litelog.consumers.background_read import read_in_background
+from litelog.consumers.consumed_log import is_replica, open_consumed_log
+from litelog.consumers.position_file import PositionFile
+from litelog.consumers.progress import Progress
+from litelog.consumers.rewind_check import require_same_log
+from litelog.errors import ConfigError, ConsumerMovedError, OffsetJumpError
+from litelog.formats.record_stream import RecordStream
+from litelog.log.read_bounds import ReadBounds, Start
+from litelog.reading.combined_reader import CombinedReader
+from litelog.stores.replica_address import address_of
+from litelog.system.clock import SystemClock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from concurrent.futures import Future
+    from datetime import datetime
+    from types import TracebackType
+
+    from litelog.consumers.consumed_log import ConsumedLog
+    from litelog.formats import LogFormat
+    from litelog.formats.columns import Columns, Record
+    from litelog.stores.replica_address import Replica
+    from litelog.units import Time
+
+ATTEMPTS = 5
+"""How often in a row requests may fail for a consumer that does not follow."""
+
+
+class Consumer(RecordStream):
+    """A named reader of a log. It continues after the last record that was committed, also in another process.
+
+        with litelog.Consumer("orders", "billing") as consumer:
+            for record in consumer:
+                process(record)
+                consumer.commit()
+
+    A record is returned again after a crash unless it was committed, and none is left out. One thread reads. Any thread
+    may commit or close.
+    """
+
+    def __init__(  # noqa: PLR0913 - each is a choice of its own
+        self,
+        log: Replica,
+        name: str,
+        *,
+        replicas: Iterable[Replica] = (),
+        log_format: LogFormat | str | None = None,
+        pattern: str | None = None,
+        start: SupportsIndex | datetime | Start = "earliest",
+        start_time: Time | None = None,
+        follow: bool = True,
+        commit_records: int | None = None,
+        commit_seconds: float | None = None,
+        on_gap: Literal["raise", "jump"] = "raise",
+        state_dir: str | None = None,
+    ) -> None:
+        """Prepare to read. The first ``poll`` opens the log.
+
+        Args:
+            log: The log's folder, or a replica: its URL, its folder or a ReplicaConfig.
+            name: The consumer's name: letters, digits, dots, ``-`` and ``_``.
+            replicas: Replicas of the log, from which records are read that the folder no longer holds.
+            log_format: The format of the log in a folder, or its name; None: litelog's own.
+            pattern: Which names are log segments, for formats that need a pattern.
+            start: Where a new consumer begins: a sequence, "earliest", "latest" (the last record), "end" (after it), or
+                a datetime with a zone. A consumer that has a position continues there instead.
+            start_time: Instead of ``start``: the first record at or after it, in microseconds since 1970 or as a
+                datetime with a zone.
+            follow: Wait for new records at the end of the log. Without it, reading ends there.
+            commit_records: Commit by itself after this number of processed records.
+            commit_seconds: Commit by itself when processed records have not been committed for this time.
+            on_gap: What to do about records that are gone everywhere: raise OffsetJumpError once and then continue, or
+                continue at once.
+            state_dir: The state folder, in which the position is kept; None: the usual one.
+
+        Raises:
+            ConfigError: Arguments that do not fit together, or a name that cannot be one.
+        """
+        super().__init__()
+        if (commit_records is not None and commit_records < 1) or (commit_seconds is not None and commit_seconds < 0):
+            raise ConfigError("commit after at least 1 record, and after 0 seconds or more")
+        url, options = address_of(log)
+        addresses = [address_of(each) for each in replicas]
+        in_folder = isinstance(log, str | os.PathLike) and not is_replica(url)
+        folder = url if in_folder else None
+        self._place = (folder, addresses if in_folder else [(url, options), *addresses])
+        self._format, self._pattern, self._state_dir = log_format, pattern, state_dir
+        self._bounds = ReadBounds.of(start, start_time, None, None)
+        self._follow = follow
+        self._on_gap: Literal["raise", "jump"] = on_gap
+        self._commit_records, self._commit_seconds = commit_records, commit_seconds
+        PositionFile("", name)  # checks the name
+        self.name = name
+        self._clock = SystemClock()
+        self._log: ConsumedLog | None = None
+        self._progress: Progress | None = None
+        self._reader: CombinedReader | None = None
+        self._reading: Future[Columns | None] | None = None
+        self._batch: Columns | None = None
+        self._row = 0
+        self._rows: Iterator[Record] = iter(())
+        self._is_verified = False
+        self._processed: int | None = None
+        self._uncommitted = 0
+        self._committed_at = self._clock.monotonic()
+        self._closed = False
+
+    @property
+    def position(self) -> int | None:
+        """The durable position: the sequence of the first record that is not committed. None before the first record.
+
+        Raises as ``poll``, as the first use opens the log.
+        """
+        held = self._opened()[1].held
+        return None if held is None else held.next
+
+    def poll(self, timeout: float | None = None) -> Columns | None:
+        """Return the next records, at least one. The records that were returned before count as processed.
+
+        Args:
+            timeout: How many seconds to wait for records at the end of the log; None: for ever.
+
+        Returns:
+            The records. None if none arrived in time, at the end of a log that is not followed, and after ``close``.
+
+        Raises:
+            OffsetJumpError: Records are gone everywhere. The next call continues after them.
+            DivergedError: The log no longer holds what the consumer has processed. Its position stays.
+            ConsumerMovedError: Another process has moved the position; only if this call commits.
+            ConsumerStateError: The position cannot be read or written.
+            LitelogError: As ``LogReader`` and ``open_replica``.
+        """
+        if not self._refill(timeout):
+            return None
+        batch = self._batch
+        assert batch is not None
+        columns = batch.slice(self._row, len(batch))
+        self._return(len(batch), self._opened()[0].sequence_after(batch))
+        return columns
+
+    def read(self) -> Columns | None:
+        """As ``poll`` without a limit."""
+        return self.poll()
+
+    def __next__(self) -> Record:
+        if not self._refill(None):
+            raise StopIteration
+        record = next(self._rows)
+        length = len(record.value) if self._opened()[0].is_divisible else 1
+        self._return(self._row + 1, record.sequence + length)
+        return record
+
+    def commit(self, following: int | None = None) -> None:
+        """Move the position durably: what was returned is processed. Returns when it would outlast a power cut.
+
+        Args:
+            following: The sequence after the last processed record; None: after all records that were returned. A
+                sequence before the position changes nothing.
+
+        Raises:
+            ConsumerMovedError: Another process has moved the position. Nothing was committed, and nothing can be by
+                this object: what it returned may be processed twice. Make a new one.
+            ConsumerStateError: The position cannot be written.
+            ValueError: Records before ``following`` have not been returned.
+        """
+        self._opened()[1].commit(following)
+        self._uncommitted, self._committed_at = 0, self._clock.monotonic()
+
+    def seek(self, start: SupportsIndex | datetime | Start, *, start_time: Time | None = None) -> None:
+        """Continue to read elsewhere, forward or back. The durable position moves there with the next ``commit``.
+
+        Args:
+            start: As for the constructor.
+            start_time: As for the constructor.
+
+        Raises:
+            ConfigError: It is no place in a log.
+            LitelogError: The log cannot be read to find the place.
+        """
+        bounds = ReadBounds.of(start, start_time, None, None)
+        log, progress = self._opened()
+        place = _resolve(log, bounds)
+        self._leave()
+        progress.begin(place)
+        self._processed, self._uncommitted = place, 0
+
+    def close(self) -> None:
+        """End reading: a blocked ``poll`` returns. The position stays as it was committed. Idempotent."""
+        self._closed = True
+        reader = self._reader
+        if reader is not None:
+            reader.close()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close. A consumer that commits by itself commits what was processed, unless the block raised an error."""
+        try:
+            if kind is None and self._commits_by_itself and self._uncommitted and not self._closed:
+                self.commit(self._processed)
+        finally:
+            self.close()
+
+    @property
+    def _commits_by_itself(self) -> bool:
+        return self._commit_records is not None or self._commit_seconds is not None
+
+    def _opened(self) -> tuple[ConsumedLog, Progress]:
+        """The log and the progress in it. The first call finds them, and where to begin."""
+        if self._log is not None and self._progress is not None:
+            return self._log, self._progress
+        folder, replicas = self._place
+        log = open_consumed_log(folder, replicas, self._format, self._pattern, self._state_dir)
+        progress = Progress(log, PositionFile(log.state_folder, self.name), self._clock)
+        progress.load()
+        if progress.held is None and self._bounds != ReadBounds():
+            try:
+                progress.create(_resolve(log, self._bounds))
+            except ConsumerMovedError:
+                progress.load()  # another process made it in this moment
+        self._processed = progress.returned
+        self._log, self._progress = log, progress
+        return log, progress
+
+    def _refill(self, timeout: float | None) -> bool:
+        """Have at least one record in the batch. False if there is none."""
+        log, progress = self._opened()
+        self._processed = progress.returned
+        self._commit_if_due()
+        if self._closed:
+            return False
+        if self._batch is not None and self._row < len(self._batch):
+            return True
+        columns = self._fetch(timeout)
+        if columns is None:
+            if not self._follow and self._commits_by_itself and self._uncommitted:
+                self.commit(self._processed)
+            return False
+        if not self._is_verified:
+            self._verify(log, progress)
+        progress.note_batch(columns)
+        self._batch, self._row, self._rows = columns, 0, iter(columns.records())
+        return True
+
+    def _return(self, row: int, following: int) -> None:
+        """Record that the records of the batch before number ``row`` are returned, up to the sequence ``following``."""
+        self._uncommitted += row - self._row
+        self._row = row
+        self._opened()[1].returned = following
+
+    def _commit_if_due(self) -> None:
+        """Commit the processed records, if the consumer commits by itself and the time has come."""
+        if not self._uncommitted:
+            return
+        enough = self._commit_records is not None and self._uncommitted >= self._commit_records
+        waited = self._clock.monotonic() - self._committed_at
+        if enough or (self._commit_seconds is not None and waited >= self._commit_seconds):
+            self.commit(self._processed)
+
+    def _fetch(self, timeout: float | None) -> Columns | None:
+        """The next records of the log; None at its end, or after ``timeout`` seconds."""
+        deadline = None if timeout is None else self._clock.monotonic() + timeout
+        while True:
+            if self._reading is None:
+                reader = self._open_reader()
+                if deadline is None and self._commit_seconds is None:
+                    return self._take(reader.read)
+                self._reading = read_in_background(reader.read)
+            now = self._clock.monotonic()
+            limits = [deadline - now] if deadline is not None else []
+            if self._commit_seconds is not None and self._uncommitted:
+                limits.append(self._committed_at + self._commit_seconds - now)
+            wait([self._reading], max(0.0, min(limits)) if limits else None)
+            if self._reading.done():
+                reading, self._reading = self._reading, None
+                return self._take(reading.result)
+            self._commit_if_due()
+            if deadline is not None and self._clock.monotonic() >= deadline:
+                return None
+
+    def _take(self, read: Callable[[], Columns | None]) -> Columns | None:
+        """The result of a read. After an error, the next read opens the log again."""
+        try:
+            return read()
+        except OffsetJumpError:
+            raise  # the reader continues after it
+        except BaseException:
+            self._leave()
+            raise
+
+    def _open_reader(self) -> CombinedReader:
+        if self._reader is not None:
+            return self._reader
+        log, progress = self._opened()
+        self._is_verified = False
+        self._verify(log, progress)
+        start: int | Start = "earliest" if progress.returned is None else progress.returned
+        attempts = None if self._follow else ATTEMPTS
+        reader = CombinedReader(
+            log.sources, log.format, start=start, follow=self._follow, on_gap=self._on_gap, attempts=attempts
+        )
+        self._reader = reader
+        if self._closed:
+            reader.close()
+        return reader
+
+    def _verify(self, log: ConsumedLog, progress: Progress) -> None:
+        """Check that the log still holds what was processed, as far as that can be found out now. DivergedError."""
+        evidence = progress.newest_evidence()
+        try:
+            self._is_verified = evidence is None or require_same_log(log, self.name, evidence)
+        except BaseException:
+            self._leave()
+            raise
+
+    def _leave(self) -> None:
+        """Close the reader, and forget what it has read but not returned."""
+        reader, self._reader, self._reading = self._reader, None, None
+        self._batch, self._row, self._rows = None, 0, iter(())
+        if reader is not None:
+            reader.close()
+
+
+def _resolve(log: ConsumedLog, bounds: ReadBounds) -> int | None:
+    """The sequence to begin with; None: the first record of the log."""
+    if bounds.start_time is not None:
+        return log.find_time(bounds.start_time)
+    if isinstance(bounds.start, int):
+        return bounds.start
+    if bounds.start == "earliest":
+        return None
+    return log.find_latest() if bounds.start == "latest" else log.find_end()
