@@ -24,7 +24,7 @@ MOST_BYTES = 4096
 _HEAD = struct.Struct("<qq?q?")
 
 
-class Comparison(Enum):
+class RecordTrace(Enum):
     """What a source holds of a record."""
 
     SAME = auto()
@@ -61,39 +61,39 @@ def require_same_log(log: ConsumedLog, name: str, evidence: Evidence) -> bool:
     is_known = False
     for number, source in enumerate(log.sources):
         found = _look(source, evidence, divisible=log.is_divisible)
-        is_known = is_known or found is not Comparison.MISSING
-        if found is Comparison.SAME:
+        is_known = is_known or found is not RecordTrace.MISSING
+        if found is RecordTrace.SAME:
             return True
-        if found is Comparison.OTHER or (found is Comparison.ENDS and not number):
-            what = "holds another record at" if found is Comparison.OTHER else "ends before"
+        if found is RecordTrace.OTHER or (found is RecordTrace.ENDS and not number):
+            what = "holds another record at" if found is RecordTrace.OTHER else "ends before"
             raise DivergedError(
                 log.name,
                 f"{what} sequence {evidence.sequence}, which consumer {name} has processed: the log was rewound or "
                 "replaced; the consumer stays where it is until litelog consumers move says where it continues",
             )
-        if found is Comparison.ENDS:
+        if found is RecordTrace.ENDS:
             return False  # it lags behind a folder that is not there
     return is_known
 
 
-def _look(source: RecordSource, evidence: Evidence, *, divisible: bool) -> Comparison:
+def _look(source: RecordSource, evidence: Evidence, *, divisible: bool) -> RecordTrace:
     taken = b""
     try:
         with source.open(evidence.sequence, evidence.end if divisible else None, False) as stream:
             for columns in stream.batches():
                 first = int(columns.sequences[0])
                 if first > evidence.sequence + len(taken):
-                    return Comparison.GONE
+                    return RecordTrace.GONE
                 if not divisible:
-                    return Comparison.SAME if _of_record(columns, 0) == evidence else Comparison.OTHER
+                    return RecordTrace.SAME if _of_record(columns, 0) == evidence else RecordTrace.OTHER
                 taken += b"".join(record.value for record in columns.records())
     except TruncatedError:
-        return Comparison.GONE
+        return RecordTrace.GONE
     except (SourceMissingError, NothingToRestoreError):
-        return Comparison.MISSING
+        return RecordTrace.MISSING
     if not divisible or len(taken) < evidence.size:
-        return Comparison.ENDS
-    return Comparison.SAME if crc32c(taken) == evidence.crc else Comparison.OTHER
+        return RecordTrace.ENDS
+    return RecordTrace.SAME if crc32c(taken) == evidence.crc else RecordTrace.OTHER
 
 
 def _of_record(columns: Columns, number: int) -> Evidence:
