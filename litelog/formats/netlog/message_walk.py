@@ -15,6 +15,7 @@ from litelog.errors import CorruptCommitError
 from litelog.formats.commit_tail import is_zero
 from litelog.formats.log_format import Damage, Tail
 from litelog.formats.netlog.messages import (
+    GZIP_MAGIC,
     LAST_CODEC,
     MAX_PAYLOAD_BYTES,
     MAX_SEQUENCE,
@@ -66,29 +67,44 @@ def walk(name: str, data: memoryview, offset: int, start: int) -> MessageRun:
     Raises CorruptCommitError: a bad message is followed by a good one, or a set does not hold what its checksum covers.
     """
     found, position, size = MessageRun(), start, len(data)
-    positions, unpack, checksum = found.positions, MESSAGE.unpack_from, zlib.crc32
-    while size - position >= MESSAGE_BYTES:
+    keep, unpack, checksum = found.positions.append, MESSAGE.unpack_from, zlib.crc32
+    last = size - MESSAGE_BYTES
+    while position <= last:
         codec, stored, length = unpack(data, position)
         at = position + MESSAGE_BYTES
         end = at + length
-        if codec > LAST_CODEC or end > size or not 0 < length <= MAX_PAYLOAD_BYTES:
+        if end > size or codec > LAST_CODEC or not 0 < length <= MAX_PAYLOAD_BYTES:
             break
-        payload = data[at:end]
-        if checksum(payload) != stored:
+        if checksum(data[at:end]) != stored:
             break
         if codec:
-            try:
-                content = unpack_set(codec, payload)
-                found.sets[position] = MessageSet(content, *split_set(content), packed=codec != SET)
-            except ValueError as error:
-                raise CorruptCommitError(name, offset + position, "set of messages", "whole", str(error)) from None
-        elif (payload[0] <= LAST_CODEC or payload[0] == 0x1F) and is_set(payload):
-            raise CorruptCommitError(name, offset + position, "codec", "that of a set", codec)
-        positions.append(position)
+            found.sets[position] = _open_set(name, offset + position, codec, data[at:end])
+        keep(position)
         position = end
     found.end = position
+    _refuse_hidden_sets(found, name, data, offset)
     _check_tail(found, name, data, offset)
     return found
+
+
+def _open_set(name: str, place: int, codec: int, payload: memoryview) -> MessageSet:
+    try:
+        content = unpack_set(codec, payload)
+        return MessageSet(content, *split_set(content), packed=codec != SET)
+    except ValueError as error:
+        raise CorruptCommitError(name, place, "set of messages", "whole", str(error)) from None
+
+
+def _refuse_hidden_sets(found: MessageRun, name: str, data: memoryview, offset: int) -> None:
+    """Raise CorruptCommitError for the first plain message whose payload is a set: see ``is_set``."""
+    starts = np.array(found.positions, np.int64)
+    first = np.frombuffer(data, np.uint8)[starts + MESSAGE_BYTES]
+    suspects = np.flatnonzero((first <= LAST_CODEC) | (first == GZIP_MAGIC[0]))
+    for number in suspects.tolist():
+        at = found.positions[number]
+        end = found.positions[number + 1] if number + 1 < len(found.positions) else found.end
+        if at not in found.sets and is_set(data[at + MESSAGE_BYTES : end]):
+            raise CorruptCommitError(name, offset + at, "codec", "that of a set", data[at])
 
 
 def _check_tail(found: MessageRun, name: str, data: memoryview, offset: int) -> None:

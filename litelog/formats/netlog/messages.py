@@ -31,7 +31,7 @@ LAST_CODEC = SNAPPY_SET
 MAX_PAYLOAD_BYTES = MAX_COMMIT_BYTES - MESSAGE_BYTES
 MAX_SEQUENCE = (1 << 63) - 1
 
-_GZIP_MAGIC = b"\x1f\x8b"
+GZIP_MAGIC = b"\x1f\x8b"
 _GZIP_WINDOW = 31  # zlib's number for the format of gzip
 _PEEKED_BYTES = 1 << 10
 
@@ -94,7 +94,7 @@ def is_set(payload: memoryview) -> bool:
     """
     if len(payload) >= MESSAGE_BYTES and payload[0] <= LAST_CODEC:
         return _holds_messages(payload)
-    if bytes(payload[:2]) != _GZIP_MAGIC:
+    if bytes(payload[:2]) != GZIP_MAGIC:
         return False
     try:
         begin = zlib.decompressobj(_GZIP_WINDOW).decompress(payload, _PEEKED_BYTES)
