@@ -25,7 +25,7 @@ from litelog.objects.wal_segment import WalHeader
 from litelog.shipping.archive_state import NO_MARKS
 from litelog.shipping.background_job import InlineRunner, SealingJob
 from litelog.shipping.events import SegmentSealed
-from litelog.shipping.finished_segments import NOT_FINISHED, FinishedSegments, NotSealableError, holds
+from litelog.shipping.finished_segments import NOT_FINISHED, FinishedSegments, NotSealableError
 from litelog.shipping.sealer import SealedConflictError, read_sealed_footer
 from litelog.shipping.wal_encoder import EncodedWalSegment
 
@@ -257,14 +257,14 @@ class BacklogSealer:
         known = task.known
         if known is not None and not self._has_same_numbers(known, expect):
             known = None
-        if known is not None and holds(opened, known.length, known.digest, raise_if_stopped):
+        if known is not None and self.files.holds(opened, known.length, known.digest, raise_if_stopped):
             return replace(known, index=task.index)
         return self._adopt(task, opened, raise_if_stopped) if task.exists else None
 
     def _adopt(self, task: _Task, opened: OpenSegment, raise_if_stopped: Callable[[], None]) -> SnapshotEntry:
         """Return the entry of the sealed segment that is there. SealedConflictError if it holds other bytes."""
         footer, size = read_sealed_footer(self._client, task.claim.generation, task.index)
-        if footer.file == task.file and holds(opened, footer.length, footer.digest, raise_if_stopped):
+        if footer.file == task.file and self.files.holds(opened, footer.length, footer.digest, raise_if_stopped):
             return make_entry(footer, size)
         raise SealedConflictError(self.files.path(task.file), f"{footer.key} holds other bytes than the log")
 

@@ -19,7 +19,7 @@ from litelog.objects.position import Position
 from litelog.reading.contents import list_generation, read_snapshot
 from litelog.reading.fetch import read_verified
 from litelog.reading.wal_cursor import describe_sealed
-from litelog.shipping.finished_segments import FinishedSegments, NotSealableError, holds
+from litelog.shipping.finished_segments import FinishedSegments, NotSealableError
 from litelog.shipping.state import add_to_tallies
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ class CatchingUp:
         the follower decides what that means."""
         with suppress(FileNotFoundError, NotSealableError):
             with self._files.open(entry.file) as opened:
-                is_held = holds(opened, entry.length, entry.digest)
+                is_held = self._files.holds(opened, entry.length, entry.digest)
             if not is_held:
                 raise _NotContinuedError
             return self._files.place_after(entry)

@@ -147,6 +147,18 @@ class FinishedSegments:
                 end = scan.end
         return end
 
+    def holds(
+        self, opened: OpenSegment, length: int, sha256: str, raise_if_stopped: Callable[[], None] = lambda: None
+    ) -> bool:
+        """Whether a log segment holds ``length`` bytes with that SHA-256 (hex), and after them only zeros, or what the
+        format's writers leave.
+
+        ``raise_if_stopped`` is called before each piece is read, and may raise.
+        """
+        if opened.size() < length or opened.sha256(0, length, raise_if_stopped) != sha256:
+            return False
+        return self._format.finished_tail is FinishedTail.PREFIX or not opened.has_grown(length)
+
     def _scan_end(self, opened: OpenSegment, entry: SnapshotEntry) -> Scan:
         """Return the scan of a log segment's last commit. Scans the whole log segment."""
         last = None
@@ -175,12 +187,3 @@ class FinishedSegments:
             return os.stat(self.path(name)).st_size
         except FileNotFoundError:
             return 0
-
-
-def holds(opened: OpenSegment, length: int, sha256: str, raise_if_stopped: Callable[[], None] = lambda: None) -> bool:
-    """Whether a log segment holds ``length`` bytes with that SHA-256 (hex), and only zeros after them.
-
-    ``raise_if_stopped`` is called before each piece is read, and may raise.
-    """
-    is_held = opened.size() >= length and opened.sha256(0, length, raise_if_stopped) == sha256
-    return is_held and not opened.has_grown(length)

@@ -24,7 +24,7 @@ from litelog.reading.segment_feed import SegmentFeed
 from litelog.reading.wal_cursor import describe_sealed
 from litelog.shipping.backlog import Backlog
 from litelog.shipping.events import WalSegmentShipped
-from litelog.shipping.finished_segments import FinishedSegments, NotSealableError, holds
+from litelog.shipping.finished_segments import FinishedSegments, NotSealableError
 from litelog.shipping.state import add_to_tallies
 from litelog.shipping.wal_encoder import WalEncoder
 from litelog.stores.replica_client import WalSegmentInfo
@@ -309,7 +309,7 @@ def _place_after(files: FinishedSegments, follower: Follower, entry: SnapshotEnt
     """Return where reading of the log continues after a sealed log segment. Raises as ``adopt_existing``."""
     try:
         with files.open(entry.file) as opened:
-            if holds(opened, entry.length, entry.digest):
+            if files.holds(opened, entry.length, entry.digest):
                 return files.place_after(entry)
     except (FileNotFoundError, NotSealableError):
         follower.require_segment(entry.file)

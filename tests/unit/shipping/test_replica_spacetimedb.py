@@ -4,6 +4,7 @@ reader."""
 from __future__ import annotations
 
 import os
+import shutil
 from contextlib import suppress
 from pathlib import Path
 from random import Random
@@ -143,6 +144,28 @@ def test_a_first_log_segment_without_a_valid_commit_is_damage(
             daemon.sync()
         daemon.restart()
     assert daemon.acknowledged == []
+
+
+def test_sealed_log_segments_with_garbage_are_adopted_with_an_older_state(tmp_path: Path) -> None:
+    folder, state = tmp_path / "log", tmp_path / "state"
+    commits = [encode_commit(first, b"%d" % first) for first in range(4)]
+    write_segment(folder, 0, commits[0])
+    daemon = follow(folder, tmp_path, backlog_sealer=True)
+    generation = daemon.generation
+    daemon.close()
+    shutil.copytree(state, tmp_path / "older")
+    for first, commit in enumerate(commits):
+        write_segment(folder, first, commit, *([b"garbage"] if first < 3 else []))
+    for older in (False, True):
+        if older:
+            shutil.rmtree(state)
+            (tmp_path / "older").rename(state)
+        log = LogBuilder(str(folder), FORMAT)
+        daemon = Daemon(log, daemon.store, str(state), clock=daemon.clock, backlog_sealer=True)
+        daemon.sync()
+        assert daemon.generation == generation
+        daemon.close()
+    assert values(daemon) == [(first, b"%d" % first) for first in range(4)]
 
 
 @pytest.mark.parametrize("restarts", [False, True])
