@@ -62,6 +62,9 @@ class Capabilities(Protocol):
     extra_columns: Mapping[str, ColumnType]
     """The columns that the format has in addition to sequence, timestamp, key and value, by name. ``Columns.extra`` has
     exactly these. Default: none."""
+    awaited_side_file: str | None
+    """The side file that the log's writer writes before the log's first byte, and without which it does not know a
+    restored log. A daemon waits for it. Default: None."""
     removed_by_owner: bool
     """Whether only the log's writer may remove log segments, so that litelog must not truncate it. Default: False."""
 
@@ -295,6 +298,12 @@ def side_files(log_format: LogFormat, names: Sequence[str]) -> list[str]:
     them."""
     offered = cast("Capabilities", log_format)
     return offered.side_files(names) if has_side_files(log_format) else []
+
+
+def awaited_side_file(log_format: LogFormat) -> str | None:
+    """The side file that the log's writer writes before the log's first byte; None if there is none."""
+    found: str | None = getattr(log_format, "awaited_side_file", None)
+    return found
 
 
 def is_side_file(log_format: LogFormat, name: str) -> bool:

@@ -14,6 +14,7 @@ from uuid import UUID
 from litelog.errors import CorruptionError, OtherLogError, SourceMissingError, UnknownVersionError
 from litelog.events import fields
 from litelog.formats import FinishedTail
+from litelog.formats.capabilities import awaited_side_file
 from litelog.log.source import OpenSegment, SegmentFolder
 from litelog.reading.wal_cursor import describe_sealed
 
@@ -161,10 +162,22 @@ class LogIdentity:
 
     def _read_id(self) -> str | None:
         source = self._source
+        self._await_side_file()
         found = read_log_id(source.folder, source.format, self._clock)
         if found is None and source.format.has_log_id:
             raise SourceMissingError(source.folder, "holds no log segment with a header yet")
         return found.hex if found is not None else None
+
+    def _await_side_file(self) -> None:
+        """Raise SourceMissingError while the log's writer has neither written the side file that comes first, nor a
+        byte of the log: only snapshots hold it, and the next one comes with the next finished log segment."""
+        source = self._source
+        awaited = awaited_side_file(source.format)
+        if awaited is None or os.path.exists(os.path.join(source.folder, awaited)):
+            return
+        names = SegmentFolder(source.folder, source.format, self._clock, reports=False)
+        if not any(any(segment.read(0, HEAD_BYTES)) for segment in names.each()):
+            raise SourceMissingError(source.folder, f"holds no record yet, and no {awaited}")
 
 
 def _end_of(sealed: SnapshotEntry, index: int) -> ShippedEnd:

@@ -57,6 +57,7 @@ class KafkaFormat:
     sparse = True
     removed_by_owner = True
     has_markers = True
+    awaited_side_file = "partition.metadata"
     has_kafka_schema = True
 
     def __init__(self, *, markers: bool = False) -> None:

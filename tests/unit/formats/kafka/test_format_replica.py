@@ -9,6 +9,7 @@ import pytest
 pytest.importorskip("pyarrow")
 
 from litelog.api.open_replica import open_replica
+from litelog.errors import SourceMissingError
 from litelog.formats.kafka import KafkaFormat
 from litelog.log.reader import LogReader
 from litelog.restore.history_plan import find_plan
@@ -20,7 +21,7 @@ from litelog.spark.scan.decoding import read_partition
 from litelog.spark.scan.planning import plan, stated_columns
 from litelog.stores.object_store import ObjectReplicaClient
 from litelog.stores.registry import open_store
-from tests.builders.daemon_builder import Daemon, restored
+from tests.builders.daemon_builder import Daemon, newest_snapshot, restored
 from tests.builders.kafka_log import SERVED_SCENES, as_served, recording
 from tests.builders.log_builder import LogBuilder
 from tests.builders.manual_clock import ManualClock
@@ -73,6 +74,34 @@ def test_every_reader_gives_the_records_that_the_broker_served(scene: str, tmp_p
         assert [as_served(record) for record in reader] == expected
     with open_replica(url, start=first, isolation="read_committed") as records:
         assert [as_served(record) for record in records] == recording(scene).served["read_committed"]
+
+
+def test_a_daemon_waits_for_the_file_that_precedes_the_first_record(tmp_path: Path) -> None:
+    folder = recording("plain_none").write(tmp_path)
+    log, metadata = folder / f"{0:020d}.log", folder / "partition.metadata"
+    bodies = {path: path.read_bytes() for path in (log, metadata)}
+    log.write_bytes(bytes(64))
+    metadata.unlink()
+    store = open_store(f"file://{tmp_path}/replica")
+
+    def begin(state: str) -> Daemon:
+        return Daemon(LogBuilder(str(folder), KafkaFormat()), store, str(tmp_path / state), clock=ManualClock())
+
+    with pytest.raises(SourceMissingError, match="no record yet"):
+        begin("first").sync()
+    assert [info.key for info in store.list("") if "snapshot" in info.key] == []
+    metadata.write_bytes(bodies[metadata])
+    daemon = begin("second")
+    daemon.sync()
+    assert bodies[metadata] in [file.body for file in newest_snapshot(daemon).side_files]
+
+
+def test_a_partition_of_an_old_broker_has_no_topic_id_to_wait_for(tmp_path: Path) -> None:
+    folder = recording("plain_none").write(tmp_path)
+    (folder / "partition.metadata").unlink()
+    log = LogBuilder(str(folder), KafkaFormat())
+    daemon = Daemon(log, open_store(f"file://{tmp_path}/replica"), str(tmp_path / "state"), clock=ManualClock())
+    assert daemon.sync()
 
 
 def test_a_lowest_time_that_no_header_shows_is_left_out_of_messages(tmp_path: Path) -> None:
