@@ -45,7 +45,7 @@ def read_replica(url: str, **options: object) -> list[Record]:
 
 def require_records(found: list[Record], wanted: list[tuple[int, bytes | None, bytes]]) -> None:
     assert [record.sequence for record in found] == list(range(len(wanted)))
-    assert [tuple(record)[1:] for record in found] == wanted
+    assert [(record.timestamp, record.key, record.value) for record in found] == wanted
 
 
 def require_well(url: str, besides: tuple[AnomalyKind, ...] = (), **options: object) -> None:
