@@ -38,7 +38,6 @@ SETTINGS = {
     "transaction.state.log.min.isr": "1",
     "transaction.state.log.num.partitions": "1",
     "group.initial.rebalance.delay.ms": "0",
-    "log.cleaner.backoff.ms": "200",
     "log.retention.check.interval.ms": "500",
     "log.segment.delete.delay.ms": "200",
     "log.cleaner.dedupe.buffer.size": "2000000",
