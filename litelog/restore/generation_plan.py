@@ -27,10 +27,11 @@ from litelog.reading.contents import (
     read_snapshot,
 )
 from litelog.restore.object_lookup import ReplicaLookup
-from litelog.restore.plan import PlannedFile, RestorePlan, SealedSpan, Target, TooEarlyError, format_time
+from litelog.restore.plan import PlannedFile, RestorePlan, SealedSpan, Target, TooEarlyError
 from litelog.restore.repair.repair import Repair
 from litelog.restore.target_search import TargetSearch
 from litelog.stores.replica_client import WalSegmentInfo
+from litelog.units import format_iso
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -265,8 +266,8 @@ def _too_early(
     message = "holds no commit yet"
     if first is not None:
         stamp = shown_lowest(lowest)
-        stamped = "" if stamp is None else f", stamped {format_time(stamp)}"
-        message = f"nothing that early; it begins with sequence {first}{stamped}, shipped {format_time(shipped)}"
+        stamped = "" if stamp is None else f", stamped {format_iso(stamp)}"
+        message = f"nothing that early; it begins with sequence {first}{stamped}, shipped {format_iso(shipped)}"
     inside = _inside_first_commit(target, first, search)
     return TooEarlyError(f"{here}: {inside or message}", base.first.index, first)
 

@@ -14,10 +14,10 @@ from litelog.reading.latest import expand_generation
 from litelog.restore.choose_replica import choose, describe
 from litelog.restore.execution import PARALLELISM, restore
 from litelog.restore.history_plan import find_plan
-from litelog.restore.plan import format_time
 from litelog.stores.opening import opened_replica
 from litelog.stores.registry import redact
 from litelog.system.clock import SystemClock
+from litelog.units import format_iso
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -145,6 +145,6 @@ def _require_past(
     if target.timestamp is None or target.timestamp <= SystemClock().now():
         return
     if choose(clients, replace(target, timestamp=None), formats).plan.end == choice.plan.end:
-        reached = f"the last records were shipped at {format_time(choice.plan.shipped)}"
-        said = f"{choice.plan.replica}: {format_time(target.timestamp)} is in the future; {reached}"
+        reached = f"the last records were shipped at {format_iso(choice.plan.shipped)}"
+        said = f"{choice.plan.replica}: {format_iso(target.timestamp)} is in the future; {reached}"
         raise NothingToRestoreError(f"{said}: leave out the time to restore everything")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from litelog.errors import ConfigError, CorruptObjectError, NothingToRestoreError
+from litelog.units import format_iso
 
 if TYPE_CHECKING:
     from litelog.objects.claim import Claim
@@ -169,21 +169,13 @@ class RestorePlan:
         older = [part.claim.generation for part in parts[:-1]]
         return [
             f"{self.replica}: generation {self.claim.generation}, log {self.claim.log}, format {self.claim.format}",
-            f"up to {self.end}, shipped {format_time(self.shipped)}",
+            f"up to {self.end}, shipped {format_iso(self.shipped)}",
             *([f"the part before it from generation {', '.join(older)}"] if older else []),
             f"{self.size} bytes in {len(self.all_files)} files",
             f"from {self.object_bytes} bytes in {self.objects} objects{kinds}",
             *(f"  {file.name}  {file.size}" for file in self.all_files),
             *(f"around {error}" for part in parts for error in part.lost),
         ]
-
-
-def format_time(microseconds: int) -> str:
-    """A time to the second; the number of microseconds if no calendar holds it."""
-    try:
-        return datetime.fromtimestamp(microseconds / 1e6, UTC).isoformat(timespec="seconds")
-    except (ValueError, OverflowError, OSError):
-        return f"{microseconds}us"
 
 
 @dataclass(frozen=True, slots=True)
