@@ -186,7 +186,7 @@ class _Copy:
                     self._put_all(chained(self._source, self._read(objects)), in_order=bool(held.claims))
                     self._remove(generation.find_removed(copied))
         if not held.claims:
-            self._put_all(self._read(wanted.claims), in_order=True)
+            self._put_all(self._read(wanted.claims.values()), in_order=True)
             late = [self._find(key) for key in self._late]
             self._put_all(self._read(late), in_order=True)
 

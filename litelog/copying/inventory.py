@@ -15,7 +15,7 @@ from litelog.stores.object_store import ordered
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from litelog.objects.position import ClaimName
+    from litelog.objects.position import ClaimName, Position
     from litelog.stores.object_store import ObjectInfo, ObjectStore
 
 
@@ -27,6 +27,18 @@ class CopiedGeneration:
     sealed: list[ObjectInfo] = field(default_factory=list)
     snapshots: list[ObjectInfo] = field(default_factory=list)
     wal_segments: list[ObjectInfo] = field(default_factory=list)
+    order: dict[str, tuple[int, int, int]] = field(default_factory=dict)
+    """The place of each snapshot and WAL segment in the order in which their owner put them, by key."""
+
+    def add_snapshot(self, info: ObjectInfo, index: int) -> None:
+        """Add a snapshot at the start of an index: it comes before the WAL segments of the index."""
+        self.snapshots.append(info)
+        self.order[info.key] = index, 0, 0
+
+    def add_wal_segment(self, info: ObjectInfo, position: Position) -> None:
+        """Add the WAL segment at a position."""
+        self.wal_segments.append(info)
+        self.order[info.key] = position.index, 1, position.offset
 
     def in_turns(self, copied: CopiedGeneration | None) -> list[list[ObjectInfo]]:
         """Snapshots and WAL segments in the order in which their owner put them: one turn.
@@ -37,30 +49,23 @@ class CopiedGeneration:
         wal = self.wal_segments
         if copied is not None and copied.wal_segments and wal and wal[0] not in copied.wal_segments:
             return [self.snapshots, wal]
-        return [sorted([*self.snapshots, *wal], key=_turn)]
+        return [sorted([*self.snapshots, *wal], key=lambda info: self.order[info.key])]
 
     def find_removed(self, copied: CopiedGeneration | None) -> list[str]:
         """The keys of WAL segments that only ``copied`` has, and that a snapshot of the replica covers."""
         if copied is None or not self.snapshots:
             return []
-        left, covered = set(self.wal_segments), _turn(self.snapshots[-1])
-        return [info.key for info in copied.wal_segments if info not in left and _turn(info) < covered]
-
-
-def _turn(info: ObjectInfo) -> tuple[int, int, int]:
-    """A snapshot at the start of an index comes after the WAL segments before it, and before those of the index."""
-    snapshot, position = layout.parse_snapshot(info.key), layout.parse_wal(info.key)
-    if snapshot is not None:
-        return snapshot[1], 0, 0
-    assert position is not None
-    return position.index, 1, position.offset
+        left, covered = set(self.wal_segments), self.order[self.snapshots[-1].key]
+        removed = [info.key for info in copied.wal_segments if info not in left]
+        return [key for key in removed if copied.order[key] < covered]
 
 
 @dataclass(slots=True)
 class ListedReplica:
     """All objects of a replica, or of its copy."""
 
-    claims: list[ObjectInfo] = field(default_factory=list)
+    claims: dict[ClaimName, ObjectInfo] = field(default_factory=dict)
+    """In order of their epochs."""
     generations: dict[Generation, CopiedGeneration] = field(default_factory=dict)
     """In order of their age."""
     sizes: dict[str, int] = field(default_factory=dict)
@@ -75,8 +80,8 @@ class ListedReplica:
     def by_epoch(self) -> Iterator[tuple[list[ObjectInfo], list[CopiedGeneration]]]:
         """(its claims, its generations) of each epoch, in order. Isolated owners may have several."""
         epochs: dict[int, tuple[list[ObjectInfo], list[CopiedGeneration]]] = {}
-        for info in self.claims:
-            epochs.setdefault(_name(info).epoch, ([], []))[0].append(info)
+        for claim, info in self.claims.items():
+            epochs.setdefault(claim.epoch, ([], []))[0].append(info)
         for name, held in self.generations.items():
             epochs.setdefault(epoch_of(name), ([], []))[1].append(held)
         for _, found in sorted(epochs.items()):
@@ -84,7 +89,7 @@ class ListedReplica:
 
     def objects(self) -> Iterator[ObjectInfo]:
         """All objects: claims, and then the generations."""
-        yield from self.claims
+        yield from self.claims.values()
         for held in self.generations.values():
             yield from (*held.sealed, *held.snapshots, *held.wal_segments)
 
@@ -101,18 +106,18 @@ def list_objects(store: ObjectStore) -> ListedReplica:
 
 
 def _add(found: ListedReplica, info: ObjectInfo) -> bool:
-    if layout.parse_claim(info.key) is not None:
-        found.claims.append(info)
+    if (claim := layout.parse_claim(info.key)) is not None:
+        found.claims[claim] = info
         return True
     name = layout.parse_generation(info.key)
     if name is None:
         return False
     if layout.parse_sealed(info.key) is not None:
         _held(found, name).sealed.append(info)
-    elif layout.parse_snapshot(info.key) is not None:
-        _held(found, name).snapshots.append(info)
-    elif layout.parse_wal(info.key) is not None:
-        _held(found, name).wal_segments.append(info)
+    elif (snapshot := layout.parse_snapshot(info.key)) is not None:
+        _held(found, name).add_snapshot(info, snapshot[1])
+    elif (position := layout.parse_wal(info.key)) is not None:
+        _held(found, name).add_wal_segment(info, position)
     else:
         return False
     return True
@@ -144,22 +149,17 @@ def _require_copy(source: ObjectStore, target: ObjectStore, wanted: ListedReplic
 
     The replica keeps all its claims, and retention may have removed any other object of it.
     """
-    for info in held.claims:
+    for info in held.claims.values():
         if info.key not in wanted.sizes:
             raise NotACopyError(target.url, source.url, info.key, "only the target has it")
-    names = [_name(info) for info in wanted.claims]
-    isolated, epochs = {name.isolated for name in names}, {name.epoch for name in names if name.isolated is None}
+    isolated = {name.isolated for name in wanted.claims}
+    epochs = {name.epoch for name in wanted.claims if name.isolated is None}
     for generation in held.generations:
         if generation not in wanted.generations and generation not in isolated and epoch_of(generation) not in epochs:
             raise NotACopyError(target.url, source.url, layout.generation_prefix(generation), "only the target has it")
     for key, size in held.sizes.items():
         if wanted.sizes.get(key, size) != size:
             raise NotACopyError(target.url, source.url, key, f"{size} bytes there, {wanted.sizes[key]} bytes here")
-    if held.claims and not is_same(source, target, newest := held.claims[-1].key):
-        raise NotACopyError(target.url, source.url, newest, "its bytes differ")
-
-
-def _name(info: ObjectInfo) -> ClaimName:
-    name = layout.parse_claim(info.key)
-    assert name is not None
-    return name
+    newest = next(reversed(held.claims.values()), None)
+    if newest is not None and not is_same(source, target, newest.key):
+        raise NotACopyError(target.url, source.url, newest.key, "its bytes differ")

@@ -78,34 +78,36 @@ def chained(store: ObjectStore, objects: Iterable[VerifiedObject]) -> Iterator[V
 
     Raises CorruptObjectError if a WAL segment never has these bytes, NotFoundError and StoreError.
     """
-    waiting: list[VerifiedObject] = []  # a WAL segment, and the snapshots after it
+    waiting: tuple[VerifiedObject, WalHeader] | None = None  # a WAL segment that the next one confirms
+    snapshots: list[VerifiedObject] = []  # after that WAL segment
     for found in objects:
-        if waiting and found.header is not None:
-            yield _confirmed(store, waiting[0], found)
-            yield from waiting[1:]
-            waiting = []
-        if waiting or found.header is not None:
-            waiting.append(found)
+        if found.header is not None:
+            if waiting is not None:
+                yield _confirmed(store, *waiting, found.info.key, found.header)
+                yield from snapshots
+            waiting, snapshots = (found, found.header), []
+        elif waiting is not None:
+            snapshots.append(found)
         else:
             yield found
-    if waiting:
+    if waiting is not None:
         yield _agreed(store, waiting[0])
-        yield from waiting[1:]
+        yield from snapshots
 
 
-def _confirmed(store: ObjectStore, found: VerifiedObject, following: VerifiedObject) -> VerifiedObject:
-    """A WAL segment, read again if ``following`` names another SHA-256."""
-    assert found.header is not None
-    assert following.header is not None
-    if following.header.position != found.header.next_slot:
+def _confirmed(
+    store: ObjectStore, found: VerifiedObject, header: WalHeader, next_key: str, following: WalHeader
+) -> VerifiedObject:
+    """A WAL segment, read again if ``following``, the header of ``next_key``, names another SHA-256."""
+    if following.position != header.next_slot:
         return _agreed(store, found)
-    wanted, digest = following.header.previous, found.digest
+    wanted, digest = following.previous, found.digest
     for _ in range(READ_ATTEMPTS - 1):
         if found.digest == wanted:
             break
         found = _read_once(store, found.info)
     if found.digest != wanted:
-        raise CorruptObjectError(found.info.key, f"SHA-256, which {following.info.key} names,", wanted, digest)
+        raise CorruptObjectError(found.info.key, f"SHA-256, which {next_key} names,", wanted, digest)
     return found
 
 

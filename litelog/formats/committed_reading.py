@@ -47,7 +47,7 @@ class CommittedReading:
         """
         with closing(batches):
             for columns in batches:
-                assert self._filter is not None
+                assert self._filter is not None  # the reader opened the format before it decoded ``columns``
                 for decided in self._filter.add(columns):
                     stop = len(decided) if end is None else decided.find(end)
                     stop = stop if end_time is None else min(stop, decided.find_time(end_time))

@@ -181,9 +181,10 @@ class LiveBuffer:
             self._wake.clear()
             wait = RETRY_SECONDS
             try:
-                if self._is_placed():
-                    self._read_all()
-                    wait = self._arm()
+                placed = self._find_follower()
+                if placed is not None:
+                    self._read_all(*placed)
+                    wait = self._arm(placed[1])
                 self._note_success()
             except DivergedError as error:
                 self._set_error(str(error))
@@ -202,17 +203,20 @@ class LiveBuffer:
             self._follower.close()
             self._follower = None
 
-    def _is_placed(self) -> bool:
-        """Whether a follower stands in the replica's current generation. Begins anew in a new one."""
+    def _find_follower(self) -> tuple[Generation, Follower] | None:
+        """The replica's current generation, and a follower whose runs have its positions; None before the first sync.
+
+        In a new generation, the buffer begins again with a new follower.
+        """
         found = self._find_start()
         if found is None:
-            return False
+            return None
         generation, place = found
         if self._follower is not None and generation == self._view.generation:
-            return True
+            return generation, self._follower
         self._release()
         source = self._source
-        self._follower = Follower(
+        self._follower = follower = Follower(
             source.folder,
             source.format,
             place,
@@ -224,19 +228,16 @@ class LiveBuffer:
             self._runs.clear()
             self._held = 0
             self._view = BufferView(generation, self._view.history + 1, place.sequence, place.sequence, place)
-        self._tell()
-        return True
+        self._notify()
+        return generation, follower
 
-    def _read_all(self) -> None:
-        assert self._follower is not None
-        while not self._stopped and (run := self._follower.next_run(RUN_BYTES)) is not None:
-            self._publish(run)
+    def _read_all(self, generation: Generation, follower: Follower) -> None:
+        while not self._stopped and (run := follower.next_run(RUN_BYTES)) is not None:
+            self._publish(generation, run)
 
-    def _publish(self, run: CommitRun) -> None:
+    def _publish(self, generation: Generation, run: CommitRun) -> None:
         with self._lock:
-            view, generation = self._view, self._view.generation
-            assert generation is not None
-            live = LiveRun(generation, run)
+            view, live = self._view, LiveRun(generation, run)
             self._runs.append(live)
             self._held += live.size
             first = view.first if view.first is not None else live.first
@@ -245,17 +246,16 @@ class LiveBuffer:
                 self._held -= dropped.size
                 first = dropped.next
             self._view = BufferView(generation, view.history, first, run.after.sequence, run.after)
-        self._tell()
+        self._notify()
 
-    def _arm(self) -> float:
+    def _arm(self, follower: Follower) -> float:
         """Arm the watcher, and return how long to wait for it: no time if the log has changed meanwhile."""
-        assert self._follower is not None
         armed = self._watcher.arm(self._source.folder, self._wake.set)
-        if self._follower.changed():
-            return 0.0 if self._follower.settled else POLL_SECONDS
-        if not self._follower.settled:
+        if follower.changed():
+            return 0.0 if follower.settled else POLL_SECONDS
+        if not follower.settled:
             return POLL_SECONDS
-        return WATCHED_SECONDS if armed and not self._follower.withholds else POLL_SECONDS
+        return WATCHED_SECONDS if armed and not follower.withholds else POLL_SECONDS
 
     def _note_success(self) -> None:
         self._failures = 0
@@ -272,9 +272,9 @@ class LiveBuffer:
     def _set_error(self, text: str) -> None:
         with self._lock:
             self._view = replace(self._view, error=text)
-        self._tell()
+        self._notify()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         with self._lock:
             listeners = list(self._listeners)
         for call in listeners:

@@ -17,7 +17,7 @@ from litelog.errors import DivergedError, NotYetAvailableError
 from litelog.formats.capabilities import is_divisible
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncGenerator
 
     from litelog.formats.columns import Columns
     from litelog.live.encoding import RecordEncoding
@@ -69,7 +69,7 @@ class RecordFeed:
         self._ended = False
         self._loop = asyncio.get_running_loop()
 
-    async def pieces(self) -> AsyncIterator[bytes]:
+    async def pieces(self) -> AsyncGenerator[bytes, None]:
         """Yield the encoded records. An empty piece is the moment in which nothing is there yet.
 
         Raises:

@@ -112,8 +112,8 @@ class SyncScheduler(TaskDuty):
             self._run_state.wake()
         elif final and task.phase is Phase.SEALING:
             self._put(task, deadline)
-        elif final:
-            self._submit(task)
+        elif final and task.replica is not None:
+            self._submit(task, task.replica)
         else:
             self._end(task, Phase.DONE)
 
@@ -128,18 +128,19 @@ class SyncScheduler(TaskDuty):
         """As in ``Duty``."""
         polled: list[tuple[ReplicaTask, Replica]] = []
         for task in self._schedule.take(now):
-            if task.phase is Phase.IDLE and (replica := task.replica) is not None and replica.started:
+            replica = task.replica
+            if task.phase is Phase.IDLE and replica is not None and replica.started:
                 task.phase = Phase.SYNCING
                 polled.append((task, replica))
                 continue
             if task.phase is Phase.SEALING and task.leaving and now >= task.leave_by:
                 self._end(task, Phase.FAILED)
-            if task.phase in FINISHED or task.phase in BUSY:
+            if replica is None or task.phase in FINISHED or task.phase in BUSY:
                 continue
             if task.phase is Phase.THROTTLED and task.due > now and not _is_full(task):
                 self._schedule.set(task, min(task.due, now + self._limit_check_seconds()))
             else:
-                self._submit(task)
+                self._submit(task, replica)
         if polled:
             self._polling.submit(self._run_state.guard, partial(self._poll, polled))
         return self._schedule.next
@@ -154,11 +155,11 @@ class SyncScheduler(TaskDuty):
         self._schedule.set(task, due)
         self._run_state.wake_by(due)
 
-    def _submit(self, task: ReplicaTask) -> None:
+    def _submit(self, task: ReplicaTask, replica: Replica) -> None:
         task.phase = Phase.SYNCING
         task.wake_pending = False
         self._spacing.discard(task)
-        self._threads.syncing(task.url).submit(self._run_state.guard, partial(self._sync, task))
+        self._threads.syncing(task.url).submit(self._run_state.guard, partial(self._sync, task, replica))
 
     def _end(self, task: ReplicaTask, phase: Phase) -> None:
         task.phase = phase
@@ -181,9 +182,9 @@ class SyncScheduler(TaskDuty):
                 dirty.add(task)  # the sync raises it again, and handles it
         with self._run_state.changed:
             now = self._clock.monotonic()
-            for task, _ in tasks:
+            for task, replica in tasks:
                 if task in dirty or task.wake_pending or (self._is_final(task) and not last):
-                    self._submit(task)
+                    self._submit(task, replica)
                     continue
                 task.last_clean_at = looked
                 if last or task.leaving:
@@ -203,7 +204,7 @@ class SyncScheduler(TaskDuty):
             if settled and not left:
                 task.last_clean_at = looked
             if self._is_final(task) or not (settled or left):
-                self._submit(task)
+                self._submit(task, replica)
             elif task.leaving:
                 self._end(task, Phase.DONE)
             elif task.wake_pending and not left:
@@ -217,8 +218,7 @@ class SyncScheduler(TaskDuty):
         self._spacing.add(task)
         self._put(task, min(task.due, self._clock.monotonic() + self._limit_check_seconds()))
 
-    def _sync(self, task: ReplicaTask) -> None:
-        assert task.replica is not None
+    def _sync(self, task: ReplicaTask, replica: Replica) -> None:
         started = self._clock.monotonic()
         final = self._is_final(task)
         cut = False
@@ -230,29 +230,29 @@ class SyncScheduler(TaskDuty):
 
         try:
             try:
-                shipped = task.replica.sync(should_continue)
+                shipped = replica.sync(should_continue)
                 quiet = not shipped or started + task.sync_interval <= self._clock.monotonic()
                 if quiet and not self._is_final(task):
                     watched = self._watcher.arm(task.log, self._wakes[task])
-                    task.watched = watched and not task.replica.withholds  # its watermark is in another folder
-                more = quiet and task.replica.changed()
+                    task.watched = watched and not replica.withholds  # its watermark is in another folder
+                more = quiet and replica.changed()
             except OSError as error:
                 raise SourceError(f"{task.log}: {error}") from error
         except LitelogError as error:
             self._failed(task, error)
             return
         with self._run_state.changed:
-            waiting = task.replica.waiting
+            waiting = replica.waiting
             if not (cut or waiting):
                 task.last_clean_at = started
-            if waiting and task.replica.sealing and not self._is_abandoned(task):
+            if waiting and replica.sealing and not self._is_abandoned(task):
                 task.phase = Phase.SEALING  # earlier failures stay: the next sync shows whether they are over
                 if task.leaving:
                     self._put(task, task.leave_by)
             else:
                 self._recover(task)
                 last = final and not (cut or waiting)
-                self._place(task, started, was_final=last, again=not cut and (more or waiting), quiet=quiet)
+                self._place(task, replica, started, was_final=last, again=not cut and (more or waiting), quiet=quiet)
             self._on_synced(task)
             self._run_state.progress.notify_all()
 
@@ -262,13 +262,15 @@ class SyncScheduler(TaskDuty):
             _logger.info(message, task.log, task.url, task.failures, extra=extra)
         task.succeed()
 
-    def _place(self, task: ReplicaTask, started: float, *, was_final: bool, again: bool, quiet: bool) -> None:
+    def _place(
+        self, task: ReplicaTask, replica: Replica, started: float, *, was_final: bool, again: bool, quiet: bool
+    ) -> None:
         """Decide what is next for a task whose sync had no error."""
         if self._is_final(task):
             if was_final:
                 self._end(task, Phase.DONE)
             elif self._should_continue(task):
-                self._submit(task)  # this sync began, or was cut short, before the last one was due
+                self._submit(task, replica)  # this sync began, or was cut short, before the last one was due
             else:
                 self._end(task, Phase.FAILED)
         elif task.leaving:
@@ -276,10 +278,10 @@ class SyncScheduler(TaskDuty):
         elif not quiet:
             task.space(started)
             self._space(task)
-        elif self._clock.monotonic() < task.spaced_until and task.replica is not None and not task.replica.waiting:
+        elif self._clock.monotonic() < task.spaced_until and not replica.waiting:
             self._space(task)
         elif again or task.wake_pending:
-            self._submit(task)
+            self._submit(task, replica)
         else:
             task.rest(self._clock.monotonic(), self._rest_seconds())
             self._put(task, task.due)
@@ -355,16 +357,18 @@ class SyncScheduler(TaskDuty):
         """Sync a task again that waited for log segments to be sealed: they are, or sealing failed. Any thread may call
         it."""
         with self._run_state.changed:
-            if task.phase is Phase.SEALING:
-                self._submit(task)
+            if task.phase is Phase.SEALING and task.replica is not None:
+                self._submit(task, task.replica)
 
     def _wake(self, task: ReplicaTask) -> None:
         """Record that the log's folder changed, and sync the task if it is idle."""
         with self._run_state.changed:
-            if task.replica is not None:
-                task.replica.notice()
+            replica = task.replica
+            if replica is None:
+                return
+            replica.notice()
             if task.phase is Phase.IDLE:
-                self._submit(task)
+                self._submit(task, replica)
             else:
                 task.wake_pending = True
 

@@ -36,7 +36,7 @@ from litelog.stores.object_store import ByteRange, require_key
 from litelog.units import parse_duration
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
     from typing import BinaryIO
 
     from starlette.requests import Request
@@ -132,7 +132,7 @@ class LogHandlers:
         try:
             first = await anext(pieces, None)
         except LitelogError as error:
-            await pieces.aclose()  # type: ignore[attr-defined]
+            await pieces.aclose()
             leave()
             return answer_error(error)
         except BaseException:
@@ -229,7 +229,7 @@ async def _is_shipped(served: ServedLog, position: Position, seconds: float) -> 
 
 
 async def _stream(
-    first: bytes | None, pieces: AsyncIterator[bytes], encoding: RecordEncoding, leave: Callable[[], None]
+    first: bytes | None, pieces: AsyncGenerator[bytes, None], encoding: RecordEncoding, leave: Callable[[], None]
 ) -> AsyncIterator[bytes]:
     try:
         yield encoding.begin()
@@ -248,7 +248,7 @@ async def _stream(
         yield encoding.end()
     finally:
         leave()
-        await pieces.aclose()  # type: ignore[attr-defined]
+        await pieces.aclose()
 
 
 def read_request(request: Request) -> RecordRequest:

@@ -108,5 +108,5 @@ class CommittedRecords:
 
 
 def _numbers(columns: Columns, name: str) -> Int64s:
-    assert columns.extra is not None
-    return np.array(columns.extra[name].to_list(), np.int64)
+    """A column that ``KafkaFormat`` adds."""
+    return np.array((columns.extra or {})[name].to_list(), np.int64)

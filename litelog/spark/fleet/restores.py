@@ -71,7 +71,7 @@ class RestoreJob:
             (outcome,) = restore_each([log], RestoreRules(self.target, delta=self.delta))
             if outcome.result is not None:
                 return outcome.result
-            assert outcome.error is not None
+            assert outcome.error is not None  # these rules neither leave logs alone nor only plan
             if not isinstance(outcome.error, LockedError) or time.monotonic() >= until:
                 raise outcome.error
             time.sleep(PAUSE_SECONDS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -11,24 +12,38 @@ if TYPE_CHECKING:
 class LocalTasks:
     """The part of a SparkSession that a job needs to collect the results of its tasks."""
 
-    def __init__(self) -> None:
-        self._count = 0
-        self._work: Callable[[Any], Any] | None = None
-
-    def range(self, _start: int, stop: int, _step: int, _parts: int) -> LocalTasks:
+    def range(self, _start: int, stop: int, _step: int, _parts: int) -> TaskNumbers:
         """The numbers of the tasks, as in a SparkSession."""
-        self._count = stop
-        return self
+        return TaskNumbers(self, stop)
 
-    def mapInArrow(self, work: Callable[[Any], Any], _schema: str) -> LocalTasks:  # noqa: N802 - as Spark calls it
-        """Take the function that each task runs on its number."""
-        self._work = work
-        return self
+    def run(self, count: int, work: Callable[[Any], Any]) -> list[Any]:
+        """Run ``work`` on the number of each task. Returns the rows of all tasks."""
+        import pyarrow  # noqa: PLC0415 - an extra
+
+        batches = [pyarrow.RecordBatch.from_pydict({"id": [number]}) for number in range(count)]
+        return [row for batch in batches for found in work([batch]) for row in found.to_pylist()]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskNumbers:
+    """Takes the place of the DataFrame of the tasks' numbers."""
+
+    session: LocalTasks
+    count: int
+
+    def mapInArrow(self, work: Callable[[Any], Any], _schema: str) -> TaskRows:  # noqa: N802 - as Spark calls it
+        """The rows that ``work`` makes of each number."""
+        return TaskRows(self.session, self.count, work)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRows:
+    """Takes the place of the DataFrame of the tasks' rows."""
+
+    session: LocalTasks
+    count: int
+    work: Callable[[Any], Any]
 
     def collect(self) -> list[Any]:
         """Run the tasks. Returns their rows."""
-        import pyarrow  # noqa: PLC0415 - an extra
-
-        assert self._work is not None
-        batches = [pyarrow.RecordBatch.from_pydict({"id": [number]}) for number in range(self._count)]
-        return [row for batch in batches for found in self._work([batch]) for row in found.to_pylist()]
+        return self.session.run(self.count, self.work)

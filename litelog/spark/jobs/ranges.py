@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from litelog.objects.claim import Claim
     from litelog.spark.options import ReadOptions
-    from litelog.spark.scan.packing import Item
+    from litelog.spark.scan.packing import ReplicaItem
     from litelog.spark.scan.partitions import Partition
     from litelog.stores.replica_client import ReplicaClient
 
@@ -42,7 +42,7 @@ class GenerationContent:
 
     claim: Claim
     url: str
-    items: tuple[Item, ...]
+    items: tuple[ReplicaItem, ...]
     client: ReplicaClient
     headers: HeaderReader
 
@@ -154,7 +154,7 @@ def read_plan_of(held: GenerationContent, bounds: Sequence[int]) -> list[tuple[i
     positions = [item.info.position for item in wal]
     partitions: list[tuple[int, Partition]] = []
     for number, (first, stop) in enumerate(pairwise(bounds)):
-        chosen: list[Item] = []
+        chosen: list[ReplicaItem] = []
         for item in held.items:
             if isinstance(item, SealedItem) and item.piece.entry.records:
                 entry = item.piece.entry

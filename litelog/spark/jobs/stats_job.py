@@ -14,7 +14,7 @@ from litelog.spark.jobs.options import require_records
 from litelog.spark.jobs.progress import watching
 from litelog.spark.jobs.ranges import find_held
 from litelog.spark.options import format_options, parse_options
-from litelog.spark.scan.packing import SealedItem, WalItem, pack
+from litelog.spark.scan.packing import SealedItem, pack
 from litelog.spark.scan.schema import log_columns
 from litelog.spark.scan.task import open_log_format
 from litelog.spark.spark_session import count_slots
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from litelog.spark.jobs.progress import Progress
     from litelog.spark.jobs.ranges import GenerationContent
     from litelog.spark.options import ReadOptions
-    from litelog.spark.scan.packing import Item
+    from litelog.spark.scan.packing import ReplicaItem
 
 ATTEMPTS = 3
 """How often to list a replica again if listed objects were replaced meanwhile."""
@@ -179,11 +179,10 @@ def _measure(reading: ReadOptions) -> tuple[GenerationContent, int, int]:
     return held, sum(length for length, _ in sizes), sum(stored for _, stored in sizes)
 
 
-def _sizes(held: GenerationContent, item: Item) -> tuple[int, int]:
+def _sizes(held: GenerationContent, item: ReplicaItem) -> tuple[int, int]:
     """(bytes of the log, bytes of objects) of an item."""
     if isinstance(item, SealedItem):
         return item.piece.entry.length, item.piece.entry.size
-    assert isinstance(item, WalItem)
     at, following = item.info.position, item.following
     if following is not None and following.index == at.index:
         return following.offset - at.offset, item.info.size

@@ -46,7 +46,7 @@ def _stated(part: LogPart, piece: Piece) -> Iterator[tuple[str, int | None, int 
     if isinstance(piece, SealedPiece):
         entry = piece.entry
         yield entry.key, entry.first, entry.next, entry.records
-    else:
+    elif isinstance(piece, WalPiece):
         for position, held in read_headers(part, piece):
             yield str(position), held.first, held.next, held.records
 

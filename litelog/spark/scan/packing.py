@@ -64,7 +64,8 @@ class LocalItem:
     raw: int
 
 
-Item = SealedItem | WalItem | LocalItem
+ReplicaItem = SealedItem | WalItem
+Item = ReplicaItem | LocalItem
 
 
 def pack(

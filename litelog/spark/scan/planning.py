@@ -32,7 +32,7 @@ from litelog.reading.latest import find_claim, open_latest
 from litelog.reading.wal_names import WalNames
 from litelog.spark.options import RecordSchema
 from litelog.spark.scan.inputs import find_places, log_format_of
-from litelog.spark.scan.packing import Item, LocalItem, SealedItem, WalItem, pack
+from litelog.spark.scan.packing import Item, LocalItem, ReplicaItem, SealedItem, WalItem, pack
 from litelog.spark.scan.partitions import LocalPiece, Plan, PlannedLog, SealedPiece
 from litelog.spark.scan.record_runs import RecordRun
 from litelog.spark.scan.runs import MOST_RAW, Run, SealedRun, WalRun
@@ -134,9 +134,9 @@ def find_pieces(place: ScanInput, options: ReadOptions) -> GenerationContents:
     return list_pieces(client, find_claim(client, options.generation))
 
 
-def replica_items(place: ScanInput, options: ReadOptions, pieces: GenerationContents) -> list[Item]:
+def replica_items(place: ScanInput, options: ReadOptions, pieces: GenerationContents) -> list[ReplicaItem]:
     """The items to read from a generation, in order, except those that are known to hold no wanted record."""
-    items: list[Item] = []
+    items: list[ReplicaItem] = []
     for part in _replica_runs(place, options, pieces):
         if isinstance(part, SealedRun):
             items += (SealedItem(part.log, piece) for piece in part.pieces())
@@ -147,7 +147,7 @@ def replica_items(place: ScanInput, options: ReadOptions, pieces: GenerationCont
     return items
 
 
-def _replica_runs(place: ScanInput, options: ReadOptions, pieces: GenerationContents) -> list[Item | Run]:
+def _replica_runs(place: ScanInput, options: ReadOptions, pieces: GenerationContents) -> list[ReplicaItem | Run]:
     base = pieces.base
     log_format = _held_format(place, base.claim, options)
     log = plan_log(place, options, log_format, base.claim)
@@ -165,7 +165,7 @@ def _replica_runs(place: ScanInput, options: ReadOptions, pieces: GenerationCont
     return [*items, WalRun.of(log, names, link, starts_log=starts)]
 
 
-def _sealed_items(log: PlannedLog, log_format: LogFormat, entries: Sequence[SnapshotEntry]) -> list[Item | Run]:
+def _sealed_items(log: PlannedLog, log_format: LogFormat, entries: Sequence[SnapshotEntry]) -> list[ReplicaItem | Run]:
     wanted = log.range
     if isinstance(entries, EntryColumns) and not wanted.has_bounds and not wanted.has_times:
         run = SealedRun(log, entries, entries.follows())
@@ -299,7 +299,7 @@ def _size(path: str) -> int:
 def read_local(task: Task, piece: LocalPiece) -> Iterator[RecordRun]:
     """The records of a piece. LogReader checks them, and raises the errors."""
     folder = task.log.folder
-    assert folder is not None
+    assert folder is not None  # only the plan of a log in a folder has local pieces
     start = "earliest" if piece.first is None else piece.first
     with LogReader(folder, task.format, start=start, end=piece.stop) as reader:
         for columns in reader.batches():

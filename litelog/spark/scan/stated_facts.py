@@ -49,9 +49,8 @@ def states_rows(log: PlannedLog) -> bool:
     return log.claim is not None and not log.divisible and not has_markers(open_log_format(log.format, log.pattern))
 
 
-def read_headers(part: LogPart, piece: Piece) -> Iterator[tuple[Position, SnapshotEntry | WalHeader]]:
+def read_headers(part: LogPart, piece: WalPiece) -> Iterator[tuple[Position, SnapshotEntry | WalHeader]]:
     """The position of each WAL segment, and what is known of its records."""
-    assert isinstance(piece, WalPiece)
     client = open_client(part.log.url, part.log.store, threading.Event())
     for header in HeaderReader(client, PARALLELISM)([info.position for info in piece.infos(part.log.generation)]):
         yield header.position, describe(client, header)
@@ -60,5 +59,5 @@ def read_headers(part: LogPart, piece: Piece) -> Iterator[tuple[Position, Snapsh
 def _held(part: LogPart, piece: Piece) -> Iterator[SnapshotEntry | WalHeader]:
     if isinstance(piece, SealedPiece):
         yield piece.entry
-    else:
+    elif isinstance(piece, WalPiece):
         yield from (held for _, held in read_headers(part, piece))

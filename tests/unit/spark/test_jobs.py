@@ -37,11 +37,10 @@ class Tasks(LocalTasks):
     """A session that may die before it has the results of its tasks."""
 
     def __init__(self, *, killed: bool = False) -> None:
-        super().__init__()
         self._killed = killed
 
-    def collect(self) -> list[Any]:
-        rows = super().collect()
+    def run(self, count: int, work: Callable[[Any], Any]) -> list[Any]:
+        rows = super().run(count, work)
         if self._killed:
             raise KilledError
         return rows
@@ -259,8 +258,8 @@ def test_a_first_export_that_failed_pins_nothing(replica: GrowingReplica, target
     assert table_sequences(target) == list(range(5))
 
     class Overtaken(Tasks):
-        def collect(self) -> list[Any]:
-            rows = super().collect()
+        def run(self, count: int, work: Callable[[Any], Any]) -> list[Any]:
+            rows = super().run(count, work)
             assert export(Tasks(), replica.url, target, partition_by="date").rows == 5
             return rows
 

@@ -23,6 +23,7 @@ from tests.builders.stores import CountingStore, KilledError
 from tests.sampling import sampled
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from litelog.stores.object_store import ObjectStore
@@ -88,8 +89,8 @@ def test_two_processes_that_merge_at_once_make_one_table(tmp_path: Path) -> None
     replica, target = KeyedReplica(tmp_path / "replica").add(3), tmp_path / "table"
 
     class Overtaken(LocalTasks):
-        def collect(self) -> list[Any]:
-            rows = super().collect()
+        def run(self, count: int, work: Callable[[Any], Any]) -> list[Any]:
+            rows = super().run(count, work)
             assert export_latest(replica.url, str(target)) == 1
             return rows
 
