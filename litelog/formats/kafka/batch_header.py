@@ -34,7 +34,7 @@ APPEND_TIME = 0x08
 TRANSACTIONAL = 0x10
 CONTROL = 0x20
 DELETE_HORIZON = 0x40
-"""The cleaner has put the time at which it may remove tombstones in the place of the base timestamp."""
+"""The cleaner has replaced the base timestamp with the time at which it may remove tombstones."""
 
 MAX_SEGMENT_OFFSETS = 1 << 31
 """Kafka's indexes hold an offset in 31 bits from the log segment's base offset, so no log segment holds more."""

@@ -103,7 +103,7 @@ def pickled(value: object) -> str:
 
 
 def unpickled(text: str) -> Any:
-    """The value that ``pickled`` wrote. Makes nothing but parts of plans: whoever writes SQL can write a plan, too."""
+    """The value that ``pickled`` wrote. Makes nothing but parts of plans: users of SQL can write a plan, too."""
     return _PlanReader(io.BytesIO(base64.b64decode(text))).load()
 
 
@@ -142,7 +142,7 @@ def _folder(log: PlannedLog) -> str | None:
 
 
 def signed_url(log: PlannedLog, key: str) -> str | None:
-    """A URL that reads an object of the replica for an hour, for whoever has it; None if its store signs none."""
+    """A URL that reads an object of the replica for an hour, for everyone who has it; None if its store signs none."""
     store = kept_store(log.url, log.store)
     return store.sign(key, SIGNED_SECONDS) if isinstance(store, Signing) else None
 
