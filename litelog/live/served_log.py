@@ -98,7 +98,7 @@ class ServedLog:
         return [folder_source(source.folder, source.format, log.state_dir), *replicas]
 
     def is_acknowledged(self, position: Position) -> bool:
-        """Whether the first replica holds the WAL segment at ``position``, as far as the daemon knows."""
+        """Whether the daemon knows that the first replica holds the WAL segment at ``position``."""
         shipped = self.log.find_start()
         if shipped is None:
             return False
