@@ -18,6 +18,7 @@ EVENTS = {
     "state-caught-up": "The state was older than the replica: the objects that this daemon had put since were adopted.",
     "log-awaited": "A log's folder does not exist yet, or holds no log segment; it is synced when it does. At the "
     "daemon's end: it never appeared.",
+    "watermark-missing": "The file with a log's watermark does not exist: nothing is shipped until it does.",
     "side-file-skipped": "A side file of a log cannot be read, or there are too many: it is not replicated.",
     "replicas-not-listed": "A place could not be listed for the logs of a folder: the other replicas' logs are taken.",
     "live-failed": "The live view of a log could not be read; it will be retried.",

@@ -74,6 +74,9 @@ def say_shipped(statuses: Sequence[ReplicaStatus]) -> None:
         said = f"shipped {format_size(size)} ({format_size(stored)} stored) to {status.replica}{reached}"
         if not size:
             said = f"nothing new to ship to {status.replica}{reached}"
+        if status.withheld_by is not None:
+            withheld = "records after the watermark were left out, because the log's writer may take them back"
+            said = f"{said}; {withheld} ({status.withheld_by}; to ship them: --watermark none)"
         position = status.position
         say(
             said,

@@ -255,7 +255,7 @@ class LiveBuffer:
             return 0.0 if follower.settled else POLL_SECONDS
         if not follower.settled:
             return POLL_SECONDS
-        return WATCHED_SECONDS if armed and not follower.withholds else POLL_SECONDS
+        return WATCHED_SECONDS if armed and follower.withheld_by is None else POLL_SECONDS
 
     def _note_success(self) -> None:
         self._failures = 0

@@ -83,8 +83,8 @@ class Follower:
         self._awaited: list[str] = []
         self._names = SegmentFolder(folder, log_format, clock, failed_syncs=failed_syncs)
         self._watermark = watermark
-        self.withholds = False
-        """Whether the log holds whole commits after its watermark, as of the last search for a run."""
+        self.withheld_by: str | None = None
+        """The file that states the watermark, if the last search for a run found whole commits after it."""
         self._seen: tuple[int, ...] | None = None
         self.settled = False
         """Whether ``changed`` is reliable. False for a moment after a change, within a tick of the clock."""
@@ -111,7 +111,7 @@ class Follower:
 
     def next_run(self, limit: int) -> CommitRun | None:
         """Return the next run, of at most about ``limit`` bytes (one commit may be larger); None if there is none."""
-        self.withholds = False
+        self.withheld_by = None
         self._see()
         self._check_folder()
         self._rest = None
@@ -216,7 +216,7 @@ class Follower:
         signature, mark = self._watermark.signature(), self._watermark.read()
         if mark is None or scan.next <= mark:
             return None
-        self.withholds = True
+        self.withheld_by = self._watermark.path
         self._seen = (*(self._seen or ()), *signature)
         return mark
 
@@ -525,7 +525,7 @@ class Follower:
                 signature += segment.signature()
         for name in self._awaited:
             signature += self._names.signature_of(name)
-        if self._watermark is not None and self.withholds:
+        if self._watermark is not None and self.withheld_by is not None:
             signature += self._watermark.signature()
         return signature
 

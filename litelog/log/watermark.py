@@ -7,17 +7,21 @@ Specified in litelog/formats/README.md#watermark.
 
 from __future__ import annotations
 
+import logging
 import os
 from contextlib import suppress
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from litelog.errors import SourceError
+from litelog.events import fields
 from litelog.formats.capabilities import read_watermark, watermark_file
 from litelog.system.files import read_regular
 
 if TYPE_CHECKING:
     from litelog.formats import LogFormat
+
+_logger = logging.getLogger(__name__)
 
 MAX_BYTES = 16 << 20
 """The most bytes of the file: about a line for each log of a writer."""
@@ -62,6 +66,9 @@ class Watermark:
             found = read_watermark(self._format, self._folder, read_regular(self.path, MAX_BYTES))
         except FileNotFoundError:
             found = read_watermark(self._format, self._folder, None)
+            if found == 0:
+                said = "%s: not there: nothing is shipped before the log's writer states its watermark in it"
+                _logger.warning(said, self.path, extra=fields("watermark-missing", log=self._folder))
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else None
             raise SourceError(f"{self.path}: cannot be read as a watermark: {reason or error}") from error

@@ -234,7 +234,7 @@ class SyncScheduler(TaskDuty):
                 quiet = not shipped or started + task.sync_interval <= self._clock.monotonic()
                 if quiet and not self._is_final(task):
                     watched = self._watcher.arm(task.log, self._wakes[task])
-                    task.watched = watched and not replica.withholds  # its watermark is in another folder
+                    task.watched = watched and replica.withheld_by is None  # its watermark is in another folder
                 more = quiet and replica.changed()
             except OSError as error:
                 raise SourceError(f"{task.log}: {error}") from error

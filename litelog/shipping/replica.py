@@ -187,9 +187,9 @@ class Replica:
         return writer is None or blocked or writer.changed()
 
     @property
-    def withholds(self) -> bool:
-        """Whether the log holds commits after its watermark: they are shipped once the watermark has passed them."""
-        return self._writer is not None and self._writer.follower.withholds
+    def withheld_by(self) -> str | None:
+        """The file that states the log's watermark, if the log holds commits after it: they are shipped later."""
+        return self._shipping.writer.follower.withheld_by if self._shipping is not None else None
 
     def pending_bytes(self) -> int:
         """Return about how many bytes of the current log segment are not acknowledged."""

@@ -188,7 +188,7 @@ def _config_of_arguments(log_dir: str, urls: tuple[str, ...], given: Mapping[str
     log: dict[str, Any] = {"path": log_dir and os.path.abspath(log_dir), "replicas": [{"url": url} for url in urls]}
     if "fencing" in given:
         log["replicas"] = [{"url": url, "fencing": given["fencing"]} for url in urls]
-    log.update({name: given[name] for name in ("format", "pattern") if name in given})
+    log.update({name: given[name] for name in ("format", "pattern", "watermark") if name in given})
     values: dict[str, Any] = {"logs": [log]}
     if "sync-interval" in given:
         values["sync_interval"] = given["sync-interval"]

@@ -13,6 +13,7 @@ from litelog.replicator.status import ReplicaStatus
 from litelog.server.listener import Address
 from litelog.version import VERSION
 from litelog_cli.daemon_reports import log_end, log_start
+from tests.builders.recorded_logs import unpack
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,6 +58,20 @@ def test_replicate_once_reports_what_it_shipped(command: InProcess) -> None:
     again = command("replicate", "--once", "log", "replica")
     assert again.err == f"nothing new to ship to file://{command.folder}/replica; it ends with sequence 99\n"
     assert command("replicate", "--once", "--quiet", "log", "replica").err == ""
+
+
+def test_replicate_once_says_that_records_after_the_watermark_are_left_out(command: InProcess) -> None:
+    partition = unpack("kafka", "plain_none", command.folder)
+    named = command.folder / "events-0"
+    partition.rename(named)
+    arguments = ("replicate", "--once", "--format", "kafka", str(named), "replica")
+    left_out = command(*arguments).err
+    watermark = command.folder / "replication-offset-checkpoint"
+    assert f"{watermark}: not there: nothing is shipped before the log's writer states its watermark in it" in left_out
+    assert left_out.rstrip().endswith(f"may take them back ({watermark}; to ship them: --watermark none)")
+    shipped = command(*arguments, "--watermark", "none").err
+    assert shipped.startswith("shipped ")
+    assert "left out" not in shipped
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import pytest
 
 from litelog.errors import SourceError
 from litelog.formats import Expectation
+from litelog.formats.capabilities import watermark_file
 from litelog.log.watermark import MAX_BYTES, find_watermark
 from litelog.shipping.context import LogSource, Settings
 from replica_clients.memory import MemoryStore
@@ -68,7 +69,7 @@ def test_only_records_before_the_watermark_are_shipped(
     daemon = ship(log, tmp_path, backlog_sealer=backlog_sealer)
     expected = 12 if mark == "all" else min(int(mark), 12)
     assert records_in(daemon, tmp_path) == expected
-    assert daemon.replica.withholds is (expected < 12)
+    assert (daemon.replica.withheld_by is not None) is (expected < 12)
     assert found(verified(daemon.store, log.format, against=log.folder)) == []
 
 
@@ -77,7 +78,8 @@ def test_nothing_is_shipped_before_the_writer_states_a_watermark(
     log: LogBuilder, tmp_path: Path, backlog_sealer: bool
 ) -> None:
     daemon = ship(log, tmp_path, backlog_sealer=backlog_sealer)
-    assert (daemon.acknowledged, daemon.sealed_events, daemon.replica.withholds) == ([], [], True)
+    assert (daemon.acknowledged, daemon.sealed_events) == ([], [])
+    assert daemon.replica.withheld_by == watermark_file(log.format, log.folder)
     assert newest_snapshot(daemon).segments == ()
 
 
@@ -98,12 +100,12 @@ def test_a_watermark_is_not_looked_at_while_nothing_is_after_it(log: LogBuilder,
     write_watermark(log, 12)
     daemon = ship(log, tmp_path)
     daemon.sync()  # the look after the last change
-    assert not daemon.replica.withholds
+    assert daemon.replica.withheld_by is None
     write_watermark(log, 13)
     assert not daemon.replica.changed()
     log.append(2)
     daemon.sync()
-    assert (records_in(daemon, tmp_path), daemon.replica.withholds) == (13, True)
+    assert (records_in(daemon, tmp_path), daemon.replica.withheld_by is None) == (13, False)
 
 
 def test_records_that_are_taken_back_before_they_were_shipped_begin_no_generation(
