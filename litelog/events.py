@@ -89,6 +89,7 @@ EVENTS = {
     "planned-again": "Planned objects disappeared, and the restore was planned again.",
     "replica-skipped": "A replica cannot be restored from.",
     "restore-failed": "One log of several could not be restored.",
+    "records-gone": "Records that a consumer would get next are gone everywhere; it continues after them.",
     "journal-gap": "Records of a journal are missing; reading continues after them.",
     "fallback-failed": "A replica could not supply what another one lost.",
     "claim-damaged": "A claim of a replica that should supply lost bytes is damaged.",

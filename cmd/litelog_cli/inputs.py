@@ -73,7 +73,7 @@ def log_batches(
 
     if is_committed(isolation):
         return _committed_batches(stack, log, start, end, follow)
-    bounds = _bounds(start, end)
+    bounds = reader_bounds(start, end)
     reader = LogReader(log.folder, log.format, pattern=log.pattern, **bounds, follow=follow, state_dir=log.state_dir)
     return stack.enter_context(reader).batches()
 
@@ -88,7 +88,7 @@ def _committed_batches(
 
     reading = CommittedReading(lambda name: open_format(name, log.pattern))
     log_format = reading.open_format(log.format)
-    reader = LogReader(log.folder, log_format, **_bounds(start, None), follow=follow, state_dir=log.state_dir)
+    reader = LogReader(log.folder, log_format, **reader_bounds(start, None), follow=follow, state_dir=log.state_dir)
     bounds = {} if end is None else {"end" if end.kind is StartKind.SEQUENCE else "end_time": end.value}
     batches = stack.enter_context(reader).batches()
     return reading.filtered((columns for columns in batches), **bounds)
@@ -111,12 +111,12 @@ def replica_batches(
 
         with opened_replica(replica.url, replica.options) as client:
             name = expand_generation(name, [client])
-    bounds: dict[str, Any] = {**_bounds(start, end), "isolation": isolation}
+    bounds: dict[str, Any] = {**reader_bounds(start, end), "isolation": isolation}
     records = open_replica(replica, **bounds, generation=name, pattern=source.pattern, follow=follow)
     return stack.enter_context(records).batches()
 
 
-def _bounds(start: StartPoint, end: StartPoint | None) -> dict[str, Any]:
+def reader_bounds(start: StartPoint, end: StartPoint | None) -> dict[str, Any]:
     """The arguments of a reader."""
     bounds: dict[str, Any] = {}
     if start.kind is StartKind.TIME:

@@ -24,6 +24,7 @@ GROUPS = {
     "Restore and read": {
         "restore": "Rebuild a log from its replicas",
         "cat": "Print the records of a log or a replica",
+        "consumers": "List, move and delete named consumers",
     },
     "Inspect": {
         "ls": "List configured logs, or replicas below a URL",

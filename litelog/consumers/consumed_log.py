@@ -60,6 +60,25 @@ class ConsumedLog:
         last = int(columns.sequences[-1])
         return last + (int(columns.value_lengths[-1]) if self.is_divisible else 1)
 
+    def resolve(self, bounds: ReadBounds) -> int | None:
+        """The sequence at which ``bounds`` begin; None: the first record of the log."""
+        if bounds.start_time is not None:
+            return self.find_time(bounds.start_time)
+        if isinstance(bounds.start, int):
+            return bounds.start
+        if bounds.start == "earliest":
+            return None
+        return self.find_latest() if bounds.start == "latest" else self.find_end()
+
+    def find_first(self) -> int | None:
+        """The sequence of the first record that any source holds; None if there is none, or no log yet."""
+        try:
+            with CombinedReader(self.sources, self.format, attempts=1) as reader:
+                columns = reader.read()
+        except (SourceMissingError, EmptyLogError):
+            return None
+        return None if columns is None else int(columns.sequences[0])
+
     def find_end(self) -> int | None:
         """The sequence after the last record; None if there is none, or no log yet."""
         last = self._last_records()

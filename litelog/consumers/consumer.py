@@ -190,7 +190,7 @@ class Consumer(RecordStream):
         """
         bounds = ReadBounds.of(start, start_time, None, None)
         log, progress = self._opened()
-        place = _resolve(log, bounds)
+        place = log.resolve(bounds)
         self._leave()
         progress.begin(place)
         self._processed, self._uncommitted = place, 0
@@ -226,7 +226,7 @@ class Consumer(RecordStream):
         progress.load()
         if progress.held is None and self._bounds != ReadBounds():
             try:
-                progress.create(_resolve(log, self._bounds))
+                progress.create(log.resolve(self._bounds))
             except ConsumerMovedError:
                 progress.load()  # another process made it in this moment
         self._processed = progress.returned
@@ -330,14 +330,3 @@ class Consumer(RecordStream):
         self._batch, self._row, self._rows = None, 0, iter(())
         if reader is not None:
             reader.close()
-
-
-def _resolve(log: ConsumedLog, bounds: ReadBounds) -> int | None:
-    """The sequence to begin with; None: the first record of the log."""
-    if bounds.start_time is not None:
-        return log.find_time(bounds.start_time)
-    if isinstance(bounds.start, int):
-        return bounds.start
-    if bounds.start == "earliest":
-        return None
-    return log.find_latest() if bounds.start == "latest" else log.find_end()

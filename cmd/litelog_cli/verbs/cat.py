@@ -15,6 +15,7 @@ import click
 from litelog.units import StartKind, StartPoint
 from litelog_cli.arguments import FORMAT, GENERATION, PLACE, is_replica, parse_start, wait_for_place
 from litelog_cli.configured import find_log, find_replica
+from litelog_cli.consuming import ConsumedPlace, consumed_batches
 from litelog_cli.inputs import (
     DEFAULT_FORMAT,
     DEFAULT_ISOLATION,
@@ -31,7 +32,7 @@ from litelog_cli.logging_setup import say
 from litelog_cli.output import json_line, naming_output
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from litelog.formats.columns import Columns
 
@@ -54,6 +55,8 @@ class CatOptions:
     config_file: str | None
     state_dir: str | None
     isolation: str
+    consumer: str | None
+    ack: str | None
 
 
 @click.command(
@@ -67,6 +70,7 @@ Examples:
   litelog cat --format lines --pattern '*.log' /var/log/app
   litelog cat --format gazette s3://bucket/acme/clicks/part-000
   litelog cat --format kafka --isolation read_committed /var/lib/kafka/orders-0
+  litelog cat --consumer billing --follow /var/lib/events
 \b
 A place is beginning (first, oldest, start), latest (last), end (now), a sequence,
 a duration back from now (10s, 1day, 2month3days, by the calendar), or an ISO time
@@ -93,8 +97,22 @@ a duration back from now (10s, 1day, 2month3days, by the calendar), or an ISO ti
     default=DEFAULT_ISOLATION,
     help="read_committed leaves out aborted and open transactions (format kafka).  [default: read_uncommitted]",
 )
+@click.option(
+    "--consumer",
+    metavar="NAME",
+    help="Continue where the consumer of this name was, and move it on. --from: where a new consumer begins.",
+)
+@click.option(
+    "--ack",
+    type=click.Choice(["auto", "manual"]),
+    help="When a consumer moves. auto: after records were written. manual: when standard input says so: a line has the "
+    "sequence of a record that is processed, with all before it.  [default: auto]",
+)
 @place_config_option
-@click.option("--state-dir", help="Where the log's daemon keeps its state (formats lines and raw that are truncated).")
+@click.option(
+    "--state-dir",
+    help="Where the log's daemon keeps its state (for truncated logs of lines and raw), and consumers their positions.",
+)
 def cat(**arguments: Any) -> None:
     """Print the records of a log or a replica.
 
@@ -102,6 +120,8 @@ def cat(**arguments: Any) -> None:
     timestamp, key and value, and the columns of the format's own; bytes that are not UTF-8 become {"base64": ...}.
     """
     options = CatOptions(**arguments)
+    if options.ack is not None and options.consumer is None:
+        raise click.UsageError("--ack is for a consumer: name one with --consumer")
     now = datetime.now(UTC)
     start, end = parse_start(options.start_text, now), _parse_end(options.end_text, now)
     if end is not None and start.kind is end.kind and end.value <= start.value:
@@ -111,34 +131,57 @@ def cat(**arguments: Any) -> None:
     if options.follow and not any(value is not None for value in for_logs):
         start = wait_for_start(options.place, start)
     with ExitStack() as stack:
-        if options.format_name == GAZETTE:
-            _require_journal(options)
-            batches = journal_batches(stack, options.place, options.config_file, start, end)
-        elif is_replica(options.place):
-            for option, given, why in (
-                ("--format", options.format_name, "a replica knows its format; "),
-                ("--state-dir", options.state_dir, ""),
-            ):
-                if given is not None:
-                    raise click.UsageError(f"{why}{option} is for logs")
-            replica = find_replica(options.place, options.config_file)
-            generation = GenerationSource(replica, options.name, options.pattern)
-            batches = replica_batches(stack, generation, start, end, options.follow, options.isolation)
-        else:
-            if options.name is not None:
-                raise click.UsageError("--generation is for replicas")
-            log = _find_log(options)
-            if not options.follow:
-                require_log(log)
-            batches = log_batches(stack, log, start, end, options.follow, options.isolation)
+        batches = _open_batches(stack, options, start, end)
         printed = 0
         for columns in batches:
             with naming_output():
                 write(columns)
                 sys.stdout.flush()
             printed += len(columns)
-    if not printed and not options.follow and options.format_name != GAZETTE:
+    if not printed and not options.follow and options.format_name != GAZETTE and options.consumer is None:
         _explain_nothing(options, start)
+
+
+def _open_batches(
+    stack: ExitStack, options: CatOptions, start: StartPoint, end: StartPoint | None
+) -> Iterator[Columns]:
+    """The records that the options ask for. ``stack`` closes what this opens."""
+    if options.consumer is not None:
+        return _consumer_batches(stack, options, options.consumer, start)
+    if options.format_name == GAZETTE:
+        _require_journal(options)
+        return journal_batches(stack, options.place, options.config_file, start, end)
+    if is_replica(options.place):
+        for option, given, why in (
+            ("--format", options.format_name, "a replica knows its format; "),
+            ("--state-dir", options.state_dir, ""),
+        ):
+            if given is not None:
+                raise click.UsageError(f"{why}{option} is for logs")
+        replica = find_replica(options.place, options.config_file)
+        generation = GenerationSource(replica, options.name, options.pattern)
+        return replica_batches(stack, generation, start, end, options.follow, options.isolation)
+    if options.name is not None:
+        raise click.UsageError("--generation is for replicas")
+    log = _find_log(options)
+    if not options.follow:
+        require_log(log)
+    return log_batches(stack, log, start, end, options.follow, options.isolation)
+
+
+def _consumer_batches(stack: ExitStack, options: CatOptions, name: str, start: StartPoint) -> Iterator[Columns]:
+    """The records that a consumer gets next. UsageError for an option that it does not have."""
+    for option, given in (
+        ("--to", options.end_text),
+        ("--generation", options.name),
+        ("--isolation", options.isolation if options.isolation != DEFAULT_ISOLATION else None),
+        (f"--format {GAZETTE}", options.format_name if options.format_name == GAZETTE else None),
+    ):
+        if given is not None:
+            raise click.UsageError(f"{option} is not for a consumer")
+    place = ConsumedPlace(options.place, options.config_file, options.format_name, options.pattern, options.state_dir)
+    consumer = place.open_consumer(name, start, follow=options.follow)
+    return consumed_batches(stack, consumer, manual=options.ack == "manual", follow=options.follow)
 
 
 def _require_journal(options: CatOptions) -> None:

@@ -1,0 +1,135 @@
+"""Consumers of a log or a replica that the command line names: what ``cat --consumer`` and ``consumers`` share."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+from typing import TYPE_CHECKING
+
+from litelog.errors import ConfigError, LitelogError, OffsetJumpError
+from litelog_cli.arguments import is_replica
+from litelog_cli.config_file import choose_state_dir, read_config
+from litelog_cli.configured import find_log, find_replica
+from litelog_cli.inputs import choose_format, reader_bounds
+from litelog_cli.logging_setup import say
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from contextlib import ExitStack
+
+    from litelog.consumers import Consumer
+    from litelog.consumers.consumed_log import ConsumedLog
+    from litelog.formats.columns import Columns
+    from litelog.units import StartPoint
+    from litelog_cli.configured import ConfiguredReplica
+
+MOST_DIGITS = 20
+"""The most digits of a sequence."""
+
+
+class ConsumedPlace:
+    """A log's folder or a replica, with what the options and the configuration say of it."""
+
+    def __init__(
+        self,
+        place: str,
+        config_file: str | None,
+        format_name: str | None,
+        pattern: str | None,
+        state_dir: str | None,
+    ) -> None:
+        """Raises UsageError and ConfigError as ``find_log`` and ``find_replica``."""
+        self.place = place
+        self.folder: str | None = None
+        self.replicas: Sequence[ConfiguredReplica] = ()
+        self.format: str | None = None
+        if is_replica(place):
+            if format_name is not None:
+                raise ConfigError("a replica knows its format; --format is for logs")
+            self.replicas, self.pattern = [find_replica(place, config_file)], pattern
+            self.state_dir = choose_state_dir(state_dir, read_config(config_file))
+            return
+        log, config_state = find_log(place, config_file)
+        self.folder = place
+        self.replicas = [] if log is None else log.replicas  # type: ignore[assignment]  # they have URL and options, too
+        self.format, self.pattern = choose_format(log, format_name, pattern)
+        self.state_dir = state_dir or config_state or choose_state_dir(None, None)
+
+    def open_log(self) -> ConsumedLog:
+        """The log, to look at its consumers."""
+        from litelog.consumers.consumed_log import open_consumed_log
+
+        addresses = [(replica.url, replica.options) for replica in self.replicas]
+        return open_consumed_log(self.folder, addresses, self.format, self.pattern, self.state_dir)
+
+    def open_consumer(self, name: str, start: StartPoint, *, follow: bool) -> Consumer:
+        """The consumer of that name. ``start``: where a new one begins."""
+        from litelog.consumers import Consumer
+
+        log = self.replicas[0] if self.folder is None else self.folder
+        return Consumer(
+            log,
+            name,
+            replicas=() if self.folder is None else self.replicas,
+            log_format=self.format,
+            pattern=self.pattern,
+            follow=follow,
+            state_dir=self.state_dir,
+            **reader_bounds(start, None),
+        )
+
+
+def consumed_batches(stack: ExitStack, consumer: Consumer, *, manual: bool, follow: bool) -> Iterator[Columns]:
+    """The records of a consumer. They are committed when the next ones are asked for; with ``manual``, as standard
+    input acknowledges them. Records that are gone everywhere are reported. ``stack`` closes the consumer."""
+    stack.enter_context(consumer)
+    _ = consumer.position  # opens the log, before another thread commits
+    acknowledgements = _Acknowledgements(consumer, ends=follow) if manual else None
+    while True:
+        try:
+            columns = consumer.read()
+        except OffsetJumpError as error:
+            say(f"litelog: {error}", "records-gone", level=logging.WARNING)
+            continue
+        if columns is None:
+            break
+        yield columns
+        if not manual:
+            consumer.commit()
+    if acknowledgements is not None:
+        acknowledgements.finish()
+
+
+class _Acknowledgements:
+    """Commits what standard input acknowledges: a line names the sequence of a record that is processed, with all
+    records before it. ``ends``: the end of standard input ends the consumer."""
+
+    def __init__(self, consumer: Consumer, *, ends: bool) -> None:
+        self._consumer = consumer
+        self._ends = ends
+        self._error: LitelogError | None = None
+        self._thread = threading.Thread(target=self._run, name="acknowledge", daemon=True)
+        self._thread.start()
+
+    def finish(self) -> None:
+        """Wait for the end of standard input, and raise the error that ended the commits, if any."""
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+
+    def _run(self) -> None:
+        try:
+            for line in sys.stdin.buffer:
+                text = line.strip()
+                if not text.isdigit() or len(text) > MOST_DIGITS:
+                    shown = text[:MOST_DIGITS].decode(errors="replace")
+                    raise ConfigError(f"standard input acknowledges sequences, one a line, not {shown!r}")
+                self._consumer.commit(int(text) + 1)
+        except LitelogError as error:
+            self._error = error
+        except ValueError as error:
+            self._error = ConfigError(f"standard input acknowledges too much: {error}")
+        finally:
+            if self._error is not None or self._ends:
+                self._consumer.close()

@@ -1,0 +1,142 @@
+"""``litelog consumers``: lists, moves and deletes the named consumers of a log or a replica."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import click
+
+from litelog_cli.arguments import FORMAT, PLACE, parse_start
+from litelog_cli.consuming import ConsumedPlace
+from litelog_cli.inputs import reader_bounds
+from litelog_cli.listed import place_config_option
+from litelog_cli.output import echo, format_moment, format_number, print_json, print_table, with_times
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+_COLUMNS = ("consumer", "next", "lag", "updated", "")
+_NUMBERS = ("next", "lag")
+
+_NOTE = """\b
+A consumer is a named reader with a durable position: litelog cat --consumer, or
+litelog.Consumer in Python. Positions are in the state folder of this machine.
+"""
+
+
+def _place_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options of a place, as of ``cat``."""
+    for option in (
+        click.option("--state-dir", help="Where the positions are.  [default: as for cat]"),
+        place_config_option,
+        click.option("--pattern", help="Pattern for the names of log segments (formats lines and raw)."),
+        click.option(
+            "--format", "format_name", type=FORMAT, help="A log's format.  [default: as configured, or litelog]"
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+@click.group(
+    epilog="""\b
+Examples:
+  litelog consumers list /var/lib/events
+  litelog consumers move /var/lib/events billing latest
+\b
+"""
+    + _NOTE
+)
+def consumers() -> None:
+    """List, move and delete the named consumers of a log or a replica."""
+
+
+@consumers.command(
+    "list",
+    epilog="""\b
+Examples:
+  litelog consumers list /var/lib/events
+  litelog consumers list --json s3://bucket/events
+\b
+"""
+    + _NOTE,
+)
+@click.argument("place", metavar="LOG_DIR|REPLICA_URL", type=PLACE)
+@_place_options
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each consumer.")
+def list_verb(as_json: bool, **place: Any) -> None:
+    """List the consumers of a log or a replica, and how many records each has before it."""
+    from litelog.consumers.administration import list_consumers
+
+    found = list_consumers(ConsumedPlace(**place).open_log())
+    if as_json:
+        for state in found:
+            print_json({"log": place["place"], **with_times(asdict(state), "updated")})
+        return
+    rows = (
+        (
+            state.consumer,
+            "beginning" if state.next is None and state.reason is None else format_number(state.next),
+            format_number(state.lag_records),
+            format_moment(state.updated),
+            state.reason or "",
+        )
+        for state in found
+    )
+    print_table(_COLUMNS, rows, _NUMBERS)
+
+
+@consumers.command(
+    epilog="""\b
+Examples:
+  litelog consumers move /var/lib/events billing beginning
+  litelog consumers move /var/lib/events billing 1000
+  litelog consumers move s3://bucket/events billing 1day
+\b
+START is what --from of cat takes. A process that runs under the name cannot
+commit after that (exit code 5): start it again.
+"""
+)
+@click.argument("place", metavar="LOG_DIR|REPLICA_URL", type=PLACE)
+@click.argument("name")
+@click.argument("start")
+@_place_options
+@click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
+def move(name: str, start: str, as_json: bool, **place: Any) -> None:
+    """Move the consumer NAME to START, forward or back. It is how a consumer of a log that was rewound continues."""
+    from litelog.consumers.administration import move_consumer
+    from litelog.log.read_bounds import ReadBounds
+    from litelog.system.clock import SystemClock
+
+    given = reader_bounds(parse_start(start, datetime.now(UTC)), None)
+    bounds = ReadBounds.of(given.get("start", "earliest"), given.get("start_time"), None, None)
+    following = move_consumer(ConsumedPlace(**place).open_log(), name, bounds, SystemClock())
+    if as_json:
+        print_json({"log": place["place"], "consumer": name, "next": following})
+    else:
+        where = "the first record" if following is None else f"sequence {following}"
+        echo(f"moved: {name} of {place['place']} to {where}")
+
+
+@consumers.command(
+    epilog="""\b
+Examples:
+  litelog consumers delete /var/lib/events billing
+"""
+)
+@click.argument("place", metavar="LOG_DIR|REPLICA_URL", type=PLACE)
+@click.argument("name")
+@_place_options
+@click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
+def delete(name: str, as_json: bool, **place: Any) -> None:
+    """Delete the position of the consumer NAME. The next consumer of that name is a new one."""
+    from litelog.consumers.administration import delete_consumer
+
+    delete_consumer(ConsumedPlace(**place).open_log(), name)
+    if as_json:
+        print_json({"log": place["place"], "consumer": name})
+    else:
+        echo(f"deleted: {name} of {place['place']}")

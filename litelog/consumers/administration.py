@@ -1,0 +1,82 @@
+"""What people do with the consumers of a log: list them with their lag, move them, delete them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from litelog.consumers.position_file import PositionFile, consumer_names
+from litelog.errors import ConfigError, ConsumerStateError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from litelog.consumers.consumed_log import ConsumedLog
+    from litelog.log.read_bounds import ReadBounds
+    from litelog.system.clock import Clock
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerState:
+    """One consumer of a log, as it is now."""
+
+    consumer: str
+    next: int | None
+    """The sequence of the first record that is not processed; None: the first record of the log."""
+    lag_records: int | None
+    """How many sequences the log holds from there on; below 0 if the log was rewound. None if that is not known."""
+    updated: int | None
+    """When the position was moved, in microseconds since 1970."""
+    reason: str | None = None
+    """Why the position cannot be read."""
+
+
+def list_consumers(log: ConsumedLog) -> Iterator[ConsumerState]:
+    """Yield the consumers that keep their positions in the log's state folder, by name.
+
+    Raises ConsumerStateError if the folder cannot be read, and the errors of a reader of the log's end.
+    """
+    names = consumer_names(log.state_folder)
+    end = log.find_end() if names else None
+    for name in names:
+        try:
+            position = PositionFile(log.state_folder, name).read()
+        except ConsumerStateError as error:
+            yield ConsumerState(name, None, None, None, str(error))
+            continue
+        if position is None:
+            continue  # it was deleted in this moment
+        begin = log.find_first() if position.next is None else position.next
+        lag = None if end is None or begin is None else end - begin
+        yield ConsumerState(name, position.next, lag, position.updated)
+
+
+def move_consumer(log: ConsumedLog, name: str, bounds: ReadBounds, clock: Clock) -> int | None:
+    """Move a consumer durably to where ``bounds`` begin, forward or back. Return that sequence; None: the first record.
+
+    A process that runs under its name cannot commit after that.
+
+    Raises:
+        ConfigError: There is no such consumer, or the log ends before the place.
+        ConsumerStateError: The position cannot be written.
+    """
+    file = _require(log, name)
+    place = log.resolve(bounds)
+    end = log.find_end()
+    if place is not None and end is not None and place > end:
+        raise ConfigError(f"{log.name}: ends before sequence {place}; the next record will have the sequence {end}")
+    file.force(place, clock.now())
+    return place
+
+
+def delete_consumer(log: ConsumedLog, name: str) -> None:
+    """Delete the position of a consumer durably. ConfigError if there is no such consumer; ConsumerStateError."""
+    _require(log, name).delete()
+
+
+def _require(log: ConsumedLog, name: str) -> PositionFile:
+    file = PositionFile(log.state_folder, name)
+    known = consumer_names(log.state_folder)
+    if name not in known:
+        raise ConfigError(f"{log.name}: no consumer {name} (known: {', '.join(known) or 'none'})")
+    return file

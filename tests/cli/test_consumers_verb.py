@@ -1,0 +1,135 @@
+"""``litelog cat --consumer`` continues where it was, and ``litelog consumers`` lists, moves and deletes positions."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+
+from litelog.errors import ExitCode
+
+if TYPE_CHECKING:
+    from conftest import Command
+
+
+def numbers(out: str) -> list[int]:
+    return [int(line.split()[1]) for line in out.splitlines()]
+
+
+def listed(litelog: Command, place: str = "log") -> list[tuple[str, int | None, int | None]]:
+    done = litelog("consumers", "list", "--json", place)
+    assert done.code == ExitCode.DONE, done.err
+    return [(each["consumer"], each["next"], each["lag_records"]) for each in done.lines]
+
+
+def test_a_consumer_gets_each_record_once_over_several_runs(litelog: Command) -> None:
+    litelog.lines(20)
+    assert numbers(litelog("cat", "--consumer", "billing", "log").out) == list(range(20))
+    assert litelog("cat", "--consumer", "billing", "log").out == ""
+    litelog("append", "log", text="line 20\nline 21\n")
+    assert listed(litelog) == [("billing", 20, 2)]
+    assert numbers(litelog("cat", "--consumer", "billing", "log").out) == [20, 21]
+    assert numbers(litelog("cat", "--consumer", "audit", "--from", "latest", "log").out) == [21]
+    assert listed(litelog) == [("audit", 22, 0), ("billing", 22, 0)]
+
+
+def test_what_netlog_does_with_a_scanner_takes_three_commands(litelog: Command) -> None:
+    """Its README creates a scanner, reads from it, and deletes it. An ephemeral one is ``cat --from``."""
+    litelog.lines(5)
+    assert numbers(litelog("cat", "--consumer", "scanner", "--from", "beginning", "log").out) == [0, 1, 2, 3, 4]
+    assert "scanner" in litelog("consumers", "list", "log").out
+    assert litelog("consumers", "delete", "log", "scanner").code == ExitCode.DONE
+    assert listed(litelog) == []
+
+
+def test_a_consumer_moves_back_and_forward(litelog: Command) -> None:
+    litelog.lines(10)
+    litelog("cat", "--consumer", "billing", "log")
+    done = litelog("consumers", "move", "log", "billing", "7")
+    assert done.out == "moved: billing of log to sequence 7\n"
+    assert numbers(litelog("cat", "--consumer", "billing", "log").out) == [7, 8, 9]
+    done = litelog("consumers", "move", "--json", "log", "billing", "beginning")
+    assert (done.code, done.lines[0]["next"]) == (ExitCode.DONE, None)
+    assert listed(litelog) == [("billing", None, 10)]
+    refused = litelog("consumers", "move", "log", "billing", "11")
+    assert (refused.code, listed(litelog)) == (ExitCode.USAGE, [("billing", None, 10)])
+    assert "the next record will have the sequence 10" in refused.err
+
+
+@pytest.mark.parametrize("verb", [["move", "log", "biling", "end"], ["delete", "log", "biling"]])
+def test_a_mistyped_name_is_refused_with_those_that_exist(litelog: Command, verb: list[str]) -> None:
+    litelog.lines(3)
+    litelog("cat", "--consumer", "billing", "log")
+    done = litelog("consumers", *verb)
+    assert (done.code, "no consumer biling (known: billing)" in done.err) == (ExitCode.USAGE, True)
+    assert listed(litelog) == [("billing", 3, 0)]
+
+
+def test_standard_input_acknowledges_what_is_processed(litelog: Command) -> None:
+    litelog.lines(10)
+    process = litelog.start("cat", "--consumer", "billing", "--ack", "manual", "--json", "--follow", "log")
+    assert process.stdin is not None
+    assert process.stdout is not None
+    seen = [json.loads(process.stdout.readline())["sequence"] for _ in range(10)]
+    process.stdin.write("3\n6\n5\n")
+    out, err = process.communicate("", timeout=240)  # the end of the input ends it
+    litelog.processes.remove(process)
+    assert (process.returncode, out, seen) == (ExitCode.DONE, "", list(range(10))), err
+    assert listed(litelog) == [("billing", 7, 3)]
+    wrong = litelog("cat", "--consumer", "billing", "--ack", "manual", "log", text="all\n")
+    assert (wrong.code, "acknowledges sequences, one a line" in wrong.err) == (ExitCode.USAGE, True)
+    assert listed(litelog) == [("billing", 7, 3)]
+
+
+def test_of_two_processes_of_one_name_the_second_to_commit_is_refused(litelog: Command) -> None:
+    litelog.lines(10)
+    first = litelog.start("cat", "--consumer", "billing", "--ack", "manual", "--follow", "log")
+    assert first.stdin is not None
+    assert first.stdout is not None
+    for _ in range(10):
+        first.stdout.readline()
+    assert numbers(litelog("cat", "--consumer", "billing", "log").out) == list(range(10))
+    _, err = first.communicate("2\n", timeout=240)
+    litelog.processes.remove(first)
+    assert first.returncode == ExitCode.FENCED
+    assert "consumer billing was moved to sequence 10 by another process" in err
+    assert listed(litelog) == [("billing", 10, 0)]
+
+
+def test_a_consumer_of_a_rewound_log_is_told_and_stays(litelog: Command) -> None:
+    litelog.lines(10)
+    litelog("cat", "--consumer", "billing", "log")
+    shutil.rmtree(litelog.folder / "log")
+    litelog("append", "log", text="other\n" * 20)
+    done = litelog("cat", "--consumer", "billing", "log")
+    assert (done.code, done.out) == (ExitCode.FAILURE, "")
+    assert "holds another record at sequence 9, which consumer billing has processed" in done.err
+    assert listed(litelog) == [("billing", 10, 10)]
+    litelog("consumers", "move", "log", "billing", "beginning")
+    assert litelog("cat", "--consumer", "billing", "log").out == "other\n" * 20
+
+
+def test_a_configured_log_is_read_from_its_replica_where_the_folder_ends(litelog: Command) -> None:
+    litelog.lines(10)
+    assert litelog("replicate", "--once", "log", "backup").code == ExitCode.DONE
+    config = litelog.folder / "litelog.yml"
+    config.write_text(f"logs:\n  - path: {litelog.folder}/log\n    replicas: [{{url: {litelog.folder}/backup}}]\n")
+    shutil.rmtree(litelog.folder / "log")
+    done = litelog("cat", "--consumer", "billing", "--config", "litelog.yml", "log")
+    assert numbers(done.out) == list(range(10))
+    assert numbers(litelog("cat", "--consumer", "audit", "backup").out) == list(range(10))
+    assert listed(litelog, "backup") == [("audit", 10, 0)]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [["--to", "3"], ["--isolation", "read_committed"], ["--generation", "ab"], ["--format", "gazette"]],
+)
+def test_options_that_a_consumer_does_not_have_are_refused(litelog: Command, options: list[str]) -> None:
+    litelog.lines(3)
+    done = litelog("cat", "--consumer", "billing", *options, "log")
+    assert (done.code, "is not for a consumer" in done.err) == (ExitCode.USAGE, True)
+    assert litelog("cat", "--ack", "auto", "log").code == ExitCode.USAGE
+    assert listed(litelog) == []
