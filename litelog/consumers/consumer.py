@@ -125,6 +125,12 @@ class Consumer(RecordStream):
         held = self._opened()[1].held
         return None if held is None else held.next
 
+    @property
+    def next_sequence(self) -> int | None:
+        """The sequence after the last record that was returned, or the one that is returned first. None before the
+        first record of the log."""
+        return self._opened()[1].returned
+
     def poll(self, timeout: float | None = None) -> Columns | None:
         """Return the next records, at least one. The records that were returned before count as processed.
 
