@@ -35,6 +35,7 @@ GROUPS = {
         "verify": "Check all that a replica holds",
     },
     "Maintain": {
+        "copy": "Copy a replica to another store",
         "prune": "Show or delete what retention does not keep",
         "forget": "Stop waiting for a replica",
         "dismiss": "Dismiss the warning of a rewound log",

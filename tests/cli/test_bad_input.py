@@ -54,6 +54,7 @@ def test_a_missing_log_folder_is_named(litelog: Command) -> None:
         ("verify", "../replica", "--against", ""),
         ("forget", "../log", ""),
         ("prune", "", "--max-age", "1h", "--confirm"),
+        ("copy", "replica", ""),
     ],
 )
 def test_an_empty_name_is_not_the_working_folder(litelog: Command, arguments: tuple[str, ...]) -> None:

@@ -49,6 +49,7 @@ CASES = {
     "consumers list": ["cat --consumer billing log", "consumers list log"],
     "consumers move": ["consumers move log billing 3"],
     "consumers delete": ["consumers delete log billing"],
+    "copy": ["copy backup copied", "copy nothing copied"],
     "dismiss": ["dismiss log"],
     "forget": ["forget log backup"],
     "generations": ["generations backup", "generations nothing"],

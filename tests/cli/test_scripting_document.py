@@ -26,6 +26,7 @@ ROWS = {
 COMMANDS = {
     "append": "append log",
     "cat": "cat log",
+    "copy": "copy backup copied",
     "snapshot": "snapshot log backup",
     "generations": "generations backup",
     "snapshots": "snapshots backup",

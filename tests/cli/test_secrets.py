@@ -166,6 +166,7 @@ ALL_VERBS = [
     ["verify", "--restore-drill", "URL"],
     ["prune", "--max-age", "1h", "URL"],
     ["prune", "--max-age", "1h", "--confirm", "--state-dir", "other", "URL"],
+    ["copy", "URL", "copied"],
     ["snapshot", "--json", "--state-dir", "other", "log", "URL"],
 ]
 VERBS = sampled(ALL_VERBS, 4, "verbs that fail with secrets in the environment")
