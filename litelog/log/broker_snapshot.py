@@ -94,9 +94,10 @@ def write_broker_snapshot(folder: str, path: str) -> BrokerTotals:
         found = [(topic, opened.enter_context(segment)) for topic, segment in _open_topics(folder)]
         parts, highest = _measure(folder, found)
         header = _encode_header(parts, highest)
-        written = path + ".tmp"
+        descriptor, written = tempfile.mkstemp(prefix=f".{os.path.basename(path)}.", dir=os.path.dirname(path) or ".")
         try:
-            with open(written, "wb") as output:
+            with open(descriptor, "wb") as output:
+                os.fchmod(descriptor, 0o666 & ~_umask())
                 output.write(len(header).to_bytes(4, "big") + header)
                 for part, (_, segment) in zip(parts, found, strict=True):
                     _copy_segment(segment, part.size, output)

@@ -170,7 +170,7 @@ LOGS = (
         Cut("log/follower", "if inode != (self._inode or inode):", "if False:"),
         Cut(
             "log/follower",
-            "if self.oldest and self._format.self_numbered and self._names.before(self.oldest):",
+            "if self.oldest and is_exact and self._names.before(self.oldest):",
             "if False:",
         ),
     ),
@@ -179,7 +179,7 @@ LOGS = (
         "log rewound while its daemon was away",
         Cut(
             "shipping/backlog",
-            "if known is not None and holds(opened, known.length, known.digest, raise_if_stopped):",
+            "if known is not None and self.files.holds(opened, known.length, known.digest, raise_if_stopped):",
             "if known is not None:",
         ),
     ),

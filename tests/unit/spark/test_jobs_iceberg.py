@@ -18,7 +18,7 @@ from tests.builders.iceberg_catalog import configure
 from tests.builders.stores import KilledError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 TABLE = "evolving.logs.events"
@@ -27,8 +27,8 @@ TABLE = "evolving.logs.events"
 class Killed(LocalTasks):
     """A session that dies before it has the results of its tasks."""
 
-    def collect(self) -> list[Any]:
-        super().collect()
+    def run(self, count: int, work: Callable[[Any], Any]) -> list[Any]:
+        super().run(count, work)
         raise KilledError
 
 

@@ -271,6 +271,7 @@ KNOWN = {
     "cmd/litelog_cli/main.py": "the standard streams",
     "cmd/litelog_cli/event_lines.py": "the standard streams",
     "cmd/litelog_cli/verbs/demo.py": "files that this process made",
+    "litelog/log/broker_snapshot.py": "the stream that a person names, which may be a pipe; files that must be new",
     "replica_clients/fsspec/creation.py": "a file that must be new",
 }
 
