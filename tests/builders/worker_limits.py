@@ -21,7 +21,7 @@ from tests.builders.child import in_child
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-MAX_MEBIBYTES = 500
+MAX_MEBIBYTES = 600
 """The most memory that a worker may take. Three workers and the processes that tests start then fit into a small
 machine. A test that needs bulk runs in a child (``tests/builders/child.py``)."""
 
@@ -38,7 +38,10 @@ _PAGE_BYTES = resource.getpagesize()
 
 
 def limit_heaps() -> None:
-    """Make glibc return freed buffers of a MiB and more to the system, and make threads share two heaps."""
+    """Make glibc return freed buffers of a MiB and more to the system, and make threads share two heaps. Arrow's own
+    allocator returns what it keeps, too."""
+    if (arrow := sys.modules.get("pyarrow")) is not None:
+        arrow.default_memory_pool().release_unused()
     if hasattr(library := ctypes.CDLL(None), "mallopt"):
         library.mallopt(M_MMAP_THRESHOLD, 1 << 20)
         library.mallopt(M_ARENA_MAX, 2)

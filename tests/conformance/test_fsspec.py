@@ -9,6 +9,8 @@ import pytest
 
 pytest.importorskip("fsspec")
 
+from fsspec.implementations.memory import MemoryFileSystem
+
 from litelog.errors import StoreError
 from litelog.stores.object_store import ObjectReplicaClient
 from replica_clients.conformance import ObjectStoreConformance, ReplicaClientConformance
@@ -16,13 +18,15 @@ from replica_clients.fsspec import FsspecStore, open_store
 from tests.builders.servers import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY, S3Server
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 
 @pytest.fixture
-def memory_url(tmp_path: Path) -> str:
+def memory_url(tmp_path: Path) -> Iterator[str]:
     """A URL for each test: fsspec has one memory for the whole process."""
-    return f"memory:/{tmp_path}"
+    yield f"memory:/{tmp_path}"
+    MemoryFileSystem.store.clear()
 
 
 LARGE_BYTES = 12 << 20
