@@ -73,8 +73,14 @@ MARKED = {
 }
 """Markers of folders and modules, by the beginning of their paths."""
 
-SPARK_PLACE, SPARK_GROUP = "tests/spark/", "spark"
-"""A JVM takes seconds to start and most of a GiB: one worker runs all tests that need it."""
+SPARK_GROUP = "spark"
+SPARK_PLACES = (
+    "tests/spark/",
+    *(f"tests/unit/spark/test_jobs_{table}.py" for table in ("delta", "iceberg", "latest_by_key")),
+    "tests/faults/test_export_kills.py",
+)
+"""A JVM takes seconds to start and most of a GiB, and the libraries of tables take 100 MiB: one worker runs all tests
+that need them."""
 
 UNIT_PLACE = "tests/unit/"
 """One worker runs the quick tests of a module: pytest-xdist's time for a test grows with the number of groups."""
@@ -103,7 +109,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for marked, marker in MARKED.items():
             if place.startswith(marked):
                 item.add_marker(marker)
-        if place.startswith(SPARK_PLACE):
+        if place.startswith(SPARK_PLACES):
             item.add_marker(pytest.mark.xdist_group(SPARK_GROUP))
         elif place.startswith(UNIT_PLACE) and not any(map(item.get_closest_marker, ("slow", "process", "xdist_group"))):
             item.add_marker(pytest.mark.xdist_group(place.rpartition("/")[2].removesuffix(".py")))
@@ -135,7 +141,7 @@ class Groups:
     def pytest_xdist_node_collection_finished(self, node: Any, ids: list[str]) -> None:
         if node.config.getvalue("dist") != "loadgroup":
             return
-        if any(nodeid.startswith(SPARK_PLACE) and not nodeid.endswith(f"@{SPARK_GROUP}") for nodeid in ids):
+        if any(nodeid.startswith(SPARK_PLACES) and not nodeid.endswith(f"@{SPARK_GROUP}") for nodeid in ids):
             versions = " with ".join(f"{name} {version(name)}" for name in ("pytest-xdist", "pytest"))
             raise pytest.UsageError(
                 f"{versions} does not send a group of tests to one worker: install the versions that pyproject.toml "

@@ -13,6 +13,7 @@ from litelog.fragments.content import FragmentTooLongError, FragmentTooShortErro
 from litelog.fragments.reader import FragmentReader, JournalGapError
 from replica_clients.file import FileStore
 from replica_clients.memory import MemoryStore
+from tests.builders.child import runs_in_child
 from tests.builders.journal_fragments import EXTENSIONS, compress, fragment
 from tests.builders.recorded_logs import unpack
 
@@ -163,6 +164,7 @@ def test_large_content_is_kept_in_a_file(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.slow
+@runs_in_child
 def test_a_line_over_the_limit_is_an_error() -> None:
     store = journal(fragment(0, b"first\n" + bytes(MAX_COMMIT_BYTES + (5 << 20)), ".gz"))
     with FragmentReader(store) as records:

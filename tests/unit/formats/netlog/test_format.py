@@ -17,6 +17,7 @@ from litelog.formats.capabilities import first_sequence, ignores, removed_by_own
 from litelog.formats.columns import Record
 from litelog.formats.conformance import LogFormatConformance
 from litelog.formats.netlog import NetlogFormat
+from tests.builders.child import runs_in_child
 from tests.builders.old_logs import NETLOG_HEADER, netlog_message
 from tests.builders.recorded_logs import recorded_segments, what_was_read
 from tests.sampling import sampled
@@ -240,6 +241,7 @@ def test_a_set_that_does_not_hold_messages_is_corrupt(codec: int, payload: bytes
 
 
 @pytest.mark.slow
+@runs_in_child
 def test_a_set_that_would_take_too_much_memory_is_refused() -> None:
     bomb = NETLOG_HEADER + netlog_message(gzip.compress(bytes(3 * MAX_COMMIT_BYTES)), 2)
     tracemalloc.start()

@@ -13,6 +13,7 @@ from litelog.formats.capabilities import find_commit, first_sequence, ignores
 from litelog.formats.columns import Record
 from litelog.formats.registry import open_format
 from litelog.formats.spacetimedb import SpacetimeDBFormat
+from tests.builders.child import runs_in_child
 from tests.builders.recorded_logs import recorded_segments, what_was_read
 from tests.builders.stdb_log import HEADERS, encode_commit, logical_bytes, read_slowly, segment_name
 
@@ -174,6 +175,7 @@ def test_a_version_that_the_commits_do_not_have_is_damage() -> None:
             FORMAT.scan(NAME, memoryview(data), 0, BEGINNING)
 
 
+@runs_in_child
 def test_a_commit_over_the_limit_is_an_error_as_soon_as_so_many_bytes_are_there() -> None:
     body = bytes(MAX_COMMIT_BYTES)
     data = log_segment(encode_commit(7, body))
