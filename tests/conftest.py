@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from litelog.system import entry_points
 from tests import sampling
 from tests.builders.long_tests import LongTests
 from tests.builders.worker_limits import Leftovers, WorkerLimits, build_character_tables, limit_heaps
@@ -156,6 +157,13 @@ def _logging_stays_as_it_was() -> Iterator[None]:
     yield
     root.handlers[:] = handlers
     root.setLevel(level)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _registered_entries_stay_as_they_were() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(entry_points, "_registered", dict(entry_points._registered))
+        yield
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
+
+from tests.builders.installed import is_installed
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -59,7 +60,7 @@ class Block:
     def missing(self) -> str | None:
         """The module that the block needs, if it is not installed; else None."""
         needed = self.info.removeprefix("needs:").strip() if self.info.startswith("needs:") else None
-        return needed if needed is not None and find_spec(needed) is None else None
+        return needed if needed is not None and not is_installed(needed) else None
 
     @property
     def on_machine(self) -> bool:

@@ -58,7 +58,7 @@ class CountedReplica:
 
     @property
     def url(self) -> str:
-        """The URL for options and arguments. Its scheme sorts last, as some tests match only the first known scheme."""
+        """The URL for options and arguments."""
         return f"tallied://{self.number}"
 
     def count(self, act: Callable[[], object]) -> dict[str, int]:

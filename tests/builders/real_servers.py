@@ -7,7 +7,6 @@ tests/README.md says how to get them. ``find_binary`` looks in the folders that 
 from __future__ import annotations
 
 import getpass
-import importlib.util
 import os
 import shutil
 import signal
@@ -19,6 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
+
+from tests.builders.installed import is_installed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -149,7 +150,7 @@ def find_lacking(kind: Kind) -> str | None:
     """Why the server cannot be started here: its binary or its client's package is missing. None if it can."""
     if find_binary(kind.binary) is None:
         return f"{kind.binary} is neither on the path nor in ${VARIABLE} (tests/README.md says how to get it)"
-    if importlib.util.find_spec(kind.needs) is None:
+    if not is_installed(kind.needs):
         return f"the package {kind.needs} is not installed"
     return None
 

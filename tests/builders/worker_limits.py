@@ -21,7 +21,7 @@ from tests.builders.child import in_child
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-MAX_MEBIBYTES = 600
+MAX_MEBIBYTES = 500
 """The most memory that a worker may take. Three workers and the processes that tests start then fit into a small
 machine. A test that needs bulk runs in a child (``tests/builders/child.py``)."""
 

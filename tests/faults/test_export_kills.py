@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 pytest.importorskip("pyarrow")
-pytest.importorskip("deltalake")
 
+from tests.builders.installed import needs
 from tests.builders.keyed_replica import KeyedReplica, export_latest, latest, rows_of, versions_of
 from tests.sampling import SEED, times
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+pytestmark = needs("deltalake")
 
 SEGMENTS = 4
 FILES = 2 * SEGMENTS

@@ -2,30 +2,38 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 pytest.importorskip("pyarrow")
-pytest.importorskip("deltalake")
-
-from deltalake import DeltaTable
 
 from litelog.spark.jobs import export
 from litelog.spark.jobs.local_tasks import LocalTasks
 from tests.builders.growing_replica import GrowingReplica
+from tests.builders.installed import needs
 from tests.builders.keyed_replica import KeyedReplica, export_latest, latest, rows_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
+pytestmark = needs("deltalake")
+
+
+def open_table(target: Path) -> Any:
+    """The Delta table of that folder."""
+    from deltalake import DeltaTable
+
+    return DeltaTable(str(target))
+
+
 def maintain(target: Path) -> dict[str, Any]:
     """Compact a Delta table, and delete all files that it no longer names."""
-    table = DeltaTable(str(target))
+    table = open_table(target)
     done = table.optimize.compact()
     table.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
-    return done
+    return cast("dict[str, Any]", done)
 
 
 @pytest.mark.slow
@@ -39,7 +47,7 @@ def test_a_table_that_was_compacted_and_vacuumed_is_continued(tmp_path: Path) ->
     replica.grow(6)
     assert export(LocalTasks(), replica.url, str(target), table="delta").rows == 6
     assert export(LocalTasks(), replica.url, str(target), table="delta").runs == 0
-    rows = DeltaTable(str(target)).to_pyarrow_table().column("sequence").to_pylist()
+    rows = open_table(target).to_pyarrow_table().column("sequence").to_pylist()
     assert sorted(rows) == list(range(20))
 
 

@@ -7,19 +7,20 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 pytest.importorskip("pyarrow")
-pytest.importorskip("pyiceberg")
-pytest.importorskip("sqlalchemy")
 
 from litelog.errors import ConfigError
 from litelog.spark.jobs import export
 from litelog.spark.jobs.local_tasks import LocalTasks
 from tests.builders.growing_replica import GrowingReplica
 from tests.builders.iceberg_catalog import configure
+from tests.builders.installed import needs
 from tests.builders.stores import KilledError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+pytestmark = needs("pyiceberg", "sqlalchemy")
 
 TABLE = "evolving.logs.events"
 

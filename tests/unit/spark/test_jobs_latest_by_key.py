@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 pytest.importorskip("pyarrow")
-pytest.importorskip("deltalake")
 
 import pyarrow
 
@@ -18,6 +17,7 @@ from litelog.spark.jobs.export_task import ExportTarget
 from litelog.spark.jobs.latest_rows import latest_rows
 from litelog.spark.jobs.local_tasks import LocalTasks
 from litelog.stores.registry import open_store
+from tests.builders.installed import needs
 from tests.builders.keyed_replica import KeyedReplica, export_latest, latest, rows_of, versions_of
 from tests.builders.stores import CountingStore, KilledError
 from tests.sampling import sampled
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from litelog.stores.object_store import ObjectStore
+
+pytestmark = needs("deltalake")
 
 REQUESTS = 30
 """At least as many as a process makes that exports one run."""
