@@ -116,6 +116,11 @@ def format_iso(microseconds: int) -> str:
     return moment.isoformat(timespec="microseconds" if microseconds % 1_000_000 else "seconds").replace("+00:00", "Z")
 
 
+def format_second(microseconds: int) -> str:
+    """Microseconds since 1970 for people: as ``format_iso``, to the second, with a space."""
+    return format_iso(microseconds // 1_000_000 * 1_000_000).replace("T", " ")
+
+
 MAX_SEQUENCE = (1 << 64) - 1
 """The highest sequence that people may write."""
 

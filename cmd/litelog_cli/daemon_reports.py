@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import logging
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from litelog.errors import FencedError, LitelogError
+from litelog.errors import FencedError
 from litelog.events import fields
 from litelog.units import format_count, format_duration, format_size
 from litelog.version import VERSION
 from litelog_cli.logging_setup import say
-from litelog_cli.output import format_moment
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -89,20 +87,10 @@ def say_shipped(statuses: Sequence[ReplicaStatus]) -> None:
         )
 
 
-def explain_takeover(error: FencedError, config: Config) -> FencedError:
-    """The error of a replica that another daemon has taken over: who, when, from where, and what to do."""
-    from litelog.reading.latest import read_claims
-    from litelog_cli.arguments import opened_replica
-
-    for replica in (replica for log in config.own_logs for replica in log.replicas):
-        with suppress(LitelogError, ValueError), opened_replica(replica.url, replica.options) as client:
-            if client.url in str(error):
-                newest = max(read_claims(client).values(), key=lambda claim: claim.epoch)
-                return FencedError(
-                    f"{error}. Owner {newest.owner[:8]} took it over on {newest.host} at {format_moment(newest.time)}. "
-                    "If that was a mistake: stop that daemon, then start this one with --takeover"
-                )
-    return error
+def explain_takeover(error: FencedError) -> FencedError:
+    """The error of a replica that another daemon has taken over, with what to do."""
+    advice = "If that was a mistake: stop that daemon, then start this one with --takeover"
+    return FencedError(f"{error}. {advice}")
 
 
 def _render(address: Address) -> str:

@@ -16,6 +16,7 @@ from litelog.server.report import StatusReport, format_time
 from litelog.server.status_view import HealthThresholds, StatusView
 from litelog.server.verdict import judge
 from litelog.shipping.divergence import read_divergence
+from litelog.shipping.final_error import read_final_error
 from litelog.shipping.state import Running, Unclaimed, read_state
 from litelog.system.clock import SystemClock
 from litelog.verify.scrub import read_result
@@ -110,14 +111,19 @@ def _status(log: str, url: str, facts: Mapping[str, object]) -> ReplicaStatus:
 
 
 def _of_folder(folder: str, url: str, log: str | None, name: str) -> tuple[ReplicaStatus, dict[str, object]]:
-    state = read_state(folder)
+    state, ended = read_state(folder), read_final_error(folder)
+    end: dict[str, object] = {}
+    if ended is not None:
+        age = max(0.0, (SystemClock().now() - ended.time) / 1_000_000)
+        end = {"phase": ended.kind, "error": ended.message, "failing_seconds": age}
     if state is None and os.path.exists(os.path.join(folder, STATE_FILE)):
         return _status(log or name, url, {"error": f"the state in {folder} is damaged"}), {}
     if state is None or isinstance(state, Unclaimed):
-        return _status(log or name, url, {}), {}
+        return _status(log or name, url, end), {}
     claim, shipped = state.claim, state.shipped if isinstance(state, Running) else 0
     verified = read_result(folder)
     facts: dict[str, object] = {
+        **end,
         "fencing": str(claim.fencing),
         "position": str(Position(claim.generation, state.place.index, state.place.offset)),
         "sequence": state.place.sequence,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from litelog.units import format_iso
+from litelog.units import format_iso, format_second
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -171,8 +171,7 @@ def format_place(position: str | None) -> str:
 
 def format_moment(microseconds: int | None) -> str:
     """Microseconds since 1970 for people: UTC, to the second. ``-`` for None."""
-    text = format_time(None if microseconds is None else microseconds // 1_000_000 * 1_000_000)
-    return text.replace("T", " ")
+    return "-" if microseconds is None else format_second(microseconds)
 
 
 def format_time(microseconds: int | None) -> str:

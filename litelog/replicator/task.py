@@ -8,19 +8,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
-from litelog.errors import (
-    ConfigError,
-    CorruptionError,
-    FencedError,
-    LitelogError,
-    OtherLogError,
-    SourceMissingError,
-    SourceSyncError,
-    UnknownVersionError,
-)
+from litelog.errors import ConfigError, LitelogError, OtherLogError, SourceMissingError
 from litelog.events import fields
 from litelog.objects.layout import Fencing
 from litelog.shipping.backoff import BackOff
+from litelog.shipping.final_error import find_end
 from litelog.stores.trial import UnfitStoreError
 
 if TYPE_CHECKING:
@@ -181,10 +173,9 @@ class ReplicaTask:
 
 def terminal_phase(error: LitelogError) -> Phase | None:
     """Return the final phase to which an error leads; None for an error that may pass."""
-    if isinstance(error, FencedError):
-        return Phase.FENCED
-    if isinstance(error, (CorruptionError, UnknownVersionError, SourceSyncError)):
-        return Phase.FROZEN
+    end = find_end(error)
+    if end is not None:
+        return Phase(end.value)
     if isinstance(error, (ConfigError, OtherLogError, UnfitStoreError)):
         return Phase.REJECTED
     return None

@@ -167,13 +167,17 @@ class _Finder:
             ),
             "fenced": (
                 f"litelog generations {self._url}",
-                "Nothing more is shipped from here. If the other daemon is the right one, stop this one. If not, stop "
-                "the other one, and start this one once with --takeover.",
+                f"Nothing more is shipped from here. If the other daemon is the right one, {self._give_way()}. If not, "
+                "stop the other one, and start this one once with --takeover.",
             ),
             "refused": (f"litelog check {self._url}", "Correct the configuration, and restart the daemon."),
             "failed": (f"litelog replicate --once {self._log} {self._url}", "Start the daemon again."),
         }[kind]
         return self._reason(kind, words, command, action, age=status.failing_seconds)
+
+    def _give_way(self) -> str:
+        """What to do with a daemon that rightly has the replica no longer."""
+        return "stop this one" if self._view.is_live else f"run `litelog forget {self._log} {self._url}`"
 
     def _lost(self, words: str) -> Reason:
         return self._reason(

@@ -27,6 +27,7 @@ from litelog.reading.generations import find_newer, find_tip, read_claim, read_f
 from litelog.retention.policy import GRACE_SECONDS
 from litelog.stores.object_store import NotSupportedError
 from litelog.stores.trial import NotCreateOnlyError
+from litelog.units import format_second
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -56,8 +57,8 @@ class SucceededError(FencedError):
     def __init__(self, replica: str, generation: Generation, newer: Claim) -> None:
         self.owner = newer.owner
         super().__init__(
-            f"{replica}: generation {generation} was succeeded by {newer.generation} "
-            f"of owner {newer.owner} on {newer.host}"
+            f"{replica}: generation {generation} was succeeded by {newer.generation}: owner {newer.owner[:8]} on "
+            f"{newer.host} took the replica over at {format_second(newer.time)}"
         )
 
 

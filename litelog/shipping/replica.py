@@ -10,6 +10,7 @@ from litelog.errors import (
     DivergedError,
     FencedError,
     GenerationMismatchError,
+    LitelogError,
     NotYetAvailableError,
     ReplicaGapError,
     StoreError,
@@ -20,6 +21,7 @@ from litelog.objects.position import Position
 from litelog.shipping.archive_state import resume_archive
 from litelog.shipping.archiver import Archiver
 from litelog.shipping.divergence import DivergenceRecord
+from litelog.shipping.final_error import FinalErrorRecord
 from litelog.shipping.ownership_guard import LostObjectsError, LostSegmentError, OwnershipGuard
 from litelog.shipping.proof import describe_lost
 from litelog.shipping.snapshots import LostSnapshotError
@@ -73,6 +75,7 @@ class Replica:
         self._listener = context.listener
         self._shipping: _Shipping | None = None
         self.divergence = DivergenceRecord(folder.path)
+        self._final_error = FinalErrorRecord(folder.path, context.clock)
         self._closed = False
         self._fork: DivergedError | None = None
         self._fenced: FencedError | None = None
@@ -202,10 +205,7 @@ class Replica:
         ``changed`` reports them. If log segments must be sealed first, it ends with ``waiting`` set: call it again once
         they are sealed. Once it has raised FencedError, it always does.
         """
-        if self._fenced is None and self.archive is not None:
-            self._fenced = self.archive.fenced
-        if self._fenced is not None:
-            raise self._fenced
+        self._require_unfenced()
         self._began_sealing = False
         try:
             shipped = self._ship_or_fork(should_continue)
@@ -213,18 +213,33 @@ class Replica:
             self._fenced = error
             if self.archive is not None:
                 self.archive.stop()
+            self._final_error.note(error)
             raise
         except ReplicaGapError as error:
             self._confirm_gap(error)
+            self._final_error.note(error)
             raise
         except StoreError:
             self.doubt()
+            raise
+        except LitelogError as error:
+            self._final_error.note(error)
             raise
         finally:
             if self.archive is not None:
                 self.archive.wake()
         self._gap = ""
+        if self._shipping is not None:
+            self._final_error.clear()
         return shipped
+
+    def _require_unfenced(self) -> None:
+        """Raise the FencedError that an earlier sync, or the archive, met."""
+        if self._fenced is None and self.archive is not None and self.archive.fenced is not None:
+            self._fenced = self.archive.fenced
+            self._final_error.note(self._fenced)
+        if self._fenced is not None:
+            raise self._fenced
 
     def _confirm_gap(self, gap: ReplicaGapError) -> None:
         """Raise StoreError for a gap that the last sync did not find: a replica that becomes unavailable between a

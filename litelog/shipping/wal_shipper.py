@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from concurrent.futures import wait
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -17,12 +18,14 @@ from typing import TYPE_CHECKING
 from litelog.errors import CorruptObjectError, DivergedError, ExistsError, FencedError, LitelogError
 from litelog.log.follower import Follower
 from litelog.objects import wal_segment
-from litelog.objects.layout import wal_key
+from litelog.objects.layout import parse_claim, wal_key
 from litelog.objects.position import Position
 from litelog.reading.fetch import read_verified
+from litelog.reading.generations import read_claim
 from litelog.reading.segment_feed import SegmentFeed
 from litelog.reading.wal_cursor import describe_sealed
 from litelog.shipping.backlog import Backlog
+from litelog.shipping.claiming import SucceededError
 from litelog.shipping.events import WalSegmentShipped
 from litelog.shipping.finished_segments import FinishedSegments, NotSealableError
 from litelog.shipping.state import add_to_tallies
@@ -290,8 +293,7 @@ def adopt_existing(
     )
     header = there.header
     if header.successor is not None or header.owner != encoded.header.owner:
-        by = f"ended by {header.successor}" if header.successor is not None else f"written by owner {header.owner}"
-        raise FencedError(f"{client.url}: generation {header.generation} was {by}; this daemon stops here")
+        raise _find_successor(client, header)
     if header.previous != encoded.header.previous:
         raise DivergedError(key, "the replica holds another chain under this owner's name")
     if header.file != encoded.header.file:
@@ -303,6 +305,21 @@ def adopt_existing(
     if (run.crc, run.end.crc_total) != (header.crc, header.crc_total) or run.data != there.data():
         raise DivergedError(key, "the replica holds other bytes under this owner's name")
     return AdoptedSegment(there, run.after, None)
+
+
+def _find_successor(client: ReplicaClient, header: WalHeader) -> FencedError:
+    """Return the error of an owner whose slot another one has taken: it names the successor, if its claim is known and
+    can be read."""
+    generation, successor = header.generation, header.successor
+    if successor is None:
+        by = f"written by owner {header.owner[:8]}"
+    else:
+        by = f"ended by {successor}"
+        name = parse_claim(successor)
+        with suppress(LitelogError):
+            if name is not None:
+                return SucceededError(client.url, generation, read_claim(client, name))
+    return FencedError(f"{client.url}: generation {generation} was {by}")
 
 
 def _place_after(files: FinishedSegments, follower: Follower, entry: SnapshotEntry, key: str) -> SourcePosition:

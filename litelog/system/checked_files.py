@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 from litelog.codec.checksum import crc32c
 from litelog.codec.decoding import build
 from litelog.events import fields as event_fields
+from litelog.system.files import sync_folder
 from litelog.system.private_files import read_json, write_private
 
 if TYPE_CHECKING:
@@ -62,6 +65,12 @@ class NoteFile(Generic[_Note]):
     def write(self, note: _Note) -> None:
         """Replace the file, durably and atomically. OSError."""
         write_checked(self.path, asdict(note))
+
+    def remove(self) -> None:
+        """Remove the file, durably, if there is one. OSError."""
+        with suppress(FileNotFoundError):
+            os.unlink(self.path)
+            sync_folder(os.path.dirname(self.path))
 
 
 def read_checked(path: str, *, once_unchecked: bool = False) -> dict[str, Any]:

@@ -152,8 +152,8 @@ def make_damaged() -> list[ReplicaStatus]:
 def make_fenced() -> list[ReplicaStatus]:
     statuses = make_statuses()
     error = (
-        f"{statuses[4].replica}: generation 00000002a1b2c3d4 was ended by epochs/00000003.json, claimed on db-2 at "
-        "2026-11-23 18:28:52Z; this daemon stops here"
+        f"{statuses[4].replica}: generation 00000002a1b2c3d4 was succeeded by 00000003b2c3d4e5: owner 9f86d081 on "
+        "db-2 took the replica over at 2026-11-23 18:28:52Z"
     )
     fenced = {"phase": "fenced", "error": error, "failures": 1, "failing_seconds": 3_900.0, "synced": False}
     statuses[4] = replace(statuses[4], **fenced, lag_seconds=3_900.0, lag_bytes=812_000_000)

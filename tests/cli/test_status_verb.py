@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -156,6 +157,39 @@ def test_a_rewound_log_is_a_warning_until_it_is_dismissed(litelog: Command) -> N
     wait_until(lambda: told()["words"] == "All safe")
     kill(process)
     assert [each["kind"] for each in told()["reasons"]] == ["no_daemon"]
+
+
+def test_a_daemon_that_was_fenced_and_is_gone_is_shown_until_it_takes_over(litelog: Command) -> None:
+    litelog.lines(3)
+    configure(litelog)
+    process = start(litelog)
+    other = ("replicate", "--once", "log", "replica", "--state-dir", "other")
+    assert litelog(*other, "--takeover").code == ExitCode.DONE
+    litelog.lines(1)
+    assert process.wait(WAIT_SECONDS) == ExitCode.FENCED
+    assert "If that was a mistake: stop that daemon, then start this one with --takeover" in process.communicate()[1]
+
+    def told() -> Any:
+        done = litelog("status", "--config", "c.yml", "--json")
+        return done.code, done.lines[0]
+
+    host = socket.gethostname()
+    for _ in range(2):
+        code, report = told()
+        (reason,) = (each for each in report["reasons"] if each["kind"] != "no_daemon")
+        assert (code, report["words"]) == (ExitCode.FAILURE, "Not safe: 1 of 1 replica fenced")
+        assert (reason["kind"], reason["verdict"]) == ("fenced", "unsafe")
+        assert re.search(rf"owner [0-9a-f]{{8}} on {host} took the replica over at 20\S+ \S+Z$", reason["message"])
+        assert "start this one once with --takeover" in reason["action"]
+        assert report["logs"][0]["replicas"][0]["condition"] == "fenced"
+        assert reason["since"] is not None
+        assert litelog("replicate", "--once", "--config", "c.yml").code == ExitCode.FENCED  # it stays fenced
+    done = litelog("status", "--config", "c.yml")
+    assert done.out.startswith("Not safe: 1 of 1 replica fenced\n")
+    assert f"run `litelog forget {litelog.folder}/log file://{litelog.folder}/replica`" in " ".join(done.out.split())
+    assert litelog("replicate", "--once", "--config", "c.yml", "--takeover").code == ExitCode.DONE
+    code, report = told()
+    assert (code, [each["kind"] for each in report["reasons"]]) == (ExitCode.DONE, ["no_daemon"])
 
 
 def test_without_a_daemon_the_state_folder_shows(litelog: Command) -> None:

@@ -37,6 +37,7 @@ def forget(log_dir: str, replica_url: str, state_dir: str | None, as_json: bool)
     This command ends that. It also deletes what the daemon knows about the replica.
     """
     from litelog.log.replica_registry import ReplicaSet, log_state_folder
+    from litelog.shipping.final_error import remove_final_error
     from litelog.shipping.state import StateFolder, Unclaimed
     from litelog.stores.registry import redact
 
@@ -52,6 +53,7 @@ def forget(log_dir: str, replica_url: str, state_dir: str | None, as_json: bool)
         raise ConfigError(f"{redact(replica_url)}: {log_dir} does not wait for this replica (known: {known})")
     with StateFolder(os.path.join(folder, name), f"{log_dir} to {names[name]}") as kept:
         replicas.remove(name)
+        remove_final_error(kept.path)
         state = kept.load()
         if state is not None:
             kept.save(Unclaimed(state.owner, state.log))

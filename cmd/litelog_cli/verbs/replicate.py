@@ -248,7 +248,7 @@ def _replicate(config: Config, state_dir: str, options: ReplicateOptions, read: 
                 except FencedError as error:
                     if isinstance(error, ForeignClaimError | ReplicaLockedError):
                         raise  # it says what to do
-                    raise explain_takeover(error, config) from error
+                    raise explain_takeover(error) from error
             if once and not options.as_json and not options.quiet:
                 say_shipped(replicator.status())
             if not once:

@@ -360,7 +360,7 @@ def test_between_owners_of_different_fencing_the_old_one_is_fenced_at_its_next_p
     old.sync()
     Daemon(owners.log, store, str(tmp_path / "new"), seed=1, takeover=True, fencing=after).sync()
     owners.log.append(1)
-    with pytest.raises(FencedError, match="ended by"):
+    with pytest.raises(FencedError, match="succeeded by"):
         old.sync()
     assert read_replica(store)[old.generation].terminal
 
