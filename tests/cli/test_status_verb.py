@@ -79,7 +79,7 @@ def test_a_daemon_that_is_not_healthy_is_reported_with_exit_code_1_and_why(litel
     litelog.lines(1, log="other")
     other = {"path": str(litelog.folder / "other"), "replicas": [{"url": str(litelog.folder / "second")}]}
     configure(litelog, more_logs=[other])
-    start(litelog)
+    process = start(litelog)
     (segment,) = (each for each in (litelog.folder / "log").iterdir() if each.suffix == ".log")
     body = segment.read_bytes()
     litelog.lines(2)
@@ -94,6 +94,10 @@ def test_a_daemon_that_is_not_healthy_is_reported_with_exit_code_1_and_why(litel
     assert f"  $ litelog verify file://{folder}/replica --against {folder}/log\n" in done.out
     well = litelog("status", "--config", "c.yml", "--json", "other").lines[0]["logs"]
     assert [(each["log"], each["replicas"][0]["lag_bytes"]) for each in well] == [(str(litelog.folder / "other"), 0)]
+    kill(process)
+    left = litelog("status", "--config", "c.yml")
+    assert (left.code, left.out.splitlines()[0]) == (ExitCode.FAILURE, "Not safe: 1 of 2 replicas frozen")
+    assert f"UNSAFE: {folder}/log to file://{folder}/replica\n  frozen: " in left.out
 
 
 def kill(process: Running) -> None:
