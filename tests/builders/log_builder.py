@@ -136,11 +136,15 @@ class LogBuilder:
         with open(self.path(name), "rb") as file:
             self.texts[name] = file.read()
 
+    def names(self) -> list[str]:
+        """The log segments that are in the folder now, oldest first."""
+        orders = {name: self.format.segment_order(name) for name in os.listdir(self.folder)}
+        return [name for _, name in sorted((order, name) for name, order in orders.items() if order is not None)]
+
     def files(self) -> dict[str, bytes]:
         """The bytes of each log segment that is in the folder now, oldest first."""
         found = {}
-        orders = {name: self.format.segment_order(name) for name in os.listdir(self.folder)}
-        for _, name in sorted((order, name) for name, order in orders.items() if order is not None):
+        for name in self.names():
             with open(self.path(name), "rb") as file:
                 found[name] = file.read()
         return found
