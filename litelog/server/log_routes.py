@@ -6,7 +6,6 @@ Specified in litelog/live/README.md.
 from __future__ import annotations
 
 import asyncio
-import re
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict
 from functools import partial
@@ -15,69 +14,34 @@ from typing import TYPE_CHECKING
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from litelog.errors import (
-    ConfigError,
-    CorruptionError,
-    LitelogError,
-    NotFoundError,
-    NotYetAvailableError,
-    OffsetJumpError,
-    StoreError,
-)
-from litelog.formats.columns import NAMES
-from litelog.live.encoding import ENCODINGS, RecordEncoding
-from litelog.live.record_feed import ForkedError, RecordFeed, RecordRequest
+from litelog.errors import LitelogError
+from litelog.live.record_feed import RecordFeed
 from litelog.live.served_log import LiveReader
-from litelog.live.served_logs import IDLE_SECONDS, TooManyReadersError, UnknownLogError
+from litelog.live.served_logs import IDLE_SECONDS
 from litelog.objects.layout import parse_wal
 from litelog.server.error_answer import NO_STORE, make_error
 from litelog.server.http_server import begin_stream
-from litelog.stores.object_store import ByteRange, require_key
-from litelog.units import parse_duration
+from litelog.server.log_errors import answer_error, error_fields
+from litelog.server.log_requests import choose_encoding, read_number, read_range, read_request, read_wait
+from litelog.stores.object_store import require_key
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable
     from typing import BinaryIO
 
     from starlette.requests import Request
 
+    from litelog.live.encoding import RecordEncoding
     from litelog.live.served_log import ServedLog
     from litelog.live.served_logs import ServedLogs
-    from litelog.log.read_bounds import Start
     from litelog.objects.position import Position
     from litelog.system.clock import Clock
-
-MAX_WAIT_SECONDS = 600.0
-"""The longest ``wait``."""
 
 MAX_PAGE = 1000
 """The most objects in a page of a listing."""
 
 CHUNK_BYTES = 256 << 10
 """How many bytes of an object are sent at a time."""
-
-_RANGE = re.compile("bytes=([0-9]{1,18})-([0-9]{1,18})?")
-
-MAX_NUMBER = (1 << 63) - 1
-
-PARAMETERS = ("from", "to", "follow", "wait", "limit", "columns")
-
-STATUS: Mapping[type[LitelogError], int] = {
-    UnknownLogError: 404,
-    TooManyReadersError: 429,
-    OffsetJumpError: 410,
-    ForkedError: 409,
-    NotYetAvailableError: 503,
-    NotFoundError: 404,
-    StoreError: 502,
-    CorruptionError: 500,
-    ConfigError: 400,
-}
-"""The HTTP status of an error. A subclass has that of its nearest base."""
-
-
-class BadRequestError(LitelogError):
-    """A parameter of the request has no meaning."""
 
 
 def log_routes(logs: ServedLogs, clock: Clock) -> list[Route]:
@@ -151,7 +115,7 @@ class LogHandlers:
                 arguments = (query.get("prefix", ""), query.get("start-after"), limit)
                 found = await asyncio.to_thread(served.objects.list, *arguments)
         except (LitelogError, ValueError) as error:
-            return answer_error(error if isinstance(error, LitelogError) else BadRequestError(str(error)))
+            return answer_error(error)
         return _answer({"objects": [[info.key, info.size] for info in found]})
 
     async def open_object(self, request: Request) -> Response:
@@ -169,7 +133,7 @@ class LogHandlers:
                     return Response(headers=NO_STORE)
                 stream = await asyncio.to_thread(served.objects.open, key, byte_range)
         except (LitelogError, ValueError) as error:
-            return answer_error(error if isinstance(error, LitelogError) else BadRequestError(str(error)))
+            return answer_error(error)
         headers = {**NO_STORE, "content-type": "application/octet-stream"}
         begin_stream()
         return StreamingResponse(_chunks(stream), 200 if byte_range is None else 206, headers)
@@ -249,109 +213,6 @@ async def _stream(
     finally:
         leave()
         await pieces.aclose()
-
-
-def read_request(request: Request) -> RecordRequest:
-    """What a request asks for. BadRequestError."""
-    query = request.query_params
-    unknown = sorted(set(query) - set(PARAMETERS))
-    if unknown:
-        raise BadRequestError(f"{unknown[0]}: no such parameter; there are {', '.join(PARAMETERS)}")
-    start = _read_start(query.get("from", "earliest"))
-    if (seen := request.headers.get("last-event-id")) is not None:
-        start = read_number("Last-Event-ID", seen) + 1
-    wait = read_wait(query.get("wait", "0s"))
-    return RecordRequest(
-        start,
-        read_number("to", query["to"]) if "to" in query else None,
-        _read_switch("follow", query.get("follow", "false")),
-        wait,
-        read_number("limit", query["limit"]) if "limit" in query else None,
-    )
-
-
-def read_wait(text: str) -> float:
-    """Seconds to wait. BadRequestError."""
-    try:
-        seconds = parse_duration(text)
-    except ValueError as error:
-        raise BadRequestError(f"wait: {error}") from None
-    if seconds > MAX_WAIT_SECONDS:
-        raise BadRequestError(f"wait: must be at most {MAX_WAIT_SECONDS:g}s")
-    return seconds
-
-
-def read_range(text: str | None) -> ByteRange | None:
-    """The bytes that a Range header asks for; None for all. BadRequestError for anything but one range from a place."""
-    if text is None:
-        return None
-    match = _RANGE.fullmatch(text)
-    if match is None or (match[2] and int(match[2]) < int(match[1])):
-        raise BadRequestError("Range: must be bytes=FIRST-LAST or bytes=FIRST-")
-    first = int(match[1])
-    return ByteRange(first, int(match[2]) - first + 1 if match[2] else None)
-
-
-def choose_encoding(request: Request) -> RecordEncoding:
-    """The encoding that the Accept header asks for. BadRequestError; ConfigError if pyarrow is missing."""
-    given = request.query_params.get("columns")
-    names = NAMES if given is None else [name for name in NAMES if name in given.split(",")]
-    if given is not None and sorted(given.split(",")) != sorted(names):
-        raise BadRequestError(f"columns: {given} are not of {', '.join(NAMES)}")
-    accepted = [each.partition(";")[0].strip().lower() for each in request.headers.get("accept", "*/*").split(",")]
-    for wanted in accepted:
-        for kind, make in ENCODINGS.items():
-            if wanted in (kind, f"{kind.partition('/')[0]}/*", "*/*", ""):
-                return make(names)
-    raise NotAcceptableError(f"Accept names none of {', '.join(ENCODINGS)}")
-
-
-class NotAcceptableError(BadRequestError):
-    """No encoding that the request accepts is there."""
-
-
-def error_fields(error: LitelogError) -> dict[str, object]:
-    """An error in the middle of a stream, as JSON values."""
-    return {"message": str(error), "http_status": status_of(error), **_more(error)}
-
-
-def answer_error(error: LitelogError) -> JSONResponse:
-    """The answer to a request that cannot be served."""
-    status = status_of(error)
-    headers = {"retry-after": "1"} if status in (429, 502, 503) else None
-    return make_error(status, str(error), headers, **_more(error))
-
-
-def _more(error: LitelogError) -> dict[str, object]:
-    return {"next": error.next} if isinstance(error, OffsetJumpError) else {}
-
-
-def status_of(error: LitelogError) -> int:
-    """The HTTP status of an error."""
-    if isinstance(error, NotAcceptableError):
-        return 406
-    if isinstance(error, BadRequestError):
-        return 400
-    return next((STATUS[kind] for kind in type(error).__mro__ if kind in STATUS), 500)
-
-
-def _read_start(text: str) -> int | Start:
-    if text in ("earliest", "latest", "end"):
-        return text  # type: ignore[return-value]
-    return read_number("from", text)
-
-
-def read_number(name: str, text: str) -> int:
-    """A parameter that is a sequence or a count. BadRequestError."""
-    if not (text.isascii() and text.isdigit()) or len(text) > 19 or int(text) > MAX_NUMBER:
-        raise BadRequestError(f"{name}: {text} is not a sequence")
-    return int(text)
-
-
-def _read_switch(name: str, text: str) -> bool:
-    if text not in ("true", "false", "1", "0", ""):
-        raise BadRequestError(f"{name}: must be true or false")
-    return text in ("true", "1", "")
 
 
 def _answer(fields: dict[str, object]) -> JSONResponse:

@@ -247,6 +247,7 @@ BAD_REQUESTS: list[tuple[str, dict[str, str], int, str]] = [
     ("/logs/log/records?follow=maybe", {}, 400, "follow: must be true or false"),
     ("/logs/log/records?columns=name", {}, 400, "columns: name are not of"),
     ("/logs/log/records?offset=1", {}, 400, "offset: no such parameter"),
+    ("/logs/log/replica/a//b", {}, 400, "not an object's key: 'a//b'"),
     ("/logs/log/records", {"Last-Event-ID": "x"}, 400, "Last-Event-ID: x is not a sequence"),
     ("/logs/log/records", {"Accept": "text/html"}, 406, "Accept names none of"),
 ]

@@ -1,0 +1,120 @@
+"""What a request under ``/logs`` asks for: parameters of the query, the range, the encoding.
+
+Specified in litelog/live/README.md.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from litelog.errors import LitelogError
+from litelog.formats.columns import NAMES
+from litelog.live.encoding import ENCODINGS, RecordEncoding
+from litelog.live.record_feed import RecordRequest
+from litelog.stores.object_store import ByteRange
+from litelog.units import parse_duration
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from litelog.log.read_bounds import Start
+
+MAX_WAIT_SECONDS = 600.0
+"""The longest ``wait``."""
+
+_RANGE = re.compile("bytes=([0-9]{1,18})-([0-9]{1,18})?")
+
+MAX_NUMBER = (1 << 63) - 1
+"""The highest sequence."""
+
+PARAMETERS = ("from", "to", "follow", "wait", "limit", "columns")
+
+
+class BadRequestError(LitelogError):
+    """A parameter of the request has no meaning."""
+
+
+class NotAcceptableError(BadRequestError):
+    """The daemon has no encoding that the request accepts."""
+
+
+def read_request(request: Request) -> RecordRequest:
+    """Return the records that a request asks for. Raises BadRequestError for a parameter without a meaning."""
+    query = request.query_params
+    unknown = sorted(set(query) - set(PARAMETERS))
+    if unknown:
+        raise BadRequestError(f"{unknown[0]}: no such parameter; there are {', '.join(PARAMETERS)}")
+    start = _read_start(query.get("from", "earliest"))
+    if (seen := request.headers.get("last-event-id")) is not None:
+        start = read_number("Last-Event-ID", seen) + 1
+    wait = read_wait(query.get("wait", "0s"))
+    return RecordRequest(
+        start,
+        read_number("to", query["to"]) if "to" in query else None,
+        _read_switch("follow", query.get("follow", "false")),
+        wait,
+        read_number("limit", query["limit"]) if "limit" in query else None,
+    )
+
+
+def read_wait(text: str) -> float:
+    """Return the seconds to wait. Raises BadRequestError for anything but a duration of at most MAX_WAIT_SECONDS."""
+    try:
+        seconds = parse_duration(text)
+    except ValueError as error:
+        raise BadRequestError(f"wait: {error}") from None
+    if seconds > MAX_WAIT_SECONDS:
+        raise BadRequestError(f"wait: must be at most {MAX_WAIT_SECONDS:g}s")
+    return seconds
+
+
+def read_range(text: str | None) -> ByteRange | None:
+    """Return the bytes that a Range header asks for; None for all.
+
+    Raises BadRequestError for anything but one range that states its first byte.
+    """
+    if text is None:
+        return None
+    match = _RANGE.fullmatch(text)
+    if match is None or (match[2] and int(match[2]) < int(match[1])):
+        raise BadRequestError("Range: must be bytes=FIRST-LAST or bytes=FIRST-")
+    first = int(match[1])
+    return ByteRange(first, int(match[2]) - first + 1 if match[2] else None)
+
+
+def choose_encoding(request: Request) -> RecordEncoding:
+    """Return the encoding that the Accept header asks for.
+
+    Raises BadRequestError for an unknown column, NotAcceptableError if Accept names no encoding that is there, and
+    ConfigError if pyarrow is missing.
+    """
+    given = request.query_params.get("columns")
+    names = NAMES if given is None else [name for name in NAMES if name in given.split(",")]
+    if given is not None and sorted(given.split(",")) != sorted(names):
+        raise BadRequestError(f"columns: {given} are not of {', '.join(NAMES)}")
+    accepted = [each.partition(";")[0].strip().lower() for each in request.headers.get("accept", "*/*").split(",")]
+    for wanted in accepted:
+        for kind, make in ENCODINGS.items():
+            if wanted in (kind, f"{kind.partition('/')[0]}/*", "*/*", ""):
+                return make(names)
+    raise NotAcceptableError(f"Accept names none of {', '.join(ENCODINGS)}")
+
+
+def _read_start(text: str) -> int | Start:
+    if text in ("earliest", "latest", "end"):
+        return text  # type: ignore[return-value]
+    return read_number("from", text)
+
+
+def read_number(name: str, text: str) -> int:
+    """Return a parameter that is a sequence or a count. Raises BadRequestError for anything else."""
+    if not (text.isascii() and text.isdigit()) or len(text) > 19 or int(text) > MAX_NUMBER:
+        raise BadRequestError(f"{name}: {text} is not a sequence")
+    return int(text)
+
+
+def _read_switch(name: str, text: str) -> bool:
+    if text not in ("true", "false", "1", "0", ""):
+        raise BadRequestError(f"{name}: must be true or false")
+    return text in ("true", "1", "")
