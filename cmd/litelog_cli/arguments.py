@@ -43,7 +43,9 @@ class _GenerationName(click.ParamType[str]):
         """The generations of a local replica that was typed before."""
         from litelog.reading.latest import read_claims
 
-        place = next((text for text in map(str, ctx.params.values()) if os.path.isdir(text) and is_replica(text)), None)
+        typed = [*ctx.params.values(), *ctx.args]  # an option without its value ends click's parsing before arguments
+        texts = (str(text) for value in typed for text in (value if isinstance(value, tuple) else (value,)))
+        place = next((text for text in texts if os.path.isdir(text) and is_replica(text)), None)
         with suppress(LitelogError, OSError):
             if place is not None:
                 with opened_replica(place) as client:

@@ -49,7 +49,8 @@ def _format_reason(reason: Reason) -> Iterator[str]:
     pair = format_pair(reason.log, reason.replica)
     yield f"{_TITLES.get(reason.verdict, reason.verdict)}: {pair or 'the daemon'}"
     since = f" (since {_format_time(reason.since)})" if reason.since is not None else ""
-    yield f"  {reason.kind}: {reason.message}{since}"
+    kind = "" if reason.message.startswith(reason.kind) else f"{reason.kind}: "
+    yield f"  {kind}{reason.message}{since}"
     if reason.action is not None:
         yield f"  {reason.action}"
     if reason.command is not None:
@@ -60,9 +61,10 @@ _TITLES = {"unsafe": "UNSAFE", "late": "LATE", "unknown": "not known", "safe": "
 
 
 def _format_replica(report: StatusReport, replica: ReplicaReport) -> Iterator[str]:
-    isolated = ", isolated" if replica.fencing == Fencing.ISOLATED else ""
-    phase = f" ({replica.phase}{isolated})" if replica.phase not in ("idle", "unknown") or isolated else ""
-    yield f"  {replica.condition}{phase}: {replica.replica}"
+    phase = replica.phase if replica.phase not in ("idle", "unknown", replica.condition) else ""
+    isolated = "isolated" if replica.fencing == Fencing.ISOLATED else ""
+    more = ", ".join(filter(None, (phase, isolated)))
+    yield f"  {replica.condition}{more and f' ({more})'}: {replica.replica}"
     facts = [_format_lag(replica)]
     if replica.next is not None:
         facts.append(f"next sequence {replica.next:,}")

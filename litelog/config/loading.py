@@ -161,6 +161,9 @@ _CLIENT_OPTIONS = {
 """Keys that other programs take next to a replica's URL. Here they belong under ``options``, if the backend knows
 them."""
 
+_OTHER_NAMES = {"dbs": "logs"}
+"""Keys of the whole file in another program's configuration, and their names here."""
+
 _MESSAGES = {
     "string_type": "must be text (in quotes, if it looks like a number)",
     "string_too_short": "may not be empty",
@@ -175,7 +178,8 @@ def _unknown_key(location: Location) -> str:
     known = known_keys(location[:-1])
     if "url" in known and str(location[-1]).replace("_", "-") in _CLIENT_OPTIONS:
         return f"unknown key; it belongs under options: (options: {{{location[-1]}: ...}})"
-    near = difflib.get_close_matches(str(location[-1]).replace("_", "-"), known, 1, 0.6)
+    name = str(location[-1]).replace("_", "-")
+    near = [other] if (other := _OTHER_NAMES.get(name)) in known else difflib.get_close_matches(name, known, 1, 0.6)
     return f"unknown key; did you mean {near[0]}?" if near else f"unknown key (known: {', '.join(known)})"
 
 

@@ -28,6 +28,10 @@ _ZSTD = b"\x28\xb5\x2f\xfd"
 _NETLOG = re.compile(rb"\x01\x10....\0{10}", re.DOTALL)
 
 
+RECOGNISED_FILES = 16
+"""How many files of a folder are looked at, to say of which format its log segments are."""
+
+
 @dataclass(frozen=True, slots=True)
 class Signature:
     """How a format's log segments begin."""

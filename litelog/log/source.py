@@ -15,7 +15,7 @@ from litelog.errors import SourceError, SourceMissingError
 from litelog.events import fields
 from litelog.formats import MAX_COMMIT_BYTES
 from litelog.formats.capabilities import HEAD_BYTES, check_head, ignores, open_logical, side_files
-from litelog.formats.signatures import recognise
+from litelog.formats.signatures import RECOGNISED_FILES, recognise
 from litelog.log.failed_syncs import FailedSyncs
 from litelog.system.files import OPEN_FOLDER, find_other_kind, open_regular
 
@@ -33,9 +33,6 @@ READ_BYTES = 4 << 20
 
 _HEAD_BYTES = 64 << 10
 """How many bytes of a log segment are read for its first commit; more if that commit is larger."""
-
-RECOGNISED_FILES = 16
-"""How many files of a folder without log segments are looked at, to say which format they have."""
 
 GROWTH_BYTES = 1 << 20
 """How many bytes after a finished log segment's end are read, to distinguish growth from preallocation."""

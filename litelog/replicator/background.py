@@ -15,6 +15,7 @@ from litelog.replicator.run_state import DueTimes
 from litelog.replicator.snapshot_requests import Answer, Requests
 from litelog.replicator.task import FINISHED, Phase, ReplicaTask, TaskDuty
 from litelog.shipping.events import ScrubFinished
+from litelog.units import format_count
 
 if TYPE_CHECKING:
     from litelog.replicator.run_state import RunState
@@ -273,9 +274,10 @@ class Scrubs(TaskDuty):
             extra = fields("verify-failed", **where)
             _logger.warning("%s to %s: could not be verified: %s", task.log, task.url, verified.error, extra=extra)
         else:
-            message = "%s to %s: verified %d objects: %d anomalies"
+            objects = format_count(verified.objects, "object")
+            anomalies = format_count(verified.anomalies, "anomaly", "anomalies")
             extra = fields("verified", **where, objects=verified.objects, anomaly_count=verified.anomalies)
-            _logger.info(message, task.log, task.url, verified.objects, verified.anomalies, extra=extra)
+            _logger.info("%s to %s: verified %s: %s", task.log, task.url, objects, anomalies, extra=extra)
         self._listener.on_scrub_finished(ScrubFinished(task.log, task.url, verified, tuple(new)))
 
     def _count(self, change: int) -> None:

@@ -92,7 +92,7 @@ class CopyFollower:
         self._client = client
         self._path = folder
         self._format = log_format
-        monotonic = (clock or SystemClock()).monotonic
+        monotonic = self._monotonic = (clock or SystemClock()).monotonic
         self._follower = ReplicaFollower(
             client, plan.claim, partial(find_segment, client), look_seconds=look_seconds, monotonic=monotonic
         )
@@ -111,6 +111,8 @@ class CopyFollower:
         """What its next commit must be."""
         self.appended = 0
         """Bytes that were appended so far."""
+        self._appended_at: float | None = None
+        """When the last of them were appended; monotonic seconds."""
         self._folder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             fcntl.flock(self._folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -130,6 +132,11 @@ class CopyFollower:
     def position(self) -> Position | None:
         """The position of the next WAL segment."""
         return self._follower.slot
+
+    @property
+    def seconds_since_news(self) -> float | None:
+        """How long ago it last appended bytes, in seconds; None if it never did."""
+        return None if self._appended_at is None else max(0.0, self._monotonic() - self._appended_at)
 
     def run(self, stop: threading.Event, poll_interval: float = 1.0) -> None:
         """Follow until ``stop`` is set. Waits while a store fails temporarily.
@@ -297,6 +304,8 @@ class CopyFollower:
         self._crc, self._expect = crc, scan.expectation
         self._size += len(data)
         self.appended += len(data)
+        if data:
+            self._appended_at = self._monotonic()
 
     def _write(self, data: memoryview) -> None:
         self._drop_index()

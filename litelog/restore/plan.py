@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from litelog.errors import ConfigError, CorruptObjectError, NothingToRestoreError
-from litelog.units import format_iso
+from litelog.units import format_count, format_iso
 
 if TYPE_CHECKING:
     from litelog.objects.claim import Claim
@@ -165,15 +165,16 @@ class RestorePlan:
         """The plan as lines of text, for people."""
         parts = self.parts
         sealed, wal = (sum(map(len, pieces)) for pieces in zip(*((p.sealed, p.pieces) for p in parts), strict=True))
-        kinds = f" ({sealed} sealed segments, {wal} WAL segments)" if sealed else ""
+        counts = (format_count(sealed, "sealed segment"), format_count(wal, "WAL segment"))
+        kinds = f" ({', '.join(counts)})" if sealed else ""
         older = [part.claim.generation for part in parts[:-1]]
         return [
             f"{self.replica}: generation {self.claim.generation}, log {self.claim.log}, format {self.claim.format}",
             f"up to {self.end}, shipped {format_iso(self.shipped)}",
             *([f"the part before it from generation {', '.join(older)}"] if older else []),
-            f"{self.size} bytes in {len(self.all_files)} files",
-            f"from {self.object_bytes} bytes in {self.objects} objects{kinds}",
-            *(f"  {file.name}  {file.size}" for file in self.all_files),
+            f"{format_count(self.size, 'byte')} in {format_count(len(self.all_files), 'file')}",
+            f"from {format_count(self.object_bytes, 'byte')} in {format_count(self.objects, 'object')}{kinds}",
+            *(f"  {file.name}  {file.size:,}" for file in self.all_files),
             *(f"around {error}" for part in parts for error in part.lost),
         ]
 

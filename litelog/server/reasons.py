@@ -36,7 +36,7 @@ STOPPED = {
 """The phases in which shipping has ended, and the kind of the reason for each."""
 
 _STOPPED_WORDS = {
-    "frozen": "frozen, because bytes are damaged or cannot be made durable",
+    "frozen": "frozen, because bytes are damaged, of another format, or cannot be made durable",
     "fenced": "fenced: another owner writes there",
     "refused": "refused",
     "failed": "the final sync failed",
@@ -163,7 +163,7 @@ class _Finder:
         command, action = {
             "frozen": (
                 f"litelog verify {self._url} --against {self._log}",
-                "Nothing more is shipped. Find the damage, repair or restore the log, and restart the daemon.",
+                "Nothing more is shipped. Repair or restore the log, or correct its format, and restart the daemon.",
             ),
             "fenced": (
                 f"litelog generations {self._url}",

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from litelog.formats.capabilities import HEAD_BYTES
+from litelog.formats.signatures import RECOGNISED_FILES, recognise
 from litelog.objects.layout import CLAIMS, ROOTS
 from litelog.stores.registry import local_folder
-from litelog.system.files import has_folder
+from litelog.system.files import has_folder, open_regular
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,9 +62,21 @@ def _describe_folder(folder: str) -> str:
         return f"{folder}: a file, not a replica"
     if below := [entry.name for entry in entries if entry.is_dir() and has_folder(entry.path, ROOTS)]:
         return f"{folder}: no replica there, but below it: {_name(below)}"
-    if any(entry.is_file() and not entry.name.startswith(".") for entry in entries):
+    files = [entry.name for entry in entries if entry.is_file() and not entry.name.startswith(".")]
+    written_by = next(filter(None, (_recognise(folder, name) for name in files[:RECOGNISED_FILES])), None)
+    if written_by is not None:
+        return f"{folder}: a log of {written_by}, not a replica; give its replica, or its configuration (--config)"
+    if files:
         return f"{folder}: a folder of files, not a replica; if it is a log, name its configuration (--config)"
     return f"{folder}: no replica there"
+
+
+def _recognise(folder: str, name: str) -> str | None:
+    """The writer of a log segment; None if the file is not known to be one."""
+    with suppress(OSError), open(open_regular(os.path.join(folder, name)), "rb") as file:
+        found = recognise(name, file.read(HEAD_BYTES))
+        return None if found is None else found.written_by
+    return None
 
 
 def _describe_store(store: ObjectStore) -> str:

@@ -266,17 +266,32 @@ def test_completion_is_printed_for_each_shell(shell: str, sign: str, capsys: pyt
     ],
 )
 def test_a_shell_completes_verbs_options_and_folders(litelog: Command, words: str, expected: str) -> None:
+    assert expected in complete(litelog, words)
+
+
+@pytest.mark.parametrize("verb", ["restore", "segments"])
+def test_a_shell_completes_the_generations_of_a_replica(litelog: Command, verb: str) -> None:
+    litelog.lines(3)
+    assert litelog("replicate", "--once", "log", "replica").code == ExitCode.DONE
+    name = litelog("generations", "replica", "--json").lines[0]["generation"]
+    assert complete(litelog, f"litelog {verb} replica --generation 0") == [f"plain,{name}"]
+    assert not any(complete(litelog, f"litelog {verb} --generation 0"))
+
+
+def complete(litelog: Command, words: str) -> list[str]:
+    """What a shell offers in the place of the last of ``words``."""
     count = str(len(words.split()) - 1)
     # click derives the variable's name from the program's name, so this has to be the script's.
     script = "import sys; sys.argv[0] = 'litelog'; from litelog_cli.main import main; main()"
     done = subprocess.run(
         [sys.executable, "-c", script],
+        cwd=litelog.folder,
         env={**litelog.environment, "_LITELOG_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": count},
         capture_output=True,
         text=True,
         check=False,
     )
-    assert expected in done.stdout.splitlines()
+    return done.stdout.splitlines()
 
 
 def test_only_listed_verbs_are_imported() -> None:

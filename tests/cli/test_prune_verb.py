@@ -142,6 +142,9 @@ def test_while_a_daemon_runs_nothing_is_deleted(litelog: Command, replica: str) 
         assert (done.code, done.out) == (ExitCode.FENCED, "")
         assert "in use by another process" in done.err
         assert litelog("prune", replica, "--max-snapshots", "1").code == ExitCode.DONE  # a plan is always printed
+        forget = litelog("forget", "log", replica)
+        assert (forget.code, forget.out) == (ExitCode.FENCED, "")
+        assert "the daemon of log runs; stop it first" in forget.err
     assert files(litelog.folder / "replica") == before
 
 

@@ -76,7 +76,9 @@ def test_a_dry_run_prints_the_plan_and_writes_nothing(litelog: Command, replica:
     done = litelog("restore", replica, "-o", "out", "--dry-run", "--json")
     (plan,) = done.lines
     assert len(plan["wal_pieces"]) == 2
-    assert "in 1 files" in litelog("restore", replica, "-o", "out", "--dry-run").out
+    said = litelog("restore", replica, "-o", "out", "--dry-run").out
+    size, stored = f"{plan['log_bytes']:,}", f"{plan['stored_bytes']:,}"
+    assert f"\n{size} bytes in 1 file\nfrom {stored} bytes in 2 objects\n  00000000000000000000.log  {size}\n" in said
     assert not (litelog.folder / "out").exists()
 
 

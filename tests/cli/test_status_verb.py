@@ -90,14 +90,15 @@ def test_a_daemon_that_is_not_healthy_is_reported_with_exit_code_1_and_why(litel
     done = litelog("status", "--config", "c.yml")
     assert (done.code, done.out.splitlines()[0]) == (ExitCode.FAILURE, "Not safe: 1 of 2 replicas frozen")
     folder = litelog.folder
-    assert f"UNSAFE: {folder}/log to file://{folder}/replica\n  frozen: " in done.out
+    assert f"UNSAFE: {folder}/log to file://{folder}/replica\n  frozen, because bytes are damaged" in done.out
+    assert f"\n  frozen: file://{folder}/replica\n" in done.out
     assert f"  $ litelog verify file://{folder}/replica --against {folder}/log\n" in done.out
     well = litelog("status", "--config", "c.yml", "--json", "other").lines[0]["logs"]
     assert [(each["log"], each["replicas"][0]["lag_bytes"]) for each in well] == [(str(litelog.folder / "other"), 0)]
     kill(process)
     left = litelog("status", "--config", "c.yml")
     assert (left.code, left.out.splitlines()[0]) == (ExitCode.FAILURE, "Not safe: 1 of 2 replicas frozen")
-    assert f"UNSAFE: {folder}/log to file://{folder}/replica\n  frozen: " in left.out
+    assert f"UNSAFE: {folder}/log to file://{folder}/replica\n  frozen, because bytes are damaged" in left.out
 
 
 def kill(process: Running) -> None:

@@ -30,7 +30,7 @@ STATUS = """
 from litelog_cli.logging_setup import say
 from litelog_cli.progress import watching_status
 say("following file:///replica", "following")
-text = "following: 100.0 MiB appended, up to 0000000000000001-abcdef0123456789:0000000007:000001234567"
+text = "following: 100.0 MiB appended, the last of it 1d02h ago, and a tail that is wider than the terminal is"
 with watching_status(quiet=False, look=lambda: text):
     say("litelog: a warning that comes in between and is wider than a narrow terminal", "between")
 say("followed up to the end", "followed")

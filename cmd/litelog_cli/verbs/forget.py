@@ -51,7 +51,8 @@ def forget(log_dir: str, replica_url: str, state_dir: str | None, as_json: bool)
     if name is None:
         known = ", ".join(sorted(names.values())) or "none"
         raise ConfigError(f"{redact(replica_url)}: {log_dir} does not wait for this replica (known: {known})")
-    with StateFolder(os.path.join(folder, name), f"{log_dir} to {names[name]}") as kept:
+    what = f"the daemon of {log_dir} runs; stop it first: the state of {names[name]}"
+    with StateFolder(os.path.join(folder, name), what) as kept:
         replicas.remove(name)
         remove_final_error(kept.path)
         state = kept.load()

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from litelog.restore.choose_replica import ReplicaChoice
     from litelog.restore.execution import RestoreResult
+    from litelog.restore.follow import CopyFollower
     from litelog.restore.plan import RepairedRange, RestorePlan, Target
     from litelog_cli.configured import ConfiguredReplica
 
@@ -276,13 +277,18 @@ def _follow(choice: ReplicaChoice, output: str, poll_interval: float, *, quiet: 
     stop = Event()
     with CopyFollower(choice.client, output, choice.plan, choice.log_format) as follower:
         say(f"following {choice.client.url} (Ctrl-C ends it)", "following", replica=choice.client.url)
-        shown = watching_status(
-            quiet=quiet, look=lambda: f"following: {format_size(follower.appended)} appended, up to {follower.position}"
-        )
+        shown = watching_status(quiet=quiet, look=lambda: _describe_follower(follower))
         with acting_on_signals(lambda _: stop.set()), shown:
             follower.run(stop, poll_interval)
         said = f"followed up to {follower.position}, {format_size(follower.appended)} more"
         say(said, "followed", replica=choice.client.url, position=str(follower.position), log_bytes=follower.appended)
+
+
+def _describe_follower(follower: CopyFollower) -> str:
+    """One line about a copy that is kept up to date."""
+    age = follower.seconds_since_news
+    news = "nothing new yet" if age is None else f"the last of it {format_duration(age)} ago"
+    return f"following: {format_size(follower.appended)} appended, {news}"
 
 
 def _print_skipped(skipped: Sequence[tuple[str, object]]) -> None:

@@ -172,6 +172,11 @@ def test_a_key_in_pythons_spelling_is_unknown_in_yaml() -> None:
     assert problem == "line 1, column 1: state_dir: unknown key; did you mean state-dir?"
 
 
+def test_the_databases_of_another_program_are_called_logs() -> None:
+    problem = problems_of("dbs: [{path: /a, replicas: [{url: /b}]}]")[-1]
+    assert problem == "line 1, column 1: dbs: unknown key; did you mean logs?"
+
+
 def test_a_key_that_is_near_to_none_lists_those_that_are_known() -> None:
     (problem,) = problems_of("logs: [{path: /a, replicas: [{url: /b, zzz: 1}]}]")
     assert "zzz: unknown key (known: url, sync-interval, max-segment-bytes, " in problem

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from litelog.stores.object_store import ByteRange
+    from litelog.system.clock import Clock
     from replica_clients.memory import MemoryStore
     from tests.builders.replica_builder import GenerationBuilder
 
@@ -49,10 +50,15 @@ def grown(tmp_path: Path) -> Iterator[Grown]:
     builder = ReplicaBuilder()
     built = builder.add()
     built.ship(LOG[0].data[: LOG[0].ends[1]], LOG[0].name)
-    plan = find_plan(builder.client, Target(), FORMAT)
-    restore(builder.client, plan, str(tmp_path / "out"), log_format=FORMAT)
-    with CopyFollower(builder.client, str(tmp_path / "out"), plan, FORMAT) as follower:
+    with follow(builder, tmp_path / "out", SystemClock()) as follower:
         yield builder, built, follower, tmp_path / "out"
+
+
+def follow(builder: ReplicaBuilder, out: Path, clock: Clock) -> CopyFollower:
+    """Restore the replica, and return a follower of the copy."""
+    plan = find_plan(builder.client, Target(), FORMAT)
+    restore(builder.client, plan, str(out), log_format=FORMAT)
+    return CopyFollower(builder.client, str(out), plan, FORMAT, clock=clock)
 
 
 def drain(follower: CopyFollower) -> None:
@@ -62,6 +68,21 @@ def drain(follower: CopyFollower) -> None:
 
 def finish_first(built: GenerationBuilder) -> None:
     built.ship(LOG[0].data[LOG[0].ends[1] :], LOG[0].name, final=True)
+
+
+def test_the_time_since_the_last_news_is_known(tmp_path: Path) -> None:
+    builder, clock = ReplicaBuilder(), ManualClock()
+    built = builder.add()
+    built.ship(LOG[0].data[: LOG[0].ends[1]], LOG[0].name)
+    with follow(builder, tmp_path / "out", clock) as follower:
+        drain(follower)
+        assert follower.seconds_since_news is None
+        finish_first(built)
+        drain(follower)
+        assert follower.seconds_since_news == 0.0
+        clock.advance(3.0)
+        drain(follower)
+        assert follower.seconds_since_news == 3.0
 
 
 def test_shipped_records_are_appended(grown: Grown) -> None:

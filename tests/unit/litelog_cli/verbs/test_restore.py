@@ -51,7 +51,8 @@ def test_a_point_in_the_future_is_refused_as_sequence_and_as_time(command: InPro
     [
         ("nowhere", "nowhere: no such folder"),
         ("empty", "empty: no replica there"),
-        ("log", "log: a folder of files, not a replica; if it is a log, name its configuration (--config)"),
+        ("log", "log: a log of litelog, not a replica; give its replica, or its configuration (--config)"),
+        ("files", "files: a folder of files, not a replica; if it is a log, name its configuration (--config)"),
         ("above", "above: no replica there, but below it: one"),
         ("memory://test", "memory://test: no replica there (nothing is stored below it)"),
     ],
@@ -59,6 +60,8 @@ def test_a_point_in_the_future_is_refused_as_sequence_and_as_time(command: InPro
 def test_a_place_without_a_replica_is_described_alike_by_all_verbs(command: InProcess, place: str, said: str) -> None:
     command.append(1)
     (command.folder / "empty").mkdir()
+    (command.folder / "files").mkdir()
+    (command.folder / "files" / "app-1.log").write_text("a line\n")
     (command.folder / "above" / "one" / "epochs").mkdir(parents=True)
     for verb in (
         ["restore", "-o", "out"],
