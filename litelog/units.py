@@ -121,7 +121,7 @@ def format_second(microseconds: int) -> str:
     return format_iso(microseconds // 1_000_000 * 1_000_000).replace("T", " ")
 
 
-MAX_SEQUENCE = (1 << 64) - 1
+MAX_WRITTEN_SEQUENCE = (1 << 64) - 1
 """The highest sequence that people may write."""
 
 
@@ -175,7 +175,7 @@ def parse_start(text: str, now: datetime) -> StartPoint:
     if word in _START_WORDS:
         return StartPoint(_START_WORDS[word])
     if word.isascii() and word.isdigit():
-        if len(word) > 20 or int(word) > MAX_SEQUENCE:
+        if len(word) > 20 or int(word) > MAX_WRITTEN_SEQUENCE:
             raise ValueError(f"{text}: larger than any sequence")
         return StartPoint(StartKind.SEQUENCE, int(word))
     moment = _back_from(word, now) or _iso_time(text.strip())

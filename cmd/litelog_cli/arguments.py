@@ -12,7 +12,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from litelog.errors import ConfigError, LitelogError
-from litelog.units import MAX_SEQUENCE, StartKind, StartPoint, to_microseconds
+from litelog.units import MAX_WRITTEN_SEQUENCE, StartKind, StartPoint, to_microseconds
 from litelog.units import parse_start as parse_start_point
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class _SequenceNumber(click.ParamType[int]):
         text = re.sub(r"(?<=[0-9])[,_](?=[0-9])", "", value.strip())
         if not (text.isascii() and text.isdigit()):
             self.fail(f"{value!r} is not a whole number", param, ctx)
-        if len(text) > 20 or int(text) > MAX_SEQUENCE:
+        if len(text) > 20 or int(text) > MAX_WRITTEN_SEQUENCE:
             self.fail(f"{value} is larger than any sequence", param, ctx)
         return int(text)
 

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 MAX_COMMIT_BYTES = 32 << 20
 """The largest commit that is accepted, in bytes. It bounds the memory that one log takes at a time."""
 
+MAX_SEQUENCE = (1 << 63) - 1
+"""The highest sequence: sequences are int64 in columns."""
+
 NO_LOWEST = -1000
 """``Scan.lowest`` of commits that show their lowest record timestamp only where their records are read: 1 ms before
 1970, lower than any time of the formats that have such commits."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from litelog.errors import LitelogError
 from litelog.formats.columns import NAMES
+from litelog.formats.log_format import MAX_SEQUENCE
 from litelog.live.encoding import ENCODINGS, RecordEncoding
 from litelog.live.record_feed import RecordRequest
 from litelog.stores.object_store import ByteRange
@@ -24,9 +25,6 @@ MAX_WAIT_SECONDS = 600.0
 """The longest ``wait``."""
 
 _RANGE = re.compile("bytes=([0-9]{1,18})-([0-9]{1,18})?")
-
-MAX_NUMBER = (1 << 63) - 1
-"""The highest sequence."""
 
 PARAMETERS = ("from", "to", "follow", "wait", "limit", "columns")
 
@@ -109,7 +107,7 @@ def _read_start(text: str) -> int | Start:
 
 def read_number(name: str, text: str) -> int:
     """Return a parameter that is a sequence or a count. Raises BadRequestError for anything else."""
-    if not (text.isascii() and text.isdigit()) or len(text) > 19 or int(text) > MAX_NUMBER:
+    if not (text.isascii() and text.isdigit()) or len(text) > 19 or int(text) > MAX_SEQUENCE:
         raise BadRequestError(f"{name}: {text} is not a sequence")
     return int(text)
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from litelog.errors import ConfigError
+from litelog.formats.log_format import MAX_SEQUENCE
 from litelog.objects.position import Generation
 from litelog.objects.position import generation as parse_generation
 from litelog.spark.kafka_hints import kafka_hint, rename_options
@@ -59,7 +60,6 @@ MAX_PARTITION_BYTES = 512 << 20
 reads of a file (``spark.sql.files.maxPartitionBytes``)."""
 
 CORRUPT_COLUMN = "_corrupt_record"
-MAX_SEQUENCE = (1 << 63) - 1
 MAX_PARTITIONS = 1_000_000
 
 READ_OPTIONS: Final = (

@@ -5,51 +5,33 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from litelog.errors import SequenceGapError, WrongFormatError
+from litelog.errors import SequenceGapError
 from litelog.formats.columns import Columns
-from litelog.formats.influxdb.message_frame import HEADER_BYTES, MAX_INDEX, MessageColumns, walk
+from litelog.formats.influxdb.message_frame import HEADER_BYTES, MessageColumns, walk
 from litelog.formats.log_format import Commit, Expectation, FinishedTail, Scan
-from litelog.formats.signatures import refuse_others
+from litelog.formats.numbered import NumberedFormat, NumberedNames
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from uuid import UUID
 
-_NAME = re.compile(r"0|[1-9][0-9]{0,18}")
+_NAMES = NumberedNames("influxdb", re.compile(r"(0|[1-9][0-9]{0,18})"), "an index in decimal digits")
 TOMBSTONE = "tombstone"
 """An empty file: the broker has removed log segments of the topic."""
 
 
-class InfluxdbFormat:
+class InfluxdbFormat(NumberedFormat):
     """A topic of a broker: a message is a commit, and its index is its sequence. Indexes rise and jump.
 
     Messages of the broker itself have a sequence, and are no records.
     """
 
     name = "influxdb"
+    names = _NAMES
     finished_tail = FinishedTail.ERROR
     has_timestamps = False
-    self_numbered = True
-    has_log_id = False
     removed_by_owner = True
     sparse = True
     has_markers = True
-
-    def segment_order(self, name: str) -> tuple[object, ...] | None:
-        index = self.first_sequence(name)
-        return None if index is None else (index,)
-
-    def check_names(self, names: list[str]) -> None:
-        """Refuse nothing: a name states its first index, and no index occurs twice."""
-
-    def log_id(self, name: str, head: memoryview) -> UUID | None:  # noqa: ARG002  # topics have none
-        return None
-
-    def first_sequence(self, name: str) -> int | None:
-        return int(name) if _NAME.fullmatch(name) and int(name) <= MAX_INDEX else None
-
-    def check_head(self, path: str, head: bytes) -> None:
-        refuse_others(path, head, InfluxdbFormat.name)
 
     def side_files(self, names: Sequence[str]) -> list[str]:
         return [TOMBSTONE] if TOMBSTONE in names else []
@@ -58,7 +40,7 @@ class InfluxdbFormat:
         return TOMBSTONE in names
 
     def is_log_folder(self, name: str) -> bool:
-        return _NAME.fullmatch(name) is not None
+        return _NAMES.pattern.fullmatch(name) is not None
 
     def scan(
         self,
@@ -115,9 +97,7 @@ def _walk_segment(name: str, data: memoryview, offset: int, expect: Expectation)
     """The walk over a piece. At offset 0, the first message must have the index in the name."""
     found = walk(name, data, offset, expect)
     if offset == 0:
-        file = name.rpartition("/")[2]  # callers may give the path, for errors to name it
-        if not _NAME.fullmatch(file):
-            raise WrongFormatError(name, "influxdb", "its name is not an index in decimal digits")
-        if len(found) and int(found.indexes[0]) != int(file):
-            raise SequenceGapError(name, 0, int(file), int(found.indexes[0]))
+        named = _NAMES.require_sequence(name)
+        if len(found) and int(found.indexes[0]) != named:
+            raise SequenceGapError(name, 0, named, int(found.indexes[0]))
     return found

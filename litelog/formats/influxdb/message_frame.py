@@ -17,7 +17,7 @@ import numpy as np
 
 from litelog.codec.fnv import fnv1a
 from litelog.formats.commit_tail import check_tail
-from litelog.formats.log_format import MAX_COMMIT_BYTES, Damage, Expectation, Tail
+from litelog.formats.log_format import MAX_COMMIT_BYTES, MAX_SEQUENCE, Damage, Expectation, Tail
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,7 +36,6 @@ LENGTH_AT = 22
 INTERNAL = 0x8000
 """The bit of a type that marks a message of the broker itself."""
 
-MAX_INDEX = (1 << 63) - 1  # sequences are int64 in columns
 MAX_DATA_BYTES = MAX_COMMIT_BYTES - HEADER_BYTES
 
 SEARCH_CHUNK_BYTES = 1 << 20  # temporary arrays stay small
@@ -71,7 +70,7 @@ def walk(name: str, data: memoryview, offset: int, expect: Expectation) -> Messa
     starts, ends = _find_messages(data)
     indexes = _numbers(data, ">u8", starts + INDEX_AT)
     good = fnv1a(data, starts + CHECKED_FROM, ends) == _numbers(data, ">u4", starts)
-    good &= indexes <= MAX_INDEX
+    good &= indexes <= MAX_SEQUENCE
     if len(starts):
         known = indexes.astype(np.int64)
         good[1:] &= known[1:] > known[:-1]
@@ -133,8 +132,8 @@ class MessageFrame:
         head = bytes(data[position : position + HEADER_BYTES])
         lowest = expect.sequence or 0
         index = int.from_bytes(head[INDEX_AT : INDEX_AT + 8].ljust(8, b"\xff"), "big")  # the highest that it may become
-        if index < lowest or (len(head) >= INDEX_AT + 8 and index > MAX_INDEX):
-            return Damage(offset + position, "sequence", f"{lowest} to {MAX_INDEX}", index)
+        if index < lowest or (len(head) >= INDEX_AT + 8 and index > MAX_SEQUENCE):
+            return Damage(offset + position, "sequence", f"{lowest} to {MAX_SEQUENCE}", index)
         length = int.from_bytes(head[LENGTH_AT:], "big")
         if len(head) == HEADER_BYTES and length > MAX_DATA_BYTES:
             return Damage(offset + position, "length", f"up to {MAX_DATA_BYTES}", length)
@@ -175,7 +174,7 @@ def _find_good(data: memoryview, start: int, lowest: int) -> Iterator[int]:
         stated = lengths[begin + LENGTH_AT : end + LENGTH_AT].astype(np.int64)
         room = len(data) - HEADER_BYTES - np.arange(begin, end)
         number = indexes[begin + INDEX_AT : end + INDEX_AT].astype(np.uint64)
-        possible = (stated <= np.minimum(room, MAX_DATA_BYTES)) & (number >= max(1, lowest)) & (number <= MAX_INDEX)
+        possible = (stated <= np.minimum(room, MAX_DATA_BYTES)) & (number >= max(1, lowest)) & (number <= MAX_SEQUENCE)
         places = np.flatnonzero(possible)
         ends = places + begin + HEADER_BYTES + stated[places]
         places += begin

@@ -7,24 +7,23 @@ import re
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from litelog.errors import SequenceGapError, WrongFormatError
+from litelog.errors import SequenceGapError
 from litelog.formats.extra_columns import ColumnType
 from litelog.formats.kafka.batch_columns import decode_batches
 from litelog.formats.kafka.batch_header import LENGTH_END, MAX_OFFSET, MAX_SEGMENT_OFFSETS, RecordBatch, microseconds
 from litelog.formats.kafka.batch_walk import BatchWalk, find_batch, walk
 from litelog.formats.kafka.committed import MARKER, PRODUCER, CommittedRecords
 from litelog.formats.log_format import NO_LOWEST, Commit, Expectation, FinishedTail, Scan
-from litelog.formats.signatures import refuse_others
+from litelog.formats.numbered import NumberedFormat, NumberedNames
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from uuid import UUID
 
     from litelog.formats.capabilities import RecordFilter
     from litelog.formats.columns import Columns
     from litelog.formats.log_format import LogFormat
 
-_NAME = re.compile(r"([0-9]{20})\.log")
+_NAMES = NumberedNames("kafka", re.compile(r"([0-9]{20})\.log"), "an offset of 20 digits and .log")
 _FOLDER = re.compile(r"(?P<topic>[A-Za-z0-9._-]+)-(?P<partition>[0-9]+)")
 _METADATA_SNAPSHOT = re.compile(r"[0-9]{20}-[0-9]{10}\.checkpoint")
 _SIDE_FILES = ("quorum-state", "leader-epoch-checkpoint", "partition.metadata")
@@ -44,14 +43,13 @@ EXTRA_COLUMNS = MappingProxyType(
 MARKER_COLUMNS = MappingProxyType({MARKER: ColumnType.INT32, PRODUCER: ColumnType.INT64})
 
 
-class KafkaFormat:
+class KafkaFormat(NumberedFormat):
     """Record batches of version 2. A batch is a commit, and a record's sequence is its Kafka offset."""
 
     name = "kafka"
+    names = _NAMES
     finished_tail = FinishedTail.ERROR
     has_timestamps = True
-    self_numbered = True
-    has_log_id = False
     divisible = False
     rewrites_finished = True
     sparse = True
@@ -64,20 +62,6 @@ class KafkaFormat:
         """With ``markers``, records of control batches are records, too, as ``CommittedRecords`` needs them."""
         self._markers = markers
         self.extra_columns = EXTRA_COLUMNS | MARKER_COLUMNS if markers else EXTRA_COLUMNS
-
-    def segment_order(self, name: str) -> tuple[object, ...] | None:
-        base = self.first_sequence(name)
-        return None if base is None else (base,)
-
-    def check_names(self, names: list[str]) -> None:
-        """Refuse nothing: a name states its base offset."""
-
-    def log_id(self, name: str, head: memoryview) -> UUID | None:  # noqa: ARG002  # a partition's files have none
-        return None
-
-    def first_sequence(self, name: str) -> int | None:
-        match = _NAME.fullmatch(name)
-        return int(match[1]) if match and int(match[1]) <= MAX_OFFSET else None
 
     def ignores(self, name: str) -> bool:
         return _IGNORED.fullmatch(name) is not None
@@ -101,9 +85,6 @@ class KafkaFormat:
         if content is None:
             return 0
         return _read_watermarks(content).get((match["topic"], int(match["partition"])), 0)
-
-    def check_head(self, path: str, head: bytes) -> None:
-        refuse_others(path, head, KafkaFormat.name)
 
     def scan(self, name: str, data: memoryview, offset: int, expect: Expectation, *, known: bool = False) -> Scan:  # noqa: ARG002  # headers and checksums are all that it looks at
         return _describe(offset, _walk_segment(name, data, offset, expect))
@@ -134,13 +115,11 @@ class KafkaFormat:
 
 def _walk_segment(name: str, data: memoryview, offset: int, expect: Expectation) -> BatchWalk:
     """The walk over ``data``; the first batch of a log segment may not lie before the offset in its name."""
-    match = _NAME.fullmatch(name.rpartition("/")[2])  # callers may give the path, for errors to name it
-    named = None if match is None else int(match[1])
-    if offset or named is None:
-        if not offset:
-            raise WrongFormatError(name, "kafka", "its name is not an offset of 20 digits and .log")
-        limit = MAX_OFFSET if named is None else named + MAX_SEGMENT_OFFSETS - 1
+    if offset:
+        held = _NAMES.sequence_of(name.rpartition("/")[2])
+        limit = MAX_OFFSET if held is None else held + MAX_SEGMENT_OFFSETS - 1
         return walk(name, data, offset, expect, min(limit, MAX_OFFSET - 1))
+    named = _NAMES.require_sequence(name)
     if expect.sequence is not None and named < expect.sequence:
         raise SequenceGapError(name, 0, expect.sequence, named)
     limit = min(named + MAX_SEGMENT_OFFSETS - 1, MAX_OFFSET - 1)

@@ -18,11 +18,10 @@ from litelog.formats.litelog.encoding import (
     FRAME_BYTES,
     HEADER,
     LAYOUT,
-    MAX_SEQUENCE,
     MIN_COMMIT_BYTES,
     PREFIX_BYTES,
 )
-from litelog.formats.log_format import MAX_COMMIT_BYTES, Damage, Expectation, Tail
+from litelog.formats.log_format import MAX_COMMIT_BYTES, MAX_SEQUENCE, Damage, Expectation, Tail
 
 SEARCH_CHUNK_WORDS = 1 << 17  # 1 MiB: temporary arrays stay in the processor's cache
 SEARCH_LIMIT_BYTES = 1 << 30

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from litelog.codec.checksum import crc32c
-from litelog.formats.log_format import MAX_COMMIT_BYTES
+from litelog.formats.log_format import MAX_COMMIT_BYTES, MAX_SEQUENCE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,7 +43,6 @@ FIXED_BYTES = (4, 8, 12, 16)
 """Bytes that each record takes in addition to its key and value, by the commit's flags."""
 
 MAX_RECORDS = 0xFFFF  # n is a u16
-MAX_SEQUENCE = (1 << 63) - 1  # sequences are int64 in columns
 MAX_EPOCH = (1 << 64) - 1
 MAX_TIMESTAMP = (1 << 63) - 1  # the lowest is -MAX_TIMESTAMP - 1
 

@@ -5,20 +5,19 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from litelog.errors import SequenceGapError, WrongFormatError
+from litelog.errors import SequenceGapError
 from litelog.formats.columns import Columns
 from litelog.formats.litelog.commit_batch import Commits
 from litelog.formats.litelog.commit_columns import Bodies
 from litelog.formats.litelog.commit_walk import Walk, find_commit, walk
-from litelog.formats.litelog.encoding import MAX_SEQUENCE
 from litelog.formats.litelog.segment_header import SEGMENT_HEADER_BYTES, SegmentHeader, check_header
 from litelog.formats.log_format import Commit, Expectation, FinishedTail, Scan
-from litelog.formats.signatures import refuse_others
+from litelog.formats.numbered import NumberedFormat, NumberedNames
 
 if TYPE_CHECKING:
     from uuid import UUID
 
-_NAME = re.compile(r"([0-9]{20})\.log")
+_NAMES = NumberedNames("litelog", re.compile(r"([0-9]{20})\.log"), "a sequence of 20 digits and .log")
 
 
 def segment_name(first_sequence: int) -> str:
@@ -28,26 +27,18 @@ def segment_name(first_sequence: int) -> str:
 
 def sequence_of(name: str) -> int | None:
     """The first sequence that a log segment's file name states; None for any other name."""
-    match = _NAME.fullmatch(name)
-    return int(match[1]) if match and int(match[1]) <= MAX_SEQUENCE else None
+    return _NAMES.sequence_of(name)
 
 
-class LitelogFormat:
+class LitelogFormat(NumberedFormat):
     """litelog's own format. Commits count their records, so sequences are dense."""
 
     name = "litelog"
+    names = _NAMES
     finished_tail = FinishedTail.ERROR
     has_timestamps = True
-    self_numbered = True
     has_log_id = True
     divisible = False
-
-    def segment_order(self, name: str) -> tuple[object, ...] | None:
-        sequence = sequence_of(name)
-        return None if sequence is None else (sequence,)
-
-    def check_names(self, names: list[str]) -> None:
-        """Refuse nothing: a name states its first sequence, and no sequence occurs twice."""
 
     def log_id(self, name: str, head: memoryview) -> UUID | None:
         try:
@@ -59,12 +50,6 @@ class LitelogFormat:
         found = _walk_segment(name, data, offset, expect)
         bodies = Bodies.check(name, data, offset, found.positions) if found.positions and not known else None
         return _describe(data, offset, found, bodies)
-
-    def first_sequence(self, name: str) -> int | None:
-        return sequence_of(name)
-
-    def check_head(self, path: str, head: bytes) -> None:
-        refuse_others(path, head, LitelogFormat.name)
 
     def find_commit(self, data: memoryview, offset: int, start: int) -> int | None:
         return find_commit(data, start or (0 if offset else SEGMENT_HEADER_BYTES), Expectation())
@@ -142,9 +127,7 @@ def _walk_segment(name: str, data: memoryview, offset: int, expect: Expectation)
     """The walk over ``data``; at offset 0 the header is checked first, and belongs to the run with the first commit."""
     if offset:
         return walk(name, data, offset, 0, expect)
-    named = sequence_of(name.rpartition("/")[2])  # callers may give the path, for errors to name it
-    if named is None:
-        raise WrongFormatError(name, "litelog", "its name is not a sequence of 20 digits and .log")
+    named = _NAMES.require_sequence(name)
     header = check_header(name, data, named, expect.epoch)
     if isinstance(header, Walk):
         return header

@@ -8,70 +8,51 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from litelog.errors import CorruptCommitError, SequenceGapError, WrongFormatError
+from litelog.errors import CorruptCommitError, SequenceGapError
 from litelog.formats.columns import Columns
 from litelog.formats.commit_tail import is_zero
 from litelog.formats.log_format import Commit, Damage, Expectation, FinishedTail, Scan, Tail
 from litelog.formats.netlog.index_file import index_rows
 from litelog.formats.netlog.message_walk import MessageRun, check_sequences, find_message, walk
 from litelog.formats.netlog.messages import (
-    MAX_SEQUENCE,
     MESSAGE_BYTES,
     SEGMENT_HEADER,
     SEGMENT_HEADER_BYTES,
     VERSION,
     created,
 )
-from litelog.formats.signatures import refuse_others
+from litelog.formats.numbered import NumberedFormat, NumberedNames
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from uuid import UUID
 
     import numpy.typing as npt
 
     Int64s = npt.NDArray[np.int64]
 
-_NAME = re.compile(r"([0-9]{20})\.data")
+_NAMES = NumberedNames("netlog", re.compile(r"([0-9]{20})\.data"), "an offset of 20 digits and .data")
 SETTINGS = "settings.json"
 """The topic's settings, without which the server takes its defaults."""
 
 
-class NetlogFormat:
+class NetlogFormat(NumberedFormat):
     """A topic of NetLog. A set of messages is one commit with a record for each message, so sequences are dense.
 
     Messages have no numbers. The name of a log segment states the first one's.
     """
 
     name = "netlog"
+    names = _NAMES
     finished_tail = FinishedTail.ERROR
     has_timestamps = False
-    self_numbered = True
-    has_log_id = False
     removed_by_owner = True
     counted = True
 
-    def segment_order(self, name: str) -> tuple[object, ...] | None:
-        sequence = _sequence_of(name)
-        return None if sequence is None else (sequence,)
-
-    def check_names(self, names: list[str]) -> None:
-        """Refuse nothing: a name states its first sequence, and no sequence occurs twice."""
-
-    def log_id(self, name: str, head: memoryview) -> UUID | None:  # noqa: ARG002  # topics have none
-        return None
-
-    def first_sequence(self, name: str) -> int | None:
-        return _sequence_of(name)
-
     def index_name(self, name: str) -> str | None:
-        return None if _sequence_of(name) is None else f"{name.removesuffix('.data')}.index"
+        return None if _NAMES.sequence_of(name) is None else f"{name.removesuffix('.data')}.index"
 
     def write_index(self, name: str, head: bytes, commits: Iterable[Commit]) -> bytes:
-        return index_rows(_sequence_of(name) or 0, head, commits)
-
-    def check_head(self, path: str, head: bytes) -> None:
-        refuse_others(path, head, NetlogFormat.name)
+        return index_rows(_NAMES.sequence_of(name) or 0, head, commits)
 
     def side_files(self, names: Sequence[str]) -> list[str]:
         return [SETTINGS] if SETTINGS in names else []
@@ -156,11 +137,6 @@ def _unfold(data: memoryview, found: MessageRun, starts: Int64s, lengths: Int64s
     return joined, np.concatenate([*all_starts, starts[done:]]), np.concatenate([*all_lengths, lengths[done:]])
 
 
-def _sequence_of(name: str) -> int | None:
-    match = _NAME.fullmatch(name)
-    return int(match[1]) if match and int(match[1]) <= MAX_SEQUENCE else None
-
-
 def _walk_segment(name: str, data: memoryview, offset: int, expect: Expectation) -> tuple[int, MessageRun]:
     """The first sequence of a piece, and the walk over it; at offset 0 the header is checked first, and belongs to the
     run with the first message."""
@@ -168,9 +144,7 @@ def _walk_segment(name: str, data: memoryview, offset: int, expect: Expectation)
         first = expect.sequence or 0
         found = walk(name, data, offset, 0)
     else:
-        named = _sequence_of(name.rpartition("/")[2])  # callers may give the path, for errors to name it
-        if named is None:
-            raise WrongFormatError(name, "netlog", "its name is not an offset of 20 digits and .data")
+        named = _NAMES.require_sequence(name)
         if expect.sequence is not None and expect.sequence != named and len(data):
             raise SequenceGapError(name, 0, expect.sequence, named)
         first = named

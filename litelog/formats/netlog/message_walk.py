@@ -13,12 +13,11 @@ import numpy as np
 
 from litelog.errors import CorruptCommitError
 from litelog.formats.commit_tail import is_zero
-from litelog.formats.log_format import Damage, Tail
+from litelog.formats.log_format import MAX_SEQUENCE, Damage, Tail
 from litelog.formats.netlog.messages import (
     GZIP_MAGIC,
     LAST_CODEC,
     MAX_PAYLOAD_BYTES,
-    MAX_SEQUENCE,
     MESSAGE,
     MESSAGE_BYTES,
     SET,

@@ -29,7 +29,6 @@ PLAIN, SET, GZIP_SET, SNAPPY_SET = range(4)
 LAST_CODEC = SNAPPY_SET
 
 MAX_PAYLOAD_BYTES = MAX_COMMIT_BYTES - MESSAGE_BYTES
-MAX_SEQUENCE = (1 << 63) - 1
 
 GZIP_MAGIC = b"\x1f\x8b"
 _GZIP_WINDOW = 31  # zlib's number for the format of gzip

@@ -18,12 +18,11 @@ import numpy as np
 from litelog.codec.checksum import crc32c
 from litelog.errors import CorruptCommitError
 from litelog.formats.commit_tail import CHECKSUM_BYTES, RESIDUE, TailCheck, check_tail
-from litelog.formats.log_format import MAX_COMMIT_BYTES, Damage, Expectation, Tail
+from litelog.formats.log_format import MAX_COMMIT_BYTES, MAX_SEQUENCE, Damage, Expectation, Tail
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-MAX_SEQUENCE = (1 << 63) - 1  # sequences are int64 in columns
 
 _MOST_RECORDS = 0xFFFF  # n is a u16
 _SEARCH_CHUNK_BYTES = 1 << 20  # temporary arrays stay in the processor's cache

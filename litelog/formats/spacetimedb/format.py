@@ -9,18 +9,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from litelog.codec.seekable_zstd import ZSTD_MAGIC, SeekableZstd
-from litelog.errors import CorruptCommitError, SequenceGapError, WrongFormatError
+from litelog.errors import CorruptCommitError, SequenceGapError
 from litelog.formats.columns import Columns
 from litelog.formats.commit_tail import CHECKSUM_BYTES, TailCheck
 from litelog.formats.extra_columns import ColumnType, NumberColumn
 from litelog.formats.log_format import Commit, Expectation, FinishedTail, Scan
-from litelog.formats.signatures import refuse_others
-from litelog.formats.spacetimedb.commit_walk import FRAMES, MAX_SEQUENCE, CommitlogWalk, walk
+from litelog.formats.numbered import NumberedFormat, NumberedNames
+from litelog.formats.spacetimedb.commit_walk import FRAMES, CommitlogWalk, walk
 from litelog.formats.spacetimedb.segment_header import SEGMENT_HEADER_BYTES, read_version
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from uuid import UUID
 
     import numpy.typing as npt
 
@@ -29,43 +28,25 @@ if TYPE_CHECKING:
 EXTRA_COLUMNS = {"epoch": ColumnType.INT64, "transactions": ColumnType.INT32}
 """Of the commit: its epoch, and how many transactions it holds."""
 
-_NAME = re.compile(r"([0-9]{20})\.stdb\.log")
+_NAMES = NumberedNames("spacetimedb", re.compile(r"([0-9]{20})\.stdb\.log"), "a transaction of 20 digits and .stdb.log")
 
 
-class SpacetimeDBFormat:
+class SpacetimeDBFormat(NumberedFormat):
     """SpacetimeDB's commitlog. A commit is a record: its value is the bytes of its transactions, as they are stored.
 
     Epochs are not compared: after a log segment that holds no commit, the writer begins with epoch 0 again.
     """
 
     name = "spacetimedb"
+    names = _NAMES
     finished_tail = FinishedTail.PREFIX
     has_timestamps = False
-    self_numbered = True
-    has_log_id = False
     divisible = False
     extra_columns = EXTRA_COLUMNS
-
-    def segment_order(self, name: str) -> tuple[object, ...] | None:
-        sequence = self.first_sequence(name)
-        return None if sequence is None else (sequence,)
-
-    def check_names(self, names: list[str]) -> None:
-        """Refuse nothing: a name states its first transaction, and no log segment takes another one's name."""
-
-    def log_id(self, name: str, head: memoryview) -> UUID | None:  # noqa: ARG002  # such logs have none
-        return None
-
-    def first_sequence(self, name: str) -> int | None:
-        match = _NAME.fullmatch(name)
-        return int(match[1]) if match and int(match[1]) <= MAX_SEQUENCE else None
 
     def open_logical(self, path: str, read: Callable[[int, int], bytes], size: int) -> SeekableZstd | None:
         """The bytes of a log segment that its writer compressed in place."""
         return SeekableZstd(path, read, size, extra="spacetimedb") if read(0, 4) == ZSTD_MAGIC else None
-
-    def check_head(self, path: str, head: bytes) -> None:
-        refuse_others(path, head, SpacetimeDBFormat.name)
 
     def find_commit(self, data: memoryview, offset: int, start: int) -> int | None:
         begin = start or (0 if offset else SEGMENT_HEADER_BYTES - 1)
@@ -81,10 +62,10 @@ class SpacetimeDBFormat:
         *,
         known: bool = False,  # noqa: ARG002  # what commits hold is not looked at anyway
     ) -> Scan:
-        return _describe(offset, expect, _walk_segment(self, name, data, offset, expect))
+        return _describe(offset, expect, _walk_segment(name, data, offset, expect))
 
     def commits(self, name: str, data: memoryview, offset: int, expect: Expectation) -> list[Commit]:
-        found = _walk_segment(self, name, data, offset, expect)
+        found = _walk_segment(name, data, offset, expect)
         ends = [*found.positions, found.end][1:]
         counts = [found.frame.unpack(data, place)[1] for place in found.positions]
         nexts = [first + count for first, count in zip(found.firsts, counts, strict=True)]
@@ -101,7 +82,7 @@ class SpacetimeDBFormat:
 
     def scan_columns(self, name: str, data: memoryview, offset: int, expect: Expectation) -> tuple[Scan, Columns]:
         """The results of ``scan`` and ``decode``, from one pass over the bytes."""
-        found = _walk_segment(self, name, data, offset, expect)
+        found = _walk_segment(name, data, offset, expect)
         scan = _describe(offset, expect, found)
         places = np.array([*found.positions, found.end], np.int64)
         starts = places[:-1] + found.frame.header.size
@@ -138,15 +119,11 @@ def _describe(offset: int, expect: Expectation, found: CommitlogWalk) -> Scan:
     )
 
 
-def _walk_segment(
-    log_format: SpacetimeDBFormat, name: str, data: memoryview, offset: int, expect: Expectation
-) -> CommitlogWalk:
+def _walk_segment(name: str, data: memoryview, offset: int, expect: Expectation) -> CommitlogWalk:
     """The walk over ``data``; at offset 0 the header is checked first, and belongs to the run with the first commit."""
     if offset:
         return walk(name, data, offset, 0, expect)
-    named = log_format.first_sequence(name.rpartition("/")[2])  # callers may give the path, for errors to name it
-    if named is None:
-        raise WrongFormatError(name, log_format.name, "its name is not a transaction of 20 digits and .stdb.log")
+    named = _NAMES.require_sequence(name)
     version = read_version(name, data)
     if isinstance(version, TailCheck):
         return CommitlogWalk.none(0, expect, version)

@@ -12,12 +12,13 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from litelog.formats.litelog import LitelogFormat
+from litelog.formats.log_format import MAX_SEQUENCE
 from litelog.objects.chain import ChainState, Identity
 from litelog.objects.claim import Claim, Relation
 from litelog.objects.layout import Fencing
 from litelog.objects.position import Position, epoch_of
 from litelog.objects.snapshot_entries import SnapshotEntry
-from litelog.spark.options import MAX_SEQUENCE, Mode, Range
+from litelog.spark.options import Mode, Range
 from litelog.spark.scan.partitions import LocalPiece, PlannedLog, SealedPiece, WalPiece, make_sealed_piece
 from litelog.spark.scan.schema import type_of
 from litelog.spark.scan.task import kept_store

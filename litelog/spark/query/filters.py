@@ -14,7 +14,8 @@ from operator import and_, eq, ge, gt, le, lt, ne
 from typing import TYPE_CHECKING, Any, Final
 
 from litelog.errors import ConfigError
-from litelog.spark.options import MAX_SEQUENCE, Mode, Range
+from litelog.formats.log_format import MAX_SEQUENCE
+from litelog.spark.options import Mode, Range
 from litelog.spark.scan.schema import TYPES, arrow_schema, log_columns
 
 if TYPE_CHECKING:

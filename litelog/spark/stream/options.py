@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from litelog.errors import ConfigError
+from litelog.formats.log_format import MAX_SEQUENCE
 from litelog.spark.kafka_hints import rename_options
 from litelog.spark.log_bounds import LogBounds, match_names, split_by_log
 from litelog.spark.options import (
     EARLIEST,
     LATEST,
-    MAX_SEQUENCE,
     Range,
     parse_count,
     parse_options,
