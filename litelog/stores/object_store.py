@@ -157,6 +157,11 @@ class PartsAndPages(Protocol):
     """An optional capability of a store that puts large objects in parts and lists in pages: it does both on a small
     scale, so that they can be tried with a few bytes."""
 
+    @property
+    def is_known_to_list(self) -> bool:
+        """Whether this is a service that is known to list any number of objects, to the end and in order. An owner then
+        does not try a listing of more than a page before its first claim. Sends no request."""
+
     def put_in_parts(self, key: str, body: Sequence[Buffer]) -> None:
         """Put as a create-only ``put`` does, in one part or more, no matter how few bytes there are."""
 

@@ -14,6 +14,7 @@ from dataclasses import replace
 from functools import cache, partial
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 from weakref import WeakValueDictionary
 
 import boto3
@@ -50,6 +51,9 @@ MAX_TOKENS = 4
 
 _PAGE = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*>\s*)?<(?:!doctype\s+)?html\b", re.I)
 """How HTML and XHTML begin."""
+
+_AMAZONS_HOST = re.compile(r"(?:^|\.)(?:amazonaws\.com(?:\.cn)?|api\.aws|api\.amazonwebservices\.com\.cn)$")
+"""The hosts of Amazon S3: those of its regions, in China, and with IPv6."""
 
 _logger = logging.getLogger(__name__)
 
@@ -266,6 +270,11 @@ class S3Connection:
         self.failures = S3Failures(settings, self._shared.tokens)
         self._closing = threading.Lock()
         self._closed = False
+
+    @property
+    def is_amazons(self) -> bool:
+        """Whether requests are sent to Amazon's own hosts; a setting or the environment may name another endpoint."""
+        return bool(_AMAZONS_HOST.search(urlsplit(self._shared.client.meta.endpoint_url).hostname or ""))
 
     def request(self, operation: str, key: str, method: str, **parameters: object) -> dict[str, Any]:
         """Send a request with the client's ``method``. Raises StoreError, NotFoundError and ExistsError.

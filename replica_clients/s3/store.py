@@ -101,6 +101,10 @@ class S3Store:
         require_prefix(prefix)
         return self._walk(prefix, start_after or "")
 
+    @property
+    def is_known_to_list(self) -> bool:
+        return self._connection.is_amazons
+
     def put_in_parts(self, key: str, body: Sequence[Buffer]) -> None:
         require_key(key)
         with _conditional("put", key, "no create-only completion of an upload in parts (If-None-Match)"):

@@ -12,7 +12,7 @@ QUICKLY_CHECKED = """
 from litelog.stores import trial
 trial.LISTED = 20
 """
-"""``litelog check`` lists twenty objects rather than a thousand."""
+"""``litelog check``, and an owner before its first claim, list twenty objects rather than a thousand."""
 
 QUICKLY_TRIED = f"""
 from litelog.stores import trial

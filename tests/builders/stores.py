@@ -247,6 +247,8 @@ class RacyStore(CountingStore):
 class InPartsStore(CountingStore):
     """A store with the methods of stores that put in parts. It puts the whole object at once."""
 
+    is_known_to_list = False
+
     def put_in_parts(self, key: str, body: Iterable[Buffer]) -> None:
         self.put(key, body)
 

@@ -24,7 +24,16 @@ def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def bench(server: S3Server, tmp_path: Path, credentials: None) -> Iterator[Bench]:
+def short_listing(monkeypatch: pytest.MonkeyPatch) -> int:
+    """Make the long listing before a first claim one of twenty objects; a thousand take the server ten seconds."""
+    from litelog.stores import trial
+
+    monkeypatch.setattr(trial, "LISTED", 20)
+    return trial.LISTED
+
+
+@pytest.fixture
+def bench(server: S3Server, tmp_path: Path, credentials: None, short_listing: int) -> Iterator[Bench]:
     from tests.faults.s3_replicas import s3_bench
 
     with s3_bench(server, tmp_path) as made:

@@ -17,7 +17,7 @@ from tests.builders.hasty import QUICKLY_CHECKED, RUN
 from tests.builders.independent_reader import read_replica
 from tests.builders.servers import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY, S3Server
 from tests.faults.figures import report
-from tests.faults.processes import COMMAND, Spoken, litelog, segments, shipped
+from tests.faults.processes import Spoken, litelog, segments, shipped
 from tests.faults.s3_replicas import Bench, s3_bench
 from tests.waiting import WAIT_SECONDS
 
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     Run = Callable[..., subprocess.CompletedProcess[str]]
 
 RECORDS = 400
+HURRIED = QUICKLY_CHECKED + RUN
+"""The command, which lists few objects when it tries the store."""
 
 
 @pytest.fixture
@@ -49,7 +51,7 @@ def url(bench: Bench) -> str:
 @pytest.fixture
 def run(warm: Warm) -> Run:
     """Runs the command to its end."""
-    return partial(litelog, warm, program=QUICKLY_CHECKED + RUN)
+    return partial(litelog, warm, program=HURRIED)
 
 
 def replicate(bench: Bench, name: str, *options: str) -> tuple[str, ...]:
@@ -103,11 +105,11 @@ def test_two_daemons_at_once_write_two_generations_that_both_restore(warm: Warm,
 
     bench.append()
     bench.proxy.plan.next("PUT", None, key_part="epochs/", meanwhile=hold)
-    daemons = [Spoken(warm, COMMAND, *replicate(bench, "one", "--fencing", "isolated", "--sync-interval", "5ms"))]
+    daemons = [Spoken(warm, HURRIED, *replicate(bench, "one", "--fencing", "isolated", "--sync-interval", "5ms"))]
     try:
         assert reached.wait(WAIT_SECONDS)
         words = replicate(bench, "two", "--fencing", "isolated", "--sync-interval", "5ms")
-        daemons.append(Spoken(warm, COMMAND, *words))
+        daemons.append(Spoken(warm, HURRIED, *words))
         daemons[1].wait_for(lambda daemon: shipped(daemon) > 0)
         go_on.set()
         while bench.writer.next_sequence < RECORDS:
@@ -139,7 +141,7 @@ def test_two_daemons_at_once_write_two_generations_that_both_restore(warm: Warm,
 
 def test_a_taken_over_daemon_that_starts_again_is_fenced(warm: Warm, bench: Bench, run: Run) -> None:
     bench.append()
-    old = Spoken(warm, COMMAND, *replicate(bench, "old", "--fencing", "isolated"))
+    old = Spoken(warm, HURRIED, *replicate(bench, "old", "--fencing", "isolated"))
     old.wait_for(lambda daemon: shipped(daemon) >= bench.writer.next_sequence)
     old.kill()
     assert run(*replicate(bench, "new", "--fencing", "isolated", "--once")).returncode == ExitCode.FENCED

@@ -1,4 +1,4 @@
-"""Before its first claim at a destination, an owner tries the store's simultaneous puts and listings in pages."""
+"""Before its first claim at a destination, an owner tries the store's simultaneous puts and its listings."""
 
 from __future__ import annotations
 
@@ -147,21 +147,15 @@ def test_a_store_that_lists_in_the_order_of_puts_is_refused(
         start(log, PutOrderStore(MemoryStore(), step), tmp_path, trials).sync()
 
 
-class OnePageStore(InPartsStore):
-    """A store that puts all that it lists into one page, whatever size is asked for."""
-
-    def list_in_pages(self, prefix: str, keys: int) -> Iterator[Sequence[ObjectInfo]]:
-        yield list(self.list(prefix))
-
-
+@pytest.mark.parametrize("fencing", Fencing)
 @pytest.mark.parametrize("limit", [LISTED - 1, LISTED])
-def test_a_store_that_ignores_the_size_of_pages_is_tried_with_many_objects(
-    log: LogBuilder, tmp_path: Path, trials: StoreTrials, limit: int
+def test_a_store_that_loses_objects_after_a_page_of_a_thousand_is_refused(
+    log: LogBuilder, tmp_path: Path, trials: StoreTrials, limit: int, fencing: Fencing
 ) -> None:
-    """A short listing does not show whether such a store continues after a page."""
+    """It lists short pages without fault."""
     inner = MemoryStore()
-    store = OnePageStore(ShortListingStore(inner, limit, silent=True))
-    daemon = start(log, store, tmp_path, trials)
+    store = InPartsStore(ShortListingStore(inner, limit, silent=True))
+    daemon = start(log, store, tmp_path, trials, fencing=fencing)
     if limit == LISTED:
         daemon.sync()
         assert daemon.acknowledged
@@ -169,18 +163,40 @@ def test_a_store_that_ignores_the_size_of_pages_is_tried_with_many_objects(
         with pytest.raises(UnfitStoreError, match=f"{LISTED} objects are there, and their listing shows {limit}"):
             daemon.sync()
         assert listed(inner) == []
-    assert len([key for key in store.put_keys if key.startswith("trials/")]) == 2 * PUTS + 5 + LISTED
+    assert len([key for key in store.put_keys if "/long-" in key]) == LISTED
 
 
-def test_a_good_store_is_tried_with_few_requests_and_nothing_is_left(
-    log: LogBuilder, tmp_path: Path, trials: StoreTrials
+class KnownStore(InPartsStore):
+    """A store of a service that is known to list any number of objects."""
+
+    is_known_to_list = True
+
+
+@pytest.mark.parametrize(("kind", "listed_keys"), [(KnownStore, 5), (InPartsStore, 5 + LISTED)])
+def test_a_good_store_is_tried_first_and_nothing_is_left(
+    log: LogBuilder, tmp_path: Path, trials: StoreTrials, kind: type[InPartsStore], listed_keys: int
 ) -> None:
-    store = InPartsStore(MemoryStore())
+    store = kind(MemoryStore())
     start(log, store, tmp_path, trials).sync()
     tried = [key for key in store.put_keys if key.startswith("trials/")]
-    assert len(tried) == 2 * PUTS + 5
+    assert len(tried) == 2 * PUTS + listed_keys
     assert store.put_keys[: len(tried)] == tried, "the trial must precede all other puts"
     assert not [key for key in listed(store) if key.startswith("trials/")]
+
+
+def test_an_outage_during_the_long_listing_repeats_that_step_alone(
+    log: LogBuilder, tmp_path: Path, trials: StoreTrials
+) -> None:
+    store = FaultyStore(MemoryStore(), {"put": [*[None] * (2 * PUTS + 5 + 700), Fault.BEFORE]})
+    in_parts = InPartsStore(store)
+    daemon = start(log, in_parts, tmp_path, trials)
+    with pytest.raises(StoreError, match="injected: before"):
+        daemon.sync()
+    in_parts.put_keys.clear()
+    daemon.sync()
+    tried = [key for key in in_parts.put_keys if key.startswith("trials/")]
+    assert len(tried) == LISTED
+    assert all("/long-" in key for key in tried)
 
 
 def test_a_store_that_deletes_nothing_is_taken_and_keeps_a_few_small_objects(
@@ -199,7 +215,8 @@ def test_a_store_that_deletes_nothing_is_listed_without_the_objects_of_the_races
     inner = MemoryStore()
     store = InPartsStore(FaultyStore(inner, rates={"delete": ([Fault.BEFORE], 1.0)}))
     start(log, store, tmp_path, trials).sync()
-    assert len([key for key in listed(inner) if key.startswith("trials/")]) == 2 * ROUNDS + 5
+    left = [key for key in listed(inner) if key.startswith("trials/")]
+    assert len(left) == 2 * ROUNDS + 5, "a long listing would leave a thousand more"
 
 
 def test_many_logs_at_one_destination_have_it_tried_once(tmp_path: Path, trials: StoreTrials) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
@@ -120,3 +121,26 @@ def test_credentials_that_ran_out_are_looked_up_again_for_all(tmp_path: Path, mo
         second.put("key", [b"x"])
         first.put("key", [b"x"])
     assert len(server.requests) == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "variable", "known"),
+    [
+        ({}, None, True),
+        ({"region": "cn-north-1"}, None, True),
+        ({"endpoint": "https://s3.dualstack.eu-west-1.amazonaws.com"}, None, True),
+        ({"endpoint": "https://bucket.vpce-1a2b.s3.eu-west-1.vpce.amazonaws.com"}, None, True),
+        ({"endpoint": "http://127.0.0.1:9000"}, None, False),
+        ({"endpoint": "https://amazonaws.com.example.org"}, None, False),
+        ({"endpoint": "https://notamazonaws.com"}, None, False),
+        ({}, "http://127.0.0.1:9000", False),
+    ],
+)
+def test_only_amazons_hosts_are_known_to_list(
+    options: dict[str, str], variable: str | None, known: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
+    if variable is not None:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", variable)
+    with closing(open_store("s3://bucket", {"region": REGION, **options})) as store:
+        assert store.is_known_to_list == known
