@@ -159,7 +159,8 @@ class _Finder:
 
     def _stopped(self, kind: str) -> Reason:
         status = self._status
-        words = _STOPPED_WORDS[kind] + (f": {status.error}" if status.error else "")
+        error = (status.error or "").removeprefix(f"{status.replica}: ")
+        words = _STOPPED_WORDS[kind] + (f": {error}" if error else "")
         command, action = {
             "frozen": (
                 f"litelog verify {self._url} --against {self._log}",

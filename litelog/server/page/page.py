@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 from jinja2 import Environment, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from litelog.server.page.chart import HEIGHT, WIDTH, Sample, draw
 from litelog.server.page.day import HEIGHT as DAY_HEIGHT
@@ -63,6 +64,11 @@ _RELATIONS = {
     "diverged": "began from scratch, since the log was rewound or rewritten",
     "resumed": "was taken up again",
 }
+
+_SLASH = re.compile(r"(?<=[\w.=])/(?=[\w.=])")
+"""A slash inside a path. Those of ``s3://`` stay together."""
+
+_OPTION = re.compile(r"(?<!\S)--[a-z][a-z-]*")
 
 _ICON_COLORS = {
     Level.BAD: "%23b3261e",
@@ -250,11 +256,18 @@ def _format_age(seconds: float) -> str:
     return format_duration(seconds) if seconds >= 60 else f"{max(0, int(seconds))}s"
 
 
+def _fold(text: str) -> Markup:
+    """A text for people whose lines may break after a slash of a path, and do not break in an option."""
+    folded = _SLASH.sub("/<wbr>", str(escape(text)))
+    return Markup(_OPTION.sub(r'<span class="whole">\g<0></span>', folded))  # noqa: S704 - escaped above
+
+
 @cache
 def _load_template() -> Template:
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {
         "age": _format_age,
+        "fold": _fold,
         "duration": lambda seconds: format_duration(seconds) if seconds else "0s",
         "size": format_size,
         "number": lambda number: f"{number:,}",

@@ -339,6 +339,17 @@ def test_everything_that_is_shown_is_escaped_as_text() -> None:
 
 
 @pytest.mark.slow
+def test_lines_break_after_slashes_and_not_in_options() -> None:
+    why = reason("fenced", message="s3://b/one/two: <i>/x").model_copy(
+        update={"action": "start it with --takeover-now."}
+    )
+    safe = {("/a", "file:///r"): ReplicaCondition.SAFE}
+    report = report_of({"/a": [replica_of()]}, [why])
+    html = render_page(report, {}, judged(safe, [why]), choose(safe, "", 0), "")
+    assert '<span class="said">s3://b/<wbr>one/<wbr>two: &lt;i&gt;/x</span>' in html
+    assert '<span class="todo">start it with <span class="whole">--takeover-now</span>.</span>' in html
+
+
 def test_links_of_pages_keep_the_filter() -> None:
     states = {(f"/log{number}", "file:///r"): ReplicaCondition.SAFE for number in range(300)}
     choice = choose(states, "LOG", 100)

@@ -159,8 +159,9 @@ CASES = [
         "Not safe: 1 of 1 replica damaged", "damaged", "up to index 3", f"litelog forget {LOG} {Q}",
     ),
     Case(
-        "fenced", Daemon([replica(phase="fenced", error="owner 12 on far has it", failing_seconds=60.0)]), "unsafe",
-        ("fenced",), "Not safe: 1 of 1 replica fenced", "fenced", "on far", f"litelog generations {Q}",
+        "fenced", Daemon([replica(phase="fenced", error=f"{URL}: owner 12 on far has it", failing_seconds=60.0)]),
+        "unsafe", ("fenced",), "Not safe: 1 of 1 replica fenced", "fenced",
+        "fenced: another owner writes there: owner 12 on far has it", f"litelog generations {Q}",
     ),
     Case(
         "frozen", Daemon([replica(phase="frozen", error="0.log: corrupt commit at offset 7", failing_seconds=60.0)]),
