@@ -18,5 +18,8 @@ daemon_config_option = click.option(
     "--config", "config_file", type=click.Path(), help="Configuration file of the daemon."
 )
 daemon_addr_option = click.option(
-    "--addr", callback=_check_addr, help="Address of the daemon: HOST:PORT or unix:/path.  [default: as configured]"
+    "--addr",
+    metavar="ADDRESS",
+    callback=_check_addr,
+    help="Address of the daemon: HOST:PORT or unix:/path.  [default: as configured]",
 )

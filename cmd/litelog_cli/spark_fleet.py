@@ -116,8 +116,16 @@ there, 6 damage. Of several that fail, the highest.
 @click.argument("replica_urls", metavar="REPLICA_URL...", nargs=-1, required=True, type=PLACE)
 @click.argument("output", metavar="FOLDER", type=OUTPUT)
 @click.option("--sequence", type=SEQUENCE, help="Restore each log up to this record; whole commits only.")
-@click.option("--timestamp", help="Restore each log up to this time: ISO (UTC without a zone), or before now (1h).")
-@click.option("--pattern", help="Pattern for the names of log segments (formats lines and raw).  [default: all]")
+@click.option(
+    "--timestamp",
+    metavar="TIME",
+    help="Restore each log up to this time: ISO (UTC without a zone), or before now (1h).",
+)
+@click.option(
+    "--pattern",
+    metavar="PATTERN",
+    help="Pattern for the names of log segments (formats lines and raw).  [default: all]",
+)
 @click.option("--delta", is_flag=True, help="Replace what is in the outputs; read only what they lack.")
 @_json_option
 @session_options

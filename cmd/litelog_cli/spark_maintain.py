@@ -52,8 +52,10 @@ Of several that fail, the highest.
     show_default=True,
     help="Merge into log segments of up to this size; 0 merges none.",
 )
-@click.option("--max-age", help="Keep every state of this period restorable, and prune the rest: 30d, 12h.")
-@click.option("--max-bytes", help="Keep at most this much of the replica: 10GiB.")
+@click.option(
+    "--max-age", metavar="DURATION", help="Keep every state of this period restorable, and prune the rest: 30d, 12h."
+)
+@click.option("--max-bytes", metavar="SIZE", help="Keep at most this much of the replica: 10GiB.")
 @click.option("--max-snapshots", type=int, help="Keep at most this many snapshots.")
 @click.option("--min-snapshots", type=int, help="Keep at least this many snapshots.  [default: 1]")
 @click.option(

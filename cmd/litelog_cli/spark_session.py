@@ -43,8 +43,10 @@ class Assignment(click.ParamType[tuple[str, str]]):
 def session_options(command: _Command) -> _Command:
     """Add the options of every job: where Spark runs, and how it reads."""
     options = [
-        click.option("--master", help="Spark's master.  [default: local[*], or spark-submit's]"),
-        click.option("--driver-memory", default="2g", show_default=True, help="Memory of the driver's JVM."),
+        click.option("--master", metavar="URL", help="Spark's master.  [default: local[*], or spark-submit's]"),
+        click.option(
+            "--driver-memory", metavar="SIZE", default="2g", show_default=True, help="Memory of the driver's JVM."
+        ),
         click.option("--conf", multiple=True, type=Assignment(), help="A setting of Spark; repeatable."),
         click.option(
             "-o", "--option", multiple=True, type=Assignment(), help="An option of the data source; repeatable."

@@ -183,6 +183,16 @@ def test_a_replica_that_is_forgotten_is_waited_for_no_more(litelog: Command, rep
     assert "waits for no replica" in litelog("forget", "log", replica).out
 
 
+def test_forget_finds_the_state_folder_of_a_configuration(litelog: Command) -> None:
+    litelog.lines(1)
+    config = "state-dir: own\nlogs: [{path: log, replicas: [replica]}]"
+    (litelog.folder / "c.yml").write_text(config)
+    assert litelog("replicate", "--once", "--config", "c.yml").code == ExitCode.DONE
+    assert litelog("forget", "log", "replica").code == ExitCode.USAGE
+    done = litelog("forget", "log", "replica", "--config", "c.yml")
+    assert (done.code, "waits for no replica" in done.out) == (ExitCode.DONE, True)
+
+
 def test_an_emptied_replica_is_unavailable_until_it_is_forgotten(litelog: Command, replica: str) -> None:
     place = litelog.folder / "replica"
     place.rename(litelog.folder / "away")

@@ -45,7 +45,7 @@ Examples:
     type=click.IntRange(1, MAX_BATCH),
     help=f"Records in a commit.  [default: as many as are waiting, up to {DEFAULT_BATCH}]",
 )
-@click.option("--key-separator", help="Separates each record's key from its value; \\t is a tab.")
+@click.option("--key-separator", metavar="CHARACTERS", help="Separates each record's key from its value; \\t is a tab.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each commit.")
 def append(log_dir: str, batch: int | None, key_separator: str | None, as_json: bool) -> None:
     """Append lines from standard input as records to the log in LOG_DIR.

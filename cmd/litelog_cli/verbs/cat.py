@@ -78,8 +78,8 @@ a duration back from now (10s, 1day, 2month3days, by the calendar), or an ISO ti
 """
 )
 @click.argument("place", metavar="LOG_DIR|REPLICA_URL", type=PLACE)
-@click.option("--from", "start_text", default="beginning", show_default=True, help="Where to begin.")
-@click.option("--to", "end_text", help="Sequence or time to stop before.  [default: the end]")
+@click.option("--from", "start_text", metavar="BOUND", default="beginning", show_default=True, help="Where to begin.")
+@click.option("--to", "end_text", metavar="BOUND", help="Sequence or time to stop before.  [default: the end]")
 @click.option("-f", "--follow", is_flag=True, help="Continue with records appended later; wait until the place exists.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each record.")
 @click.option(
@@ -89,7 +89,7 @@ a duration back from now (10s, 1day, 2month3days, by the calendar), or an ISO ti
     help="A log's format; a replica has its own. With gazette: the fragments of a journal, in a folder or a bucket.  "
     "[default: as configured, or litelog]",
 )
-@click.option("--pattern", help="Pattern for the names of log segments (formats lines and raw).")
+@click.option("--pattern", metavar="PATTERN", help="Pattern for the names of log segments (formats lines and raw).")
 @click.option("--generation", "name", type=GENERATION, help="Generation of the replica to read.  [default: the latest]")
 @click.option(
     "--isolation",
@@ -111,6 +111,7 @@ a duration back from now (10s, 1day, 2month3days, by the calendar), or an ISO ti
 @place_config_option
 @click.option(
     "--state-dir",
+    metavar="FOLDER",
     help="Where the log's daemon keeps its state (for truncated logs of lines and raw), and consumers their positions.",
 )
 def cat(**arguments: Any) -> None:

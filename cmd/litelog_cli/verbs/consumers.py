@@ -30,9 +30,11 @@ litelog.Consumer in Python. Positions are in the state folder of this machine.
 def _place_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options of a place, as of ``cat``."""
     for option in (
-        click.option("--state-dir", help="Where the positions are.  [default: as for cat]"),
+        click.option("--state-dir", metavar="FOLDER", help="Where the positions are.  [default: as for cat]"),
         place_config_option,
-        click.option("--pattern", help="Pattern for the names of log segments (formats lines and raw)."),
+        click.option(
+            "--pattern", metavar="PATTERN", help="Pattern for the names of log segments (formats lines and raw)."
+        ),
         click.option(
             "--format", "format_name", type=FORMAT, help="A log's format.  [default: as configured, or litelog]"
         ),

@@ -30,7 +30,7 @@ Exit codes: 0 dismissed, 1 failure, 2 usage, or there is no such warning.
 @click.argument("log_dir", type=PLACE)
 @click.argument("replica_url", type=PLACE, required=False)
 @click.option("--config", "config_file", type=click.Path(), help="Configuration file of the daemon.")
-@click.option("--state-dir", help="Where the daemon keeps its state.  [default: as for replicate]")
+@click.option("--state-dir", metavar="FOLDER", help="Where the daemon keeps its state.  [default: as for replicate]")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
 def dismiss(
     log_dir: str, replica_url: str | None, config_file: str | None, state_dir: str | None, as_json: bool

@@ -9,6 +9,7 @@ import click
 from litelog.errors import ConfigError
 from litelog_cli.arguments import PLACE
 from litelog_cli.config_file import choose_state_dir, read_config
+from litelog_cli.daemon_options import daemon_config_option
 from litelog_cli.output import echo, print_json
 from litelog_cli.owner_state import require_readable
 
@@ -28,9 +29,10 @@ Exit codes: 0 done, 1 failure, 2 usage, or no such replica, 5 its daemon is runn
 )
 @click.argument("log_dir", type=PLACE)
 @click.argument("replica_url", type=PLACE)
-@click.option("--state-dir", help="Where the daemon keeps its state.  [default: as for replicate]")
+@daemon_config_option
+@click.option("--state-dir", metavar="FOLDER", help="Where the daemon keeps its state.  [default: as for replicate]")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
-def forget(log_dir: str, replica_url: str, state_dir: str | None, as_json: bool) -> None:
+def forget(log_dir: str, replica_url: str, config_file: str | None, state_dir: str | None, as_json: bool) -> None:
     """Stop the truncation of LOG_DIR from waiting for a replica.
 
     A log that is truncated keeps what any of its replicas lacks, even if the configuration no longer names the replica.
@@ -41,7 +43,7 @@ def forget(log_dir: str, replica_url: str, state_dir: str | None, as_json: bool)
     from litelog.shipping.state import StateFolder, Unclaimed
     from litelog.stores.registry import redact
 
-    kept_in = choose_state_dir(state_dir, read_config(None) if state_dir is None else None)
+    kept_in = choose_state_dir(state_dir, read_config(config_file) if state_dir is None else None)
     folder = log_state_folder(kept_in, log_dir)
     require_readable(kept_in, log_dir)
     replicas = ReplicaSet(folder)

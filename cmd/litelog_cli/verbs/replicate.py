@@ -94,8 +94,8 @@ succeeded and the final sync did not).
 @click.argument("replica_urls", nargs=-1, type=PLACE)
 @click.option("--config", "config_file", type=click.Path(), help="Configuration file.")
 @click.option("--format", "format_name", type=FORMAT, help="The log's format.  [default: litelog]")
-@click.option("--pattern", help="Pattern for the names of log segments (formats lines and raw).")
-@click.option("--sync-interval", help="Time between two uploads under load.  [default: 1s]")
+@click.option("--pattern", metavar="PATTERN", help="Pattern for the names of log segments (formats lines and raw).")
+@click.option("--sync-interval", metavar="DURATION", help="Time between two uploads under load.  [default: 1s]")
 @click.option(
     "--fencing",
     type=click.Choice([mode.value for mode in Fencing]),
@@ -106,10 +106,14 @@ succeeded and the final sync did not).
     type=click.Choice([use.value for use in WatermarkUse]),
     help="Whether to ship only what the log's writer takes no longer back (format kafka).  [default: checkpoint]",
 )
-@click.option("--state-dir", help="Where the daemon keeps its state.")
-@click.option("--addr", help="Where to serve status over HTTP: HOST:PORT, unix:/path or off.  [default: as configured]")
+@click.option("--state-dir", metavar="FOLDER", help="Where the daemon keeps its state.")
+@click.option(
+    "--addr",
+    metavar="ADDRESS",
+    help="Where to serve status over HTTP: HOST:PORT, unix:/path or off.  [default: as configured]",
+)
 @click.option("--once", is_flag=True, help="Ship all that the log holds, then exit.")
-@click.option("--exec", "command", help="Run this program, and exit when it ends.")
+@click.option("--exec", "command", metavar="COMMAND", help="Run this program, and exit when it ends.")
 @click.option("--takeover", is_flag=True, help="Take the replicas over from another owner, once.")
 @click.option("--json", "as_json", is_flag=True, help="Print events, and each replica's final state, as JSON lines.")
 @quiet_option

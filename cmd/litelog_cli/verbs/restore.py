@@ -108,10 +108,18 @@ time cuts each log by itself: there is no point in time across logs.
     help="Folder to write; it must not exist, or must be empty.  [default: the folder of a configured log]",
 )
 @click.option("--generation", "name", type=GENERATION, help="Generation to restore.  [default: the latest]")
-@click.option("--index", help="Restore up to the end of this log segment (hexadecimal, as in object names).")
+@click.option(
+    "--index", metavar="INDEX", help="Restore up to the end of this log segment (hexadecimal, as in object names)."
+)
 @click.option("--sequence", type=SEQUENCE, help="Restore up to this record; whole commits only.")
-@click.option("--timestamp", help="Restore up to this time: ISO (UTC without a zone), or before now (1h).")
-@click.option("--pattern", help="Pattern for the names of log segments (formats lines and raw).  [default: all]")
+@click.option(
+    "--timestamp", metavar="TIME", help="Restore up to this time: ISO (UTC without a zone), or before now (1h)."
+)
+@click.option(
+    "--pattern",
+    metavar="PATTERN",
+    help="Pattern for the names of log segments (formats lines and raw).  [default: all]",
+)
 @click.option(
     "--parallelism",
     type=click.IntRange(1, MAX_PARALLELISM),

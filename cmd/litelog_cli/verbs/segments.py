@@ -60,7 +60,7 @@ Examples:
     type=FORMAT,
     help="A log's format; a replica has its own.  [default: as configured, or litelog]",
 )
-@click.option("--pattern", help="Pattern for the names of log segments (formats lines and raw).")
+@click.option("--pattern", metavar="PATTERN", help="Pattern for the names of log segments (formats lines and raw).")
 @place_config_option
 @wide_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each log segment.")

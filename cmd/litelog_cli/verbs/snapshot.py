@@ -57,8 +57,16 @@ Exit codes: 0 done, 1 failure or no answer in time, 2 usage or configuration, 5 
 @click.argument("log_dir", required=False, type=PLACE)
 @click.argument("replica_urls", nargs=-1, type=PLACE)
 @click.option("--config", "config_file", type=click.Path(), help="Configuration file.")
-@click.option("--state-dir", help="Where the daemon keeps its state.")
-@click.option("--timeout", default="1m", show_default=True, help="How long to wait for a daemon.")
+@click.option("--state-dir", metavar="FOLDER", help="Where the daemon keeps its state.")
+@click.option(
+    "--wait",
+    "--timeout",
+    "timeout",
+    metavar="DURATION",
+    default="1m",
+    show_default=True,
+    help="How long to wait for a daemon.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print each replica's newest snapshot as a JSON line.")
 @quiet_option
 def snapshot(**arguments: Any) -> None:
@@ -69,7 +77,7 @@ def snapshot(**arguments: Any) -> None:
     try:
         seconds = parse_duration(options.timeout)
     except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="--timeout") from error
+        raise click.BadParameter(str(error), param_hint="--wait") from error
     config = config_of(options.log_dir, options.replica_urls, options.config_file)
     kept_in = choose_state_dir(options.state_dir, config)
     running, free = _split_running(config, kept_in)

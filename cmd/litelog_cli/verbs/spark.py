@@ -64,13 +64,19 @@ is startingSequence: a new table begins there.
 @click.option(
     "--partition-by", type=click.Choice(["date", "hour"]), help="Write a folder for each day or hour of timestamps."
 )
-@click.option("--schema", help="Parse values, which are JSON, into these columns: 'user STRING, amount DOUBLE'.")
+@click.option(
+    "--schema",
+    metavar="COLUMNS",
+    help="Parse values, which are JSON, into these columns: 'user STRING, amount DOUBLE'.",
+)
 @click.option(
     "--lenient", is_flag=True, help="With --schema: turn values that do not fit into nulls, instead of failing."
 )
 @click.option("--table", type=click.Choice(["parquet", "delta", "iceberg"]), default="parquet", show_default=True)
 @click.option(
-    "--iceberg-table", help="With --table iceberg: CATALOG.NAMESPACE.TABLE, of a catalog configured for pyiceberg."
+    "--iceberg-table",
+    metavar="NAME",
+    help="With --table iceberg: CATALOG.NAMESPACE.TABLE, of a catalog configured for pyiceberg.",
 )
 @click.option(
     "--merge-on",
@@ -154,7 +160,11 @@ Exit codes: 0 all is well, 1 something could not be read, 3 there is nothing,
 @click.option(
     "--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the random choice of that share."
 )
-@click.option("--pattern", help="Pattern for the names of log segments (formats lines and raw).  [default: all]")
+@click.option(
+    "--pattern",
+    metavar="PATTERN",
+    help="Pattern for the names of log segments (formats lines and raw).  [default: all]",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the report as one JSON object.")
 @session_options
 def verify(replica_url: str, share: float, seed: int, pattern: str | None, as_json: bool, **common: Any) -> int:
@@ -248,7 +258,9 @@ Examples:
 )
 @click.argument("replica_url", type=PLACE)
 @click.argument("target", type=PLACE)
-@click.option("--sql", default=DEFAULT_SQL, show_default=True, help="Query to run; the view is called log.")
+@click.option(
+    "--sql", metavar="QUERY", default=DEFAULT_SQL, show_default=True, help="Query to run; the view is called log."
+)
 @target_option
 @session_options
 def hybrid(replica_url: str, target: str, sql: str, target_option: tuple[tuple[str, str], ...], **common: Any) -> None:

@@ -40,7 +40,7 @@ Exit codes: 0 nothing is late or unsafe, 1 something is, or no state was found,
 )
 @daemon_config_option
 @daemon_addr_option
-@click.option("--state-dir", help="Where the daemon keeps its state.")
+@click.option("--state-dir", metavar="FOLDER", help="Where the daemon keeps its state.")
 @click.option("--json", "as_json", is_flag=True, help="Print the status as one JSON object.")
 def status(
     place: str | None,

@@ -32,11 +32,19 @@ Exit codes: 0 all is there, 1 not in time or no daemon, 2 usage or configuration
 """
 )
 @click.argument("log_dir", required=False, type=PLACE)
-@click.option("--wait", default="30s", show_default=True, help="How long to wait; at most 10m.")
-@click.option("--replica", "replica_url", help="Wait for this replica only.")
+@click.option(
+    "--wait",
+    "--timeout",
+    "wait",
+    metavar="DURATION",
+    default="30s",
+    show_default=True,
+    help="How long to wait; at most 10m.",
+)
+@click.option("--replica", "replica_url", metavar="URL", help="Wait for this replica only.")
 @daemon_config_option
 @daemon_addr_option
-@click.option("--state-dir", help="State folder of the daemon: another daemon is refused.")
+@click.option("--state-dir", metavar="FOLDER", help="State folder of the daemon: another daemon is refused.")
 @click.option("--json", "as_json", is_flag=True, help="Print the answer as a JSON object.")
 def sync(
     log_dir: str | None,

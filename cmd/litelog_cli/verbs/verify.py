@@ -81,7 +81,9 @@ reader needs) is reported, and counts as an anomaly only with --strict.
     type=PLACE,
     help="Compare with the log in this folder, and list what was not compared. Does not change the log.",
 )
-@click.option("--state-dir", help="Where the daemon of LOG_DIR keeps its state.  [default: as for replicate]")
+@click.option(
+    "--state-dir", metavar="FOLDER", help="Where the daemon of LOG_DIR keeps its state.  [default: as for replicate]"
+)
 @click.option(
     "--sample",
     "share",
@@ -94,14 +96,20 @@ reader needs) is reported, and counts as an anomaly only with --strict.
 @click.option(
     "--restore-drill", is_flag=True, help="Also restore the replica to a temporary folder, and check the result."
 )
-@click.option("--temp-dir", help="Folder for the restore drill.  [default: the system's temporary folder]")
+@click.option(
+    "--temp-dir", metavar="FOLDER", help="Folder for the restore drill.  [default: the system's temporary folder]"
+)
 @click.option(
     "--format",
     "format_name",
     type=click.Choice([GAZETTE]),
     help="Verify the fragments of a journal instead of a replica.",
 )
-@click.option("--pattern", help="Pattern for the names of log segments (formats lines and raw).  [default: all]")
+@click.option(
+    "--pattern",
+    metavar="PATTERN",
+    help="Pattern for the names of log segments (formats lines and raw).  [default: all]",
+)
 @click.option(
     "--parallelism",
     type=click.IntRange(1, MAX_PARALLELISM),

@@ -25,6 +25,11 @@ def test_every_verb_is_there_with_its_options() -> None:
     assert "--delta" in [syntax for syntax, _ in described["litelog restore"].options]
 
 
+def test_every_option_says_what_it_takes() -> None:
+    plain = [(verb.name, syntax) for verb in describe_verbs() for syntax, _ in verb.options if syntax.endswith(" TEXT")]
+    assert plain == []
+
+
 @pytest.mark.parametrize("columns", ["40", "200"])
 def test_the_page_does_not_depend_on_the_terminal(monkeypatch: pytest.MonkeyPatch, columns: str) -> None:
     page = make_reference()
