@@ -18,7 +18,7 @@ FAILED_SYNCS_HEEDED = Cut(
     "        try:\n            os.fdatasync(self._descriptor)",
 )
 FROZEN_BY_SYNC = Cut(
-    "replicator/task",
+    "shipping/final_error",
     "(CorruptionError, UnknownVersionError, SourceSyncError)",
     "(CorruptionError, UnknownVersionError)",
 )

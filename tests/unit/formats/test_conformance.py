@@ -14,6 +14,7 @@ from litelog.formats import Expectation, Scan, Tail
 from litelog.formats.columns import Columns, Record
 from litelog.formats.conformance import LogFormatConformance
 from litelog.formats.litelog import LitelogFormat, SegmentHeader, encode_commit, segment_name
+from tests.builders.child import runs_in_child
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -235,6 +236,7 @@ FAULTS = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("faulty", "finds"), FAULTS)
+@runs_in_child
 def test_a_fault_of_a_format_is_found(faulty: type[LogFormat], finds: str) -> None:
     suite: Any = Suite()
     getattr(suite, finds)(LitelogFormat(), SEGMENTS)

@@ -621,9 +621,8 @@ class Counted:
         return body
 
 
-@pytest.fixture(scope="module")
-def large() -> tuple[ReplicaBuilder, dict[str, bytes]]:
-    """Two log segments of 10 MB in three groups of frames each."""
+def build_large() -> tuple[ReplicaBuilder, dict[str, bytes]]:
+    """Two log segments of 10 MB in three groups of frames each, and their bytes. For tests that run in a child."""
     builder = ReplicaBuilder()
     built = builder.add(builder.claim(first=2), start=False)
     log, sequence = [], 0
@@ -653,10 +652,8 @@ TEMPORARY = ".out.litelog-restoring"
 
 @pytest.mark.slow
 @runs_in_child
-def test_a_killed_restore_continues_with_the_bytes_that_it_had_verified(
-    large: tuple[ReplicaBuilder, dict[str, bytes]], tmp_path: Path
-) -> None:
-    builder, expected = large
+def test_a_killed_restore_continues_with_the_bytes_that_it_had_verified(tmp_path: Path) -> None:
+    builder, expected = build_large()
     assert kill_restore(builder, tmp_path / "out", reads=6) == 9
     assert not (tmp_path / "out").exists()
     counted, full = Counted(builder.client), Counted(builder.client)
@@ -671,10 +668,8 @@ def test_a_killed_restore_continues_with_the_bytes_that_it_had_verified(
 @pytest.mark.slow
 @pytest.mark.parametrize("damage", ["flipped", "cut", "gone", "journal", "other"])
 @runs_in_child
-def test_a_restore_reuses_bytes_of_a_killed_one_only_if_their_checksums_hold(
-    large: tuple[ReplicaBuilder, dict[str, bytes]], tmp_path: Path, damage: str
-) -> None:
-    builder, expected = large
+def test_a_restore_reuses_bytes_of_a_killed_one_only_if_their_checksums_hold(tmp_path: Path, damage: str) -> None:
+    builder, expected = build_large()
     assert kill_restore(builder, tmp_path / "out", reads=6) == 9
     left = tmp_path / TEMPORARY
     first = left / min(expected)
@@ -699,10 +694,8 @@ def test_a_restore_reuses_bytes_of_a_killed_one_only_if_their_checksums_hold(
 
 @pytest.mark.slow
 @runs_in_child
-def test_a_killed_restore_may_be_followed_by_one_to_another_point(
-    large: tuple[ReplicaBuilder, dict[str, bytes]], tmp_path: Path
-) -> None:
-    builder, expected = large
+def test_a_killed_restore_may_be_followed_by_one_to_another_point(tmp_path: Path) -> None:
+    builder, expected = build_large()
     assert kill_restore(builder, tmp_path / "out", reads=6) == 9
     restore_to(builder.client, tmp_path / "out", Target(sequence=10))
     (name, data), *more = files_in(tmp_path / "out").items()
