@@ -17,27 +17,32 @@ if TYPE_CHECKING:
     from litelog.formats.columns import Columns
 
 
-class RecordEncoding(Protocol):
-    """Encodes a stream of records. Has no state, except for the columns that it encodes."""
+class StreamFraming(Protocol):
+    """What a stream begins and ends with."""
 
     media_type: str
-    kind: str
-    """Identifies the encoded form of a run, so that it is made once for all readers."""
 
     def begin(self) -> bytes:
         """Return what comes first."""
-
-    def encode(self, columns: Columns) -> bytes:
-        """Return the records."""
-
-    def keep_alive(self) -> bytes:
-        """Return what is sent while nothing happens. It is not a record."""
 
     def fail(self, error: Mapping[str, object]) -> bytes | None:
         """Return how a stream that cannot continue ends; None to break the connection off."""
 
     def end(self) -> bytes:
         """Return what comes last."""
+
+
+class RecordEncoding(StreamFraming, Protocol):
+    """Encodes a stream of records. Has no state, except for the columns that it encodes."""
+
+    kind: str
+    """Identifies the encoded form of a run, so that it is made once for all readers."""
+
+    def encode(self, columns: Columns) -> bytes:
+        """Return the records."""
+
+    def keep_alive(self) -> bytes:
+        """Return what is sent while nothing happens. It is not a record."""
 
 
 class JsonLines:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from litelog.errors import DivergedError, LitelogError, SourceMissingError
 from litelog.events import fields, is_worth_logging
 from litelog.log.follower import Follower
+from litelog.objects.position import Position
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from litelog.formats import Expectation
     from litelog.formats.columns import Columns
     from litelog.log.source_position import CommitRun, SourcePosition
+    from litelog.objects.claim import Claim
     from litelog.objects.position import Generation
     from litelog.shipping.context import LogSource
     from litelog.system.clock import Clock
@@ -48,11 +50,18 @@ RETRY_SECONDS = 1.0
 class LiveRun:
     """A run of whole, durable commits of one log segment, as the buffer read it. Any thread may use it."""
 
-    generation: Generation
+    claim: Claim
+    """Of the replica's generation whose positions it has."""
     run: CommitRun
     _columns: Columns | None = None
     _encoded: dict[str, bytes] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    _encoding: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def position(self) -> Position:
+        """Where it begins."""
+        return Position(self.claim.generation, self.run.start.index, self.run.start.offset)
 
     @property
     def first(self) -> int | None:
@@ -78,12 +87,10 @@ class LiveRun:
 
     def encoded(self, kind: str, encode: Callable[[], bytes]) -> bytes:
         """The run in an encoding, made once for all readers."""
-        with self._lock:
+        with self._encoding:
             body = self._encoded.get(kind)
-        if body is None:
-            body = encode()
-            with self._lock:
-                self._encoded[kind] = body
+            if body is None:
+                body = self._encoded[kind] = encode()
         return body
 
 
@@ -115,11 +122,11 @@ class LiveBuffer:
     def __init__(
         self,
         source: LogSource,
-        find_start: Callable[[], tuple[Generation, SourcePosition] | None],
+        find_start: Callable[[], tuple[Claim, SourcePosition] | None],
         watcher: Watcher,
         clock: Clock,
     ) -> None:
-        """``find_start``: returns the replica's generation and acknowledged position; None before the first sync."""
+        """``find_start``: returns the replica's claim and acknowledged position; None before the first sync."""
         self._source = source
         self._find_start = find_start
         self._watcher = watcher
@@ -203,17 +210,19 @@ class LiveBuffer:
             self._follower.close()
             self._follower = None
 
-    def _find_follower(self) -> tuple[Generation, Follower] | None:
-        """The replica's current generation, and a follower whose runs have its positions; None before the first sync.
+    def _find_follower(self) -> tuple[Claim, Follower] | None:
+        """The claim of the replica's current generation, and a follower whose runs have its positions; None before the
+        first sync.
 
         In a new generation, the buffer begins again with a new follower.
         """
         found = self._find_start()
         if found is None:
             return None
-        generation, place = found
+        claim, place = found
+        generation = claim.generation
         if self._follower is not None and generation == self._view.generation:
-            return generation, self._follower
+            return claim, self._follower
         self._release()
         source = self._source
         self._follower = follower = Follower(
@@ -229,15 +238,15 @@ class LiveBuffer:
             self._held = 0
             self._view = BufferView(generation, self._view.history + 1, place.sequence, place.sequence, place)
         self._notify()
-        return generation, follower
+        return claim, follower
 
-    def _read_all(self, generation: Generation, follower: Follower) -> None:
+    def _read_all(self, claim: Claim, follower: Follower) -> None:
         while not self._stopped and (run := follower.next_run(RUN_BYTES)) is not None:
-            self._publish(generation, run)
+            self._publish(claim, run)
 
-    def _publish(self, generation: Generation, run: CommitRun) -> None:
+    def _publish(self, claim: Claim, run: CommitRun) -> None:
         with self._lock:
-            view, live = self._view, LiveRun(generation, run)
+            view, live = self._view, LiveRun(claim, run)
             self._runs.append(live)
             self._held += live.size
             first = view.first if view.first is not None else live.first
@@ -245,7 +254,7 @@ class LiveBuffer:
                 dropped = self._runs.popleft()
                 self._held -= dropped.size
                 first = dropped.next
-            self._view = BufferView(generation, view.history, first, run.after.sequence, run.after)
+            self._view = BufferView(claim.generation, view.history, first, run.after.sequence, run.after)
         self._notify()
 
     def _arm(self, follower: Follower) -> float:

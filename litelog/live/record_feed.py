@@ -13,24 +13,18 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from litelog.errors import DivergedError, NotYetAvailableError
 from litelog.formats.capabilities import is_divisible
+from litelog.live.buffer_news import KEEP_ALIVE_SECONDS, BufferNews
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
     from litelog.formats.columns import Columns
     from litelog.live.encoding import RecordEncoding
-    from litelog.live.live_buffer import BufferView, LiveRun
+    from litelog.live.live_buffer import LiveRun
     from litelog.live.served_log import LiveReader, ServedLog
     from litelog.log.read_bounds import Start
     from litelog.reading.combined_reader import CombinedReader
-
-KEEP_ALIVE_SECONDS = 15.0
-"""How many seconds pass without a record before something is sent that keeps the connection alive."""
-
-PLACE_SECONDS = 10.0
-"""How many seconds a request waits for the buffer of its log to begin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +42,6 @@ class RecordRequest:
     """The most records."""
 
 
-class ForkedError(DivergedError):
-    """The log's history forked while it was read: records that were sent may not exist any more."""
-
-
 class RecordFeed:
     """One reader's way through a log. Its methods run in one event loop."""
 
@@ -63,9 +53,8 @@ class RecordFeed:
         self._divisible = is_divisible(served.log.source.format)
         self._next: int | None = request.start if isinstance(request.start, int) else None
         self._left = request.limit
-        self._history = -1
         self._past: CombinedReader | None = None
-        self._news = asyncio.Event()
+        self._news = BufferNews(served)
         self._ended = False
         self._loop = asyncio.get_running_loop()
 
@@ -78,44 +67,20 @@ class RecordFeed:
             ForkedError: The log's history forked.
             LitelogError: The past cannot be read.
         """
-        buffer = self._served.buffer
-        buffer.listen(self._wake)
         try:
-            await self._require_buffer()
-            while not self._ended:
-                self._news.clear()
-                piece = await self._next_piece()
-                if piece is not None:
-                    yield piece
-                elif not self._ended:
-                    if not await self._is_worth_waiting():
-                        return
-                    yield b"" if self._news.is_set() else self._encoding.keep_alive()
+            with self._news as news:
+                await news.require_begun()
+                while not self._ended:
+                    news.clear()
+                    piece = await self._next_piece()
+                    if piece is not None:
+                        yield piece
+                    elif not self._ended:
+                        if not await self._is_worth_waiting():
+                            return
+                        yield b"" if news.is_set else self._encoding.keep_alive()
         finally:
-            buffer.forget(self._wake)
             self._leave_past()
-
-    def _wake(self) -> None:
-        """Called by the buffer's thread."""
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._news.set)
-
-    async def _require_buffer(self) -> None:
-        buffer, deadline = self._served.buffer, self._loop.time() + PLACE_SECONDS
-        while buffer.view.generation is None:
-            left = deadline - self._loop.time()
-            if left <= 0:
-                reason = buffer.view.error or "its daemon has not begun a generation yet"
-                raise NotYetAvailableError(f"{self._served.name}: {reason}")
-            self._news.clear()
-            await self._wait(min(left, 1.0))
-        self._history = buffer.view.history
-
-    def _check_history(self, view: BufferView) -> None:
-        """Raise ForkedError if what was sent may be of another history than ``view``."""
-        if view.history != self._history:
-            reason = f"its history forked; generation {view.generation} continues at sequence {view.first}"
-            raise ForkedError(self._served.name, reason)
 
     async def _next_piece(self) -> bytes | None:
         """The next encoded records; None if there are none now."""
@@ -123,10 +88,10 @@ class RecordFeed:
         if self._next is None:
             self._next = self._find_word()
         view, runs = (buffer.view, None) if self._next is None else buffer.look_at(self._next)
-        self._check_history(view)
+        self._news.require_same(view)
         if runs is None or self._past is not None:
             piece = await self._read_past(view.first if view.first is not None else view.next)
-            self._check_history(buffer.view)
+            self._news.require_same(buffer.view)
             return piece
         pieces = (self._encode_run(run) for run in runs)
         return next((piece for piece in pieces if piece), None)
@@ -201,16 +166,8 @@ class RecordFeed:
         """Whether to go on, after nothing was there. Waits for news, or until the connection needs a sign of life."""
         request = self._request
         if request.follow:
-            await self._wait(KEEP_ALIVE_SECONDS)
+            await self._news.wait(KEEP_ALIVE_SECONDS)
             return True
         if self._reader.sent_bytes or not request.wait:
             return False
-        return await self._wait(request.wait)
-
-    async def _wait(self, seconds: float) -> bool:
-        """Wait for news of the buffer; whether there was any."""
-        try:
-            await asyncio.wait_for(self._news.wait(), seconds)
-        except TimeoutError:
-            return False
-        return True
+        return await self._news.wait(request.wait)

@@ -102,8 +102,8 @@ class ServedLog:
         shipped = self.log.find_start()
         if shipped is None:
             return False
-        generation, place = shipped
-        return position < Position(generation, place.index, place.offset)
+        claim, place = shipped
+        return position < Position(claim.generation, place.index, place.offset)
 
     def enter(self, reader: LiveReader) -> None:
         """Count a reader."""
@@ -131,7 +131,8 @@ class ServedLog:
     def facts(self) -> LogFacts:
         """What is known of the log now."""
         view, source = self.buffer.view, self.log.source
-        end, (generation, place) = view.end, self.log.find_start() or (view.generation, None)
+        end, shipped = view.end, self.log.find_start()
+        generation, place = (view.generation, None) if shipped is None else (shipped[0].generation, shipped[1])
         return LogFacts(
             self.name,
             source.folder,

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
 
     from litelog.log.source_position import SourcePosition
     from litelog.objects.claim import Claim
-    from litelog.objects.position import Generation
     from litelog.shipping.context import LogSource
     from litelog.shipping.events import (
         ReplicaListener,
@@ -75,6 +74,6 @@ class LiveLog:
     state_dir: str
     signals: ShippedSignals
     """Says when a replica has acknowledged more of a log."""
-    find_start: Callable[[], tuple[Generation, SourcePosition] | None]
-    """Returns the generation of the first open replica, and the position up to which it has acknowledged the log; None
+    find_start: Callable[[], tuple[Claim, SourcePosition] | None]
+    """Returns the claim of the first open replica, and the position up to which it has acknowledged the log; None
     before its first sync. Any thread may call it."""

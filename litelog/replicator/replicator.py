@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from litelog.config import Config
     from litelog.log.source_position import SourcePosition
     from litelog.objects.claim import Claim
-    from litelog.objects.position import Generation, Position
+    from litelog.objects.position import Position
     from litelog.reading.segment_iterator import SegmentIterator
     from litelog.replicator.status import NotReplicated
     from litelog.replicator.task import Duty
@@ -335,8 +335,8 @@ class Replicator:
             )
         return found
 
-    def _find_shipped(self, log: str) -> tuple[Generation, SourcePosition] | None:
-        """The generation and acknowledged position of the first replica of a log that has begun."""
+    def _find_shipped(self, log: str) -> tuple[Claim, SourcePosition] | None:
+        """The claim and acknowledged position of the first replica of a log that has begun."""
         members = list(self._members.members.values())
         replicas = (member.task.replica for member in members if member.log.path == log and not member.task.leaving)
         shipped = (replica.shipped for replica in replicas if replica is not None)

@@ -13,9 +13,10 @@ from litelog.errors import (
     NotFoundError,
     NotYetAvailableError,
     OffsetJumpError,
+    PrunedError,
     StoreError,
 )
-from litelog.live.record_feed import ForkedError
+from litelog.live.buffer_news import ForkedError
 from litelog.live.served_logs import TooManyReadersError, UnknownLogError
 from litelog.server.error_answer import make_error
 from litelog.server.log_requests import BadRequestError, NotAcceptableError
@@ -33,6 +34,7 @@ STATUS: Mapping[type[Exception], int] = {
     UnknownLogError: 404,
     TooManyReadersError: 429,
     OffsetJumpError: 410,
+    PrunedError: 410,
     ForkedError: 409,
     NotYetAvailableError: 503,
     NotFoundError: 404,

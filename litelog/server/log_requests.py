@@ -13,10 +13,14 @@ from litelog.formats.columns import NAMES
 from litelog.formats.log_format import MAX_SEQUENCE
 from litelog.live.encoding import ENCODINGS, RecordEncoding
 from litelog.live.record_feed import RecordRequest
+from litelog.live.wal_feed import WalRequest
+from litelog.objects.position import Position
 from litelog.stores.object_store import ByteRange
 from litelog.units import parse_duration
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
     from starlette.requests import Request
 
     from litelog.log.read_bounds import Start
@@ -27,6 +31,10 @@ MAX_WAIT_SECONDS = 600.0
 _RANGE = re.compile("bytes=([0-9]{1,18})-([0-9]{1,18})?")
 
 PARAMETERS = ("from", "to", "follow", "wait", "limit", "columns")
+"""Parameters of ``records``."""
+
+WAL_PARAMETERS = ("from", "follow", "wait", "limit")
+"""Parameters of ``wal``."""
 
 
 class BadRequestError(LitelogError):
@@ -40,9 +48,7 @@ class NotAcceptableError(BadRequestError):
 def read_request(request: Request) -> RecordRequest:
     """Return the records that a request asks for. Raises BadRequestError for a parameter without a meaning."""
     query = request.query_params
-    unknown = sorted(set(query) - set(PARAMETERS))
-    if unknown:
-        raise BadRequestError(f"{unknown[0]}: no such parameter; there are {', '.join(PARAMETERS)}")
+    _require_known(query, PARAMETERS)
     start = _read_start(query.get("from", "earliest"))
     if (seen := request.headers.get("last-event-id")) is not None:
         start = read_number("Last-Event-ID", seen) + 1
@@ -54,6 +60,28 @@ def read_request(request: Request) -> RecordRequest:
         wait,
         read_number("limit", query["limit"]) if "limit" in query else None,
     )
+
+
+def read_wal_request(request: Request) -> WalRequest:
+    """Return the WAL segments that a request asks for. Raises BadRequestError for a parameter without a meaning."""
+    query = request.query_params
+    _require_known(query, WAL_PARAMETERS)
+    try:
+        position = Position.parse(query.get("from", ""))
+    except ValueError as error:
+        raise BadRequestError(f"from: {error}") from None
+    return WalRequest(
+        position,
+        _read_switch("follow", query.get("follow", "false")),
+        read_wait(query.get("wait", "0s")),
+        read_number("limit", query["limit"]) if "limit" in query else None,
+    )
+
+
+def _require_known(query: Iterable[str], known: Collection[str]) -> None:
+    unknown = sorted(set(query) - set(known))
+    if unknown:
+        raise BadRequestError(f"{unknown[0]}: no such parameter; there are {', '.join(known)}")
 
 
 def read_wait(text: str) -> float:

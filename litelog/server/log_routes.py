@@ -18,11 +18,19 @@ from litelog.errors import LitelogError
 from litelog.live.record_feed import RecordFeed
 from litelog.live.served_log import LiveReader
 from litelog.live.served_logs import IDLE_SECONDS
+from litelog.live.wal_feed import WalFeed, WalFraming
 from litelog.objects.layout import parse_wal
 from litelog.server.error_answer import NO_STORE, make_error
 from litelog.server.http_server import begin_stream
 from litelog.server.log_errors import answer_error, error_fields
-from litelog.server.log_requests import choose_encoding, read_number, read_range, read_request, read_wait
+from litelog.server.log_requests import (
+    choose_encoding,
+    read_number,
+    read_range,
+    read_request,
+    read_wait,
+    read_wal_request,
+)
 from litelog.stores.object_store import require_key
 
 if TYPE_CHECKING:
@@ -31,7 +39,7 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
-    from litelog.live.encoding import RecordEncoding
+    from litelog.live.encoding import StreamFraming
     from litelog.live.served_log import ServedLog
     from litelog.live.served_logs import ServedLogs
     from litelog.objects.position import Position
@@ -50,6 +58,7 @@ def log_routes(logs: ServedLogs, clock: Clock) -> list[Route]:
     return [
         Route("/logs", handlers.list_logs),
         Route("/logs/{log:path}/records", handlers.records),
+        Route("/logs/{log:path}/wal", handlers.wal),
         Route("/logs/{log:path}/replica", handlers.list_objects),
         Route("/logs/{log:path}/replica/{key:path}", handlers.open_object),
         Route("/logs/{log:path}", handlers.show_log),
@@ -92,19 +101,18 @@ class LogHandlers:
         except LitelogError as error:
             return answer_error(error)
         pieces = RecordFeed(served, asked, encoding, reader).pieces()
-        leave = partial(self._leave, served, reader)
+        return await _answer_stream(pieces, encoding, partial(self._leave, served, reader))
+
+    async def wal(self, request: Request) -> Response:
+        """The bytes of a log as a stream of WAL segments."""
         try:
-            first = await anext(pieces, None)
+            asked = read_wal_request(request)
+            reader = LiveReader("wal", self._clock.monotonic())
+            served = await asyncio.to_thread(self._logs.enter, request.path_params["log"], reader)
         except LitelogError as error:
-            await pieces.aclose()
-            leave()
             return answer_error(error)
-        except BaseException:
-            leave()
-            raise
-        begin_stream()
-        body = _stream(first, pieces, encoding, leave)
-        return StreamingResponse(body, media_type=encoding.media_type, headers=NO_STORE)
+        pieces = WalFeed(served, asked, reader, self._clock).pieces()
+        return await _answer_stream(pieces, WalFraming(), partial(self._leave, served, reader))
 
     async def list_objects(self, request: Request) -> Response:
         """A page of the objects of a log's replica."""
@@ -192,8 +200,26 @@ async def _is_shipped(served: ServedLog, position: Position, seconds: float) -> 
         served.log.signals.forget(wake)
 
 
+async def _answer_stream(
+    pieces: AsyncGenerator[bytes, None], framing: StreamFraming, leave: Callable[[], None]
+) -> Response:
+    """Answer with a stream, or with the error that comes before its first piece. ``leave`` is called at its end."""
+    try:
+        first = await anext(pieces, None)
+    except LitelogError as error:
+        await pieces.aclose()
+        leave()
+        return answer_error(error)
+    except BaseException:
+        leave()
+        raise
+    begin_stream()
+    body = _stream(first, pieces, framing, leave)
+    return StreamingResponse(body, media_type=framing.media_type, headers=NO_STORE)
+
+
 async def _stream(
-    first: bytes | None, pieces: AsyncGenerator[bytes, None], encoding: RecordEncoding, leave: Callable[[], None]
+    first: bytes | None, pieces: AsyncGenerator[bytes, None], encoding: StreamFraming, leave: Callable[[], None]
 ) -> AsyncIterator[bytes]:
     try:
         yield encoding.begin()

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from litelog.log.source_position import SourcePosition
-    from litelog.objects.position import Generation
+    from litelog.objects.claim import Claim
     from litelog.reading.segment_iterator import SegmentIterator
     from litelog.shipping.context import LogSource, ReplicaContext
     from litelog.shipping.ownership import Owner
@@ -144,10 +144,10 @@ class Replica:
         return state.place if state is not None else None
 
     @property
-    def shipped(self) -> tuple[Generation, SourcePosition] | None:
-        """Its generation and ``place``, of the same time; None before the first sync. Any thread may read it."""
+    def shipped(self) -> tuple[Claim, SourcePosition] | None:
+        """Its claim and ``place``, of the same time; None before the first sync. Any thread may read it."""
         state = self._state
-        return None if state is None else (state.claim.generation, state.place)
+        return None if state is None else (state.claim, state.place)
 
     @property
     def source(self) -> LogSource:

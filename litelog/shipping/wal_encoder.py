@@ -92,7 +92,7 @@ class WalEncoder:
             return None
         if read.run.more and self.is_bulk(len(read.run.data), final=read.run.final):
             self._read_ahead()
-        header = self._make_header(read.run, previous, max(self._clock.now(), shipped))
+        header = make_header(self._claim, read.run, previous, max(self._clock.now(), shipped))
         body = wal_segment.assemble(header, read.wait())
         return EncodedWalSegment(read.run.start, read.run.after, header, body, wal_segment.digest(body), read.run.more)
 
@@ -136,17 +136,26 @@ class WalEncoder:
         except LitelogError as error:
             self._failure = error
 
-    def _make_header(self, run: CommitRun, previous: str, shipped: int) -> WalHeader:
-        start = run.start
-        header = WalHeader.of(self._claim, start.index, start.offset, run.scan, previous=previous, shipped=shipped)
-        return replace(
-            header,
-            length=len(run.data),
-            file=start.file,
-            next=run.end.sequence,
-            crc=run.crc,
-            crc_total=run.end.crc_total,
-            final=run.final,
-            check_start=run.end.check_start if run.end.check_digest else None,
-            check_digest=run.end.check_digest or None,
-        )
+
+def make_header(claim: Claim, run: CommitRun, previous: str, shipped: int) -> WalHeader:
+    """Return the header of the WAL segment that holds a run.
+
+    Args:
+        claim: The claim of its generation.
+        run: The run.
+        previous: The digest of the object before it in the generation.
+        shipped: When it is shipped, in microseconds since 1970.
+    """
+    start = run.start
+    header = WalHeader.of(claim, start.index, start.offset, run.scan, previous=previous, shipped=shipped)
+    return replace(
+        header,
+        length=len(run.data),
+        file=start.file,
+        next=run.end.sequence,
+        crc=run.crc,
+        crc_total=run.end.crc_total,
+        final=run.final,
+        check_start=run.end.check_start if run.end.check_digest else None,
+        check_digest=run.end.check_digest or None,
+    )

@@ -1,0 +1,194 @@
+"""WalFeed: the bytes of a served log for one reader, as a stream of WAL segments.
+
+WAL segments that the buffer no longer holds are those of the replica, as it has them. At the live end, each run of the
+buffer is one WAL segment, which is compressed once for all readers. It is durable in the log's folder, and the replica
+may not have it yet.
+
+Specified in litelog/live/README.md#wal-segments.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from litelog.errors import NotFoundError, PrunedError
+from litelog.formats import FinishedTail
+from litelog.live.buffer_news import KEEP_ALIVE_SECONDS, PLACE_SECONDS, BufferNews, ForkedError
+from litelog.log.source_position import make_run
+from litelog.objects import wal_segment, wal_stream
+from litelog.objects.layout import wal_key
+from litelog.objects.position import Position
+from litelog.shipping.wal_encoder import make_header
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Mapping
+
+    from litelog.live.live_buffer import BufferView, LiveRun
+    from litelog.live.served_log import LiveReader, ServedLog
+    from litelog.log.source_position import CommitRun
+    from litelog.objects.claim import Claim
+    from litelog.system.clock import Clock
+
+KIND = "wal"
+"""The encoded form of a run."""
+
+
+@dataclass(frozen=True, slots=True)
+class WalRequest:
+    """What a reader asks for."""
+
+    position: Position
+    """Where the first WAL segment begins: at a commit."""
+    follow: bool = False
+    """Continue with new WAL segments."""
+    wait: float = 0.0
+    """Without ``follow``: how many seconds to wait for the first WAL segment."""
+    limit: int | None = None
+    """End after about so many bytes."""
+
+
+class WalFraming:
+    """What a stream of WAL segments begins and ends with."""
+
+    media_type = "application/octet-stream"
+
+    def begin(self) -> bytes:
+        return b""
+
+    def fail(self, error: Mapping[str, object]) -> bytes:
+        return wal_stream.failure(error)
+
+    def end(self) -> bytes:
+        return wal_stream.end()
+
+
+class WalFeed:
+    """One reader's way through the bytes of a log. Its methods run in one event loop."""
+
+    def __init__(self, served: ServedLog, request: WalRequest, reader: LiveReader, clock: Clock) -> None:
+        self._served = served
+        self._request = request
+        self._reader = reader
+        self._clock = clock
+        self._place = request.position
+        self._news = BufferNews(served)
+
+    async def pieces(self) -> AsyncGenerator[bytes, None]:
+        """Yield the WAL segments, each with its announcement, and signs of life.
+
+        Raises:
+            NotYetAvailableError: The daemon has not begun a generation of the log.
+            PrunedError: No WAL segment of the replica begins at the position: restore from the replica.
+            ForkedError: The log's history forked, or does not have the position.
+            LitelogError: The replica cannot be read.
+        """
+        request, loop = self._request, asyncio.get_running_loop()
+        with self._news as news:
+            await news.require_begun()
+            deadline = loop.time() + request.wait
+            while request.limit is None or self._reader.sent_bytes < request.limit:
+                news.clear()
+                piece = await self._next_piece()
+                if piece is not None:
+                    yield self._count(piece)
+                elif request.follow:
+                    if not await news.wait(KEEP_ALIVE_SECONDS):
+                        yield wal_stream.sign_of_life()
+                elif self._reader.sent_bytes or not await news.wait(deadline - loop.time()):
+                    return
+
+    def _count(self, piece: bytes) -> bytes:
+        self._served.count(self._reader, len(piece), self._reader.next)
+        return piece
+
+    async def _next_piece(self) -> bytes | None:
+        """The WAL segment at the place; None if there is none yet."""
+        view, runs = self._served.buffer.look()
+        self._require_known(view)
+        first = runs[0].position if runs else _end_of(view)
+        if first is not None and self._place < first:
+            return await asyncio.to_thread(self._read_object)
+        live = next((run for run in runs if self._place < _after(run)), None)
+        if live is None:
+            await self._require_reached(view)
+            return None
+        if live.position == self._place:
+            piece = await asyncio.to_thread(live.encoded, KIND, partial(self._encode, live.claim, live.run))
+        else:
+            rest = await asyncio.to_thread(self._cut, live.run)
+            piece = await asyncio.to_thread(self._encode, live.claim, rest)
+        self._place, self._reader.next = _after(live), live.next
+        return piece
+
+    def _require_known(self, view: BufferView) -> None:
+        """Raise ForkedError unless ``view`` is of the history that was read, in the generation that was asked for."""
+        self._news.require_same(view)
+        if view.generation != self._place.generation:
+            reason = f"{self._place} is in another generation; the log continues in {view.generation}"
+            raise ForkedError(self._served.name, reason)
+
+    async def _require_reached(self, view: BufferView) -> None:
+        """Raise ForkedError if the log does not reach the place, also after a while: a buffer that has just begun may
+        still be reading the folder."""
+        loop, buffer = asyncio.get_running_loop(), self._served.buffer
+        deadline = loop.time() + PLACE_SECONDS
+        while (end := _end_of(view)) is None or self._place > end:
+            left = deadline - loop.time()
+            if left <= 0:
+                raise ForkedError(self._served.name, f"ends at {end}, before {self._place}")
+            self._news.clear()
+            view = buffer.view
+            self._require_known(view)
+            if (end := _end_of(view)) is None or self._place > end:
+                await self._news.wait(min(left, 1.0))
+
+    def _read_object(self) -> bytes:
+        """The replica's WAL segment at the place."""
+        key = wal_key(self._place)
+        try:
+            with self._served.objects.open(key, None) as stream:
+                body = stream.read()
+        except NotFoundError as error:
+            raise PrunedError(str(self._place)) from error
+        header = wal_segment.decode(key, body).header
+        if header.sealed is not None or header.successor is not None:
+            raise PrunedError(str(self._place))  # its bytes are in a sealed segment, or in another generation
+        self._place, self._reader.next = header.next_slot, header.next
+        return wal_stream.announced(header.position, [body])
+
+    def _cut(self, run: CommitRun) -> CommitRun:
+        """The part of a run from the place on. ForkedError if no commit begins there."""
+        log_format, start = self._served.log.source.format, run.start
+        path = os.path.join(self._served.log.source.folder, start.file)
+        at = self._place.offset - start.offset
+        known = log_format.scan(path, run.data[:at], start.offset, start.expectation)
+        if at > len(run.data) or known.end != self._place.offset:
+            raise ForkedError(self._served.name, f"no commit begins at {self._place}")
+        place, rest = make_run(start, run.data[:at], known, final=False).end, run.data[at:]
+        if not rest:
+            return make_run(place, rest, None, final=run.final)
+        scan = log_format.scan(path, rest, place.offset, known.expectation)
+        if run.final and log_format.finished_tail is FinishedTail.SHIP:
+            scan = replace(scan, end=scan.start + len(rest))
+        return make_run(place, rest, scan, final=run.final)
+
+    def _encode(self, claim: Claim, run: CommitRun) -> bytes:
+        """A run as a WAL segment. It names no object before it: it is not in the replica's chain."""
+        header = make_header(claim, run, previous="", shipped=self._clock.now())
+        body = wal_segment.encode(header, run.data)
+        return wal_stream.announced(header.position, body)
+
+
+def _after(live: LiveRun) -> Position:
+    after = live.run.after
+    return Position(live.claim.generation, after.index, after.offset)
+
+
+def _end_of(view: BufferView) -> Position | None:
+    if view.end is None or view.generation is None:
+        return None
+    return Position(view.generation, view.end.index, view.end.offset)

@@ -1,0 +1,128 @@
+"""A stream of WAL segments, as a daemon sends the log that it serves. Bytes in, WAL segments out, and back.
+
+skippable frame   an announcement, JSON in UTF-8: position, size and digest of the WAL segment that follows
+WAL segment       as litelog.objects.wal_segment has it
+
+An announcement without a position is a sign of life, or ends the stream: with ``end``, or with ``error``. A stream that
+ends without either broke off. An LZ4 reader skips announcements and headers, and gives the log's bytes.
+
+Specified in litelog/live/README.md#wal-segments.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from litelog.codec.decoding import JsonLimits, naming, parse_json, require_fields
+from litelog.codec.lz4_frames import skippable_frame
+from litelog.errors import CorruptObjectError, StoreError
+from litelog.formats import MAX_COMMIT_BYTES
+from litelog.objects import wal_segment
+from litelog.objects.layout import wal_key
+from litelog.objects.position import Position
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from typing import BinaryIO
+
+    from typing_extensions import Buffer
+
+    from litelog.objects.wal_segment import WalSegment
+
+MAX_ANNOUNCEMENT_BYTES = 16 << 10
+"""The largest announcement in bytes. An error has a message for people; all other fields are short."""
+
+MAX_SEGMENT_BYTES = MAX_COMMIT_BYTES + MAX_COMMIT_BYTES // 8 + (1 << 20)
+"""The largest WAL segment that a reader accepts, in bytes: the largest commit, incompressible, and some room."""
+
+_LIMITS = JsonLimits(size=MAX_ANNOUNCEMENT_BYTES, values=32, texts=32, containers=4, depth=2)
+_HEAD_BYTES = 8
+_READ_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class StreamError:
+    """Why the daemon ended the stream: an HTTP status, and a message for people."""
+
+    http_status: int
+    message: str
+
+
+def announced(position: Position, body: Sequence[Buffer]) -> bytes:
+    """Return the WAL segment of that position, whose buffers are ``body``, after its announcement."""
+    fields = {"position": str(position), "size": sum(memoryview(buffer).nbytes for buffer in body)}
+    return b"".join([_announcement({**fields, "digest": wal_segment.digest(body)}), *body])
+
+
+def sign_of_life() -> bytes:
+    """Return what is sent while there is no WAL segment."""
+    return _announcement({})
+
+
+def end() -> bytes:
+    """Return what ends a stream that is whole."""
+    return _announcement({"end": True})
+
+
+def failure(error: Mapping[str, object]) -> bytes:
+    """Return what ends a stream that cannot continue. ``error``: ``http_status`` and ``message``, and more."""
+    return _announcement({"error": {**error, "message": str(error["message"])[: MAX_ANNOUNCEMENT_BYTES // 16]}})
+
+
+def read_stream(url: str, stream: BinaryIO) -> Iterator[WalSegment | StreamError]:
+    """Yield the WAL segments of a stream, whose digests are checked. Yield a StreamError last if there is one.
+
+    Raises:
+        StoreError: The stream broke off, or reading failed. Another attempt may help.
+        CorruptObjectError: The stream is damaged.
+    """
+    while True:
+        fields = _read_announcement(url, stream)
+        if "end" in fields:
+            return
+        if "error" in fields:
+            with naming(url, "error"):
+                error = require_fields(fields["error"])
+                yield StreamError(int(error["http_status"]), str(error["message"]))
+            return
+        if fields:
+            yield _read_segment(url, stream, fields)
+
+
+def _announcement(fields: Mapping[str, object]) -> bytes:
+    return skippable_frame(json.dumps(fields, separators=(",", ":")).encode())
+
+
+def _read_announcement(url: str, stream: BinaryIO) -> dict[str, Any]:
+    head = _read(url, stream, _HEAD_BYTES)
+    size = int.from_bytes(head[4:], "little")
+    if head[:4] != skippable_frame(b"")[:4] or size > MAX_ANNOUNCEMENT_BYTES:
+        raise CorruptObjectError(url, "no announcement where one must be")
+    with naming(url, "announcement"):
+        return require_fields(parse_json(_read(url, stream, size), _LIMITS))
+
+
+def _read_segment(url: str, stream: BinaryIO, fields: Mapping[str, Any]) -> WalSegment:
+    with naming(url, "announcement"):
+        position, size, digest = Position.parse(fields["position"]), fields["size"], fields["digest"]
+        if type(size) is not int or not 0 < size <= MAX_SEGMENT_BYTES:
+            raise ValueError(f"size is {size}")
+    segment = wal_segment.decode(key := wal_key(position), _read(url, stream, size))
+    if segment.digest != digest:
+        raise CorruptObjectError(f"{url}: {key}", "digest", digest, segment.digest)
+    return segment
+
+
+def _read(url: str, stream: BinaryIO, size: int) -> bytes:
+    """Read exactly ``size`` bytes, piece by piece: no more memory than has arrived."""
+    pieces: list[bytes] = []
+    left = size
+    while left:
+        piece = stream.read(min(left, _READ_BYTES))
+        if not piece:
+            raise StoreError("read", url, "the stream broke off")
+        pieces.append(piece)
+        left -= len(piece)
+    return b"".join(pieces)
