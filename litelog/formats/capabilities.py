@@ -104,6 +104,34 @@ class Capabilities(Protocol):
             Those that are side files, in the order in which a restore writes them. Default: none.
         """
 
+    def manifest_name(self, names: Sequence[str]) -> str | None:
+        """Return the name of the manifest: the file in which the writer lists the log segments that are the log.
+
+        Only for a format that also has ``read_manifest`` and ``write_manifest``. Other files with names of log segments
+        are not part of the log. If the writer replaces the first log segment, the log begins again. A restore writes
+        the manifest last.
+
+        Args:
+            names: The names of all files in a folder.
+
+        Returns:
+            The name; None if the folder has no manifest.
+        """
+
+    def read_manifest(self, content: bytes) -> list[str]:
+        """Return the names of the log segments that a manifest lists.
+
+        Raises:
+            ValueError: The content is not as the writer writes it.
+        """
+
+    def write_manifest(self, names: Sequence[str]) -> tuple[str, bytes]:
+        """Return the name and the content of a manifest.
+
+        Args:
+            names: The log segments that it lists, oldest first; at least one.
+        """
+
     def watermark_file(self, folder: str) -> str | None:
         """Return the path of the file in which the writer states the watermark of a log.
 
@@ -309,6 +337,27 @@ def awaited_side_file(log_format: LogFormat) -> str | None:
 def is_side_file(log_format: LogFormat, name: str) -> bool:
     """Whether a name that an object states is a side file's, and may become a file name on this disk."""
     return is_file_name(name) and side_files(log_format, [name]) == [name] and log_format.segment_order(name) is None
+
+
+def has_manifest(log_format: LogFormat) -> bool:
+    """Whether the log's writer lists the log segments in a manifest, and a log is worth nothing without its first
+    one."""
+    return hasattr(log_format, "manifest_name")
+
+
+def manifest_name(log_format: LogFormat, names: Sequence[str]) -> str | None:
+    """The name of the manifest among the files of a folder; None if there is none."""
+    return cast("Capabilities", log_format).manifest_name(names) if has_manifest(log_format) else None
+
+
+def read_manifest(log_format: LogFormat, content: bytes) -> list[str]:
+    """The names of the log segments that a manifest lists. Raises ValueError. Only for a format that has manifests."""
+    return cast("Capabilities", log_format).read_manifest(content)
+
+
+def write_manifest(log_format: LogFormat, names: Sequence[str]) -> tuple[str, bytes]:
+    """The name and content of the manifest that lists these log segments. Only for a format that has manifests."""
+    return cast("Capabilities", log_format).write_manifest(names)
 
 
 def watermark_file(log_format: LogFormat, folder: str) -> str | None:

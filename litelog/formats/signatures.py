@@ -22,6 +22,7 @@ _DATA = re.compile(r"[0-9]{20}\.data")
 _INDEX = re.compile(r"0|[1-9][0-9]{0,18}")
 _BATCH = struct.Struct(">qiib")  # base offset, length, leader epoch or old checksum, magic
 _MESSAGE = struct.Struct(">IHQQI")  # checksum, type, topic, index, length
+_REDIS = re.compile(r"[^.].*\.[1-9][0-9]{0,18}\.(base\.(rdb|aof)|incr\.aof)")
 _LITELOG = b"litelog\n" + struct.pack("<HHI", 1, 0, 64)
 _SPACETIMEDB = re.compile(rb"\(ds\)\^2[\0\1]\0\0\0", re.DOTALL)
 _ZSTD = b"\x28\xb5\x2f\xfd"
@@ -88,10 +89,15 @@ def _is_influxdb(name: str, head: bytes) -> bool:
     return bool(0 < index == int(name) and length < MAX_COMMIT_BYTES)
 
 
+def _is_redis_aof(name: str, head: bytes) -> bool:
+    return _REDIS.fullmatch(name) is not None and head[:1] in {b"*", b"#", b"R"}
+
+
 SIGNATURES = (
     Signature("litelog", "litelog", _is_litelog),
     Signature("spacetimedb", "SpacetimeDB", _is_spacetimedb),
     Signature("netlog", "NetLog", _is_netlog),
     Signature("kafka", "Kafka", _is_kafka),
     Signature("influxdb", "the broker of InfluxDB 0.9", _is_influxdb),
+    Signature("redis-aof", "Redis", _is_redis_aof),
 )

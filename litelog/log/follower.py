@@ -20,7 +20,7 @@ from litelog.errors import (
     SequenceGapError,
 )
 from litelog.formats import MAX_COMMIT_BYTES, FinishedTail, Tail
-from litelog.formats.capabilities import first_sequence, is_sparse, rewrites_finished
+from litelog.formats.capabilities import first_sequence, has_manifest, is_sparse, rewrites_finished
 from litelog.log.source import SETTLED_MICROSECONDS, OpenSegment, SegmentFolder
 from litelog.log.source_position import CHECKED_BYTES, CommitRun, SourcePosition, digest, make_run
 
@@ -45,6 +45,11 @@ class GapError(DivergedError):
 class FolderReplacedError(DivergedError):
     """The log's folder is another one, or holds log segments again that it had lost. The whole log must be compared
     again; it may still continue what was shipped."""
+
+
+class RewrittenError(DivergedError):
+    """The log's writer began the log again with another first log segment, which holds what the log came to. Writers
+    with manifests do so, and nothing is lost."""
 
 
 class Follower:
@@ -171,11 +176,21 @@ class Follower:
             return
         if inode != (self._inode or inode):
             raise FolderReplacedError(self._folder, "the log's folder was restored or replaced")
+        if has_manifest(self._format):
+            self._check_manifest(names)
         is_exact = self._format.self_numbered and not rewrites_finished(self._format)
         if self.oldest and is_exact and self._names.before(self.oldest):
             reason = f"holds {names[0]} again, which is older than {self.oldest}, the oldest log segment it had left"
             raise FolderReplacedError(self._folder, reason)
         self._inode, self.oldest = inode, names[0]
+
+    def _check_manifest(self, names: list[str]) -> None:
+        """Raise RewrittenError if the manifest no longer lists what was read: its writer only appends to one log."""
+        held = [name for name in (self.oldest, self._place.finished, self._place.file) if name]
+        gone = [name for name in held if name not in names]
+        if gone or (self.oldest and names[0] != self.oldest):
+            reason = f"its manifest begins with {names[0]}" + (f", and no longer lists {gone[0]}" if gone else "")
+            raise RewrittenError(self._folder, f"was rewritten: {reason}")
 
     def _find_run(self, limit: int) -> CommitRun | None:
         self._check_finished()

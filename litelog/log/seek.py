@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -51,7 +52,7 @@ class Seeker:
     def earliest(self) -> StartPlace | None:
         """Return the log's first commit; None while there is none."""
         for name in self._names.all():
-            if self._head(name) is not None:
+            if self._head(name) is not None if self._numbered else self._begins(name):
                 return StartPlace(name, 0, Expectation(None if self._numbered else self._numbering.first()))
         return None
 
@@ -123,6 +124,13 @@ class Seeker:
                     break  # else they are the writer's own
                 offset, expect = piece.end, piece.expect
         return piece if piece is not None and len(piece.columns) else None
+
+    def _begins(self, name: str) -> bool:
+        """Whether a log segment begins with a commit. It may hold no records, and take numbers all the same."""
+        with suppress(FileNotFoundError), self._names.open(name) as segment:
+            piece = read_piece(self._format, self._path(name), segment, 0, Expectation(0), HEAD_BYTES)
+            return piece is not None and piece.end > 0
+        return False
 
     def _last_segment(self, names: list[str], fits: Callable[[DecodedCommits], bool]) -> str | None:
         """Return the last log segment whose first commit fits. Those that fit come first. Log segments without a commit

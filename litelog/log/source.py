@@ -14,9 +14,10 @@ from litelog.codec.checksum import crc32c
 from litelog.errors import SourceError, SourceMissingError
 from litelog.events import fields
 from litelog.formats import MAX_COMMIT_BYTES
-from litelog.formats.capabilities import HEAD_BYTES, check_head, ignores, open_logical, side_files
+from litelog.formats.capabilities import HEAD_BYTES, check_head, ignores, manifest_name, open_logical, side_files
 from litelog.formats.signatures import RECOGNISED_FILES, recognise
 from litelog.log.failed_syncs import FailedSyncs
+from litelog.log.manifest import listed_segments
 from litelog.system.files import OPEN_FOLDER, find_other_kind, open_regular
 
 if TYPE_CHECKING:
@@ -361,14 +362,18 @@ class SegmentFolder:
             raise SourceError(f"{self._folder}: cannot be listed: {error.strerror}") from error
         names = [name for name, kind in found if kind is None]
         self._format.check_names(names)
-        ordered = sorted((order, name) for name in names if (order := self._format.segment_order(name)) is not None)
+        known = {name: order for name in names if (order := self._format.segment_order(name)) is not None}
+        ordered = sorted(
+            (known[name], name) for name in listed_segments(self._folder, self._format, names) if name in known
+        )
         listed = [name for _, name in ordered]
         if listed and listed[:1] != self._listed[:1]:
             self._check_head(listed[0])
         if self._listed:
             self._arrived = (self._arrived | set(listed).difference(self._listed)).intersection(listed)
         self._orders, self._listed = [order for order, _ in ordered], listed
-        foreign = set(names).difference(self._listed, side_files(self._format, names))
+        own = {*known, *side_files(self._format, names), manifest_name(self._format, names)}
+        foreign = set(names).difference(own)
         self._foreign = {name for name in foreign if not name.startswith(".") and not ignores(self._format, name)}
         if self._reports:
             self._report_others({name: kind for name, kind in found if kind is not None})

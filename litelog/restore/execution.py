@@ -19,6 +19,7 @@ from litelog.reading.generations import require_replica
 from litelog.restore.commit_writer import CommitWriterPool, SegmentFiles
 from litelog.restore.index_files import write_index_files
 from litelog.restore.journal import ResumedWalSegments
+from litelog.restore.manifest import make_manifest
 from litelog.restore.output import OutputError, OutputFolder, keep_whole, locked_copy
 from litelog.restore.plan import RepairedRange
 from litelog.restore.repair.repair import Repair
@@ -156,7 +157,11 @@ def restore(  # noqa: PLR0913 - each is an independent choice
             plan, totals = _restore_files(first, old, replan, check_space=check_space)
             for side_file in plan.side_files:
                 folder.write_file(side_file)
-            write_index_files(folder, [file.name for file in plan.all_files], log_format)
+            names = [file.name for file in plan.all_files]
+            write_index_files(folder, names, log_format)
+            manifest = make_manifest(names, log_format)
+            if manifest is not None:
+                folder.write_file(manifest)
             folder.publish()
         except OSError as error:
             raise OutputError(folder.path, error.strerror or str(error)) from error

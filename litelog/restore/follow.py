@@ -31,9 +31,11 @@ from litelog.reading.successors import find_shift, may_be_late
 from litelog.restore.generation_bytes import GenerationBytes
 from litelog.restore.history_plan import Target, find_plan
 from litelog.restore.index_files import commits_in_file
+from litelog.restore.manifest import make_manifest
 from litelog.restore.output import OutputError
 from litelog.system.clock import SystemClock
 from litelog.system.files import open_regular, sync_folder, write_at
+from litelog.system.private_files import temporary_name
 
 if TYPE_CHECKING:
     import threading
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
 
     from litelog.formats import LogFormat
     from litelog.objects.position import Position
+    from litelog.objects.side_files import SideFile
     from litelog.objects.wal_segment import WalSegment
     from litelog.restore.generation_bytes import ByteRun
     from litelog.restore.plan import RestorePlan
@@ -320,6 +323,25 @@ class CopyFollower:
             os.close(file)
         if self._size == 0:
             sync_folder(self._path)
+            self._list_in_manifest()
+
+    def _list_in_manifest(self) -> None:
+        """Replace the manifest, if the log's writer needs one, by one that lists the new log segment, too."""
+        manifest = make_manifest(os.listdir(self._folder), self._format)
+        if manifest is not None:
+            self._replace_file(manifest)
+
+    def _replace_file(self, file: SideFile) -> None:
+        """Replace a file next to the log segments in one step, durably."""
+        temporary = temporary_name(file.name)
+        with suppress(FileNotFoundError):
+            os.unlink(temporary, dir_fd=self._folder)
+        with os.fdopen(os.open(temporary, _FILE_FLAGS | os.O_EXCL, 0o666, dir_fd=self._folder), "wb") as written:
+            written.write(file.body)
+            written.flush()
+            os.fsync(written.fileno())
+        os.rename(temporary, file.name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
+        sync_folder(self._path)
 
     def _drop_index(self) -> None:
         """Remove the writer's index file of the log segment that grows: its writer would cut what the index lacks."""

@@ -53,16 +53,24 @@ class DivergenceRecord:
         self.open = _read_open(self._file, self._dismissed)
         """The newest divergence; None if there is none, or it was dismissed."""
 
-    def note(self, claim: Claim, sequence: int | None) -> None:
-        """Record the beginning of a generation, unless it does not diverge. ``sequence``: as in ``Divergence``."""
+    def note(self, claim: Claim, sequence: int | None, *, is_usual: bool = False) -> None:
+        """Record the beginning of a generation, unless it does not diverge.
+
+        Args:
+            claim: The generation's claim.
+            sequence: As in ``Divergence``.
+            is_usual: The log's writer rewrites its log as a habit, and loses nothing: this is no warning.
+        """
         if claim.relation is not Relation.DIVERGED:
             return
         found = Divergence(claim.generation, claim.predecessor or "", claim.time, claim.reason or "", sequence)
         kept = self._file.read()
         if kept is not None and kept.generation == found.generation:
             return  # it was resumed
-        self.open = found
+        self.open = None if is_usual else found
         try:
+            if is_usual:
+                self._dismissed.write(_Dismissal(found.generation))
             self._file.write(found)
         except OSError as error:
             extra = fields("state-not-kept", path=self._file.path)

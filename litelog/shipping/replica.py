@@ -16,7 +16,7 @@ from litelog.errors import (
     StoreError,
 )
 from litelog.events import fields
-from litelog.log.follower import FolderReplacedError, GapError
+from litelog.log.follower import FolderReplacedError, GapError, RewrittenError
 from litelog.objects.position import Position
 from litelog.shipping.archive_state import resume_archive
 from litelog.shipping.archiver import Archiver
@@ -355,7 +355,8 @@ class Replica:
         writer = WalShipper(self._context, keeper, archive, guard, backlog_sealer)
         shipping = self._shipping = _Shipping(keeper, archive, guard, writer)
         if before is None or claim != before.keeper.state.claim:
-            self.divergence.note(claim, None if before is None else before.keeper.state.place.sequence)
+            sequence = None if before is None else before.keeper.state.place.sequence
+            self.divergence.note(claim, sequence, is_usual=isinstance(self._fork, RewrittenError))
             self._listener.on_generation_started(self._source.folder, self._client.url, claim)
         if begun.snapshot is not None:
             self._listener.on_snapshot_written(begun.snapshot)
@@ -412,7 +413,8 @@ class Replica:
             extra = fields("objects-lost", log=log, replica=replica, position=position, reason=reason)
         else:
             extra = fields("diverged", log=log, replica=replica, position=position, reason=reason)
-        level = logging.ERROR if lost else logging.WARNING
+        usual = logging.INFO if isinstance(fork, RewrittenError) else logging.WARNING
+        level = logging.ERROR if lost else usual
         _logger.log(level, "%s: %s; a new generation begins in %s", log, reason, replica, extra=extra)
 
     def _ship(self, should_continue: Callable[[], bool]) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from litelog.errors import CorruptObjectError, DivergedError, ExistsError
+from litelog.formats.capabilities import has_manifest
 from litelog.log.side_files import read_side_files
 from litelog.log.source import SegmentFolder
 from litelog.objects import snapshot as snapshots
@@ -63,7 +64,10 @@ class Snapshots:
             side_files=read_side_files(self._folder, self._format),
         )
         mirrors = self._policy is SnapshotPolicy.MIRROR
-        first = self.first_at_source(made) if mirrors else first_kept(made)
+        if has_manifest(self._format):
+            first = made.first  # without its first log segment, the log is worth nothing
+        else:
+            first = self.first_at_source(made) if mirrors else first_kept(made)
         made = snapshots.drop_before(made, min(first, newest.next))
         try:
             self._client.write_snapshot(self._generation, made.next, [snapshots.encode(made)])

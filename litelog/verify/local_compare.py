@@ -21,6 +21,7 @@ from litelog.errors import (
 from litelog.formats import Expectation, FinishedTail
 from litelog.formats.capabilities import rewrites_finished
 from litelog.log.failed_syncs import FailedSyncs
+from litelog.log.manifest import listed_segments
 from litelog.log.source import open_segment
 from litelog.objects.layout import parse_sealed
 from litelog.objects.position import Position
@@ -154,7 +155,7 @@ class LocalLog:
     """A log's folder, opened for reading."""
 
     def __init__(self, folder: str, log_format: LogFormat) -> None:
-        """Raises SourceMissingError if the folder does not exist."""
+        """Raises as ``refresh``."""
         self.folder = folder
         self._format = log_format
         self._order = log_format.segment_order
@@ -164,12 +165,13 @@ class LocalLog:
         self.refresh()
 
     def refresh(self) -> None:
-        """List the folder again: a writer or daemon may remove the oldest log segments. Raises SourceMissingError."""
+        """List the folder again: a writer or daemon may remove the oldest log segments. Raises SourceMissingError, and
+        SourceError for a manifest that cannot be read."""
         try:
             names = os.listdir(self.folder)
         except OSError as error:
             raise SourceMissingError(self.folder, f"cannot be opened: {error.strerror}") from error
-        ordered = ((self._order(name), name) for name in names)
+        ordered = ((self._order(name), name) for name in listed_segments(self.folder, self._format, names))
         self.names = [name for order, name in sorted((order, name) for order, name in ordered if order is not None)]
 
     def log_id(self) -> str | None:

@@ -23,6 +23,12 @@ HEADS = {
         for scene in ("plain_none", "plain_zstd", "transactions", "rolled")
         for segment in recorded_segments("kafka", scene, ".log")
     ],
+    "redis-aof": [
+        segment
+        for scene in ("commands", "rewritten")
+        for ending in (".aof", ".rdb")
+        for segment in recorded_segments("redis_aof", scene, ending)
+    ],
     "spacetimedb": [
         segment
         for scene in ("version_0", "epochs", "compressed")

@@ -1,0 +1,205 @@
+r"""The walk over the commands of an append-only file: where whole commits lie in a buffer, and what follows.
+
+command     *<number of words>\r\n, and for each word $<length>\r\n<the word>\r\n
+annotation  #<text>\r\n, before a command
+
+A commit is a command with the annotations before it, or a transaction from MULTI to EXEC. Nothing in it is a checksum.
+Specified in litelog/formats/README.md#redis-aof.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from litelog.errors import CorruptCommitError
+from litelog.formats.commit_tail import is_zero
+from litelog.formats.log_format import MAX_COMMIT_BYTES, Damage, Tail
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_NUMBER = re.compile(rb"[*$]([0-9]{1,10})\r\n")
+_NUMBER_BEGUN = re.compile(rb"[*$][0-9]{0,10}\r?")
+_NUMBER_BYTES = 13
+_ANNOTATION = re.compile(rb"#[^\r\n]{0,1024}\r\n")
+_ANNOTATION_BEGUN = re.compile(rb"#[^\r\n]{0,1024}\r?")
+_COMMAND = re.compile(rb"\r\n(?=\*[1-9][0-9]{0,9}\r\n\$[0-9])")
+
+MAX_SEARCHED = 1000
+"""How many places after damage are tried. A value may hold commands, too."""
+
+NO_KEY = -1
+_KEY_WORDS: Mapping[bytes, int] = {
+    **dict.fromkeys((b"SELECT", b"MULTI", b"EXEC", b"FLUSHALL", b"FLUSHDB", b"SWAPDB"), NO_KEY),
+    **dict.fromkeys((b"FUNCTION", b"SCRIPT", b"PUBLISH", b"SPUBLISH"), NO_KEY),
+    b"XGROUP": 2,
+}
+"""Which word of a command is its key, where that is not the first one after the command's name."""
+
+
+@dataclass(slots=True)
+class Commands:
+    """Whole commands, by their places in the buffer; ``end`` is a place in the buffer, too."""
+
+    starts: list[int] = field(default_factory=list)
+    ends: list[int] = field(default_factory=list)
+    key_starts: list[int] = field(default_factory=list)
+    key_lengths: list[int] = field(default_factory=list)
+    """-1 for a command without a key."""
+    commits: list[tuple[int, int, int]] = field(default_factory=list)
+    """Start, end, and how many sequences the commits up to this one take."""
+    blocks: int = 0
+    """How many sequences blocks take that hold no commands."""
+    end: int = 0
+    tail: Tail = Tail.NOTHING
+    damage: Damage | None = None
+    wanted: int = 0
+
+
+class _IncompleteError(Exception):
+    """The buffer ends in a command, which reaches at least up to ``needed``."""
+
+    def __init__(self, needed: int) -> None:
+        self.needed = needed
+
+
+class _MalformedError(Exception):
+    """The bytes at ``place`` are not ``expected``."""
+
+    def __init__(self, place: int, expected: str) -> None:
+        self.place, self.expected = place, expected
+
+
+def walk(name: str, data: memoryview, offset: int) -> Commands:
+    """Walk over ``data``, which begins at byte ``offset`` of log segment ``name``, where a commit begins.
+
+    Raises CorruptCommitError: bytes that are no command are followed by a command, or a commit is larger than
+    MAX_COMMIT_BYTES.
+    """
+    found = Commands()
+    while found.end < len(data):
+        try:
+            _take_commit(found, data)
+        except _IncompleteError as error:
+            _drop_unfinished(found)
+            _note_incomplete(found, name, data, offset, error)
+            break
+        except _MalformedError as error:
+            _drop_unfinished(found)
+            _note_malformed(found, name, data, offset, error)
+            break
+        start, end, _ = found.commits[-1]
+        if end - start > MAX_COMMIT_BYTES:
+            raise _too_large(name, offset + start, end - start)
+    return found
+
+
+def find_command(data: memoryview, start: int) -> int | None:
+    """The place of a whole command after ``start``, at the beginning of a line; None if there is none."""
+    for number, match in enumerate(_COMMAND.finditer(data, start)):
+        if number == MAX_SEARCHED:
+            return match.end()  # a person sees an error; as a tail, the bytes would be cut off silently
+        try:
+            _take_command(Commands(), data, match.end())
+        except (_IncompleteError, _MalformedError):
+            continue
+        return match.end()
+    return None
+
+
+def _take_commit(found: Commands, data: memoryview) -> None:
+    """Append the commit at ``found.end``."""
+    at, is_open = found.end, False
+    while True:
+        at, word = _take_command(found, data, at)
+        if word == b"MULTI":
+            is_open = True
+        elif word == b"EXEC":
+            is_open = False
+        if not is_open:
+            break
+    found.commits.append((found.end, at, len(found.starts)))
+    found.end = at
+
+
+def _drop_unfinished(found: Commands) -> None:
+    """Remove the commands of a commit that is not whole."""
+    count = found.commits[-1][2] if found.commits else 0
+    for column in (found.starts, found.ends, found.key_starts, found.key_lengths):
+        del column[count:]
+
+
+def _take_command(found: Commands, data: memoryview, at: int) -> tuple[int, bytes]:
+    """Append the command at ``at``, and return its end and its name, if it may begin or end a transaction."""
+    size = len(data)
+    while at < size and data[at] == 0x23:  # annotations
+        match = _ANNOTATION.match(data, at)
+        if match is None:
+            if _ANNOTATION_BEGUN.fullmatch(data, at):
+                raise _IncompleteError(size + 1)
+            raise _MalformedError(at, "an annotation")
+        at = match.end()
+    start = at
+    words, at = _number(data, at, 0x2A)
+    key, word = (0, NO_KEY), b""
+    key_word = 1
+    for number in range(words):
+        length, at = _number(data, at, 0x24)
+        end = at + length
+        if size < end + 2:
+            if size == end + 1 and data[end] != 0x0D:
+                raise _MalformedError(end, "an end of line")
+            raise _IncompleteError(end + 2)
+        if data[end] != 0x0D or data[end + 1] != 0x0A:
+            raise _MalformedError(end, "an end of line")
+        if number == 0 and length <= 8:
+            word = bytes(data[at:end]).upper()
+            key_word = _KEY_WORDS.get(word, 1)
+        elif number == key_word:
+            key = (at, length)
+        at = end + 2
+    found.starts.append(start)
+    found.ends.append(at)
+    found.key_starts.append(key[0])
+    found.key_lengths.append(key[1])
+    return at, word if words == 1 else b""
+
+
+def _number(data: memoryview, at: int, mark: int) -> tuple[int, int]:
+    """The number in the line at ``at``, which begins with ``mark``, and the place after the line."""
+    size = len(data)
+    if at < size and data[at] == mark and (match := _NUMBER.match(data, at)) is not None:
+        number = int(match[1])
+        if number or mark == 0x24:
+            return number, match.end()
+    elif at >= size or (data[at] == mark and size - at < _NUMBER_BYTES and _NUMBER_BEGUN.fullmatch(data, at)):
+        raise _IncompleteError(size + 1)
+    raise _MalformedError(at, f"{chr(mark)} and a number")
+
+
+def _note_incomplete(found: Commands, name: str, data: memoryview, offset: int, error: _IncompleteError) -> None:
+    needed = error.needed - found.end
+    if needed > MAX_COMMIT_BYTES:
+        raise _too_large(name, offset + found.end, needed)
+    left = len(data) - found.end
+    found.tail, found.wanted = Tail.INCOMPLETE, needed
+    found.damage = Damage(offset + found.end, "length of the command", f"at least {needed}", left)
+
+
+def _note_malformed(found: Commands, name: str, data: memoryview, offset: int, error: _MalformedError) -> None:
+    if is_zero(data[found.end :]):
+        found.tail = Tail.ZEROS
+        return
+    actual = bytes(data[error.place : error.place + 8])
+    found.damage = Damage(offset + found.end, "command", error.expected, f"{actual!r} at {offset + error.place}")
+    if find_command(data, error.place) is not None:
+        raise CorruptCommitError(
+            name, found.damage.offset, found.damage.what, found.damage.expected, found.damage.actual
+        )
+    found.tail = Tail.DAMAGED
+
+
+def _too_large(name: str, place: int, size: int) -> CorruptCommitError:
+    return CorruptCommitError(name, place, "size of the command or transaction", f"up to {MAX_COMMIT_BYTES}", size)

@@ -1,0 +1,41 @@
+"""Which files of a folder the log's writer lists as its log segments, in a format whose writers keep a manifest."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from litelog.errors import SourceError
+from litelog.formats.capabilities import has_manifest, manifest_name, read_manifest
+from litelog.system.files import read_regular
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from litelog.formats import LogFormat
+
+MAX_BYTES = 1 << 20
+"""The largest manifest in bytes: about ten thousand log segments."""
+
+
+def listed_segments(folder: str, log_format: LogFormat, names: Sequence[str]) -> list[str]:
+    """Return those of ``names``, the files in ``folder``, that may be log segments: all of them, or those that the
+    manifest lists. Without its manifest, a folder has none.
+
+    Raises:
+        SourceError: The manifest cannot be read, or is not as the log's writer writes it.
+    """
+    if not has_manifest(log_format):
+        return list(names)
+    manifest = manifest_name(log_format, names)
+    if manifest is None:
+        return []
+    path = os.path.join(folder, manifest)
+    try:
+        listed = set(read_manifest(log_format, read_regular(path, MAX_BYTES)))
+    except FileNotFoundError:
+        return []  # its writer has just removed it
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else None
+        raise SourceError(f"{path}: cannot be read as a manifest: {reason or error}") from error
+    return [name for name in names if name in listed]

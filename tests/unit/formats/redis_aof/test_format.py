@@ -1,0 +1,161 @@
+"""The format ``redis-aof``, over append-only files that Redis wrote: a command is a record."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from litelog.errors import ConfigError, CorruptCommitError, WrongFormatError
+from litelog.formats import MAX_COMMIT_BYTES, Expectation, LogFormat, Tail
+from litelog.formats.capabilities import find_commit, ignores, removed_by_owner
+from litelog.formats.columns import Record
+from litelog.formats.conformance import LogFormatConformance
+from litelog.formats.redis_aof import RedisAofFormat
+from litelog.formats.redis_aof.format import BLOCK_BYTES
+from tests.builders.recorded_logs import recorded_segments
+from tests.builders.redis_server import encode
+from tests.sampling import sampled
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+FORMAT: LogFormat = RedisAofFormat()
+NAME = "appendonly.aof.7.incr.aof"
+BASE = "appendonly.aof.7.base.rdb"
+SET = encode(("SET", "k", "v"))
+WITHOUT_KEY = (b"SELECT", b"MULTI", b"EXEC")
+
+
+def read_commands(data: bytes) -> list[list[bytes]]:
+    """The words of each command, line by line."""
+    found, at = [], 0
+    while at < len(data):
+        end = data.index(b"\r\n", at)
+        line, at = data[at:end], end + 2
+        if line[:1] == b"#":
+            continue
+        words = []
+        for _ in range(int(line[1:])):
+            end = data.index(b"\r\n", at)
+            length = int(data[at + 1 : end])
+            words.append(data[end + 2 : end + 2 + length])
+            at = end + 4 + length
+        found.append(words)
+    return found
+
+
+def scan(data: bytes, name: str = NAME, offset: int = 0, sequence: int | None = None) -> tuple[int, int, int, Tail]:
+    found = FORMAT.scan(name, memoryview(data), offset, Expectation(sequence))
+    return found.end, found.commits, found.records, found.tail
+
+
+class Recorded(LogFormatConformance):
+    has_checksums = False
+    scene = ""
+    other_names = (
+        "appendonly.aof.manifest",
+        "temp-appendonly.aof.1.incr.aof",
+        "appendonly.aof.0.incr.aof",
+        "appendonly.aof",
+        "dump.rdb",
+        f"appendonly.aof.{10**19}.incr.aof",
+    )
+
+    @pytest.fixture
+    def log_format(self) -> LogFormat:
+        return RedisAofFormat()
+
+    @pytest.fixture
+    def segments(self) -> list[tuple[str, bytes]]:
+        return recorded_segments("redis_aof", self.scene, ".aof")
+
+    def decode_slowly(self, name: str, data: bytes, first: int) -> list[Record]:
+        found = []
+        for number, words in enumerate(read_commands(data), first):
+            key = None if words[0].upper() in WITHOUT_KEY else words[2 if words[0] == b"XGROUP" else 1]
+            found.append(Record(number, None, key, encode(tuple(words))))
+        return found
+
+    def choose(self, places: Sequence[int]) -> Sequence[int]:
+        return sampled(places, 3, f"redis-aof {self.scene} {len(places)}")
+
+
+@pytest.mark.slow
+class TestIncrements(Recorded):
+    scene = "commands"
+
+
+@pytest.mark.slow
+class TestBaseOfCommands(Recorded):
+    scene = "rewritten"
+
+
+def test_a_transaction_is_one_commit_with_its_annotation() -> None:
+    whole = b"#TS:1700000000\r\n" + encode(("MULTI",)) + SET + SET + encode(("EXEC",))
+    (commit,) = FORMAT.commits(NAME, memoryview(whole), 0, Expectation(5))
+    assert (commit.start, commit.end, commit.first, commit.next) == (0, len(whole), 5, 9)
+    found = FORMAT.scan(NAME, memoryview(whole[:-1]), 0, Expectation(5))
+    assert (found.end, found.commits, found.tail, found.wanted) == (0, 0, Tail.INCOMPLETE, len(whole))
+
+
+def test_the_value_is_the_command_without_its_annotation() -> None:
+    data = SET + b"#TS:1700000000\r\n" + SET
+    values = [record.value for record in FORMAT.decode(NAME, memoryview(data), 0, Expectation(0)).records()]
+    assert values == [SET, SET]
+    assert scan(SET + b"#TS:17") == (len(SET), 1, 1, Tail.INCOMPLETE)
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [b"*x\r\n", b"*0\r\n", b"*1\r\n*1\r\nX\r\n", b"*1\r\n$1\r\nXYZ", b"+OK\r\n", b"*1\r\n$-1\r\n", b"#a\nb\r\n"],
+)
+def test_damage_is_a_tail_until_a_command_follows(damaged: bytes) -> None:
+    assert scan(SET + damaged) == (len(SET), 1, 1, Tail.DAMAGED)
+    with pytest.raises(CorruptCommitError) as raised:
+        scan(SET + damaged + b"\r\n" + SET)
+    assert raised.value.offset == len(SET)
+    data = memoryview(SET + damaged + b"\r\n" + SET)
+    assert find_commit(FORMAT, data, 0, len(SET)) == len(data) - len(SET)
+
+
+def test_a_command_inside_a_value_that_is_not_whole_is_no_proof_of_damage() -> None:
+    held = b"\r\n" + SET
+    begun = encode(("SET", "k", held + held))[:-8]
+    assert scan(SET + begun) == (len(SET), 1, 1, Tail.INCOMPLETE)
+
+
+def test_a_command_that_cannot_be_shipped_is_refused_before_its_bytes_are_there() -> None:
+    begun = b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$%d\r\n" % MAX_COMMIT_BYTES
+    with pytest.raises(CorruptCommitError, match="size of the command"):
+        scan(SET + begun)
+
+
+@pytest.mark.parametrize("size", [1, BLOCK_BYTES - 1, BLOCK_BYTES, BLOCK_BYTES + 1, 3 * BLOCK_BYTES + 88])
+def test_a_base_file_in_rdb_form_counts_its_blocks_however_it_is_read(size: int) -> None:
+    data = bytes(size)
+    blocks = -(-size // BLOCK_BYTES)
+    assert scan(data, BASE) == (size, blocks, blocks, Tail.NOTHING)
+    for cut in {1, 100, BLOCK_BYTES, BLOCK_BYTES + 5} & set(range(1, size)):
+        head = FORMAT.scan(BASE, memoryview(data)[:cut], 0, Expectation())
+        rest = FORMAT.scan(BASE, memoryview(data)[cut:], cut, head.expectation)
+        assert (rest.end, rest.next, head.records + rest.records) == (size, blocks, blocks)
+        commits = FORMAT.commits(BASE, memoryview(data)[cut:], cut, head.expectation)
+        assert (commits[0].start, commits[-1].end, commits[-1].next, len(commits)) == (cut, size, blocks, rest.commits)
+    assert len(FORMAT.decode(BASE, memoryview(data), 0, Expectation())) == 0
+
+
+def test_the_file_of_an_older_redis_and_a_folder_of_two_logs_are_refused() -> None:
+    with pytest.raises(ConfigError, match="before 7"):
+        FORMAT.check_names(["appendonly.aof", "dump.rdb"])
+    with pytest.raises(ConfigError, match="holds one append-only file"):
+        FORMAT.check_names(["a.manifest", "b.manifest"])
+    FORMAT.check_names(["appendonly.aof.manifest", NAME, BASE, "temp-rewriteaof-1.aof"])
+
+
+def test_other_files_of_the_writer_are_known() -> None:
+    assert ignores(FORMAT, "temp-rewriteaof-bg-77.aof")
+    assert not ignores(FORMAT, "notes.txt")
+    assert removed_by_owner(FORMAT)
+    with pytest.raises(WrongFormatError, match="not that of a base or incremental file"):
+        FORMAT.scan("appendonly.aof", memoryview(SET), 0, Expectation())
