@@ -30,7 +30,8 @@ def read_manifest(content: bytes) -> list[str]:
 
     Raises ValueError for anything that Redis 7 or later does not write.
     """
-    bases, increments = [], []
+    bases: list[tuple[int, str]] = []
+    increments: list[tuple[int, str]] = []
     for line in content.decode("utf-8").splitlines():
         if not line or line.startswith("#"):
             continue
