@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 import threading
 from typing import TYPE_CHECKING
@@ -11,8 +10,7 @@ from litelog.errors import ConfigError, LitelogError, OffsetJumpError
 from litelog_cli.arguments import is_replica
 from litelog_cli.config_file import choose_state_dir, read_config
 from litelog_cli.configured import find_log, find_replica
-from litelog_cli.inputs import choose_format, reader_bounds
-from litelog_cli.logging_setup import say
+from litelog_cli.inputs import choose_format, reader_bounds, report_gaps
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -86,14 +84,7 @@ def consumed_batches(stack: ExitStack, consumer: Consumer, *, manual: bool, foll
     stack.enter_context(consumer)
     _ = consumer.position  # opens the log, before another thread commits
     acknowledgements = _Acknowledgements(consumer, ends=follow) if manual else None
-    while True:
-        try:
-            columns = consumer.read()
-        except OffsetJumpError as error:
-            say(f"litelog: {error}", "records-gone", level=logging.WARNING)
-            continue
-        if columns is None:
-            break
+    for columns in report_gaps(consumer.read, OffsetJumpError, "records-gone"):
         yield columns
         if not manual:
             consumer.commit()

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from litelog.units import StartKind, StartPoint
 from litelog_cli.arguments import opened_replica
+from litelog_cli.logging_setup import say
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from contextlib import ExitStack
 
     from litelog.config import LogConfig
+    from litelog.errors import LitelogError
     from litelog.formats.columns import Columns
     from litelog_cli.configured import ConfiguredReplica
 
@@ -41,6 +44,20 @@ class GenerationSource:
     name: str | None
     """The first digits of its name; None: the latest one."""
     pattern: str | None
+
+
+def report_gaps(read: Callable[[], Columns | None], gap: type[LitelogError], event: str) -> Iterator[Columns]:
+    """Yield what ``read`` returns, until that is None. Report an error of the type ``gap`` as ``event``, and read on:
+    the next call of ``read`` continues after the gap."""
+    while True:
+        try:
+            columns = read()
+        except gap as error:
+            say(f"litelog: {error}", event, level=logging.WARNING)
+            continue
+        if columns is None:
+            return
+        yield columns
 
 
 def choose_format(log: LogConfig | None, format_name: str | None, pattern: str | None) -> tuple[str, str | None]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, cast
 
@@ -12,7 +11,7 @@ from litelog.errors import ExitCode
 from litelog.units import StartKind, StartPoint, format_count, format_size
 from litelog_cli.arguments import opened_replica
 from litelog_cli.configured import find_replica
-from litelog_cli.logging_setup import say
+from litelog_cli.inputs import report_gaps
 from litelog_cli.output import echo, format_number, print_json, print_table
 from litelog_cli.progress import showing_progress
 
@@ -25,7 +24,8 @@ if TYPE_CHECKING:
     from litelog.stores.object_store import ObjectReplicaClient, ObjectStore
 
 GAZETTE = "gazette"
-"""The value of ``--format``. It is no log format: a bucket is read, and nothing is replicated."""
+"""The value of ``--format``. The verbs read a bucket of fragments with it. No log has this format, so nothing of it is
+replicated."""
 
 
 @contextmanager
@@ -48,15 +48,7 @@ def journal_batches(
     first = start.value if start.kind is StartKind.SEQUENCE else None
     store = stack.enter_context(opened_journal(place, config_file))
     reader = stack.enter_context(FragmentReader(store, start=first, end=None if end is None else end.value))
-    while True:
-        try:
-            columns = reader.read()
-        except JournalGapError as gap:
-            say(f"litelog: {gap}", "journal-gap", level=logging.WARNING)
-            continue
-        if columns is None:
-            return
-        yield columns
+    yield from report_gaps(reader.read, JournalGapError, "journal-gap")
 
 
 def verify_fragments(place: str, config_file: str | None, parallelism: int, *, as_json: bool, quiet: bool) -> int:

@@ -14,7 +14,7 @@ from litelog_cli.output import echo, print_json, print_table
 from litelog_cli.spark_session import JobSession, fleet_options, session_options, target_option
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 MAX_FAILED = 20
 """How many failures are printed. ``--json`` prints all."""
@@ -25,6 +25,27 @@ def is_fleet(place: str) -> bool:
     from litelog.spark.options import is_pattern
 
     return is_pattern(place)
+
+
+def collect_report(
+    job: str, common: dict[str, Any], run: Callable[..., Any], *arguments: object, **choices: object
+) -> list[Any]:
+    """Run a job over many replicas in a session of its own. Returns the rows of its report.
+
+    Args:
+        job: The job's name.
+        common: The options that all jobs share.
+        run: The function of ``litelog.spark.fleet``. It is called with the session, ``arguments``, ``choices``, the
+            store's options and the progress display.
+        arguments: What ``run`` takes after the session.
+        choices: The job's own options.
+    """
+    with JobSession(job, common) as session:
+        options = fleet_options(common)
+        rows: list[Any] = run(
+            session.spark, *arguments, **choices, options=options, progress=session.progress
+        ).collect()
+    return rows
 
 
 def report_fleet(rows: Sequence[Any], done: str, *, as_json: bool) -> int:
@@ -88,15 +109,8 @@ def copy(
     """
     from litelog.spark.fleet import copy as run_copy
 
-    with JobSession("copy", common) as session:
-        rows = run_copy(
-            session.spark,
-            replica_urls,
-            target,
-            options=fleet_options(common),
-            target_options=dict(target_option) or None,
-            progress=session.progress,
-        ).collect()
+    options = dict(target_option) or None
+    rows = collect_report("copy", common, run_copy, replica_urls, target, target_options=options)
     objects, size = sum(row.copied_objects or 0 for row in rows), sum(row.copied_bytes or 0 for row in rows)
     return report_fleet(rows, f"copied {format_count(objects, 'object')}, {format_size(size)}", as_json=as_json)
 
@@ -147,18 +161,8 @@ def restore(
     from litelog.spark.fleet import restore as run_restore
 
     target = make_target(None, None, sequence, timestamp)
-    with JobSession("restore", common) as session:
-        rows = run_restore(
-            session.spark,
-            replica_urls,
-            output,
-            sequence=target.sequence,
-            timestamp=target.timestamp,
-            pattern=pattern,
-            delta=delta,
-            options=fleet_options(common),
-            progress=session.progress,
-        ).collect()
+    choices = {"sequence": target.sequence, "timestamp": target.timestamp, "pattern": pattern, "delta": delta}
+    rows = collect_report("restore", common, run_restore, replica_urls, output, **choices)
     size = format_size(sum(row.log_bytes or 0 for row in rows))
     there = sum(bool(row.there) for row in rows)
     return report_fleet(rows, f"restored {size}, {there} were there already", as_json=as_json)

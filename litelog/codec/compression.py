@@ -10,6 +10,7 @@ import zlib
 from typing import TYPE_CHECKING, Any
 
 from litelog.codec.lz4_frames import decompress_foreign
+from litelog.codec.snappy_blocks import SnappyBlocks, block_size
 from litelog.errors import ConfigError
 from litelog.installation import install_command
 
@@ -21,21 +22,32 @@ XERIAL_MAGIC = b"\x82SNAPPY\0"
 """How the stream of snappy-java begins: blocks of raw snappy, each after its length."""
 
 _XERIAL_HEADER_BYTES = 16
+_GZIP_WINDOW = 31  # zlib's number for the format of gzip
 _CHUNK_BYTES = 1 << 20  # taken at a time, so that a stream without a stated size takes no more than it holds
-_MAX_VARINT_BYTES = 5
 
 
-def decompress_gzip(data: memoryview, limit: int) -> bytes:
-    """Decompress a gzip stream of up to ``limit`` bytes. Raises ValueError if it is damaged, or holds more."""
-    stream = zlib.decompressobj(wbits=31)
+def decompress_gzip(data: memoryview, limit: int, *, to_end: bool = False) -> bytes:
+    """Decompress a gzip stream of up to ``limit`` bytes.
+
+    Raises ValueError if it is damaged, or holds more. With ``to_end``, bytes after the stream are an error, too.
+    """
+    stream = zlib.decompressobj(_GZIP_WINDOW)
     try:
         content = stream.decompress(data, limit + 1)
     except zlib.error as error:
         raise ValueError(f"no gzip stream: {error}") from None
     _check(len(content), limit)
-    if not stream.eof:
-        raise ValueError("a gzip stream that ends early")
+    if not stream.eof or (to_end and stream.unused_data):
+        raise ValueError("a gzip stream that does not end where its bytes do")
     return content
+
+
+def peek_gzip(data: memoryview, size: int) -> bytes:
+    """Return the first ``size`` bytes of what a gzip stream holds, or all. Raises ValueError if it is damaged there."""
+    try:
+        return zlib.decompressobj(_GZIP_WINDOW).decompress(data, size)
+    except zlib.error as error:
+        raise ValueError(f"no gzip stream: {error}") from None
 
 
 def decompress_lz4(data: memoryview, limit: int) -> bytes:
@@ -55,21 +67,13 @@ def decompress_snappy(data: memoryview, limit: int, extra: str) -> bytes:
         ValueError: They are damaged, or hold more.
         ConfigError: cramjam is not installed.
     """
-    try:
-        import cramjam  # noqa: PLC0415  # an extra
-    except ImportError as error:
-        raise ConfigError(f"records compressed with snappy need cramjam; run: {install_command(extra)}") from error
+    decompressor = SnappyBlocks(extra)
     blocks = list(_snappy_blocks(data))
-    sizes = [_snappy_size(block) for block in blocks]
+    sizes = [block_size(block) for block in blocks]
     _check(sum(sizes), limit)
     content, at = memoryview(bytearray(sum(sizes))), 0
     for block, size in zip(blocks, sizes, strict=True):
-        try:
-            written = cramjam.snappy.decompress_raw_into(block, content[at : at + size]) if size else 0
-        except Exception as error:  # noqa: BLE001  # cramjam.DecompressionError, and what else damaged bytes cause
-            raise ValueError(f"no snappy block: {error}") from None
-        if written != size:
-            raise ValueError(f"a snappy block of {written} bytes that states {size}")
+        decompressor.decompress_into(block, content[at : at + size])
         at += size
     return bytes(content)
 
@@ -112,17 +116,6 @@ def _snappy_blocks(data: memoryview) -> Iterator[memoryview]:
             raise ValueError(f"a snappy block of {size} bytes, of which {max(0, len(data) - at)} are there")
         yield data[at : at + size]
         at += size
-
-
-def _snappy_size(block: memoryview) -> int:
-    """How many bytes a block of raw snappy states that it holds. A block of snappy is at least a sixtieth of them."""
-    size = 0
-    for place, byte in enumerate(block[:_MAX_VARINT_BYTES]):
-        size |= (byte & 0x7F) << (7 * place)
-        if byte < 0x80:
-            _check(size, len(block) * 64)
-            return size
-    raise ValueError("a snappy block without a length")
 
 
 def _check(size: int, limit: int) -> None:

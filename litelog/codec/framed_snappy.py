@@ -8,12 +8,10 @@ chunk               u8 type, u24 length, little-endian: then so many bytes
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from litelog.codec.checksum import crc32c
-from litelog.errors import ConfigError
-from litelog.installation import install_command
+from litelog.codec.snappy_blocks import SnappyBlocks, block_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,22 +36,15 @@ def decompress_framed_snappy(data: memoryview, limit: int, extra: str) -> bytes:
     """
     if bytes(data[: len(IDENTIFIER)]) != IDENTIFIER:
         raise ValueError("no stream identifier of snappy")
-    snappy = _load(extra)
+    decompressor = SnappyBlocks(extra)
     contents, total = [], 0
     for kind, body in _chunks(data):
-        content = _content(snappy, kind, body)
+        content = _content(decompressor, kind, body)
         total += len(content)
         if total > limit:
             raise ValueError(f"more than {limit} bytes once decompressed")
         contents.append(content)
     return b"".join(contents)
-
-
-def _load(extra: str) -> Any:
-    try:
-        return importlib.import_module("cramjam").snappy
-    except ImportError as error:
-        raise ConfigError(f"records compressed with snappy need cramjam; run: {install_command(extra)}") from error
 
 
 def _chunks(data: memoryview) -> Iterator[tuple[int, memoryview]]:
@@ -70,33 +61,18 @@ def _chunks(data: memoryview) -> Iterator[tuple[int, memoryview]]:
         at = end
 
 
-def _content(snappy: Any, kind: int, body: memoryview) -> bytes:
+def _content(decompressor: SnappyBlocks, kind: int, body: memoryview) -> bytes:
     stated = int.from_bytes(body[:4], "little")
     content = bytes(body[4:])
     if kind == _COMPRESSED:
-        size = _size(content)
+        size = block_size(body[4:])
+        if size > _CHUNK_BYTES:
+            raise ValueError(f"a chunk of snappy that states {size} bytes, more than {_CHUNK_BYTES}")
         buffer = bytearray(size)
-        try:
-            written = snappy.decompress_raw_into(content, buffer) if size else 0
-        except Exception as error:  # noqa: BLE001  # cramjam.DecompressionError, and what else it meets in damaged bytes
-            raise ValueError(f"a damaged chunk of snappy: {error}") from None
-        if written != size:
-            raise ValueError(f"a chunk of snappy of {written} bytes that states {size}")
+        decompressor.decompress_into(body[4:], memoryview(buffer))
         content = bytes(buffer)
     checksum = crc32c(content)
     masked = ((checksum >> 15 | checksum << 17) + _MASK_DELTA) & 0xFFFF_FFFF
     if len(content) > _CHUNK_BYTES or masked != stated:
         raise ValueError(f"a chunk of snappy with the checksum {masked:08x} that states {stated:08x}")
     return content
-
-
-def _size(block: bytes) -> int:
-    """How many bytes a block of raw snappy states that it holds."""
-    size = 0
-    for place, byte in enumerate(block[:5]):
-        size |= (byte & 0x7F) << (7 * place)
-        if byte < 0x80:
-            if size > _CHUNK_BYTES:
-                break
-            return size
-    raise ValueError(f"a chunk of snappy without a length of up to {_CHUNK_BYTES}")

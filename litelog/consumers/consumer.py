@@ -10,11 +10,12 @@ from concurrent.futures import wait
 from typing import TYPE_CHECKING, Literal, SupportsIndex
 
 from litelog.consumers.background_read import read_in_background
+from litelog.consumers.commit_rule import CommitRule
 from litelog.consumers.consumed_log import is_replica, open_consumed_log
 from litelog.consumers.position_file import PositionFile
 from litelog.consumers.progress import Progress
 from litelog.consumers.rewind_check import require_same_log
-from litelog.errors import ConfigError, ConsumerMovedError, OffsetJumpError
+from litelog.errors import ConsumerMovedError, OffsetJumpError
 from litelog.formats.record_stream import RecordStream
 from litelog.log.read_bounds import ReadBounds, Start
 from litelog.reading.combined_reader import CombinedReader
@@ -22,7 +23,7 @@ from litelog.stores.replica_address import address_of
 from litelog.system.clock import SystemClock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from concurrent.futures import Future
     from datetime import datetime
     from types import TracebackType
@@ -88,18 +89,12 @@ class Consumer(RecordStream):
             ConfigError: Arguments that do not fit together, or a name that cannot be one.
         """
         super().__init__()
-        if (commit_records is not None and commit_records < 1) or (commit_seconds is not None and commit_seconds < 0):
-            raise ConfigError("commit after at least 1 record, and after 0 seconds or more")
-        url, options = address_of(log)
-        addresses = [address_of(each) for each in replicas]
-        in_folder = isinstance(log, str | os.PathLike) and not is_replica(url)
-        folder = url if in_folder else None
-        self._place = (folder, addresses if in_folder else [(url, options), *addresses])
+        self._rule = CommitRule(commit_records, commit_seconds)
+        self._place = _locate(log, replicas)
         self._format, self._pattern, self._state_dir = log_format, pattern, state_dir
         self._bounds = ReadBounds.of(start, start_time, None, None)
         self._follow = follow
         self._on_gap: Literal["raise", "jump"] = on_gap
-        self._commit_records, self._commit_seconds = commit_records, commit_seconds
         PositionFile("", name)  # checks the name
         self.name = name
         self._clock = SystemClock()
@@ -191,7 +186,7 @@ class Consumer(RecordStream):
             start_time: As for the constructor.
 
         Raises:
-            ConfigError: It is no place in a log.
+            ConfigError: ``start`` does not name a place in a log.
             LitelogError: The log cannot be read to find the place.
         """
         bounds = ReadBounds.of(start, start_time, None, None)
@@ -213,14 +208,10 @@ class Consumer(RecordStream):
     ) -> None:
         """Close. A consumer that commits by itself commits what was processed, unless the block raised an error."""
         try:
-            if kind is None and self._commits_by_itself and self._uncommitted and not self._closed:
+            if kind is None and self._rule.commits and self._uncommitted and not self._closed:
                 self.commit(self._processed)
         finally:
             self.close()
-
-    @property
-    def _commits_by_itself(self) -> bool:
-        return self._commit_records is not None or self._commit_seconds is not None
 
     def _opened(self) -> tuple[ConsumedLog, Progress]:
         """The log and the progress in it. The first call finds them, and where to begin."""
@@ -250,7 +241,7 @@ class Consumer(RecordStream):
             return True
         columns = self._fetch(timeout)
         if columns is None:
-            if not self._follow and self._commits_by_itself and self._uncommitted:
+            if not self._follow and self._rule.commits and self._uncommitted:
                 self.commit(self._processed)
             return False
         if not self._is_verified:
@@ -267,26 +258,23 @@ class Consumer(RecordStream):
 
     def _commit_if_due(self) -> None:
         """Commit the processed records, if the consumer commits by itself and the time has come."""
-        if not self._uncommitted:
-            return
-        enough = self._commit_records is not None and self._uncommitted >= self._commit_records
-        waited = self._clock.monotonic() - self._committed_at
-        if enough or (self._commit_seconds is not None and waited >= self._commit_seconds):
+        if self._rule.is_due(self._uncommitted, self._clock.monotonic() - self._committed_at):
             self.commit(self._processed)
 
     def _fetch(self, timeout: float | None) -> Columns | None:
         """The next records of the log; None at its end, or after ``timeout`` seconds."""
         deadline = None if timeout is None else self._clock.monotonic() + timeout
+        commit_seconds = self._rule.seconds
         while True:
             if self._reading is None:
                 reader = self._open_reader()
-                if deadline is None and self._commit_seconds is None:
+                if deadline is None and commit_seconds is None:
                     return self._take(reader.read)
                 self._reading = read_in_background(reader.read)
             now = self._clock.monotonic()
             limits = [deadline - now] if deadline is not None else []
-            if self._commit_seconds is not None and self._uncommitted:
-                limits.append(self._committed_at + self._commit_seconds - now)
+            if commit_seconds is not None and self._uncommitted:
+                limits.append(self._committed_at + commit_seconds - now)
             wait([self._reading], max(0.0, min(limits)) if limits else None)
             if self._reading.done():
                 reading, self._reading = self._reading, None
@@ -322,7 +310,7 @@ class Consumer(RecordStream):
         return reader
 
     def _verify(self, log: ConsumedLog, progress: Progress) -> None:
-        """Check that the log still holds what was processed, as far as that can be found out now. DivergedError."""
+        """Check that the log still holds what was processed, if that can be found out now. Raises DivergedError."""
         evidence = progress.newest_evidence()
         try:
             self._is_verified = evidence is None or require_same_log(log, self.name, evidence)
@@ -336,3 +324,12 @@ class Consumer(RecordStream):
         self._batch, self._row, self._rows = None, 0, iter(())
         if reader is not None:
             reader.close()
+
+
+def _locate(log: Replica, replicas: Iterable[Replica]) -> tuple[str | None, list[tuple[str, Mapping[str, object]]]]:
+    """The log's folder, None if ``log`` is a replica, and the URLs and options of all replicas."""
+    url, options = address_of(log)
+    addresses = [address_of(each) for each in replicas]
+    if isinstance(log, str | os.PathLike) and not is_replica(url):
+        return url, addresses
+    return None, [(url, options), *addresses]

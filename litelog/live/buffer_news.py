@@ -35,13 +35,13 @@ class BufferNews:
         self._history = -1
 
     def __enter__(self) -> Self:
-        self._buffer.listen(self._wake)
+        self._buffer.changes.listen(self._wake)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._buffer.forget(self._wake)
+        self._buffer.changes.forget(self._wake)
 
     def _wake(self) -> None:
         """Called by the buffer's thread."""

@@ -15,6 +15,7 @@ from litelog.errors import DivergedError, LitelogError, SourceMissingError
 from litelog.events import fields, is_worth_logging
 from litelog.log.follower import Follower
 from litelog.objects.position import Position
+from litelog.system.change_signal import ChangeSignal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -136,7 +137,8 @@ class LiveBuffer:
         self._runs: deque[LiveRun] = deque()
         self._held = 0
         self._view = BufferView()
-        self._listeners: set[Callable[[], None]] = set()
+        self.changes = ChangeSignal()
+        """Reports each change of ``view``."""
         self._wake = threading.Event()
         self._stopped = False
         self._failures = 0
@@ -158,16 +160,6 @@ class LiveBuffer:
     def view(self) -> BufferView:
         """What it holds now."""
         return self._view
-
-    def listen(self, call: Callable[[], None]) -> None:
-        """Call ``call`` after each change, from the buffer's thread. It must neither block nor raise."""
-        with self._lock:
-            self._listeners.add(call)
-
-    def forget(self, call: Callable[[], None]) -> None:
-        """Revoke ``listen``. A call that is under way may still arrive."""
-        with self._lock:
-            self._listeners.discard(call)
 
     def look(self) -> tuple[BufferView, list[LiveRun]]:
         """Return what it holds, and the runs of the current history, of one moment."""
@@ -237,7 +229,7 @@ class LiveBuffer:
             self._runs.clear()
             self._held = 0
             self._view = BufferView(generation, self._view.history + 1, place.sequence, place.sequence, place)
-        self._notify()
+        self.changes.notify()
         return claim, follower
 
     def _read_all(self, claim: Claim, follower: Follower) -> None:
@@ -255,7 +247,7 @@ class LiveBuffer:
                 self._held -= dropped.size
                 first = dropped.next
             self._view = BufferView(claim.generation, view.history, first, run.after.sequence, run.after)
-        self._notify()
+        self.changes.notify()
 
     def _arm(self, follower: Follower) -> float:
         """Arm the watcher, and return how long to wait for it: no time if the log has changed meanwhile."""
@@ -281,10 +273,4 @@ class LiveBuffer:
     def _set_error(self, text: str) -> None:
         with self._lock:
             self._view = replace(self._view, error=text)
-        self._notify()
-
-    def _notify(self) -> None:
-        with self._lock:
-            listeners = list(self._listeners)
-        for call in listeners:
-            call()
+        self.changes.notify()

@@ -6,10 +6,9 @@ Specified in litelog/objects/README.md#snapshot-entries.
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from operator import add, eq, le
+from operator import add, le
 from typing import TYPE_CHECKING, Any, cast, overload
 
 import numpy as np
@@ -26,11 +25,12 @@ from litelog.codec.json_columns import (
 )
 from litelog.errors import CorruptObjectError
 from litelog.objects.layout import sealed_key
+from litelog.objects.lazy_sequence import LazySequence
 from litelog.objects.position import MAX_INDEX, Generation, generation
 from litelog.objects.sealed_segment import MIN_OBJECT_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from litelog.objects.sealed_segment import SealedFooter
 
@@ -137,7 +137,7 @@ def write_entries(entries: Sequence[SnapshotEntry]) -> dict[str, object]:
     return written
 
 
-class EntryColumns(Sequence[SnapshotEntry]):
+class EntryColumns(LazySequence[SnapshotEntry]):
     """Many entries, in a fifth of the memory. Makes an entry when it is asked for one."""
 
     __slots__ = ("_columns", "_places")
@@ -167,17 +167,6 @@ class EntryColumns(Sequence[SnapshotEntry]):
     def __iter__(self) -> Iterator[SnapshotEntry]:
         for start in range(0, len(self), _MADE_AT_ONCE):
             yield from self._make(self._places[start : start + _MADE_AT_ONCE])
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, tuple | EntryColumns):
-            return NotImplemented
-        return len(self) == len(other) and all(map(eq, self, other))
-
-    def __hash__(self) -> int:
-        return hash(tuple(self))
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return tuple, (list(self),)
 
     def part(self, start: int, stop: int) -> EntryColumns:
         """The entries with numbers [start, stop). They share the columns."""

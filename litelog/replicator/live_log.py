@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from litelog.system.change_signal import ChangeSignal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -22,30 +23,20 @@ if TYPE_CHECKING:
 
 
 class ShippedSignals:
-    """A listener to the events of all replicas, which passes them on, and tells others that something was shipped."""
+    """A listener to the events of all replicas. It passes them on, and reports that something was shipped."""
 
     def __init__(self, inner: ReplicaListener) -> None:
         self._inner = inner
-        self._lock = threading.Lock()
-        self._calls: set[Callable[[], None]] = set()
-
-    def listen(self, call: Callable[[], None]) -> None:
-        """Call ``call`` after each change, from a thread that ships. It must neither block nor raise."""
-        with self._lock:
-            self._calls.add(call)
-
-    def forget(self, call: Callable[[], None]) -> None:
-        """Revoke ``listen``. A call that is under way may still arrive."""
-        with self._lock:
-            self._calls.discard(call)
+        self.shipped = ChangeSignal()
+        """Reports each WAL segment and each claim, from a thread that ships."""
 
     def on_wal_segment_shipped(self, event: WalSegmentShipped) -> None:
         self._inner.on_wal_segment_shipped(event)
-        self._tell()
+        self.shipped.notify()
 
     def on_generation_started(self, log: str, replica: str, claim: Claim) -> None:
         self._inner.on_generation_started(log, replica, claim)
-        self._tell()
+        self.shipped.notify()
 
     def on_segment_sealed(self, event: SegmentSealed) -> None:
         self._inner.on_segment_sealed(event)
@@ -55,12 +46,6 @@ class ShippedSignals:
 
     def on_scrub_finished(self, event: ScrubFinished) -> None:
         self._inner.on_scrub_finished(event)
-
-    def _tell(self) -> None:
-        with self._lock:
-            calls = list(self._calls)
-        for call in calls:
-            call()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +57,8 @@ class LiveLog:
     replicas: tuple[tuple[str, Mapping[str, object]], ...]
     """Their URLs and options, in the configuration's order."""
     state_dir: str
-    signals: ShippedSignals
-    """Says when a replica has acknowledged more of a log."""
+    shipped: ChangeSignal
+    """Reports that a replica has acknowledged more of a log."""
     find_start: Callable[[], tuple[Claim, SourcePosition] | None]
     """Returns the claim of the first open replica, and the position up to which it has acknowledged the log; None
     before its first sync. Any thread may call it."""

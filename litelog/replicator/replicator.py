@@ -331,7 +331,7 @@ class Replicator:
             urls = tuple((each.url, each.options) for each in member.log.replicas)
             find_start = partial(self._find_shipped, path)
             found[path] = LiveLog(
-                replica.source, member.log.pattern, (*before, *urls), self._state_dir, self._signals, find_start
+                replica.source, member.log.pattern, (*before, *urls), self._state_dir, self._signals.shipped, find_start
             )
         return found
 

@@ -185,7 +185,7 @@ async def _is_shipped(served: ServedLog, position: Position, seconds: float) -> 
             loop.call_soon_threadsafe(news.set)
 
     deadline = loop.time() + seconds
-    served.log.signals.listen(wake)
+    served.log.shipped.listen(wake)
     try:
         while not served.is_acknowledged(position):
             left = deadline - loop.time()
@@ -197,7 +197,7 @@ async def _is_shipped(served: ServedLog, position: Position, seconds: float) -> 
                     await asyncio.wait_for(news.wait(), left)
         return True
     finally:
-        served.log.signals.forget(wake)
+        served.log.shipped.forget(wake)
 
 
 async def _answer_stream(

@@ -11,9 +11,9 @@ from litelog.errors import ExitCode, NoReplicaError
 from litelog.units import format_size
 from litelog_cli.arguments import PLACE, SAMPLE
 from litelog_cli.output import echo, print_json, print_table, with_times
-from litelog_cli.spark_fleet import copy, is_fleet, report_fleet, restore
+from litelog_cli.spark_fleet import collect_report, copy, is_fleet, report_fleet, restore
 from litelog_cli.spark_maintain import maintain
-from litelog_cli.spark_session import JobSession, find_place, fleet_options, session_options, target_option
+from litelog_cli.spark_session import JobSession, find_place, session_options, target_option
 
 DEFAULT_SQL = "SELECT count(*) AS records, min(sequence) AS first, max(sequence) AS last FROM log"
 
@@ -111,16 +111,8 @@ def export(
     if is_fleet(replica_url):
         if iceberg_table is not None:
             raise click.UsageError("--iceberg-table names one table: export each log by itself")
-        with JobSession("export", common) as session:
-            report = export_fleet(
-                session.spark,
-                replica_url,
-                target,
-                **shape,
-                options=fleet_options(common),
-                target_options=dict(target_option) or None,
-                progress=session.progress,
-            ).collect()
+        shape["target_options"] = dict(target_option) or None
+        report = collect_report("export", common, export_fleet, replica_url, target, **shape)
         rows = sum(row.records or 0 for row in report)
         return report_fleet(report, f"exported {rows} records", as_json=as_json)
     url, options = find_place(replica_url, common)
@@ -177,10 +169,7 @@ def verify(replica_url: str, share: float, seed: int, pattern: str | None, as_js
 
     given: dict[str, Any] = {"share": share, "seed": seed, "pattern": pattern}
     if is_fleet(replica_url):
-        with JobSession("verify", common) as session:
-            options = fleet_options(common)
-            frame = verify_fleet(session.spark, replica_url, **given, options=options, progress=session.progress)
-            rows = frame.collect()
+        rows = collect_report("verify", common, verify_fleet, replica_url, **given)
         size = format_size(sum(row.log_bytes or 0 for row in rows))
         return report_fleet(rows, f"checked {size} of the logs", as_json=as_json)
     url, options = find_place(replica_url, common)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import struct
 import zlib
 
+from litelog.codec.compression import decompress_gzip, peek_gzip
 from litelog.codec.framed_snappy import decompress_framed_snappy
 from litelog.formats.log_format import MAX_COMMIT_BYTES
 
@@ -31,7 +32,6 @@ LAST_CODEC = SNAPPY_SET
 MAX_PAYLOAD_BYTES = MAX_COMMIT_BYTES - MESSAGE_BYTES
 
 GZIP_MAGIC = b"\x1f\x8b"
-_GZIP_WINDOW = 31  # zlib's number for the format of gzip
 _PEEKED_BYTES = 1 << 10
 
 
@@ -53,16 +53,7 @@ def unpack_set(codec: int, payload: memoryview) -> memoryview:
         return payload
     if codec == SNAPPY_SET:
         return memoryview(decompress_framed_snappy(payload, MAX_COMMIT_BYTES, "netlog"))
-    stream = zlib.decompressobj(_GZIP_WINDOW)
-    try:
-        content = stream.decompress(payload, MAX_COMMIT_BYTES + 1)
-    except zlib.error as error:
-        raise ValueError(f"no gzip: {error}") from None
-    if len(content) > MAX_COMMIT_BYTES:
-        raise ValueError(f"more than {MAX_COMMIT_BYTES} bytes once decompressed")
-    if not stream.eof or stream.unused_data:
-        raise ValueError("gzip that does not end where the payload does")
-    return memoryview(content)
+    return memoryview(decompress_gzip(payload, MAX_COMMIT_BYTES, to_end=True))
 
 
 def split_set(content: memoryview) -> tuple[list[int], list[int]]:
@@ -96,11 +87,11 @@ def is_set(payload: memoryview) -> bool:
     if bytes(payload[:2]) != GZIP_MAGIC:
         return False
     try:
-        begin = zlib.decompressobj(_GZIP_WINDOW).decompress(payload, _PEEKED_BYTES)
+        begin = peek_gzip(payload, _PEEKED_BYTES)
         if len(begin) < MESSAGE_BYTES or begin[0] > LAST_CODEC:
             return False
         return _holds_messages(unpack_set(GZIP_SET, payload))
-    except (ValueError, zlib.error):
+    except ValueError:
         return False
 
 

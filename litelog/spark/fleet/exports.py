@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from litelog.errors import ConfigError
 from litelog.spark.fleet.replicas import absolute, find_fleet, place_below
-from litelog.spark.fleet.running import make_report, run_fleet, run_one
+from litelog.spark.fleet.running import make_report, run_by_size
 from litelog.spark.jobs.export_job import export as export_log
 from litelog.spark.jobs.local_tasks import LocalTasks
 from litelog.spark.options import format_options
@@ -126,6 +126,5 @@ def export(  # noqa: PLR0913 - each is a choice of its own
         "target_options": target_options,
     }
     job = ExportJob(absolute(replica_url(target)), shape)
-    rows = run_fleet(spark, [each for each in fleet if each.bytes <= large_bytes], job, progress)
-    rows += [run_one(LargeExportJob(spark, job), each) for each in fleet if each.bytes > large_bytes]
+    rows = run_by_size(spark, fleet, job, LargeExportJob(spark, job), large_bytes, progress)
     return make_report(spark, rows, job.columns)

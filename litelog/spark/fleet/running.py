@@ -63,6 +63,20 @@ def run_fleet(
     return [found[replica.name] for replica in replicas]
 
 
+def run_by_size(
+    spark: Any,
+    replicas: Sequence[FleetReplica],
+    job: FleetJob,
+    large_job: FleetJob,
+    large_bytes: int,
+    progress: Progress | None = None,
+) -> list[dict[str, Any]]:
+    """Run ``job`` on each replica of up to ``large_bytes``, in tasks; then ``large_job`` on each larger one, one after
+    the other on the driver. Returns the rows of the report."""
+    rows = run_fleet(spark, [each for each in replicas if each.bytes <= large_bytes], job, progress)
+    return rows + [run_one(large_job, each) for each in replicas if each.bytes > large_bytes]
+
+
 def make_report(spark: Any, rows: Sequence[dict[str, Any]], columns: str) -> Any:
     """The report as a DataFrame, from its rows. No query of it runs the job again."""
     import pyarrow  # noqa: PLC0415 - an extra

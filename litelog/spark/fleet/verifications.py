@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from litelog.errors import CorruptionError, ExitCode, NoReplicaError, StoreError
 from litelog.spark.fleet.replicas import find_fleet
-from litelog.spark.fleet.running import make_report, run_fleet, run_one
+from litelog.spark.fleet.running import make_report, run_by_size
 from litelog.spark.jobs.options import store_options
 from litelog.spark.jobs.verify_job import verify as verify_on_cluster
 from litelog.spark.scan.task import open_log_format
@@ -98,8 +98,7 @@ def verify(
     own = store_options(options, "verify")
     fleet = find_fleet(replicas, own)
     job = VerifyJob(own, Scope(share, seed), pattern)
-    rows = run_fleet(spark, [each for each in fleet if each.bytes <= large_bytes], job, progress)
-    rows += [run_one(LargeVerifyJob(spark, job), each) for each in fleet if each.bytes > large_bytes]
+    rows = run_by_size(spark, fleet, job, LargeVerifyJob(spark, job), large_bytes, progress)
     return make_report(spark, rows, job.columns)
 
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain, islice, pairwise
-from operator import eq
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from litelog.objects.lazy_sequence import LazySequence
 from litelog.objects.snapshot_entries import NONE
 from litelog.spark.scan.partitions import COMPRESSION_RATIO, SealedPiece, WalPiece
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     import numpy.typing as npt
 
@@ -116,7 +115,7 @@ def cut_run(run: Run, at: int, open_cost: int, target: int) -> Iterator[tuple[in
         yield int(numbers[start]), int(starts[start]), run.part(start, stop)
 
 
-class LazyPieces(Sequence["Piece"]):
+class LazyPieces(LazySequence["Piece"]):
     """The pieces of runs, and pieces between them, in order. Makes them when they are taken or pickled."""
 
     __slots__ = ("_parts",)
@@ -134,14 +133,3 @@ class LazyPieces(Sequence["Piece"]):
         if isinstance(number, slice) and number.start is None and number.step is None and (number.stop or 0) >= 0:
             return tuple(islice(self, number.stop))
         return tuple(self)[number]
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, tuple | LazyPieces):
-            return NotImplemented
-        return len(self) == len(other) and all(map(eq, self, other))
-
-    def __hash__(self) -> int:
-        return hash(tuple(self))
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return tuple, (list(self),)
