@@ -127,11 +127,15 @@ def read_broker_snapshot(path: str, folder: str) -> BrokerTotals:
         SnapshotStreamError: The file is not such a stream, or ends early.
         CorruptCommitError, SequenceGapError: A topic in it is damaged.
         OutputExistsError: The folder exists.
+        LogError: The folder cannot be made.
     """
     if os.path.lexists(folder):
         raise OutputExistsError(folder)
     parent = os.path.dirname(os.path.abspath(folder))
-    made = tempfile.mkdtemp(prefix=f".{os.path.basename(folder)}.", dir=parent)
+    try:
+        made = tempfile.mkdtemp(prefix=f".{os.path.basename(folder)}.", dir=parent)
+    except OSError as error:
+        raise LogError(f"{folder}: cannot be made in {parent}: {error.strerror}") from error
     try:
         with open(path, "rb") as stream:
             parts, index = _read_header(path, stream)

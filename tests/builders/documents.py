@@ -2,7 +2,8 @@
 
 The first word after a fence is the block's language. ``not-run: REASON`` after the language says that no test runs the
 block, and why. ``needs: MODULE`` says that a test runs the block if that module is installed. ``on: machine`` says that
-a test runs the block as root on a machine of its own (``tests/cli/test_systemd_machine.py``).
+a test runs the block as root on a machine of its own (``tests/cli/test_systemd_machine.py``). ``recorded: FORMAT/SCENE
+at PLACE`` says that a test runs the block on a log that its real writer recorded, as if it lay there.
 """
 
 from __future__ import annotations
@@ -61,6 +62,12 @@ class Block:
         """The module that the block needs, if it is not installed; else None."""
         needed = self.info.removeprefix("needs:").strip() if self.info.startswith("needs:") else None
         return needed if needed is not None and not is_installed(needed) else None
+
+    @property
+    def recorded(self) -> tuple[str, str, str] | None:
+        """The format and the scene of the recorded log that the block needs, and its place in the block."""
+        found = re.fullmatch(r"recorded: (\w+)/(\w+) at (\S+)", self.info)
+        return None if found is None else (found[1], found[2], found[3])
 
     @property
     def on_machine(self) -> bool:

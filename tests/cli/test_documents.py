@@ -14,6 +14,7 @@ import socket
 import subprocess
 import sys
 from contextlib import suppress
+from dataclasses import replace
 from shutil import which
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,7 @@ from replica_clients.s3.settings import read_settings
 from tests.builders.documents import DOCUMENTS, ROOT, RUN, Block, blocks_of, section
 from tests.builders.hasty import QUICKLY_TRIED
 from tests.builders.hasty import RUN as RUN_COMMAND
+from tests.builders.recorded_logs import unpack
 from tests.builders.servers import permissions_checked
 from tests.warm import COLD_STARTS
 
@@ -141,6 +143,23 @@ class Shell:
         return process.returncode, out, err
 
 
+def place_recorded(block: Block, folder: Path, server: S3Server) -> Block:
+    """The block with the places of recorded logs replaced: below ``folder``, and in a bucket of its own."""
+    if block.recorded is None:
+        return block
+    log_format, scene, place = block.recorded
+    bucket, log = server.make_bucket(), unpack(log_format, scene, folder)
+    for file in (each for each in log.rglob("*") if place.startswith("s3://") and each.is_file()):
+        key = f"{place.removeprefix('s3://bucket/')}/{file.relative_to(log).as_posix()}"
+        server.admin.put_object(Bucket=bucket, Key=key, Body=file.read_bytes())
+    if place.startswith("/"):
+        there = folder / place[1:]
+        there.parent.mkdir(parents=True, exist_ok=True)
+        log.rename(there)
+    text = block.text.replace("s3://bucket/", f"s3://{bucket}/").replace(" /var/lib/", f" {folder}/var/lib/")
+    return replace(block, text=text)
+
+
 def script_of(blocks: list[Block], port: int) -> str:
     """The blocks as one script. It prints on its error output where each block begins."""
     parts = []
@@ -162,8 +181,10 @@ def test_the_commands_of_a_document_run_in_its_order(
     document: str, tmp_path: Path, server: S3Server, warm: Warm
 ) -> None:
     shell = Shell(tmp_path, server, warm)
+    (tmp_path / "recorded").mkdir()
+    blocks = [place_recorded(block, tmp_path / "recorded", server) for block in HERE[document]]
     with permissions_checked():
-        code, out, err = shell.run(script_of(HERE[document], free_port()))
+        code, out, err = shell.run(script_of(blocks, free_port()))
     assert code == 0, f"{out[-2000:]}\n{err[-4000:]}"
 
 
@@ -175,7 +196,7 @@ def test_commands_that_are_not_run_say_why_and_are_few() -> None:
 
 
 def test_every_info_string_is_known() -> None:
-    known = re.compile(r"(not-run: .+|needs: \w+|on: machine)?")
+    known = re.compile(r"(not-run: .+|needs: \w+|on: machine|recorded: \w+/\w+ at (/|s3://bucket/)\S+)?")
     assert [each.place for blocks in BLOCKS.values() for each in blocks if not known.fullmatch(each.info)] == []
 
 

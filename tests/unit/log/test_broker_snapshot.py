@@ -86,6 +86,13 @@ def test_nothing_is_overwritten(broker: Path, tmp_path: Path) -> None:
     assert (tmp_path / "stream").read_bytes() == RECORDED
 
 
+def test_a_folder_that_cannot_be_made_is_named(broker: Path, tmp_path: Path) -> None:
+    stream = str(tmp_path / "broker.snapshot")
+    write_broker_snapshot(str(broker), stream)
+    with pytest.raises(LogError, match=f"{tmp_path}/no/restored: cannot be made in {tmp_path}/no: No such file"):
+        read_broker_snapshot(stream, str(tmp_path / "no" / "restored"))
+
+
 def test_a_folder_without_topics_is_named(tmp_path: Path) -> None:
     for folder in (tmp_path, tmp_path / "none"):
         with pytest.raises(SourceMissingError):
