@@ -79,8 +79,11 @@ class ConsumedPlace:
 
 
 def consumed_batches(stack: ExitStack, consumer: Consumer, *, manual: bool, follow: bool) -> Iterator[Columns]:
-    """The records of a consumer. They are committed when the next ones are asked for; with ``manual``, as standard
-    input acknowledges them. Records that are gone everywhere are reported. ``stack`` closes the consumer."""
+    """Yield the records of a consumer, and report records that are gone everywhere.
+
+    The consumer commits records when the caller takes the next ones; with ``manual``, when standard input acknowledges
+    them. ``stack`` closes the consumer.
+    """
     stack.enter_context(consumer)
     _ = consumer.position  # opens the log, before another thread commits
     acknowledgements = _Acknowledgements(consumer, ends=follow) if manual else None

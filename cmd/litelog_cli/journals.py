@@ -39,7 +39,7 @@ def opened_journal(place: str, config_file: str | None) -> Iterator[ObjectStore]
 def journal_batches(
     stack: ExitStack, place: str, config_file: str | None, start: StartPoint, end: StartPoint | None
 ) -> Iterator[Columns]:
-    """The lines of a journal. Gaps are reported, and skipped. ``stack`` closes what this opens."""
+    """Yield the lines of a journal, and report gaps. ``stack`` closes what this opens."""
     from litelog.fragments.reader import FragmentReader, JournalGapError
 
     kinds = {start.kind, StartKind.SEQUENCE if end is None else end.kind}

@@ -156,7 +156,7 @@ def restore(
     """Restore logs, each to its name below FOLDER: complete, checked and synced, or not at all.
 
     A REPLICA_URL may be a pattern. The name of a replica is its path below the folders before the first wildcard. On a
-    cluster, FOLDER is one that all workers share, or each log is on the machine that restored it.
+    cluster, all workers share FOLDER, or each log is on the machine that restored it.
     """
     from litelog.spark.fleet import restore as run_restore
 

@@ -51,7 +51,7 @@ class AsyncRecords:
     async def commit(self) -> None:
         """Commit the record that was returned last, and all before it.
 
-        Raises as ``Consumer.commit``, and ConfigError if the stream is no consumer.
+        Raises as ``Consumer.commit``, and ConfigError if the stream is not a consumer.
         """
         if not isinstance(self._stream, Consumer):
             raise ConfigError("only a consumer has a position to commit: follow a litelog.Consumer")
@@ -59,7 +59,7 @@ class AsyncRecords:
             await asyncio.to_thread(self._stream.commit, self._processed)
 
     async def aclose(self) -> None:
-        """End the iteration: a task that waits for a record goes on without one. Idempotent."""
+        """End the iteration: the wait of a task ends without a record. Idempotent."""
         self._closed = True
         self._records = iter(())
         await asyncio.to_thread(self._stream.close)

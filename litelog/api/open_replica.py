@@ -80,7 +80,7 @@ def open_replica(  # noqa: PLR0913 - each is an independent choice
 
 
 def is_committed(isolation: str) -> bool:
-    """Whether only committed transactions are read. ConfigError for what is no isolation."""
+    """Whether only committed transactions are read. Raises ConfigError for an unknown isolation."""
     if isolation not in ISOLATIONS:
         raise ConfigError(f"the isolation {isolation!r} is none of {', '.join(ISOLATIONS)}")
     return isolation == "read_committed"

@@ -111,7 +111,7 @@ def _take_long(array: npt.NDArray[np.uint8], at: Int64s, left: Int64s, states: S
 def _advance(data: npt.NDArray[np.uint8], begins: Int64s, counts: Int64s, states: States) -> States:
     """The states after runs that lie back to back in ``data``."""
     lowest = np.zeros(len(data), np.uint8)
-    """The lowest byte of the state before each byte, as far as its bits are known."""
+    """The lowest byte of the state before each byte: the bits that are known, and zeros."""
     mixed = lowest ^ data
     for bit in range(8):
         known = mixed & np.uint8((1 << bit) - 1)

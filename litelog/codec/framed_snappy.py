@@ -1,7 +1,7 @@
 """The framing format of snappy: chunks of up to 64 KiB with a CRC-32C each, as Go's and Python's libraries write it.
 
 stream identifier   ff 06 00 00 "sNaPpY"
-chunk               u8 type, u24 length, little-endian: then so many bytes
+chunk               u8 type, u24 length, little-endian; then that many bytes
  type 00, 01        u32 masked CRC-32C of the content; then the content as raw snappy (00), or as it is (01)
  type 80 to fe      skipped
 """

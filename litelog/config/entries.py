@@ -161,7 +161,7 @@ class ReplicaConfig(BaseModel):
         return before.rstrip("/") + self.url[end:], depth + after.count("/")
 
     def name_below(self, place: str) -> str | None:
-        """The name of the log whose replica is at ``place`` below ``above``; None if that is no log's."""
+        """The name of the log whose replica is at ``place`` below ``above``; None if no log has it there."""
         above, _ = self.above(0)
         end = _path_end(above)
         return find_name(self.url, f"{above[:end].rstrip('/')}/{place}{above[end:]}")

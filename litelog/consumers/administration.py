@@ -24,7 +24,7 @@ class ConsumerState:
     next: int | None
     """The sequence of the first record that is not processed; None: the first record of the log."""
     lag_records: int | None
-    """How many sequences the log holds from there on; below 0 if the log was rewound. None if that is not known."""
+    """How many sequences the log holds from ``next`` on; below 0 if the log was rewound. None if unknown."""
     updated: int | None
     """When the position was moved, in microseconds since 1970."""
     reason: str | None = None
@@ -32,7 +32,7 @@ class ConsumerState:
 
 
 def list_consumers(log: ConsumedLog) -> Iterator[ConsumerState]:
-    """Yield the consumers that keep their positions in the log's state folder, by name.
+    """Yield the consumers that keep their positions in the log's state folder, in the order of their names.
 
     Raises ConsumerStateError if the folder cannot be read, and the errors of a reader of the log's end.
     """
@@ -57,7 +57,7 @@ def move_consumer(log: ConsumedLog, name: str, bounds: ReadBounds, clock: Clock)
     A process that runs under its name cannot commit after that.
 
     Raises:
-        ConfigError: There is no such consumer, or the log ends before the place.
+        ConfigError: The consumer does not exist, or the log ends before the place.
         ConsumerStateError: The position cannot be written.
     """
     file = _require(log, name)
@@ -70,7 +70,10 @@ def move_consumer(log: ConsumedLog, name: str, bounds: ReadBounds, clock: Clock)
 
 
 def delete_consumer(log: ConsumedLog, name: str) -> None:
-    """Delete the position of a consumer durably. ConfigError if there is no such consumer; ConsumerStateError."""
+    """Delete the position of a consumer durably.
+
+    Raises ConfigError if the consumer does not exist, and ConsumerStateError if the position cannot be deleted.
+    """
     _require(log, name).delete()
 
 

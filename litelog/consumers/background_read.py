@@ -20,7 +20,7 @@ def read_in_background(read: Callable[[], Columns | None]) -> Future[Columns | N
     def run() -> None:
         try:
             found = read()
-        except BaseException as error:  # noqa: BLE001 - whoever takes the result gets the error
+        except BaseException as error:  # noqa: BLE001 - the error reaches the caller with the result
             future.set_exception(error)
         else:
             future.set_result(found)

@@ -38,7 +38,7 @@ Address = tuple[str, "Mapping[str, object]"]
 
 @dataclass(frozen=True, slots=True)
 class ConsumedLog:
-    """Where the records of a log are, and where its consumers' positions are."""
+    """A log as its consumers see it: the sources of its records, and the folder with the consumers' positions."""
 
     name: str
     """For messages."""

@@ -71,7 +71,7 @@ class PositionFile:
     def __init__(self, folder: str, name: str) -> None:
         """``folder``: the log's state folder. ConfigError for a name that cannot be a file's name."""
         if not _NAME.fullmatch(name):
-            raise ConfigError(f"{name!r} is no name of a consumer: write up to 100 letters, digits, dots, - and _")
+            raise ConfigError(f"{name!r} is not a name of a consumer: write up to 100 letters, digits, dots, - and _")
         self.name = name
         self._folder = os.path.join(folder, CONSUMERS_FOLDER)
         self.path = os.path.join(self._folder, name + _SUFFIX)
@@ -149,7 +149,7 @@ class PositionFile:
         return position
 
     def _keep_previous(self) -> None:
-        """Give the current position a second name, if it can be read: a damaged one is no previous position."""
+        """Give the current position a second name, if it can be read: damage must not replace the previous one."""
         try:
             _read(self.path)
         except (OSError, ValueError):

@@ -35,7 +35,7 @@ class RecordTrace(Enum):
     ENDS = auto()
     """The source ends before it."""
     MISSING = auto()
-    """There is no such source now."""
+    """The source does not exist now."""
 
 
 def make_evidence(columns: Columns, following: int, *, divisible: bool) -> Evidence | None:

@@ -129,7 +129,7 @@ def copy(
 
 
 class _GoneError(Exception):
-    """An object of the listing, or one that an object names, is gone."""
+    """An object is gone that the listing had, or that another object names."""
 
     def __init__(self, key: str) -> None:
         self.key = key

@@ -51,8 +51,8 @@ class Capabilities(Protocol):
     """Whether records have what Spark's Kafka source shows of them: ``headers`` and ``timestampType`` among the columns
     of the format's own, and a log's name that ends in the number of a partition. Default: False."""
     has_markers: bool
-    """Whether commits may hold what is no record for readers, so that fewer records are read than ``Scan.records``
-    states. Default: False."""
+    """Whether commits may hold something that readers do not get as a record. Then they get fewer records than
+    ``Scan.records`` states. Default: False."""
     divisible: bool
     """Whether sequences count bytes, so that any run of bytes is a record and may be cut anywhere. Default: False."""
 
@@ -60,8 +60,8 @@ class Capabilities(Protocol):
     """Whether the log's writer rewrites, merges and removes finished log segments (compaction). Such a change is not
     another history: the replica keeps what was shipped. Default: False."""
     extra_columns: Mapping[str, ColumnType]
-    """The columns that the format has in addition to sequence, timestamp, key and value, by name. ``Columns.extra`` has
-    exactly these. Default: none."""
+    """The names and types of the columns besides sequence, timestamp, key and value. ``Columns.extra`` has exactly
+    these. Default: none."""
     awaited_side_file: str | None
     """The side file that the log's writer writes before the log's first byte, and without which it does not know a
     restored log. A daemon waits for it. Default: None."""
@@ -289,7 +289,7 @@ def rewrites_finished(log_format: LogFormat) -> bool:
 
 
 def extra_columns(log_format: LogFormat) -> Mapping[str, ColumnType]:
-    """The columns that the format has in addition to sequence, timestamp, key and value, by name."""
+    """The names and types of the columns that the format has besides sequence, timestamp, key and value."""
     found: Mapping[str, ColumnType] = getattr(log_format, "extra_columns", NO_COLUMNS)
     return found
 

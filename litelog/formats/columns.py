@@ -238,7 +238,7 @@ class Record(NamedTuple):
     value: bytes
     """Empty for a null."""
     extra: Mapping[str, object] | None = None
-    """The format's own columns, by name; None if it has none."""
+    """The format's own columns under their names; None if it has none."""
     is_null: bool = False
     """Whether the value is null, which it is only in some formats."""
 
@@ -268,7 +268,7 @@ class Columns:
     value_nulls: npt.NDArray[np.bool_] | None = None
     """Which values are null; their length is 0. None if no value is. Only with ``extra``."""
     extra: Mapping[str, ExtraColumn] | None = None
-    """The columns of the format's own, by name; None if it has none."""
+    """The columns of the format's own under their names; None if it has none."""
 
     commit_starts: npt.NDArray[np.int64] | None = None
     """Where each record's commit begins in the piece that was decoded, if ``data`` is another buffer, for example of
@@ -330,7 +330,7 @@ class Columns:
 
     def find_time(self, time: int) -> int:
         """The number of records before the first one with this timestamp or a later one, in microseconds since 1970:
-        all of them if there is none. Only for a format with timestamps, which need not ascend."""
+        all of them if there is none. Only for a format with timestamps. They may be in any order."""
         late = np.asarray(self.timestamps) >= time
         return int(late.argmax()) if late.any() else len(self)
 

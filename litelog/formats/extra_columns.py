@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class ColumnType(Enum):
-    """The type of such a column. It is known without any records."""
+    """The type of such a column, which the format states before there are records."""
 
     INT32 = "int32"
     INT64 = "int64"

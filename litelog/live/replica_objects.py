@@ -40,7 +40,7 @@ class ReplicaObjects:
         self._cached = 0
 
     def open(self, key: str, byte_range: ByteRange | None) -> BinaryIO:
-        """Open an object, as ``ObjectStore.open``. Objects that are no replica's do not exist."""
+        """Open an object, as ``ObjectStore.open``. Only the keys of a replica exist."""
         if not key.startswith(ROOTS):
             raise NotFoundError(key)
         if byte_range is not None or parse_wal(key) is None:

@@ -1,6 +1,6 @@
 """ServedLogs: the logs that a daemon gives to other processes, by the names that requests use.
 
-A log's buffer runs only while somebody reads it: a served log that nobody reads costs nothing.
+A log's buffer runs only while it has readers: a served log without readers costs nothing.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class LiveLogs(Protocol):
 
 
 class ServedLogs:
-    """Finds served logs by name, and runs the buffers of those that are read. Any thread may use it."""
+    """Finds served logs by their names, and runs the buffers of those that have readers. Any thread may use it."""
 
     def __init__(
         self, logs: LiveLogs, served: str | Iterable[str], watcher: Watcher, clock: Clock, max_readers: int
@@ -93,14 +93,14 @@ class ServedLogs:
         return served
 
     def leave(self, served: ServedLog, reader: LiveReader) -> None:
-        """End a reader. Later, ``stop_idle`` stops a buffer that nobody reads."""
+        """End a reader. Later, ``stop_idle`` stops a buffer without readers."""
         served.leave(reader)
         with self._lock:
             if not served.readers:
                 self._idle_since[served.name] = self._clock.monotonic()
 
     def stop_idle(self) -> None:
-        """Stop the buffers that nobody has read for a while."""
+        """Stop the buffers that have had no reader for a while."""
         now, ended = self._clock.monotonic(), list[ServedLog]()
         with self._lock:
             for name, since in list(self._idle_since.items()):

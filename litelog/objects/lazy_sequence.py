@@ -1,4 +1,4 @@
-"""LazySequence: items that are made when they are asked for, and that compare and pickle as a tuple."""
+"""LazySequence: items that are made when a caller takes them; it compares and pickles as a tuple of them."""
 
 from __future__ import annotations
 

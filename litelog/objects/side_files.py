@@ -31,7 +31,7 @@ class SideFile:
 
 
 def write_side_files(files: Iterable[SideFile]) -> dict[str, str]:
-    """The side files as JSON: the content in base64, by name."""
+    """The side files as a JSON object: each name with the content in base64."""
     return {file.name: b64encode(file.body).decode() for file in files}
 
 

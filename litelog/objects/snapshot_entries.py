@@ -138,7 +138,7 @@ def write_entries(entries: Sequence[SnapshotEntry]) -> dict[str, object]:
 
 
 class EntryColumns(LazySequence[SnapshotEntry]):
-    """Many entries, in a fifth of the memory. Makes an entry when it is asked for one."""
+    """Many entries, in a fifth of the memory. An entry is made when a caller takes it."""
 
     __slots__ = ("_columns", "_places")
 
@@ -203,7 +203,7 @@ NONE = -(1 << 63)
 """None in a packed column."""
 
 MANY = 4096
-"""From so many entries on, a snapshot that was read keeps columns. Fewer are faster as entries."""
+"""A snapshot of this number of entries, or more, keeps columns once it is read. Fewer are faster as entries."""
 
 
 def read_entries(first: int, count: int, written: object) -> Sequence[SnapshotEntry]:

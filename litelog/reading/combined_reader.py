@@ -120,7 +120,7 @@ class CombinedReader(RecordStream):
             attempts: How often in a row requests may fail before the error is raised; None: any number of times.
 
         Raises:
-            ConfigError: There is no source.
+            ConfigError: ``sources`` is empty.
         """
         super().__init__()
         if not sources:

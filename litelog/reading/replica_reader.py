@@ -287,7 +287,7 @@ class ReplicaReader:
             self._client.await_wal_segment(slot, self._poll_interval, self._sleep)
 
     def _sleep(self, seconds: float) -> None:
-        """Wait so many seconds, or until the reader is to end."""
+        """Wait for ``seconds``, or until the reader must end."""
         if self._stop is None:
             self._closed.wait(seconds)
             return

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class WalNames(Sequence[WalSegmentInfo]):
-    """WAL segments of one generation, in order, in 24 bytes each. Makes the value of one when it is asked for it."""
+    """WAL segments of one generation, in order, in 24 bytes each. Makes the value of one when a caller takes it."""
 
     __slots__ = ("generation", "indexes", "offsets", "sizes")
 

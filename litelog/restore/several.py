@@ -56,14 +56,14 @@ class RestoreRules:
 
 @dataclass(frozen=True, slots=True)
 class RestoreOutcome:
-    """What became of one log: one of ``result``, ``plan``, ``left`` and ``error``."""
+    """The outcome of one log: one of ``result``, ``plan``, ``left`` and ``error``."""
 
     restore: LogRestore
     result: RestoreResult | None = None
     plan: RestorePlan | None = None
     """With ``dry_run``: what would be restored."""
     left: str = ""
-    """Why there was nothing to do, and that is no error."""
+    """Why there was nothing to do; this is not an error."""
     error: LitelogError | None = None
     skipped: tuple[tuple[str, str], ...] = ()
     """The replicas that could not be restored from: the URL, and the reason."""

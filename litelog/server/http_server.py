@@ -72,7 +72,7 @@ STALLED_SECONDS = 60.0
 
 def begin_stream() -> None:
     """Let the answer to the current request last as long as its client reads it. The connection no longer counts among
-    MAX_CLIENTS: whoever begins a stream limits their number."""
+    MAX_CLIENTS: the caller that begins streams limits their number."""
     connection = _answering.get(None)
     if connection is not None:
         connection.begin_stream()

@@ -72,7 +72,7 @@ class LogHandlers:
         self._logs = logs
         self._clock = clock
         self._stops_idle = False
-        """Whether idle logs are to be stopped soon."""
+        """Whether the loop will stop idle logs soon."""
 
     def list_logs(self, _: Request) -> Response:
         """The served logs."""
@@ -177,7 +177,7 @@ async def _chunks(stream: BinaryIO) -> AsyncIterator[bytes]:
 
 
 async def _is_shipped(served: ServedLog, position: Position, seconds: float) -> bool:
-    """Wait until a WAL segment is acknowledged; whether it is."""
+    """Wait until a WAL segment is acknowledged. Returns whether it is."""
     loop, news = asyncio.get_running_loop(), asyncio.Event()
 
     def wake() -> None:

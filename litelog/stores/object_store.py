@@ -200,7 +200,7 @@ class Signing(Protocol):
 
 @runtime_checkable
 class AwaitsKeys(Protocol):
-    """An optional capability of a store that says when an object appears, so that nobody has to poll."""
+    """An optional capability of a store that says when an object appears, so that followers do not poll."""
 
     def wait_for(self, key: str, seconds: float) -> None:
         """Return once the object is there, after ``seconds`` at the latest. Raises StoreError."""

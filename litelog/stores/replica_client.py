@@ -73,7 +73,7 @@ class ReplicaClient(Protocol):
     def await_wal_segment(self, position: Position, seconds: float, wait: Callable[[float], object]) -> None:
         """Return once there may be a WAL segment at ``position``, after about ``seconds`` at the latest.
 
-        ``wait`` waits so many seconds, or less: for a store that does not say when an object appears.
+        ``wait`` waits for the given seconds, or less. A store that does not report new objects needs it.
         """
 
     def delete_wal_segments(self, positions: Iterable[Position]) -> None:

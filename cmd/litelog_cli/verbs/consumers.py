@@ -30,7 +30,7 @@ litelog.Consumer in Python. Positions are in the state folder of this machine.
 def _place_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options of a place, as of ``cat``."""
     for option in (
-        click.option("--state-dir", metavar="FOLDER", help="Where the positions are.  [default: as for cat]"),
+        click.option("--state-dir", metavar="FOLDER", help="Folder with the positions.  [default: as for cat]"),
         place_config_option,
         click.option(
             "--pattern", metavar="PATTERN", help="Pattern for the names of log segments (formats lines and raw)."

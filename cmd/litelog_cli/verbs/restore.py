@@ -85,15 +85,15 @@ Examples:
   litelog restore --all --config /etc/litelog.yml
   litelog restore --all --into /mnt/copy --timestamp 1h
 \b
-Of several replicas of one log, the one that reaches furthest is restored. The
-others supply data that it lost. LOG_DIR, the folder of a log in the
+litelog restores the replica of a log that reaches furthest. The other replicas
+supply data that it lost. LOG_DIR, the folder of a log in the
 configuration (--config, $LITELOG_CONFIG or /etc/litelog.yml), stands for all
 of that log's replicas.
 \b
 --all restores every log of the configuration. Logs in folders of logs are
 found by listing the replicas, so they may be lost here. A log that cannot be
-restored does not stop the others; the exit code is the highest of theirs. A
-time cuts each log by itself: there is no point in time across logs.
+restored does not stop the others; the exit code is the highest of all. A
+time ends each log by itself: logs have no common point in time.
 """
 )
 @click.argument("replica_urls", metavar="[REPLICA_URL|LOG_DIR]...", nargs=-1, type=PLACE)

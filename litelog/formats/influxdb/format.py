@@ -22,7 +22,7 @@ TOMBSTONE = "tombstone"
 class InfluxdbFormat(NumberedFormat):
     """A topic of a broker: a message is a commit, and its index is its sequence. Indexes rise and jump.
 
-    Messages of the broker itself have a sequence, and are no records.
+    Messages of the broker itself have a sequence, but readers do not get them as records.
     """
 
     name = "influxdb"

@@ -141,7 +141,7 @@ class MessageFrame:
 
     def find_commit(self, data: memoryview, position: int, expect: Expectation, exact: int | None = None) -> int | None:
         """Find a good message after ``position``. ``exact``: only one that shows that the length of the message at
-        ``position`` is damaged, as its checksum holds up to there with the length that it then has."""
+        ``position`` is damaged: if that message ends where the good one begins, its checksum holds."""
         for place in _find_good(data, position + 1, expect.sequence or 0):
             if exact is None or _ends_at(data, position, place):
                 return place

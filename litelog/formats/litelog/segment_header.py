@@ -94,7 +94,7 @@ def check_header(name: str, data: memoryview, sequence: int, epoch: int) -> Segm
 def _is_foreign(head: memoryview | bytes) -> bool:
     """Whether another format's log segment begins with ``head``.
 
-    A partial header of ours may be zero-filled at the end. It never starts with zeros, unless it is damaged; other
+    A partial header of litelog may be zero-filled at the end. It never starts with zeros, unless it is damaged; other
     formats do (Kafka's segments start with their first offset).
     """
     magic = bytes(head[: len(MAGIC)]).rstrip(b"\0")

@@ -119,7 +119,7 @@ def _decode(data: memoryview, first: int, found: MessageRun) -> Columns:
 
 
 def _unfold(data: memoryview, found: MessageRun, starts: Int64s, lengths: Int64s) -> tuple[memoryview, Int64s, Int64s]:
-    """Put the messages of sets in the place of the sets. Those of compressed sets lie after the others' bytes."""
+    """Replace the sets by their messages. Those of compressed sets lie after the bytes of the others."""
     packed = [each for each in found.sets.values() if each.packed]
     buffers = [] if len(packed) == len(found.positions) else [data]
     size = len(data) if buffers else 0

@@ -150,8 +150,8 @@ def _check_tail(found: MessageRun, name: str, data: memoryview, offset: int) -> 
 
 
 def _find_end(data: memoryview, at: int, stored: int) -> int | None:
-    """The end of the message at ``at`` if its length is wrong: its checksum holds up to there, and a good message
-    follows."""
+    """The end of the message at ``at`` if its length is wrong: the place up to which its checksum holds, where a good
+    message follows."""
     value, done, budget = 0, at + MESSAGE_BYTES, SEARCH_LIMIT_BYTES
     for place, length in _plausible(data, at + MESSAGE_BYTES + 1):
         if place - at > MAX_PAYLOAD_BYTES:

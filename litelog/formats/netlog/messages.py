@@ -36,7 +36,7 @@ _PEEKED_BYTES = 1 << 10
 
 
 def created(head: bytes) -> int | None:
-    """When a log segment was created, in seconds since 1970, as its header says; None if this is no such header."""
+    """When a log segment was created, in seconds since 1970, as its header says; None if ``head`` is not a header."""
     if len(head) < SEGMENT_HEADER_BYTES:
         return None
     version, length, seconds, zeros = SEGMENT_HEADER.unpack_from(head)

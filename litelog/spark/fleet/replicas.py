@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 REPLICA_BYTES = 1 << 20
-"""What a replica costs besides its own bytes: requests that wait, as if for so many bytes."""
+"""What the requests for a replica cost, whatever its size, as the number of bytes that take as long."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Runs a job on each replica of a fleet, in tasks, and makes a report. One that fails does not stop the others."""
+"""Runs a job on each replica of a fleet, in tasks, and makes a report. A failure does not stop the other replicas."""
 
 from __future__ import annotations
 
@@ -38,14 +38,17 @@ TASK_BYTES = 4 << 30
 
 
 class FleetJob(Protocol):
-    """What is done with each replica. It travels to the tasks, so it is picklable."""
+    """The work on each replica. It is pickled for the tasks."""
 
     @property
     def columns(self) -> str:
         """Its own columns of the report, as Spark writes a schema."""
 
     def run(self, replica: FleetReplica) -> dict[str, object]:
-        """Do it, in a task. It may run several times, also at the same time. Returns its columns; raises an error."""
+        """Do the work, in a task. Tasks may run it several times, also at the same time.
+
+        Returns the values of its own columns. Any error that it raises becomes a row of the report.
+        """
 
 
 def run_fleet(

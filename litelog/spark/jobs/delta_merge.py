@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 APPLICATION = "litelog-merge"
 
 FILE_BITS = 20
-"""The version of a file's commit is the run, and the number of its range in so many bits."""
+"""How many bits of the version of a file's commit hold the number of its range. The bits above hold the run."""
 
 ATTEMPTS = 20
 """How often in a row a commit may fail because other writers of the table were faster."""

@@ -204,7 +204,7 @@ class StreamTail:
         first = first_with_bytes(self.steps)
         if first is None or not isinstance(first, WalStep):
             return
-        with suppress(CorruptionError, ReplicaGapError, StoreError):  # whatever it is, a batch will find it
+        with suppress(CorruptionError, ReplicaGapError, StoreError):  # the batch that reads it raises the error
             self.steps[self.steps.index(first)] = replace(
                 first, shipped=read_header(self._client, first.segment).shipped
             )
