@@ -60,13 +60,14 @@ def test_every_event_of_a_log_line_is_documented_and_occurs() -> None:
 
 
 def events_in_code() -> Iterator[str]:
-    """The event names in calls of ``fields`` and ``say``, and those that the code makes from a phase."""
+    """The event names in calls of ``fields``, ``say`` and ``report_gaps``, and those that are phases."""
+    places = {"fields": 0, "say": 1, "report_gaps": 2}
     yield from (phase.value for phase in TERMINAL_PHASES)
     root = DOCUMENT.parents[2]
     for path in (each for folder in ("litelog", "cmd", "replica_clients") for each in (root / folder).rglob("*.py")):
         for call in (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)):
             name = getattr(call.func, "id", getattr(call.func, "attr", ""))
-            place = {"say": 1}.get(name, 0) if name.endswith("fields") or name == "say" else len(call.args)
+            place = places.get("fields" if name.endswith("fields") else name, len(call.args))
             if place < len(call.args) and isinstance(event := call.args[place], ast.Constant):
                 yield str(event.value)
 
