@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from litelog.errors import LitelogError
+from litelog.formats import Expectation
+from litelog.formats.influxdb import InfluxdbFormat
+from litelog.formats.kafka import KafkaFormat
+from litelog.formats.netlog import NetlogFormat
+from litelog.formats.registry import open_format
 from litelog.objects import snapshot as snapshots
 from litelog.objects import wal_segment
 from litelog.objects.layout import parse_claim, parse_snapshot, parse_wal, sealed_key
 from litelog.objects.sealed_decoding import decode_frame
 from litelog.objects.sealed_segment import read_footer
-from tests.builders.replica_builder import ReplicaBuilder, make_log
+from replica_clients.memory import MemoryStore
+from tests.builders.daemon_builder import Daemon
+from tests.builders.log_builder import LogBuilder
+from tests.builders.manual_clock import ManualClock
+from tests.builders.recorded_logs import recorded_segments
+from tests.builders.replica_builder import FORMAT, ReplicaBuilder, make_log
 from tests.builders.verify_helper import found, verified
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from litelog.formats import LogFormat
 
 
 TINY = make_log([[1, 1], [1]])
@@ -40,7 +55,52 @@ def ended_and_continued() -> ReplicaBuilder:
     return builder
 
 
+NOW = 1_800_000_000_000_000
+"""When foreign logs are shipped, in microseconds since 1970: later than all of their records, and always the same."""
+
+
+class Shipped:
+    """A replica of a few log segments, as a daemon ships them: sealed, and the last one as WAL."""
+
+    def __init__(self, log_format: LogFormat, segments: Sequence[tuple[str, bytes]]) -> None:
+        """``segments``: names and bytes, oldest first."""
+        self._format, self._segments = log_format, segments
+
+    def objects(self) -> dict[str, bytes]:
+        store = MemoryStore("shipped")
+        with TemporaryDirectory() as folder:
+            log = os.path.join(folder, "orders-0")
+            os.mkdir(log)
+            for name, data in self._segments:
+                Path(log, name).write_bytes(data)
+            clock = ManualClock(NOW)
+            daemon = Daemon(LogBuilder(log, self._format), store, f"{folder}/state", clock=clock, backlog_sealer=True)
+            daemon.sync()
+            daemon.close()
+        return {each.key: store.open(each.key).read() for each in store.list("")}
+
+
+def kafka_partition() -> Shipped:
+    name, data = recorded_segments("kafka", "plain_none")[0]
+    commits = KafkaFormat().commits(name, memoryview(data), 0, Expectation())
+    cut = commits[1]
+    return Shipped(KafkaFormat(), [(name, data[: cut.start]), (f"{cut.first:020d}.log", data[cut.start : cut.end])])
+
+
+def netlog_topic() -> Shipped:
+    return Shipped(NetlogFormat(), recorded_segments("netlog", "sets", ".data")[:2])
+
+
+def influxdb_topic() -> Shipped:
+    return Shipped(InfluxdbFormat(), recorded_segments("influxdb", "table", "")[:2])
+
+
 REPLICAS = {"sealed": sealed_and_growing, "ended": ended_and_continued}
+
+FOREIGN_REPLICAS = {"kafka": kafka_partition, "netlog": netlog_topic, "influxdb": influxdb_topic}
+"""Replicas of logs that other programs wrote."""
+
+_ALL: Mapping[str, Callable[[], ReplicaBuilder | Shipped]] = {**REPLICAS, **FOREIGN_REPLICAS}
 
 
 def restored(objects: dict[str, bytes]) -> dict[str, bytes] | None:
@@ -88,7 +148,7 @@ Flip = tuple[str, int, int]
 
 def flips_of(name: str) -> list[Flip]:
     """Every bit of a replica."""
-    objects = REPLICAS[name]().objects()
+    objects = _ALL[name]().objects()
     return [(key, at, bit) for key, body in objects.items() for at in range(len(body)) for bit in range(8)]
 
 
@@ -98,15 +158,16 @@ def judge_flips(name: str, flips: Iterable[Flip]) -> tuple[int, int]:
     Returns how many flips verify reports with the object's key, and how many are harmless. AssertionError for a flip
     that is neither.
     """
-    whole = REPLICAS[name]().objects()
+    whole = _ALL[name]().objects()
+    log_format = open_format(name) if name in FOREIGN_REPLICAS else FORMAT
     expected = restored(whole)
-    assert found(verified(whole, parallelism=1)) == []
+    assert found(verified(whole, log_format, parallelism=1)) == []
     assert expected
     loud = harmless = 0
     for key, at, bit in flips:
         body = whole[key]
         damaged = {**whole, key: body[:at] + bytes([body[at] ^ 1 << bit]) + body[at + 1 :]}
-        report = verified(damaged, parallelism=1)
+        report = verified(damaged, log_format, parallelism=1)
         if report.harmful:
             harmful = (anomaly for anomaly in report.anomalies if anomaly.harmful)
             assert any(key in (anomaly.key, *anomaly.what.split()) for anomaly in harmful)

@@ -1,6 +1,6 @@
 """Cuts the power of a file system again and again. Run it under ``unshare --mount`` as root.
 
-python power_cycle.py FOLDER SIDE CYCLES SEED    SIDE: source (the log lies on that disk) or replica (the replica does)
+python power_cycle.py FOLDER SIDE CYCLES SEED FORMAT    SIDE: source (the log lies on that disk) or replica
 
 The disk is an ext4 image behind a loop device. The ioctl EXT4_IOC_SHUTDOWN with flag 2 drops everything that was not
 synced, as a power cut does. Then the disk is unmounted and mounted again. Prints the results as JSON.
@@ -25,12 +25,13 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tests.faults.processes import (
-    APPEND_RECORDS,
     COMMAND,
     Spoken,
+    append_to,
     assert_prefix,
     count_records,
     litelog,
+    replicate_words,
     segments,
     shipped,
 )
@@ -81,8 +82,8 @@ def has_shipped(appended: int, daemon: Spoken) -> bool:
     return shipped(daemon) >= appended
 
 
-def main(warm: Warm, folder: Path, side: str, cycles: int, seed: str) -> None:
-    choose = random.Random(f"{seed} {side}")
+def main(warm: Warm, folder: Path, side: str, cycles: int, seed: str, log_format: str) -> None:
+    choose = random.Random(f"{seed} {side} {log_format}")
     disk = Disk(folder)
     here = folder / "here"
     here.mkdir()
@@ -92,9 +93,9 @@ def main(warm: Warm, folder: Path, side: str, cycles: int, seed: str) -> None:
     for _ in range(cycles):
         fsync = choose.choice(["never", "interval"])  # the page cache is far ahead of the disk
         size = choose.choice([50_000, 5_000_000])
-        writer = Spoken(warm, APPEND_RECORDS, str(log), str(choose.getrandbits(32)), str(size), fsync, PAUSE_SECONDS)
+        writer = append_to(warm, log_format, log, str(choose.getrandbits(32)), str(size), fsync, PAUSE_SECONDS)
         writer.wait_for(has_appended)
-        words = ("replicate", "--json", "--state-dir", str(here / "state"), "--sync-interval", "5ms")
+        words = (*replicate_words(log_format), "--json", "--state-dir", str(here / "state"), "--sync-interval", "5ms")
         daemon = Spoken(warm, COMMAND, *words, str(log), str(replica))
         appended = int(writer.lines[-1])
         daemon.wait_for(partial(has_shipped, appended))
@@ -111,10 +112,10 @@ def main(warm: Warm, folder: Path, side: str, cycles: int, seed: str) -> None:
         restored = folder / "restored"
         done = litelog(warm, "restore", str(replica), "-o", str(restored))
         assert done.returncode == 0, done.stderr
-        count = count_records(restored)
+        count = count_records(restored, log_format)
         lost += max(0, acknowledged - count)
         try:
-            assert_prefix(segments(restored), segments(log))
+            assert_prefix(segments(restored, log_format), segments(log, log_format))
         except AssertionError:
             leads += 1
         records = max(records, count)
@@ -125,4 +126,4 @@ def main(warm: Warm, folder: Path, side: str, cycles: int, seed: str) -> None:
 
 if __name__ == "__main__":
     with closing(Warm(PACKAGES)) as forking:
-        main(forking, Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4])
+        main(forking, Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), *sys.argv[4:])

@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from litelog.formats.registry import open_format
 from litelog.log.reader import LogReader
 from tests.waiting import WAIT_SECONDS
 
@@ -22,6 +23,10 @@ START_SECONDS = WAIT_SECONDS
 
 COMMAND = "-m litelog_cli"
 APPEND_RECORDS = Path(__file__).with_name("append_records.py").read_text()
+APPEND_FOREIGN = Path(__file__).with_name("append_foreign.py").read_text()
+
+FOREIGN = ("kafka", "netlog", "influxdb")
+"""The formats of other programs whose logs are written, killed and cut as litelog's own are."""
 
 
 class Spoken:
@@ -85,8 +90,24 @@ def litelog(warm: Warm, *arguments: str, program: str = COMMAND) -> subprocess.C
     return subprocess.CompletedProcess(arguments, process.returncode, out, err)
 
 
-def segments(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in sorted(folder.glob("*.log"))}
+def append_to(warm: Warm, log_format: str, log: Path, *arguments: str) -> Spoken:
+    """Start a writer of a log. ``arguments``: as ``append_records.py`` takes them after the log."""
+    if log_format == "litelog":
+        return Spoken(warm, APPEND_RECORDS, str(log), *arguments)
+    return Spoken(warm, APPEND_FOREIGN, log_format, str(log), *arguments)
+
+
+def replicate_words(log_format: str) -> list[str]:
+    """The words of a command that replicates a log which ``append_to`` writes."""
+    return ["replicate", "--format", log_format, *(["--watermark", "none"] if log_format == "kafka" else [])]
+
+
+def segments(folder: Path, log_format: str = "litelog") -> dict[str, bytes]:
+    """The log segments of a log, oldest first."""
+    order = open_format(log_format).segment_order
+    orders = {path: order(path.name) for path in folder.iterdir()}
+    found = sorted((found, path) for path, found in orders.items() if found is not None)
+    return {path.name: path.read_bytes() for _, path in found}
 
 
 def assert_prefix(restored: dict[str, bytes], log: dict[str, bytes]) -> None:
@@ -99,10 +120,10 @@ def assert_prefix(restored: dict[str, bytes], log: dict[str, bytes]) -> None:
     assert log[last].startswith(restored[last])
 
 
-def count_records(folder: Path) -> int:
-    """Count the records of a log. AssertionError if a record's sequence or number is wrong."""
-    expected = 0
-    with LogReader(str(folder)) as reader:
+def count_records(folder: Path, log_format: str = "litelog") -> int:
+    """The sequence after the last record of a log. AssertionError if a record's sequence or number is wrong."""
+    expected = 1 if log_format == "influxdb" else 0
+    with LogReader(str(folder), log_format=open_format(log_format)) as reader:
         for columns in reader.batches():
             for record in columns.records():
                 assert record.sequence == expected

@@ -11,17 +11,19 @@ import pytest
 
 from tests.faults.figures import report
 from tests.faults.processes import (
-    APPEND_RECORDS,
     COMMAND,
+    FOREIGN,
     Spoken,
     anything,
+    append_to,
     assert_prefix,
     count_records,
     litelog,
+    replicate_words,
     segments,
     shipped,
 )
-from tests.sampling import SEED, times
+from tests.sampling import SEED, sampled_cases, times
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,16 +44,28 @@ def is_shipping(daemon: Spoken) -> bool:
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("number", [1, 2])
-def test_nothing_acknowledged_is_lost_by_kill_9(warm: Warm, tmp_path: Path, number: int) -> None:
-    choose = random.Random(f"{SEED} {number}")
+@pytest.mark.parametrize(
+    ("log_format", "number"),
+    [("litelog", 1), ("litelog", 2), *sampled_cases([(name, 1) for name in FOREIGN], len(FOREIGN), "kill cycles")],
+)
+def test_nothing_acknowledged_is_lost_by_kill_9(warm: Warm, tmp_path: Path, log_format: str, number: int) -> None:
+    choose = random.Random(f"{SEED} {log_format} {number}")
     log, replica, state = tmp_path / "log", tmp_path / "replica", tmp_path / "state"
     records = losses = generations = 0
     for cycle in range(CYCLES):
         seed, segment_bytes = choose.getrandbits(32), choose.choice([20_000, 200_000])
-        writer = Spoken(warm, APPEND_RECORDS, str(log), str(seed), str(segment_bytes))
+        writer = append_to(warm, log_format, log, str(seed), str(segment_bytes))
         writer.wait_for(anything)
-        words = ("replicate", "--json", "--state-dir", str(state), "--sync-interval", "5ms", str(log), str(replica))
+        words = (
+            *replicate_words(log_format),
+            "--json",
+            "--state-dir",
+            str(state),
+            "--sync-interval",
+            "5ms",
+            str(log),
+            str(replica),
+        )
         daemon = Spoken(warm, COMMAND, *words)
         daemon.wait_for(is_shipping)
         daemon_first = choose.random() < 0.5
@@ -64,10 +78,10 @@ def test_nothing_acknowledged_is_lost_by_kill_9(warm: Warm, tmp_path: Path, numb
         restored = tmp_path / "restored"
         done = litelog(warm, "restore", str(replica), "-o", str(restored))
         assert done.returncode == 0, done.stderr
-        assert_prefix(segments(restored), segments(log))
-        count = count_records(restored)
+        assert_prefix(segments(restored, log_format), segments(log, log_format))
+        count = count_records(restored, log_format)
         assert count >= acknowledged, f"cycle {cycle}: {acknowledged} acknowledged, {count} restored"
-        assert count_records(log) >= written, f"cycle {cycle}: the log itself lost durable records"
+        assert count_records(log, log_format) >= written, f"cycle {cycle}: the log itself lost durable records"
         records = max(records, count)
         generations = len(list((replica / "generations").iterdir()))
         if cycle % LOSE_EVERY == LOSE_EVERY - 1:
@@ -77,7 +91,7 @@ def test_nothing_acknowledged_is_lost_by_kill_9(warm: Warm, tmp_path: Path, numb
         else:
             shutil.rmtree(restored)
     report(
-        f"kill_cycles_{number}",
+        f"kill_cycles_{log_format}_{number}",
         cycles=CYCLES,
         logs_lost=losses,
         records=records,

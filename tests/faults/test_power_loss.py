@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 
 from tests.faults.figures import report
-from tests.sampling import SEED, times
+from tests.faults.processes import FOREIGN
+from tests.sampling import SEED, sampled_cases, times
 
 CYCLES = times(2, at_night=10)
+SIDES = ("source", "replica")
 TOOLS = ("unshare", "mkfs.ext4", "mount", "umount", "losetup")
 
 
@@ -28,17 +30,23 @@ def reason_to_skip() -> str | None:
     return None
 
 
-@pytest.mark.parametrize("side", ["source", "replica"])
+@pytest.mark.parametrize(
+    ("log_format", "side"),
+    [
+        *(("litelog", side) for side in SIDES),
+        *sampled_cases([(name, side) for name in FOREIGN for side in SIDES], 6, "power cuts"),
+    ],
+)
 @pytest.mark.timeout(1800)
-def test_a_power_cut_leaves_the_log_ahead_of_its_replica(tmp_path: Path, side: str) -> None:
+def test_a_power_cut_leaves_the_log_ahead_of_its_replica(tmp_path: Path, log_format: str, side: str) -> None:
     if reason := reason_to_skip():
         pytest.skip(reason)
     script = str(Path(__file__).with_name("power_cycle.py"))
-    command = ["unshare", "--mount", sys.executable, script, str(tmp_path), side, str(CYCLES), SEED]
+    command = ["unshare", "--mount", sys.executable, script, str(tmp_path), side, str(CYCLES), SEED, log_format]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    report(f"power_loss_{side}", **found)
+    report(f"power_loss_{log_format}_{side}", **found)
     assert found["cycles"] == CYCLES
     assert found["records"] > 0
     assert found["leads"] == 0
