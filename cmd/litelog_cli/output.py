@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
 import sys
 from contextlib import contextmanager
@@ -72,6 +73,11 @@ def echo(text: str = "", *, err: bool = False) -> None:
     """Print one line."""
     # A bar on the terminal replaces ``sys.stderr`` to stay below each line; click by itself would write past that.
     click.echo(escape(text), sys.stderr if err else None, err=err)
+
+
+def echo_colored(text: str, color: str | None) -> None:
+    """Print one line in bold, and in a color that click knows if standard output is a terminal that shows colors."""
+    click.secho(escape(text), fg=color, bold=True, color=False if os.environ.get("NO_COLOR") else None)
 
 
 def echo_lines(lines: Iterable[str], *, err: bool = False) -> None:

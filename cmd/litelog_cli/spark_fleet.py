@@ -77,6 +77,7 @@ _json_option = click.option("--json", "as_json", is_flag=True, help="Print one J
 
 
 @click.command(
+    short_help="Copy replicas to another store",
     epilog="""\b
 Examples:
   litelog spark copy 's3://bucket/logs/*' s3://other/logs
@@ -89,7 +90,7 @@ bytes as its replica, and is a replica. Exit codes: 0 done, 1 failure, 2 usage,
 3 no replica there, 5 a target holds another replica, or a daemon wrote to it,
 6 damage.
 Of several that fail, the highest.
-"""
+""",
 )
 @click.argument("replica_urls", metavar="REPLICA_URL...", nargs=-1, required=True, type=PLACE)
 @click.argument("target", type=PLACE)
@@ -116,6 +117,7 @@ def copy(
 
 
 @click.command(
+    short_help="Restore logs, each to a folder of its name",
     epilog="""\b
 Examples:
   litelog spark restore 's3://bucket/logs/*' /restored
@@ -125,7 +127,7 @@ Examples:
 Run it again to continue: an output that holds the whole log counts as done, and
 is compared byte for byte. Exit codes: 0 done, 1 failure, 2 usage, 3 no replica
 there, 6 damage. Of several that fail, the highest.
-"""
+""",
 )
 @click.argument("replica_urls", metavar="REPLICA_URL...", nargs=-1, required=True, type=PLACE)
 @click.argument("output", metavar="FOLDER", type=OUTPUT)

@@ -31,6 +31,7 @@ class SeveralFailedError(LitelogError):
 
 
 @click.command(
+    short_help="Merge and prune what only Spark writes",
     epilog="""\b
 Examples:
   litelog spark maintain s3://bucket/events
@@ -42,7 +43,7 @@ If a replica fails, the others are maintained all the same.
 Exit codes: 0 done, or the plan is printed; 1 failure; 2 usage or configuration;
 3 nothing there; 5 a daemon owns the replica, or a write runs; 6 damage.
 Of several that fail, the highest.
-"""
+""",
 )
 @click.argument("replica_urls", metavar="REPLICA_URL...", type=PLACE, nargs=-1, required=True)
 @click.option(

@@ -214,14 +214,15 @@ def test_without_a_daemon_the_state_folder_shows(litelog: Command) -> None:
 
 
 def test_a_replica_of_a_log_that_never_appeared_was_never_synced(litelog: Command) -> None:
-    process = litelog.start("replicate", "log", "replica")
+    configure(litelog)
+    process = litelog.start("replicate", "--config", "c.yml")
     litelog.wait_for_line(process, "to appear")
     process.send_signal(signal.SIGTERM)
     assert process.wait(WAIT_SECONDS) == 0
-    status = litelog("status")
+    status = litelog("status", "--config", "c.yml")
     assert "never synced: nothing was ever shipped to it" in " ".join(status.out.replace("_", " ").split())
     assert litelog("forget", "log", "replica").code == 0
-    assert "replica" not in litelog("status").out
+    assert "replica" not in litelog("status", "--config", "c.yml").out
 
 
 def test_nothing_known_is_an_error(litelog: Command) -> None:

@@ -42,6 +42,7 @@ def config() -> None:
 
 
 @config.command(
+    short_help="Check a configuration",
     epilog="""\b
 Examples:
   litelog config check
@@ -53,7 +54,7 @@ Examples:
     + """\b
 Exit codes: 0 valid, 2 not valid: each error has its line, its key and, for an
 unknown key, the nearest known one.
-"""
+""",
 )
 @_file_argument
 @_file_option
@@ -86,6 +87,7 @@ def check(file: str | None, config_file: str | None, as_json: bool) -> int:
 
 
 @config.command(
+    short_help="Show a configuration with all defaults",
     epilog="""\b
 Examples:
   litelog config show
@@ -93,7 +95,7 @@ Examples:
   litelog config show --json etc/litelog.yml
 \b
 """
-    + _FILE_NOTE
+    + _FILE_NOTE,
 )
 @_file_argument
 @_file_option
@@ -117,11 +119,12 @@ def show(file: str | None, config_file: str | None, as_json: bool) -> int:
 
 
 @config.command(
+    short_help="Print a configuration that explains every key",
     epilog="""\b
 Examples:
   litelog config example > /etc/litelog.yml
   litelog config example | litelog config check -
-"""
+""",
 )
 def example() -> None:
     """Print a configuration that explains every key."""

@@ -58,6 +58,7 @@ def consumers() -> None:
 
 @consumers.command(
     "list",
+    short_help="List consumers, and how far behind each is",
     epilog="""\b
 Examples:
   litelog consumers list /var/lib/events
@@ -92,6 +93,7 @@ def list_verb(as_json: bool, **place: Any) -> None:
 
 
 @consumers.command(
+    short_help="Move a consumer, forward or back",
     epilog="""\b
 Examples:
   litelog consumers move /var/lib/events billing beginning
@@ -100,7 +102,7 @@ Examples:
 \b
 START is what --from of cat takes. A process that runs under the name cannot
 commit after that (exit code 5): start it again.
-"""
+""",
 )
 @click.argument("place", metavar="LOG_DIR|REPLICA_URL", type=PLACE)
 @click.argument("name")
@@ -124,10 +126,11 @@ def move(name: str, start: str, as_json: bool, **place: Any) -> None:
 
 
 @consumers.command(
+    short_help="Delete a consumer's position",
     epilog="""\b
 Examples:
   litelog consumers delete /var/lib/events billing
-"""
+""",
 )
 @click.argument("place", metavar="LOG_DIR|REPLICA_URL", type=PLACE)
 @click.argument("name")

@@ -29,6 +29,7 @@ def influxdb() -> None:
 
 @influxdb.command(
     "export",
+    short_help="Write a broker's topics to a snapshot file",
     epilog="""\b
 Examples:
   litelog influxdb export /var/lib/influxdb/broker broker.snapshot
@@ -51,6 +52,7 @@ def export_snapshot(broker_dir: str, file: str, as_json: bool) -> None:
 
 @influxdb.command(
     "import",
+    short_help="Write a snapshot's topics to a new folder",
     epilog="""\b
 Examples:
   litelog influxdb import broker.snapshot /var/lib/influxdb/broker

@@ -44,6 +44,7 @@ for _command in (copy, restore, maintain):
 
 
 @spark.command(
+    short_help="Add a replica's new records to a table",
     epilog="""\b
 Examples:
   litelog spark export s3://bucket/events /data/events
@@ -57,7 +58,7 @@ Examples:
 Run it again to add newer records. It repeats the unfinished work of a run that
 was killed, and the table holds each record once. The only bound that -o may set
 is startingSequence: a new table begins there.
-"""
+""",
 )
 @click.argument("replica_url", type=PLACE)
 @click.argument("target", type=PLACE)
@@ -137,6 +138,7 @@ def export(
 
 
 @spark.command(
+    short_help="Check all that a replica holds, in parallel",
     epilog="""\b
 Examples:
   litelog spark verify s3://bucket/events
@@ -145,7 +147,7 @@ Examples:
 \b
 Exit codes: 0 all is well, 1 something could not be read, 3 there is nothing,
 6 anomalies that a reader may meet.
-"""
+""",
 )
 @click.argument("replica_url", type=PLACE)
 @click.option("--sample", "share", type=SAMPLE, default=1.0, show_default="100%", help="Share of the contents to read.")
@@ -194,11 +196,12 @@ def verify(replica_url: str, share: float, seed: int, pattern: str | None, as_js
 
 
 @spark.command(
+    short_help="Count what a log holds",
     epilog="""\b
 Examples:
   litelog spark stats s3://bucket/events
   litelog spark stats s3://bucket/events -o startingTimestamp=2026-11-21 --json
-"""
+""",
 )
 @click.argument("replica_url", type=PLACE)
 @click.option("--json", "as_json", is_flag=True, help="Print the numbers as one JSON object.")
@@ -238,12 +241,13 @@ def stats(replica_url: str, as_json: bool, **common: Any) -> None:
 
 
 @spark.command(
+    short_help="Query an exported table and what follows it",
     epilog="""\b
 Examples:
   litelog spark hybrid s3://bucket/events /data/events
   litelog spark hybrid s3://bucket/events /data/events \\
       --sql 'SELECT key, count(*) AS n FROM log GROUP BY key ORDER BY n DESC LIMIT 10'
-"""
+""",
 )
 @click.argument("replica_url", type=PLACE)
 @click.argument("target", type=PLACE)
@@ -272,11 +276,12 @@ def hybrid(replica_url: str, target: str, sql: str, target_option: tuple[tuple[s
 
 
 @spark.command(
+    short_help="Compile the columnar reader, for a cluster",
     epilog="""\b
 Examples:
   litelog spark jar -o litelog-spark.jar
   spark-submit --jars litelog-spark.jar job.py
-"""
+""",
 )
 @click.option("-o", "--output", required=True, type=click.Path(dir_okay=False), help="Where to write the jar.")
 def jar(output: str) -> None:

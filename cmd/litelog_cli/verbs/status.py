@@ -10,11 +10,15 @@ from litelog.errors import ExitCode, LitelogError, SourceError
 from litelog_cli.arguments import PLACE, is_replica
 from litelog_cli.config_file import choose_state_dir, read_config
 from litelog_cli.daemon_options import daemon_addr_option, daemon_config_option
-from litelog_cli.output import echo, echo_lines, print_json
+from litelog_cli.output import echo, echo_colored, echo_lines, print_json
 
 if TYPE_CHECKING:
     from litelog.config import Config, LogConfig
     from litelog.server.report import StatusReport
+
+
+_COLORS = {"unsafe": "red", "late": "yellow", "safe": "green"}
+"""The colors of the verdicts on a terminal. The words say the same."""
 
 
 @click.command(
@@ -143,5 +147,7 @@ def _show(report: StatusReport, as_json: bool) -> int:
     if as_json:
         print_json(report.model_dump())
     else:
-        echo_lines(format_status(report))
+        lines = format_status(report)
+        echo_colored(next(lines), _COLORS.get(report.verdict))
+        echo_lines(lines)
     return ExitCode.FAILURE if report.verdict in ("late", "unsafe") else ExitCode.DONE

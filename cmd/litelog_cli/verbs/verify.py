@@ -74,7 +74,7 @@ Exit codes: 0 all is well, 1 something could not be read or judged, 2 usage,
 reader needs) is reported, and counts as an anomaly only with --strict.
 """
 )
-@click.argument("replica_url", type=PLACE)
+@click.argument("replica_url", metavar="REPLICA_URL|LOG_DIR", type=PLACE)
 @click.option(
     "--against",
     metavar="LOG_DIR",
@@ -82,7 +82,9 @@ reader needs) is reported, and counts as an anomaly only with --strict.
     help="Compare with the log in this folder, and list what was not compared. Does not change the log.",
 )
 @click.option(
-    "--state-dir", metavar="FOLDER", help="Where the daemon of LOG_DIR keeps its state.  [default: as for replicate]"
+    "--state-dir",
+    metavar="FOLDER",
+    help="Where the daemon of the log of --against keeps its state.  [default: as for replicate]",
 )
 @click.option(
     "--sample",

@@ -26,6 +26,13 @@ def test_every_verb_is_in_one_group_and_its_summary_fits(command: InProcess) -> 
             assert f"  {verb.ljust(max(map(len, VERBS)))}  {summary}\n" in out
 
 
+@pytest.mark.parametrize("verb", ["spark", "config", "influxdb", "service", "consumers"])
+def test_the_summaries_of_a_verbs_parts_fit(command: InProcess, verb: str) -> None:
+    out = command(verb, "--help").out
+    assert "\nCommands:\n" in out
+    assert "..." not in out.partition("\nCommands:\n")[2].partition("\n\n")[0]
+
+
 @pytest.mark.parametrize(
     ("typed", "meant"),
     [
