@@ -21,20 +21,22 @@ from litelog.errors import (
 )
 from litelog.events import fields, is_worth_logging
 from litelog.formats import Expectation, FinishedTail, safe_segment_order
-from litelog.formats.capabilities import index_name, is_counted
+from litelog.formats.capabilities import has_side_files, index_name, is_counted, is_side_file
 from litelog.objects.chain import ChainState, Identity, next_state, state_after
+from litelog.objects.side_files import MAX_SIDE_FILE_BYTES
 from litelog.reading.fetch import confirm_digest
 from litelog.reading.follower import LOOK_SECONDS, ReplicaFollower, SegmentFound
 from litelog.reading.generations import require_replica
 from litelog.reading.search import find_segment, read_header
 from litelog.reading.successors import find_shift, may_be_late
+from litelog.restore.followed_side_files import FollowedSideFiles
 from litelog.restore.generation_bytes import GenerationBytes
 from litelog.restore.history_plan import Target, find_plan
 from litelog.restore.index_files import commits_in_file
 from litelog.restore.manifest import make_manifest
 from litelog.restore.output import OutputError
 from litelog.system.clock import SystemClock
-from litelog.system.files import open_regular, sync_folder, write_at
+from litelog.system.files import TooLargeError, open_regular, read_regular, sync_folder, write_at
 from litelog.system.private_files import temporary_name
 
 if TYPE_CHECKING:
@@ -112,6 +114,7 @@ class CopyFollower:
         """Its size in bytes, and the CRC-32C of its content."""
         self._expect = Expectation()
         """What its next commit must be."""
+        self._side_files = FollowedSideFiles(client, self._write_side_file) if has_side_files(log_format) else None
         self.appended = 0
         """Bytes that were appended so far."""
         self._appended_at: float | None = None
@@ -198,6 +201,8 @@ class CopyFollower:
 
     def step(self) -> bool:
         """Append the next data. Return False if there is none yet."""
+        if self._side_files is not None:
+            self._side_files.poll(self._follower.claim)
         follower, before = self._follower, self.appended
         if follower.slot is None:
             self.catch_up()
@@ -248,6 +253,8 @@ class CopyFollower:
             before = ChainState.before(last, Identity.of(plan.claim), plan.claim.first)
             self._state = before.after(last, digest="")
         self._end, self._last = self._follower.slot or self._end, None
+        if self._side_files is not None:
+            self._side_files.take(plan.base.snapshot, self._end.index)
 
     def _find_held(self) -> list[tuple[object, ...]]:
         """Return the orders of the copy's log segments."""
@@ -287,6 +294,8 @@ class CopyFollower:
             data = memoryview(segment.data())
             self._append(key, data, header.crc_total, is_finished=header.final)
         self._state, self._end, self._last = state, header.next_slot, header.position
+        if header.final and self._side_files is not None:
+            self._side_files.expect(self._end.index)
 
     def _take_chunk(self, chunk: ByteRun) -> None:
         self._append(f"{chunk.replica}: {self._name}", chunk.data, chunk.crc_total, is_finished=True)
@@ -330,6 +339,19 @@ class CopyFollower:
         manifest = make_manifest(os.listdir(self._folder), self._format)
         if manifest is not None:
             self._replace_file(manifest)
+
+    def _write_side_file(self, file: SideFile) -> None:
+        """Replace a side file of the copy, unless it holds the same."""
+        if not is_side_file(self._format, file.name):
+            return
+        path = os.path.join(self._path, file.name)
+        try:
+            with suppress(FileNotFoundError, TooLargeError):
+                if read_regular(file.name, MAX_SIDE_FILE_BYTES, dir_fd=self._folder) == file.body:
+                    return
+            self._replace_file(file)
+        except OSError as error:
+            raise OutputError(path, error.strerror or str(error)) from error
 
     def _replace_file(self, file: SideFile) -> None:
         """Replace a file next to the log segments in one step, durably."""
