@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
@@ -38,12 +39,27 @@ class ConfigError(LitelogError):
     exit_code = ExitCode.USAGE
 
 
-class InvalidConfigError(ConfigError):
-    """A configuration is invalid. ``problems`` has one line for each error in it, which names the error's place."""
+@dataclass(frozen=True, slots=True)
+class ConfigMistake:
+    """An error in a configuration file."""
 
-    def __init__(self, source: str, problems: list[str]) -> None:
+    line: int
+    """Its line, from 1 on."""
+    column: int
+    """Its column, from 1 on."""
+    key: str
+    """The path of its key, such as ``logs[0].path``; empty if it is about the whole file."""
+    message: str
+
+
+class InvalidConfigError(ConfigError):
+    """A configuration is invalid. ``problems`` has one line for each error in it, which names the error's place.
+    ``mistakes`` has the same errors by place, if the configuration is a file's."""
+
+    def __init__(self, source: str, problems: list[str], mistakes: Sequence[ConfigMistake] = ()) -> None:
         self.source = source
         self.problems = problems
+        self.mistakes = mistakes
         count = "1 error" if len(problems) == 1 else f"{len(problems)} errors"
         self.lines = [f"{source}: {count} in the configuration", *(f"  {problem}" for problem in problems)]
         super().__init__("\n".join(self.lines))

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from litelog.config.document import Document, Problem, TextPosition, read_document
 from litelog.config.models import Config, Location, known_keys, same_places, spell, written
 from litelog.config.values import FROM_DOCUMENT
-from litelog.errors import ConfigError, InvalidConfigError
+from litelog.errors import ConfigError, ConfigMistake, InvalidConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -77,7 +77,8 @@ def load_config(
         problems += [_refused(document, location, str(error)) for location, error in check(config)]
     if config is None or problems:
         problems.sort(key=lambda problem: (problem.place.line, problem.place.column))
-        raise InvalidConfigError(name, [_render(problem) for problem in problems])
+        mistakes = [_locate(problem) for problem in problems]
+        raise InvalidConfigError(name, [_render(mistake) for mistake in mistakes], mistakes)
     return config
 
 
@@ -117,9 +118,14 @@ def _read_file(path: str) -> str:
         raise ConfigError(f"{path}: line {line}: not UTF-8") from error
 
 
-def _render(problem: Problem) -> str:
-    where = f"{spell(problem.location)}: " if problem.location else ""
-    return f"line {problem.place.line}, column {problem.place.column}: {where}{problem.message}"
+def _locate(problem: Problem) -> ConfigMistake:
+    key = spell(problem.location) if problem.location else ""
+    return ConfigMistake(problem.place.line, problem.place.column, key, problem.message)
+
+
+def _render(mistake: ConfigMistake) -> str:
+    where = f"{mistake.key}: " if mistake.key else ""
+    return f"line {mistake.line}, column {mistake.column}: {where}{mistake.message}"
 
 
 def _describe(document: Document, detail: ErrorDetails) -> Problem:

@@ -50,7 +50,15 @@ def test_a_valid_configuration_is_reported_as_valid(litelog: Command) -> None:
     assert (done.code, done.out) == (0, "c.yml: valid (1 entry of logs, 2 replicas)\n")
     done = litelog("config", "check", "--json", LITELOG_CONFIG="c.yml")
     assert done.lines == [
-        {"version": 1, "config": "c.yml", "valid": True, "problems": [], "entries": 1, "replica_count": 2}
+        {
+            "version": 1,
+            "config": "c.yml",
+            "valid": True,
+            "problems": [],
+            "mistakes": [],
+            "entries": 1,
+            "replica_count": 2,
+        }
     ]
 
 
@@ -78,7 +86,17 @@ def test_every_error_has_its_line_its_key_and_the_nearest_one(litelog: Command) 
     assert done.code == ExitCode.USAGE
     assert done.err.splitlines()[1:] == [f"  {problem}" for problem in problems]
     done = litelog("config", "check", "--json", "c.yml")
-    assert (done.code, done.lines) == (2, [{"version": 1, "config": "c.yml", "valid": False, "problems": problems}])
+    mistakes = [
+        {"line": 2, "column": 11, "key": "logs[0].path", "message": "the variable NO is not set"},
+        {
+            "line": 3,
+            "column": 25,
+            "key": "logs[0].replicas[0].sync-intervall",
+            "message": "unknown key; did you mean sync-interval?",
+        },
+    ]
+    said = {"version": 1, "config": "c.yml", "valid": False, "problems": problems, "mistakes": mistakes}
+    assert (done.code, done.lines) == (2, [said])
     assert litelog("config", "show", "c.yml").code == ExitCode.USAGE
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -74,12 +75,15 @@ def check(file: str | None, config_file: str | None, as_json: bool) -> int:
     except ConfigError as error:
         if not as_json:
             raise
-        problems = error.problems if isinstance(error, InvalidConfigError) else [str(error)]
-        print_json({"config": path, "valid": False, "problems": problems})
+        if isinstance(error, InvalidConfigError):
+            problems, mistakes = error.problems, [asdict(mistake) for mistake in error.mistakes]
+        else:
+            problems, mistakes = [str(error)], []
+        print_json({"config": path, "valid": False, "problems": problems, "mistakes": mistakes})
         return ExitCode.USAGE
     counts = {"entries": len(found.logs), "replica_count": sum(len(log.replicas) for log in found.logs)}
     if as_json:
-        print_json({"config": path, "valid": True, "problems": [], **counts})
+        print_json({"config": path, "valid": True, "problems": [], "mistakes": [], **counts})
     else:
         held = f"{format_count(counts['entries'], 'entry', 'entries')} of logs"
         echo(f"{path}: valid ({held}, {format_count(counts['replica_count'], 'replica')})")
