@@ -16,7 +16,7 @@ from litelog.spark.sink.plan import open_client, plan_write
 from litelog.spark.sink.segments import SegmentWriter
 from litelog.stores.object_store import ObjectReplicaClient
 from replica_clients.memory import MemoryStore
-from tests.builders.daemon_builder import Inline
+from tests.builders.daemon_builder import InlineExecutor
 from tests.builders.manual_clock import ManualClock
 from tests.builders.many_generations import CountedReplica
 from tests.builders.restoring import files_in, restore_to
@@ -73,7 +73,7 @@ def die_in_write(replica: CountedReplica, *, records: int = 2) -> WritePlan:
     plan = plan_write(options, clock, overwrite=False)
     client = open_client(options)
     for attempt in range(2):
-        writer = SegmentWriter(client, plan.staging, plan.next, attempt, options.segment_bytes, Inline())
+        writer = SegmentWriter(client, plan.staging, plan.next, attempt, options.segment_bytes, InlineExecutor())
         writer.write([pyarrow.RecordBatch.from_pydict({"value": [b"dead"] * records})], clock)
     return plan
 

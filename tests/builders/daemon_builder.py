@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from tests.builders.log_builder import LogBuilder
 
 
-class Inline(Executor):
+class InlineExecutor(Executor):
     """Executes each task at once, in the caller's thread."""
 
     def submit(self, work: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
@@ -54,7 +54,7 @@ class Inline(Executor):
         return future
 
 
-INLINE = Executors(Inline(), Inline())
+INLINE = Executors(InlineExecutor(), InlineExecutor())
 
 
 def find_rooted(store: object) -> Rooted | None:
@@ -64,7 +64,7 @@ def find_rooted(store: object) -> Rooted | None:
     return store if isinstance(store, Rooted) else None
 
 
-class Silent:
+class SilentListener:
     """A listener that ignores every event."""
 
     def on_wal_segment_shipped(self, event: WalSegmentShipped) -> None: ...

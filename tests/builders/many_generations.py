@@ -16,7 +16,7 @@ from litelog.spark.sink.publish import publish
 from litelog.spark.sink.segments import SegmentWriter
 from litelog.stores.registry import register_object_store
 from replica_clients.memory import MemoryStore
-from tests.builders.daemon_builder import Daemon, Inline
+from tests.builders.daemon_builder import Daemon, InlineExecutor
 from tests.builders.log_builder import LogBuilder
 from tests.builders.manual_clock import ManualClock
 from tests.builders.stores import CountingStore
@@ -83,7 +83,9 @@ class CountedReplica:
         plan = plan_write(options, clock, overwrite=False)
         client = open_client(options)
         self.appended += 1
-        writer = SegmentWriter(client, plan.staging, plan.first_of(0), self.appended, options.segment_bytes, Inline())
+        writer = SegmentWriter(
+            client, plan.staging, plan.first_of(0), self.appended, options.segment_bytes, InlineExecutor()
+        )
         values = [tag + b"%d" % number for number in range(plan.next, plan.next + records)]
         writer.write([pyarrow.RecordBatch.from_pydict({"value": values})], clock)
         publish(client, plan, [writer.entries], clock)

@@ -88,7 +88,7 @@ class Progress:
         )
 
 
-class Lowest(Random):
+class LowestRandom(Random):
     """Gives the shortest delays that jitter allows."""
 
     def uniform(self, a: float, b: float) -> float:

@@ -196,7 +196,7 @@ class CarelessStore(CountingStore):
         super().put(key, body, create_only=False)
 
 
-class AwayStore(CountingStore):
+class DisappearingStore(CountingStore):
     """A store whose root goes away, as a folder's disk does that is unmounted: it then seems to be empty."""
 
     def __init__(self, inner: ObjectStore, leaves_at: int, back_at: float = math.inf) -> None:

@@ -18,7 +18,7 @@ import pytest
 
 from litelog.log.writer import LogWriter
 from litelog_cli.verbs.append import DEFAULT_BATCH
-from tests.builders.hasty import RUN
+from tests.builders.short_waits import RUN_COMMAND
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,7 +57,7 @@ class Command:
         self.environment["LITELOG_LOG_FORMAT"] = "text"  # as people see it; auto would give JSON here
         self.processes: list[Running] = []
         self.before = ""
-        """Lines of Python that run first, such as HASTY of tests/builders/hasty.py."""
+        """Lines of Python that run first, such as SHORT_WAITS of tests/builders/short_waits.py."""
 
     def __call__(self, *arguments: str, text: str = "", **environment: str) -> Outcome:
         """Run the command to its end with ``text`` as standard input."""
@@ -70,7 +70,7 @@ class Command:
     def start(self, *arguments: str, cold: bool = False, **environment: str) -> Running:
         """Start the command and leave it running. ``cold``: in a new interpreter."""
         everything = {**self.environment, **environment}
-        program = f"{self.before}\n{RUN}" if self.before else MODULE
+        program = f"{self.before}\n{RUN_COMMAND}" if self.before else MODULE
         process = self._warm.spawn(program, *arguments, cwd=self.folder, environment=everything, cold=cold)
         self.processes.append(process)
         return process

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from litelog.errors import ExitCode
-from tests.builders.hasty import HASTY
+from tests.builders.short_waits import SHORT_WAITS
 
 if TYPE_CHECKING:
     from conftest import Command
@@ -36,7 +36,7 @@ def test_a_server_that_is_down_ends_a_command_with_one_line(litelog: Command, pa
     pytest.importorskip(package)
     url, options = STORES[package]
     litelog.lines(3)
-    litelog.before = HASTY
+    litelog.before = SHORT_WAITS
     with socket.create_server(("127.0.0.1", 0)) as closed:
         address = f"127.0.0.1:{closed.getsockname()[1]}"
     (litelog.folder / "litelog.yml").write_text(

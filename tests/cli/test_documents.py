@@ -23,10 +23,9 @@ import pytest
 from litelog.errors import ConfigError
 from replica_clients.s3.settings import read_settings
 from tests.builders.documents import DOCUMENTS, ROOT, RUN, Block, blocks_of, section
-from tests.builders.hasty import QUICKLY_TRIED
-from tests.builders.hasty import RUN as RUN_COMMAND
 from tests.builders.recorded_logs import unpack
 from tests.builders.servers import permissions_checked
+from tests.builders.short_waits import RUN_COMMAND, SHORT_TRIAL
 from tests.warm import COLD_STARTS
 
 if TYPE_CHECKING:
@@ -113,7 +112,7 @@ class Shell:
             "AWS_ACCESS_KEY_ID": administrator["access-key-id"],
             "AWS_SECRET_ACCESS_KEY": administrator["secret-access-key"],
             "WARM_CONTROL": str(warm.control),
-            "WARM_PROGRAM": f"{QUICKLY_TRIED}\n{RUN_COMMAND}",
+            "WARM_PROGRAM": f"{SHORT_TRIAL}\n{RUN_COMMAND}",
             "WARM_PYTHON": PYTHON,
             "WARM_AWS": AWS,
             "WARM_PIDS": str(self._pids),

@@ -20,7 +20,7 @@ import pytest
 from litelog.errors import ExitCode, StoreError
 from litelog.events import fields, is_worth_logging
 from litelog.shipping.backoff import BackOff
-from tests.builders.hasty import HASTY
+from tests.builders.short_waits import SHORT_WAITS
 
 if TYPE_CHECKING:
     from conftest import Command
@@ -73,7 +73,7 @@ def test_everything_that_a_verb_prints_besides_its_result_is_json_on_request(lit
 def test_repeated_failures_are_counted_and_carry_where(litelog: Command) -> None:
     litelog.lines(3)
     (litelog.folder / "down").write_text("a file where a folder has to be")
-    litelog.before = HASTY
+    litelog.before = SHORT_WAITS
     process = litelog.start("replicate", "log", "down", "replica", LITELOG_LOG_FORMAT="json")
     said = litelog.wait_for_line(process, "failure 4 in a row")
     failed = [line for line in objects("".join(said)) if line["event"] == "sync-failed"]

@@ -29,7 +29,7 @@ from litelog.shipping.counters import DurableCounts, GenerationStart, ReplicaCou
 from litelog.shipping.divergence import Divergence
 from litelog.shipping.lag import Lag, LagHistory
 from litelog.system.clock import SystemClock
-from tests.builders.daemon_builder import Silent
+from tests.builders.daemon_builder import SilentListener
 from tests.waiting import WAIT_SECONDS
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def ago(seconds: float) -> int:
 
 
 def make_counters(log_bytes: int = 3 << 30) -> ReplicaCounters:
-    counters = ReplicaCounters(Silent(), CLOCK)
+    counters = ReplicaCounters(SilentListener(), CLOCK)
     counters._counts = DurableCounts(
         86_212, log_bytes, log_bytes // 4, 192, log_bytes, log_bytes // 5, 12, ago(0.4), ago(5_000)
     )

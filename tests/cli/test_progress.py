@@ -15,7 +15,7 @@ import pytest
 
 from litelog_cli.main import litelog as command
 from litelog_cli.progress import LINE_SECONDS, WORTH_SECONDS, describe, showing_progress, watching_progress
-from tests.builders.hasty import QUICKLY_TRIED
+from tests.builders.short_waits import SHORT_TRIAL
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -133,7 +133,7 @@ def test_a_slow_store_is_reported_unless_quiet_is_set(litelog: Command, server: 
 
     keys = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": REGION}
     litelog.lines(100)
-    litelog.before = QUICKLY_TRIED + SOON
+    litelog.before = SHORT_TRIAL + SOON
     with ScriptedServer(answer) as slow:  # type: ignore[arg-type]
         slowly = {**keys, "AWS_ENDPOINT_URL": slow.endpoint}
         shipped = litelog("replicate", "--once", "log", f"s3://{bucket}/first", *how, **slowly)

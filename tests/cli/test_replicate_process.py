@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from litelog.errors import ExitCode
 from litelog_cli.main import run
-from tests.builders.hasty import HASTY
+from tests.builders.short_waits import SHORT_WAITS
 from tests.sampling import examples
 
 if TYPE_CHECKING:
@@ -259,7 +259,7 @@ def test_a_replica_is_the_same_no_matter_how_its_folder_is_spelled(litelog: Comm
 def test_an_error_of_the_store_names_the_replica_and_the_key(litelog: Command) -> None:
     litelog.lines(1)
     (litelog.folder / "file").touch()
-    litelog.before = HASTY
+    litelog.before = SHORT_WAITS
     done = litelog("replicate", "--once", "--quiet", "log", "file/below")
     assert done.code == ExitCode.FAILURE
     assert f"litelog: file://{litelog.folder}/file/below: put epochs/00000001.json: " in done.err

@@ -10,8 +10,8 @@ import pytest
 
 from litelog.errors import ExitCode
 from replica_clients.s3 import open_store
-from tests.builders.hasty import QUICKLY_TRIED
 from tests.builders.servers import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY
+from tests.builders.short_waits import SHORT_TRIAL
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -202,7 +202,7 @@ def test_a_broken_default_configuration_does_not_matter_for_a_replicas_path(
 @pytest.fixture
 def s3(litelog: Command, server: S3Server) -> str:
     """A bucket's URL, for a command that has the credentials."""
-    litelog.before = QUICKLY_TRIED
+    litelog.before = SHORT_TRIAL
     litelog.environment |= {"AWS_ACCESS_KEY_ID": ACCESS_KEY_ID, "AWS_SECRET_ACCESS_KEY": SECRET_ACCESS_KEY}
     return f"s3://{server.make_bucket()}/{uuid4().hex}?endpoint={server.endpoint}&region={REGION}"
 

@@ -23,7 +23,6 @@ import trustme
 
 from litelog.errors import ExitCode
 from litelog.stores.trial import RACERS
-from tests.builders.hasty import HASTY
 from tests.builders.servers import (
     CREDENTIALS,
     REGION,
@@ -35,6 +34,7 @@ from tests.builders.servers import (
     forwarded,
     permissions_checked,
 )
+from tests.builders.short_waits import SHORT_WAITS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,7 +59,7 @@ LASTING_ANSWERS = [
 
 @pytest.fixture(autouse=True)
 def _nothing_is_configured(litelog: Command) -> None:
-    litelog.before = HASTY
+    litelog.before = SHORT_WAITS
     for name in [name for name in litelog.environment if name.startswith("AWS_")]:
         del litelog.environment[name]
     nowhere = str(litelog.folder / "nowhere")

@@ -25,8 +25,8 @@ pytest.importorskip("fsspec")
 pytest.importorskip("moto.server")
 
 from litelog.errors import ExitCode
-from tests.builders.hasty import HASTY
 from tests.builders.servers import REGION, Answer, Request, S3Server, ScriptedServer, error_answer, forwarded
+from tests.builders.short_waits import SHORT_WAITS
 from tests.sampling import sampled, sampled_cases, times
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def test_a_daemon_and_its_program_show_no_secret(litelog: Command, server: S3Ser
         (litelog.folder / "child.py").write_text(CHILD)
         program = f"{sys.executable} {litelog.folder}/child.py {shown} {end}"
         words = ("-v", "replicate", "--json", "--config", "litelog.yml", "--exec", program)
-        litelog.before = HASTY
+        litelog.before = SHORT_WAITS
         process = litelog.start(*words, cold=True)  # the process then has its own command line and environment
         said = [line for _ in range(2) for line in litelog.wait_for_line(process, " begins ")]
         indiscreet.failing.set()
@@ -198,7 +198,7 @@ def runs(
         for verb in VERBS:
             litelog = Command(tmp_path_factory.mktemp(verb[0]), warm)
             litelog.environment |= SIGNED_IN
-            litelog.before = HASTY
+            litelog.before = SHORT_WAITS
             litelog.lines(10)
             options = f"endpoint={scripted.endpoint}&region={REGION}&sse-customer-key-file={made}"
             url = f"s3://{module_server.make_bucket()}/logs?{options}"
@@ -325,7 +325,7 @@ def test_values_from_the_environment_in_the_configuration_are_not_shown(litelog:
         f"shutdown-timeout: {FINAL}\nlogs: [{{path: log, replicas: [{{url: 's3://bucket/x', options: {options}}}]}}]"
     )
     words = ("-v", "replicate", "--json", "--config", "litelog.yml")
-    litelog.before = HASTY
+    litelog.before = SHORT_WAITS
     process = litelog.start(*words, cold=True, CANARY=SECRET_KEY)
     said = litelog.wait_for_line(process, "failure 2 in a row")
     arguments = Path(f"/proc/{process.pid}/cmdline").read_bytes()

@@ -31,18 +31,18 @@ class Manager:
         self._socket.bind(f"\0{address[1:]}" if address.startswith("@") else address)
         self._socket.settimeout(DEADLINE_SECONDS)
 
-    def hear(self) -> list[str]:
+    def receive(self) -> list[str]:
         """The lines of the next message."""
         return self._socket.recv(4096).decode().split("\n")
 
     def hear_until(self, line: str) -> list[list[str]]:
         """All messages up to the one with that line, within the deadline."""
-        heard = [self.hear()]
+        received = [self.receive()]
         end = time.monotonic() + DEADLINE_SECONDS
-        while line not in heard[-1]:
-            assert time.monotonic() < end, heard
-            heard.append(self.hear())
-        return heard
+        while line not in received[-1]:
+            assert time.monotonic() < end, received
+            received.append(self.receive())
+        return received
 
     def hears_nothing(self) -> bool:
         """Whether no message is waiting."""
@@ -153,15 +153,15 @@ def test_a_start_may_take_longer_only_while_its_first_sync_advances(tmp_path: Pa
         assert manager.hears_nothing()
         now += 10
         turn(ready=False, advancing=True)
-        assert manager.hear() == ["EXTEND_TIMEOUT_USEC=60000000"]
+        assert manager.receive() == ["EXTEND_TIMEOUT_USEC=60000000"]
         turn(ready=True, advancing=True)
-        assert manager.hear() == ["READY=1", f"STATUS={said}"]
+        assert manager.receive() == ["READY=1", f"STATUS={said}"]
         now += 10
         turn(ready=True, advancing=True)
         assert manager.hears_nothing()
         said, now = "replicates to 1 replica", now + 10
         turn(ready=True, advancing=True)
-        assert manager.hear() == ["STATUS=replicates to 1 replica"]
+        assert manager.receive() == ["STATUS=replicates to 1 replica"]
 
 
 def test_only_the_loops_turns_feed_the_watchdog_several_times_within_its_time(tmp_path: Path) -> None:
@@ -171,13 +171,13 @@ def test_only_the_loops_turns_feed_the_watchdog_several_times_within_its_time(tm
         service = ServiceManager({"NOTIFY_SOCKET": manager.address, "WATCHDOG_USEC": "8000000"}, lambda: now)
         assert threading.active_count() == threads, "a timer would feed it for a hung loop"
         service.turned(lambda: False, lambda: "")
-        assert manager.hear() == ["WATCHDOG=1"]
+        assert manager.receive() == ["WATCHDOG=1"]
         now += 1.9
         service.turned(lambda: False, lambda: "")
         assert manager.hears_nothing()
         now += 0.2  # more than a quarter of its time
         service.turned(lambda: False, lambda: "")
-        assert manager.hear() == ["WATCHDOG=1"]
+        assert manager.receive() == ["WATCHDOG=1"]
 
 
 @pytest.mark.parametrize("extra", [{"WATCHDOG_USEC": "2000000", "WATCHDOG_PID": "1"}, {"WATCHDOG_USEC": "soon"}, {}])
@@ -185,7 +185,7 @@ def test_a_watchdog_that_is_not_ours_is_not_fed(tmp_path: Path, extra: dict[str,
     with closing(Manager(str(tmp_path / "notify"))) as manager:
         service = ServiceManager({"NOTIFY_SOCKET": manager.address, **extra})
         service.turned(lambda: True, lambda: "now")
-        assert manager.hear() == ["READY=1", "STATUS=now"]
+        assert manager.receive() == ["READY=1", "STATUS=now"]
         assert manager.hears_nothing()
 
 

@@ -66,9 +66,9 @@ class Sandbox:
 
     def hear_until(self, line: str) -> list[str]:
         """The lines of the first message with that line."""
-        while line not in (heard := self.notify.recv(4096).decode().split("\n")):
+        while line not in (received := self.notify.recv(4096).decode().split("\n")):
             pass
-        return heard
+        return received
 
     def close(self) -> None:
         self.process.kill()
@@ -111,10 +111,10 @@ def test_without_a_writable_folder_the_example_does_not_become_ready(folder: Pat
         sandbox.process.send_signal(signal.SIGTERM)
         assert sandbox.process.wait(WAIT_SECONDS) != 0
         sandbox.notify.setblocking(False)
-        heard = []
+        received = []
         while True:
             try:
-                heard.append(sandbox.notify.recv(4096).decode())
+                received.append(sandbox.notify.recv(4096).decode())
             except BlockingIOError:
                 break
-        assert not [message for message in heard if "READY=1" in message]
+        assert not [message for message in received if "READY=1" in message]

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from tests.builders.fault_proxy import FaultProxy
     from tests.builders.servers import S3Server
 
-HASTY = "250ms"
+SHORT_WAITS = "250ms"
 """A read time-out for many hangs. On a busy machine it also ends requests that do not hang; they are not counted."""
 
 PATIENT = "1s"

@@ -17,7 +17,7 @@ from urllib.parse import quote
 from prometheus_client.parser import text_string_to_metric_families
 
 from litelog.errors import ExitCode
-from tests.builders.hasty import QUICKLY_CHECKED, RUN
+from tests.builders.short_waits import RUN_COMMAND, SHORT_LISTING
 from tests.faults.soak_gauges import Gauge
 from tests.waiting import WAIT_SECONDS, wait_until
 
@@ -139,7 +139,7 @@ class Daemon(Process):
     """``litelog replicate --config``, which listens at a unix socket."""
 
     def __init__(self, name: Path, config: Path, place: Path) -> None:
-        super().__init__(name, "-c", QUICKLY_CHECKED + RUN, "replicate", "--json", "--config", str(config))
+        super().__init__(name, "-c", SHORT_LISTING + RUN_COMMAND, "replicate", "--json", "--config", str(config))
         self._place = str(place)
 
     def get(self, path: str) -> tuple[int, bytes]:

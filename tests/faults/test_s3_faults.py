@@ -21,7 +21,7 @@ from tests.builders.fault_proxy import BODY_FAULTS, EVERY_FAULT, Fault, When
 from tests.builders.independent_reader import read_replica
 from tests.builders.servers import REGION
 from tests.faults.figures import report
-from tests.faults.s3_replicas import HASTY, LONG, Bench
+from tests.faults.s3_replicas import LONG, SHORT_WAITS, Bench
 from tests.sampling import at_night, times
 
 ROUNDS = times(40, at_night=60)
@@ -49,7 +49,7 @@ def assert_whole(bench: Bench, acknowledged: int) -> None:
 @pytest.mark.parametrize("seed", [1, *at_night(2)])
 def test_nothing_is_lost_while_a_third_of_all_requests_fail(bench: Bench, seed: int) -> None:
     proxy = bench.proxy
-    bench.read_timeout = HASTY
+    bench.read_timeout = SHORT_WAITS
     bench.append()
     proxy.plan.at_random(RATE, seed)
     daemon = bench.daemon()
@@ -105,7 +105,7 @@ def test_the_replicator_survives_random_faults(bench: Bench) -> None:
     bench.proxy.plan.retry_after = 0
     bench.proxy.plan.at_random(RATE / 3, 4)  # after a failure, several in a row must succeed
     bench.proxy.plan.enabled = False  # until the trial of the store, which takes many requests, has ended
-    query = f"endpoint={bench.proxy.endpoint}&region={REGION}&read-timeout={HASTY}"
+    query = f"endpoint={bench.proxy.endpoint}&region={REGION}&read-timeout={SHORT_WAITS}"
     log = {"path": bench.log.folder, "replicas": [{"url": f"s3://{bench.bucket}/replica?{query}"}]}
     config = make_config("test", {"sync_interval": "20ms", "shutdown_timeout": "240s", "logs": [log]})
     replicator = Replicator(config, state_dir=str(bench.folder / "state"), host="here")

@@ -13,9 +13,9 @@ pytest.importorskip("boto3")
 pytest.importorskip("moto.server")
 
 from litelog.errors import ExitCode
-from tests.builders.hasty import QUICKLY_CHECKED, RUN
 from tests.builders.independent_reader import read_replica
 from tests.builders.servers import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY, S3Server
+from tests.builders.short_waits import RUN_COMMAND, SHORT_LISTING
 from tests.faults.figures import report
 from tests.faults.processes import Spoken, litelog, segments, shipped
 from tests.faults.s3_replicas import Bench, s3_bench
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     Run = Callable[..., subprocess.CompletedProcess[str]]
 
 RECORDS = 400
-HURRIED = QUICKLY_CHECKED + RUN
+HURRIED = SHORT_LISTING + RUN_COMMAND
 """The command, which lists few objects when it tries the store."""
 
 

@@ -15,9 +15,9 @@ pytest.importorskip("moto.server")
 
 from litelog.errors import ExitCode
 from litelog.objects.position import Position
-from tests.builders.hasty import QUICKLY_TRIED, RUN
 from tests.builders.independent_reader import Generation, read_replica
 from tests.builders.servers import REGION
+from tests.builders.short_waits import RUN_COMMAND, SHORT_TRIAL
 from tests.faults.figures import report
 from tests.faults.processes import APPEND_RECORDS, Spoken, anything, shipped
 from tests.sampling import sampled_cases, times
@@ -59,7 +59,7 @@ class Contest:
         state = str(self.bench.folder / "states" / str(len(self.daemons)))
         options = ("--takeover",) if takeover else ()
         words = ("replicate", *options, "--json", "--state-dir", state, "--sync-interval", "20ms", self.log, url)
-        self.daemons.append(daemon := Spoken(self.warm, QUICKLY_TRIED + RUN, *words))
+        self.daemons.append(daemon := Spoken(self.warm, SHORT_TRIAL + RUN_COMMAND, *words))
         self._running.append(daemon)
         return daemon
 

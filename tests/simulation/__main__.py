@@ -52,7 +52,7 @@ def main() -> int:
     ended: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _frame: ended.append(number))  # after the current seed
     for name, drawn in _plans(arguments):
-        seed, plan = drawn.seed, _leave_out(drawn, arguments)
+        seed, plan = drawn.seed, _without_steps(drawn, arguments)
         if arguments.steps:
             print(plan.settings)
             for number, step in zip(plan.numbers, plan.steps, strict=True):
@@ -113,7 +113,7 @@ def _seeds(arguments: argparse.Namespace) -> Iterable[int]:
     return range(int(first), int(last or first) + 1)
 
 
-def _leave_out(plan: Plan, arguments: argparse.Namespace) -> Plan:
+def _without_steps(plan: Plan, arguments: argparse.Namespace) -> Plan:
     """The plan without the steps that the arguments leave out."""
     if arguments.keep is not None:
         return plan.keep({int(number) for number in arguments.keep.split(",") if number.isdecimal()})

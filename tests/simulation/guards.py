@@ -148,9 +148,9 @@ GUARDS: dict[str, Plan] = {
             _pause(60, "B", 30, When("B", SNAPSHOT, "done")),
         ]
     ),
-    "root away": _plan([Step(40, "root_away", {"seconds": 20.0})], store="folder", write_pause=0.4),
+    "root away": _plan([Step(40, "remove_root", {"seconds": 20.0})], store="folder", write_pause=0.4),
     "root away, restart": _plan(
-        [Step(40, "root_away", {"seconds": 60.0}), _kill(42, "A", 5)], store="folder", write_pause=0.4
+        [Step(40, "remove_root", {"seconds": 60.0}), _kill(42, "A", 5)], store="folder", write_pause=0.4
     ),
     "lost, failure": _plan(
         [
@@ -295,7 +295,9 @@ GUARDS: dict[str, Plan] = {
             Step(30, "keep_state", {"who": "A"}),
             _kill(280, "A", 5),
             Step(282, "put_back_state", {"who": "A"}),
-            Step(285, "set_weather", {"before": 0.05, "after": 0.3, "throttled": 0.0, "late": 0.0, "latency": 0.005}),
+            Step(
+                285, "disturb_network", {"before": 0.05, "after": 0.3, "throttled": 0.0, "late": 0.0, "latency": 0.005}
+            ),
         ],
         write_pause=7.0,
         segment_bytes=6000,
@@ -355,7 +357,7 @@ GUARDS: dict[str, Plan] = {
         [
             _take_over(40, "B"),
             _take_over(90, "A"),
-            Step(90, "root_away", {"seconds": 5.0}, When("A", "list .*/segments/")),
+            Step(90, "remove_root", {"seconds": 5.0}, When("A", "list .*/segments/")),
         ],
         store="folder",
         truncate=9000,
@@ -364,12 +366,12 @@ GUARDS: dict[str, Plan] = {
     "root away while a reader looks for the next generation": _plan(
         [
             _take_over(40, "B"),
-            Step(40, "root_away", {"seconds": 20.0}, When("reader", "open epochs/00000002", count=3)),
+            Step(40, "remove_root", {"seconds": 20.0}, When("reader", "open epochs/00000002", count=3)),
         ],
         store="folder",
     ),
     "root away while a reader enters the next generation": _plan(
-        [_take_over(40, "B"), Step(40, "root_away", {"seconds": 20.0}, When("reader", "open epochs/", count=5))],
+        [_take_over(40, "B"), Step(40, "remove_root", {"seconds": 20.0}, When("reader", "open epochs/", count=5))],
         store="folder",
     ),
     "older state, and root away while the owner looks what it has shipped": _plan(
@@ -377,7 +379,7 @@ GUARDS: dict[str, Plan] = {
             Step(30, "keep_state", {"who": "A"}),
             _kill(60, "A", 5),
             Step(62, "put_back_state", {"who": "A"}),
-            Step(62, "root_away", {"seconds": 20.0}, When("A", "list ", count=3)),
+            Step(62, "remove_root", {"seconds": 20.0}, When("A", "list ", count=3)),
         ],
         store="folder",
         truncate=9000,
@@ -387,7 +389,7 @@ GUARDS: dict[str, Plan] = {
         [
             _take_over(40, "B"),
             Step(100, "verify"),
-            Step(100, "root_away", {"seconds": 1.5}, When("verifier", "open .*/wal/", count=40)),
+            Step(100, "remove_root", {"seconds": 1.5}, When("verifier", "open .*/wal/", count=40)),
         ],
         store="folder",
         write_pause=0.4,
@@ -396,7 +398,7 @@ GUARDS: dict[str, Plan] = {
         [
             _take_over(40, "B"),
             Step(100, "verify"),
-            Step(100, "root_away", {"seconds": 9.0}, When("verifier", "list ", count=4)),
+            Step(100, "remove_root", {"seconds": 9.0}, When("verifier", "list ", count=4)),
         ],
         store="folder",
         write_pause=0.4,

@@ -41,7 +41,7 @@ class Watcher:
         self._world.armed = [each for each in self._world.armed if each[0] is not self._process]
 
 
-class Ears:
+class DaemonListener:
     """The listener of one daemon."""
 
     def __init__(self, world: World, slot: Slot) -> None:
@@ -75,6 +75,6 @@ class EventCounter(logging.Handler):
         self._world.counts[f"event: {event}"] += 1
         for replica in self._world.replicas:
             if replica.bucket.url == getattr(record, "replica", ""):
-                replica.heard(event, record.getMessage())
+                replica.log_line_written(event, record.getMessage())
         task = self._world.scheduler.current
         self._world.say(f"{task.process.name if task is not None else '-'}: {record.getMessage()}")

@@ -48,7 +48,7 @@ class Oracle:
         self._there: set[str] = set()
         """The log segments that existed before the power was lost."""
 
-    def make(self, bucket: Bucket | Folder) -> ReplicaOracle:
+    def add_replica(self, bucket: Bucket | Folder) -> ReplicaOracle:
         """The oracle of one replica of the log."""
         return ReplicaOracle(self._world, self.truth, bucket)
 

@@ -14,7 +14,7 @@ DAEMONS = ("A", "B", "C")
 SECOND_REPLICA = 0.25
 """The share of seeds with a second replica."""
 
-OF_ONE_REPLICA = frozenset(("set_weather", "outage", "root_away", "lose_objects", "fail_requests", "verify"))
+OF_ONE_REPLICA = frozenset(("disturb_network", "outage", "remove_root", "lose_objects", "fail_requests", "verify"))
 """Steps that happen to one of several replicas."""
 
 LAST_SECONDS = 200.0
@@ -164,19 +164,19 @@ def _restart(now: float, random: Random) -> list[Step]:
     return [Step(now, "stop", {"who": who}), Step(now + random.uniform(0, 90), "start", {"who": who})]
 
 
-def _bad_weather(now: float, random: Random) -> list[Step]:
+def _disturb_network(now: float, random: Random) -> list[Step]:
     kinds = ("before", "after", "throttled", "late")
-    weather = {name: random.choice((0.0, 0.0, 0.05, 0.3)) for name in kinds}
-    weather["latency"] = random.choice((0.005, 0.02, 0.4, 3.0))
-    return [Step(now, "set_weather", weather), Step(now + random.choice((20.0, 300.0)), "clear_weather")]
+    network = {name: random.choice((0.0, 0.0, 0.05, 0.3)) for name in kinds}
+    network["latency"] = random.choice((0.005, 0.02, 0.4, 3.0))
+    return [Step(now, "disturb_network", network), Step(now + random.choice((20.0, 300.0)), "clear_network")]
 
 
 def _outage(now: float, random: Random) -> list[Step]:
     return [Step(now, "outage", {"seconds": random.choice((3.0, 60.0, 900.0))})]
 
 
-def _root_away(now: float, random: Random) -> list[Step]:
-    return [Step(now, "root_away", {"seconds": round(random.choice((2.0, 20.0, 300.0)) * random.random(), 2)})]
+def _remove_root(now: float, random: Random) -> list[Step]:
+    return [Step(now, "remove_root", {"seconds": round(random.choice((2.0, 20.0, 300.0)) * random.random(), 2)})]
 
 
 def _lose_objects(now: float, random: Random) -> list[Step]:
@@ -205,7 +205,7 @@ def _transition(now: float, random: Random) -> list[Step]:
     calls = random.choice((0, 0, 0, random.randint(1, 30)))
     seconds = _pause_seconds(random)
     do = random.choices(
-        ("pause", "kill", "take_over", "outage", "lose_power", "fail", "root_away"), (6, 4, 2, 2, 1, 3, 1)
+        ("pause", "kill", "take_over", "outage", "lose_power", "fail", "remove_root"), (6, 4, 2, 2, 1, 3, 1)
     )
     match do[0]:
         case "pause":
@@ -226,7 +226,7 @@ def _transition(now: float, random: Random) -> list[Step]:
             kind, count = random.choice(("before", "after", "throttled")), random.choice((1, 1, 3))
             steps.append(Step(now, "fail_requests", {"who": who, "request": request, "kind": kind, "count": count}))
         case _:
-            steps.append(Step(now, "root_away", {"seconds": random.choice((2.0, 40.0))}, when))
+            steps.append(Step(now, "remove_root", {"seconds": random.choice((2.0, 40.0))}, when))
     return steps
 
 
@@ -275,9 +275,9 @@ _KINDS: dict[Callable[[float, Random], list[Step]], int] = {
     _take_over: 4,
     _contend: 5,
     _restart: 2,
-    _bad_weather: 4,
+    _disturb_network: 4,
     _outage: 2,
-    _root_away: 2,
+    _remove_root: 2,
     _lose_objects: 1,
     _kill_writer: 2,
     _lose_power: 2,

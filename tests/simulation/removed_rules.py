@@ -68,12 +68,12 @@ def _find(rule: Rule, runs: Sequence[Sequence[str]]) -> str | None:
     with tempfile.TemporaryDirectory(prefix="removed-rule-") as folder:
         for name in COPIED:
             shutil.copytree(ROOT / name, Path(folder) / name, ignore=shutil.ignore_patterns("__pycache__"))
-        for cut in rule.cuts:
-            changed = Path(folder) / cut.file
+        for removed in rule.removals:
+            changed = Path(folder) / removed.file
             text = changed.read_text()
-            if text.count(cut.old) != 1:
-                raise RuntimeError(f"{cut.file} does not hold once what is to be removed: {cut.old}")
-            changed.write_text(text.replace(cut.old, cut.new))
+            if text.count(removed.old) != 1:
+                raise RuntimeError(f"{removed.file} does not hold once what is to be removed: {removed.old}")
+            changed.write_text(text.replace(removed.old, removed.new))
         for arguments in runs:
             command = [sys.executable, "-m", "tests.simulation", *arguments]
             environment = {**os.environ, "PYTHONPATH": folder}

@@ -22,7 +22,7 @@ from litelog.retention.policy import GRACE_SECONDS
 from litelog.shipping.ownership_guard import LOOK_SECONDS
 from litelog.stores.object_store import ObjectReplicaClient
 from litelog.verify.execution import verify
-from tests.simulation.conduct import Conduct
+from tests.simulation.request_rules import RequestRules
 from tests.simulation.store import SimulatedStore
 from tests.simulation.threads import EPOCH
 from tests.simulation.truth import Shipped, end_of_commits, find_flaw, read_log
@@ -82,7 +82,7 @@ class ReplicaOracle:
         answered."""
         self._owed: dict[str, int] = {}
         self._catching_up: list[object] = []
-        self._conduct = Conduct(world.scheduler, self.fail)
+        self._request_rules = RequestRules(world.scheduler, self.fail)
         self._foreign_claims = 0
         self._claims: dict[str, Claim] = {}
         self._claimed_at: dict[str, float] = {}
@@ -144,12 +144,12 @@ class ReplicaOracle:
             self._newest_slots[slot.generation] = max(slot, last)
         if layout.parse_claim(key) is not None:
             self._judge_claim(key, claims.parse(body.decode()))
-        self._conduct.arrived(key)
+        self._request_rules.arrived(key)
 
     def requested(self, who: str, moment: str, request: str) -> None:
         """A daemon's request has come to a moment (``plan.When``)."""
         claimed = [(claim, self._claimed_at[key]) for key, claim in self._claims.items()]
-        self._conduct.notice(who, moment, request, claimed)
+        self._request_rules.notice(who, moment, request, claimed)
         newest = self.newest
         if request == LISTING_OF_CLAIMS and newest is not None and newest.host == who:
             self._proving = self._world.scheduler.now if moment == "before" else self._proving
@@ -187,7 +187,7 @@ class ReplicaOracle:
         self._lost_at = self._world.scheduler.now
         self.lost.add(key)
 
-    def heard(self, event: str, message: str) -> None:
+    def log_line_written(self, event: str, message: str) -> None:
         """A log line is about this replica."""
         if self.lost and (event in LOUD or any(key in message for key in self.lost)):
             self._was_said = True

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class RemovedCode:
     """Code of one module, and its replacement."""
 
     module: str
@@ -25,19 +25,19 @@ class Rule:
     """A rule, a check or a sync."""
 
     name: str
-    cuts: tuple[Cut, ...]
-    """The cuts that remove it. If several guards do the same work, they remove all of them."""
+    removals: tuple[RemovedCode, ...]
+    """The code without which it is gone. If several guards do the same work, they remove all of them."""
     plan: str = ""
     """The plan (``guards.GUARDS``) that detects the removal of the rule."""
     why: str = ""
     """Why no plan detects the removal, as runs without the rule have shown."""
 
 
-def found(name: str, plan: str, *cuts: Cut) -> Rule:
+def found(name: str, plan: str, *removals: RemovedCode) -> Rule:
     """A rule whose removal a plan finds."""
-    return Rule(name, cuts, plan=plan)
+    return Rule(name, removals, plan=plan)
 
 
-def missed(name: str, why: str, *cuts: Cut) -> Rule:
+def missed(name: str, why: str, *removals: RemovedCode) -> Rule:
     """A rule whose removal no plan finds."""
-    return Rule(name, cuts, why=why)
+    return Rule(name, removals, why=why)

@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
-from tests.simulation.rule import Cut, found, missed
+from tests.simulation.rule import RemovedCode, found, missed
 
-SYNC_OF_READER = Cut("log/source", "            os.fdatasync(self._descriptor)\n", "            pass\n")
-SYNC_OF_WRITER = Cut("log/segment_writer", "        self.sync()  # only the newest log segment may have a torn tail\n")
-NAMES_OF_READER = Cut("log/source", "            os.fsync(descriptor)\n", "            pass\n")
-NAMES_OF_WRITER = Cut(
+SYNC_OF_READER = RemovedCode("log/source", "            os.fdatasync(self._descriptor)\n", "            pass\n")
+SYNC_OF_WRITER = RemovedCode(
+    "log/segment_writer", "        self.sync()  # only the newest log segment may have a torn tail\n"
+)
+NAMES_OF_READER = RemovedCode("log/source", "            os.fsync(descriptor)\n", "            pass\n")
+NAMES_OF_WRITER = RemovedCode(
     "log/segment_writer",
     "        self._write_header(first)\n        self._disk.sync_folder(self._folder)\n",
     "        self._write_header(first)\n",
 )
-FAILED_SYNCS_HEEDED = Cut(
+FAILED_SYNCS_HEEDED = RemovedCode(
     "log/source",
     "        self._failed_syncs.require_none()\n        try:\n            os.fdatasync(self._descriptor)",
     "        try:\n            os.fdatasync(self._descriptor)",
 )
-FROZEN_BY_SYNC = Cut(
+FROZEN_BY_SYNC = RemovedCode(
     "shipping/final_error",
     "(CorruptionError, UnknownVersionError, SourceSyncError)",
     "(CorruptionError, UnknownVersionError)",
 )
-AWAY_FOR_FOLLOWERS = Cut("reading/follower", "            require_replica(self._client, gap)\n")
-AWAY_FOR_READERS = Cut("reading/replica_reader", "            require_replica(self._client, lack)\n")
-SPARE_LOG_SEGMENTS = Cut("log/truncation", "min(replicated - 1, len(segments) - KEPT)", "len(segments) - KEPT")
+AWAY_FOR_FOLLOWERS = RemovedCode("reading/follower", "            require_replica(self._client, gap)\n")
+AWAY_FOR_READERS = RemovedCode("reading/replica_reader", "            require_replica(self._client, lack)\n")
+SPARE_LOG_SEGMENTS = RemovedCode("log/truncation", "min(replicated - 1, len(segments) - KEPT)", "len(segments) - KEPT")
 
 DURABILITY = (
     found("a log segment is synced before it is read", "power loss in a log segment", SYNC_OF_READER),
@@ -53,7 +55,7 @@ DURABILITY = (
     found(
         "state is synced before it is renamed",
         "power loss after many log segments",
-        Cut("system/private_files", "            os.fdatasync(opened.fileno())\n", "            pass\n"),
+        RemovedCode("system/private_files", "            os.fdatasync(opened.fileno())\n", "            pass\n"),
     ),
     found(
         "a log of which a sync has failed is not read",
@@ -63,7 +65,7 @@ DURABILITY = (
     found(
         "a failed sync is kept for the next run of the daemon",
         "dropped pages, restart of the daemon, power loss",
-        Cut("log/failed_syncs", "            self._save(self._note)\n"),
+        RemovedCode("log/failed_syncs", "            self._save(self._note)\n"),
     ),
     missed("a log whose sync has failed is frozen", "doubly guarded: see the rule with both removed", FROZEN_BY_SYNC),
     found(
@@ -75,7 +77,7 @@ DURABILITY = (
     found(
         "only what was put is acknowledged",
         "failed put",
-        Cut(
+        RemovedCode(
             "shipping/wal_shipper",
             "        try:\n            self._put_object(encoded)\n        except ExistsError:\n"
             "            self._resolve_refusal(encoded)\n            return True\n",
@@ -87,7 +89,7 @@ DURABILITY = (
     found(
         "a daemon that is stopped syncs a last time",
         "stop",
-        Cut(
+        RemovedCode(
             "replicator/replicator",
             "                self._begin_final()\n                self._follow()\n",
             "                return\n",
@@ -105,7 +107,7 @@ DELETION = (
         "a log is truncated up to what every replica holds, by the plan and by the removal",
         "outage and truncation",
         SPARE_LOG_SEGMENTS,
-        Cut(
+        RemovedCode(
             "log/truncation",
             "            if kept is not None:\n                count = number",
             "            if False:\n                count = number",
@@ -114,7 +116,7 @@ DELETION = (
     found(
         "a log is truncated up to what all of several replicas hold",
         "outage of one of two replicas",
-        Cut(
+        RemovedCode(
             "log/replica_registry",
             "        return [read_replicated(",
             "        names = list(names)[:1]\n        return [read_replicated(",
@@ -123,7 +125,7 @@ DELETION = (
     found(
         "WAL segments stay for an hour after a snapshot covers them",
         "owner that continues while it is closed",
-        Cut(
+        RemovedCode(
             "shipping/cleanup",
             "due = covered and self._context.clock.monotonic() >= covered[0].since + retention",
             "due = bool(covered)",
@@ -132,7 +134,7 @@ DELETION = (
     found(
         "nothing is deleted except after a put",
         "owner that stands still while it deletes",
-        Cut(
+        RemovedCode(
             "shipping/cleanup",
             "return not self._stopped and self._was_put_within(DELETE_SECONDS)",
             "return True",
@@ -141,7 +143,7 @@ DELETION = (
     found(
         "nothing is deleted after a WAL segment that was adopted",
         "owner that adopts what it put long ago",
-        Cut(
+        RemovedCode(
             "shipping/wal_shipper",
             "        self._encoder.rewind(own.after)\n",
             "        self._encoder.rewind(own.after)\n        self._archive.note_put()\n",
@@ -150,7 +152,7 @@ DELETION = (
     found(
         "a new generation names what the source has dropped",
         "one snapshot is retained",
-        Cut(
+        RemovedCode(
             "shipping/initial_snapshot",
             "    older = _find_older(closed) if backlog_sealer is not None else []\n",
             "    older: list[SnapshotEntry] = []\n",
@@ -159,7 +161,7 @@ DELETION = (
     found(
         "what is retained is what the oldest point of the window needs",
         "three snapshots are retained",
-        Cut("retention/plan", "        if last_cut < cut:\n", "        if last_cut < cut + 1:\n"),
+        RemovedCode("retention/plan", "        if last_cut < cut:\n", "        if last_cut < cut + 1:\n"),
     ),
 )
 
@@ -167,8 +169,8 @@ LOGS = (
     found(
         "a log's folder that was replaced is noticed",
         "log replaced",
-        Cut("log/follower", "if inode != (self._inode or inode):", "if False:"),
-        Cut(
+        RemovedCode("log/follower", "if inode != (self._inode or inode):", "if False:"),
+        RemovedCode(
             "log/follower",
             "if self.oldest and is_exact and self._names.before(self.oldest):",
             "if False:",
@@ -177,7 +179,7 @@ LOGS = (
     found(
         "what the sealed segment stands for is the log's own bytes",
         "log rewound while its daemon was away",
-        Cut(
+        RemovedCode(
             "shipping/backlog",
             "if known is not None and self.files.holds(opened, known.length, known.digest, raise_if_stopped):",
             "if known is not None:",
@@ -186,7 +188,7 @@ LOGS = (
     found(
         "a store that asks for a pause is asked again soon",
         "retry after",
-        Cut(
+        RemovedCode(
             "shipping/backoff",
             "return min(error.retry_after or 0.0, MAX_DELAY_SECONDS) if isinstance(error, StoreError) else 0.0",
             "return 100 * (error.retry_after or 0.0) if isinstance(error, StoreError) else 0.0",
@@ -195,12 +197,12 @@ LOGS = (
     found(
         "all below a snapshot that was found is finished",
         "owner with an older state that finds a newer snapshot",
-        Cut("shipping/archiver", "        self._below = max(self._below, snapshot)\n"),
+        RemovedCode("shipping/archiver", "        self._below = max(self._below, snapshot)\n"),
     ),
     found(
         "a log in which nothing can be read yet is read again only when it changes",
         "log rewound while its next owner chooses a claim",
-        Cut(
+        RemovedCode(
             "log/follower",
             "self._seen is None or self._sig",
             "self._seen is None or self._current is None or self._sig",
@@ -212,12 +214,12 @@ READING = (
     found(
         "a restore does not read what precedes dropped log segments",
         "loss in what the policy dropped",
-        Cut("restore/history_plan", " or last > claim.first:", ":"),
+        RemovedCode("restore/history_plan", " or last > claim.first:", ":"),
     ),
     found(
         "a follower goes to the next generation",
         "takeover from a live owner",
-        Cut(
+        RemovedCode(
             "reading/follower",
             "        return None if successor is None else GenerationFollows(successor)\n",
             "        return None\n",
@@ -242,22 +244,22 @@ READING = (
     found(
         "a gap is listed a second time",
         "reader that stands still for longer than the grace",
-        Cut("reading/contents", "LISTINGS = 2\n", "LISTINGS = 1\n"),
+        RemovedCode("reading/contents", "LISTINGS = 2\n", "LISTINGS = 1\n"),
     ),
     found(
         "verify believes no empty listing while the replica's root is away",
         "verify while the root goes away before it lists again",
-        Cut("verify/anchored_store", "        if is_empty and ", "        if False and "),
+        RemovedCode("verify/anchored_store", "        if is_empty and ", "        if False and "),
     ),
     found(
         "verify looks again for what a running writer explains",
         "verify while a generation begins",
-        Cut("verify/execution", "        self._snapshots.refresh(subject.base, subject.name)\n"),
+        RemovedCode("verify/execution", "        self._snapshots.refresh(subject.base, subject.name)\n"),
     ),
     found(
         "verify looks for a sealed segment that was put since its listing",
         "verify while an owner seals what it missed",
-        Cut(
+        RemovedCode(
             "verify/execution",
             "            find_sealed=partial(sealed.find, name),\n",
             "            find_sealed=lambda _index: None,\n",

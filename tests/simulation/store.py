@@ -1,7 +1,7 @@
 """A simulated object store, reached through a simulated network.
 
 A request is in transit for a while, is carried out at one moment, and is answered a while later. Its faults are drawn
-from the current weather: a request may fail before or after it was carried out, be throttled, or come so
+from the current state of the network: a request may fail before or after it was carried out, be throttled, or come so
 late that its sender has given up (a late put). A killed or paused sender changes nothing about a request under way.
 """
 
@@ -41,7 +41,7 @@ PAGE = 100
 
 
 @dataclass(slots=True)
-class Weather:
+class NetworkConditions:
     """The faults of requests at the moment. Probabilities from 0 to 1, times in seconds."""
 
     before: float = 0.0
@@ -57,14 +57,14 @@ class Weather:
 
 
 @dataclass(slots=True)
-class Mishap:
+class PlannedFault:
     """A fault of the next requests of one kind."""
 
     who: str
     request: str
     """As in ``plan.When``."""
     kind: str
-    """``before``, ``after``, ``throttled``: as in Weather."""
+    """``before``, ``after``, ``throttled``: as in NetworkConditions."""
     count: int
     retry_after: float | None = None
 
@@ -92,12 +92,12 @@ class Bucket:
     counts: Counter[str]
     creation: Creation
     objects: dict[str, bytes] = field(default_factory=dict)
-    weather: Weather = field(default_factory=Weather)
+    network: NetworkConditions = field(default_factory=NetworkConditions)
     on_put: Callable[[str, bytes], None] = lambda _key, _body: None
     on_request: Callable[[str, str, str], None] = lambda _who, _moment, _request: None
     """Called before a request is sent, once it was carried out, and once its sender knows that (``answered``): who sent
     it, the moment, operation and key."""
-    mishaps: list[Mishap] = field(default_factory=list)
+    faults: list[PlannedFault] = field(default_factory=list)
     is_away = False
 
     @property
@@ -185,10 +185,10 @@ class Folder:
         self.url = f"file://{path}"
         self.path = path
         self.counts = counts
-        self.weather = Weather()
+        self.network = NetworkConditions()
         self.on_put: Callable[[str, bytes], None] = lambda _key, _body: None
         self.on_request: Callable[[str, str, str], None] = lambda _who, _moment, _request: None
-        self.mishaps: list[Mishap] = []
+        self.faults: list[PlannedFault] = []
         self.is_away = False
 
     def keys(self) -> list[str]:
@@ -261,7 +261,7 @@ class FolderConnection:
 
 
 class SimulatedStore:
-    """An ObjectStore over a bucket. Outside of all tasks its requests take no time, and meet no weather."""
+    """An ObjectStore over a bucket. Outside of all tasks its requests take no time, and none fails."""
 
     def __init__(
         self,
@@ -311,24 +311,24 @@ class SimulatedStore:
     def _request(self, operation: str, key: str, carry_out: Callable[[], Any]) -> Any:
         if self._scheduler.current is None:
             return carry_out()
-        weather, chance = self.bucket.weather, self._random.random
+        network, chance = self.bucket.network, self._random.random
         who, request = self._scheduler.current.process.name, f"{operation} {key}"
         self.bucket.on_request(who, "before", request)
         self._scheduler.seam()
-        mishap = self._find_mishap(who, request)
-        there, back = (weather.latency * (0.5 + chance()) for _ in range(2))
-        if weather.down:
+        fault = self._find_fault(who, request)
+        there, back = (network.latency * (0.5 + chance()) for _ in range(2))
+        if network.down:
             self._scheduler.sleep(there + back if chance() < 0.5 else CLIENT_SECONDS)
             raise self._failure(operation, key, "down")
-        if chance() < weather.throttled or (mishap is not None and mishap.kind == "throttled"):
+        if chance() < network.throttled or (fault is not None and fault.kind == "throttled"):
             self._scheduler.sleep(there + back)
             self._note("throttled")
-            after = self._random.choice((None, 1.0, 5.0, 120.0)) if mishap is None else mishap.retry_after
+            after = self._random.choice((None, 1.0, 5.0, 120.0)) if fault is None else fault.retry_after
             raise StoreError(operation, key, "simulated: slow down", retry_after=after)
-        if chance() < weather.before or (mishap is not None and mishap.kind == "before"):
+        if chance() < network.before or (fault is not None and fault.kind == "before"):
             self._scheduler.sleep(there + back)
             raise self._failure(operation, key, "before")
-        if chance() < weather.late:
+        if chance() < network.late:
             there += CLIENT_SECONDS * self._random.choice((0.7, 1.0, 1.5, 20.0))
         outcome: list[tuple[Any, BaseException | None]] = []
 
@@ -341,7 +341,7 @@ class SimulatedStore:
         self._scheduler.seam()
         if not outcome:
             raise self._failure(operation, key, "late")
-        if chance() < weather.after or (mishap is not None and mishap.kind == "after"):
+        if chance() < network.after or (fault is not None and fault.kind == "after"):
             raise self._failure(operation, key, "after")
         result, error = outcome[0]
         if error is not None:
@@ -349,11 +349,11 @@ class SimulatedStore:
         self.bucket.on_request(who, "answered", request)
         return result
 
-    def _find_mishap(self, who: str, request: str) -> Mishap | None:
-        for mishap in self.bucket.mishaps:
-            if mishap.count and mishap.who == who and re.match(mishap.request, request):
-                mishap.count -= 1
-                return mishap
+    def _find_fault(self, who: str, request: str) -> PlannedFault | None:
+        for fault in self.bucket.faults:
+            if fault.count and fault.who == who and re.match(fault.request, request):
+                fault.count -= 1
+                return fault
         return None
 
     def _arrive(self, what: str, carry_out: Callable[[], Any]) -> tuple[Any, BaseException | None]:

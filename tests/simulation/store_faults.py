@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from litelog.objects import layout
-from tests.simulation.store import Folder, Mishap, Weather
+from tests.simulation.store import Folder, NetworkConditions, PlannedFault
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -18,23 +18,23 @@ class StoreFaults:
     def __init__(self, world: World) -> None:
         self._world = world
 
-    def set_weather(self, replica: int = 0, **weather: float) -> None:
+    def disturb_network(self, replica: int = 0, **network: float) -> None:
         """Set the faults of requests from now on."""
-        self._world.replicas[replica].bucket.weather = Weather(**weather)  # type: ignore[arg-type]
+        self._world.replicas[replica].bucket.network = NetworkConditions(**network)  # type: ignore[arg-type]
 
-    def clear_weather(self) -> None:
+    def clear_network(self) -> None:
         """End all faults of requests."""
         for replica in self._world.replicas:
-            replica.bucket.weather = Weather()
+            replica.bucket.network = NetworkConditions()
 
     def outage(self, seconds: float, replica: int = 0) -> None:
         """The store answers nothing for a while."""
-        weather = self._world.replicas[replica].bucket.weather
-        weather.down = True
-        self._world.scheduler.after(seconds, lambda: setattr(weather, "down", False))
+        network = self._world.replicas[replica].bucket.network
+        network.down = True
+        self._world.scheduler.after(seconds, lambda: setattr(network, "down", False))
         self._world.counts["fault: outage"] += 1
 
-    def root_away(self, seconds: float, replica: int = 0) -> None:
+    def remove_root(self, seconds: float, replica: int = 0) -> None:
         """The disk of a folder replica is unmounted for ``seconds``. A daemon that never saw the replica would begin
         one in the folder that is left: only the person who mounts the disk can see that this is wrong."""
         world = self._world
@@ -69,4 +69,4 @@ class StoreFaults:
         self, who: str, request: str, kind: str, count: int, retry_after: float | None = None, replica: int = 0
     ) -> None:
         """Let the next of these requests fail in this way."""
-        self._world.replicas[replica].bucket.mishaps.append(Mishap(who, request, kind, count, retry_after))
+        self._world.replicas[replica].bucket.faults.append(PlannedFault(who, request, kind, count, retry_after))

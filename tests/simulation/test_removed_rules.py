@@ -7,9 +7,9 @@ from tests.simulation.removed_rules import ROOT, RULES
 
 
 def test_each_removed_rule_occurs_once_in_the_library() -> None:
-    cuts = [cut for rule in RULES for cut in rule.cuts]
-    assert cuts
-    assert [cut.old for cut in cuts if (ROOT / cut.file).read_text().count(cut.old) != 1] == []
+    removals = [removed for rule in RULES for removed in rule.removals]
+    assert removals
+    assert [removed.old for removed in removals if (ROOT / removed.file).read_text().count(removed.old) != 1] == []
 
 
 def test_each_removed_rule_has_a_plan_or_a_reason_why_it_has_none() -> None:

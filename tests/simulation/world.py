@@ -25,7 +25,7 @@ from litelog.log.writer import LogWriter
 from litelog.replicator import Replicator
 from litelog.replicator.task import FINISHED, Phase
 from tests.simulation.disk import Disk, Disks
-from tests.simulation.listeners import Ears, EventCounter, Watcher
+from tests.simulation.listeners import DaemonListener, EventCounter, Watcher
 from tests.simulation.log_changes import LogChanges
 from tests.simulation.oracle import Oracle
 from tests.simulation.plan import DAEMONS, Plan, Step
@@ -154,7 +154,7 @@ class World:
         substitution.install(self.scheduler, plan.seed, self.open_store, lambda: f"boot {self.boots}")
         self.oracle = Oracle(self)
         self.replicas = [
-            self.oracle.make(self._make_bucket(number, kind))
+            self.oracle.add_replica(self._make_bucket(number, kind))
             for number, kind in enumerate((self.settings["store"], *self.settings.get("more_stores", ())))
         ]
         self.log_changes = LogChanges(self, CATCHING_UP_SECONDS)
@@ -246,10 +246,10 @@ class World:
         self.oracle.look_soon()
 
     def _settle(self) -> None:
-        self.store_faults.clear_weather()
+        self.store_faults.clear_network()
         self.awaited.clear()
         for replica in self.replicas:
-            replica.bucket.mishaps.clear()
+            replica.bucket.faults.clear()
             replica.bucket.come_back()
         self.room.full = False
         self._restart_machine_if_frozen()
@@ -438,7 +438,7 @@ class World:
             host=slot.name,
             clock=self.clock,
             random=Random(self._numbers.getrandbits(64)),
-            listener=Ears(self, slot),
+            listener=DaemonListener(self, slot),
             watcher=Watcher(self, process),  # type: ignore[arg-type]
         )
         slot.replicator = replicator

@@ -147,17 +147,17 @@ try:
     decode(orders, "avro", schema='"long"')
 except Exception as error:
     print(type(error).__name__, str(error).partition(";")[0])
-heard = []
-listener = lag_listener(lambda query, lags: heard.append((query, lags)))
+measured = []
+listener = lag_listener(lambda query, lags: measured.append((query, lags)))
 spark.streams.addListener(listener)
 stream = spark.readStream.format("litelog").option("startingOffsets", '{"replica": 90}').load(url)
 query = stream.writeStream.format("noop").queryName("q").trigger(availableNow=True).start()
 query.awaitTermination()
 import time
 end = time.monotonic() + 60
-while not heard and time.monotonic() < end:
+while not measured and time.monotonic() < end:
     time.sleep(0.05)
-print("heard", heard[-1] == ("q", lag(query.lastProgress)), [one.records for one in heard[-1][1].values()])
+print("measured", measured[-1] == ("q", lag(query.lastProgress)), [one.records for one in measured[-1][1].values()])
 spark.streams.removeListener(listener)
 """
 
@@ -186,7 +186,7 @@ def test_spark_connect(spark: Any, tmp_path: Path) -> None:
     assert (done.returncode, done.stdout.splitlines()[: len(said)]) == (0, said), done.stderr[-3000:]
     assert "MapInArrow" in done.stdout
     assert "BroadcastExchange" not in done.stdout
-    assert "heard True [0]" in done.stdout
+    assert "measured True [0]" in done.stdout
     assert "keys 7\nRow(id=7) 1\nConfigError decode: the session lacks Spark's jar for avro: start it" in done.stdout
     assert ("pushed: [sequence = 95]" in done.stdout) == (jar is not None)
     assert [record.value for record in read_replica(written)] == [b"v%d" % number for number in range(5)]

@@ -15,7 +15,7 @@ from litelog.replicator import Replicator
 from replica_clients.memory import MemoryStore
 from tests.builders.log_builder import LogBuilder, make_log
 from tests.builders.manual_clock import ManualClock
-from tests.builders.replicator_builder import Lowest, Progress, install_stores
+from tests.builders.replicator_builder import LowestRandom, Progress, install_stores
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -83,7 +83,7 @@ def make(tmp_path: Path, progress: Progress) -> Callable[..., Replicator]:
             for log, urls in pairs
         )
         config = Config(logs=logs, shutdown_timeout=timeout)
-        arguments: dict[str, object] = {"listener": progress, "random": Lowest(0), **more}
+        arguments: dict[str, object] = {"listener": progress, "random": LowestRandom(0), **more}
         return Replicator(config, state_dir=str(tmp_path / "state"), host="test", **arguments)  # type: ignore[arg-type]
 
     return make_replicator

@@ -17,7 +17,7 @@ from litelog.restore.history_plan import Target, find_plan
 from litelog.stores.object_store import ObjectReplicaClient
 from tests.builders.replica_builder import FORMAT, ReplicaBuilder, make_log, reader_of
 from tests.builders.restoring import files_in, whole
-from tests.builders.stores import AwayStore
+from tests.builders.stores import DisappearingStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,21 +60,21 @@ def builder() -> ReplicaBuilder:
 
 
 @pytest.fixture
-def following(builder: ReplicaBuilder, tmp_path: Path) -> Iterator[tuple[CopyFollower, AwayStore]]:
+def following(builder: ReplicaBuilder, tmp_path: Path) -> Iterator[tuple[CopyFollower, DisappearingStore]]:
     """A follower of a copy that ends with the first log segment."""
     first = ReplicaBuilder()
     built = first.add()
     built.ship_segment(LOG[0], cuts=[0, 1], final=None)
     plan = find_plan(first.client, Target(), FORMAT)
     restore(first.client, plan, str(tmp_path / "copy"), log_format=FORMAT)
-    store = AwayStore(builder.store, REQUESTS)
+    store = DisappearingStore(builder.store, REQUESTS)
     with CopyFollower(ObjectReplicaClient(store), str(tmp_path / "copy"), plan, FORMAT) as follower:
         yield follower, store
 
 
 @pytest.mark.parametrize("leaves_at", range(REQUESTS))
 def test_a_reader_never_ends_early_and_calls_nothing_missing(builder: ReplicaBuilder, leaves_at: int) -> None:
-    store = AwayStore(builder.store, leaves_at)
+    store = DisappearingStore(builder.store, leaves_at)
     reader = reader_of(ObjectReplicaClient(store), generation=builder.generations[0].name)
     found: list[int] = []
     error = None
@@ -95,7 +95,7 @@ def test_a_reader_never_ends_early_and_calls_nothing_missing(builder: ReplicaBui
 
 @pytest.mark.parametrize("leaves_at", range(REQUESTS))
 def test_a_restore_calls_nothing_missing(builder: ReplicaBuilder, tmp_path: Path, leaves_at: int) -> None:
-    store = AwayStore(builder.store, REQUESTS)
+    store = DisappearingStore(builder.store, REQUESTS)
     client = ObjectReplicaClient(store)
     plan = find_plan(client, Target(), FORMAT)
     store.leaves_at = store.total() + leaves_at
@@ -115,7 +115,7 @@ def test_a_restore_calls_nothing_missing(builder: ReplicaBuilder, tmp_path: Path
 @pytest.mark.parametrize("requests", [1, 4, 20])
 @pytest.mark.parametrize("leaves_at", range(0, REQUESTS, 2))
 def test_a_copy_is_continued_after_the_root_came_back(
-    following: tuple[CopyFollower, AwayStore], tmp_path: Path, leaves_at: int, requests: int
+    following: tuple[CopyFollower, DisappearingStore], tmp_path: Path, leaves_at: int, requests: int
 ) -> None:
     follower, store = following
     store.leaves_at, store.back_at = leaves_at, leaves_at + requests
@@ -125,7 +125,7 @@ def test_a_copy_is_continued_after_the_root_came_back(
 
 @pytest.mark.parametrize("look", [Look.SLOT, Look.EPOCH, Look.PLACE])
 def test_a_follower_at_the_head_stays_there(builder: ReplicaBuilder, clock: ManualClock, look: Look) -> None:
-    store = AwayStore(builder.store, 0)
+    store = DisappearingStore(builder.store, 0)
     client, built = ObjectReplicaClient(store), builder.generations[-1]
     follower = ReplicaFollower(client, built.claim, partial(find_header, client), monotonic=clock.monotonic)
     follower.stand_at(built.slot, built.positions[-1])

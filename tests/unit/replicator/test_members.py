@@ -22,7 +22,7 @@ from replica_clients.file import FileStore
 from replica_clients.memory import MemoryStore
 from tests.builders.independent_reader import read_replica
 from tests.builders.log_builder import LogBuilder, make_log
-from tests.builders.replicator_builder import LONG_SECONDS, Lowest, Progress, Running
+from tests.builders.replicator_builder import LONG_SECONDS, LowestRandom, Progress, Running
 from tests.builders.stores import CountingStore, PausingStore
 from tests.waiting import WAIT_SECONDS, wait_until
 
@@ -58,7 +58,7 @@ class Bench:
 
     def replicator(self, *entries: FolderConfig | LogConfig, timeout: float = 20.0, **more: object) -> Replicator:
         config = self.config(*entries, timeout=timeout)
-        arguments: dict[str, object] = {"listener": self.progress, "random": Lowest(0), **more}
+        arguments: dict[str, object] = {"listener": self.progress, "random": LowestRandom(0), **more}
         return Replicator(config, state_dir=str(self.folder / "state"), host="test", **arguments)  # type: ignore[arg-type]
 
     def log(self, name: str, format: str = "litelog") -> LogBuilder:  # noqa: A002

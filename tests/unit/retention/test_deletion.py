@@ -24,7 +24,7 @@ from litelog.shipping.context import LogSource, ReplicaContext, Settings
 from litelog.shipping.pruner import PRUNE_SECONDS, CautiousTime, Pruner
 from litelog.stores.object_store import ObjectReplicaClient
 from replica_clients.memory import MemoryStore
-from tests.builders.daemon_builder import INLINE, Silent
+from tests.builders.daemon_builder import INLINE, SilentListener
 from tests.builders.independent_reader import read_replica
 from tests.builders.manual_clock import ManualClock
 from tests.builders.replica_builder import SECOND, ReplicaBuilder, make_log, of_other_owner
@@ -301,7 +301,7 @@ def pruner_of(builder: ReplicaBuilder, store: CountingStore, clock: ManualClock)
 
 def make_pruner(client: ReplicaClient, policy: RetentionPolicy, clock: ManualClock, claim: Claim) -> Pruner:
     source = LogSource("log", LitelogFormat())
-    return Pruner(ReplicaContext(source, client, INLINE, clock, Silent(), Settings(retention=policy)), claim)
+    return Pruner(ReplicaContext(source, client, INLINE, clock, SilentListener(), Settings(retention=policy)), claim)
 
 
 def test_a_permission_that_lacks_is_reported_once_and_retried_hourly(caplog: pytest.LogCaptureFixture) -> None:

@@ -15,7 +15,7 @@ from litelog.server.status_view import StatusView
 from litelog.server.verdict import ReplicaCondition, Verdict
 from litelog.server.verdict_history import SLOT_SECONDS, SLOTS, VerdictHistory
 from litelog.shipping.counters import DurableCounts, ReplicaCounters
-from tests.builders.daemon_builder import Silent
+from tests.builders.daemon_builder import SilentListener
 from tests.builders.manual_clock import ManualClock
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ def test_the_rate_counts_bytes_shipped_between_two_records() -> None:
     history, clock = VerdictHistory(), ManualClock()
 
     def shipped(sequence: int, size: int) -> ReplicaStatus:
-        counters = ReplicaCounters(Silent(), clock)
+        counters = ReplicaCounters(SilentListener(), clock)
         counters._counts = DurableCounts(wal_log_bytes=size)
         return ReplicaStatus(*A, "required", "idle", None, sequence, None, 0, counters=counters)
 

@@ -31,7 +31,7 @@ from litelog.stores.trial import StoreTrials
 from litelog.system.clock import SystemClock
 from replica_clients.file import FileStore
 from replica_clients.memory import MemoryStore
-from tests.builders.daemon_builder import Daemon, Silent, restored
+from tests.builders.daemon_builder import Daemon, SilentListener, restored
 from tests.builders.independent_reader import objects, read_replica
 from tests.builders.log_builder import LogBuilder, make_log
 from tests.builders.manual_clock import ManualClock
@@ -417,7 +417,7 @@ def a_process() -> Iterator[ProcessContext]:
         yield ProcessContext(
             clock=SystemClock(),
             random=Random(0),
-            listener=Silent(),
+            listener=SilentListener(),
             compressing=compressing,
             threads=threads,
             trials=StoreTrials(Random(0)),

@@ -26,7 +26,7 @@ from litelog.spark.sink.segments import SegmentWriter
 from litelog.stores.object_store import ObjectReplicaClient
 from litelog.verify.execution import verify
 from replica_clients.memory import MemoryStore
-from tests.builders.daemon_builder import Daemon, Inline
+from tests.builders.daemon_builder import Daemon, InlineExecutor
 from tests.builders.manual_clock import ManualClock
 from tests.builders.many_generations import CountedReplica, start_log, taken_over
 from tests.builders.stores import CountingStore
@@ -244,7 +244,7 @@ def test_writes_at_once_delete_their_own_objects_alone() -> None:
     assert first.staging.claim == second.staging.claim
     written = []
     for plan in (first, second):
-        writer = SegmentWriter(client, plan.staging, plan.next, 0, options.segment_bytes, Inline())
+        writer = SegmentWriter(client, plan.staging, plan.next, 0, options.segment_bytes, InlineExecutor())
         writer.write([pyarrow.RecordBatch.from_pydict({"value": [b"%d" % plan.staging.indexes.start]})], clock)
         written.append(writer.entries)
     publish(client, first, [written[0]], clock)
@@ -262,7 +262,7 @@ def test_a_write_that_draws_the_number_of_another_does_not_take_its_objects() ->
     staging = plan_write(parse_write_options({"path": replica.url}), clock, overwrite=False).staging
 
     def write(value: bytes) -> None:
-        writer = SegmentWriter(client, staging, 2, 0, 1 << 20, Inline())
+        writer = SegmentWriter(client, staging, 2, 0, 1 << 20, InlineExecutor())
         writer.write([pyarrow.RecordBatch.from_pydict({"value": [value]})], clock)
 
     write(b"one")
