@@ -113,7 +113,8 @@ def _status(log: str, url: str, facts: Mapping[str, object]) -> ReplicaStatus:
 def _of_folder(folder: str, url: str, log: str | None, name: str) -> tuple[ReplicaStatus, dict[str, object]]:
     state, ended = read_state(folder), read_final_error(folder)
     end: dict[str, object] = {}
-    if ended is not None:
+    has_shipped_since = ended is not None and isinstance(state, Running) and state.shipped > ended.time
+    if ended is not None and not has_shipped_since:  # an earlier release ships without removing the record
         age = max(0.0, (SystemClock().now() - ended.time) / 1_000_000)
         end = {"phase": ended.kind, "error": ended.message, "failing_seconds": age}
     if state is None and os.path.exists(os.path.join(folder, STATE_FILE)):

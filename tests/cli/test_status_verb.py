@@ -197,6 +197,22 @@ def test_a_daemon_that_was_fenced_and_is_gone_is_shown_until_it_takes_over(litel
     assert (code, [each["kind"] for each in report["reasons"]]) == (ExitCode.DONE, ["no_daemon"])
 
 
+def test_a_daemon_that_ships_again_is_not_fenced_by_a_record_that_was_left(litelog: Command) -> None:
+    litelog.lines(3)
+    configure(litelog)
+    once = ("replicate", "--once")
+    assert litelog(*once, "--config", "c.yml").code == ExitCode.DONE
+    assert litelog(*once, "log", "replica", "--state-dir", "other", "--takeover").code == ExitCode.DONE
+    assert litelog(*once, "--config", "c.yml").code == ExitCode.FENCED
+    (record,) = (litelog.folder / "state").rglob("ended.json")
+    kept = record.read_bytes()
+    litelog.lines(1)
+    assert litelog(*once, "--config", "c.yml", "--takeover").code == ExitCode.DONE
+    assert not record.exists()
+    record.write_bytes(kept)
+    assert litelog("status", "--config", "c.yml").code == ExitCode.DONE
+
+
 def test_without_a_daemon_the_state_folder_shows(litelog: Command) -> None:
     litelog.lines(3)
     configure(litelog)
