@@ -1,25 +1,20 @@
 package litelog.spark;
 
-import com.fasterxml.jackson.databind.JsonNode;
-import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.IOException;
 import java.io.UncheckedIOException;
+import java.util.Arrays;
 import java.util.HashMap;
 import java.util.Map;
 import java.util.Set;
-import java.util.stream.StreamSupport;
+import litelog.spark.LitelogProvider.LitelogTable;
 import org.apache.spark.sql.catalyst.analysis.NoSuchNamespaceException;
 import org.apache.spark.sql.catalyst.analysis.NoSuchTableException;
 import org.apache.spark.sql.connector.catalog.Identifier;
-import org.apache.spark.sql.connector.catalog.SupportsRead;
 import org.apache.spark.sql.connector.catalog.Table;
-import org.apache.spark.sql.connector.catalog.TableCapability;
 import org.apache.spark.sql.connector.catalog.TableCatalog;
 import org.apache.spark.sql.connector.catalog.TableChange;
 import org.apache.spark.sql.connector.catalog.TableWritePrivilege;
 import org.apache.spark.sql.connector.expressions.Transform;
-import org.apache.spark.sql.connector.read.ScanBuilder;
-import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /**
@@ -53,13 +48,9 @@ public final class LitelogCatalog implements TableCatalog {
     if (namespace.length > 0) {
       throw new NoSuchNamespaceException(namespace);
     }
-    ObjectNode request = ReadPlan.MAPPER.createObjectNode().put("ask", "tables");
-    with(place).forEach(request.putObject("options")::put);
-    try (PythonWorker worker = PythonWorker.open(PythonWorker.driverPython())) {
-      JsonNode names = ReadPlan.MAPPER.readTree(worker.answer(request));
-      return StreamSupport.stream(names.spliterator(), false)
-          .map(found -> Identifier.of(namespace, found.asText()))
-          .toArray(Identifier[]::new);
+    try {
+      String[] names = ReadPlan.MAPPER.readValue(LitelogProvider.ask("tables", with(place), null), String[].class);
+      return Arrays.stream(names).map(found -> Identifier.of(namespace, found)).toArray(Identifier[]::new);
     } catch (IOException error) {
       throw new UncheckedIOException(error);
     }
@@ -73,8 +64,9 @@ public final class LitelogCatalog implements TableCatalog {
     }
     String[] parts = place.split("\\?", 2);
     String url = parts[0].replaceAll("/+$", "") + "/" + named + (parts.length > 1 ? "?" + parts[1] : "");
-    Map<String, String> read = with(url);
-    return new ReadTable(provider, named, provider.inferSchema(new CaseInsensitiveStringMap(read)), read);
+    CaseInsensitiveStringMap read = with(url);
+    var made = provider.getTable(provider.inferSchema(read), new Transform[0], read.asCaseSensitiveMap());
+    return new LitelogTable(named, made.python(), made.schema(), made.options());
   }
 
   @Override
@@ -82,10 +74,10 @@ public final class LitelogCatalog implements TableCatalog {
     throw readOnly();
   }
 
-  private Map<String, String> with(String path) {
+  private CaseInsensitiveStringMap with(String path) {
     Map<String, String> all = new HashMap<>(options);
     all.put("path", path);
-    return all;
+    return new CaseInsensitiveStringMap(all);
   }
 
   @Override
@@ -106,27 +98,5 @@ public final class LitelogCatalog implements TableCatalog {
   private UnsupportedOperationException readOnly() {
     return new UnsupportedOperationException(
         "the tables of catalog " + name + " are read only: write with df.write.format(\"litelog\").save(URL)");
-  }
-
-  /** A table whose options each read knows, and may add to. */
-  private record ReadTable(LitelogProvider provider, String name, StructType schema, Map<String, String> options)
-      implements SupportsRead {
-    @Override
-    public Set<TableCapability> capabilities() {
-      return Set.of(TableCapability.BATCH_READ, TableCapability.MICRO_BATCH_READ);
-    }
-
-    @Override
-    public ScanBuilder newScanBuilder(CaseInsensitiveStringMap given) {
-      Map<String, String> all = new HashMap<>(options);
-      all.putAll(given.asCaseSensitiveMap());
-      var table = (SupportsRead) provider.getTable(schema, new Transform[0], all);
-      return table.newScanBuilder(new CaseInsensitiveStringMap(all));
-    }
-
-    @Override
-    public String toString() {
-      return name; // options may hold secrets
-    }
   }
 }

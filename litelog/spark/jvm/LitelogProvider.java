@@ -11,7 +11,6 @@ import java.util.Map;
 import java.util.Set;
 import org.apache.spark.sql.connector.catalog.SupportsRead;
 import org.apache.spark.sql.connector.catalog.SupportsWrite;
-import org.apache.spark.sql.connector.catalog.Table;
 import org.apache.spark.sql.connector.catalog.TableCapability;
 import org.apache.spark.sql.connector.catalog.TableProvider;
 import org.apache.spark.sql.connector.expressions.Transform;
@@ -68,10 +67,9 @@ public final class LitelogProvider implements TableProvider, DataSourceRegister 
   }
 
   @Override
-  public Table getTable(StructType schema, Transform[] partitioning, Map<String, String> properties) {
-    var options = new CaseInsensitiveStringMap(properties);
+  public LitelogTable getTable(StructType schema, Transform[] partitioning, Map<String, String> properties) {
     var table = (PythonTable) python.getTable(schema, partitioning, properties);
-    return new LitelogTable(table, schema, options);
+    return new LitelogTable(table.name(), table, schema, new CaseInsensitiveStringMap(properties));
   }
 
   /** Whether Java reads. Python refuses unknown engines, and reads the journals of Gazette. */
@@ -85,35 +83,33 @@ public final class LitelogProvider implements TableProvider, DataSourceRegister 
     return new CaseInsensitiveStringMap(others);
   }
 
-  /** The options of a read, with the session's time zone for its times, unless they name a zone or no time. */
-  private static CaseInsensitiveStringMap zoned(Map<String, String> options) {
-    var given = new CaseInsensitiveStringMap(options);
-    if (given.containsKey(ZONE) || given.keySet().stream().noneMatch(name -> name.contains("timestamp"))) {
-      return given;
-    }
-    Map<String, String> zoned = new HashMap<>(options);
-    zoned.put(ZONE, SQLConf.get().sessionLocalTimeZone());
-    return new CaseInsensitiveStringMap(zoned);
+  private static CaseInsensitiveStringMap merged(CaseInsensitiveStringMap options, CaseInsensitiveStringMap more) {
+    Map<String, String> all = new HashMap<>(options.asCaseSensitiveMap());
+    all.keySet().removeIf(more::containsKey);
+    all.putAll(more.asCaseSensitiveMap());
+    return new CaseInsensitiveStringMap(all);
   }
 
-  private static byte[] ask(String what, Map<String, String> options, StructType schema) throws IOException {
+  /** The options of a read, with the session's time zone for its times, unless they name a zone or no time. */
+  private static CaseInsensitiveStringMap zoned(CaseInsensitiveStringMap options) {
+    boolean isZoned = options.containsKey(ZONE) || options.keySet().stream().noneMatch(name -> name.contains("timestamp"));
+    var zone = Map.of(ZONE, SQLConf.get().sessionLocalTimeZone());
+    return isZoned ? options : merged(options, new CaseInsensitiveStringMap(zone));
+  }
+
+  /** Python's answer about a read with these options. {@code schema}: null to ask for it. */
+  static byte[] ask(String what, CaseInsensitiveStringMap options, StructType schema) throws IOException {
     ObjectNode request = ReadPlan.MAPPER.createObjectNode().put("ask", what);
     zoned(options).forEach(request.putObject("options")::put);
-    if (schema != null) {
-      request.set("schema", ReadPlan.describe(schema));
-    }
+    request.set("schema", schema == null ? null : ReadPlan.describe(schema));
     try (PythonWorker worker = PythonWorker.open(PythonWorker.driverPython())) {
       return worker.answer(request);
     }
   }
 
-  private record LitelogTable(PythonTable python, StructType schema, CaseInsensitiveStringMap options)
+  /** A table of these options. A read may add to them. */
+  record LitelogTable(String name, PythonTable python, StructType schema, CaseInsensitiveStringMap options)
       implements SupportsRead, SupportsWrite {
-    @Override
-    public String name() {
-      return python.name();
-    }
-
     @Override
     public Map<String, String> properties() {
       return Map.of(); // options may hold secrets
@@ -126,24 +122,36 @@ public final class LitelogProvider implements TableProvider, DataSourceRegister 
 
     @Override
     public ScanBuilder newScanBuilder(CaseInsensitiveStringMap given) {
-      if (!isJava(options)) {
-        return python.newScanBuilder(zoned(given));
+      CaseInsensitiveStringMap asked = zoned(merged(options, given));
+      if (!isJava(asked)) {
+        return python.newScanBuilder(asked);
       }
-      ScanBuilder inPython = python.newScanBuilder(withoutEngine(zoned(given)));
-      // Only Python raises the error of a null in a key that the schema declares NOT NULL.
-      boolean onlyPython = refusesNullKeys() || asksForKafka();
-      String logs = NamedStream.logsOf(options);
-      return onlyPython ? inPython : new LitelogScanBuilder(this::plan, inPython.build(), logs, schema);
+      ScanBuilder inPython = python.newScanBuilder(withoutEngine(asked));
+      boolean onlyPython = refusesNullKeys() || asksForKafka(asked);
+      String logs = NamedStream.logsOf(asked);
+      return onlyPython ? inPython : new LitelogScanBuilder(() -> plan(asked), inPython.build(), logs, schema);
+    }
+
+    /** Whether the schema has no null keys. Only Python raises the error of one. */
+    private boolean refusesNullKeys() {
+      return Arrays.stream(schema.fields()).anyMatch(one -> one.name().equalsIgnoreCase("key") && !one.nullable());
     }
 
     /** Whether the columns are those of Kafka's schema, in which other columns have the names of a log's. */
-    private boolean asksForKafka() {
-      boolean named = Arrays.stream(schema.fields()).anyMatch(one -> KAFKAS_OWN.contains(one.name().toLowerCase(Locale.ROOT)));
-      return named || "kafka".equals(options.get("recordSchema"));
+    private boolean asksForKafka(CaseInsensitiveStringMap asked) {
+      return "kafka".equals(asked.get("recordSchema"))
+          || Arrays.stream(schema.fieldNames()).anyMatch(name -> KAFKAS_OWN.contains(name.toLowerCase(Locale.ROOT)));
     }
 
-    private boolean refusesNullKeys() {
-      return Arrays.stream(schema.fields()).anyMatch(one -> one.name().equalsIgnoreCase("key") && !one.nullable());
+    private ReadPlan plan(CaseInsensitiveStringMap asked) {
+      try {
+        String planned = asked.get("plan");
+        return ReadPlan.parse(planned != null ? Base64.getDecoder().decode(planned) : ask("plan", asked, schema));
+      } catch (IOException error) {
+        // raises it as Spark's users know it
+        python.newScanBuilder(withoutEngine(asked)).build().toBatch().planInputPartitions();
+        throw new UncheckedIOException(error);
+      }
     }
 
     @Override
@@ -151,19 +159,9 @@ public final class LitelogProvider implements TableProvider, DataSourceRegister 
       return python.newWriteBuilder(info);
     }
 
-    private ReadPlan plan() {
-      try {
-        String planned = options.get("plan");
-        return ReadPlan.parse(planned != null ? Base64.getDecoder().decode(planned) : ask("plan", options, schema));
-      } catch (IOException error) {
-        python.newScanBuilder(withoutEngine(zoned(options))).build().toBatch().planInputPartitions(); // raises it as Spark's users know it
-        throw new UncheckedIOException(error);
-      }
-    }
-
     @Override
     public String toString() {
-      return name();
+      return name; // options may hold secrets
     }
   }
 }

@@ -4,7 +4,9 @@ import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.IOException;
 import java.io.InterruptedIOException;
 import java.io.Serializable;
+import java.net.URI;
 import java.util.ArrayDeque;
+import java.util.Collections;
 import java.util.Deque;
 import java.util.Iterator;
 import java.util.List;
@@ -17,7 +19,6 @@ import org.apache.spark.sql.connector.metric.CustomTaskMetric;
 import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.PartitionReader;
 import org.apache.spark.sql.connector.read.PartitionReaderFactory;
-import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 import org.slf4j.Logger;
@@ -61,16 +62,16 @@ final class LitelogReader implements PartitionReader<ColumnarBatch> {
     thread.setDaemon(true);
     return thread;
   });
-  private final Deque<Fetched> ahead = new ArrayDeque<>();
-  private int window = 1;
   private long left;
+  private ReadPlan.Part part;
   private ReadPlan.Part nextPart;
   private Future<SealedObject> nextObject;
   private SealedObject object;
-  private Iterator<SealedObject.Group> groups;
-  private SealedObject.Group group;
+  private Iterator<SealedObject.Group> groups = Collections.emptyIterator();
+  private final Deque<Fetched> ahead = new ArrayDeque<>();
+  private int window = 1;
   private byte[] body;
-  private Iterator<SealedObject.Run> runs;
+  private Iterator<SealedObject.Run> runs = Collections.emptyIterator();
   private RecordColumns columns;
   private PythonWorker worker;
   private ColumnarBatch batch;
@@ -85,25 +86,29 @@ final class LitelogReader implements PartitionReader<ColumnarBatch> {
   /** Begins to open the part after the current one. */
   private void look() {
     nextPart = parts.hasNext() ? parts.next() : null;
-    nextObject = nextPart instanceof ReadPlan.SealedPart sealed
-        ? threads.submit(() -> SealedObject.open(sealed, query.python, metrics)) : null;
+    if (nextPart != null && nextPart.isSealed()) {
+      ReadPlan.Part opening = nextPart;
+      nextObject = threads.submit(() -> SealedObject.open(opening, query.bounds, query.python));
+    }
   }
 
   @Override
   public boolean next() throws IOException {
     while (left > 0) {
+      batch = null;
       if (worker != null) {
         batch = worker.next();
         if (batch == null) {
           stopWorker();
-          continue;
         }
-      } else if (!nextRun()) {
-        if (nextPart == null) {
-          return false;
-        }
+      } else if (runs.hasNext()) {
+        readRun(runs.next());
+      } else if (groups.hasNext() || !ahead.isEmpty()) {
+        readGroup();
+      } else if (nextPart != null) {
         begin();
-        continue;
+      } else {
+        return false;
       }
       if (batch != null && batch.numRows() > 0) {
         left -= batch.numRows();
@@ -114,60 +119,31 @@ final class LitelogReader implements PartitionReader<ColumnarBatch> {
   }
 
   private void begin() throws IOException {
-    closeObject();
-    ReadPlan.Part part = nextPart;
-    Future<SealedObject> opening = nextObject;
-    if (part instanceof ReadPlan.SealedPart sealed) {
-      Bounds bounds = query.bounds.within(sealed.log());
-      try {
-        object = result(opening);
-        nextObject = null;
-        groups = object.groups(bounds).iterator();
-        columns = new RecordColumns(query.schema, bounds);
-      } catch (IOException | RuntimeException error) {
-        nextObject = null;
-        closeObject();
-        leave(sealed, sealed.start(), sealed.stop(), error);
-      }
+    part = nextPart;
+    if (!part.isSealed()) {
+      ask(part.request("read", query.bounds));
     } else {
-      ask(ReadPlan.request((ReadPlan.PythonPart) part));
+      try {
+        object = result(nextObject);
+        object.metrics().forEach(metrics::add);
+        groups = object.groups().iterator();
+        columns = new RecordColumns(query.schema, query.bounds.within(part.log()), part);
+      } catch (IOException error) {
+        leave(part.request("read", query.bounds), "it", error);
+      }
     }
     look();
   }
 
-  /** Reads the next run of the open object into {@code batch}, or has Python read it. False: there is no run left. */
-  private boolean nextRun() throws IOException {
-    batch = null;
-    if (object == null || ((runs == null || !runs.hasNext()) && !nextGroup())) {
-      return false;
-    }
-    SealedObject.Run run = runs.next();
-    try {
-      if (body == null) {
-        throw new IOException("no bytes");
-      }
-      columns.data = object.decode(group, body, run, columns.data);
-      columns.load(object, run);
-      batch = columns.batch(object.part);
-    } catch (IOException | RuntimeException error) {
-      leave(object.part, object.offset(run), object.end(run), error);
-    }
-    return true;
-  }
-
-  private boolean nextGroup() throws IOException {
+  private void readGroup() throws IOException {
     while (ahead.size() < window && groups.hasNext()) {
-      SealedObject.Group wanted = groups.next();
-      SealedObject from = object;
-      ahead.add(new Fetched(wanted, threads.submit(() -> from.read(wanted))));
+      SealedObject.Group group = groups.next();
+      URI url = object.url();
+      ahead.add(new Fetched(group, threads.submit(() -> fetch(url, group))));
     }
     window = Math.min(2 * window, MOST_AHEAD);
-    Fetched fetched = ahead.poll();
-    if (fetched == null) {
-      return false;
-    }
-    group = fetched.group;
-    runs = group.runs().iterator();
+    Fetched fetched = ahead.remove();
+    runs = fetched.group.runs().iterator();
     try {
       body = result(fetched.body);
     } catch (InterruptedIOException error) {
@@ -175,7 +151,28 @@ final class LitelogReader implements PartitionReader<ColumnarBatch> {
     } catch (IOException error) {
       body = null; // Python reads each of its runs
     }
-    return true;
+  }
+
+  private byte[] fetch(URI url, SealedObject.Group group) throws IOException {
+    if (group.body() != null) {
+      return group.body();
+    }
+    byte[] found = ObjectBytes.read(url, group.at(), group.size());
+    metrics.add("bytes", group.size());
+    metrics.add("requests", 1);
+    return found;
+  }
+
+  /** Reads a run into {@code batch}, or has Python read it. */
+  private void readRun(SealedObject.Run run) throws IOException {
+    try {
+      SealedObject.require(body != null, "answer to a request");
+      batch = columns.load(body, run);
+    } catch (IOException | RuntimeException error) {
+      long stop = run.offset() + run.length();
+      ObjectNode request = part.request("read", query.bounds).put("start", run.offset()).put("stop", stop);
+      leave(request, "bytes " + run.offset() + " to " + stop, error);
+    }
   }
 
   private static <T> T result(Future<T> future) throws IOException {
@@ -189,21 +186,18 @@ final class LitelogReader implements PartitionReader<ColumnarBatch> {
     }
   }
 
-  private void leave(ReadPlan.SealedPart part, long start, long stop, Exception error) throws IOException {
+  private void leave(ObjectNode request, String what, Exception error) throws IOException {
     if (error instanceof InterruptedIOException interrupted) {
       throw interrupted;
     }
-    LOG.warn("{}: {}: Python reads bytes {} to {}: {}", part.log().name(), part.key(), start, stop, error.toString());
-    ask(ReadPlan.request(part, start, stop));
+    LOG.warn("{}: {}: Python reads {}: {}", part.log().name(), part.key(), what, error.toString());
+    ask(request);
   }
 
   private void ask(ObjectNode request) throws IOException {
-    metrics.python.incrementAndGet();
-    query.bounds.describe(request);
+    metrics.add("python", 1);
     StructType wanted = query.schema.isEmpty() ? new StructType().add("sequence", "bigint", true) : query.schema;
-    for (StructField field : wanted.fields()) {
-      request.withArray("columns").addArray().add(field.name()).add(field.nullable());
-    }
+    request.set("columns", ReadPlan.describe(wanted));
     worker = PythonWorker.open(query.python);
     worker.read(request);
   }
@@ -211,14 +205,6 @@ final class LitelogReader implements PartitionReader<ColumnarBatch> {
   private void stopWorker() throws IOException {
     worker.close();
     worker = null;
-  }
-
-  private void closeObject() throws IOException {
-    if (object != null) {
-      object.close();
-      object = null;
-    }
-    runs = null;
   }
 
   @Override
@@ -236,14 +222,6 @@ final class LitelogReader implements PartitionReader<ColumnarBatch> {
     threads.shutdownNow();
     if (worker != null) {
       stopWorker();
-    }
-    closeObject();
-    if (nextObject != null) {
-      try {
-        nextObject.get().close();
-      } catch (ExecutionException | InterruptedException error) {
-        LOG.debug("a sealed segment was not opened to the end", error);
-      }
     }
   }
 }

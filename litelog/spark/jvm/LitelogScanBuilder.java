@@ -1,10 +1,9 @@
 package litelog.spark;
 
-import com.fasterxml.jackson.databind.JsonNode;
-import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.HashSet;
 import java.util.List;
 import java.util.OptionalLong;
@@ -109,7 +108,7 @@ final class LitelogScanBuilder
       return false;
     }
     try {
-      aggregate = new Facts().answer(aggregation.aggregateExpressions());
+      aggregate = new Answer().to(aggregation.aggregateExpressions());
       return aggregate != null;
     } catch (IOException error) {
       throw new UncheckedIOException(error);
@@ -134,39 +133,36 @@ final class LitelogScanBuilder
     }
   }
 
-  /** Facts about the wanted records that are known without reading them. */
-  private final class Facts {
+  /** What is known of the wanted records without reading them. */
+  private final class Answer {
     private long count;
     private long first = Long.MAX_VALUE;
     private long last = Long.MIN_VALUE;
     private long lowest = Long.MAX_VALUE;
     private long highest = Long.MIN_VALUE;
-    private boolean areCounted = true;
-    private boolean areTimed = true;
+    private boolean isCounted = true;
+    private boolean isTimed = true;
 
-    /** The answer to all functions; null if facts do not give it. */
-    Aggregate answer(AggregateFunc[] functions) throws IOException {
-      StructType columns = new StructType();
-      Object[] values = new Object[functions.length];
-      for (AggregateFunc function : functions) {
-        if (!isStated(function)) {
-          return null;
-        }
+    /** The answer to all functions; null if the facts do not give it. */
+    Aggregate to(AggregateFunc[] functions) throws IOException {
+      if (!Arrays.stream(functions).allMatch(Answer::isStated)) {
+        return null;
       }
       gather();
-      for (int number = 0; number < functions.length; number++) {
-        AggregateFunc function = functions[number];
+      StructType columns = new StructType();
+      List<Object> values = new ArrayList<>();
+      for (AggregateFunc function : functions) {
         boolean least = function instanceof Min;
         boolean bound = least || function instanceof Max;
         boolean time = bound && column(function).equals("timestamp");
-        if (!areCounted || (time && !areTimed)) {
+        if (!isCounted || (time && !isTimed)) {
           return null;
         }
         Long value = time ? (least ? lowest : highest) : least ? first : last;
-        values[number] = !bound ? (Object) count : count == 0 ? null : value;
-        columns = columns.add("_" + number, time ? DataTypes.TimestampType : DataTypes.LongType, bound);
+        columns = columns.add("_" + values.size(), time ? DataTypes.TimestampType : DataTypes.LongType, bound);
+        values.add(!bound ? (Object) count : count == 0 ? null : value);
       }
-      return new Aggregate(columns, values, logs);
+      return new Aggregate(columns, values.toArray(), logs);
     }
 
     private static boolean isStated(AggregateFunc function) {
@@ -184,46 +180,46 @@ final class LitelogScanBuilder
       Set<List<Object>> seen = new HashSet<>();
       for (ReadPlan.Share share : plan().shares()) {
         for (ReadPlan.Part part : share.parts()) {
-          Bounds wanted = bounds.within(part.log());
-          if (part instanceof ReadPlan.SealedPart one) {
-            if (one.records() > 0 && seen.add(List.of(one.log(), one.index()))) {
-              add(wanted, one.first(), one.next(), one.records(), one.lowest(), one.highest());
-            }
-          } else if (areCounted) {
-            ask((ReadPlan.PythonPart) part, wanted);
+          if (!part.isSealed()) {
+            ask(part);
+          } else if (seen.add(List.of(part.log(), part.index()))) {
+            add(bounds.within(part.log()), part.facts());
           }
         }
       }
     }
 
-    private void ask(ReadPlan.PythonPart part, Bounds wanted) throws IOException {
-      ObjectNode request = ReadPlan.request(part).put("ask", "facts");
-      try (PythonWorker worker = PythonWorker.open(PythonWorker.driverPython())) {
-        for (JsonNode one : ReadPlan.MAPPER.readTree(worker.answer(request))) {
-          areCounted &= !one.isNull();
-          if (areCounted) {
-            add(wanted, one.get(0).asLong(), one.get(1).asLong(), one.get(2).asLong(), one.get(3).asLong(),
-                one.get(4).asLong());
-          }
-        }
-      }
-    }
-
-    private void add(Bounds wanted, long from, long next, long records, long low, long high) {
-      if (!wanted.overlaps(from, next - 1, low, high)) {
+    /** Adds what Python finds in headers. */
+    private void ask(ReadPlan.Part part) throws IOException {
+      if (!isCounted) {
         return;
       }
-      boolean timed = wanted.holdsTimes(low, high);
-      boolean whole = timed && wanted.holdsSequences(from, next - 1);
-      areCounted &= whole || (timed && next - from == records);
-      areTimed &= whole;
-      long least = Math.max(from, wanted.first);
-      long most = Math.min(next - 1, wanted.last);
-      count += whole ? records : most - least + 1;
+      try (PythonWorker worker = PythonWorker.open(PythonWorker.driverPython())) {
+        byte[] found = worker.answer(part.request("facts", bounds));
+        for (ReadPlan.Facts facts : ReadPlan.MAPPER.readValue(found, ReadPlan.Facts[].class)) {
+          isCounted &= facts != null;
+          if (isCounted) {
+            add(bounds.within(part.log()), facts);
+          }
+        }
+      }
+    }
+
+    private void add(Bounds wanted, ReadPlan.Facts facts) {
+      if (!wanted.overlap(facts)) {
+        return;
+      }
+      boolean timed = wanted.holdTimes(facts.lowest(), facts.highest());
+      boolean whole = timed && wanted.holdSequences(facts.first(), facts.last());
+      isCounted &= whole || (timed && facts.last() - facts.first() + 1 == facts.records());
+      isTimed &= whole;
+      long least = Math.max(facts.first(), wanted.first);
+      long most = Math.min(facts.last(), wanted.last);
+      count += whole ? facts.records() : most - least + 1;
       first = Math.min(first, least);
       last = Math.max(last, most);
-      lowest = Math.min(lowest, low);
-      highest = Math.max(highest, high);
+      lowest = Math.min(lowest, facts.lowest());
+      highest = Math.max(highest, facts.highest());
     }
   }
 
@@ -237,7 +233,7 @@ final class LitelogScanBuilder
       if (left == null) {
         left = new ArrayList<>();
         for (ReadPlan.Share share : plan().shares()) {
-          var parts = share.parts().stream().filter(part -> bounds.within(part.log()).mayHold(part)).toList();
+          var parts = share.parts().stream().filter(part -> bounds.within(part.log()).overlap(part.facts())).toList();
           if (!parts.isEmpty()) {
             left.add(new ReadPlan.Share(new ArrayList<>(parts)));
           }

@@ -1,7 +1,9 @@
 package litelog.spark;
 
+import com.fasterxml.jackson.databind.DeserializationFeature;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.PropertyNamingStrategies;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.ByteArrayInputStream;
@@ -17,43 +19,32 @@ import org.apache.spark.sql.types.StructType;
 
 /** A plan that Python made ({@code litelog/spark/jvm/handover.py}): it deals parts of logs to tasks. */
 record ReadPlan(StructType schema, List<Share> shares, boolean byTime, boolean bySequence) {
-  static final ObjectMapper MAPPER = new ObjectMapper();
+  /** Reads and writes what Java and Python send each other. Names have underscores there. */
+  static final ObjectMapper MAPPER = new ObjectMapper().setPropertyNamingStrategy(PropertyNamingStrategies.SNAKE_CASE)
+      .disable(DeserializationFeature.FAIL_ON_UNKNOWN_PROPERTIES);
 
-  /**
-   * A log. {@code pickled}: its description for Python workers, which Java passes on. {@code folder}: null if Python
-   * signs URLs of its objects. The bounds are inclusive.
-   */
-  record Log(
-      String pickled, String name, String folder, String generation, long epoch, long first, long last, long since,
-      long until) implements Serializable {}
+  /** A log. {@code pickled}: its description for Python workers, which Java passes on. */
+  record Log(String pickled, String name, String generation, long epoch, Bounds bounds) implements Serializable {}
 
   /** The parts that one task reads, in order. */
   record Share(List<Part> parts) implements InputPartition {}
 
-  /** A part of one log. */
-  sealed interface Part extends Serializable {
-    Log log();
-
-    long bytes();
-  }
-
-  /** Pickled pieces that only Python reads. {@code from}: they hold no record with a lower sequence. */
-  record PythonPart(Log log, String pieces, long bytes, long from) implements Part {}
+  /** What is known of some records without reading them. {@code last}: inclusive. */
+  record Facts(long first, long last, long records, long lowest, long highest) implements Serializable {}
 
   /**
-   * The runs of frames that start in bytes [start, stop) of a log segment. {@code entry}: everything that the snapshot
-   * states about its sealed segment, as JSON. {@code first}, {@code next}: -1 if there are no records.
+   * A part of one log. {@code pieces}: what to read, for Python workers. {@code key}: the sealed segment of which Java
+   * reads runs of frames; null if Python reads the part, which then has no more than the records of {@code facts}.
    */
-  record SealedPart(
-      Log log, String entry, String key, long index, long size, long length, long first, long next, long records,
-      long lowest, long highest, long start, long stop) implements Part {
-    @Override
-    public long bytes() {
-      return stop - start;
+  record Part(Log log, String pieces, String key, long index, long bytes, Facts facts) implements Serializable {
+    boolean isSealed() {
+      return key != null;
     }
 
-    JsonNode facts() throws IOException {
-      return MAPPER.readTree(entry);
+    /** A request to a Python worker about the part. */
+    ObjectNode request(String ask, Bounds bounds) {
+      ObjectNode request = MAPPER.createObjectNode().put("ask", ask).put("log", log.pickled).put("pieces", pieces);
+      return request.set("bounds", MAPPER.valueToTree(bounds));
     }
   }
 
@@ -62,32 +53,19 @@ record ReadPlan(StructType schema, List<Share> shares, boolean byTime, boolean b
     var lines = MAPPER.readerFor(JsonNode.class)
         .<JsonNode>readValues(new InflaterInputStream(new ByteArrayInputStream(packed)));
     JsonNode plan = lines.nextValue();
-    List<Log> logs = new ArrayList<>();
-    for (JsonNode log : plan.get("logs")) {
-      JsonNode range = log.get("range");
-      logs.add(new Log(log.get("pickled").asText(), log.get("name").asText(), text(log.get("folder")),
-          text(log.get("generation")), log.get("epoch").asLong(), range.get(0).asLong(), range.get(1).asLong(),
-          range.get(2).asLong(), range.get(3).asLong()));
-    }
+    Log[] logs = MAPPER.treeToValue(plan.get("logs"), Log[].class);
     List<Share> shares = new ArrayList<>();
     while (lines.hasNextValue()) {
       List<Part> parts = new ArrayList<>();
-      lines.nextValue().forEach(part -> parts.add(part(logs.get(part.get("log").asInt()), part)));
+      for (JsonNode part : lines.nextValue()) {
+        parts.add(new Part(logs[part.get("log").asInt()], part.get("pieces").asText(), part.get("key").textValue(),
+            part.get("index").asLong(), part.get("bytes").asLong(),
+            MAPPER.treeToValue(part.get("facts"), Facts.class)));
+      }
       shares.add(new Share(parts));
     }
     return new ReadPlan(
         schemaOf(plan.get("schema")), shares, plan.get("by_time").asBoolean(), plan.get("by_sequence").asBoolean());
-  }
-
-  private static Part part(Log log, JsonNode part) {
-    if (part.has("pieces")) {
-      return new PythonPart(log, part.get("pieces").asText(), part.get("bytes").asLong(), part.get("from").asLong());
-    }
-    JsonNode entry = part.get("entry");
-    return new SealedPart(log, entry.toString(), part.get("key").asText(), entry.get("index").asLong(),
-        entry.get("size").asLong(), entry.get("length").asLong(), entry.get("first").asLong(-1),
-        entry.get("next").asLong(-1), entry.get("records").asLong(), entry.get("lowest").asLong(),
-        entry.get("highest").asLong(), entry.get("start").asLong(), entry.get("stop").asLong());
   }
 
   static StructType schemaOf(JsonNode columns) {
@@ -105,21 +83,5 @@ record ReadPlan(StructType schema, List<Share> shares, boolean byTime, boolean b
       columns.addArray().add(field.name()).add(field.dataType().simpleString()).add(field.nullable());
     }
     return columns;
-  }
-
-  private static String text(JsonNode node) {
-    return node.isNull() ? null : node.asText();
-  }
-
-  /** The request for a Python worker to read bytes [start, stop) of a sealed log segment. */
-  static ObjectNode request(SealedPart part, long start, long stop) throws IOException {
-    ObjectNode entry = (ObjectNode) part.facts();
-    ObjectNode request = MAPPER.createObjectNode().put("ask", "read").put("log", part.log().pickled());
-    request.set("entry", entry.put("start", start).put("stop", stop));
-    return request;
-  }
-
-  static ObjectNode request(PythonPart part) {
-    return MAPPER.createObjectNode().put("ask", "read").put("log", part.log().pickled()).put("pieces", part.pieces());
   }
 }

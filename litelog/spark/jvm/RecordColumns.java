@@ -8,12 +8,12 @@ import java.nio.ByteOrder;
 import java.util.Arrays;
 import java.util.Locale;
 import org.apache.spark.sql.execution.vectorized.ConstantColumnVector;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.vectorized.ColumnVector;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
-import org.apache.spark.sql.types.DataType;
-import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.unsafe.types.UTF8String;
 
 /** The records of a run of frames, as columns over its bytes. Only the columns that the query needs are filled. */
@@ -25,26 +25,23 @@ final class RecordColumns {
 
   private final StructType schema;
   private final Bounds bounds;
-  private final boolean needsSequences;
+  private final ReadPlan.Part part;
   private final boolean needsTimes;
   private final boolean needsKeys;
   private final boolean needsValues;
-  byte[] data = new byte[1 << 21];
-  private long base;
+  private byte[] data = new byte[1 << 21];
   private int count;
-  private long[] sequences = new long[0];
   private long[] times = new long[0];
   private int[] keyStarts = new int[0];
   private int[] keyLengths = new int[0];
   private int[] valueStarts = new int[0];
   private int[] valueLengths = new int[0];
 
-  RecordColumns(StructType schema, Bounds bounds) {
+  RecordColumns(StructType schema, Bounds bounds, ReadPlan.Part part) {
     this.schema = schema;
     this.bounds = bounds;
-    boolean cutsTimes = bounds.since != Long.MIN_VALUE || bounds.until != Long.MAX_VALUE;
-    needsSequences = has("sequence") || bounds.first != Long.MIN_VALUE || bounds.last != Long.MAX_VALUE;
-    needsTimes = has("timestamp") || cutsTimes;
+    this.part = part;
+    needsTimes = has("timestamp") || bounds.since != Long.MIN_VALUE || bounds.until != Long.MAX_VALUE;
     needsKeys = has("key") || bounds.hasKeys();
     needsValues = has("value") || has("offset");
   }
@@ -53,45 +50,43 @@ final class RecordColumns {
     return Arrays.stream(schema.fieldNames()).anyMatch(name::equalsIgnoreCase);
   }
 
-  /** Fills the columns from a decoded run. Throws IOException if anything contradicts the footer. */
-  void load(SealedObject object, SealedObject.Run run) throws IOException {
+  /** The wanted records of a run. A later call overwrites them. Throws IOException if they contradict the footer. */
+  ColumnarBatch load(byte[] body, SealedObject.Run run) throws IOException {
+    data = SealedObject.decode(body, run, data);
+    grow(run.records());
     count = 0;
-    base = object.offset(run);
-    grow(Math.toIntExact(object.records(run)));
-    int end = (int) (object.end(run) - base);
-    ByteBuffer bytes = ByteBuffer.wrap(data, 0, end).order(ByteOrder.LITTLE_ENDIAN);
+    ByteBuffer bytes = ByteBuffer.wrap(data, 0, run.length()).order(ByteOrder.LITTLE_ENDIAN);
     int at = 0;
-    if (base == 0) {
-      require(end >= SEGMENT_HEADER_BYTES && bytes.getLong(0) == SEGMENT_MAGIC, "header of the log segment");
+    if (run.offset() == 0) {
+      require(run.length() >= SEGMENT_HEADER_BYTES && bytes.getLong(0) == SEGMENT_MAGIC, "header of the log segment");
       at = SEGMENT_HEADER_BYTES;
     }
-    long next = object.first(run);
-    while (at < end) {
-      at = loadCommit(bytes, at, end, next, object.records(run));
-      next = object.first(run) + count;
+    while (at < run.length()) {
+      at = loadCommit(bytes, at, run);
     }
-    require(count == object.records(run) && next == object.next(run), "number of records");
-    if (!object.isWithin(run, bounds)) {
-      cut();
+    require(count == run.records() && run.first() + count == run.next(), "number of records");
+    int[] rows = run.whole() && !bounds.hasKeys() ? null : wanted(run);
+    int wanted = rows == null ? count : rows.length;
+    ColumnVector[] columns = new ColumnVector[schema.length()];
+    for (int number = 0; number < columns.length; number++) {
+      columns[number] = column(schema.fields()[number], wanted, rows, run);
     }
+    return new ColumnarBatch(columns, wanted);
   }
 
-  private int loadCommit(ByteBuffer bytes, int at, int end, long next, long records) throws IOException {
-    require(at + 48 <= end, "commit");
+  private int loadCommit(ByteBuffer bytes, int at, SealedObject.Run run) throws IOException {
+    require(at + 48 <= bytes.limit(), "commit");
     int many = bytes.getShort(at + 16) & 0xFFFF;
     int stop = Math.addExact(at, Math.addExact(bytes.getInt(at + 18), BEFORE_BODY));
     int flags = bytes.get(at + 23);
-    require(bytes.getLong(at) == next && many > 0 && count + many <= records, "sequence of a commit");
-    require(stop > at + FIXED_BYTES && stop + 4 <= end && bytes.get(at + 22) == 1 && (flags & ~3) == 0, "commit");
+    boolean follows = bytes.getLong(at) == run.first() + count;
+    require(follows && many > 0 && count + many <= run.records(), "sequence of a commit");
+    require(stop > at + FIXED_BYTES && stop + 4 <= bytes.limit() && bytes.get(at + 22) == 1 && (flags & ~3) == 0,
+        "commit");
     boolean stamped = (flags & 2) != 0;
     boolean keyed = (flags & 1) != 0;
     int place = at + FIXED_BYTES;
     require((long) many * (4 + (keyed ? 4 : 0) + (stamped ? 8 : 0)) <= stop - place, "columns of a commit");
-    if (needsSequences) {
-      for (int number = 0; number < many; number++) {
-        sequences[count + number] = next + number;
-      }
-    }
     if (needsTimes && stamped) {
       bytes.slice(place, 8 * many).order(ByteOrder.LITTLE_ENDIAN).asLongBuffer().get(times, count, many);
     } else if (needsTimes) {
@@ -127,9 +122,8 @@ final class RecordColumns {
   }
 
   private void grow(int records) {
-    if (times.length < records || sequences.length < records) {
+    if (times.length < records) {
       int size = Math.max(records, 1 << 14);
-      sequences = needsSequences ? new long[size] : sequences;
       times = new long[size];
       keyStarts = new int[size];
       keyLengths = new int[size];
@@ -138,56 +132,53 @@ final class RecordColumns {
     }
   }
 
-  /** Removes the records outside the bounds. */
-  private void cut() {
-    int left = 0;
-    for (int number = 0; number < count; number++) {
-      boolean wanted = (!needsSequences || bounds.holdsSequences(sequences[number], sequences[number]))
-          && (!needsTimes || bounds.holdsTimes(times[number], times[number]))
-          && (!bounds.hasKeys() || bounds.holdsKey(data, keyStarts[number], keyLengths[number]));
-      if (!wanted) {
-        continue;
-      }
-      if (needsSequences) {
-        sequences[left] = sequences[number];
-      }
-      times[left] = times[number];
-      keyStarts[left] = keyStarts[number];
-      keyLengths[left] = keyLengths[number];
-      valueStarts[left] = valueStarts[number];
-      valueLengths[left] = valueLengths[number];
-      left++;
+  /** The numbers of the wanted records, of those in the run. */
+  private int[] wanted(SealedObject.Run run) {
+    int[] rows = new int[count];
+    int wanted = 0;
+    for (int row = 0; row < count; row++) {
+      boolean held = bounds.holdSequences(run.first() + row, run.first() + row)
+          && (!needsTimes || bounds.holdTimes(times[row], times[row]))
+          && (!bounds.hasKeys() || bounds.holdKey(data, keyStarts[row], keyLengths[row]));
+      rows[wanted] = row;
+      wanted += held ? 1 : 0;
     }
-    count = left;
+    return Arrays.copyOf(rows, wanted);
   }
 
-  /** A batch of the columns. It shows the records of the last {@code load}. */
-  ColumnarBatch batch(ReadPlan.SealedPart part) {
-    ColumnVector[] columns = new ColumnVector[schema.length()];
-    for (int number = 0; number < columns.length; number++) {
-      columns[number] = column(schema.fields()[number], part);
-    }
-    return new ColumnarBatch(columns, count);
-  }
-
-  private ColumnVector column(StructField field, ReadPlan.SealedPart part) {
+  private ColumnVector column(StructField field, int size, int[] rows, SealedObject.Run run) {
     return switch (field.name().toLowerCase(Locale.ROOT)) {
-      case "sequence" -> numbers(DataTypes.LongType, sequences);
-      case "timestamp" -> numbers(DataTypes.TimestampType, times);
-      case "key" -> bytes(keyStarts, keyLengths, true);
-      case "value" -> bytes(valueStarts, valueLengths, false);
-      case "offset" -> numbers(DataTypes.LongType, Arrays.stream(valueStarts, 0, count).mapToLong(at -> base + at).toArray());
-      case "index" -> constant(part.index());
-      case "epoch" -> constant(part.log().epoch());
-      case "generation" -> constant(part.log().generation());
-      case "log" -> constant(part.log().name());
+      case "sequence" -> new Column(size, DataTypes.LongType, rows) {
+        @Override
+        public long getLong(int number) {
+          return run.first() + row(number);
+        }
+      };
+      case "timestamp" -> new Column(size, DataTypes.TimestampType, rows) {
+        @Override
+        public long getLong(int number) {
+          return times[row(number)];
+        }
+      };
+      case "offset" -> new Column(size, DataTypes.LongType, rows) {
+        @Override
+        public long getLong(int number) {
+          return run.offset() + valueStarts[row(number)];
+        }
+      };
+      case "key" -> bytes(size, rows, keyStarts, keyLengths, true);
+      case "value" -> bytes(size, rows, valueStarts, valueLengths, false);
+      case "index" -> constant(size, part.index());
+      case "epoch" -> constant(size, part.log().epoch());
+      case "generation" -> constant(size, part.log().generation());
+      case "log" -> constant(size, part.log().name());
       default -> throw new IllegalArgumentException("a log has no column " + field.name());
     };
   }
 
-  private ColumnVector constant(Object value) {
+  private static ColumnVector constant(int size, Object value) {
     boolean isText = value instanceof String;
-    var column = new ConstantColumnVector(count, isText ? DataTypes.StringType : DataTypes.LongType);
+    var column = new ConstantColumnVector(size, isText ? DataTypes.StringType : DataTypes.LongType);
     if (isText) {
       column.setUtf8String(UTF8String.fromString((String) value));
     } else {
@@ -196,31 +187,37 @@ final class RecordColumns {
     return column;
   }
 
-  private ColumnVector numbers(DataType type, long[] values) {
-    return new ConstantColumnVector(count, type) {
-      @Override
-      public long getLong(int row) {
-        return values[row];
-      }
-    };
-  }
-
-  private ColumnVector bytes(int[] starts, int[] lengths, boolean nullable) {
-    return new ConstantColumnVector(count, DataTypes.BinaryType) {
+  private Column bytes(int size, int[] rows, int[] starts, int[] lengths, boolean nullable) {
+    return new Column(size, DataTypes.BinaryType, rows) {
       @Override
       public boolean hasNull() {
         return nullable;
       }
 
       @Override
-      public boolean isNullAt(int row) {
-        return nullable && lengths[row] < 0;
+      public boolean isNullAt(int number) {
+        return nullable && lengths[row(number)] < 0;
       }
 
       @Override
-      public byte[] getBinary(int row) {
-        return isNullAt(row) ? null : Arrays.copyOfRange(data, starts[row], starts[row] + lengths[row]);
+      public byte[] getBinary(int number) {
+        int row = row(number);
+        return lengths[row] < 0 ? null : Arrays.copyOfRange(data, starts[row], starts[row] + lengths[row]);
       }
     };
+  }
+
+  /** A column of the wanted rows. {@code rows}: null for all. */
+  private abstract static class Column extends ConstantColumnVector {
+    private final int[] rows;
+
+    Column(int size, DataType type, int[] rows) {
+      super(size, type);
+      this.rows = rows;
+    }
+
+    final int row(int number) {
+      return rows == null ? number : rows[number];
+    }
   }
 }

@@ -1,79 +1,54 @@
 package litelog.spark;
 
-import java.util.Arrays;
 import java.util.Locale;
-import java.util.concurrent.atomic.AtomicLong;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
 import org.apache.spark.sql.connector.metric.CustomMetric;
+import org.apache.spark.sql.connector.metric.CustomSumMetric;
 import org.apache.spark.sql.connector.metric.CustomTaskMetric;
 
-/** The metrics that a task reports to Spark, which makes an instance of each public class by its name, and adds up. */
+/** The numbers that a task reports. Spark makes an instance of each public class by its name, and adds up. */
 final class TaskMetrics {
-  final AtomicLong bytes = new AtomicLong();
-  final AtomicLong requests = new AtomicLong();
-  final AtomicLong frames = new AtomicLong();
-  final AtomicLong skipped = new AtomicLong();
-  final AtomicLong python = new AtomicLong();
+  private static final Map<String, String> DESCRIPTIONS = Map.of("bytes", "bytes read of sealed segments",
+      "requests", "requests", "frames", "frames read", "skipped", "frames skipped", "python", "parts read by Python");
 
-  CustomTaskMetric[] values() {
-    return new CustomTaskMetric[] {new Value("bytes", bytes), new Value("requests", requests),
-        new Value("frames", frames), new Value("skipped", skipped), new Value("python", python)};
-  }
+  private final Map<String, Long> values = new ConcurrentHashMap<>();
 
   static CustomMetric[] supported() {
     return new CustomMetric[] {new Bytes(), new Requests(), new Frames(), new Skipped(), new Python()};
   }
 
-  private record Value(String name, long value) implements CustomTaskMetric {
-    Value(String name, AtomicLong held) {
-      this(name, held.get());
-    }
+  void add(String name, long value) {
+    values.merge(name, value, Long::sum);
   }
 
-  public record Bytes() implements Metric {
-    @Override
-    public String description() {
-      return "bytes read of sealed segments";
-    }
+  CustomTaskMetric[] values() {
+    return DESCRIPTIONS.keySet().stream().map(name -> new Value(name, values.getOrDefault(name, 0L)))
+        .toArray(CustomTaskMetric[]::new);
   }
 
-  public record Requests() implements Metric {
-    @Override
-    public String description() {
-      return "requests";
-    }
-  }
-
-  public record Frames() implements Metric {
-    @Override
-    public String description() {
-      return "frames read";
-    }
-  }
-
-  public record Skipped() implements Metric {
-    @Override
-    public String description() {
-      return "frames skipped";
-    }
-  }
-
-  public record Python() implements Metric {
-    @Override
-    public String description() {
-      return "parts read by Python";
-    }
-  }
+  private record Value(String name, long value) implements CustomTaskMetric {}
 
   /** The sum over all tasks, under the name of its class in lower case. */
-  private interface Metric extends CustomMetric {
+  private abstract static class Sum extends CustomSumMetric {
     @Override
-    default String name() {
+    public String name() {
       return getClass().getSimpleName().toLowerCase(Locale.ROOT);
     }
 
     @Override
-    default String aggregateTaskMetrics(long[] values) {
-      return Long.toString(Arrays.stream(values).sum());
+    public String description() {
+      return DESCRIPTIONS.get(name());
     }
   }
+
+  public static final class Bytes extends Sum {}
+
+  public static final class Requests extends Sum {}
+
+  public static final class Frames extends Sum {}
+
+  public static final class Skipped extends Sum {}
+
+  public static final class Python extends Sum {}
 }

@@ -5,10 +5,11 @@ from __future__ import annotations
 import base64
 import io
 import json
-import os
 import pickle
 import zlib
+from dataclasses import replace
 from operator import attrgetter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from litelog.formats.litelog import LitelogFormat
@@ -46,7 +47,9 @@ _PARTS = frozenset(
 ) | {("array", "array"), ("array", "_array_reconstructor")}
 """What a pickled part of a plan may name."""
 
-_LEAST, _MOST = -(1 << 63), (1 << 63) - 1
+LEAST, MOST = -(1 << 63), (1 << 63) - 1
+"""The bounds of a query that asks for all sequences or times."""
+
 _entry_values = attrgetter(*SnapshotEntry.__slots__)
 
 
@@ -57,7 +60,7 @@ def describe_columns(columns: Sequence[Column]) -> list[list[Any]]:
 
 def plan_lines(partitions: Sequence[Partition], columns: Sequence[Column]) -> Iterator[str]:
     """A plan as lines of JSON: one about all of it, and then the parts of each task. ``ReadPlan.java`` describes the
-    fields of ``Log`` and ``Part``."""
+    fields of ``Log``, ``Part`` and ``Facts``."""
     held: dict[int, _LogParts] = {}
     for partition in partitions:
         for part in partition.parts:
@@ -120,10 +123,9 @@ def _describe_log(log: PlannedLog) -> dict[str, Any]:
     return {
         "pickled": pickled(log),
         "name": log.name,
-        "folder": _folder(log),
         "generation": generation,
         "epoch": 0 if generation is None else epoch_of(generation),
-        "range": _inclusive(log.range),
+        "bounds": _inclusive(log.range),
     }
 
 
@@ -131,27 +133,29 @@ def is_readable(log: PlannedLog) -> bool:
     """Whether Java may read sealed segments of the log: those in folders, and in stores that sign URLs."""
     if log.folder is not None or log.format != LitelogFormat.name or log.mode is not Mode.FAILFAST:
         return False
-    return _folder(log) is not None or signed_url(log, log.replica_claim.key) is not None
+    return object_url(log, log.replica_claim.key) is not None
 
 
-def _folder(log: PlannedLog) -> str | None:
-    """The folder of a replica in a file system; None if it is elsewhere."""
-    if scheme_of(log.url) != "file":
-        return None
-    folder = local_folder(kept_store(log.url, {}).url)
-    return None if folder is None else os.path.abspath(folder)
-
-
-def signed_url(log: PlannedLog, key: str) -> str | None:
-    """A URL that reads an object of the replica for an hour, for everyone who has it; None if its store signs none."""
+def object_url(log: PlannedLog, key: str) -> str | None:
+    """A URL that Java reads an object of the replica by: of a file, or one that everyone who has it may use for an
+    hour; None if Java can read none of its objects."""
     store = kept_store(log.url, log.store)
-    return store.sign(key, SIGNED_SECONDS) if isinstance(store, Signing) else None
+    if isinstance(store, Signing):
+        return store.sign(key, SIGNED_SECONDS)
+    folder = local_folder(store.url) if scheme_of(log.url) == "file" else None
+    return None if folder is None else Path(folder, key).absolute().as_uri()
 
 
-def _inclusive(wanted: Range) -> list[int]:
-    first, since = (_LEAST if bound is None else bound for bound in (wanted.first, wanted.since))
-    last, until = (_MOST if bound is None else bound - 1 for bound in (wanted.stop, wanted.until))
-    return [first, last, max(since, _LEAST), min(max(until, _LEAST), _MOST)]
+def _inclusive(wanted: Range) -> dict[str, int]:
+    first, since = (LEAST if bound is None else bound for bound in (wanted.first, wanted.since))
+    last, until = (MOST if bound is None else bound - 1 for bound in (wanted.stop, wanted.until))
+    return {"first": first, "last": last, "since": max(since, LEAST), "until": min(max(until, LEAST), MOST)}
+
+
+def facts_of(numbers: Sequence[int]) -> dict[str, int]:
+    """What is known of records: their first sequence, the next one, how many there are, and their times."""
+    first, following, records, lowest, highest = numbers
+    return {"first": first, "last": following - 1, "records": records, "lowest": lowest, "highest": highest}
 
 
 class _LogParts:
@@ -165,7 +169,8 @@ class _LogParts:
         """No later piece holds a lower sequence."""
 
     def describe(self, part: LogPart) -> Iterator[dict[str, Any]]:
-        """Each sealed segment that Java may read by itself, and all pieces between two of these as one part."""
+        """Each sealed segment that Java may read by itself, and all pieces between two of these as one part. Sealed
+        segments without records are left out."""
         held: list[Piece] = []
         for piece in part.pieces:
             if not (self._readable and isinstance(piece, SealedPiece) and _is_plain(piece)):
@@ -174,34 +179,61 @@ class _LogParts:
             if held:
                 yield self._rest(held)
                 held = []
-            yield {"log": self._number, "key": piece.entry.key, "entry": _describe_piece(piece)}
-            self._first = max(self._first, piece.entry.first or 0)
+            if piece.entry.records:
+                yield self._sealed(piece)
         if held:
             yield self._rest(held)
 
+    def _sealed(self, piece: SealedPiece) -> dict[str, Any]:
+        entry = piece.entry
+        self._first = max(self._first, entry.first or 0)
+        numbers = (entry.first or 0, entry.next or 0, entry.records, entry.lowest or 0, entry.highest or 0)
+        return {
+            "log": self._number,
+            "pieces": _write_sealed(piece),
+            "key": entry.key,
+            "index": entry.index,
+            "bytes": piece.stop - piece.start,
+            "facts": facts_of(numbers),
+        }
+
     def _rest(self, pieces: Sequence[Piece]) -> dict[str, Any]:
         self._first = max(self._first, _first(pieces[0]))
-        size = sum(_size(piece) for piece in pieces)
-        return {"log": self._number, "pieces": pickled(tuple(pieces)), "bytes": size, "from": self._first}
+        return {
+            "log": self._number,
+            "pieces": pickled(tuple(pieces)),
+            "key": None,
+            "index": 0,
+            "bytes": sum(map(_size, pieces)),
+            "facts": facts_of((self._first, MOST, 1, LEAST, MOST)),
+        }
 
 
 def _is_plain(piece: SealedPiece) -> bool:
     entry = piece.entry
     numbers = (entry.index, entry.sealed_index, entry.next or 0, entry.lowest or 0, entry.highest or 0)
-    timed = entry.records == 0 or None not in (entry.lowest, entry.highest)
-    return not piece.exact and timed and all(abs(number) <= MAX_SEQUENCE for number in numbers)
+    known = entry.records == 0 or None not in (entry.first, entry.next, entry.lowest, entry.highest)
+    return not piece.exact and known and all(abs(number) <= MAX_SEQUENCE for number in numbers)
 
 
-def _describe_piece(piece: SealedPiece) -> dict[str, Any]:
+def _write_sealed(piece: SealedPiece) -> str:
+    """The piece as JSON, which takes less room in a compressed plan than a pickled one."""
     entry = dict(zip(SnapshotEntry.__slots__, _entry_values(piece.entry), strict=True))
-    return {**entry, "start": piece.start, "stop": piece.stop, "follows": piece.follows}
+    return json.dumps({**entry, "start": piece.start, "stop": piece.stop, "follows": piece.follows})
 
 
-def read_piece(entry: dict[str, Any]) -> SealedPiece:
-    """The piece that a plan described, with the bytes that Java asks for."""
-    facts = {name: entry[name] for name in SnapshotEntry.__slots__}
-    follows = entry["follows"] if entry["start"] == 0 else None
-    return SealedPiece(SnapshotEntry(**facts), entry["start"], entry["stop"], follows)
+def read_pieces(written: str) -> tuple[Piece, ...]:
+    """The pieces of a part of a plan."""
+    if not written.startswith("{"):
+        return tuple(unpickled(written))
+    facts = json.loads(written)
+    start, stop, follows = (facts.pop(name) for name in ("start", "stop", "follows"))
+    return (SealedPiece(SnapshotEntry(**facts), start, stop, follows),)
+
+
+def cut_piece(piece: SealedPiece, start: int, stop: int) -> SealedPiece:
+    """The part of a sealed piece in bytes [start, stop) of the log segment, on commit boundaries."""
+    return replace(piece, start=start, stop=stop, follows=piece.follows if start == 0 else None)
 
 
 def _first(piece: Piece) -> int:

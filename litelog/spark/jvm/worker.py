@@ -1,13 +1,12 @@
 """A process that plans and reads for the columnar reader. ``PythonWorker.java`` starts it and sends the requests.
 
 A request is JSON, with its length before it (u32, big-endian). The answer to a read is an Arrow stream. Other answers
-have their length before them: a plan is its compressed lines, and a schema, facts and a signed URL are JSON. The error
+have their length before them: a plan is its compressed lines, and the rest is JSON. The error
 follows, as text with its length before it. It is empty if there was none.
 """
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import sys
@@ -16,10 +15,20 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from litelog.errors import LitelogError
-from litelog.spark.jvm.handover import compress_plan, describe_columns, read_piece, signed_url, unpickled
-from litelog.spark.options import parse_options
+from litelog.spark.jvm.handover import (
+    LEAST,
+    MOST,
+    compress_plan,
+    cut_piece,
+    describe_columns,
+    facts_of,
+    read_pieces,
+    unpickled,
+)
+from litelog.spark.jvm.opening import open_for_java
+from litelog.spark.options import Range, parse_options
 from litelog.spark.scan.decoding import read_partition
-from litelog.spark.scan.partitions import LogPart, Partition
+from litelog.spark.scan.partitions import LogPart, Partition, SealedPiece
 from litelog.spark.scan.planning import plan, stated_columns
 from litelog.spark.scan.schema import TYPES, Column, arrow_schema, asked_columns
 from litelog.spark.scan.stated_facts import stated_facts
@@ -31,9 +40,6 @@ from litelog.stores.retrying_store import RetryingStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-
-_LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 
 
 def serve(source: BinaryIO, target: BinaryIO) -> None:
@@ -85,64 +91,68 @@ def _tables(request: dict[str, Any]) -> bytes:
 
 
 def _facts(request: dict[str, Any]) -> bytes:
-    return _json(stated_facts(_part(request)))
+    part = LogPart(unpickled(request["log"]), read_pieces(request["pieces"]))
+    return _json([None if numbers is None else facts_of(numbers) for numbers in stated_facts(part)])
 
 
-def _sign(request: dict[str, Any]) -> bytes:
-    return _json(signed_url(unpickled(request["log"]), request["key"]))
+def _open(request: dict[str, Any]) -> bytes:
+    part = _part(request)
+    (piece,) = part.pieces
+    assert isinstance(piece, SealedPiece)
+    return _json(open_for_java(part.log, piece))
 
 
 def _json(value: object) -> bytes:
     return json.dumps(value).encode()
 
 
-_ASKED = {"schema": _schema, "plan": _plan, "facts": _facts, "sign": _sign, "tables": _tables}
+_ASKED = {"schema": _schema, "plan": _plan, "facts": _facts, "open": _open, "tables": _tables}
 
 
 def _part(request: dict[str, Any]) -> LogPart:
-    log = unpickled(request["log"])
-    if "entry" in request:
-        return LogPart(log, (read_piece(request["entry"]),))
-    return LogPart(log, unpickled(request["pieces"]))
+    """The part of a log that a request is about, narrowed to the bounds of the query, except for keys."""
+    bounds = request["bounds"]
+    log, pieces = unpickled(request["log"]), read_pieces(request["pieces"])
+    if "start" in request:
+        pieces = tuple(cut_piece(piece, request["start"], request["stop"]) for piece in pieces)  # type: ignore[arg-type]
+    first, last, since, until = (bounds[name] for name in ("first", "last", "since", "until"))
+    wanted = log.range
+    if (first, last) != (LEAST, MOST):
+        wanted = wanted.narrow(max(0, first), max(0, last + 1))
+    times = Range(since=None if since == LEAST else since, until=None if until == MOST else until + 1)
+    return LogPart(replace(log, range=wanted.within_times(times)), pieces)
 
 
 def _read(request: dict[str, Any], target: BinaryIO) -> None:
     import pyarrow  # noqa: PLC0415 - an extra
 
-    names = [name for name, _ in request["columns"]]
-    keyed = "keys" in request or request["needs_key"]
-    columns = [_column(name, nullable=nullable) for name, nullable in request["columns"]]
+    keys, needs_key = request["bounds"]["keys"], request["bounds"]["needs_key"]
+    keyed = keys is not None or needs_key
+    columns = [_column(name, nullable=nullable) for name, _, nullable in request["columns"]]
+    names = [name for name, _, _ in request["columns"]]
     if keyed and "key" not in map(str.lower, names):
         columns.append(_column("key", nullable=True))
     with pyarrow.ipc.new_stream(target, arrow_schema(columns[: len(names)])) as writer:
-        for batch in _batches(_narrowed(_part(request), request["bounds"]), columns):
-            held = _with_keys(batch, request) if keyed else batch
+        for batch in _batches(_part(request), columns):
+            held = _with_keys(batch, keys) if keyed else batch
             writer.write_batch(held.select(names))
-
-
-def _narrowed(part: LogPart, bounds: list[int]) -> LogPart:
-    first, last, since, until = bounds
-    wanted = part.log.range
-    if (first, last) != (_LEAST, _MOST):
-        wanted = wanted.narrow(max(0, first), max(0, last + 1))
-    times = replace(wanted, since=None if since == _LEAST else since, until=None if until == _MOST else until + 1)
-    return replace(part, log=replace(part.log, range=wanted.within_times(times)))
 
 
 def _batches(part: LogPart, columns: list[Column]) -> Iterator[Any]:
     return read_partition(Partition((part,), 0), columns)
 
 
-def _with_keys(batch: Any, request: dict[str, Any]) -> Any:
+def _with_keys(batch: Any, wanted: list[str] | None) -> Any:
+    """The rows with one of the wanted keys, each byte of which is a character. None: those that have a key."""
     import pyarrow  # noqa: PLC0415 - an extra
     from pyarrow import compute  # noqa: PLC0415 - an extra
 
     number = [name.lower() for name in batch.schema.names].index("key")
     keys = batch.column(number)
-    if "keys" not in request:
+    if wanted is None:
         return batch.filter(compute.is_valid(keys))
-    wanted = pyarrow.array([base64.b64decode(key) for key in request["keys"]], pyarrow.binary())
-    return batch.filter(compute.is_in(keys, wanted))
+    values = pyarrow.array([key.encode("latin-1") for key in wanted], pyarrow.binary())
+    return batch.filter(compute.is_in(keys, values))
 
 
 def _text(error: BaseException) -> bytes:

@@ -41,10 +41,13 @@ from litelog.spark.scan.task import AHEAD_BYTES, JOBS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from litelog.formats import LogFormat
     from litelog.objects.sealed_segment import SealedFooter
     from litelog.reading.sealed_reader import OpenedSealed
+    from litelog.spark.options import Range
     from litelog.spark.scan.partitions import SealedPiece
     from litelog.spark.scan.task import Task
+    from litelog.stores.replica_client import ReplicaClient
 
 
 MANY_RECORDS = 64
@@ -116,12 +119,17 @@ def read_sealed_pieces(task: Task, pieces: Iterable[SealedPiece]) -> Iterator[Re
 
 def _open(task: Task, piece: SealedPiece) -> _Opened | _Unread:
     try:
-        sealed = open_sealed(task.client, piece.entry)
-        _check_sum(piece, sealed.footer)
-        _check_follows(task, piece, sealed.footer)
+        return _Opened(piece, open_piece(task.client, piece, task.format))
     except (CorruptionError, NotFoundError) as error:
         return _Unread(piece, error)
-    return _Opened(piece, sealed)
+
+
+def open_piece(client: ReplicaClient, piece: SealedPiece, log_format: LogFormat) -> OpenedSealed:
+    """Read the footer of a piece, and check it against the snapshot. Raises CorruptionError and NotFoundError."""
+    sealed = open_sealed(client, piece.entry)
+    _check_sum(piece, sealed.footer)
+    _check_follows(log_format, piece, sealed.footer)
+    return sealed
 
 
 def _check_sum(piece: SealedPiece, footer: SealedFooter) -> None:
@@ -133,13 +141,13 @@ def _check_sum(piece: SealedPiece, footer: SealedFooter) -> None:
         raise CorruptObjectError(piece.entry.key, "CRC-32C of its frames", f"{piece.entry.crc:#010x}", f"{total:#010x}")
 
 
-def _check_follows(task: Task, piece: SealedPiece, footer: SealedFooter) -> None:
+def _check_follows(log_format: LogFormat, piece: SealedPiece, footer: SealedFooter) -> None:
     """Check that the first record's sequence is the next one, if litelog numbers the records.
 
     ``_decode`` checks other formats.
     """
     first, follows = footer.first, piece.follows
-    if first is not None and follows is not None and first != follows and not task.format.self_numbered:
+    if first is not None and follows is not None and first != follows and not log_format.self_numbered:
         raise SequenceGapError(piece.entry.key, 0, follows, first)
 
 
@@ -155,7 +163,8 @@ def _fetches(task: Task, openings: Iterable[_Opened | _Unread]) -> Iterator[tupl
                 held = len(frames.content_range(frames_of(runs)))
                 yield held, partial(_fetch, task, held, replace(opened, piece=piece), runs, _decode_shipped)
             continue
-        for runs in frames.groups(_wanted(task, opened.piece, opened.footer), FETCH_BYTES):
+        wanted = wanted_runs(task.log.range, opened.piece, opened.footer, task.format)
+        for runs in frames.groups(wanted, FETCH_BYTES):
             held = len(frames.content_range(frames_of(runs)))
             yield held, partial(_fetch, task, held, opened, runs, _decode_runs)
 
@@ -165,20 +174,30 @@ def _give_up(unread: _Unread) -> list[RecordRun | SegmentCommits | _Broken]:
     return [_Broken(piece, piece.start, piece.stop, piece.entry.records, unread.error)]
 
 
-def _wanted(task: Task, piece: SealedPiece, footer: SealedFooter) -> Iterator[range]:
+def wanted_runs(wanted: Range, piece: SealedPiece, footer: SealedFooter, log_format: LogFormat) -> Iterator[range]:
     """The runs of the piece that may hold wanted records."""
-    frames, wanted = footer.frames, task.log.range
-    for run in frames.runs(frames.for_offsets(piece.start, piece.stop)):
-        if not piece.exact and not piece.start <= frames.offsets[run.start] < piece.stop:
+    frames = footer.frames
+    for run in own_runs(piece, footer):
+        if wanted.has_bounds and not wanted.overlaps(frames.firsts[run.start], sequence_after(footer, run)):
             continue
-        following = footer.next if run.stop == len(frames) else frames.firsts[run.stop]
-        if wanted.has_bounds and not wanted.overlaps(frames.firsts[run.start], following):
-            continue
-        if wanted.has_times and task.format.has_timestamps:
+        if wanted.has_times and log_format.has_timestamps:
             lowest, highest = frames.lowests[run.start], frames.highests[run.start]
             if lowest is None or not wanted.overlaps_times(lowest, highest):
                 continue
         yield run
+
+
+def own_runs(piece: SealedPiece, footer: SealedFooter) -> Iterator[range]:
+    """The runs of frames of which the piece has any record."""
+    frames = footer.frames
+    for run in frames.runs(frames.for_offsets(piece.start, piece.stop)):
+        if piece.exact or piece.start <= frames.offsets[run.start] < piece.stop:
+            yield run
+
+
+def sequence_after(footer: SealedFooter, run: range) -> int | None:
+    """The sequence that follows a run; None if that is not known."""
+    return footer.next if run.stop == len(footer.frames) else footer.frames.firsts[run.stop]
 
 
 def _fetch(task: Task, held: int, opened: _Opened, runs: list[range], decode: _Decode) -> _Fetched:
@@ -256,10 +275,14 @@ def _is_all_wanted(task: Task, piece: SealedPiece, footer: SealedFooter, run: ra
     """Whether a run needs no cutting, and no salvage."""
     if piece.exact or not task.is_strict:
         return False
-    frames, wanted = footer.frames, task.log.range
-    following = footer.next if run.stop == len(frames) else frames.firsts[run.stop]
+    return holds_run(task.log.range, footer, run)
+
+
+def holds_run(wanted: Range, footer: SealedFooter, run: range) -> bool:
+    """Whether all records of a run are wanted, by their sequences and timestamps."""
+    frames = footer.frames
     lowest, highest = frames.lowests[run.start], frames.highests[run.start]
-    return wanted.holds(frames.firsts[run.start], following) and wanted.holds_times(lowest, highest)
+    return wanted.holds(frames.firsts[run.start], sequence_after(footer, run)) and wanted.holds_times(lowest, highest)
 
 
 def _cut(task: Task, piece: SealedPiece, footer: SealedFooter, run: RecordRun) -> RecordRun:

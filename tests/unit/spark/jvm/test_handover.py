@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
-from litelog.spark.jvm.handover import is_columnar, pickled, plan_lines, unpickled
+from litelog.spark.jvm.handover import is_columnar, pickled, plan_lines, read_pieces, unpickled
 from litelog.spark.options import parse_options
 from litelog.spark.scan.planning import plan, stated_columns
 from litelog.stores.registry import open_store
@@ -45,14 +45,16 @@ def options(tmp_path: Path) -> ReadOptions:
     return parse_options({"path": str(tmp_path), "numPartitions": "1"})
 
 
-def test_java_gets_sealed_segments_and_python_the_rest(options: ReadOptions, tmp_path: Path) -> None:
+def test_java_gets_sealed_segments_and_python_the_rest(options: ReadOptions) -> None:
     partitions = plan(options).partitions
     told, share = map(json.loads, plan_lines(partitions, stated_columns(options)))
-    assert ["entry" in part for part in share] == [True, True, False]
-    assert told["logs"][0]["folder"] == str(tmp_path)
+    part = partitions[0].parts[0]
+    assert [one["key"] for one in share[:2]] == [piece.entry.key for piece in part.pieces[:2]]
+    assert [one["facts"]["records"] for one in share[:2]] == [5, 5]
+    assert share[2]["key"] is None
     assert is_columnar(partitions)
-    assert unpickled(share[2]["pieces"]) == partitions[0].parts[0].pieces[2:]
-    assert unpickled(told["logs"][0]["pickled"]) == partitions[0].parts[0].log
+    assert [piece for one in share for piece in read_pieces(one["pieces"])] == list(part.pieces)
+    assert unpickled(told["logs"][0]["pickled"]) == part.log
 
 
 def test_nothing_else_is_unpickled() -> None:
