@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import zlib
 from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
@@ -16,8 +18,10 @@ from litelog.errors import ConfigError
 from litelog.log.writer import LogWriter
 from litelog.shipping.context import Settings
 from litelog.spark import read
+from litelog.spark.jvm.handover import plan_lines
 from litelog.spark.jvm.jar import build_jar, find_jar
-from litelog.spark.options import Engine
+from litelog.spark.options import Engine, parse_options
+from litelog.spark.scan import planning
 from litelog.stores.registry import open_store
 from replica_clients.file import FileStore
 from tests.builders.daemon_builder import Daemon
@@ -105,6 +109,24 @@ def test_metadata_answers_and_objects_are_pruned(spark: Any, url: str) -> None:
     assert "Filter (" not in _plan(point)
     assert point.rdd.getNumPartitions() == 1
     assert int(str(java._jdf.queryExecution().optimizedPlan().stats().sizeInBytes())) > 10_000
+
+
+def test_what_pruning_leaves_is_dealt_to_all_slots_again(spark: Any, url: str) -> None:
+    """A plan of two tasks says that its parts are large. A query needs the second one only, and gets tasks for it."""
+    partitions = planning.plan(parse_options({"path": url, "numPartitions": "2"})).partitions
+    columns = planning.stated_columns(parse_options({"path": url}))
+    head, *shares = map(json.loads, plan_lines(partitions, columns))
+    for part in (parts := [part for share in shares for part in share]):
+        part["bytes"] += 32 << 20
+    packed = base64.b64encode(zlib.compress("".join(map(json.dumps, [head, *shares])).encode())).decode()
+    log = spark.read.format("litelog").option("plan", packed).load()
+    assert log.rdd.getNumPartitions() == 2
+    first = shares[1][0]["facts"]["first"]
+    left = [part for part in parts if part["facts"]["last"] >= first]
+    late = log.where(f"sequence >= {first}").select("sequence")
+    assert late.rdd.getNumPartitions() == min(spark.sparkContext.defaultParallelism, len(left)) > 1
+    wanted = log.count() - first
+    assert sorted(row.sequence for row in late.collect()) == list(range(first, first + wanted))
 
 
 def _plan(frame: Any) -> str:

@@ -9,6 +9,7 @@ import java.util.HashMap;
 import java.util.Locale;
 import java.util.Map;
 import java.util.Set;
+import org.apache.spark.SparkContext;
 import org.apache.spark.sql.connector.catalog.SupportsRead;
 import org.apache.spark.sql.connector.catalog.SupportsWrite;
 import org.apache.spark.sql.connector.catalog.TableCapability;
@@ -101,10 +102,15 @@ public final class LitelogProvider implements TableProvider, DataSourceRegister 
   static byte[] ask(String what, CaseInsensitiveStringMap options, StructType schema) throws IOException {
     ObjectNode request = ReadPlan.MAPPER.createObjectNode().put("ask", what);
     zoned(options).forEach(request.putObject("options")::put);
-    request.set("schema", schema == null ? null : ReadPlan.describe(schema));
+    request.put("slots", slots()).set("schema", schema == null ? null : ReadPlan.describe(schema));
     try (PythonWorker worker = PythonWorker.open(PythonWorker.driverPython())) {
       return worker.answer(request);
     }
+  }
+
+  /** How many tasks the cluster runs at a time. */
+  static int slots() {
+    return SparkContext.getOrCreate().defaultParallelism();
   }
 
   /** A table of these options. A read may add to them. */

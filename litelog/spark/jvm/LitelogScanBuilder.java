@@ -231,13 +231,7 @@ final class LitelogScanBuilder
     /** What is left to read after pruning. */
     private synchronized List<ReadPlan.Share> shares() {
       if (left == null) {
-        left = new ArrayList<>();
-        for (ReadPlan.Share share : plan().shares()) {
-          var parts = share.parts().stream().filter(part -> bounds.within(part.log()).overlap(part.facts())).toList();
-          if (!parts.isEmpty()) {
-            left.add(new ReadPlan.Share(new ArrayList<>(parts)));
-          }
-        }
+        left = plan().deal(part -> bounds.within(part.log()).overlap(part.facts()), LitelogProvider.slots());
       }
       return left;
     }

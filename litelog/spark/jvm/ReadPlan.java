@@ -11,6 +11,9 @@ import java.io.IOException;
 import java.io.Serializable;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Map;
+import java.util.TreeMap;
+import java.util.function.Predicate;
 import java.util.zip.InflaterInputStream;
 import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.types.DataType;
@@ -22,6 +25,8 @@ record ReadPlan(StructType schema, List<Share> shares, boolean byTime, boolean b
   /** Reads and writes what Java and Python send each other. Names have underscores there. */
   static final ObjectMapper MAPPER = new ObjectMapper().setPropertyNamingStrategy(PropertyNamingStrategies.SNAKE_CASE)
       .disable(DeserializationFeature.FAIL_ON_UNKNOWN_PROPERTIES);
+
+  private static final long MIN_TASK_BYTES = 32 << 20;
 
   /** A log. {@code pickled}: its description for Python workers, which Java passes on. */
   record Log(String pickled, String name, String generation, long epoch, Bounds bounds) implements Serializable {}
@@ -46,6 +51,28 @@ record ReadPlan(StructType schema, List<Share> shares, boolean byTime, boolean b
       ObjectNode request = MAPPER.createObjectNode().put("ask", ask).put("log", log.pickled).put("pieces", pieces);
       return request.set("bounds", MAPPER.valueToTree(bounds));
     }
+  }
+
+  /**
+   * Deals what is left of the plan to tasks: as it was planned, or, if conditions removed some parts, evenly to as few
+   * tasks as keep all {@code slots} busy, none of which gets more than the largest one of the plan.
+   */
+  List<Share> deal(Predicate<Part> isLeft, int slots) {
+    List<Part> parts = shares.stream().flatMap(share -> share.parts.stream()).filter(isLeft).toList();
+    if (parts.size() == shares.stream().mapToInt(share -> share.parts.size()).sum()) {
+      return shares;
+    }
+    long total = Math.max(1, parts.stream().mapToLong(Part::bytes).sum());
+    long most = shares.stream().mapToLong(share -> share.parts.stream().mapToLong(Part::bytes).sum()).max().orElse(0);
+    long tasks = Math.max((total + most) / (most + 1), Math.min(slots, total / MIN_TASK_BYTES));
+    Map<Long, Share> dealt = new TreeMap<>();
+    long at = 0;
+    for (Part part : parts) {
+      long task = (at + part.bytes / 2) * tasks / total;
+      dealt.computeIfAbsent(task, number -> new Share(new ArrayList<>())).parts.add(part);
+      at += part.bytes;
+    }
+    return List.copyOf(dealt.values());
   }
 
   /** Parses the compressed lines of a plan: one about all of it, and one for each task. */

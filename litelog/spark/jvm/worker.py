@@ -75,7 +75,7 @@ def _schema(request: dict[str, Any]) -> bytes:
 def _plan(request: dict[str, Any]) -> bytes:
     options = parse_options(request["options"])
     columns = asked_columns(options, request["schema"])
-    return compress_plan(plan(options).partitions, columns)
+    return compress_plan(plan(options, request["slots"]).partitions, columns)
 
 
 def _column(name: str, *, nullable: bool) -> Column:
