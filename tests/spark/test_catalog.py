@@ -46,6 +46,12 @@ def test_a_stream_reads_a_table_of_a_catalog(spark: Any, catalog: Path, tmp_path
     assert spark.read.parquet(str(tmp_path / "sink")).count() == SEGMENT_RECORDS
 
 
+def test_a_stream_does_not_write_to_a_table_of_a_catalog(spark: Any, catalog: Path, tmp_path: Path) -> None:
+    writer = spark.readStream.table("replicas.users").writeStream.option("checkpointLocation", str(tmp_path))
+    with pytest.raises(Exception, match="does not support streaming write"):
+        writer.toTable("replicas.orders").awaitTermination()
+
+
 @pytest.mark.parametrize(
     ("query", "said"),
     [

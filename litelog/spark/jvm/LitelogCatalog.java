@@ -11,6 +11,7 @@ import org.apache.spark.sql.catalyst.analysis.NoSuchNamespaceException;
 import org.apache.spark.sql.catalyst.analysis.NoSuchTableException;
 import org.apache.spark.sql.connector.catalog.Identifier;
 import org.apache.spark.sql.connector.catalog.Table;
+import org.apache.spark.sql.connector.catalog.TableCapability;
 import org.apache.spark.sql.connector.catalog.TableCatalog;
 import org.apache.spark.sql.connector.catalog.TableChange;
 import org.apache.spark.sql.connector.catalog.TableWritePrivilege;
@@ -22,6 +23,9 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
  * {@code spark.sql.catalog.NAME.path} the place, and {@code spark.sql.catalog.NAME.OPTION} the options of each read.
  */
 public final class LitelogCatalog implements TableCatalog {
+  private static final Set<TableCapability> READ_ONLY =
+      Set.of(TableCapability.BATCH_READ, TableCapability.MICRO_BATCH_READ);
+
   private final LitelogProvider provider = new LitelogProvider();
   private String name;
   private Map<String, String> options;
@@ -66,7 +70,7 @@ public final class LitelogCatalog implements TableCatalog {
     String url = parts[0].replaceAll("/+$", "") + "/" + named + (parts.length > 1 ? "?" + parts[1] : "");
     CaseInsensitiveStringMap read = with(url);
     var made = provider.getTable(provider.inferSchema(read), new Transform[0], read.asCaseSensitiveMap());
-    return new LitelogTable(named, made.python(), made.schema(), made.options());
+    return new LitelogTable(named, made.python(), made.schema(), made.options(), READ_ONLY);
   }
 
   @Override

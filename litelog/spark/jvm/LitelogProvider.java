@@ -70,7 +70,8 @@ public final class LitelogProvider implements TableProvider, DataSourceRegister 
   @Override
   public LitelogTable getTable(StructType schema, Transform[] partitioning, Map<String, String> properties) {
     var table = (PythonTable) python.getTable(schema, partitioning, properties);
-    return new LitelogTable(table.name(), table, schema, new CaseInsensitiveStringMap(properties));
+    var options = new CaseInsensitiveStringMap(properties);
+    return new LitelogTable(table.name(), table, schema, options, table.capabilities());
   }
 
   /** Whether Java reads. Python refuses unknown engines, and reads the journals of Gazette. */
@@ -114,16 +115,12 @@ public final class LitelogProvider implements TableProvider, DataSourceRegister 
   }
 
   /** A table of these options. A read may add to them. */
-  record LitelogTable(String name, PythonTable python, StructType schema, CaseInsensitiveStringMap options)
-      implements SupportsRead, SupportsWrite {
+  record LitelogTable(
+      String name, PythonTable python, StructType schema, CaseInsensitiveStringMap options,
+      Set<TableCapability> capabilities) implements SupportsRead, SupportsWrite {
     @Override
     public Map<String, String> properties() {
       return Map.of(); // options may hold secrets
-    }
-
-    @Override
-    public Set<TableCapability> capabilities() {
-      return python.capabilities();
     }
 
     @Override

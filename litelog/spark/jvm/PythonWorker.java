@@ -25,7 +25,7 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
  */
 final class PythonWorker implements Closeable {
   private static final Deque<PythonWorker> IDLE = new ConcurrentLinkedDeque<>();
-  private static final int MOST_IDLE = 8;
+  private static final int MOST_IDLE = 2 * Runtime.getRuntime().availableProcessors();
 
   private final Process process;
   private final String python;
