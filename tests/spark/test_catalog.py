@@ -48,7 +48,7 @@ def test_a_stream_reads_a_table_of_a_catalog(spark: Any, catalog: Path, tmp_path
 
 def test_a_stream_does_not_write_to_a_table_of_a_catalog(spark: Any, catalog: Path, tmp_path: Path) -> None:
     writer = spark.readStream.table("replicas.users").writeStream.option("checkpointLocation", str(tmp_path))
-    with pytest.raises(Exception, match="doesn.t support streaming write"):
+    with pytest.raises(Exception, match="doesn't support streaming write"):
         writer.toTable("replicas.orders").awaitTermination()
 
 
