@@ -12,6 +12,7 @@ from litelog.replicator.run_state import DueTimes
 from litelog.replicator.task import BUSY, FINISHED, Phase, ReplicaTask, TaskDuty
 from litelog.shipping.backoff import describe_wait, is_worth_logging, needs_help
 from litelog.system.memory import clear_error_frames
+from litelog.units import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -258,8 +259,8 @@ class SyncScheduler(TaskDuty):
 
     def _recover(self, task: ReplicaTask) -> None:
         if task.failures:
-            message, extra = "%s to %s: continues after %d failures", task.fields("recovered", task.failures)
-            _logger.info(message, task.log, task.url, task.failures, extra=extra)
+            message, extra = "%s to %s: continues after %s", task.fields("recovered", task.failures)
+            _logger.info(message, task.log, task.url, format_count(task.failures, "failure"), extra=extra)
         task.succeed()
 
     def _place(
