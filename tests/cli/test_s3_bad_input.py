@@ -292,7 +292,7 @@ def test_credentials_that_were_replaced_are_looked_up_again(
         code, said = ends(litelog, process)
     assert code == ExitCode.DONE
     assert refusal.body.decode().partition("<Code>")[2].partition("<")[0] in said
-    assert 'continues after 1 failure"' in said
+    assert "continues after 1 failure [" in said
 
 
 def wait_for_sequence(process: object, sequence: int) -> None:
