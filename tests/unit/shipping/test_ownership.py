@@ -24,6 +24,7 @@ from litelog.errors import (
 )
 from litelog.formats.lines import LinesFormat
 from litelog.formats.raw import RawFormat
+from litelog.log.replica_registry import read_replicated
 from litelog.log.source_position import SourcePosition
 from litelog.objects import claim as claims
 from litelog.shipping.claiming import (
@@ -44,10 +45,12 @@ from tests.builders.stores import CountingStore, Fault, FaultyStore
 from tests.sampling import at_night
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from typing import BinaryIO
 
-    from litelog.stores.object_store import ByteRange, ObjectInfo
+    from typing_extensions import Buffer
+
+    from litelog.stores.object_store import ByteRange, ObjectInfo, ObjectStore
 
 ALL_FORMATS = pytest.mark.parametrize("log", ["litelog", *at_night("lines"), "raw"], indirect=True)
 
@@ -360,6 +363,38 @@ def test_an_owner_that_was_overtaken_after_its_claim_writes_nothing_more(
     daemon.restart(takeover=True)
     daemon.sync()
     assert list(read_replica(store).values())[-1].files() == log.files()
+
+
+@pytest.mark.parametrize("late", ["/segments/", "/snapshots/"])
+def test_an_owner_that_is_overtaken_before_it_begins_has_replicated_nothing(
+    log: LogBuilder, store: MemoryStore, state: str, late: str
+) -> None:
+    """Otherwise its log is truncated, although readers skip a generation that ended before it began."""
+    overtaking = OvertakenStore(store, late, Daemon(log, store, state + ".other", seed=1, takeover=True).sync)
+    for _ in range(3):
+        log.roll(2)
+    daemon = Daemon(log, overtaking, state, backlog_sealer=True)
+    with pytest.raises(SucceededError):
+        daemon.sync()
+    late_one, newest = read_replica(store)
+    puts = [key for key in overtaking.put_keys if late_one in key]
+    assert any("/snapshots/" in key for key in puts) == (late == "/snapshots/"), "it looks again before it puts"
+    assert read_replicated(state) == {}
+    assert read_replica(store)[newest].files() == log.files()
+
+
+class OvertakenStore(CountingStore):
+    """Has another owner take over before the first put of a key with ``part`` in it."""
+
+    def __init__(self, inner: ObjectStore, part: str, overtake: Callable[[], object]) -> None:
+        super().__init__(inner)
+        self._part, self._overtake = part, overtake
+
+    def put(self, key: str, body: Iterable[Buffer], *, create_only: bool = True) -> None:
+        if self._part and self._part in key:
+            self._part = ""
+            self._overtake()
+        super().put(key, body, create_only=create_only)
 
 
 def test_an_owner_that_loses_the_race_for_an_epoch_stops(log: LogBuilder, store: MemoryStore, state: str) -> None:
