@@ -103,6 +103,9 @@ def follow(stream: RecordStream) -> AsyncRecords:
             for new records. Nothing else may read from it, and closing the iterator closes it.
 
     Returns:
-        The records. Errors of the stream are raised by the iteration.
+        The records.
+
+    Raises:
+        Nothing. The iteration raises what the stream's ``read`` raises.
     """
     return AsyncRecords(stream)

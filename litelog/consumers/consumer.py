@@ -142,10 +142,9 @@ class Consumer(RecordStream):
             ConsumerStateError: The position cannot be read or written.
             LitelogError: As ``LogReader`` and ``open_replica``.
         """
-        if not self._refill(timeout):
+        batch = self._refill(timeout)
+        if batch is None:
             return None
-        batch = self._batch
-        assert batch is not None
         columns = batch.slice(self._row, len(batch))
         self._return(len(batch), self._opened()[0].sequence_after(batch))
         return columns
@@ -155,7 +154,7 @@ class Consumer(RecordStream):
         return self.poll()
 
     def __next__(self) -> Record:
-        if not self._refill(None):
+        if self._refill(None) is None:
             raise StopIteration
         record = next(self._rows)
         length = len(record.value) if self._opened()[0].is_divisible else 1
@@ -230,25 +229,25 @@ class Consumer(RecordStream):
         self._log, self._progress = log, progress
         return log, progress
 
-    def _refill(self, timeout: float | None) -> bool:
-        """Have at least one record in the batch. False if there is none."""
+    def _refill(self, timeout: float | None) -> Columns | None:
+        """Return the batch, with at least one record that was not returned. None if there is no such record."""
         log, progress = self._opened()
         self._processed = progress.returned
         self._commit_if_due()
         if self._closed:
-            return False
+            return None
         if self._batch is not None and self._row < len(self._batch):
-            return True
+            return self._batch
         columns = self._fetch(timeout)
         if columns is None:
             if not self._follow and self._rule.commits and self._uncommitted:
                 self.commit(self._processed)
-            return False
+            return None
         if not self._is_verified:
             self._verify(log, progress)
         progress.note_batch(columns)
         self._batch, self._row, self._rows = columns, 0, iter(columns.records())
-        return True
+        return columns
 
     def _return(self, row: int, following: int) -> None:
         """Record that the records of the batch before number ``row`` are returned, up to the sequence ``following``."""

@@ -289,7 +289,7 @@ class Columns:
         return cls(data, none, none if has_timestamps else None, None, None, none, none)
 
     def slice(self, start: int, stop: int) -> Columns:
-        """The records from number ``start`` to ``stop``, exclusive."""
+        """Return the records with the numbers [start, stop), counted from 0. They share the bytes."""
         part = slice(start, stop)
         return Columns(
             self.data,

@@ -155,17 +155,22 @@ def restore(  # noqa: PLR0913 - each is an independent choice
         try:
             first = _Run(client, plan, folder, log_format, parallelism, progress, fallbacks)
             plan, totals = _restore_files(first, old, replan, check_space=check_space)
-            for side_file in plan.side_files:
-                folder.write_file(side_file)
-            names = [file.name for file in plan.all_files]
-            write_index_files(folder, names, log_format)
-            manifest = make_manifest(names, log_format)
-            if manifest is not None:
-                folder.write_file(manifest)
+            _add_files_of_writer(folder, plan, log_format)
             folder.publish()
         except OSError as error:
             raise OutputError(folder.path, error.strerror or str(error)) from error
     return totals.result(plan, folder.path, clock.monotonic() - started)
+
+
+def _add_files_of_writer(folder: OutputFolder, plan: RestorePlan, log_format: LogFormat) -> None:
+    """Write what the log's writer needs next to the log segments: side files, index files and the manifest."""
+    for side_file in plan.side_files:
+        folder.write_file(side_file)
+    names = [file.name for file in plan.all_files]
+    write_index_files(folder, names, log_format)
+    manifest = make_manifest(names, log_format)
+    if manifest is not None:
+        folder.write_file(manifest)
 
 
 def _older(path: str, delta: bool) -> AbstractContextManager[int]:
