@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-import fcntl
 import logging
-import os
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Self
 
-from litelog.codec.checksum import crc32c
 from litelog.errors import (
     CorruptObjectError,
-    DivergedError,
-    LockedError,
     NothingToRestoreError,
     PrunedError,
     ReplicaGapError,
     StoreError,
 )
 from litelog.events import fields, is_worth_logging
-from litelog.formats import Expectation, FinishedTail, safe_segment_order
-from litelog.formats.capabilities import has_side_files, index_name, is_counted, is_side_file
+from litelog.formats.capabilities import has_side_files
 from litelog.objects.chain import ChainState, Identity, next_state, state_after
-from litelog.objects.side_files import MAX_SIDE_FILE_BYTES
 from litelog.reading.fetch import confirm_digest
 from litelog.reading.follower import LOOK_SECONDS, ReplicaFollower, SegmentFound
 from litelog.reading.generations import require_replica
@@ -31,13 +23,9 @@ from litelog.reading.search import find_segment, read_header
 from litelog.reading.successors import find_shift, may_be_late
 from litelog.restore.followed_side_files import FollowedSideFiles
 from litelog.restore.generation_bytes import GenerationBytes
+from litelog.restore.growing_copy import GrowingCopy
 from litelog.restore.history_plan import Target, find_plan
-from litelog.restore.index_files import commits_in_file
-from litelog.restore.manifest import make_manifest
-from litelog.restore.output import OutputError
 from litelog.system.clock import SystemClock
-from litelog.system.files import TooLargeError, open_regular, read_regular, sync_folder, write_at
-from litelog.system.private_files import temporary_name
 
 if TYPE_CHECKING:
     import threading
@@ -46,7 +34,6 @@ if TYPE_CHECKING:
 
     from litelog.formats import LogFormat
     from litelog.objects.position import Position
-    from litelog.objects.side_files import SideFile
     from litelog.objects.wal_segment import WalSegment
     from litelog.restore.generation_bytes import ByteRun
     from litelog.restore.plan import RestorePlan
@@ -58,9 +45,6 @@ _logger = logging.getLogger(__name__)
 ATTEMPTS = 3
 """After this many lacks in a row the follower ends. A few may come from objects that change during a listing, or from a
 root that was away for a moment."""
-
-_FILE_FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-_CHUNK_BYTES = 1 << 20
 
 
 class CopyFollower:
@@ -95,7 +79,6 @@ class CopyFollower:
             LockedError: Another follower has the copy.
         """
         self._client = client
-        self._path = folder
         self._format = log_format
         monotonic = self._monotonic = (clock or SystemClock()).monotonic
         self._follower = ReplicaFollower(
@@ -108,23 +91,8 @@ class CopyFollower:
         """The state of the chain at the slot; None if unknown."""
         self._last: Position | None = None
         """The position of the last WAL segment that was appended from this generation; None if none was."""
-        self._name = ""
-        """The name of the log segment that grows."""
-        self._size = self._crc = 0
-        """Its size in bytes, and the CRC-32C of its content."""
-        self._expect = Expectation()
-        """What its next commit must be."""
-        self._side_files = FollowedSideFiles(client, self._write_side_file) if has_side_files(log_format) else None
-        self.appended = 0
-        """Bytes that were appended so far."""
-        self._appended_at: float | None = None
-        """When the last of them were appended; monotonic seconds."""
-        self._folder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        try:
-            fcntl.flock(self._folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            os.close(self._folder)
-            raise LockedError(folder, f"{folder}: a followed copy") from error
+        self.copy = GrowingCopy(folder, log_format, monotonic)
+        self._side_files = FollowedSideFiles(client, self.copy.write_side_file) if has_side_files(log_format) else None
 
     def __enter__(self) -> Self:
         return self
@@ -132,7 +100,12 @@ class CopyFollower:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        os.close(self._folder)
+        self.copy.close()
+
+    @property
+    def appended(self) -> int:
+        """Bytes that were appended so far."""
+        return self.copy.appended
 
     @property
     def position(self) -> Position | None:
@@ -142,7 +115,7 @@ class CopyFollower:
     @property
     def seconds_since_news(self) -> float | None:
         """How long ago it last appended bytes, in seconds; None if it never did."""
-        return None if self._appended_at is None else max(0.0, self._monotonic() - self._appended_at)
+        return None if self.copy.appended_at is None else max(0.0, self._monotonic() - self.copy.appended_at)
 
     def run(self, stop: threading.Event, poll_interval: float = 1.0) -> None:
         """Follow until ``stop`` is set. Waits while a store fails temporarily.
@@ -203,14 +176,14 @@ class CopyFollower:
         """Append the next data. Return False if there is none yet."""
         if self._side_files is not None:
             self._side_files.poll(self._follower.claim)
-        follower, before = self._follower, self.appended
+        follower, before = self._follower, self.copy.appended
         if follower.slot is None:
             self.catch_up()
             return False
         while (event := follower.poll()) is not None:
             if not isinstance(event, SegmentFound) or event.segment.header.sealed is not None:
                 self.catch_up()
-                return self.appended > before
+                return self.copy.appended > before
             header = event.segment.header
             if header.successor is None:
                 self._take(event.segment)
@@ -227,21 +200,21 @@ class CopyFollower:
         is_new = not plan.pieces and plan.base.start.index == plan.claim.first
         if not is_same and is_new and may_be_late(self._client, plan.claim):
             return
-        held = self._find_held()
+        held = self.copy.orders()
         self._require_joined(plan, held, 0 if is_same else find_shift(self._client, claim, plan.claim, self._end))
         for part in plan.parts:
             history = GenerationBytes(
                 self._client, part.claim, self._format, part.pieces, [p.entry for p in part.sealed]
             )
             for file in part.files:
-                if self._is_before_end(file.name, held):
+                if self.copy.is_before_end(file.name, held):
                     continue  # the copy has its records; or the log has it again, and a copy only grows at its end
-                if file is not plan.files[-1] and self._size_of(file.name) == file.size:
+                if file is not plan.files[-1] and self.copy.size_of(file.name) == file.size:
                     continue
-                self._open_segment(file.name)
-                if self._size > file.size and file is plan.files[-1]:
+                self.copy.open_segment(file.name, self._follower.claim.key)
+                if self.copy.size > file.size and file is plan.files[-1]:
                     continue  # the listing lagged, or the newest generation has not come as far
-                for chunk in history.chunks(file.name, self._size, file.size):
+                for chunk in history.chunks(file.name, self.copy.size, file.size):
                     self._take_chunk(chunk)
         last = read_header(self._client, plan.pieces[-1].position) if plan.pieces else None
         self._follower.enter(plan.claim, None)
@@ -255,17 +228,6 @@ class CopyFollower:
         self._end, self._last = self._follower.slot or self._end, None
         if self._side_files is not None:
             self._side_files.take(plan.base.snapshot, self._end.index)
-
-    def _find_held(self) -> list[tuple[object, ...]]:
-        """Return the orders of the copy's log segments."""
-        orders = [self._format.segment_order(name) for name in os.listdir(self._folder)]
-        return [order for order in orders if order is not None]
-
-    def _is_before_end(self, name: str, held: Sequence[tuple[object, ...]]) -> bool:
-        """Whether a log segment comes before the last one of the copy. It may also have been merged since, so
-        that the replica holds more under its name."""
-        order = self._format.segment_order(name)
-        return order is not None and bool(held) and order < max(held)
 
     def _require_joined(self, plan: RestorePlan, held: Sequence[tuple[object, ...]], shift: int) -> None:
         """Raise PrunedError unless the replica's contents begin in a log segment of the copy, or right after its end.
@@ -287,118 +249,15 @@ class CopyFollower:
         else:
             link = confirm_digest(self._client, self._state, self._last, header)
             state = next_state(link, segment, self._format)
-        self._open_segment(header.file)
-        if header.offset != self._size:
-            raise CorruptObjectError(key, "offset", self._size, header.offset)
+        self.copy.open_segment(header.file, key)
+        if header.offset != self.copy.size:
+            raise CorruptObjectError(key, "offset", self.copy.size, header.offset)
         if header.length:
             data = memoryview(segment.data())
-            self._append(key, data, header.crc_total, is_finished=header.final)
+            self.copy.append(key, data, header.crc_total, is_finished=header.final)
         self._state, self._end, self._last = state, header.next_slot, header.position
         if header.final and self._side_files is not None:
             self._side_files.expect(self._end.index)
 
     def _take_chunk(self, chunk: ByteRun) -> None:
-        self._append(f"{chunk.replica}: {self._name}", chunk.data, chunk.crc_total, is_finished=True)
-
-    def _append(self, key: str, data: memoryview, crc_total: int | None, *, is_finished: bool) -> None:
-        """Check bytes, and append them durably."""
-        crc = crc32c(data, self._crc)
-        if crc_total is not None and crc != crc_total:
-            raise DivergedError(self._path, f"{self._name}: its bytes are not the ones that {key} continues")
-        scan = self._format.scan(f"{key}/{self._name}", data, self._size, self._expect)
-        may_have_tail = is_finished and self._format.finished_tail is FinishedTail.SHIP
-        if scan.end != self._size + len(data) and not may_have_tail:
-            raise CorruptObjectError(key, "end of the last whole commit", self._size + len(data), scan.end)
-        try:
-            self._write(data)
-        except OSError as error:
-            raise OutputError(os.path.join(self._path, self._name), error.strerror or str(error)) from error
-        self._crc, self._expect = crc, scan.expectation
-        self._size += len(data)
-        self.appended += len(data)
-        if data:
-            self._appended_at = self._monotonic()
-
-    def _write(self, data: memoryview) -> None:
-        self._drop_index()
-        file = open_regular(self._name, _FILE_FLAGS, 0o666, dir_fd=self._folder)
-        try:
-            if os.fstat(file).st_size != self._size:
-                reason = f"was changed: it no longer has {self._size} bytes"
-                raise OutputError(os.path.join(self._path, self._name), reason)
-            write_at(file, data, self._size)
-            os.fsync(file)
-        finally:
-            os.close(file)
-        if self._size == 0:
-            sync_folder(self._path)
-            self._list_in_manifest()
-
-    def _list_in_manifest(self) -> None:
-        """Replace the manifest, if the log's writer needs one, by one that lists the new log segment, too."""
-        manifest = make_manifest(os.listdir(self._folder), self._format)
-        if manifest is not None:
-            self._replace_file(manifest)
-
-    def _write_side_file(self, file: SideFile) -> None:
-        """Replace a side file of the copy, unless it holds the same."""
-        if not is_side_file(self._format, file.name):
-            return
-        path = os.path.join(self._path, file.name)
-        try:
-            with suppress(FileNotFoundError, TooLargeError):
-                if read_regular(file.name, MAX_SIDE_FILE_BYTES, dir_fd=self._folder) == file.body:
-                    return
-            self._replace_file(file)
-        except OSError as error:
-            raise OutputError(path, error.strerror or str(error)) from error
-
-    def _replace_file(self, file: SideFile) -> None:
-        """Replace a file next to the log segments in one step, durably."""
-        temporary = temporary_name(file.name)
-        with suppress(FileNotFoundError):
-            os.unlink(temporary, dir_fd=self._folder)
-        with os.fdopen(os.open(temporary, _FILE_FLAGS | os.O_EXCL, 0o666, dir_fd=self._folder), "wb") as written:
-            written.write(file.body)
-            written.flush()
-            os.fsync(written.fileno())
-        os.rename(temporary, file.name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
-        sync_folder(self._path)
-
-    def _drop_index(self) -> None:
-        """Remove the writer's index file of the log segment that grows: its writer would cut what the index lacks."""
-        index = index_name(self._format, self._name)
-        if index is not None:
-            with suppress(FileNotFoundError):
-                os.unlink(index, dir_fd=self._folder)
-
-    def _size_of(self, name: str) -> int | None:
-        try:
-            return os.stat(name, dir_fd=self._folder, follow_symlinks=False).st_size
-        except FileNotFoundError:
-            return None
-
-    def _open_segment(self, name: str) -> None:
-        """Move to the end of a log segment of the copy, which may not exist yet."""
-        if name == self._name:
-            return
-        if safe_segment_order(self._format, name) is None:
-            raise CorruptObjectError(self._follower.claim.key, f"file {name!r} is not the name of a log segment")
-        self._name, self._size, self._crc = name, 0, 0
-        self._expect = Expectation(self._expect.sequence if self._format.self_numbered else None, 0)
-        try:
-            file = open_regular(name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=self._folder)
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            raise OutputError(os.path.join(self._path, name), error.strerror or str(error)) from error
-        self._expect = Expectation()
-        try:
-            while data := os.pread(file, _CHUNK_BYTES, self._size):
-                self._crc = crc32c(data, self._crc)
-                self._size += len(data)
-            if is_counted(self._format):
-                for commit in commits_in_file(file, name, self._format):
-                    self._expect = Expectation(commit.next)
-        finally:
-            os.close(file)
+        self.copy.append(f"{chunk.replica}: {self.copy.name}", chunk.data, chunk.crc_total, is_finished=True)

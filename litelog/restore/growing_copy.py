@@ -1,0 +1,191 @@
+"""GrowingCopy: the copy of a log in a local folder, which grows at its end: checked, durable and in order."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from litelog.codec.checksum import crc32c
+from litelog.errors import CorruptObjectError, DivergedError, LockedError
+from litelog.formats import Expectation, FinishedTail, safe_segment_order
+from litelog.formats.capabilities import index_name, is_counted, is_side_file
+from litelog.objects.side_files import MAX_SIDE_FILE_BYTES
+from litelog.restore.index_files import commits_in_file
+from litelog.restore.manifest import make_manifest
+from litelog.restore.output import OutputError
+from litelog.system.files import TooLargeError, open_regular, read_regular, sync_folder, write_at
+from litelog.system.private_files import temporary_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from litelog.formats import LogFormat
+    from litelog.objects.side_files import SideFile
+
+_FILE_FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+_CHUNK_BYTES = 1 << 20
+
+
+class GrowingCopy:
+    """The copy in a folder, locked against other followers. One thread.
+
+    A kill at any moment leaves a copy whose last log segment may end inside a commit, as after a crash of a writer.
+    """
+
+    def __init__(self, folder: str, log_format: LogFormat, monotonic: Callable[[], float]) -> None:
+        """Lock the copy. LockedError if another follower has it. ``monotonic``: gives monotonic seconds."""
+        self.path = folder
+        self._format = log_format
+        self.name = ""
+        """The name of the log segment that grows."""
+        self.size = self._crc = 0
+        """Its size in bytes, and the CRC-32C of its content."""
+        self.expect = Expectation()
+        """What its next commit must be."""
+        self.appended = 0
+        """Bytes that were appended so far."""
+        self.appended_at: float | None = None
+        """When the last of them were appended; monotonic seconds."""
+        self._monotonic = monotonic
+        self._folder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            fcntl.flock(self._folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(self._folder)
+            raise LockedError(folder, f"{folder}: a followed copy") from error
+
+    def close(self) -> None:
+        """Release the copy."""
+        os.close(self._folder)
+
+    def orders(self) -> list[tuple[object, ...]]:
+        """Return the orders of its log segments."""
+        orders = [self._format.segment_order(name) for name in os.listdir(self._folder)]
+        return [order for order in orders if order is not None]
+
+    def is_before_end(self, name: str, held: Sequence[tuple[object, ...]]) -> bool:
+        """Whether a log segment comes before the last one of the copy, whose orders are ``held``. It may also have been
+        merged since, so that the replica holds more under its name."""
+        order = self._format.segment_order(name)
+        return order is not None and bool(held) and order < max(held)
+
+    def size_of(self, name: str) -> int | None:
+        """The size of a log segment; None if the copy does not have it."""
+        try:
+            return os.stat(name, dir_fd=self._folder, follow_symlinks=False).st_size
+        except FileNotFoundError:
+            return None
+
+    def append(self, key: str, data: memoryview, crc_total: int | None, *, is_finished: bool) -> None:
+        """Check bytes, and append them durably.
+
+        Args:
+            key: Where they come from.
+            data: Whole commits.
+            crc_total: CRC-32C of the log segment up to their end; None if it is not known.
+            is_finished: Whether the log segment may end with them.
+
+        Raises:
+            DivergedError: The copy's bytes are not those that ``data`` continues.
+            CorruptObjectError, CorruptCommitError, SequenceGapError: ``data`` is damaged.
+            OutputError: The copy cannot be written.
+        """
+        crc = crc32c(data, self._crc)
+        if crc_total is not None and crc != crc_total:
+            raise DivergedError(self.path, f"{self.name}: its bytes are not the ones that {key} continues")
+        scan = self._format.scan(f"{key}/{self.name}", data, self.size, self.expect)
+        may_have_tail = is_finished and self._format.finished_tail is FinishedTail.SHIP
+        if scan.end != self.size + len(data) and not may_have_tail:
+            raise CorruptObjectError(key, "end of the last whole commit", self.size + len(data), scan.end)
+        try:
+            self._write(data)
+        except OSError as error:
+            raise OutputError(os.path.join(self.path, self.name), error.strerror or str(error)) from error
+        self._crc, self.expect = crc, scan.expectation
+        self.size += len(data)
+        self.appended += len(data)
+        if data:
+            self.appended_at = self._monotonic()
+
+    def _write(self, data: memoryview) -> None:
+        self._drop_index()
+        file = open_regular(self.name, _FILE_FLAGS, 0o666, dir_fd=self._folder)
+        try:
+            if os.fstat(file).st_size != self.size:
+                reason = f"was changed: it no longer has {self.size} bytes"
+                raise OutputError(os.path.join(self.path, self.name), reason)
+            write_at(file, data, self.size)
+            os.fsync(file)
+        finally:
+            os.close(file)
+        if self.size == 0:
+            sync_folder(self.path)
+            self._list_in_manifest()
+
+    def _list_in_manifest(self) -> None:
+        """Replace the manifest, if the log's writer needs one, by one that lists the new log segment, too."""
+        manifest = make_manifest(os.listdir(self._folder), self._format)
+        if manifest is not None:
+            self._replace_file(manifest)
+
+    def write_side_file(self, file: SideFile) -> None:
+        """Replace a side file of the copy, unless it holds the same."""
+        if not is_side_file(self._format, file.name):
+            return
+        path = os.path.join(self.path, file.name)
+        try:
+            with suppress(FileNotFoundError, TooLargeError):
+                if read_regular(file.name, MAX_SIDE_FILE_BYTES, dir_fd=self._folder) == file.body:
+                    return
+            self._replace_file(file)
+        except OSError as error:
+            raise OutputError(path, error.strerror or str(error)) from error
+
+    def _replace_file(self, file: SideFile) -> None:
+        """Replace a file next to the log segments in one step, durably."""
+        temporary = temporary_name(file.name)
+        with suppress(FileNotFoundError):
+            os.unlink(temporary, dir_fd=self._folder)
+        with os.fdopen(os.open(temporary, _FILE_FLAGS | os.O_EXCL, 0o666, dir_fd=self._folder), "wb") as written:
+            written.write(file.body)
+            written.flush()
+            os.fsync(written.fileno())
+        os.rename(temporary, file.name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
+        sync_folder(self.path)
+
+    def _drop_index(self) -> None:
+        """Remove the writer's index file of the log segment that grows: its writer would cut what the index lacks."""
+        index = index_name(self._format, self.name)
+        if index is not None:
+            with suppress(FileNotFoundError):
+                os.unlink(index, dir_fd=self._folder)
+
+    def open_segment(self, name: str, source: str) -> None:
+        """Move to the end of a log segment of the copy, which may not exist yet. ``source``: the object that names it.
+
+        Raises CorruptObjectError unless the name is that of a log segment, and OutputError.
+        """
+        if name == self.name:
+            return
+        if safe_segment_order(self._format, name) is None:
+            raise CorruptObjectError(source, f"file {name!r} is not the name of a log segment")
+        self.name, self.size, self._crc = name, 0, 0
+        self.expect = Expectation(self.expect.sequence if self._format.self_numbered else None, 0)
+        try:
+            file = open_regular(name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=self._folder)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise OutputError(os.path.join(self.path, name), error.strerror or str(error)) from error
+        self.expect = Expectation()
+        try:
+            while data := os.pread(file, _CHUNK_BYTES, self.size):
+                self._crc = crc32c(data, self._crc)
+                self.size += len(data)
+            if is_counted(self._format):
+                for commit in commits_in_file(file, name, self._format):
+                    self.expect = Expectation(commit.next)
+        finally:
+            os.close(file)
