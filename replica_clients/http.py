@@ -16,6 +16,7 @@ import urllib3
 from urllib3.exceptions import HTTPError
 
 from litelog.errors import ConfigError, NotFoundError, StoreError
+from litelog.objects.wal_stream import StreamError, read_stream
 from litelog.stores.object_store import ByteRange, NotSupportedError, ObjectInfo, require_key, require_prefix
 from litelog.system.tokens import read_token
 
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
     from urllib3 import BaseHTTPResponse
+
+    from litelog.objects.position import Position
+    from litelog.objects.wal_segment import WalSegment
 
 OPTIONS = ("token", "token_file", "ca_bundle", "connect_timeout", "read_timeout", "connections")
 """The options: the daemon's token, or a file with it; a file of certificates to trust; seconds; idle connections."""
@@ -131,6 +135,22 @@ class HttpStore:
         except NotFoundError:
             return
 
+    def stream_wal(self, position: Position, seconds: float, limit: int) -> Iterator[WalSegment | StreamError]:
+        """Yield the log's WAL segments as the daemon has them, and last why the stream ended early, if it did."""
+        query = urlencode({"from": str(position), "wait": f"{seconds:.3f}s", "limit": limit})
+        answer = self._send("GET", "stream", str(position), f"/wal?{query}", read_seconds=seconds + READ_SECONDS)
+        if answer.status in (409, 410):
+            yield StreamError(answer.status, _read_message(answer))
+            return
+        if answer.status != 200:
+            raise self._refusal("stream", str(position), answer)
+        stream = _Stream(str(position), answer)
+        try:
+            yield from read_stream(self.url, cast("BinaryIO", stream))
+            answer.drain_conn()  # the connection serves the next request
+        finally:
+            stream.close()
+
     def close(self) -> None:
         self._pool.clear()
 
@@ -146,18 +166,31 @@ class HttpStore:
     ) -> BaseHTTPResponse:
         """Send a request. Returns its answer, whose body is not read yet, if it has what was asked for."""
         operation = operation or ("open" if method == "GET" else "wait for")
+        answer = self._send(method, operation, key, path, headers, read_seconds=read_seconds)
+        if answer.status in (200, 206, 416):
+            return answer
+        raise self._refusal(operation, key, answer)
+
+    def _send(
+        self,
+        method: str,
+        operation: str,
+        key: str,
+        path: str,
+        headers: Mapping[str, str] | None = None,
+        *,
+        read_seconds: float | None = None,
+    ) -> BaseHTTPResponse:
+        """Send a request. Returns its answer, whatever its status is."""
         more: dict[str, Any] = {}
         if read_seconds is not None:
             more["timeout"] = urllib3.Timeout(connect=CONNECT_SECONDS, read=read_seconds)
         try:
-            answer = self._pool.request(
+            return self._pool.request(
                 method, self.url + path, headers=headers or self._headers, preload_content=False, redirect=False, **more
             )
         except HTTPError as error:
             raise StoreError(operation, key, _describe(error)) from error
-        if answer.status in (200, 206, 416):
-            return answer
-        raise self._refusal(operation, key, answer)
 
     def _refusal(self, operation: str, key: str, answer: BaseHTTPResponse) -> StoreError | NotFoundError:
         said = _read_message(answer)

@@ -23,6 +23,7 @@ GROUPS = {
     },
     "Restore and read": {
         "restore": "Rebuild a log from its replicas",
+        "mirror": "Keep an equal copy of a log that grows",
         "cat": "Print the records of a log or a replica",
         "consumers": "List, move and delete named consumers",
     },

@@ -16,6 +16,7 @@ from litelog.formats.litelog.encoding import MAX_EPOCH
 from litelog.log.batch import Batch, batch_of, encode_batch
 from litelog.log.disk import Disk, LocalDisk
 from litelog.log.group_commit import Appended, EncodedCommit, GroupCommit, Pending
+from litelog.log.mirror_note import is_mirror
 from litelog.log.recovery import NO_TIMESTAMP, LogEnd, OnTrailing, recover
 from litelog.log.replica_registry import ReplicaSet, default_state_dir, log_state_folder
 from litelog.log.segment_writer import LogTail
@@ -278,6 +279,8 @@ class LogWriter:
             raise ConfigError(f"{self.folder}: is a litelog replica, not a log: append to the log that it replicates")
         _make_folder(self.folder, self._disk)
         self._lock()
+        if is_mirror(self.folder):
+            raise ConfigError(f"{self.folder}: is a mirror of another log; litelog mirror --promote makes it a log")
         end = recover(self.folder, self._disk, on_trailing)
         newest = 0 if end is None else end.epoch
         self._epoch = newest if epoch is None else _require_epoch(epoch, newest)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from litelog.codec.checksum import crc32c
-from litelog.errors import CorruptObjectError, DivergedError, LockedError
+from litelog.errors import CorruptCommitError, CorruptObjectError, DivergedError, LockedError
 from litelog.formats import Expectation, FinishedTail, safe_segment_order
 from litelog.formats.capabilities import index_name, is_counted, is_side_file
 from litelog.objects.side_files import MAX_SIDE_FILE_BYTES
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from litelog.formats import LogFormat
+    from litelog.log.recovery import OnTrailing
     from litelog.objects.side_files import SideFile
 
 _FILE_FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -59,6 +61,62 @@ class GrowingCopy:
     def close(self) -> None:
         """Release the copy."""
         os.close(self._folder)
+
+    def names(self) -> list[str]:
+        """Return the names of its log segments, oldest first."""
+        orders = {name: self._format.segment_order(name) for name in os.listdir(self._folder)}
+        known = [(order, name) for name, order in orders.items() if order is not None]
+        return [name for _, name in sorted(known)]
+
+    def recover(self, on_trailing: OnTrailing) -> int:
+        """Cut off what a kill left after the last whole commit, and make all bytes durable. Return the bytes cut off.
+
+        Raises:
+            CorruptCommitError, SequenceGapError: Bytes are damaged, not cut off; or ``on_trailing`` is "error", and
+                there are bytes after the last whole commit.
+            OutputError: The copy cannot be written.
+        """
+        names = self.names()
+        if not names:
+            return 0
+        name = names[-1]
+        try:
+            file = open_regular(name, os.O_RDWR | os.O_NOFOLLOW, dir_fd=self._folder)
+            try:
+                size, end = os.fstat(file).st_size, 0
+                for commit in commits_in_file(file, name, self._format):
+                    end = commit.end
+                if end < size and on_trailing == "error":
+                    path = os.path.join(self.path, name)
+                    raise CorruptCommitError(path, end, "bytes after the last commit", 0, size - end)
+                if end < size:
+                    os.ftruncate(file, end)
+                os.fsync(file)
+            finally:
+                os.close(file)
+            sync_folder(self.path)
+        except OSError as error:
+            raise OutputError(os.path.join(self.path, name), error.strerror or str(error)) from error
+        return size - end
+
+    def read(self, name: str, start: int, length: int) -> bytes:
+        """Return bytes of a log segment; fewer at its end. OutputError."""
+        try:
+            file = open_regular(name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=self._folder)
+            try:
+                return os.pread(file, length, start)
+            finally:
+                os.close(file)
+        except OSError as error:
+            raise OutputError(os.path.join(self.path, name), error.strerror or str(error)) from error
+
+    def digest_of(self, name: str) -> str:
+        """Return the SHA-256 of a log segment, hex. OutputError."""
+        digest, at = hashlib.sha256(), 0
+        while data := self.read(name, at, _CHUNK_BYTES):
+            digest.update(data)
+            at += len(data)
+        return digest.hexdigest()
 
     def orders(self) -> list[tuple[object, ...]]:
         """Return the orders of its log segments."""

@@ -6,12 +6,14 @@ import io
 import re
 from collections import deque
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
-from litelog.errors import CorruptObjectError, NotEnoughMemoryError, StoreError
+from litelog.errors import CorruptObjectError, DivergedError, NotEnoughMemoryError, PrunedError, StoreError
 from litelog.objects import layout
 from litelog.objects.position import MAX_EPOCH, ClaimName, Generation, Position
 from litelog.objects.position import generation as parse_generation
+from litelog.objects.wal_stream import StreamError
 from litelog.stores.replica_client import IndexedInfo, WalSegmentInfo
 
 if TYPE_CHECKING:
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
     from typing_extensions import Buffer
+
+    from litelog.objects.wal_segment import WalSegment
 
 MAX_OBJECT_BYTES = 80 << 20
 """The largest object that a reader accepts, in bytes: the largest commit, incompressible, and some room."""
@@ -206,6 +210,25 @@ class AwaitsKeys(Protocol):
         """Return once the object is there, after ``seconds`` at the latest. Raises StoreError."""
 
 
+@runtime_checkable
+class StreamsWal(Protocol):
+    """An optional capability of a store that is the log of a daemon: it sends WAL segments as soon as they are durable
+    at the source, before they are in the replica."""
+
+    def stream_wal(self, position: Position, seconds: float, limit: int) -> Iterator[WalSegment | StreamError]:
+        """Yield the WAL segments from ``position`` on, each checked, and last why the stream ended early, if it did.
+
+        Args:
+            position: Where the first one begins.
+            seconds: How long to wait for the first one.
+            limit: End after about so many bytes.
+
+        Raises:
+            StoreError: The request failed, or the stream broke off.
+            CorruptObjectError: The stream is damaged.
+        """
+
+
 Root: TypeAlias = "Hashable"
 """Distinguishes the current root from another one that replaces it; None if there is no root."""
 
@@ -296,6 +319,20 @@ class ObjectReplicaClient:
             store.wait_for(layout.wal_key(position), seconds)
         except StoreError:
             wait(seconds)
+
+    def stream_wal(self, position: Position, seconds: float, limit: int) -> Iterator[WalSegment]:
+        store = self.store.awaiting if isinstance(self.store, PassesWaiting) else self.store
+        if not isinstance(store, StreamsWal):
+            raise NotSupportedError("stream", layout.wal_key(position), f"{self.url} is not a log that a daemon serves")
+        for found in store.stream_wal(position, seconds, limit):
+            if not isinstance(found, StreamError):
+                yield found
+            elif found.http_status == HTTPStatus.GONE:
+                raise PrunedError(str(position))
+            elif found.http_status == HTTPStatus.CONFLICT:
+                raise DivergedError(self.url, found.message)
+            else:
+                raise StoreError("stream", self.url, found.message, retryable=found.http_status >= 500)
 
     def delete_wal_segments(self, positions: Iterable[Position]) -> None:
         def keys() -> Iterator[str]:

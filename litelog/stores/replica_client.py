@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from litelog.objects.position import ClaimName, Generation, Position
+    from litelog.objects.wal_segment import WalSegment
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -74,6 +75,21 @@ class ReplicaClient(Protocol):
         """Return once there may be a WAL segment at ``position``, after about ``seconds`` at the latest.
 
         ``wait`` waits for the given seconds, or less. A store that does not report new objects needs it.
+        """
+
+    def stream_wal(self, position: Position, seconds: float, limit: int) -> Iterator[WalSegment]:
+        """The WAL segments from ``position`` on as a daemon sends them, which may not be in the replica yet.
+
+        Args:
+            position: Where the first one begins: at a commit.
+            seconds: How long to wait for the first one.
+            limit: End after about so many bytes.
+
+        Raises:
+            NotSupportedError: No daemon serves the log there.
+            PrunedError: The daemon cannot send from there on. The replica has what is needed.
+            DivergedError: The log does not continue there: its history forked, or another generation has begun.
+            CorruptObjectError, StoreError: The stream is damaged, broke off, or was refused.
         """
 
     def delete_wal_segments(self, positions: Iterable[Position]) -> None:

@@ -1,0 +1,323 @@
+"""Mirror: a byte-equal copy of a log that a daemon serves, milliseconds after it.
+
+The past comes from the replica, as for every copy that follows one. From there on the mirror asks the daemon for what
+follows its own end. That end is durable here, and all that it gets is durable at the source.
+
+Specified in litelog/restore/README.md#mirrors.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+from typing import TYPE_CHECKING, Self
+
+from litelog.errors import (
+    CorruptObjectError,
+    DivergedError,
+    LockedError,
+    NothingToRestoreError,
+    PrunedError,
+    ReplicaGapError,
+    StoreError,
+)
+from litelog.events import fields, is_worth_logging
+from litelog.log.mirror_note import MirrorNote, mirror_note
+from litelog.log.writer import LOCK_NAME
+from litelog.objects.position import Position
+from litelog.restore.follow import CopyFollower
+from litelog.restore.generation_bytes import GenerationBytes
+from litelog.restore.history_plan import Target, find_plan
+from litelog.restore.output import OutputError
+from litelog.system.clock import SystemClock
+from litelog.system.files import sync_folder
+from litelog.system.private_files import open_lock
+
+if TYPE_CHECKING:
+    import threading
+    from types import TracebackType
+
+    from litelog.formats import LogFormat
+    from litelog.log.recovery import OnTrailing
+    from litelog.objects.snapshot_entries import SnapshotEntry
+    from litelog.objects.wal_segment import WalSegment
+    from litelog.restore.plan import PlannedFile, RestorePlan
+    from litelog.stores.replica_client import ReplicaClient
+    from litelog.system.clock import Clock
+
+_logger = logging.getLogger(__name__)
+
+PATIENCE_SECONDS = 60.0
+"""How long the source may say that the mirror's end is not in its log, before the mirror ends with that error. Its
+daemon may be about to begin a generation."""
+
+RETRY_SECONDS = 1.0
+"""The pause after a failure."""
+
+LIMIT_BYTES = 16 << 20
+"""About how many bytes one request gets. The next one states how far the mirror is durable."""
+
+
+class SourceRefusedError(DivergedError):
+    """The source says that the mirror's end is not in its log. It may be about to begin a generation that is."""
+
+
+_PASSING = (CorruptObjectError, NothingToRestoreError, PrunedError, ReplicaGapError, SourceRefusedError)
+"""What may pass without a person's help."""
+
+
+class Mirror:
+    """The mirror in a folder that holds a prefix of the log, or nothing. One thread. A context manager.
+
+    A kill at any moment leaves a prefix of the source, whose last log segment may end inside a commit. ``recover`` cuts
+    that off.
+    """
+
+    def __init__(
+        self,
+        client: ReplicaClient,
+        folder: str,
+        plan: RestorePlan,
+        log_format: LogFormat,
+        *,
+        pattern: str | None = None,
+        is_restored: bool = False,
+        clock: Clock | None = None,
+    ) -> None:
+        """Lock the mirror against writers and other mirrors. LockedError.
+
+        Args:
+            client: The served log, as a replica.
+            folder: The mirror, which exists.
+            plan: A plan of the replica, without a bound.
+            log_format: The log's format.
+            pattern: Which names are log segments, for formats that need a pattern.
+            is_restored: Whether the mirror was just restored from the plan's generation, so that it was compared.
+            clock: The source of monotonic times; None: the system's clock.
+        """
+        self._client = client
+        self._format = log_format
+        self._pattern = pattern
+        self._clock = clock or SystemClock()
+        self._note = mirror_note(folder)
+        self._place: Position | None = None
+        try:
+            self._lock = _lock(folder)
+        except OSError as error:
+            raise OutputError(folder, f"cannot be locked: {error.strerror or error}") from error
+        try:
+            self._follower = CopyFollower(client, folder, plan, log_format, clock=clock)
+        except OSError as error:
+            os.close(self._lock)
+            raise OutputError(folder, f"cannot be opened: {error.strerror or error}") from error
+        except BaseException:
+            os.close(self._lock)
+            raise
+        self._copy = self._follower.copy
+        if is_restored:
+            self._write_note(plan)
+
+    def recover(self, on_trailing: OnTrailing) -> int:
+        """Cut off what a kill left after the last whole commit. Returns and raises as ``GrowingCopy.recover``."""
+        return self._copy.recover(on_trailing)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._copy.close()
+        os.close(self._lock)
+
+    @property
+    def position(self) -> Position | None:
+        """The position after its last durable commit; None until it was compared with the source."""
+        return self._place
+
+    @property
+    def next(self) -> int | None:
+        """The sequence after its last record; None if it is not known yet."""
+        return self._copy.expect.sequence
+
+    @property
+    def appended(self) -> int:
+        """Bytes that were appended so far."""
+        return self._copy.appended
+
+    def run(self, stop: threading.Event, wait_seconds: float = 1.0) -> None:
+        """Mirror until ``stop`` is set. Waits while the source cannot be reached.
+
+        Args:
+            stop: Ends it.
+            wait_seconds: How long one request waits for news.
+
+        Raises:
+            DivergedError: The log's history forked: the mirror holds what the log does not.
+            PrunedError: Retention removed what the mirror lacks.
+            CorruptObjectError, ReplicaGapError: The source is damaged.
+            OutputError: The mirror cannot be written.
+            StoreError: A request failed, and another attempt would not help.
+        """
+        failures, since = 0, None  # type: tuple[int, float | None]
+        while not stop.is_set():
+            try:
+                self.step(wait_seconds)
+                failures, since = 0, None
+            except StoreError as error:
+                if not error.retryable:
+                    raise
+                failures += 1
+                self._report(error, failures)
+                stop.wait(RETRY_SECONDS)
+            except _PASSING as lack:
+                now = self._clock.monotonic()
+                since = now if since is None else since
+                if now - since >= PATIENCE_SECONDS:
+                    raise
+                failures += 1
+                self._report(lack, failures)
+                stop.wait(RETRY_SECONDS)
+
+    def step(self, wait_seconds: float) -> bool:
+        """Append what the source has now, or wait for it. Return whether there was any. Raises as ``run`` does."""
+        if self._place is None:
+            self._place = self.join()
+        before = self._place
+        try:
+            for segment in self._client.stream_wal(before, wait_seconds, LIMIT_BYTES):
+                self._take(segment)
+        except PrunedError:
+            self._place = self.join()  # the replica has it
+            if self._place == before:
+                raise
+        except DivergedError as error:
+            self._place = None
+            raise SourceRefusedError(error.path, error.reason) from error
+        except CorruptObjectError:
+            self._place = None
+            raise
+        return self._place != before
+
+    def join(self) -> Position:
+        """Append what the replica has and the mirror lacks. Return the position of the mirror's end.
+
+        In a generation with which the mirror was not compared, all that it holds is compared first. DivergedError if it
+        holds anything else.
+        """
+        plan = find_plan(self._client, Target(), self._format)
+        note = self._note.read()
+        is_known = note is not None and note.generation == plan.claim.generation
+        if not is_known:
+            self._require_prefix(plan)
+        self._follower.catch_up()
+        if not is_known:
+            self._write_note(plan)
+        return self._find_end(find_plan(self._client, Target(), self._format))
+
+    def _write_note(self, plan: RestorePlan) -> None:
+        note = MirrorNote(self._client.url, self._format.name, self._pattern, plan.claim.generation)
+        try:
+            self._note.write(note)
+        except OSError as error:
+            raise OutputError(self._note.path, error.strerror or str(error)) from error
+
+    def _take(self, segment: WalSegment) -> None:
+        header = segment.header
+        if header.position != self._place:
+            raise CorruptObjectError(segment.key, "position in the stream", str(self._place), str(header.position))
+        if header.length:
+            self._copy.open_segment(header.file, segment.key)
+            if header.offset != self._copy.size:
+                raise CorruptObjectError(segment.key, "offset", self._copy.size, header.offset)
+            self._copy.append(segment.key, memoryview(segment.data()), header.crc_total, is_finished=header.final)
+        self._place = header.next_slot
+
+    def _find_end(self, plan: RestorePlan) -> Position:
+        """The position of the mirror's end. It may be ahead of the replica, by log segments that follow the plan's."""
+        names = self._copy.names()
+        if not names:
+            return plan.base.start if not plan.files else Position(plan.claim.generation, plan.files[0].index, 0)
+        newest = names[-1]
+        size = self._copy.size_of(newest) or 0
+        self._copy.open_segment(newest, plan.claim.key)
+        last = next(reversed(plan.all_files), None)
+        if last is None or (newest, size) == (last.name, last.size):
+            return plan.end
+        file = next((file for file in plan.files if file.name == newest), None)
+        if file is not None:
+            return Position(plan.claim.generation, file.index, size)
+        last_order = self._format.segment_order(last.name) or ()
+        ahead = sum(order > last_order for order in self._copy.orders())
+        index = last.index if plan.files else plan.end.index - 1
+        return Position(plan.claim.generation, index + ahead, size)
+
+    def _require_prefix(self, plan: RestorePlan) -> None:
+        """Raise DivergedError unless all that the mirror holds is in the log, as far as the replica has it."""
+        held = self._copy.orders()
+        for part in plan.parts:
+            history = GenerationBytes(
+                self._client, part.claim, self._format, part.pieces, [p.entry for p in part.sealed]
+            )
+            entries = {span.entry.file: span.entry for span in part.sealed if span.is_whole}
+            for file in part.files:
+                size = self._copy.size_of(file.name)
+                if size is None:
+                    self._require_after(file, held)
+                    continue
+                if size > file.size and file is plan.all_files[-1]:
+                    self._compare(history, file, file.size, None)
+                    if self._copy.is_before_end(file.name, held):
+                        reason = f"has log segments after {file.name}, which the replica has not reached yet"
+                        raise SourceRefusedError(self._copy.path, reason)
+                    continue
+                if size != file.size and self._copy.is_before_end(file.name, held):
+                    raise DivergedError(self._copy.path, f"{file.name} has {size} bytes, and the log's {file.size}")
+                self._compare(history, file, min(size, file.size), entries.get(file.name))
+
+    def _require_after(self, file: PlannedFile, held: list[tuple[object, ...]]) -> None:
+        """Raise DivergedError if a log segment that the mirror lacks lies between those that it has."""
+        order = self._format.segment_order(file.name)
+        if order is not None and held and min(held) < order < max(held):
+            raise DivergedError(self._copy.path, f"lacks {file.name}, and has log segments before and after it")
+
+    def _compare(self, history: GenerationBytes, file: PlannedFile, size: int, entry: SnapshotEntry | None) -> None:
+        if entry is not None and size == entry.length:
+            if self._copy.digest_of(file.name) == entry.digest:
+                return
+            raise DivergedError(self._copy.path, f"{file.name}: its bytes are not those of the log")
+        at = 0
+        for chunk in history.chunks(file.name, 0, size):
+            if self._copy.read(file.name, at, len(chunk.data)) != chunk.data:
+                raise DivergedError(self._copy.path, f"{file.name}: its bytes are not those of the log from {at} on")
+            at = chunk.end
+
+    def _report(self, error: Exception, failures: int) -> None:
+        if is_worth_logging(failures):
+            message = "%s: failure %d in a row, trying again: %s"
+            extra = fields("mirror-failed", replica=self._client.url, consecutive_failures=failures)
+            _logger.warning(message, self._client.url, failures, error, extra=extra)
+
+
+def set_aside(folder: str) -> str:
+    """Rename a mirror that holds what its log does not, so that another one can begin. Return its new path. OSError."""
+    note = mirror_note(folder).read()
+    path = f"{folder}.{'unknown' if note is None else note.generation}"
+    while os.path.lexists(path):
+        path += "+"
+    os.rename(folder, path)
+    sync_folder(os.path.dirname(os.path.abspath(folder)))
+    return path
+
+
+def _lock(folder: str) -> int:
+    """Lock a folder as its writer does."""
+    path = os.path.join(folder, LOCK_NAME)
+    descriptor = open_lock(path)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(descriptor)
+        raise LockedError(path, f"the log {folder}") from error
+    return descriptor

@@ -1,0 +1,116 @@
+"""Opens a mirror: restores it or continues it. And promotes it, so that it is a log of its own."""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from litelog.errors import ConfigError
+from litelog.log.mirror_note import MirrorNote, is_mirror, mirror_note
+from litelog.restore.history_plan import Target
+from litelog.restore.mirror import Mirror
+from litelog.restore.opened_restore import is_taken, opened_restore
+from litelog.restore.output import OutputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from litelog.log.recovery import OnTrailing
+    from litelog.objects.position import Position
+    from litelog.restore.execution import RestoreProgress
+
+
+@dataclass(frozen=True, slots=True)
+class Promotion:
+    """What a promoted mirror holds."""
+
+    folder: str
+    source: str
+    """The URL of the log that it was a mirror of."""
+    position: Position
+    """Its end, in the generation of the replica that it was compared with."""
+    appended: int
+    """Bytes that it lacked, and got from the replica."""
+    trimmed: int
+    """Bytes after its last whole commit that were cut off."""
+
+
+@contextmanager
+def opened_mirror(
+    url: str,
+    options: Mapping[str, object],
+    folder: str,
+    *,
+    pattern: str | None = None,
+    on_trailing: OnTrailing = "trim",
+    progress: Callable[[RestoreProgress], None] | None = None,
+) -> Iterator[Mirror]:
+    """Open the mirror in ``folder``, which is restored first if there is nothing in it.
+
+    Args:
+        url: The log, as its daemon serves it.
+        options: The options of the URL's store.
+        folder: The mirror. A copy of the log that a restore made is continued, too.
+        pattern: Which names are log segments, for formats that need a pattern.
+        on_trailing: "trim" cuts off what a kill left after the last whole commit; "error" raises CorruptCommitError.
+        progress: Called during the restore.
+
+    Raises:
+        NothingToRestoreError: The log has no replica yet.
+        LockedError: A writer or another mirror has the folder.
+        CorruptCommitError, SequenceGapError, OutputError: As ``Mirror.recover``.
+        ConfigError, StoreError, CorruptObjectError, ReplicaGapError: As ``opened_restore``.
+    """
+    folder = os.path.abspath(folder)
+    with opened_restore([(url, options)], Target(), pattern=pattern) as opened:
+        is_new = not is_taken(folder)
+        if is_new:
+            opened.run(folder, progress=progress)
+        choice = opened.choice
+        with Mirror(
+            choice.client, folder, choice.plan, choice.log_format, pattern=pattern, is_restored=is_new
+        ) as mirror:
+            mirror.recover(on_trailing)
+            yield mirror
+
+
+def promote(
+    folder: str, replicas: Sequence[tuple[str, Mapping[str, object]]], *, on_trailing: OnTrailing = "trim"
+) -> Promotion:
+    """Make a mirror a log of its own, to which writers append. First append what the log's replicas have more of it.
+
+    A mirror may be behind the replica, which then has records that were acknowledged as replicated. So the replicas are
+    needed: without them, the next owner of a replica would begin a new history.
+
+    Args:
+        folder: The mirror. Nothing else may mirror into it or write to it.
+        replicas: URLs and options of the log's replicas, not through its daemon.
+        on_trailing: As ``opened_mirror``.
+
+    Raises:
+        ConfigError: The folder is no mirror, or its note is damaged.
+        DivergedError: The mirror holds what the replicas do not continue. It stays a mirror.
+        LockedError, OutputError, StoreError, CorruptObjectError, ReplicaGapError: As ``opened_mirror``.
+    """
+    folder = os.path.abspath(folder)
+    note = _read_note(folder)
+    with opened_restore(replicas, Target(), pattern=note.pattern) as opened:
+        choice = opened.choice
+        with Mirror(choice.client, folder, choice.plan, choice.log_format, pattern=note.pattern) as mirror:
+            trimmed = mirror.recover(on_trailing)
+            position = mirror.join()
+            try:
+                mirror_note(folder).remove()
+            except OSError as error:
+                raise OutputError(folder, error.strerror or str(error)) from error
+            return Promotion(folder, note.source, position, mirror.appended, trimmed)
+
+
+def _read_note(folder: str) -> MirrorNote:
+    note = mirror_note(folder).read()
+    if note is None:
+        reason = "its note is damaged; run litelog mirror again" if is_mirror(folder) else "is no mirror"
+        raise ConfigError(f"{folder}: {reason}")
+    return note

@@ -1,0 +1,221 @@
+"""A mirror of a log that a daemon serves: byte-equal, durable, continued after a stop, and never of another history."""
+
+from __future__ import annotations
+
+import os
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("starlette")
+pytest.importorskip("uvicorn")
+pytest.importorskip("urllib3")
+
+from litelog.errors import ConfigError, CorruptCommitError, DivergedError, LockedError
+from litelog.log.mirror_note import MIRROR_NAME
+from litelog.log.writer import LOCK_NAME, LogWriter
+from litelog.restore import mirror as mirror_module
+from litelog.restore.mirror import SourceRefusedError, set_aside
+from litelog.restore.opened_mirror import opened_mirror, promote
+from tests.builders.log_builder import LogBuilder, make_log
+from tests.builders.restoring import files_in
+from tests.builders.server_builder import Watched
+from tests.waiting import WAIT_SECONDS, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from litelog.restore.mirror import Mirror
+
+pytestmark = pytest.mark.slow
+
+NO_LOG = (MIRROR_NAME, LOCK_NAME)
+
+
+@contextmanager
+def serving(tmp_path: Path, log: LogBuilder, sync_interval: float = 0.01) -> Iterator[tuple[Watched, str]]:
+    pairs = [(log, [f"file://{tmp_path}/replica"])]
+    with Watched(tmp_path, pairs, {"serve": "all"}, sync_interval=sync_interval) as watched:
+        watched.wait_until_ready()
+        assert watched.service.address is not None
+        yield watched, f"http://127.0.0.1:{watched.service.address.port}/logs/log"
+
+
+def held(folder: Path) -> dict[str, bytes]:
+    return {name: data for name, data in files_in(folder).items() if name not in NO_LOG}
+
+
+def catch_up(mirror: Mirror, log: LogBuilder, folder: Path) -> None:
+    """Mirror until the folder holds the whole log."""
+    wait_until(lambda: [mirror.step(0.0), held(folder) == log.texts][1])
+
+
+def test_a_mirror_becomes_and_stays_equal_to_the_log(tmp_path: Path, log: LogBuilder) -> None:
+    log.roll(4)
+    out = tmp_path / "out"
+    with serving(tmp_path, log) as (_, url), opened_mirror(url, {}, str(out)) as mirror:
+        catch_up(mirror, log, out)
+        for _ in range(3):
+            log.append(2)
+            catch_up(mirror, log, out)
+            log.roll(3)
+            catch_up(mirror, log, out)
+        assert mirror.next == log.next
+
+
+@pytest.mark.parametrize("name", ["lines", "raw"])
+def test_a_log_without_numbers_is_mirrored(tmp_path: Path, name: str) -> None:
+    log = make_log(tmp_path / "log", name)
+    log.roll(3)
+    out = tmp_path / "out"
+    with serving(tmp_path, log) as (_, url):
+        for _ in range(2):
+            with opened_mirror(url, {}, str(out)) as mirror:
+                catch_up(mirror, log, out)
+                log.append(2)
+                log.roll(1)
+                catch_up(mirror, log, out)
+
+
+def test_a_mirror_continues_after_a_stop_and_a_cut_at_every_kind_of_place(tmp_path: Path, log: LogBuilder) -> None:
+    out = tmp_path / "out"
+    log.roll(3)
+    with serving(tmp_path, log) as (_, url):
+        with opened_mirror(url, {}, str(out)) as mirror:
+            catch_up(mirror, log, out)
+        whole = held(out)
+        newest = log.name
+        size = len(whole[newest])
+        for cut in (0, 1, len(log.header()) - 1, len(log.header()), len(log.header()) + 9, size - 1, size):
+            os.truncate(out / newest, cut)
+            log.append(1)
+            with opened_mirror(url, {}, str(out)) as mirror:
+                catch_up(mirror, log, out)
+        os.unlink(out / newest)
+        with opened_mirror(url, {}, str(out)) as mirror:
+            catch_up(mirror, log, out)
+
+
+def test_bytes_after_the_last_commit_are_an_error_if_asked_for(tmp_path: Path, log: LogBuilder) -> None:
+    out = tmp_path / "out"
+    with serving(tmp_path, log) as (_, url):
+        with opened_mirror(url, {}, str(out)) as mirror:
+            catch_up(mirror, log, out)
+        with (out / log.name).open("ab") as file:
+            file.write(b"torn")
+        before = held(out)
+        with pytest.raises(CorruptCommitError), opened_mirror(url, {}, str(out), on_trailing="error"):
+            pass
+        assert held(out) == before
+
+
+def test_a_mirror_is_ahead_of_the_replica_and_continues_there(tmp_path: Path, log: LogBuilder) -> None:
+    """What is durable at the source is mirrored before the replica has it."""
+    out = tmp_path / "out"
+    with serving(tmp_path, log, sync_interval=10 * WAIT_SECONDS) as (watched, url):
+        acknowledged = watched.ask("/logs/log").json["acknowledged"]
+        for _ in range(3):
+            with opened_mirror(url, {}, str(out)) as mirror:
+                log.append(2)
+                log.roll(2)
+                catch_up(mirror, log, out)
+        assert watched.ask("/logs/log").json["acknowledged"] == acknowledged < log.next
+
+
+def test_a_fork_ends_a_mirror_with_the_reason_and_it_keeps_what_it_held(
+    tmp_path: Path, log: LogBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mirror_module, "RETRY_SECONDS", 0.02)
+    out = tmp_path / "out"
+    with serving(tmp_path, log) as (_, url):
+        with opened_mirror(url, {}, str(out)) as mirror:
+            catch_up(mirror, log, out)
+            before = held(out)
+            log.truncate(len(log.header()) + (len(log.texts[log.name]) - len(log.header())) // 3)
+            log.next = 1
+            log.append(3, size=30)
+            with pytest.raises(DivergedError) as caught:
+                mirror.run(threading.Event(), 0.05)
+            assert not isinstance(caught.value, SourceRefusedError)
+            assert held(out) == before
+        with pytest.raises(DivergedError), opened_mirror(url, {}, str(out)) as mirror:
+            mirror.run(threading.Event(), 0.05)
+        assert held(out) == before
+        aside = set_aside(str(out))
+        with opened_mirror(url, {}, str(out)) as mirror:
+            catch_up(mirror, log, out)
+        assert {name: data for name, data in files_in(aside).items() if name not in NO_LOG} == before
+
+
+def test_a_copy_of_another_history_is_not_continued(tmp_path: Path, log: LogBuilder) -> None:
+    out = tmp_path / "out"
+    log.roll(3)
+    with serving(tmp_path, log) as (_, url):
+        with opened_mirror(url, {}, str(out)) as mirror:
+            catch_up(mirror, log, out)
+        os.unlink(out / MIRROR_NAME)
+        first = next(iter(log.texts))
+        damaged = bytearray((out / first).read_bytes())
+        damaged[-20] ^= 1
+        (out / first).write_bytes(damaged)
+        before = held(out)
+        with opened_mirror(url, {}, str(out)) as mirror, pytest.raises(DivergedError, match="not those of the log"):
+            mirror.join()
+        assert held(out) == before
+
+
+def test_no_writer_and_no_other_mirror_has_the_folder_meanwhile(tmp_path: Path, log: LogBuilder) -> None:
+    out = tmp_path / "out"
+    with serving(tmp_path, log) as (_, url):
+        with opened_mirror(url, {}, str(out)):
+            with pytest.raises(LockedError):
+                LogWriter(str(out))
+            with pytest.raises(LockedError), opened_mirror(url, {}, str(out)):
+                pass
+        with pytest.raises(ConfigError, match="is a mirror of another log"):
+            LogWriter(str(out))
+
+
+def test_a_promoted_mirror_has_all_that_the_replica_has_and_takes_appends(tmp_path: Path, log: LogBuilder) -> None:
+    out, replica = tmp_path / "out", f"file://{tmp_path}/replica"
+    with serving(tmp_path, log) as (watched, url):
+        with opened_mirror(url, {}, str(out)) as mirror:
+            catch_up(mirror, log, out)
+        log.append(3)
+        log.roll(2)
+        wait_until(lambda: watched.ask("/logs/log").json["acknowledged"] == log.next)
+    with (out / list(held(out))[-1]).open("ab") as file:
+        file.write(b"torn")
+    promoted = promote(str(out), [(replica, {})])
+    assert (promoted.source, promoted.trimmed, held(out)) == (url, 4, log.texts)
+    with LogWriter(str(out)) as writer:
+        assert writer.next_sequence == log.next
+    with pytest.raises(ConfigError, match="is no mirror"):
+        promote(str(out), [(replica, {})])
+
+
+def test_a_mirror_that_runs_waits_for_a_source_that_is_away(
+    tmp_path: Path, log: LogBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mirror_module, "RETRY_SECONDS", 0.02)
+    out, stop = tmp_path / "out", threading.Event()
+    with serving(tmp_path, log) as (watched, url), opened_mirror(url, {}, str(out)) as mirror:
+        assert watched.service.address is not None
+        runner = threading.Thread(target=lambda: mirror.run(stop, 0.2))
+        runner.start()
+        try:
+            log.append(2)
+            wait_until(lambda: held(out) == log.texts)
+            watched.__exit__()
+            log.append(2)
+            again = {"serve": "all", "addr": f"127.0.0.1:{watched.service.address.port}"}
+            with Watched(tmp_path, [(log, [f"file://{tmp_path}/replica"])], again):
+                log.roll(1)
+                wait_until(lambda: held(out) == log.texts)
+        finally:
+            stop.set()
+            runner.join(WAIT_SECONDS)
+        assert not runner.is_alive()
