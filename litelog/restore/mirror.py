@@ -1,6 +1,6 @@
 """Mirror: a byte-equal copy of a log that a daemon serves, milliseconds after it.
 
-The past comes from the replica, as for every copy that follows one. From there on the mirror asks the daemon for what
+The past comes from the replica, as for every copy that follows one. After that, the mirror asks the daemon for what
 follows its own end. That end is durable here, and all that it gets is durable at the source.
 
 Specified in litelog/restore/README.md#mirrors.
@@ -254,7 +254,7 @@ class Mirror:
         return Position(plan.claim.generation, index + ahead, size)
 
     def _require_prefix(self, plan: RestorePlan) -> None:
-        """Raise DivergedError unless all that the mirror holds is in the log, as far as the replica has it."""
+        """Raise DivergedError unless all that the mirror holds is in the log, up to the replica's end."""
         held = self._copy.orders()
         for part in plan.parts:
             history = GenerationBytes(

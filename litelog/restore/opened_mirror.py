@@ -1,4 +1,4 @@
-"""Opens a mirror: restores it or continues it. And promotes it, so that it is a log of its own."""
+"""Opens a mirror: restores it or continues it. And promotes it to a log that writers append to."""
 
 from __future__ import annotations
 
@@ -79,9 +79,9 @@ def opened_mirror(
 def promote(
     folder: str, replicas: Sequence[tuple[str, Mapping[str, object]]], *, on_trailing: OnTrailing = "trim"
 ) -> Promotion:
-    """Make a mirror a log of its own, to which writers append. First append what the log's replicas have more of it.
+    """Make a mirror a log to which writers append. First append what the log's replicas have more of it.
 
-    A mirror may be behind the replica, which then has records that were acknowledged as replicated. So the replicas are
+    The replica may have more than the mirror, and those records were acknowledged as replicated. So the replicas are
     needed: without them, the next owner of a replica would begin a new history.
 
     Args:
@@ -90,7 +90,7 @@ def promote(
         on_trailing: As ``opened_mirror``.
 
     Raises:
-        ConfigError: The folder is no mirror, or its note is damaged.
+        ConfigError: The folder is not a mirror, or its note is damaged.
         DivergedError: The mirror holds what the replicas do not continue. It stays a mirror.
         LockedError, OutputError, StoreError, CorruptObjectError, ReplicaGapError: As ``opened_mirror``.
     """
@@ -111,6 +111,6 @@ def promote(
 def _read_note(folder: str) -> MirrorNote:
     note = mirror_note(folder).read()
     if note is None:
-        reason = "its note is damaged; run litelog mirror again" if is_mirror(folder) else "is no mirror"
+        reason = "its note is damaged; run litelog mirror again" if is_mirror(folder) else "is not a mirror"
         raise ConfigError(f"{folder}: {reason}")
     return note

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import pytest
 
+from litelog.log.mirror_note import MirrorNote, mirror_note
 from litelog.server.report import PARTS
 from litelog_cli.main import litelog as all_verbs
 from replica_clients.file import FileStore
@@ -56,6 +57,7 @@ CASES = {
     "influxdb export": ["influxdb export broker broker.snapshot"],
     "influxdb import": ["influxdb import broker.snapshot imported"],
     "ls": ["ls .", "ls"],
+    "mirror": ["mirror --promote mirrored backup"],
     "prune": ["prune backup --max-age 1us", "prune backup --max-bytes 1 --confirm"],
     "replicate": ["replicate --once log backup", "replicate --once --config litelog.yml"],
     "restore": [
@@ -121,6 +123,8 @@ def shipped(litelog: Command) -> Command:
         die_in_write(small_appends(4, inner=FileStore(str(litelog.folder / replica)), hours_ago=48))
     (litelog.folder / "litelog.yml").write_text("logs:\n  - path: log\n    replicas:\n      - url: backup\n")
     (litelog.folder / "wrong.yml").write_text("logs: 1\n")
+    assert litelog("restore", "backup", "-o", "mirrored").code == 0
+    mirror_note(str(litelog.folder / "mirrored")).write(MirrorNote("http://a/logs/log", "litelog", None, "0" * 16))
     unpack("influxdb", "table", litelog.folder / "broker")
     return litelog
 

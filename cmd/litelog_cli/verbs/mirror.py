@@ -1,4 +1,4 @@
-"""``litelog mirror``: keeps a byte-equal copy of a log that a daemon serves, and makes it a log of its own."""
+"""``litelog mirror``: keeps a byte-equal copy of a log that a daemon serves, and promotes that copy to a log."""
 
 from __future__ import annotations
 
@@ -77,7 +77,11 @@ Exit codes: 0 done, 1 failure or fork, 2 usage, 3 no replica there yet, 6 damage
     show_default=True,
     help="What to do with bytes after the last whole commit.",
 )
-@click.option("--pattern", help="Pattern for the names of log segments (formats lines and raw).  [default: all]")
+@click.option(
+    "--pattern",
+    metavar="PATTERN",
+    help="Pattern for the names of log segments (formats lines and raw).  [default: all]",
+)
 @replica_config_option
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
 @quiet_option
@@ -156,11 +160,11 @@ def _report(mirrored: Mirror, url: str, folder: str, options: MirrorOptions) -> 
     if options.as_json:
         print_json(
             {
-                "source": url,
+                "replica": url,
                 "output": folder,
                 "position": position,
                 "next": mirrored.next,
-                "appended_bytes": mirrored.appended,
+                "log_bytes": mirrored.appended,
             }
         )
     else:
@@ -175,10 +179,10 @@ def _promote(folder: str, replicas: list[ConfiguredReplica], options: MirrorOpti
     if options.as_json:
         print_json(
             {
-                "source": done.source,
+                "replica": done.source,
                 "output": done.folder,
                 "position": str(done.position),
-                "appended_bytes": done.appended,
+                "log_bytes": done.appended,
                 "trimmed_bytes": done.trimmed,
             }
         )

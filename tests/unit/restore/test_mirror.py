@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -19,6 +19,7 @@ from litelog.log.writer import LOCK_NAME, LogWriter
 from litelog.restore import mirror as mirror_module
 from litelog.restore.mirror import SourceRefusedError, set_aside
 from litelog.restore.opened_mirror import opened_mirror, promote
+from litelog.stores.object_store import ObjectReplicaClient
 from tests.builders.log_builder import LogBuilder, make_log
 from tests.builders.restoring import files_in
 from tests.builders.server_builder import Watched
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from litelog.objects.position import Position
     from litelog.restore.mirror import Mirror
 
 pytestmark = pytest.mark.slow
@@ -125,6 +127,34 @@ def test_a_mirror_is_ahead_of_the_replica_and_continues_there(tmp_path: Path, lo
         assert watched.ask("/logs/log").json["acknowledged"] == acknowledged < log.next
 
 
+def test_a_request_states_a_position_that_is_durable_here(
+    tmp_path: Path, log: LogBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of each log segment, all bytes before the position were synced when the source learns of it."""
+    out, synced, stated = tmp_path / "out", dict[str, int](), list[int]()
+    sync, stream = os.fsync, ObjectReplicaClient.stream_wal
+
+    def note_sync(file: int) -> None:
+        sync(file)
+        synced[os.path.basename(os.readlink(f"/proc/self/fd/{file}"))] = os.fstat(file).st_size
+
+    def note_request(self: ObjectReplicaClient, position: Position, seconds: float, limit: int) -> Any:
+        sizes = {name: len(data) for name, data in held(out).items()}
+        assert {name: synced.get(name) for name in sizes} == sizes
+        stated.append(position.offset)
+        return stream(self, position, seconds, limit)
+
+    monkeypatch.setattr(os, "fsync", note_sync)
+    monkeypatch.setattr(ObjectReplicaClient, "stream_wal", note_request)
+    with serving(tmp_path, log) as (_, url), opened_mirror(url, {}, str(out)) as mirror:
+        for _ in range(3):
+            log.append(2)
+            catch_up(mirror, log, out)
+            log.roll(1)
+            catch_up(mirror, log, out)
+    assert len(set(stated)) > 2
+
+
 def test_a_fork_ends_a_mirror_with_the_reason_and_it_keeps_what_it_held(
     tmp_path: Path, log: LogBuilder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -193,7 +223,7 @@ def test_a_promoted_mirror_has_all_that_the_replica_has_and_takes_appends(tmp_pa
     assert (promoted.source, promoted.trimmed, held(out)) == (url, 4, log.texts)
     with LogWriter(str(out)) as writer:
         assert writer.next_sequence == log.next
-    with pytest.raises(ConfigError, match="is no mirror"):
+    with pytest.raises(ConfigError, match="is not a mirror"):
         promote(str(out), [(replica, {})])
 
 

@@ -1,0 +1,146 @@
+"""``litelog mirror``: a copy of a served log in another process, a failover to it, and what is refused."""
+
+from __future__ import annotations
+
+import signal
+import socket
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("starlette")
+pytest.importorskip("uvicorn")
+pytest.importorskip("urllib3")
+
+from litelog.errors import ExitCode
+from tests.builders.restoring import files_in
+from tests.waiting import wait_until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from conftest import Command
+
+    from tests.warm import Running
+
+
+def held(folder: Path) -> dict[str, bytes]:
+    """The log segments of a folder."""
+    if not folder.exists():
+        return {}
+    return {name: data for name, data in files_in(folder).items() if name.endswith(".log")}
+
+
+def serve(litelog: Command, sync_interval: str = "20ms") -> tuple[Running, str]:
+    """A daemon that serves ``log``, and the URL of that."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+    (litelog.folder / "serve.yml").write_text(
+        f"state-dir: ./state\naddr: 127.0.0.1:{port}\nserve: all\nsync-interval: {sync_interval}\n"
+        "logs:\n  - path: ./log\n    replicas: [./backup]\n"
+    )
+    daemon = litelog.start("replicate", "--config", "serve.yml")
+    litelog.wait_for_line(daemon, "listening")
+    return daemon, f"http://127.0.0.1:{port}/logs/log"
+
+
+def mirror_once(litelog: Command, url: str) -> Any:
+    """Run ``mirror --once`` until the log has a replica."""
+    done = [litelog("mirror", "--once", "--json", url, "copy")]
+    wait_until(lambda: [done.append(litelog("mirror", "--once", "--json", url, "copy")), done[-1].code == 0][1])
+    return done[-1].lines[0]
+
+
+def test_a_mirror_follows_from_another_process_and_continues_after_kill_9(litelog: Command) -> None:
+    litelog.lines(20)
+    _, url = serve(litelog)
+    first = mirror_once(litelog, url)
+    assert (first["replica"], first["output"]) == (url, "copy")
+    assert held(litelog.folder / "copy") == held(litelog.folder / "log")
+    for _ in range(2):
+        process = litelog.start("mirror", "--quiet", url, "copy")
+        litelog("append", "log", text="one\ntwo\n")
+        wait_until(lambda: held(litelog.folder / "copy") == held(litelog.folder / "log"))
+        process.kill()
+        process.communicate()
+        litelog.processes.remove(process)
+        litelog("append", "log", text="three\n")
+    process = litelog.start("mirror", url, "copy")
+    wait_until(lambda: held(litelog.folder / "copy") == held(litelog.folder / "log"))
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate()
+    litelog.processes.remove(process)
+    assert (process.returncode, f"mirrored {url} to copy up to" in out) == (ExitCode.DONE, True), err
+
+
+def test_a_failover_loses_nothing_that_was_mirrored_and_fences_the_old_daemon(litelog: Command) -> None:
+    litelog.lines(20)
+    daemon, url = serve(litelog, sync_interval="1h")
+    mirror_once(litelog, url)
+    process = litelog.start("mirror", "--quiet", url, "copy")
+    litelog("append", "log", text="not in the replica\n")
+    log = held(litelog.folder / "log")
+    wait_until(lambda: held(litelog.folder / "copy") == log)
+    daemon.kill()
+    for each in (daemon, process):
+        each.kill()
+        each.communicate()
+        litelog.processes.remove(each)
+    assert litelog("append", "copy", text="too early\n").code == ExitCode.USAGE
+
+    promoted = litelog("mirror", "--promote", "--json", "copy", "backup")
+    assert promoted.code == ExitCode.DONE, promoted.err
+    assert promoted.lines[0]["replica"] == url
+    assert litelog("append", "copy", text="after the failover\n").code == ExitCode.DONE
+    other = ("--state-dir", "state-of-copy", "copy", "backup")
+    assert litelog("replicate", "--once", *other).code == ExitCode.FENCED
+    taken = litelog("replicate", "--once", "--takeover", *other)
+    assert taken.code == ExitCode.DONE, taken.err
+
+    back = litelog("replicate", "--once", "--config", "serve.yml")
+    assert back.code == ExitCode.FENCED, back.err
+    printed = litelog("cat", "backup").out.splitlines()
+    assert printed[-2].endswith("not in the replica")
+    assert printed[-1].endswith("after the failover")
+    assert litelog("restore", "backup", "-o", "restored").code == ExitCode.DONE
+    assert held(litelog.folder / "restored") == held(litelog.folder / "copy")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("http://127.0.0.1:1/logs/log",), ExitCode.USAGE, "write LOG_URL FOLDER"),
+        (("http://127.0.0.1:1/logs/a", "http://127.0.0.1:1/logs/b", "copy"), ExitCode.USAGE, "write LOG_URL FOLDER"),
+        (("http://127.0.0.1:1/nothing", "copy"), ExitCode.USAGE, "not a served log"),
+        (("--promote", "log", "backup"), ExitCode.USAGE, "log: is not a mirror"),
+    ],
+)
+def test_a_request_without_a_meaning_is_refused(
+    litelog: Command, arguments: tuple[str, ...], code: int, said: str
+) -> None:
+    litelog.lines(2)
+    done = litelog("mirror", *arguments)
+    assert (done.code, said in done.err) == (code, True), done.err
+
+
+def test_a_place_that_no_daemon_serves_is_refused(litelog: Command) -> None:
+    litelog.lines(5)
+    assert litelog("replicate", "--once", "log", "backup").code == ExitCode.DONE
+    done = litelog("mirror", "backup", "copy")
+    assert (done.code, "is not a log that a daemon serves" in done.err) == (ExitCode.FAILURE, True), done.err
+
+
+def test_a_folder_with_another_history_is_kept_and_set_aside_if_asked_for(litelog: Command) -> None:
+    litelog.lines(20)
+    litelog.lines(30, "copy")
+    other = held(litelog.folder / "copy")
+    _, url = serve(litelog)
+    refused = [litelog("mirror", "--once", url, "copy")]
+    wait_until(lambda: [refused.append(litelog("mirror", "--once", url, "copy")), "not those" in refused[-1].err][1])
+    assert (refused[-1].code, held(litelog.folder / "copy")) == (ExitCode.FAILURE, other)
+    done = litelog("mirror", "--once", "--on-fork", "new", url, "copy")
+    assert done.code == ExitCode.DONE, done.err
+    assert "the mirror is now copy.unknown" in done.err
+    assert held(litelog.folder / "copy") == held(litelog.folder / "log")
+    assert held(litelog.folder / "copy.unknown") == other
