@@ -73,7 +73,7 @@ def _describe_folder(folder: str) -> str:
 
 def _recognise(folder: str, name: str) -> str | None:
     """The writer of a log segment; None if the file is not known to be one."""
-    with suppress(OSError), open(open_regular(os.path.join(folder, name)), "rb") as file:
+    with suppress(OSError), os.fdopen(open_regular(os.path.join(folder, name)), "rb") as file:
         found = recognise(name, file.read(HEAD_BYTES))
         return None if found is None else found.written_by
     return None
