@@ -66,7 +66,7 @@ READ_OPTIONS: Final = (
     *("path", "paths", "generation", "startingSequence", "endingSequence", "startingTimestamp", "endingTimestamp"),
     *("mode", "columnNameOfCorruptRecord", "failOnDataLoss", "maxPartitionBytes", "numPartitions"),
     *("minPartitions", "timeZone", "includeMetadata", "includeHeaders", "recordSchema"),
-    *("format", "pattern", "engine"),
+    *("format", "pattern", "engine", "isolation"),
 )
 """The options of a batch, as users write them. ``store_options`` has the options of stores."""
 
@@ -100,6 +100,15 @@ class Mode(StrEnum):
     """Leave them out. The worker's log counts and names them."""
     PERMISSIVE = "PERMISSIVE"
     """Return a row of nulls for each, with the reason in the column for malformed data."""
+
+
+class Isolation(StrEnum):
+    """Which records of transactions are rows."""
+
+    READ_UNCOMMITTED = "read_uncommitted"
+    """All."""
+    READ_COMMITTED = "read_committed"
+    """Those of committed transactions, up to the first open one. A task reads all of a log."""
 
 
 class Engine(StrEnum):
@@ -234,6 +243,8 @@ class ReadOptions:
     """Names of the log segments, if the format requires a pattern."""
     engine: Engine | None = None
     """None: Java if the session has the columnar reader."""
+    committed: bool = False
+    """Whether only the records of committed transactions are rows."""
 
     @property
     def has_several(self) -> bool:
@@ -262,7 +273,7 @@ def parse_options(given: Mapping[str, str], own: Mapping[str, str] | None = None
             raise ConfigError(_unknown(name, [*known.values()]))
     paths = _paths(others)
     bounds, by_log = _bounds(others)
-    return ReadOptions(
+    read = ReadOptions(
         paths=paths,
         store=store,
         generation=_generation(others.get("generation")),
@@ -282,7 +293,37 @@ def parse_options(given: Mapping[str, str], own: Mapping[str, str] | None = None
         format=others.get("format"),
         pattern=others.get("pattern"),
         engine=parse_engine(others.get("engine")),
+        committed=_isolation(others.get("isolation")) is Isolation.READ_COMMITTED,
     )
+    _require_whole(read)
+    return read
+
+
+def require_uncommitted(options: ReadOptions, reader: str) -> None:
+    """Raise ConfigError if only committed transactions are asked for, which ``reader`` cannot tell from others."""
+    if options.committed:
+        raise ConfigError(f"isolation=read_committed is for a batch that reads a log: {reader} takes all records")
+
+
+def _require_whole(options: ReadOptions) -> None:
+    """Raise ConfigError for options that do not fit isolation=read_committed: what is left out may hold the end of a
+    transaction, and a row has no place in a log segment."""
+    misfits = {
+        f"mode={options.mode}": options.mode is not Mode.FAILFAST,
+        "failOnDataLoss=false": not options.fail_on_data_loss,
+        "includeMetadata=true": options.include_metadata,
+        "engine=java": options.engine is Engine.JAVA,
+    }
+    unfit = next((name for name, given in misfits.items() if given), None)
+    if options.committed and unfit is not None:
+        raise ConfigError(f"isolation=read_committed does not go with {unfit}: leave one of them out")
+
+
+def _isolation(name: str | None) -> Isolation:
+    try:
+        return Isolation.READ_UNCOMMITTED if name is None else Isolation(name)
+    except ValueError:
+        raise ConfigError(f"isolation={name!r} must be {' or '.join(Isolation)}") from None
 
 
 def parse_engine(name: str | None) -> Engine | None:

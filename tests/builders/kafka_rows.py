@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def consumer_rows(scene: str, topic: str, partition: int) -> list[dict[str, Any]]:
+def consumer_rows(scene: str, topic: str, partition: int, isolation: str = "read_uncommitted") -> list[dict[str, Any]]:
     """The records of a recorded partition with the columns of Spark's Kafka source; times in milliseconds."""
-    *records, _bounds = what_was_read("kafka", scene)["read_uncommitted"]
+    *records, _bounds = what_was_read("kafka", scene)[isolation]
     return [
         {
             "key": _decode(record["key"]),

@@ -12,12 +12,12 @@ from tests.builders.recorded_logs import unpack
 if TYPE_CHECKING:
     from pathlib import Path
 
-SCENES = ("plain_none", "rolled")
+SCENES = ("plain_none", "rolled", "transactions")
 
 
 @pytest.fixture(scope="module")
 def topic(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The replicas of two partitions of one topic."""
+    """The replicas of three partitions of one topic."""
     folder = tmp_path_factory.mktemp("kafka")
     for number, scene in enumerate(SCENES):
         unpack("kafka", scene, folder / "unpacked").rename(folder / f"orders-{number}")
@@ -50,12 +50,23 @@ def test_a_batch_has_the_rows_of_a_consumer(spark: Any, topic: Path) -> None:
     counted = frame.where("partition = 1 and offset >= 5").selectExpr("cast(value as string) as text").count()
     assert counted == sum(row["partition"] == 1 and row["offset"] >= 5 for row in wanted)
     ranged = spark.read.format("litelog").option("startingOffsets", '{"orders": {"0": 3, "1": -2}}')
-    ranged = ranged.option("endingOffsets", '{"orders": {"0": -1, "1": 7}}').load(f"file://{topic}/orders-*")
+    ranged = ranged.option("endingOffsets", '{"orders": {"0": -1, "1": 7, "2": 0}}').load(f"file://{topic}/orders-*")
     assert sorted((row.partition, row.offset) for row in ranged.collect()) == [
         (row["partition"], row["offset"])
         for row in wanted
-        if (row["offset"] >= 3 if row["partition"] == 0 else row["offset"] < 7)
+        if (row["offset"] >= 3 if row["partition"] == 0 else row["offset"] < 7 and row["partition"] == 1)
     ]
+
+
+def test_a_batch_has_the_rows_of_a_consumer_that_reads_committed(spark: Any, topic: Path) -> None:
+    reader = spark.read.format("litelog").option("includeHeaders", "true").option("isolation", "read_committed")
+    frame = reader.load(f"file://{topic}/orders-*")
+    committed = [consumer_rows(scene, "orders", number, "read_committed") for number, scene in enumerate(SCENES)]
+    wanted = [row for rows in committed for row in rows]
+    assert as_dicts(frame.collect()) == wanted
+    assert frame.count() == len(wanted)
+    few = frame.where(f"partition = 2 and offset >= {committed[2][1]['offset']}").select("offset")
+    assert sorted(row.offset for row in few.collect()) == [row["offset"] for row in committed[2][1:]]
 
 
 def test_a_stream_has_them_too(spark: Any, topic: Path, tmp_path: Path) -> None:

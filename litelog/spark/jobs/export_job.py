@@ -43,7 +43,7 @@ from litelog.spark.jobs.ranges import (
     require_log,
     require_start,
 )
-from litelog.spark.options import Range, format_options, parse_options
+from litelog.spark.options import Range, format_options, parse_options, require_uncommitted
 from litelog.spark.scan.schema import log_columns
 from litelog.spark.store_options import replica_url
 
@@ -181,6 +181,7 @@ def export(  # noqa: PLR0913 - each is a choice of its own
 def _parse_reading(url: str, options: Mapping[str, object] | None) -> ReadOptions:
     """Parse how to read the replica. Raises ConfigError for bounds that an export does not take."""
     reading = parse_options({**format_options(options), "path": url})
+    require_uncommitted(reading, "an export")
     reason = "an export covers all of a log, run by run; only startingSequence can make it begin later"
     require_unbounded(reading, reason, but="startingSequence")
     require_records(reading.mode)

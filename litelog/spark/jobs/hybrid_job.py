@@ -11,7 +11,7 @@ from litelog.spark.jobs.manifest import Manifest, list_runs, read_manifest
 from litelog.spark.jobs.options import options_of_target, require_records, require_unbounded, store_options
 from litelog.spark.jobs.progress import watching
 from litelog.spark.jobs.ranges import find_held, require_continued, require_log
-from litelog.spark.options import format_options, parse_options
+from litelog.spark.options import format_options, parse_options, require_uncommitted
 from litelog.spark.query.dataframe import read
 from litelog.spark.store_options import replica_url
 from litelog.stores.registry import local_folder, open_store, redact
@@ -132,6 +132,7 @@ def _read_both(
 ) -> tuple[Any, list[Manifest]]:
     given = {**format_options(options), "path": url}
     reading = parse_options(given)
+    require_uncommitted(reading, "a read of an export and a log")
     require_unbounded(reading, "a hybrid is all of a log: filter its DataFrame, with where")
     require_records(reading.mode)
     manifests = read_manifests(target, options_of_target(target, target_options, reading.store))

@@ -13,7 +13,7 @@ from litelog.reading.wal_cursor import describe_sealed
 from litelog.spark.jobs.options import require_records
 from litelog.spark.jobs.progress import watching
 from litelog.spark.jobs.ranges import find_held
-from litelog.spark.options import format_options, parse_options
+from litelog.spark.options import format_options, parse_options, require_uncommitted
 from litelog.spark.scan.packing import SealedItem, pack
 from litelog.spark.scan.schema import log_columns
 from litelog.spark.scan.task import open_log_format
@@ -127,6 +127,7 @@ def stats(
         StoreError: a request to the store failed.
     """
     reading = parse_options({**format_options(options), "path": url})
+    require_uncommitted(reading, "a job for statistics")
     require_records(reading.mode)
     held, log_bytes, stored_bytes = _measure(reading)
     partitions = pack(held.items, reading.max_partition_bytes, reading.num_partitions, count_slots(spark))

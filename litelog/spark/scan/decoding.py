@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from litelog.errors import LitelogError
 from litelog.events import fields
+from litelog.formats.committed_reading import CommittedReading
 from litelog.spark.options import Mode
 from litelog.spark.scan.batches import BatchBuilder
 from litelog.spark.scan.partitions import LocalPiece, SealedPiece, WalPiece
@@ -21,8 +22,10 @@ from litelog.spark.scan.wal_reading import read_wal_piece
 from litelog.system.memory import collect_cycles, exempt_existing_objects, keep_freed_memory
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Generator, Iterator, Sequence
 
+    from litelog.formats.columns import Columns
+    from litelog.spark.options import Range
     from litelog.spark.scan.partitions import LogPart, Partition
     from litelog.spark.scan.schema import Column
 
@@ -72,10 +75,14 @@ def _read_runs(part: LogPart) -> Iterator[RecordRun | SegmentCommits | Malformed
     executor = ThreadPoolExecutor(JOBS, "litelog-read")
     decoder = ThreadPoolExecutor(1, "litelog-decode")
     log = part.log
-    log_format = open_log_format(log.format, log.pattern)
+    reading = CommittedReading(lambda name: open_log_format(name, log.pattern))
+    log_format = open_log_format(log.format, log.pattern) if log.committed is None else reading.open_format(log.format)
     client = open_client(log.url, log.store, stop)
     task = Task(log, client, executor, decoder, log_format)
     try:
+        if log.committed is not None:
+            yield from _read_committed(task, part, reading, log.committed)
+            return
         for run in read_pieces(task, part):
             if isinstance(run, RecordRun):
                 run = cut_times(cut_sequences(run, log.range, divisible=task.is_divisible), log.range)  # noqa: PLW2901
@@ -87,6 +94,20 @@ def _read_runs(part: LogPart) -> Iterator[RecordRun | SegmentCommits | Malformed
         stop.set()
         decoder.shutdown(wait=True, cancel_futures=True)
         executor.shutdown(wait=True, cancel_futures=True)
+
+
+def _read_committed(task: Task, part: LogPart, reading: CommittedReading, wanted: Range) -> Iterator[RecordRun]:
+    """What transactions committed of a part, which holds all of a log from the wanted start on."""
+
+    def columns() -> Generator[Columns, None, None]:
+        for run in read_pieces(task, part):
+            assert isinstance(
+                run, RecordRun
+            )  # malformed data is an error, and only format litelog leaves commits whole
+            yield cut_sequences(run, task.log.range).columns
+
+    for decided in reading.filtered(columns(), wanted.stop):
+        yield cut_times(RecordRun(decided, None, 0), wanted)
 
 
 def read_pieces(task: Task, part: LogPart) -> Iterator[RecordRun | SegmentCommits | Malformed]:

@@ -48,6 +48,7 @@ def journal_columns(options: ReadOptions) -> tuple[Column, ...]:
         "generation": options.generation is not None,
         "pattern": options.pattern is not None,
         "includeMetadata": options.include_metadata,
+        "isolation": options.committed,
         "bounds by time": options.range.has_times,
         "bounds for single logs": bool(options.by_log.values),
         "mode": options.mode is not Mode.FAILFAST,

@@ -41,6 +41,9 @@ class PlannedLog:
     range: Range
     mode: Mode
     fail_on_data_loss: bool
+    committed: Range | None = None
+    """The records to yield once those of aborted and open transactions are left out; ``range`` then has no end, as
+    later records decide about earlier ones. None: all records of ``range`` are yielded."""
 
     @property
     def replica_claim(self) -> Claim:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import logging
 import os
 import threading
+from dataclasses import replace
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from litelog.errors import (
@@ -22,6 +24,7 @@ from litelog.errors import (
 )
 from litelog.events import fields
 from litelog.formats.capabilities import first_sequence, has_kafka_schema, is_divisible
+from litelog.formats.committed_reading import CommittedReading
 from litelog.log.reader import LogReader
 from litelog.log.source import SegmentFolder
 from litelog.objects.claim import open_claimed_format
@@ -51,6 +54,7 @@ if TYPE_CHECKING:
     from litelog.reading.contents import GenerationContents
     from litelog.spark.options import Range, ReadOptions
     from litelog.spark.scan.inputs import ScanInput
+    from litelog.spark.scan.partitions import Partition
     from litelog.spark.scan.schema import Column
     from litelog.spark.scan.task import Task
 
@@ -77,8 +81,16 @@ def plan(options: ReadOptions, slots: int | None = None) -> Plan:
     """
     with without_collections():
         items = _plan_places(find_places(options), options)
+        if options.committed:
+            return Plan(tuple(_one_for_each_log(items, options.max_partition_bytes)))
         count, least = options.num_partitions, options.min_partitions
         return Plan(pack(items, options.max_partition_bytes, count, slots, least=least))
+
+
+def _one_for_each_log(items: Sequence[Item | Run], max_bytes: int) -> Iterator[Partition]:
+    """A partition for each log: whether a record was committed is only known further on in its log."""
+    for _, some in groupby(items, key=lambda item: id(item.log)):
+        yield from pack(list(some), max_bytes, 1)
 
 
 def _plan_places(places: Sequence[ScanInput], options: ReadOptions) -> list[Item | Run]:
@@ -190,6 +202,9 @@ def plan_log(
 
     ``wanted``: by default the options' range, within the log's own bounds.
     """
+    within = options.range.within(place.bounds) if wanted is None else wanted
+    if options.committed:
+        CommittedReading(lambda _: log_format).open_format(log_format.name)  # ConfigError without transactions
     return PlannedLog(
         name=place.name,
         url=place.url,
@@ -199,9 +214,10 @@ def plan_log(
         divisible=is_divisible(log_format),
         folder=place.folder,
         claim=claim,
-        range=options.range.within(place.bounds) if wanted is None else wanted,
+        range=replace(within, stop=None, since=None, until=None) if options.committed else within,
         mode=options.mode,
         fail_on_data_loss=options.fail_on_data_loss,
+        committed=within if options.committed else None,
     )
 
 

@@ -13,6 +13,7 @@ from litelog.spark.options import parse_options
 from litelog.spark.scan.decoding import read_partition
 from litelog.spark.scan.planning import plan, stated_columns
 from litelog.spark.scan.schema import KAFKA, asked_columns, type_of
+from litelog.spark.stream.options import parse_stream_options
 from tests.builders.kafka_rows import consumer_rows, ship_partition
 from tests.builders.log_builder import make_log
 from tests.builders.recorded_logs import unpack
@@ -70,6 +71,62 @@ def test_the_rows_are_those_of_a_consumer(partition: tuple[str, Path], tmp_path:
     assert as_read(read(path=url, includeHeaders="true", startingOffsets=str(middle))) == [
         row for row in wanted if row["offset"] >= middle
     ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("partition", ["transactions"], indirect=True)
+def test_committed_rows_are_those_of_a_consumer_that_reads_committed(
+    partition: tuple[str, Path], tmp_path: Path
+) -> None:
+    scene, folder = partition
+    topic, _, number = folder.name.rpartition("-")
+    wanted = consumer_rows(scene, topic, int(number), "read_committed")
+    assert len(wanted) < len(consumer_rows(scene, topic, int(number)))
+    committed = {"includeHeaders": "true", "isolation": "read_committed", "numPartitions": "5"}
+    url = ship_partition(folder, tmp_path / "replicas")
+    for place in ({"path": url}, {"path": str(folder), "format": "kafka"}):
+        assert as_read(read(**place, **committed)) == wanted
+        for bound in (each["offset"] for each in wanted):
+            late = [row for row in wanted if row["offset"] >= bound]
+            assert as_read(read(**place, **committed, startingSequence=str(bound))) == late
+            early = [row for row in wanted if row["offset"] < bound]
+            assert as_read(read(**place, **committed, endingSequence=str(bound))) == early
+        times = sorted({row["timestamp"] for row in wanted})
+        middle = times[len(times) // 2]
+        timed = read(**place, **committed, startingTimestamp=str(middle), endingTimestamp=str(times[-1]))
+        assert as_read(timed) == [row for row in wanted if middle <= row["timestamp"] < times[-1]]
+
+
+@pytest.mark.slow
+def test_each_of_several_partitions_is_read_by_one_task(tmp_path: Path) -> None:
+    for number in range(2):
+        unpack("kafka", "transactions", tmp_path / "unpacked").rename(tmp_path / f"my-topic-{number}")
+        ship_partition(tmp_path / f"my-topic-{number}", tmp_path / "replicas")
+    path = f"file://{tmp_path}/replicas/my-topic-*"
+    options = parse_options({"path": path, "isolation": "read_committed", "numpartitions": "7"})
+    assert len(plan(options).partitions) == 2
+    wanted = [row for number in range(2) for row in consumer_rows("transactions", "my-topic", number, "read_committed")]
+    rows = read(path=path, isolation="read_committed", includeHeaders="true")
+    assert sorted(as_read(rows), key=lambda row: (row["partition"], row["offset"])) == wanted
+
+
+@pytest.mark.parametrize(
+    "other", [{"mode": "PERMISSIVE"}, {"failondataloss": "false"}, {"includemetadata": "true"}, {"engine": "java"}]
+)
+def test_committed_rows_need_the_whole_log(other: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match="isolation=read_committed does not go with"):
+        parse_options({"path": "x", "isolation": "read_committed", **other})
+
+
+def test_readers_that_cannot_tell_committed_rows_refuse(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="a stream takes all records"):
+        parse_stream_options({"path": "x", "isolation": "read_committed"})
+    with pytest.raises(ConfigError, match="isolation='x' must be read_uncommitted or read_committed"):
+        parse_options({"path": "x", "isolation": "x"})
+    log = make_log(tmp_path / "log")
+    log.roll(2)
+    with pytest.raises(ConfigError, match="have no transactions"):
+        list(read(path=log.folder, isolation="read_committed"))
 
 
 @pytest.mark.slow
