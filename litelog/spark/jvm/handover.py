@@ -71,7 +71,7 @@ def plan_lines(partitions: Sequence[Partition], columns: Sequence[Column]) -> It
         "schema": describe_columns(columns),
         "logs": [_describe_log(log) for log in logs],
         "by_time": all(log.format == LitelogFormat.name and log.mode is Mode.FAILFAST for log in logs),
-        "by_sequence": all(not log.divisible and log.mode is Mode.FAILFAST for log in logs),
+        "by_sequence": all(not log.divisible and log.mode is Mode.FAILFAST and log.committed is None for log in logs),
     }
     yield json.dumps(head)
     for partition in partitions:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 pytest.importorskip("pyarrow")
 
 from litelog.errors import ConfigError
+from litelog.spark.jvm.handover import plan_lines
 from litelog.spark.options import parse_options
 from litelog.spark.scan.decoding import read_partition
 from litelog.spark.scan.planning import plan, stated_columns
@@ -108,6 +110,16 @@ def test_each_of_several_partitions_is_read_by_one_task(tmp_path: Path) -> None:
     wanted = [row for number in range(2) for row in consumer_rows("transactions", "my-topic", number, "read_committed")]
     rows = read(path=path, isolation="read_committed", includeHeaders="true")
     assert sorted(as_read(rows), key=lambda row: (row["partition"], row["offset"])) == wanted
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("isolation", "narrowed"), [("read_committed", False), ("read_uncommitted", True)])
+def test_java_narrows_no_read_of_committed_rows(tmp_path: Path, isolation: str, narrowed: bool) -> None:
+    """The end of a transaction lies after its rows, so that a filter of these must not shorten the read."""
+    url = ship_partition(unpack("kafka", "transactions", tmp_path), tmp_path / "replicas")
+    options = parse_options({"path": url, "isolation": isolation, "recordschema": "log"})
+    head, *tasks = map(json.loads, plan_lines(plan(options).partitions, stated_columns(options)))
+    assert (head["by_sequence"], len(tasks), len(tasks[0])) == (narrowed, 1, 1)
 
 
 @pytest.mark.parametrize(
