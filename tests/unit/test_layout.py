@@ -1,4 +1,4 @@
-"""The layout of the tests: each unit test names the module that it tests, and test modules do not import each other."""
+"""The layout of the tree: no module is too long, each unit test names its module, test modules import no others."""
 
 from __future__ import annotations
 
@@ -27,6 +27,10 @@ ELSEWHERE = {
 
 WITHOUT_A_MODULE = {"etc/*", "test_layout.py", "test_names.py", "test_public_names.py", "test_specification.py"}
 """Tests of files other than modules, and tests of the whole tree."""
+
+SOURCES = ("litelog", "cmd", "replica_clients")
+MOST_LINES = 600
+"""The most lines of a module. About 400 are usual."""
 
 SECTION = re.compile(r"^ *# ?[-=]{2}", re.MULTILINE)
 """Matches a comment that only marks a section. The reason against these is in CONTRIBUTING.md."""
@@ -73,10 +77,14 @@ def test_each_unit_test_names_the_module_that_it_tests() -> None:
 
 
 @pytest.mark.slow
+def test_no_module_is_too_long_to_read() -> None:
+    lengths = {path: path.read_bytes().count(b"\n") for folder in SOURCES for path in (ROOT / folder).rglob("*.py")}
+    assert [str(path.relative_to(ROOT)) for path, length in sorted(lengths.items()) if length > MOST_LINES] == []
+
+
+@pytest.mark.slow
 def test_no_comment_marks_a_section() -> None:
-    paths = [
-        path for folder in ("litelog", "cmd", "replica_clients", "tests") for path in (ROOT / folder).rglob("*.py")
-    ]
+    paths = [path for folder in (*SOURCES, "tests") for path in (ROOT / folder).rglob("*.py")]
     assert [str(path.relative_to(ROOT)) for path in sorted(paths) if SECTION.search(path.read_text())] == []
 
 
