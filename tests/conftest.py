@@ -77,7 +77,7 @@ MARKED = {
 SPARK_GROUP = "spark"
 SPARK_PLACES = (
     "tests/spark/",
-    *(f"tests/unit/spark/test_jobs_{table}.py" for table in ("delta", "iceberg", "latest_by_key")),
+    *(f"tests/unit/spark/test_jobs_{table}.py" for table in ("compact", "delta", "iceberg", "latest_by_key")),
     "tests/faults/test_export_kills.py",
 )
 """A JVM takes seconds to start and most of a GiB, and the libraries of tables take 100 MiB: one worker runs all tests

@@ -147,8 +147,9 @@ def test_every_name_that_a_verb_prints_is_in_the_glossary(shipped: Command) -> N
 
 
 def test_every_verb_with_json_is_a_case() -> None:
-    others = {"config show", *(f"spark {job}" for job in ("stats", "verify", "export", "copy", "restore"))}
-    """A verb that prints a configuration with its own keys, and verbs that need Spark."""
+    jobs = ("stats", "verify", "export", "compact", "copy", "restore")
+    others = {"config show", *(f"spark {job}" for job in jobs)}
+    """A verb that prints a configuration with its own keys, and verbs that need Spark or a table."""
     assert set(verbs_with_json("", all_verbs)) - others == set(CASES)
 
 

@@ -163,9 +163,10 @@ def test_both_engines_give_the_same_result_after_damage(spark: Any, url: str, tm
         both = [_outcome(source.option("engine", engine).load(str(damaged)), path) for engine in Engine]
         path.write_bytes(whole)
         assert both[0] == both[1]
+        assert both[0] in (True, wanted)
         found.append(both[0])
-    assert found[0] is True
     assert found[-1] == wanted
+    assert NIGHTLY or found[0] is True  # some of a night's replicas have all WAL segments
 
 
 def _outcome(frame: Any, path: Path) -> Any:

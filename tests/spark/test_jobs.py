@@ -17,9 +17,9 @@ from litelog.errors import ConfigError, DivergedError
 from litelog.formats.raw import RawFormat
 from litelog.spark import write
 from litelog.spark.jobs import export, exported, hybrid, query, stats, verify
-from litelog.spark.jobs.export_task import ExportSettings
 from litelog.spark.jobs.iceberg import commit_iceberg
 from litelog.spark.jobs.manifest import read_manifest
+from litelog.spark.jobs.table_file import ExportSettings
 from litelog.stores.registry import open_store
 from tests.builders.growing_replica import GrowingReplica
 from tests.builders.iceberg_catalog import configure

@@ -11,6 +11,7 @@ from litelog.errors import ExitCode, NoReplicaError
 from litelog.units import format_size
 from litelog_cli.arguments import PLACE, SAMPLE
 from litelog_cli.output import echo, print_json, print_table, with_times
+from litelog_cli.spark_compact import compact
 from litelog_cli.spark_fleet import collect_report, copy, is_fleet, report_fleet, restore
 from litelog_cli.spark_maintain import maintain
 from litelog_cli.spark_session import JobSession, find_place, session_options, target_option
@@ -26,6 +27,7 @@ Examples:
   litelog spark copy 's3://bucket/logs/*' s3://other/logs
   litelog spark restore 's3://bucket/logs/*' /restored
   litelog spark maintain s3://bucket/events --max-age 30d --confirm
+  litelog spark compact /data/events --confirm
 \b
 On a cluster, with litelog and pyarrow in the Python of its workers:
   litelog spark stats s3://bucket/events --master spark://host:7077
@@ -36,10 +38,10 @@ On a cluster, with litelog and pyarrow in the Python of its workers:
 
 @click.group(epilog=EPILOG)
 def spark() -> None:
-    """Read, check, query, export, copy and restore replicas on Spark, and maintain those that only Spark writes."""
+    """Read, check, query, export, copy and restore replicas on Spark, and maintain what Spark writes."""
 
 
-for _command in (copy, restore, maintain):
+for _command in (compact, copy, restore, maintain):
     spark.add_command(_command)
 
 

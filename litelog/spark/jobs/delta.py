@@ -11,8 +11,8 @@ from litelog.installation import install_command
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from litelog.spark.jobs.export_task import ExportSettings
     from litelog.spark.jobs.manifest import Manifest
+    from litelog.spark.jobs.table_file import ExportSettings
 
 APPLICATION = "litelog-export"
 
@@ -84,6 +84,42 @@ def commit_delta(url: str, options: Mapping[str, str], manifest: Manifest, setti
     if (held.transaction_version(APPLICATION) or 0) >= run:
         return
     held.create_write_transaction(actions, "append", schema, partition, commit_properties=properties)
+
+
+def plan_delta(url: str, options: Mapping[str, str], file_bytes: int) -> tuple[int, int, int]:
+    """What ``compact_delta`` would do, about: (files that are new, files that they replace, their bytes)."""
+    import pyarrow  # noqa: PLC0415 - an extra
+    from deltalake import DeltaTable  # noqa: PLC0415
+
+    partitions: dict[str, list[list[int]]] = {}
+    actions: Any = DeltaTable(url, storage_options=storage_options(options)).get_add_actions()
+    for action in pyarrow.table(actions).to_pylist():
+        groups = partitions.setdefault(json.dumps(action.get("partition"), default=str), [[]])
+        if action["size_bytes"] >= file_bytes:
+            continue
+        if sum(groups[-1]) + action["size_bytes"] > file_bytes:
+            groups.append([])
+        groups[-1].append(action["size_bytes"])
+    several = [group for groups in partitions.values() for group in groups if len(group) > 1]
+    return len(several), sum(map(len, several)), sum(map(sum, several))
+
+
+def compact_delta(url: str, options: Mapping[str, str], file_bytes: int) -> tuple[int, int, int]:
+    """Run Delta's own compaction. Returns (files that are new, files that they replace, their bytes).
+
+    It is one commit, which changes no rows. Raises ConfigError if another writer of the table was faster.
+    """
+    from deltalake import DeltaTable  # noqa: PLC0415
+    from deltalake.exceptions import CommitFailedError  # noqa: PLC0415
+
+    table = DeltaTable(url, storage_options=storage_options(options))
+    try:
+        done = table.optimize.compact(target_size=file_bytes)
+    except CommitFailedError as error:
+        raise ConfigError(f"another writer changed the Delta table: compact it again ({error})") from error
+    removed = done["filesRemoved"]
+    removed = json.loads(removed) if isinstance(removed, str) else removed
+    return done["numFilesAdded"], done["numFilesRemoved"], int(removed["totalSize"])
 
 
 def _statistics(file: Any) -> dict[str, Any]:

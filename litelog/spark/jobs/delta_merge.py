@@ -16,8 +16,8 @@ from litelog.spark.jobs.manifest import MERGED, is_committed
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from litelog.spark.jobs.export_task import ExportSettings
     from litelog.spark.jobs.manifest import ExportedFile, ExportPlan
+    from litelog.spark.jobs.table_file import ExportSettings
     from litelog.stores.object_store import ObjectStore
 
 APPLICATION = "litelog-merge"

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from litelog.errors import ConfigError, NothingToRestoreError
 from litelog.spark.jobs.delta import commit_delta, delta_holds, require_delta
 from litelog.spark.jobs.delta_merge import merge, merge_holds
-from litelog.spark.jobs.export_task import TIME_PARTITIONS, ExportSettings, ExportTarget, RangeExport
+from litelog.spark.jobs.export_task import TIME_PARTITIONS, ExportTarget, RangeExport
 from litelog.spark.jobs.iceberg import commit_iceberg, iceberg_holds, require_iceberg, split_name
 from litelog.spark.jobs.json_columns import arrow_schema_of
 from litelog.spark.jobs.latest_rows import check_merge
@@ -43,6 +43,7 @@ from litelog.spark.jobs.ranges import (
     require_log,
     require_start,
 )
+from litelog.spark.jobs.table_file import ExportSettings
 from litelog.spark.options import Range, format_options, parse_options, require_uncommitted
 from litelog.spark.scan.schema import log_columns
 from litelog.spark.store_options import replica_url
@@ -166,7 +167,7 @@ def export(  # noqa: PLR0913 - each is a choice of its own
         StoreError: a request to a store failed.
     """
     reading = _parse_reading(url, options)
-    settings = _parse_settings(partition_by, schema, merge_on, lenient=lenient)
+    settings = parse_settings(partition_by, schema, merge_on, lenient=lenient)
     shape = _shape_of(settings, schema, check_table(table, iceberg_table))
     stop = threading.Event()
     place = ExportTarget(replica_url(target), dict(options_of_target(target, target_options, reading.store)))
@@ -188,10 +189,10 @@ def _parse_reading(url: str, options: Mapping[str, object] | None) -> ReadOption
     return reading
 
 
-def _parse_settings(
+def parse_settings(
     partition_by: str | None, schema: str | None, merge_on: str | None, *, lenient: bool
 ) -> ExportSettings:
-    """Parse the layout of rows. Raises ConfigError."""
+    """Parse the layout of rows, as ``export`` takes it. Raises ConfigError."""
     taken = [*KEPT_COLUMNS, *([] if partition_by is None else [partition_by])]
     values = None if schema is None else arrow_schema_of(schema, taken, lenient=lenient)
     return ExportSettings(_partition(partition_by), values, lenient, merge_on)

@@ -11,6 +11,7 @@ from litelog.errors import ConfigError
 from litelog.spark.jobs.json_columns import parse_values
 from litelog.spark.jobs.latest_rows import latest_rows
 from litelog.spark.jobs.manifest import MERGED, ExportedFile
+from litelog.spark.jobs.table_file import ExportSettings, FileBody, TableFile
 from litelog.stores.registry import open_store
 from litelog.stores.retrying_store import RetryingStore
 
@@ -20,12 +21,6 @@ if TYPE_CHECKING:
 
     from litelog.stores.object_store import ObjectStore
 
-GROUP_ROWS = 1 << 20
-"""Rows of a row group. A task buffers at most one row group for each partition of the table."""
-
-GROUP_BYTES = 64 << 20
-
-READ_BYTES = 4 << 20
 MAX_OPEN = 1000
 """The most partitions of the table that one task may write to."""
 
@@ -34,34 +29,6 @@ TIME_PARTITIONS: Final = {"date": "%Y-%m-%d", "hour": "%Y-%m-%d-%H"}
 
 FIRST_DATE, LAST_DATE = -62_135_596_800_000_000, 253_402_300_799_999_999
 """The years 1 to 9999, in microseconds since 1970. Neither Python nor Spark has dates beyond them."""
-
-
-@dataclass(frozen=True, slots=True)
-class ExportSettings:
-    """The layout of rows. Picklable."""
-
-    partition_by: str | None
-    """``date``, ``hour``, or None."""
-    json_schema: Any = None
-    """The pyarrow.Schema to parse values by; None: values stay as they are."""
-    lenient: bool = False
-    """Values that are not valid JSON become nulls instead of an error."""
-    merge_on: str | None = None
-    """The column of which the table holds the latest row for each value; None: it holds all rows."""
-    compression: str = "zstd"
-    level: int | None = 1
-
-    def arrow_schema(self) -> Any:
-        """The table's columns, except the one that it is partitioned by."""
-        import pyarrow  # noqa: PLC0415 - an extra
-
-        fields = [
-            pyarrow.field("sequence", pyarrow.int64()),
-            pyarrow.field("timestamp", pyarrow.timestamp("us", tz="UTC")),
-            pyarrow.field("key", pyarrow.binary()),
-        ]
-        values = [pyarrow.field("value", pyarrow.binary())] if self.json_schema is None else self.json_schema
-        return pyarrow.schema([*fields, *values])
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +57,7 @@ class RangeExport:
     def write(self, batches: Iterable[Any]) -> list[ExportedFile]:
         """Write all batches. Returns the durable files. Raises StoreError and MalformedJsonError."""
         with tempfile.TemporaryDirectory(prefix="litelog-export-") as folder:
-            outputs: dict[str, _Output] = {}
+            outputs: dict[str, TableFile] = {}
             tables: Iterable[Any] = map(self._convert, _large(batches))
             if self._settings.merge_on is not None:
                 tables = latest_rows(tables, self._settings.merge_on)
@@ -100,7 +67,7 @@ class RangeExport:
                         if len(outputs) == MAX_OPEN:
                             raise ConfigError(f"a task would write to more than {MAX_OPEN} partitions of the table")
                         path = os.path.join(folder, str(len(outputs)))
-                        outputs[value] = _Output(path, table.schema, self._settings)
+                        outputs[value] = TableFile(path, table.schema, self._settings)
                     outputs[value].add(table)
             return [self._put(value, output) for value, output in sorted(outputs.items())]
 
@@ -135,71 +102,15 @@ class RangeExport:
             chosen = compute.is_null(floors) if floor is None else compute.equal(floors, scalar)
             yield text, table.filter(chosen)
 
-    def _put(self, value: str, output: _Output) -> ExportedFile:
+    def _put(self, value: str, output: TableFile) -> ExportedFile:
         output.close()
         column = self._settings.partition_by
         folder = f"{column}={value}/" if column else "" if self._settings.merge_on is None else MERGED
         key = f"{folder}{self._name}.parquet"
-        self._store.put(key, _FileBody(output.path), create_only=False)
+        self._store.put(key, FileBody(output.path), create_only=False)
         size = os.path.getsize(output.path)
         os.unlink(output.path)
         return ExportedFile(key, output.rows, size, output.first, output.last, {column: value} if column else {})
-
-
-class _Output:
-    """A file that is being written, and the rows for its next row group."""
-
-    def __init__(self, path: str, schema: Any, settings: ExportSettings) -> None:
-        from pyarrow import parquet  # noqa: PLC0415 - an extra
-
-        self.path = path
-        self.rows = 0
-        self.first = self.last = -1
-        self._held: list[Any] = []
-        self._rows = self._bytes = 0
-        self._writer = parquet.ParquetWriter(
-            path,
-            schema,
-            compression=settings.compression,
-            compression_level=settings.level,
-            use_dictionary=["key"] if "key" in schema.names and settings.json_schema is None else True,
-            write_statistics=[name for name in schema.names if name != "value"],
-            sorting_columns=[parquet.SortingColumn(schema.get_field_index("sequence"))],
-        )
-
-    def add(self, table: Any) -> None:
-        sequences = table.column("sequence")
-        self.first = sequences[0].as_py() if self.first < 0 else self.first
-        self.last = sequences[-1].as_py()
-        self.rows += table.num_rows
-        self._held.append(table)
-        self._rows += table.num_rows
-        self._bytes += table.nbytes
-        if self._rows >= GROUP_ROWS or self._bytes >= GROUP_BYTES:
-            self._flush()
-
-    def close(self) -> None:
-        self._flush()
-        self._writer.close()
-
-    def _flush(self) -> None:
-        import pyarrow  # noqa: PLC0415 - an extra
-
-        if self._held:
-            self._writer.write_table(pyarrow.concat_tables(self._held), row_group_size=GROUP_ROWS)
-            self._held, self._rows, self._bytes = [], 0, 0
-
-
-class _FileBody:
-    """A file as the body of a put. Each iteration yields the same bytes."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-
-    def __iter__(self) -> Iterator[bytes]:
-        with open(self._path, "rb") as file:
-            while piece := file.read(READ_BYTES):
-                yield piece
 
 
 def _large(batches: Iterable[Any]) -> Iterator[Any]:

@@ -7,7 +7,8 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from litelog.errors import ConfigError, NothingToRestoreError
-from litelog.spark.jobs.manifest import Manifest, list_runs, read_manifest
+from litelog.spark.jobs.compactions import find_compactions
+from litelog.spark.jobs.manifest import ExportedFile, Manifest, list_runs, read_manifest
 from litelog.spark.jobs.options import options_of_target, require_records, require_unbounded, store_options
 from litelog.spark.jobs.progress import watching
 from litelog.spark.jobs.ranges import find_held, require_continued, require_log
@@ -48,8 +49,7 @@ def exported(spark: Any, target: str, *, options: Mapping[str, object] | None = 
         CorruptObjectError: a manifest is damaged.
         StoreError: a request to the store failed.
     """
-    manifests = read_manifests(target, store_options(options, "the target"))
-    return _read_files(spark, target, manifests)
+    return _read_files(spark, target, read_table(target, store_options(options, "the target"))[1])
 
 
 def hybrid(
@@ -114,10 +114,10 @@ def query(
     Raises:
         ConfigError, DivergedError, NothingToRestoreError, CorruptObjectError, StoreError: as ``hybrid``.
     """
-    frame, manifests = _read_both(spark, url, target, options, target_options)
+    frame, files = _read_both(spark, url, target, options, target_options)
     frame.createOrReplaceTempView("log")
     try:
-        with watching(spark, progress, sum(file.bytes for manifest in manifests for file in manifest.files)):
+        with watching(spark, progress, sum(file.bytes for file in files)):
             return [row["line"] for row in spark.sql(sql).selectExpr("to_json(struct(*)) AS line").collect()]
     finally:
         spark.catalog.dropTempView("log")
@@ -129,21 +129,20 @@ def _read_both(
     target: str,
     options: Mapping[str, object] | None,
     target_options: Mapping[str, object] | None,
-) -> tuple[Any, list[Manifest]]:
+) -> tuple[Any, list[ExportedFile]]:
     given = {**format_options(options), "path": url}
     reading = parse_options(given)
     require_uncommitted(reading, "a read of an export and a log")
     require_unbounded(reading, "a hybrid is all of a log: filter its DataFrame, with where")
     require_records(reading.mode)
-    manifests = read_manifests(target, options_of_target(target, target_options, reading.store))
-    last = manifests[-1]
+    last, files = read_table(target, options_of_target(target, target_options, reading.store))
     if last.plan.shape.get("schema") is not None:
         raise ConfigError("the table was exported with a schema, so it has no column value: read it with exported")
     continued = _require_continued(reading, last)
     own = {name: value for name, value in given.items() if name.lower() not in ("path", "generation")}
     tail = {**own, "generation": continued, "startingSequence": last.next}
-    table = _read_files(spark, target, manifests).select(*COLUMNS)
-    return table.unionByName(read(spark, url, columns=COLUMNS, options=tail)), manifests
+    table = _read_files(spark, target, files).select(*COLUMNS)
+    return table.unionByName(read(spark, url, columns=COLUMNS, options=tail)), files
 
 
 def _require_continued(reading: ReadOptions, last: Manifest) -> str:
@@ -158,14 +157,15 @@ def _require_continued(reading: ReadOptions, last: Manifest) -> str:
     return held.claim.generation
 
 
-def read_manifests(target: str, options: Mapping[str, str]) -> list[Manifest]:
-    """Read the manifests of all committed runs that cover records, in order. ``options``: as for ``open_store``.
+def read_table(target: str, options: Mapping[str, str]) -> tuple[Manifest, list[ExportedFile]]:
+    """The manifest of the last run that covers records, and the files of a table. ``options``: as for ``open_store``.
 
-    Raises NothingToRestoreError if there are none.
+    Raises NothingToRestoreError if there is no run.
     """
     stop = threading.Event()
     store = RetryingStore(open_store(replica_url(target), options), stop)
     try:
+        compactions = find_compactions(store)  # before the manifests, as apply says
         _, committed = list_runs(store)
         manifests = [read_manifest(store, run) for run in committed]
     finally:
@@ -176,12 +176,12 @@ def read_manifests(target: str, options: Mapping[str, str]) -> list[Manifest]:
         raise NothingToRestoreError(f"{redact(target)}: has no export")
     if found[-1].plan.shape.get("merge_on") is not None:
         raise ConfigError(f"{redact(target)}: holds the latest row of each key only: read it as a Delta table")
-    return found
+    return found[-1], compactions.apply(found)
 
 
-def _read_files(spark: Any, target: str, manifests: list[Manifest]) -> Any:
+def _read_files(spark: Any, target: str, files: list[ExportedFile]) -> Any:
     root = _spark_path(target)
-    paths = [_WILDCARD.sub(r"\\\g<0>", f"{root}/{file.path}") for manifest in manifests for file in manifest.files]
+    paths = [_WILDCARD.sub(r"\\\g<0>", f"{root}/{file.path}") for file in files]
     return spark.read.option("basePath", root).parquet(*paths)
 
 

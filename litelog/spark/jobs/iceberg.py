@@ -14,12 +14,15 @@ from litelog.errors import ConfigError
 from litelog.installation import install_command
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
-    from litelog.spark.jobs.export_task import ExportSettings
     from litelog.spark.jobs.manifest import Manifest
+    from litelog.spark.jobs.table_file import ExportSettings
 
 RUN, TARGET = "litelog.export.run", "litelog.export.target"
+
+COMPACTION = "litelog.export.compaction"
+"""The property of a table that names the last compaction that is in it."""
 
 ATTEMPTS = 20
 """How often in a row a commit may fail because other writers of the table were faster."""
@@ -95,11 +98,88 @@ def commit_iceberg(
         raise ConfigError(f"Iceberg table {name}: {error}") from error
 
 
+def current_files(name: str | None, url: str, options: Mapping[str, str]) -> set[str]:
+    """The files of the export at ``url`` that the table reads, in its current partitions: their paths below ``url``.
+
+    Files that rows were deleted from are not among them. Raises ConfigError for a table that is missing or another's.
+    """
+    place = _place(url)
+    table = _load(name, options)
+    _is_done(table, place, 0)
+    tasks = [task for task in table.scan().plan_files() if not task.delete_files]
+    here = [task.file.file_path for task in tasks if task.file.spec_id == table.spec().spec_id]
+    return {path.removeprefix(f"{place}/") for path in here if path.startswith(f"{place}/")}
+
+
+def replace_files(
+    name: str | None, url: str, options: Mapping[str, str], number: int, removed: Iterable[str], added: Iterable[str]
+) -> bool:
+    """Replace files of the table by others with the same rows, by one commit that records the compaction.
+
+    Args:
+        name: The table's name.
+        url: The place of the export.
+        options: Options of its store.
+        number: The number of the compaction. A table that records it is left as it is.
+        removed: Files that the table reads, as paths below ``url``.
+        added: The files that replace them.
+
+    Returns:
+        Whether the table reads the new files. It does not if the table no longer reads all of ``removed``.
+
+    Raises:
+        ConfigError: As ``commit_iceberg``.
+    """
+    from pyiceberg.exceptions import CommitFailedException  # noqa: PLC0415
+
+    place = _place(url)
+    old, new = {f"{place}/{path}" for path in removed}, [f"{place}/{path}" for path in added]
+    for attempt in range(ATTEMPTS):
+        table = _load(name, options)
+        _is_done(table, place, 0)
+        if int(table.properties.get(COMPACTION, "0")) >= number:
+            return set(new) <= {task.file.file_path for task in table.scan().plan_files()}
+        held = [task.file for task in table.scan().plan_files() if task.file.file_path in old and not task.delete_files]
+        if len(held) != len(old):
+            return False
+        try:
+            _commit_replacement(table, held, new, number)
+        except CommitFailedException:
+            if attempt + 1 == ATTEMPTS:
+                raise
+        else:
+            return True
+    raise AssertionError("unreachable")
+
+
+def _commit_replacement(table: Any, held: Iterable[Any], new: list[str], number: int) -> None:
+    from pyiceberg.io.pyarrow import parquet_file_to_data_file  # noqa: PLC0415
+
+    with table.transaction() as transaction:
+        transaction.set_properties({COMPACTION: str(number), **_NO_RETRY})
+        with transaction.update_snapshot().overwrite() as snapshot:
+            for file in held:
+                snapshot.delete_data_file(file)
+            for path in new:
+                snapshot.append_data_file(parquet_file_to_data_file(table.io, transaction.table_metadata, path))
+
+
+def _load(name: str | None, options: Mapping[str, str]) -> Any:
+    """The table. Raises ConfigError if it or the catalog is missing."""
+    from pyiceberg.exceptions import NoSuchTableError  # noqa: PLC0415
+
+    try:
+        catalog, identifier = _open(name, options)
+        return catalog.load_table(identifier)
+    except (NoSuchTableError, ValueError) as error:
+        raise ConfigError(f"Iceberg table {name}: {error}") from error
+
+
 def _place(url: str) -> str:
     return url if "://" in url else f"file://{os.path.abspath(url)}"
 
 
-def _open(name: str, options: Mapping[str, str]) -> tuple[Any, str]:
+def _open(name: str | None, options: Mapping[str, str]) -> tuple[Any, str]:
     """(the catalog, the table's name in it)."""
     from pyiceberg.catalog import load_catalog  # noqa: PLC0415
 

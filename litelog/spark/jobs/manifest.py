@@ -47,6 +47,8 @@ LIMITS = JsonLimits(
 )
 """The most bytes in a document."""
 
+_LESS = "partition by date, or not at all"
+
 _NAME = re.compile(r"_litelog/([0-9a-f]{8})(\.plan)?\.json")
 
 
@@ -109,18 +111,18 @@ def list_runs(store: ObjectStore) -> tuple[list[int], list[int]]:
 def read_plan(store: ObjectStore, run: int) -> ExportPlan:
     """Read the plan of a run. Raises CorruptObjectError and NotFoundError."""
     key = _key(run, ".plan")
-    body = _read(store, key)
+    body = read_document(store, key)
     with naming(key, "export"):
-        return _plan(run, _fields(key, body).get("plan"))
+        return _plan(run, read_fields(key, body).get("plan"))
 
 
 def read_manifest(store: ObjectStore, run: int) -> Manifest:
     """Read the manifest of a run. Raises CorruptObjectError and NotFoundError."""
     key = _key(run)
-    body = _read(store, key)
+    body = read_document(store, key)
     with naming(key, "export"):
-        fields = _fields(key, body)
-        files = tuple(_file(each) for each in _require_list("files", fields.get("files")))
+        fields = read_fields(key, body)
+        files = tuple(file_of(each) for each in require_list("files", fields.get("files")))
         return Manifest(_plan(run, fields.get("plan")), files)
 
 
@@ -147,10 +149,16 @@ def _key(run: int, kind: str = "") -> str:
 
 
 def _create(store: ObjectStore, key: str, document: dict[str, Any]) -> bool:
+    if max(len(document.get("files", ())), len(document["plan"]["bounds"])) > MAX_FILES:
+        raise ConfigError(f"this run of the export needs more than {MAX_FILES:,} files or ranges: {_LESS}")
+    return create_document(store, key, document)
+
+
+def create_document(store: ObjectStore, key: str, document: dict[str, Any]) -> bool:
+    """Create a document of an export. Returns False if it exists. Raises ConfigError if it is too large to be read."""
     body = json.dumps({"version": VERSION, **document}, indent=1).encode()
-    if len(body) > LIMITS.size or max(len(document.get("files", ())), len(document["plan"]["bounds"])) > MAX_FILES:
-        most = f"{MAX_FILES:,} files or ranges, and {LIMITS.size >> 20} MiB in {key}"
-        raise ConfigError(f"this run of the export needs more than {most}: partition by date, or not at all")
+    if len(body) > LIMITS.size:
+        raise ConfigError(f"{key}: would have more than {LIMITS.size >> 20} MiB: {_LESS}")
     try:
         store.put(key, [body])
     except ExistsError:
@@ -158,12 +166,13 @@ def _create(store: ObjectStore, key: str, document: dict[str, Any]) -> bool:
     return True
 
 
-def _read(store: ObjectStore, key: str) -> bytes:
+def read_document(store: ObjectStore, key: str) -> bytes:
+    """The bytes of a document, or one more than it may have. Raises NotFoundError."""
     with store.open(key) as stream:
         return stream.read(LIMITS.size + 1)
 
 
-def _fields(key: str, body: bytes) -> dict[str, Any]:
+def read_fields(key: str, body: bytes) -> dict[str, Any]:
     """The fields of a document. Raises CorruptObjectError for another version, and ValueError for an invalid one."""
     fields = require_fields(parse_json(body, LIMITS))
     version = fields.get("version")
@@ -174,7 +183,7 @@ def _fields(key: str, body: bytes) -> dict[str, Any]:
 
 def _plan(run: int, value: object) -> ExportPlan:
     fields = _require_names(value, ExportPlan.__slots__)
-    bounds = [SEQUENCE("bounds", bound) for bound in _require_list("bounds", fields["bounds"])]
+    bounds = [SEQUENCE("bounds", bound) for bound in require_list("bounds", fields["bounds"])]
     if not bounds or bounds != sorted(bounds):
         refuse("bounds", bounds)
     if type(fields["run"]) is not int or fields["run"] != run:
@@ -187,18 +196,26 @@ def _plan(run: int, value: object) -> ExportPlan:
     return ExportPlan(run, log, generation(name), tuple(bounds), shape)
 
 
-def _file(value: object) -> ExportedFile:
+def file_of(value: object) -> ExportedFile:
+    """The file that a JSON object describes. Raises ValueError."""
     fields = _require_names(value, ExportedFile.__slots__)
-    path = text("path", fields["path"])
-    if any(part in {"", ".", ".."} for part in path.split("/")):  # the path would leave the table
-        refuse("path", path)
+    path = path_of(fields["path"])
     partition = {name: text(name, held) for name, held in require_fields(fields["partition"]).items()}
     rows, size = COUNT("rows", fields["rows"]), COUNT("bytes", fields["bytes"])
     first, last = (SEQUENCE(name, fields[name]) for name in ("first", "last"))
     return ExportedFile(path, rows, size, first, last, partition)
 
 
-def _require_list(name: str, value: object) -> list[Any]:
+def path_of(value: object) -> str:
+    """The path of a file below the target. Raises ValueError."""
+    path = text("path", value)
+    if any(part in {"", ".", ".."} for part in path.split("/")):  # the path would leave the table
+        refuse("path", path)
+    return path
+
+
+def require_list(name: str, value: object) -> list[Any]:
+    """The JSON list. Raises ValueError for anything else."""
     if not isinstance(value, list) or len(value) > MAX_FILES:
         refuse(name, value)
     return value
