@@ -124,9 +124,10 @@ Examples:
   litelog spark restore 's3://bucket/logs/*' /restored --timestamp 2026-11-21T10:00:00Z
   litelog spark restore /backup/orders /backup/users /restored --json
 \b
-Run it again to continue: an output that holds the whole log counts as done, and
-is compared byte for byte. Exit codes: 0 done, 1 failure, 2 usage, 3 no replica
-there, 6 damage. Of several that fail, the highest.
+Run it again to continue: an output that holds the whole log, or the log up to
+the given sequence or time, counts as done. It is compared byte for byte.
+Exit codes: 0 done, 1 failure, 2 usage, 3 no replica there, 6 damage. Of several
+that fail, the highest.
 """,
 )
 @click.argument("replica_urls", metavar="REPLICA_URL...", nargs=-1, required=True, type=PLACE)

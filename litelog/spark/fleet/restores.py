@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
+import filecmp
 import os
+import shutil
 import time
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -19,7 +23,7 @@ from litelog.stores.opening import opened_replica
 from litelog.verify.execution import verify
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from litelog.restore.execution import RestoreResult
     from litelog.spark.fleet.replicas import FleetReplica
@@ -49,9 +53,10 @@ class RestoreJob:
         """Restore the log. A folder that an earlier attempt has restored counts as done, if it is still the same."""
         output = os.path.join(self.output, *replica.name.split("/"))
         try:
-            done = self._restore(replica, output)
+            done = self._restore(replica, output, delta=self.delta)
         except OutputExistsError:
-            if self.target != Target() or not self._is_there(replica, output):
+            is_there = self._is_there if self.target == Target() else self._is_restored_so
+            if not is_there(replica, output):
                 raise
             return {"output": output, "there": True}
         return {
@@ -63,12 +68,12 @@ class RestoreJob:
             "there": False,
         }
 
-    def _restore(self, replica: FleetReplica, output: str) -> RestoreResult:
+    def _restore(self, replica: FleetReplica, output: str, *, delta: bool) -> RestoreResult:
         """Restore the log, once no other attempt does: Spark may run two at a time."""
         log = LogRestore(replica.name, ((replica.url, self.options),), output, self.pattern)
         until = time.monotonic() + LOCK_SECONDS
         while True:
-            (outcome,) = restore_each([log], RestoreRules(self.target, delta=self.delta))
+            (outcome,) = restore_each([log], RestoreRules(self.target, delta=delta))
             if outcome.result is not None:
                 return outcome.result
             assert outcome.error is not None  # these rules neither leave logs alone nor only plan
@@ -83,6 +88,44 @@ class RestoreJob:
         held = report.against
         rest = held is None or held.behind or held.gone or held.missing or held.left_out
         return report.is_sound and not report.anomalies and not rest
+
+    def _is_restored_so(self, replica: FleetReplica, output: str) -> bool:
+        """Whether the folder holds what this bounded restore gives, byte for byte. Restores the log again, next to it.
+
+        The next attempt removes what one that died has left there.
+        """
+        parent, name = os.path.split(output)
+        with _locked_folder(os.path.join(parent, f".{name}.compared")) as folder:
+            again = os.path.join(folder, "log")
+            self._restore(replica, again, delta=False)
+            return _hold_the_same(output, again)
+
+
+@contextmanager
+def _locked_folder(path: str) -> Iterator[str]:
+    """A new folder, for one attempt at a time. Removes it at the end, and at the beginning what is left of another."""
+    with ExitStack() as stack:
+        while True:
+            os.makedirs(path, exist_ok=True)
+            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+            stack.callback(os.close, descriptor)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            with suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(descriptor), os.stat(path)):
+                    break
+        stack.callback(shutil.rmtree, path, ignore_errors=True)
+        for name in os.listdir(path):
+            shutil.rmtree(os.path.join(path, name))
+        yield path
+
+
+def _hold_the_same(one: str, other: str) -> bool:
+    """Whether two folders of files hold the same ones, byte for byte."""
+    names = sorted(os.listdir(one))
+    if names != sorted(os.listdir(other)):
+        return False
+    _, unequal, unreadable = filecmp.cmpfiles(one, other, names, shallow=False)
+    return not unequal and not unreadable
 
 
 def restore(  # noqa: PLR0913 - each is an independent choice
@@ -110,12 +153,13 @@ def restore(  # noqa: PLR0913 - each is an independent choice
         timestamp: restore each log up to this time, in microseconds since 1970.
         pattern: names of the log segments, if the logs' format requires a pattern.
         delta: replace what is in the outputs. Only the data that they lack is read. Without it, an output that holds
-            anything but the whole log is an error.
+            anything but what this restore gives is an error.
         options: options of the replicas' store.
         progress: called with bytes done and total bytes.
 
     Returns:
-        The report, a pyspark.sql.DataFrame with one row for each replica. ``there`` is true if the output held the log.
+        The report, a pyspark.sql.DataFrame with one row for each replica. ``there`` is true if the output held the log
+        already, up to the same bound.
 
     Raises:
         NothingToRestoreError: no replica matches a pattern.

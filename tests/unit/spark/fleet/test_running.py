@@ -23,6 +23,7 @@ from litelog.spark.fleet.running import run_one
 from litelog.spark.fleet.verifications import VerifyJob
 from litelog.verify.findings import Scope
 from tests.builders.growing_replica import GrowingReplica
+from tests.builders.replica_builder import SECOND
 from tests.builders.spark_reading import table_sequences
 
 if TYPE_CHECKING:
@@ -75,10 +76,44 @@ def test_a_log_that_an_earlier_attempt_restored_is_done(replica: GrowingReplica,
     assert run_one(restore_job(tmp_path), found(tmp_path))["error"] == "OutputExistsError"
 
 
-def test_a_log_that_has_grown_or_is_bounded_is_not_taken_for_restored(replica: GrowingReplica, tmp_path: Path) -> None:
-    bounded = restore_job(tmp_path, Target(sequence=2))
-    assert run_one(bounded, found(tmp_path))["records"] == 3
+@pytest.mark.parametrize("target", [Target(sequence=2), Target(timestamp=3 * SECOND)])
+def test_a_bounded_restore_that_is_run_again_is_done(replica: GrowingReplica, tmp_path: Path, target: Target) -> None:
+    """Also after the log has grown. What differs in a byte, or was restored up to another bound, is left alone."""
+    bounded = restore_job(tmp_path, target)
+    first = run_one(bounded, found(tmp_path))
+    assert (first["ok"], first["there"]) == (True, False)
+    restored = files(tmp_path / "logs")
+    leftover = tmp_path / "logs" / ".orders.compared" / "log"
+    leftover.mkdir(parents=True)
+    (leftover / "half").write_bytes(b"of an attempt that was killed")
+    replica.grow(4)
+    again = run_one(bounded, found(tmp_path))
+    assert (again["ok"], again["there"]) == (True, True)
+    assert files(tmp_path / "logs") == restored
+
+    for other in (Target(sequence=8), Target()):
+        assert run_one(restore_job(tmp_path, other), found(tmp_path))["error"] == "OutputExistsError"
+    segment = tmp_path / "logs" / max(restored)
+    segment.write_bytes(restored[max(restored)][:-1] + b"?")
     assert run_one(bounded, found(tmp_path))["error"] == "OutputExistsError"
+    (segment.parent / "more").write_bytes(b"")
+    segment.write_bytes(restored[max(restored)])
+    assert run_one(bounded, found(tmp_path))["error"] == "OutputExistsError"
+    assert segment.read_bytes() == restored[max(restored)]
+
+
+def test_two_attempts_compare_a_bounded_restore_one_after_the_other(replica: GrowingReplica, tmp_path: Path) -> None:
+    bounded = restore_job(tmp_path, Target(sequence=2))
+    run_one(bounded, found(tmp_path))
+    with ThreadPoolExecutor(4) as pool:
+        rows = list(pool.map(lambda _: run_one(bounded, found(tmp_path)), range(8)))
+    assert [(row["ok"], row["there"]) for row in rows] == [(True, True)] * 8
+    assert [path.name for path in (tmp_path / "logs").iterdir()] == ["orders"]
+
+
+def test_a_log_that_has_grown_is_not_taken_for_restored(replica: GrowingReplica, tmp_path: Path) -> None:
+    assert run_one(restore_job(tmp_path), found(tmp_path))["ok"]
+    replica.grow(4)
     assert run_one(restore_job(tmp_path), found(tmp_path))["error"] == "OutputExistsError"
 
 
