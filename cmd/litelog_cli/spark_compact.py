@@ -7,6 +7,7 @@ import click
 from litelog.units import format_count, format_size
 from litelog_cli.arguments import PLACE, SIZE
 from litelog_cli.output import echo, print_json
+from litelog_cli.progress import quiet_option, showing_progress
 from litelog_cli.spark_session import target_option
 
 
@@ -38,6 +39,7 @@ there; 6 damage.
 @click.option("--confirm", is_flag=True, help="Do it.")
 @target_option
 @click.option("--json", "as_json", is_flag=True, help="Print the result as a JSON object.")
+@quiet_option
 def compact(
     target: str,
     file_bytes: int,
@@ -46,6 +48,7 @@ def compact(
     dry_run: bool,
     confirm: bool,
     as_json: bool,
+    quiet: bool,
 ) -> None:
     """Show which small files of the exported table TARGET can become large ones; with --confirm, do it.
 
@@ -57,7 +60,14 @@ def compact(
 
     if dry_run and confirm:
         raise click.UsageError("--dry-run and --confirm exclude each other")
-    done = run_compact(target, file_bytes=file_bytes, dry_run=not confirm, target_options=dict(target_option) or None)
+    with showing_progress("compact", quiet=quiet or as_json) as show:
+        done = run_compact(
+            target,
+            file_bytes=file_bytes,
+            dry_run=not confirm,
+            target_options=dict(target_option) or None,
+            progress=show,
+        )
     if as_json:
         numbers = {"replaced_count": done.files, "replaced_bytes": done.bytes, "file_count": done.groups}
         print_json({"target": redact(target), "table": done.table, "carried_out": confirm, **numbers})

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from litelog.spark.jobs.compactions import CompactionPlan, Compactions
+    from litelog.spark.jobs.progress import Progress
     from litelog.stores.object_store import ObjectStore
 
 FILE_BYTES = 128 << 20
@@ -62,6 +63,7 @@ def compact(
     dry_run: bool = False,
     target_options: Mapping[str, object] | None = None,
     spark: Any = None,
+    progress: Progress | None = None,
 ) -> Compacted:
     """Replace small files of the exported table ``target`` by larger ones with the same rows.
 
@@ -74,6 +76,7 @@ def compact(
         dry_run: only plan.
         target_options: options of the target's store.
         spark: the SparkSession whose tasks write the files; None: this process does. Delta writes them in any case.
+        progress: called with bytes done and total bytes, of files that this process replaces.
 
     Returns:
         What was compacted, including what an earlier call left unfinished.
@@ -90,7 +93,8 @@ def compact(
     place = ExportTarget(replica_url(target), store_options(target_options, "the target"))
     store = place.open(stop)
     try:
-        return _Compaction(spark or LocalTasks(), place, store, file_bytes).run(dry_run=dry_run)
+        shown = progress if spark is None else None  # it does not travel to tasks
+        return _Compaction(spark or LocalTasks(), place, store, file_bytes, shown).run(dry_run=dry_run)
     finally:
         stop.set()
         store.close()
@@ -99,11 +103,14 @@ def compact(
 class _Compaction:
     """One call of ``compact``."""
 
-    def __init__(self, spark: Any, target: ExportTarget, store: ObjectStore, file_bytes: int) -> None:
+    def __init__(
+        self, spark: Any, target: ExportTarget, store: ObjectStore, file_bytes: int, progress: Progress | None
+    ) -> None:
         self._spark = spark
         self._target = target
         self._store = store
         self._file_bytes = file_bytes
+        self._progress = progress
         self._compactions = find_compactions(store)  # before the manifests: see Compactions.apply
         committed = [read_manifest(store, run) for run in list_runs(store)[1]]
         self._manifests = [manifest for manifest in committed if not manifest.is_given_up]
@@ -169,6 +176,8 @@ class _Compaction:
         target, swaps = self._target, self._table == "parquet"
         works = [GroupCompaction(plan.number, at, group, self._settings, swaps) for at, group in enumerate(plan.groups)]
 
+        progress, total = self._progress, sum(group.bytes for group in plan.groups)
+
         def work(batches: Iterable[Any]) -> Iterator[Any]:
             import pyarrow  # noqa: PLC0415 - in the worker
 
@@ -178,6 +187,8 @@ class _Compaction:
                 for batch in batches:
                     for at in batch.column(0).to_pylist():
                         file = works[at].run(store)
+                        if progress is not None:
+                            progress(sum(group.bytes for group in plan.groups[: at + 1]), total)
                         text = json.dumps(None if file is None else asdict(file))
                         yield pyarrow.RecordBatch.from_pydict({"at": [at], "file": [text]})
             finally:

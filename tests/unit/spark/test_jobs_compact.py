@@ -126,7 +126,10 @@ def test_files_of_a_good_size_and_of_other_partitions_stay(tmp_path: Path) -> No
     _, target = export_runs(tmp_path, 5)
     sizes = sorted(path.stat().st_size for path in target.glob("*.parquet"))
     assert compact(str(target), file_bytes=sizes[0]).groups == 0
-    assert compact(str(target), file_bytes=sizes[-1] * 2).groups == 2
+    shown: list[tuple[int, int]] = []
+    done = compact(str(target), file_bytes=sizes[-1] * 2, progress=lambda *amounts: shown.append(amounts))
+    assert done.groups == len(shown) == 2
+    assert shown[-1] == (done.bytes, done.bytes)
     assert table_sequences(target) == list(range(50))
     assert len(files_of(target)) == 3
 
