@@ -12,6 +12,7 @@ from litelog_cli.spark_session import target_option
 
 
 @click.command(
+    short_help="Make large files of an exported table",
     epilog="""\b
 Examples:
   litelog spark compact /data/events
@@ -25,7 +26,7 @@ as such tables do (VACUUM; expire_snapshots). In a plain Parquet table they are
 deleted, so a query that reads them at that moment fails and is to be repeated.
 Exit codes: 0 done, or the plan is printed; 1 failure; 2 usage; 3 no export
 there; 6 damage.
-"""
+""",
 )
 @click.argument("target", type=PLACE)
 @click.option(
