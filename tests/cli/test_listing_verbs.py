@@ -240,7 +240,7 @@ def test_a_log_without_its_configuration_is_an_error_that_says_so(litelog: Comma
     litelog.lines(1)
     done = litelog(verb, "log")
     assert done.code == ExitCode.NOTHING_TO_RESTORE
-    assert "not a replica; if it is a log, name its configuration (--config)" in done.err
+    assert "a log of litelog, not a replica; give its replica, or its configuration (--config)" in done.err
     assert "--config" not in litelog(verb, "nowhere").err
 
 
