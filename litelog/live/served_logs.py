@@ -11,7 +11,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Protocol
 
 from litelog.config.models import ALL
-from litelog.errors import LogError
+from litelog.errors import LogError, NotYetAvailableError
 from litelog.live.served_log import LiveReader, ServedLog
 
 if TYPE_CHECKING:
@@ -35,6 +35,10 @@ class UnknownLogError(LogError):
 
 class LiveLogs(Protocol):
     """The part of a replicator that this needs."""
+
+    @property
+    def opened(self) -> bool:
+        """Whether all logs that existed at the start have been opened, if they could be."""
 
     def live_logs(self) -> Mapping[str, LiveLog]:
         """Return the logs that have an open replica, by their folders."""
@@ -62,12 +66,20 @@ class ServedLogs:
         return sorted(self._find_all())
 
     def get(self, name: str) -> ServedLog:
-        """Return a log to look at. Its buffer may not run. UnknownLogError."""
+        """Return a log to look at. Its buffer may not run.
+
+        Raises:
+            UnknownLogError: No such log is served here.
+            NotYetAvailableError: The daemon is still opening its logs, or is ending.
+        """
         with self._lock:
             running = self._running.get(name)
+            self._require_open(name)
         if running is not None:
             return running
         log = self._find_all().get(name)
+        if log is None and not self._logs.opened:
+            raise NotYetAvailableError(f"{name}: the daemon is still opening its logs")
         if log is None:
             raise UnknownLogError(f"{name}: no such log is served here")
         return ServedLog.of(name, log, self._watcher, self._clock)
@@ -76,13 +88,12 @@ class ServedLogs:
         """Return a log for a reader. With ``live``, its buffer runs until the reader leaves, and a while longer.
 
         Raises:
-            UnknownLogError: No such log is served here.
+            UnknownLogError, NotYetAvailableError: As ``get``.
             TooManyReadersError: No further reader is permitted.
         """
         found = self.get(name)
         with self._lock:
-            if self._closed:
-                raise UnknownLogError(f"{name}: the daemon is ending")
+            self._require_open(name)
             if sum(len(each.readers) for each in self._running.values()) >= self._max_readers:
                 raise TooManyReadersError(f"{self._max_readers} readers read already")
             served = self._running.setdefault(name, found)
@@ -126,6 +137,10 @@ class ServedLogs:
         with self._lock:
             running = list(self._running.values())
         yield from running
+
+    def _require_open(self, name: str) -> None:
+        if self._closed:
+            raise NotYetAvailableError(f"{name}: the daemon is ending")
 
     def _find_all(self) -> dict[str, LiveLog]:
         logs = self._logs.live_logs()

@@ -30,6 +30,7 @@ from litelog.restore.follow import CopyFollower
 from litelog.restore.generation_bytes import GenerationBytes
 from litelog.restore.history_plan import Target, find_plan
 from litelog.restore.output import OutputError
+from litelog.stores.object_store import NotSupportedError
 from litelog.system.clock import SystemClock
 from litelog.system.files import sync_folder
 from litelog.system.private_files import open_lock
@@ -49,8 +50,8 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 PATIENCE_SECONDS = 60.0
-"""How long the source may say that the mirror's end is not in its log, before the mirror ends with that error. Its
-daemon may be about to begin a generation."""
+"""How long the source may refuse, for example because the mirror's end is not in its log, before the mirror ends with
+that error. Its daemon may be about to begin a generation, or may have been started with another configuration."""
 
 RETRY_SECONDS = 1.0
 """The pause after a failure."""
@@ -63,7 +64,7 @@ class SourceRefusedError(DivergedError):
     """The source says that the mirror's end is not in its log. It may be about to begin a generation that is."""
 
 
-_PASSING = (CorruptObjectError, NothingToRestoreError, PrunedError, ReplicaGapError, SourceRefusedError)
+_PASSING = (CorruptObjectError, NothingToRestoreError, PrunedError, ReplicaGapError, SourceRefusedError, StoreError)
 """What may pass without a person's help."""
 
 
@@ -165,19 +166,16 @@ class Mirror:
             try:
                 self.step(wait_seconds)
                 failures, since = 0, None
-            except StoreError as error:
-                if not error.retryable:
-                    raise
+            except NotSupportedError:
+                raise
+            except _PASSING as error:
+                now = self._clock.monotonic()
+                if not isinstance(error, StoreError) or not error.retryable:
+                    since = now if since is None else since
+                    if now - since >= PATIENCE_SECONDS:
+                        raise
                 failures += 1
                 self._report(error, failures)
-                stop.wait(RETRY_SECONDS)
-            except _PASSING as lack:
-                now = self._clock.monotonic()
-                since = now if since is None else since
-                if now - since >= PATIENCE_SECONDS:
-                    raise
-                failures += 1
-                self._report(lack, failures)
                 stop.wait(RETRY_SECONDS)
 
     def step(self, wait_seconds: float) -> bool:

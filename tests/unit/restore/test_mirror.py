@@ -228,7 +228,7 @@ def test_a_promoted_mirror_has_all_that_the_replica_has_and_takes_appends(tmp_pa
 
 
 def test_a_mirror_that_runs_waits_for_a_source_that_is_away(
-    tmp_path: Path, log: LogBuilder, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, log: LogBuilder, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(mirror_module, "RETRY_SECONDS", 0.02)
     out, stop = tmp_path / "out", threading.Event()
@@ -242,7 +242,10 @@ def test_a_mirror_that_runs_waits_for_a_source_that_is_away(
             watched.__exit__()
             log.append(2)
             again = {"serve": "all", "addr": f"127.0.0.1:{watched.service.address.port}"}
-            with Watched(tmp_path, [(log, [f"file://{tmp_path}/replica"])], again):
+            pairs = [(log, [f"file://{tmp_path}/replica"])]
+            with Watched(tmp_path, pairs, {**again, "serve": ("other",)}):
+                wait_until(lambda: "no such log is served here" in caplog.text)
+            with Watched(tmp_path, pairs, again):
                 log.roll(1)
                 wait_until(lambda: held(out) == log.texts)
         finally:
