@@ -54,7 +54,7 @@ def list_consumers(log: ConsumedLog) -> Iterator[ConsumerState]:
 def move_consumer(log: ConsumedLog, name: str, bounds: ReadBounds, clock: Clock) -> int | None:
     """Move a consumer durably to where ``bounds`` begin, forward or back. Return that sequence; None: the first record.
 
-    A process that runs under its name cannot commit after that.
+    A process that runs under this name cannot commit after that.
 
     Raises:
         ConfigError: The consumer does not exist, or the log ends before the place.

@@ -69,7 +69,7 @@ class PositionFile:
     """The position of one consumer. Any thread and process may use it."""
 
     def __init__(self, folder: str, name: str) -> None:
-        """``folder``: the log's state folder. ConfigError for a name that cannot be a file's name."""
+        """``folder``: the log's state folder. Raises ConfigError for a name that cannot be a file's name."""
         if not _NAME.fullmatch(name):
             raise ConfigError(f"{name!r} is not a name of a consumer: write up to 100 letters, digits, dots, - and _")
         self.name = name
@@ -79,7 +79,7 @@ class PositionFile:
 
     def read(self) -> ConsumerPosition | None:
         """Return the position; None if the consumer has none yet. A damaged file is replaced by the previous position,
-        which lies before it. ConsumerStateError if that is damaged as well."""
+        which lies before it. Raises ConsumerStateError if that is damaged as well."""
         try:
             return _read(self.path)
         except FileNotFoundError:
@@ -117,7 +117,7 @@ class PositionFile:
             return self._replace(there, following, evidence, now)
 
     def force(self, following: int | None, now: int) -> ConsumerPosition:
-        """Move the position durably, wherever it is, also if it is damaged. ConsumerStateError."""
+        """Move the position durably, wherever it is, also if it is damaged. Raises ConsumerStateError."""
         with self._locked():
             try:
                 there = self.read()
@@ -126,7 +126,7 @@ class PositionFile:
             return self._replace(there, following, None, now)
 
     def delete(self) -> bool:
-        """Delete the position durably. Return whether there was one. ConsumerStateError."""
+        """Delete the position durably. Return whether there was one. Raises ConsumerStateError."""
         if not os.path.isdir(self._folder):
             return False
         with self._locked():
@@ -177,7 +177,7 @@ class PositionFile:
 
 
 def consumer_names(folder: str) -> list[str]:
-    """Return the names of the consumers in a log's state folder, sorted. ConsumerStateError if it cannot be read."""
+    """Return the names of the consumers in a state folder, sorted. Raises ConsumerStateError if it cannot be read."""
     place = os.path.join(folder, CONSUMERS_FOLDER)
     try:
         names = os.listdir(place)

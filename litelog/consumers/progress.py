@@ -39,13 +39,13 @@ class Progress:
         """The sequence after the last record that was returned; None: before the first record of the log."""
 
     def load(self) -> None:
-        """Begin at the durable position. ConsumerStateError."""
+        """Begin at the durable position. Raises ConsumerStateError."""
         self.held = self._file.read()
         self.begin(None if self.held is None else self.held.next)
         self._kept = None if self.held is None else self.held.evidence
 
     def create(self, following: int | None) -> None:
-        """Make the durable position of a new consumer. ConsumerMovedError, ConsumerStateError."""
+        """Make the durable position of a new consumer. Raises ConsumerMovedError and ConsumerStateError."""
         with self._lock:
             self.held = self._file.move(self.held, following, None, self._clock.now())
         self.begin(following)
@@ -68,7 +68,7 @@ class Progress:
         """Record that these records are returned next, one by one or at once.
 
         The first records of all give the consumer a durable position: truncation could otherwise remove unprocessed
-        records without notice. ConsumerMovedError, ConsumerStateError.
+        records without notice. Raises ConsumerMovedError and ConsumerStateError.
         """
         with self._lock:
             if self._batch is not None:

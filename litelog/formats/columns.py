@@ -140,7 +140,7 @@ def _ends(starts: Int64s, lengths: Int64s) -> npt.NDArray[np.int32]:
 
 
 def load_pyarrow() -> Any:
-    """The module pyarrow. ConfigError if it is not installed."""
+    """The module pyarrow. Raises ConfigError if it is not installed."""
     try:
         import pyarrow  # noqa: PLC0415  # an extra that only Arrow batches need
     except ImportError as error:

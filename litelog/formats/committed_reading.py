@@ -24,7 +24,7 @@ class CommittedReading:
         self._filter: RecordFilter | None = None
 
     def open_format(self, name: str) -> LogFormat:
-        """Return the format with which the log is read. ConfigError if its logs have no transactions."""
+        """Return the format with which the log is read. Raises ConfigError if its logs have no transactions."""
         found = read_committed(self._formats(name))
         if found is None:
             raise ConfigError(

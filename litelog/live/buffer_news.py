@@ -49,7 +49,7 @@ class BufferNews:
             self._loop.call_soon_threadsafe(self._news.set)
 
     async def require_begun(self) -> None:
-        """Wait until the buffer has begun. NotYetAvailableError if the daemon has not begun a generation."""
+        """Wait until the buffer has begun. Raises NotYetAvailableError if the daemon has not begun a generation."""
         deadline = self._loop.time() + PLACE_SECONDS
         while self._buffer.view.generation is None:
             left = deadline - self._loop.time()

@@ -161,7 +161,7 @@ class WalFeed:
         return wal_stream.announced(header.position, [body])
 
     def _cut(self, run: CommitRun) -> CommitRun:
-        """The part of a run from the place on. ForkedError if no commit begins there."""
+        """The part of a run from the place on. Raises ForkedError if no commit begins there."""
         log_format, start = self._served.log.source.format, run.start
         path = os.path.join(self._served.log.source.folder, start.file)
         at = self._place.offset - start.offset

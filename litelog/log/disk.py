@@ -22,7 +22,7 @@ class Disk(Protocol):
     """Durable writing. Failures are OSError; bytes written before a failure may or may not be on the disk."""
 
     def create(self, path: str) -> int:
-        """Create a file and return its descriptor, open for writing. FileExistsError if it exists."""
+        """Create a file and return its descriptor, open for writing. Raises FileExistsError if it exists."""
 
     def write(self, descriptor: int, buffers: Sequence[Buffer], offset: int) -> None:
         """Write all bytes of the buffers, one after another, from ``offset`` on."""

@@ -128,7 +128,7 @@ class Follower:
         return run
 
     def read_again(self, place: SourcePosition, length: int, *, final: bool) -> CommitRun:
-        """Read the run of ``length`` bytes at ``place`` again. DivergedError if the log does not hold it now."""
+        """Read the run of ``length`` bytes at ``place`` again. Raises DivergedError if the log does not hold it now."""
         path = os.path.join(self._folder, place.file)
         try:
             with self._names.open(place.file) as segment:

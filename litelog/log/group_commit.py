@@ -101,7 +101,7 @@ class GroupCommit:
         return pending
 
     def finish(self, pending: Pending) -> None:
-        """Return when ``pending`` is written as the policy says. PoisonedError if that failed."""
+        """Return when ``pending`` is written as the policy says. Raises PoisonedError if that failed."""
         with self.write_lock:
             while not pending.done:
                 self._write_group()
@@ -109,7 +109,7 @@ class GroupCommit:
             raise self._report()
 
     def flush(self) -> None:
-        """Write the whole queue. Call it with the write lock held. PoisonedError if a write failed."""
+        """Write the whole queue. Call it with the write lock held. Raises PoisonedError if a write failed."""
         while self._write_group():
             pass
         self.require_sound()
@@ -168,7 +168,7 @@ class GroupCommit:
         return True
 
     def finish_all(self, last: Callable[[], None]) -> None:
-        """Write the queue and run ``last``, unless a write failed. Then resolve all futures. PoisonedError."""
+        """Write the queue and run ``last``, unless a write failed. Then resolve all futures. Raises PoisonedError."""
         try:
             with self.write_lock:
                 while self._write_group():

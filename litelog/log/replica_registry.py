@@ -116,7 +116,7 @@ class ReplicaSet:
             )
 
     def add(self, name: str, url: str, path: str | None = None) -> None:
-        """Put a replica into the set, durably. ``path``: the log's folder. PositionsError."""
+        """Put a replica into the set, durably. ``path``: the log's folder. Raises PositionsError."""
         kept = self._read()
         if kept is not None and kept.names.get(name) == url and path in (None, kept.path):
             return
@@ -125,7 +125,7 @@ class ReplicaSet:
             self._save(replace(kept, names={**kept.names, name: url}, path=path or kept.path))
 
     def remove(self, name: str) -> None:
-        """Remove a replica from the set, durably. PositionsError."""
+        """Remove a replica from the set, durably. Raises PositionsError."""
         with self._locked():
             kept = self._read_or_rebuild()
             self._save(replace(kept, names={other: url for other, url in kept.names.items() if other != name}))

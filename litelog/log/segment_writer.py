@@ -27,7 +27,7 @@ class LogTail:
     def __init__(
         self, folder: str, disk: Disk, clock: Clock, log_id: UUID, segment_bytes: int, end: LogEnd | None
     ) -> None:
-        """Continue at ``end``, which recovery found; None: begin a new log, durably. OSError."""
+        """Continue at ``end``, which recovery found; None: begin a new log, durably. Raises OSError."""
         self._folder = folder
         self._disk = disk
         self._clock = clock

@@ -74,7 +74,7 @@ class SequenceBase:
         return tombstone.first if tombstone.file in self._names.all() else None
 
     def count(self, name: str) -> int:
-        """Return how many numbers a log segment's records take. FileNotFoundError."""
+        """Return how many numbers a log segment's records take. Raises FileNotFoundError."""
         path = os.path.join(self._folder, name)
         with self._names.open(name) as segment:
             if is_divisible(self._format):
@@ -137,7 +137,7 @@ def read_tombstone(folder: str) -> Tombstone | None:
 
 
 def write_tombstone(folder: str, tombstone: Tombstone, disk: Disk) -> None:
-    """Write the tombstone, durably, over the one before. OSError."""
+    """Write the tombstone, durably, over the one before. Raises OSError."""
     path = os.path.join(folder, TOMBSTONE_NAME)
     temporary = f"{path}.tmp"
     fields = asdict(tombstone)

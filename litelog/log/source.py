@@ -171,7 +171,7 @@ class OpenSegment:
                 length = max(2 * length, scan.wanted)
 
     def sync(self, path: str) -> None:
-        """Make its bytes durable. SourceSyncError if that fails, or if any sync of the log has failed before."""
+        """Make its bytes durable. Raises SourceSyncError if that fails, or if any sync of the log has failed before."""
         self._failed_syncs.require_none()
         try:
             os.fdatasync(self._descriptor)

@@ -219,7 +219,7 @@ class LogWriter:
         return False
 
     def sync(self) -> None:
-        """Write all queued records, and return when they are durable. PoisonedError if that fails."""
+        """Write all queued records, and return when they are durable. Raises PoisonedError if that fails."""
         self._group.guard(self._sync_tail)
 
     def roll(self) -> None:
@@ -356,7 +356,7 @@ def _require_epoch(epoch: SupportsIndex, newest: int) -> int:
 
 
 def _only_key(key: bytes, keys: Keys | None, values: Values) -> list[bytes]:
-    """The keys of one value. TypeError for several values, or if ``keys`` are given as well."""
+    """The keys of one value. Raises TypeError for several values, or if ``keys`` are given as well."""
     if keys is not None:
         raise TypeError("give key for one value, or keys, one for each value: not both")
     if not isinstance(values, (bytes, bytearray, memoryview)):

@@ -236,7 +236,7 @@ def choose_logs(
 
 
 def find_logs(config: Config, clock: Clock) -> list[LogConfig]:
-    """Return the logs that exist now, as a daemon that starts would find them. SourceError."""
+    """Return the logs that exist now, as a daemon that starts would find them. Raises SourceError."""
     found = [(folder, LogFinder(folder, clock).find()) for folder in config.folders]
     return choose_logs(config, found, lambda _: False)[0]
 
@@ -274,7 +274,7 @@ class LogDiscovery:
         """The time since which each log is refused, in monotonic seconds, by log and reason."""
 
     def set(self, config: Config) -> None:
-        """Look for the logs of ``config`` from now on. ConfigError."""
+        """Look for the logs of ``config`` from now on. Raises ConfigError."""
         before = {_key(finder.folder): finder for finder in self._finders}
         finders = []
         for folder in config.folders:

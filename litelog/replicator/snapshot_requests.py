@@ -64,7 +64,7 @@ class Requests:
         self._seen: int | None = None
 
     def prepare(self) -> None:
-        """Create the folder, for a daemon. StateError."""
+        """Create the folder, for a daemon. Raises StateError."""
         try:
             make_private_root(self._state_dir, _is_state)
             make_private(self.folder)
@@ -96,7 +96,7 @@ class Requests:
             self._write(request.token + _ANSWER, asdict(answer))
 
     def ask(self, request: Request) -> None:
-        """Write a request. StateError."""
+        """Write a request. Raises StateError."""
         self._write(request.token + _REQUEST, {"folder": request.folder})
 
     def find_answer(self, token: str) -> Answer | None:

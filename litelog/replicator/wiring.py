@@ -105,7 +105,7 @@ class OpenedReplica:
 
 
 def open_log(log: LogConfig, state_dir: str, host: str, tools: ProcessContext) -> Iterator[OpenedReplica]:
-    """Open every replica of a log, in the configuration's order. ConfigError if one cannot be opened."""
+    """Open every replica of a log, in the configuration's order. Raises ConfigError if one cannot be opened."""
     replicas = ReplicaSet(log_state_folder(state_dir, log.path))
     log_format = open_format(log.format, log.pattern)
     names = SegmentFolder(log.path, log_format, tools.clock, reports=False)

@@ -37,7 +37,7 @@ class GrowingCopy:
     """
 
     def __init__(self, folder: str, log_format: LogFormat, monotonic: Callable[[], float]) -> None:
-        """Lock the copy. LockedError if another follower has it. ``monotonic``: gives monotonic seconds."""
+        """Lock the copy. Raises LockedError if another follower has it. ``monotonic``: gives monotonic seconds."""
         self.path = folder
         self._format = log_format
         self.name = ""
@@ -100,7 +100,7 @@ class GrowingCopy:
         return size - end
 
     def read(self, name: str, start: int, length: int) -> bytes:
-        """Return bytes of a log segment; fewer at its end. OutputError."""
+        """Return bytes of a log segment; fewer at its end. Raises OutputError."""
         try:
             file = open_regular(name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=self._folder)
             try:
@@ -111,7 +111,7 @@ class GrowingCopy:
             raise OutputError(os.path.join(self.path, name), error.strerror or str(error)) from error
 
     def digest_of(self, name: str) -> str:
-        """Return the SHA-256 of a log segment, hex. OutputError."""
+        """Return the SHA-256 of a log segment, hex. Raises OutputError."""
         digest, at = hashlib.sha256(), 0
         while data := self.read(name, at, _CHUNK_BYTES):
             digest.update(data)

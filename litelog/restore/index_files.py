@@ -1,4 +1,4 @@
-"""Index files of the log's own writer: it does not open a restored log without them, so a restore makes them again.
+"""Index files of the log's own writer. It does not open a restored log without them, so a restore writes them again.
 
 They are not in the replica, as they follow from the log segments. Specified in litelog/restore/README.md#index-files.
 """

@@ -86,7 +86,7 @@ class Mirror:
         is_restored: bool = False,
         clock: Clock | None = None,
     ) -> None:
-        """Lock the mirror against writers and other mirrors. LockedError.
+        """Lock the mirror against writers and other mirrors. Raises LockedError.
 
         Args:
             client: The served log, as a replica.

@@ -153,7 +153,7 @@ def resume_archive(kept: ArchiveState | None, generation: Generation, boot: str,
 
 
 def _parse(fields: object) -> ArchiveState:
-    """Return the state that ``fields`` describe. ValueError."""
+    """Return the state that ``fields`` describe. Raises ValueError."""
     state = build(ArchiveState, fields, {Generation: generation})
     indexes = [segment.index for segment in state.finished]
     if any(index < 0 for index in (*indexes, state.snapshot or 0)) or indexes != sorted(set(indexes)):

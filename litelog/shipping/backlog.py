@@ -262,7 +262,7 @@ class BacklogSealer:
         return self._adopt(task, opened, raise_if_stopped) if task.exists else None
 
     def _adopt(self, task: _Task, opened: OpenSegment, raise_if_stopped: Callable[[], None]) -> SnapshotEntry:
-        """Return the entry of the sealed segment that is there. SealedConflictError if it holds other bytes."""
+        """Return the entry of the sealed segment that is there. Raises SealedConflictError if it holds other bytes."""
         footer, size = read_sealed_footer(self._client, task.claim.generation, task.index)
         if footer.file == task.file and self.files.holds(opened, footer.length, footer.digest, raise_if_stopped):
             return make_entry(footer, size)

@@ -87,7 +87,7 @@ class WalCleanup:
 
     def delete(self, covered: Covered) -> bool:
         """Delete covered WAL segments. Return True if all are deleted, or if the store refuses deletions; False if the
-        next put must prove ownership first. StoreError."""
+        next put must prove ownership first. Raises StoreError."""
         client = self._context.client
         try:
             deleted, done = delete_covered_wal(client, covered, self._may_delete)
@@ -106,7 +106,7 @@ class WalCleanup:
         return done
 
     def prune(self, last_snapshot: int, drops: Sequence[SourceTrim]) -> None:
-        """Delete what retention frees by the snapshots up to index ``last_snapshot``. StoreError."""
+        """Delete what retention frees by the snapshots up to index ``last_snapshot``. Raises StoreError."""
         if not self._pruner.run(last_snapshot, drops, self._may_delete):
             self._await_proof()
 

@@ -76,7 +76,7 @@ class LogSource:
     """The failed syncs after which nothing of the log is read any more."""
 
     def folder_inode(self) -> int:
-        """Return the inode of the log's folder. SourceMissingError."""
+        """Return the inode of the log's folder. Raises SourceMissingError."""
         try:
             return os.stat(self.folder).st_ino
         except OSError as error:

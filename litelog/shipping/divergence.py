@@ -89,7 +89,7 @@ def read_divergence(folder: str) -> Divergence | None:
 
 
 def dismiss(folder: str) -> Divergence | None:
-    """Dismiss the divergence that a state folder records, durably. Return it; None if there is none. OSError."""
+    """Dismiss the divergence that a state folder records, durably. Return it; None if there is none. Raises OSError."""
     found = read_divergence(folder)
     if found is not None:
         _dismissed_file(folder).write(_Dismissal(found.generation))

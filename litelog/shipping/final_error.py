@@ -102,7 +102,7 @@ def read_final_error(folder: str) -> FinalError | None:
 
 
 def remove_final_error(folder: str) -> None:
-    """Remove what a state folder records, durably. OSError."""
+    """Remove what a state folder records, durably. Raises OSError."""
     _file(folder).remove()
 
 

@@ -88,11 +88,11 @@ class FinishedSegments:
         return [name for name in names[start:] if self._size(name)]
 
     def sync_folder(self) -> None:
-        """Make the names in the folder durable. SourceSyncError."""
+        """Make the names in the folder durable. Raises SourceSyncError."""
         self._names.sync_folder()
 
     def open(self, name: str) -> OpenSegment:
-        """Open a log segment. FileNotFoundError."""
+        """Open a log segment. Raises FileNotFoundError."""
         return self._names.open(name)
 
     def path(self, name: str) -> str:

@@ -203,7 +203,7 @@ def write_first_snapshot(
 
 def _own_digest(written: Snapshot, body: bytes) -> str:
     """Return the digest of ``body``, if it encodes the snapshot ``written``, perhaps with other side files, which may
-    change at any time. SnapshotConflictError."""
+    change at any time. Raises SnapshotConflictError."""
     existing = snapshot.decode(written.key, body)
     if replace(existing, side_files=written.side_files) != written:
         raise SnapshotConflictError

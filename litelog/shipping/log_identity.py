@@ -53,7 +53,7 @@ class ShippedEnd:
 def find_shift(folder: str, log_format: LogFormat, clock: Clock, shipped: ShippedEnd) -> int | None:
     """Return what to add to another generation's index to get this log's index.
 
-    None if the log does not hold what that generation shipped. SourceMissingError if the log does not exist.
+    None if the log does not hold what that generation shipped. Raises SourceMissingError if the log does not exist.
     """
     ours, names = 0, SegmentFolder(folder, log_format, clock, reports=False)
     for segment in names.each():

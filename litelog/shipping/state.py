@@ -232,7 +232,7 @@ class StateFolder:
             return None
 
     def save(self, state: ReplicaState) -> None:
-        """Save ``state``, durably and atomically. StateError."""
+        """Save ``state``, durably and atomically. Raises StateError."""
         text = json.dumps(_fields_of(state, self._format_archive), sort_keys=True)
         body = f'{{"version": {VERSION}, "checksum": {crc32c(text.encode())}, {text[1:]}'
         try:
@@ -313,7 +313,7 @@ _Stage = TypeVar("_Stage", Unclaimed, Claimed, Running)
 
 
 def _read(folder: str) -> ReplicaState | None:
-    """Return the state in a state folder; None if there is none. LostStateError."""
+    """Return the state in a state folder; None if there is none. Raises LostStateError."""
     path = os.path.join(folder, FILE)
     try:
         stored = read_checked(path)
@@ -335,7 +335,7 @@ def _read(folder: str) -> ReplicaState | None:
 
 
 def _check(document: _Document) -> None:
-    """Check that positions are possible, and that the claim is the owner's. ValueError."""
+    """Check that positions are possible, and that the claim is the owner's. Raises ValueError."""
     claim, place = document.claim, document.place
     if claim is not None and (claim.owner, claim.log) != (document.owner, document.log):
         raise ValueError("its claim is of another owner or log")

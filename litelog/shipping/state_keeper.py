@@ -52,7 +52,7 @@ class StateKeeper:
             self.save()
 
     def save(self) -> None:
-        """Save what changed since the last save. StateError."""
+        """Save what changed since the last save. Raises StateError."""
         with self._lock:
             if self._archive is None:
                 return

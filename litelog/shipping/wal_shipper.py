@@ -214,7 +214,7 @@ class WalShipper:
 
     def _resolve_refusal(self, encoded: EncodedWalSegment) -> None:
         """Continue after the object in a slot that is taken, if it is our own. It was put earlier, perhaps long ago, so
-        it proves nothing about the present. FencedError if it is a successor's or another owner's."""
+        it proves nothing about the present. Raises FencedError if it is a successor's or another owner's."""
         try:
             own = adopt_existing(self._context.client, self.follower, self._files, encoded)
         except CorruptObjectError as error:

@@ -63,11 +63,11 @@ class NoteFile(Generic[_Note]):
         return found
 
     def write(self, note: _Note) -> None:
-        """Replace the file, durably and atomically. OSError."""
+        """Replace the file, durably and atomically. Raises OSError."""
         write_checked(self.path, asdict(note))
 
     def remove(self) -> None:
-        """Remove the file, durably, if there is one. OSError."""
+        """Remove the file, durably, if there is one. Raises OSError."""
         with suppress(FileNotFoundError):
             os.unlink(self.path)
             sync_folder(os.path.dirname(self.path))
@@ -92,7 +92,7 @@ def read_checked(path: str, *, once_unchecked: bool = False) -> dict[str, Any]:
 
 
 def write_checked(path: str, fields: dict[str, Any]) -> None:
-    """Write a file that ``read_checked`` reads, durably and atomically. OSError."""
+    """Write a file that ``read_checked`` reads, durably and atomically. Raises OSError."""
     write_private(path, json.dumps({"version": VERSION, "checksum": _checksum(fields), **fields}).encode())
 
 

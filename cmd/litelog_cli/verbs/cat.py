@@ -171,7 +171,7 @@ def _open_batches(
 
 
 def _consumer_batches(stack: ExitStack, options: CatOptions, name: str, start: StartPoint) -> Iterator[Columns]:
-    """The records that a consumer gets next. UsageError for an option that it does not have."""
+    """The records that a consumer gets next. Raises UsageError for an option that it does not have."""
     for option, given in (
         ("--to", options.end_text),
         ("--generation", options.name),

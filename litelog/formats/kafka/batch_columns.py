@@ -76,7 +76,7 @@ class _Run:
 def decode_batches(name: str, data: memoryview, offset: int, found: BatchWalk, *, markers: bool = False) -> Columns:
     """The records of the batches that ``walk`` found in ``data``. Control batches have none.
 
-    ``markers``: records of control batches are records, too, and the columns MARKER and PRODUCER tell.
+    ``markers``: records of control batches are records, too, and the columns MARKER and PRODUCER describe them.
     Raises CorruptCommitError if records are malformed, and ConfigError if they are compressed and a package is missing.
     """
     places = zip(found.batches, found.positions, strict=True)

@@ -57,7 +57,7 @@ def unpack_set(codec: int, payload: memoryview) -> memoryview:
 
 
 def split_set(content: memoryview) -> tuple[list[int], list[int]]:
-    """The places and lengths of the payloads in a set. ValueError if its messages do not fill it exactly."""
+    """The places and lengths of the payloads in a set. Raises ValueError if its messages do not fill it exactly."""
     at, size = 0, len(content)
     starts: list[int] = []
     lengths: list[int] = []
@@ -80,7 +80,7 @@ def split_set(content: memoryview) -> tuple[list[int], list[int]]:
 def is_set(payload: memoryview) -> bool:
     """Whether the payload of a plain message is a whole set of several messages.
 
-    Then the codec, which no checksum covers, is damaged: one bit makes a set a plain message.
+    Then the codec is damaged, which no checksum covers: one flipped bit turns a set into a plain message.
     """
     if len(payload) >= MESSAGE_BYTES and payload[0] <= LAST_CODEC:
         return _holds_messages(payload)
