@@ -10,9 +10,10 @@ from litelog.errors import SourceError, SourceMissingError
 from litelog.objects.claim import Relation
 from litelog.restore.follow import CopyFollower
 from litelog.restore.history_plan import Target, find_plan
+from litelog.shipping.context import Settings, SnapshotPolicy
 from litelog.shipping.divergence import read_divergence
 from litelog.stores.object_store import ObjectReplicaClient
-from tests.builders.daemon_builder import Daemon
+from tests.builders.daemon_builder import Daemon, newest_snapshot
 from tests.builders.redis_log import MANIFEST, RedisLog, make_redis_log
 from tests.builders.restoring import files_in, restore_to
 
@@ -80,6 +81,25 @@ def test_a_rewrite_while_no_daemon_runs_is_seen_at_the_next_start(
     restore_to(ObjectReplicaClient(store), tmp_path / "out", log_format=redis.format)
     assert files_in(tmp_path / "out") == held(redis)
     assert read_divergence(daemon.folder.path) is None
+
+
+def test_a_snapshot_names_the_base_file_after_it_is_gone(redis: RedisLog, store: MemoryStore, tmp_path: Path) -> None:
+    settings = Settings(snapshot_policy=SnapshotPolicy.MIRROR)
+    daemon = Daemon(redis, store, str(tmp_path / "state"), backlog_sealer=True, settings=settings)
+    redis.append(2)
+    daemon.sync()
+    for number in (2, 3):
+        redis.increment(number)
+        redis.append(2)
+    daemon.sync()
+    base = redis.listed[0]
+    redis.begin(4)
+    archive = daemon.replica.archive
+    assert archive is not None
+    archive.request_snapshot()
+    snapshot = newest_snapshot(daemon)
+    assert snapshot.next > 1
+    assert snapshot.segments[0].file == base
 
 
 def test_a_log_that_was_cut_is_a_warning(redis: RedisLog, store: MemoryStore, tmp_path: Path) -> None:
