@@ -13,12 +13,19 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from litelog.errors import CorruptCommitError
 from litelog.formats.commit_tail import is_zero
 from litelog.formats.log_format import MAX_COMMIT_BYTES, Damage, Tail
+from litelog.formats.redis_aof.command_lines import WINDOW_BYTES, find_commands, name_number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    import numpy.typing as npt
+
+    from litelog.formats.redis_aof.command_lines import CommandLines
 
 _NUMBER = re.compile(rb"[*$]([0-9]{1,10})\r\n")
 _NUMBER_BEGUN = re.compile(rb"[*$][0-9]{0,10}\r?")
@@ -37,6 +44,15 @@ _KEY_WORDS: Mapping[bytes, int] = {
     b"XGROUP": 2,
 }
 """Which word of a command is its key, where that is not the first one after the command's name."""
+
+
+LEAST_ALONE, MOST_ALONE = 16, 4096
+"""How many commits are read one by one before a window is tried again: more, if windows with line ends inside of words
+follow each other."""
+
+_NO_KEY_NAMES = np.array([name_number(name) for name, word in _KEY_WORDS.items() if word == NO_KEY], np.int64)
+_SECOND_KEY_NAMES = np.array([name_number(name) for name, word in _KEY_WORDS.items() if word == 2], np.int64)
+_TRANSACTION = np.array([name_number(b"MULTI"), name_number(b"EXEC")], np.int64)
 
 
 @dataclass(slots=True)
@@ -78,8 +94,14 @@ def walk(name: str, data: memoryview, offset: int) -> Commands:
     Raises CorruptCommitError: bytes that are no command are followed by a command, or a commit is larger than
     MAX_COMMIT_BYTES.
     """
-    found = Commands()
+    found, alone, most = Commands(), 0, LEAST_ALONE
     while found.end < len(data):
+        if not alone:
+            whole = _take_window(found, data)
+            most = LEAST_ALONE if whole else min(2 * most, MOST_ALONE)
+            alone = 0 if whole else most
+            continue
+        alone -= 1
         try:
             _take_commit(found, data)
         except _IncompleteError as error:
@@ -94,6 +116,38 @@ def walk(name: str, data: memoryview, offset: int) -> Commands:
         if end - start > MAX_COMMIT_BYTES:
             raise _too_large(name, offset + start, end - start)
     return found
+
+
+def _take_window(found: Commands, data: memoryview) -> bool:
+    """Append the commits of the next window that ``find_commands`` finds. Whether they fill most of it."""
+    window = data[found.end : found.end + WINDOW_BYTES]
+    lines = find_commands(window, _NO_KEY_NAMES, _SECOND_KEY_NAMES)
+    ends = _commit_ends(lines)
+    if not len(ends):
+        return False
+    base, count, before = found.end, int(ends[-1]) + 1, len(found.starts)
+    found.starts += (lines.starts[:count] + base).tolist()
+    found.ends += (lines.ends[:count] + base).tolist()
+    found.key_starts += np.where(lines.key_lengths < 0, 0, lines.key_starts + base)[:count].tolist()
+    found.key_lengths += lines.key_lengths[:count].tolist()
+    stops = (lines.ends[ends] + base).tolist()
+    found.commits += zip([base, *stops[:-1]], stops, (ends + (before + 1)).tolist(), strict=True)
+    found.end = stops[-1]
+    return found.end - base > len(window) // 2
+
+
+def _commit_ends(lines: CommandLines) -> npt.NDArray[np.int64]:
+    """The numbers of the commands that end a commit: all, except inside a transaction."""
+    ends = np.ones(len(lines.starts), np.bool_)
+    begun = None
+    for number in np.flatnonzero((lines.words == 1) & np.isin(lines.names, _TRANSACTION)).tolist():
+        if lines.names[number] == _TRANSACTION[0]:
+            begun = number if begun is None else begun
+        elif begun is not None:
+            ends[begun:number], begun = False, None
+    if begun is not None:
+        ends[begun:] = False
+    return np.flatnonzero(ends)
 
 
 def find_command(data: memoryview, start: int) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
@@ -24,7 +25,7 @@ FORMAT: LogFormat = RedisAofFormat()
 NAME = "appendonly.aof.7.incr.aof"
 BASE = "appendonly.aof.7.base.rdb"
 SET = encode(("SET", "k", "v"))
-WITHOUT_KEY = (b"SELECT", b"MULTI", b"EXEC")
+WITHOUT_KEY = (b"SELECT", b"MULTI", b"EXEC", b"FLUSHALL")
 
 
 def read_commands(data: bytes) -> list[list[bytes]]:
@@ -43,6 +44,11 @@ def read_commands(data: bytes) -> list[list[bytes]]:
             at = end + 4 + length
         found.append(words)
     return found
+
+
+def key_of(words: list[bytes]) -> bytes | None:
+    place = 2 if words[0] == b"XGROUP" else 1
+    return None if words[0].upper() in WITHOUT_KEY or len(words) <= place else words[place]
 
 
 def scan(data: bytes, name: str = NAME, offset: int = 0, sequence: int | None = None) -> tuple[int, int, int, Tail]:
@@ -73,8 +79,7 @@ class Recorded(LogFormatConformance):
     def decode_slowly(self, name: str, data: bytes, first: int) -> list[Record]:
         found = []
         for number, words in enumerate(read_commands(data), first):
-            key = None if words[0].upper() in WITHOUT_KEY else words[2 if words[0] == b"XGROUP" else 1]
-            found.append(Record(number, None, key, encode(tuple(words))))
+            found.append(Record(number, None, key_of(words), encode(tuple(words))))
         return found
 
     def choose(self, places: Sequence[int]) -> Sequence[int]:
@@ -97,6 +102,44 @@ def test_a_transaction_is_one_commit_with_its_annotation() -> None:
     assert (commit.start, commit.end, commit.first, commit.next) == (0, len(whole), 5, 9)
     found = FORMAT.scan(NAME, memoryview(whole[:-1]), 0, Expectation(5))
     assert (found.end, found.commits, found.tail, found.wanted) == (0, 0, Tail.INCOMPLETE, len(whole))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+def test_any_commands_are_found_in_windows_and_one_by_one(seed: int) -> None:
+    """Words with line ends, transactions, annotations and names in any case, in more bytes than a window."""
+    random = Random(seed)
+    data, ends, commands = b"", [], 0
+
+    def make_command() -> bytes:
+        name = random.choice([b"SET", b"set", b"XGROUP", b"select", b"FLUSHALL", b"A-LONG-NAME", b"$3", b"*1"])
+        odd = (
+            [b"", b"\r\n", b"$1\r\nx", b"*2\r\n$1\r\nx\r\n", b"\n", b"\r", SET]
+            if random.random() < seed / 20
+            else [b"v"]
+        )
+        words = [random.choice(odd) + bytes(random.randrange(120)) for _ in range(random.randrange(4))]
+        note = b"#TS:%d\r\n" % random.randrange(10**10) if random.random() < 0.1 else b""
+        return note + encode((name, *words))
+
+    while len(data) < 300_000:
+        many = random.randrange(5) if random.random() < 0.1 else None
+        if many is None:
+            data += make_command()
+        else:
+            data += encode((b"Multi",)) + b"".join(make_command() for _ in range(many)) + encode((b"EXEC",))
+        commands += 1 if many is None else many + 2
+        ends.append(len(data))
+    found = FORMAT.scan(NAME, memoryview(data), 0, Expectation(0))
+    assert (found.end, found.commits, found.records, found.tail) == (len(data), len(ends), commands, Tail.NOTHING)
+    assert [commit.end for commit in FORMAT.commits(NAME, memoryview(data), 0, Expectation(0))] == ends
+    records = list(FORMAT.decode(NAME, memoryview(data), 0, Expectation(0)).records())
+    assert [record.value for record in records] == [encode(tuple(words)) for words in read_commands(data)]
+    assert [record.key for record in records] == [key_of(words) for words in read_commands(data)]
+    for cut in random.sample(range(len(data)), 8):
+        found = FORMAT.scan(NAME, memoryview(data)[:cut], 0, Expectation(0))
+        assert found.end == max(end for end in (0, *ends) if end <= cut)
+        assert found.tail in (Tail.INCOMPLETE, Tail.NOTHING)
 
 
 def test_the_value_is_the_command_without_its_annotation() -> None:
