@@ -103,13 +103,11 @@ class Consumer(RecordStream):
         self._reader: CombinedReader | None = None
         self._reading: Future[Columns | None] | None = None
         self._batch: Columns | None = None
-        self._row = 0
         self._rows: Iterator[Record] = iter(())
-        self._is_verified = False
+        self._row = self._uncommitted = 0
+        self._is_verified = self._closed = False
         self._processed: int | None = None
-        self._uncommitted = 0
         self._committed_at = self._clock.monotonic()
-        self._closed = False
 
     @property
     def position(self) -> int | None:

@@ -90,14 +90,13 @@ class LogReader(RecordStream):
         self.folder = folder = os.fspath(folder)
         self._start, self._skip_before = bounds.start, bounds.start_time
         self._follow, self._timeout = follow, timeout if block else 0.0
-        self._poll_seconds = poll_interval
         self._watcher, self._own_watcher = watcher, watcher is None
         self._clock = SystemClock()
         self._names = SegmentFolder(folder, self._format, self._clock)
         self._numbering = SequenceBase(folder, self._format, self._names, _state_folder(state_dir, folder))
         self._cursor = LogCursor(folder, self._format, self._names, self._numbering)
         self._seeker = Seeker(folder, self._format, self._names, self._numbering)
-        self._piece_bytes = PIECE_BYTES
+        self._poll_seconds, self._piece_bytes = poll_interval, PIECE_BYTES
         self._skip_to = self._start if isinstance(self._start, int) else None
         self._wake, self._busy = threading.Event(), threading.Lock()
         self._ended = self._closed = False

@@ -160,9 +160,8 @@ def export(  # noqa: PLR0913 - each is a choice of its own
     Raises:
         ConfigError: an option does not fit, or does not match the existing table.
         DivergedError: the log no longer continues the history in the table.
-        TruncatedError: the replica no longer has the next records, and ``failOnDataLoss`` is set.
+        TruncatedError, ReplicaGapError: the next records or an object are missing, and ``failOnDataLoss`` is set.
         NothingToRestoreError: the replica does not exist or is empty.
-        ReplicaGapError: an object is missing, and ``failOnDataLoss`` is set.
         CorruptionError: an object of the replica or of the export is damaged, or a value does not fit ``schema``.
         StoreError: a request to a store failed.
     """
