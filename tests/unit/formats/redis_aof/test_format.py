@@ -83,7 +83,7 @@ class Recorded(LogFormatConformance):
         return found
 
     def choose(self, places: Sequence[int]) -> Sequence[int]:
-        return sampled(places, 3, f"redis-aof {self.scene} {len(places)}")
+        return sampled(places, 8, f"redis-aof {self.scene} {len(places)}")
 
 
 @pytest.mark.slow
