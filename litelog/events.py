@@ -98,6 +98,9 @@ EVENTS = {
     "following": "A restored copy is kept up to date from now on.",
     "followed": "A restored copy is no longer kept up to date; the line has the last position.",
     "follow-failed": "Following met a temporary error.",
+    "mirroring": "A mirror of a served log is kept up to date from now on.",
+    "mirror-failed": "A mirror met an error that may pass; it tries again.",
+    "mirror-forked": "A mirror could not be continued: it was renamed, and another one begins.",
     "gap": "An object is missing, or late.",
     # Spark
     "data-lost": "Data is missing; reading continues, as failOnDataLoss is false.",

@@ -135,9 +135,12 @@ class HttpStore:
         except NotFoundError:
             return
 
-    def stream_wal(self, position: Position, seconds: float, limit: int) -> Iterator[WalSegment | StreamError]:
+    def stream_wal(
+        self, position: Position, seconds: float, limit: int, mirror: str | None
+    ) -> Iterator[WalSegment | StreamError]:
         """Yield the log's WAL segments as the daemon has them, and last why the stream ended early, if it did."""
-        query = urlencode({"from": str(position), "wait": f"{seconds:.3f}s", "limit": limit})
+        named = {} if mirror is None else {"mirror": mirror}
+        query = urlencode({"from": str(position), "wait": f"{seconds:.3f}s", "limit": limit, **named})
         answer = self._send("GET", "stream", str(position), f"/wal?{query}", read_seconds=seconds + READ_SECONDS)
         if answer.status in (409, 410):
             yield StreamError(answer.status, _read_message(answer))

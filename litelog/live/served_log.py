@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from litelog.formats.columns import Columns
     from litelog.live.live_buffer import LiveRun
+    from litelog.live.mirrors import MirrorPositions
     from litelog.log.read_bounds import Start
     from litelog.log.source_position import SourcePosition
     from litelog.objects.position import Generation
@@ -71,16 +72,17 @@ class ServedLog:
     buffer: LiveBuffer
     objects: ReplicaObjects
     """Of its first replica."""
+    mirrors: MirrorPositions
     readers: set[LiveReader] = field(default_factory=set)
     sent_bytes: int = 0
     """Bytes that all readers got, since the start."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @classmethod
-    def of(cls, name: str, log: LiveLog, watcher: Watcher, clock: Clock) -> ServedLog:
+    def of(cls, name: str, log: LiveLog, watcher: Watcher, clock: Clock, mirrors: MirrorPositions) -> ServedLog:
         """Make it, with a buffer that does not run yet."""
         buffer = LiveBuffer(log.source, log.find_start, watcher, clock)
-        return cls(name, log, buffer, ReplicaObjects(*log.replicas[0]))
+        return cls(name, log, buffer, ReplicaObjects(*log.replicas[0]), mirrors)
 
     def columns(self, run: LiveRun) -> Columns:
         """The records of a run of the buffer."""
@@ -104,6 +106,13 @@ class ServedLog:
             return False
         claim, place = shipped
         return position < Position(claim.generation, place.index, place.offset)
+
+    def durable_end(self) -> Position | None:
+        """The end of what is durable in the folder; None if it is not known, as nobody reads."""
+        view = self.buffer.view
+        if view.end is None or view.generation is None:
+            return None
+        return Position(view.generation, view.end.index, view.end.offset)
 
     def enter(self, reader: LiveReader) -> None:
         """Count a reader."""

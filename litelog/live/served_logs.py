@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Protocol
 
 from litelog.config.models import ALL
 from litelog.errors import LogError, NotYetAvailableError
+from litelog.live.mirrors import MirrorPositions
 from litelog.live.served_log import LiveReader, ServedLog
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from litelog.live.mirrors import MirrorStatus
     from litelog.replicator.live_log import LiveLog
     from litelog.system.clock import Clock
     from litelog.system.inotify import Watcher
@@ -58,6 +60,8 @@ class ServedLogs:
         self._max_readers = max_readers
         self._lock = threading.Lock()
         self._running: dict[str, ServedLog] = {}
+        self._mirrors: dict[str, MirrorPositions] = {}
+        """By the logs' folders. They outlive the buffers."""
         self._idle_since: dict[str, float] = {}
         self._closed = False
 
@@ -82,7 +86,18 @@ class ServedLogs:
             raise NotYetAvailableError(f"{name}: the daemon is still opening its logs")
         if log is None:
             raise UnknownLogError(f"{name}: no such log is served here")
-        return ServedLog.of(name, log, self._watcher, self._clock)
+        with self._lock:
+            mirrors = self._mirrors.setdefault(log.source.folder, MirrorPositions())
+        return ServedLog.of(name, log, self._watcher, self._clock, mirrors)
+
+    def mirrors(self) -> dict[str, list[MirrorStatus]]:
+        """The mirrors of each log that has any, by its folder."""
+        now = self._clock.monotonic()
+        with self._lock:
+            known = dict(self._mirrors)
+            ends = {served.log.source.folder: served.durable_end() for served in self._running.values()}
+        found = {folder: mirrors.status(ends.get(folder), now) for folder, mirrors in known.items()}
+        return {folder: statuses for folder, statuses in found.items() if statuses}
 
     def enter(self, name: str, reader: LiveReader, *, live: bool = True) -> ServedLog:
         """Return a log for a reader. With ``live``, its buffer runs until the reader leaves, and a while longer.

@@ -48,7 +48,9 @@ class WalRequest:
     wait: float = 0.0
     """Without ``follow``: how many seconds to wait for the first WAL segment."""
     limit: int | None = None
-    """End after about so many bytes."""
+    """End after about this many bytes."""
+    mirror: str | None = None
+    """The name of the mirror that asks, which is durable up to the position."""
 
 
 class WalFraming:
@@ -89,6 +91,9 @@ class WalFeed:
         request, loop = self._request, asyncio.get_running_loop()
         with self._news as news:
             await news.require_begun()
+            if request.mirror is not None:
+                served = self._served
+                served.mirrors.note(request.mirror, request.position, served.durable_end(), self._clock.monotonic())
             deadline = loop.time() + request.wait
             while request.limit is None or self._reader.sent_bytes < request.limit:
                 news.clear()
@@ -109,12 +114,12 @@ class WalFeed:
         """The WAL segment at the place; None if there is none yet."""
         view, runs = self._served.buffer.look()
         self._require_known(view)
-        first = runs[0].position if runs else _end_of(view)
+        first = runs[0].position if runs else self._served.durable_end()
         if first is not None and self._place < first:
             return await asyncio.to_thread(self._read_object)
         live = next((run for run in runs if self._place < _after(run)), None)
         if live is None:
-            await self._require_reached(view)
+            await self._require_reached()
             return None
         if live.position == self._place:
             piece = await asyncio.to_thread(live.encoded, KIND, partial(self._encode, live.claim, live.run))
@@ -131,20 +136,21 @@ class WalFeed:
             reason = f"{self._place} is in another generation; the log continues in {view.generation}"
             raise ForkedError(self._served.name, reason)
 
-    async def _require_reached(self, view: BufferView) -> None:
+    async def _require_reached(self) -> None:
         """Raise ForkedError if the log does not reach the place, also after a while: a buffer that has just begun may
         still be reading the folder."""
-        loop, buffer = asyncio.get_running_loop(), self._served.buffer
+        loop = asyncio.get_running_loop()
         deadline = loop.time() + PLACE_SECONDS
-        while (end := _end_of(view)) is None or self._place > end:
+        while True:
+            self._news.clear()
+            self._require_known(self._served.buffer.view)
+            end = self._served.durable_end()
+            if end is not None and self._place <= end:
+                return
             left = deadline - loop.time()
             if left <= 0:
                 raise ForkedError(self._served.name, f"ends at {end}, before {self._place}")
-            self._news.clear()
-            view = buffer.view
-            self._require_known(view)
-            if (end := _end_of(view)) is None or self._place > end:
-                await self._news.wait(min(left, 1.0))
+            await self._news.wait(min(left, 1.0))
 
     def _read_object(self) -> bytes:
         """The replica's WAL segment at the place."""
@@ -186,9 +192,3 @@ class WalFeed:
 def _after(live: LiveRun) -> Position:
     after = live.run.after
     return Position(live.claim.generation, after.index, after.offset)
-
-
-def _end_of(view: BufferView) -> Position | None:
-    if view.end is None or view.generation is None:
-        return None
-    return Position(view.generation, view.end.index, view.end.offset)

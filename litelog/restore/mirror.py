@@ -11,6 +11,8 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
+import re
+import socket
 from typing import TYPE_CHECKING, Self
 
 from litelog.errors import (
@@ -102,6 +104,7 @@ class Mirror:
         self._pattern = pattern
         self._clock = clock or SystemClock()
         self._note = mirror_note(folder)
+        self._name = _make_name(folder)
         self._place: Position | None = None
         try:
             self._lock = _lock(folder)
@@ -184,7 +187,7 @@ class Mirror:
             self._place = self.join()
         before = self._place
         try:
-            for segment in self._client.stream_wal(before, wait_seconds, LIMIT_BYTES):
+            for segment in self._client.stream_wal(before, wait_seconds, LIMIT_BYTES, self._name):
                 self._take(segment)
         except PrunedError:
             self._place = self.join()  # the replica has it
@@ -296,6 +299,11 @@ class Mirror:
             message = "%s: failure %d in a row, trying again: %s"
             extra = fields("mirror-failed", replica=self._client.url, consecutive_failures=failures)
             _logger.warning(message, self._client.url, failures, error, extra=extra)
+
+
+def _make_name(folder: str) -> str:
+    """The name by which the source lists the mirror: this machine's, and the folder."""
+    return re.sub(r"[^A-Za-z0-9._:/-]", "_", f"{socket.gethostname() or 'host'}:{os.path.abspath(folder)}")[:200]
 
 
 def set_aside(folder: str) -> str:

@@ -28,10 +28,11 @@ from litelog.server.verdict import judge
 from litelog.units import parse_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator
+    from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
     from starlette.requests import Request
 
+    from litelog.live.mirrors import MirrorStatus
     from litelog.live.served_logs import ServedLogs
     from litelog.replicator.barrier import Barrier
     from litelog.server.daemon_view import Daemon, StatusCache
@@ -51,9 +52,12 @@ STALLS = ("loop_stopped", "status_stalled")
 class Handlers:
     """The handlers. All except ``sync`` run in threads, since they may briefly wait for the daemon."""
 
-    def __init__(self, daemon: Daemon, status_cache: StatusCache, heartbeat: Heartbeat | None) -> None:
+    def __init__(
+        self, daemon: Daemon, status_cache: StatusCache, heartbeat: Heartbeat | None, logs: ServedLogs | None
+    ) -> None:
         self._status_cache = status_cache
         self._heartbeat = heartbeat
+        self._logs = logs
         self._barriers = Barriers(daemon)
         self._process = CollectorRegistry(auto_describe=False)
         ProcessCollector(registry=self._process)
@@ -92,7 +96,7 @@ class Handlers:
             return make_error(400, "the Accept header is malformed: it asks for a version that is not a number")
         encode, content_type = choose_encoder(accept)
         openmetrics = content_type.startswith(_OPENMETRICS)
-        text = write_metrics(self._status_cache, self._heartbeat, openmetrics=openmetrics)
+        text = write_metrics(self._status_cache, self._heartbeat, self._mirrors(), openmetrics=openmetrics)
         body = text.encode() + encode(self._process)  # the client's part has the end that OpenMetrics wants
         return Response(body, headers={**NO_STORE, "content-type": content_type})
 
@@ -142,7 +146,12 @@ class Handlers:
 
     def _report(self, snapshot: StatusView, judgement: Judgement, logs: Container[str] | None) -> StatusReport:
         beats = self._heartbeat.report() if self._heartbeat is not None else None
-        return make_report(self._status_cache, snapshot, judgement, heartbeat=beats, logs=logs)
+        mirrors = self._mirrors()
+        return make_report(self._status_cache, snapshot, judgement, heartbeat=beats, logs=logs, mirrors=mirrors)
+
+    def _mirrors(self) -> Mapping[str, Sequence[MirrorStatus]]:
+        """The mirrors of the served logs, by folder."""
+        return {} if self._logs is None else self._logs.mirrors()
 
 
 def make_app(
@@ -155,7 +164,7 @@ def make_app(
     logs: ServedLogs | None = None,
 ) -> Starlette:
     """Make the application. ``hosts``: as for ``RequestGuard``. ``logs``: the logs that it serves; None: none."""
-    handlers = Handlers(daemon, status_cache, heartbeat)
+    handlers = Handlers(daemon, status_cache, heartbeat, logs)
     routes = [
         Route("/", handlers.index),
         Route("/status", handlers.status),

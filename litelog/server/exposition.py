@@ -23,6 +23,8 @@ from litelog.server.metrics import (
     LOGS,
     MAX_LAG,
     MEASURED,
+    MIRROR_LAG,
+    MIRROR_SEEN,
     NOT_REPLICATED,
     OF_REPLICA,
     PAIR,
@@ -38,8 +40,9 @@ from litelog.stores.metered_store import BOUNDS, KINDS, Durations
 from litelog.version import VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
+    from litelog.live.mirrors import MirrorStatus
     from litelog.replicator.status import ReplicaStatus
     from litelog.server.daemon_view import StatusCache
     from litelog.server.heartbeat import Heartbeat
@@ -48,8 +51,17 @@ if TYPE_CHECKING:
     from litelog.server.verdict import Judgement
 
 
-def write_metrics(status_cache: StatusCache, heartbeat: Heartbeat | None, *, openmetrics: bool) -> str:
-    """Write all metrics of ``metrics.SPECS``, as OpenMetrics without its last line, or in the older text format."""
+def write_metrics(
+    status_cache: StatusCache,
+    heartbeat: Heartbeat | None,
+    mirrors: Mapping[str, Sequence[MirrorStatus]],
+    *,
+    openmetrics: bool,
+) -> str:
+    """Write all metrics of ``metrics.SPECS``, as OpenMetrics without its last line, or in the older text format.
+
+    ``mirrors``: those of each log, by folder.
+    """
     snapshot = status_cache.read()
     judgement = judge(snapshot, status_cache.rules)
     text = _Text(openmetrics=openmetrics)
@@ -61,6 +73,7 @@ def write_metrics(status_cache: StatusCache, heartbeat: Heartbeat | None, *, ope
         report = heartbeat.report()
         for result, count in (("ok", report.succeeded), ("error", report.failed), ("withheld", report.withheld)):
             text.add(HEARTBEATS.name, _labels(HEARTBEATS.labels, (result,)), count)
+    _write_mirrors(text, mirrors)
     text.begin(BUILD)
     text.add(BUILD.name, _labels(BUILD.labels, (VERSION, platform.python_version())), 1)
     return text.join()
@@ -143,6 +156,18 @@ def _write_daemon(text: _Text, snapshot: StatusView, judgement: Judgement, max_l
     for spec, value in values.items():
         text.begin(spec)
         text.add(spec.name, "", value)
+
+
+def _write_mirrors(text: _Text, mirrors: Mapping[str, Sequence[MirrorStatus]]) -> None:
+    labelled = [
+        (_labels(MIRROR_LAG.labels, (log, each.mirror)), each) for log, found in mirrors.items() for each in found
+    ]
+    text.begin(MIRROR_LAG)
+    for labels, each in labelled:
+        text.add(MIRROR_LAG.name, labels, each.lag_seconds)
+    text.begin(MIRROR_SEEN)
+    for labels, each in labelled:
+        text.add(MIRROR_SEEN.name, labels, each.seen_seconds)
 
 
 def _write_number(value: float) -> str:

@@ -33,8 +33,10 @@ _RANGE = re.compile("bytes=([0-9]{1,18})-([0-9]{1,18})?")
 PARAMETERS = ("from", "to", "follow", "wait", "limit", "columns")
 """Parameters of ``records``."""
 
-WAL_PARAMETERS = ("from", "follow", "wait", "limit")
+WAL_PARAMETERS = ("from", "follow", "wait", "limit", "mirror")
 """Parameters of ``wal``."""
+
+_MIRROR = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,199}")
 
 
 class BadRequestError(LitelogError):
@@ -75,7 +77,14 @@ def read_wal_request(request: Request) -> WalRequest:
         _read_switch("follow", query.get("follow", "false")),
         read_wait(query.get("wait", "0s")),
         read_number("limit", query["limit"]) if "limit" in query else None,
+        _read_mirror(query.get("mirror")),
     )
+
+
+def _read_mirror(name: str | None) -> str | None:
+    if name is not None and not _MIRROR.fullmatch(name):
+        raise BadRequestError("mirror: write up to 200 letters, digits, dots, colons, slashes, - and _")
+    return name
 
 
 def _require_known(query: Iterable[str], known: Collection[str]) -> None:

@@ -89,7 +89,9 @@ class LogHandlers:
             {"kind": each.kind, "seconds": round(now - each.since, 3), "next": each.next, "sent_bytes": each.sent_bytes}
             for each in served.all_readers()
         ]
-        return _answer({**asdict(served.facts()), "readers": readers, "sent_bytes": served.sent_bytes})
+        mirrors = [asdict(each) for each in served.mirrors.status(served.durable_end(), now)]
+        facts = asdict(served.facts())
+        return _answer({**facts, "readers": readers, "mirrors": mirrors, "sent_bytes": served.sent_bytes})
 
     async def records(self, request: Request) -> Response:
         """The records of a log as a stream."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import asdict
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ from litelog.server.report import (
     FailureReport,
     GenerationReport,
     LogReport,
+    MirrorReport,
     NotReplicatedReport,
     ReplicaReport,
     RequestCount,
@@ -21,8 +23,9 @@ from litelog.server.verdict import Judgement, ReplicaCondition
 from litelog.version import VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable
+    from collections.abc import Container, Iterable, Mapping, Sequence
 
+    from litelog.live.mirrors import MirrorStatus
     from litelog.replicator.status import ReplicaStatus
     from litelog.server.daemon_view import StatusCache
     from litelog.server.report import HeartbeatReport
@@ -42,8 +45,10 @@ def make_report(
     *,
     heartbeat: HeartbeatReport | None = None,
     logs: Container[str] | None = None,
+    mirrors: Mapping[str, Sequence[MirrorStatus]] | None = None,
 ) -> StatusReport:
-    """Make the document, without the lag of the last hour. ``logs``: only these logs, by folder."""
+    """Make the document, without the lag of the last hour. ``logs``: only these logs, by folder. ``mirrors``: those of
+    each log, by folder."""
     return StatusReport(
         source="daemon",
         litelog=VERSION,
@@ -62,7 +67,7 @@ def make_report(
         last_turn_seconds=_age(snapshot, snapshot.last_turn),
         measured_seconds=_age(snapshot, snapshot.measured),
         heartbeat=heartbeat,
-        logs=group_by_log(_choose(snapshot, logs), judgement),
+        logs=group_by_log(_choose(snapshot, logs), judgement, mirrors),
         not_replicated=[
             NotReplicatedReport(
                 log=each.log, replica=each.replica, reason=each.reason, failing_seconds=_age(snapshot, each.since)
@@ -90,11 +95,19 @@ def write_with_history(report: StatusReport, snapshot: StatusView, logs: Contain
     return "".join(written).encode()
 
 
-def group_by_log(statuses: Iterable[ReplicaStatus], judgement: Judgement) -> list[LogReport]:
+def group_by_log(
+    statuses: Iterable[ReplicaStatus],
+    judgement: Judgement,
+    mirrors: Mapping[str, Sequence[MirrorStatus]] | None = None,
+) -> list[LogReport]:
     """Make the report on each log."""
     known, unknown = judgement.replicas, ReplicaCondition.UNKNOWN
     return [
-        LogReport(log=log, replicas=[make_replica(each, known.get((log, each.replica), unknown)) for each in group])
+        LogReport(
+            log=log,
+            replicas=[make_replica(each, known.get((log, each.replica), unknown)) for each in group],
+            mirrors=[MirrorReport(**asdict(each)) for each in (mirrors or {}).get(log, ())],
+        )
         for log, group in _by_log(statuses).items()
     ]
 

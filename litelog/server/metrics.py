@@ -271,6 +271,15 @@ HEARTBEATS = MetricSpec(
     ("result",),
     "Calls of the heartbeat URL: ok, error, or withheld because the verdict was not safe.",
 )
+MIRROR_LAG = MetricSpec(
+    "litelog_mirror_lag_seconds",
+    "gauge",
+    ("log", "mirror"),
+    "For how long a mirror may have lacked something; 0 while it has all that is durable in the log's folder.",
+)
+MIRROR_SEEN = MetricSpec(
+    "litelog_mirror_seen_seconds", "gauge", ("log", "mirror"), "How long ago the last request of a mirror began."
+)
 BUILD = MetricSpec(
     "litelog_build_info",
     "gauge",
@@ -294,6 +303,8 @@ SPECS: tuple[MetricSpec, ...] = (
     LAST_TURN,
     MEASURED,
     HEARTBEATS,
+    MIRROR_LAG,
+    MIRROR_SEEN,
     BUILD,
 )
 """All metrics, except the process_ ones of prometheus-client."""

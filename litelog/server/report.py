@@ -185,11 +185,25 @@ class ReplicaReport(_Part):
     )
 
 
+class MirrorReport(_Part):
+    """A mirror of a served log, as its last request stated it."""
+
+    mirror: str = Field(description="Its name: the machine, and the folder there.")
+    position: str = Field(description="The end of what is durable there.")
+    lag_seconds: float = Field(
+        description="For how long it may have lacked something; 0 while it has all that is durable in the log's folder."
+    )
+    seen_seconds: float = Field(description="How long ago its last request began.")
+
+
 class LogReport(_Part):
     """One log."""
 
     log: str = Field(description="Its folder.")
     replicas: list[ReplicaReport] = Field(description="Its replicas.")
+    mirrors: list[MirrorReport] = Field(
+        default=[], description="Its mirrors since the daemon started, if it is served."
+    )
 
 
 class NotReplicatedReport(_Part):
@@ -279,6 +293,7 @@ PARTS: tuple[type[_Part], ...] = (
     Reason,
     HeartbeatReport,
     LogReport,
+    MirrorReport,
     NotReplicatedReport,
     ReplicaReport,
     WrittenReport,

@@ -215,13 +215,16 @@ class StreamsWal(Protocol):
     """An optional capability of a store that is the log of a daemon: it sends WAL segments as soon as they are durable
     at the source, before they are in the replica."""
 
-    def stream_wal(self, position: Position, seconds: float, limit: int) -> Iterator[WalSegment | StreamError]:
+    def stream_wal(
+        self, position: Position, seconds: float, limit: int, mirror: str | None
+    ) -> Iterator[WalSegment | StreamError]:
         """Yield the WAL segments from ``position`` on, each checked, and last why the stream ended early, if it did.
 
         Args:
             position: Where the first one begins.
             seconds: How long to wait for the first one.
-            limit: End after about so many bytes.
+            limit: End after about this many bytes.
+            mirror: The name of the mirror that asks, which is durable up to ``position``; None: nothing is mirrored.
 
         Raises:
             StoreError: The request failed, or the stream broke off.
@@ -320,11 +323,13 @@ class ObjectReplicaClient:
         except StoreError:
             wait(seconds)
 
-    def stream_wal(self, position: Position, seconds: float, limit: int) -> Iterator[WalSegment]:
+    def stream_wal(
+        self, position: Position, seconds: float, limit: int, mirror: str | None = None
+    ) -> Iterator[WalSegment]:
         store = self.store.awaiting if isinstance(self.store, PassesWaiting) else self.store
         if not isinstance(store, StreamsWal):
             raise NotSupportedError("stream", layout.wal_key(position), f"{self.url} is not a log that a daemon serves")
-        for found in store.stream_wal(position, seconds, limit):
+        for found in store.stream_wal(position, seconds, limit, mirror):
             if not isinstance(found, StreamError):
                 yield found
             elif found.http_status == HTTPStatus.GONE:

@@ -77,13 +77,16 @@ class ReplicaClient(Protocol):
         ``wait`` waits for the given seconds, or less. A store that does not report new objects needs it.
         """
 
-    def stream_wal(self, position: Position, seconds: float, limit: int) -> Iterator[WalSegment]:
+    def stream_wal(
+        self, position: Position, seconds: float, limit: int, mirror: str | None = None
+    ) -> Iterator[WalSegment]:
         """The WAL segments from ``position`` on as a daemon sends them, which may not be in the replica yet.
 
         Args:
             position: Where the first one begins: at a commit.
             seconds: How long to wait for the first one.
-            limit: End after about so many bytes.
+            limit: End after about this many bytes.
+            mirror: The name of the mirror that asks, which is durable up to ``position``; None: nothing is mirrored.
 
         Raises:
             NotSupportedError: No daemon serves the log there.

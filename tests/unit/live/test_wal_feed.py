@@ -192,6 +192,7 @@ def test_a_place_that_the_log_does_not_have_is_refused_with_the_reason(
         after = Position(place.generation, 0, 1 << 40)
         expected = {
             "/logs/log/wal": (400, "from: not a position"),
+            f"{path_of(place)}&mirror=%0a": (400, "mirror: write up to 200 letters"),
             f"{path_of(place)}&to=3": (400, "to: no such parameter"),
             f"/logs/other/wal?from={place}": (404, "other: no such log is served here"),
             path_of(Position(place.generation, 0, 1)): (410, "no longer in the replica"),

@@ -138,11 +138,11 @@ def test_a_request_states_a_position_that_is_durable_here(
         sync(file)
         synced[os.path.basename(os.readlink(f"/proc/self/fd/{file}"))] = os.fstat(file).st_size
 
-    def note_request(self: ObjectReplicaClient, position: Position, seconds: float, limit: int) -> Any:
+    def note_request(self: ObjectReplicaClient, position: Position, seconds: float, limit: int, mirror: str) -> Any:
         sizes = {name: len(data) for name, data in held(out).items()}
         assert {name: synced.get(name) for name in sizes} == sizes
         stated.append(position.offset)
-        return stream(self, position, seconds, limit)
+        return stream(self, position, seconds, limit, mirror)
 
     monkeypatch.setattr(os, "fsync", note_sync)
     monkeypatch.setattr(ObjectReplicaClient, "stream_wal", note_request)
@@ -252,3 +252,25 @@ def test_a_mirror_that_runs_waits_for_a_source_that_is_away(
             stop.set()
             runner.join(WAIT_SECONDS)
         assert not runner.is_alive()
+
+
+def test_the_source_shows_where_a_mirror_is_durable(tmp_path: Path, log: LogBuilder) -> None:
+    out = tmp_path / "out"
+    with serving(tmp_path, log) as (watched, url):
+        assert watched.ask("/logs/log").json["mirrors"] == []
+        with opened_mirror(url, {}, str(out)) as mirror:
+            catch_up(mirror, log, out)
+            mirror.step(0.0)
+            (shown,) = watched.ask("/logs/log").json["mirrors"]
+            assert shown["mirror"].endswith(f":{out}")
+            assert (shown["position"], shown["lag_seconds"]) == (str(mirror.position), 0)
+            log.append(2)
+            wait_until(lambda: watched.ask("/logs/log").json["mirrors"][0]["lag_seconds"] > 0)
+            assert watched.ask("/logs/log").json["mirrors"][0]["position"] == shown["position"]
+            (of_log,) = watched.ask("/status").json["logs"]
+            assert [each["mirror"] for each in of_log["mirrors"]] == [shown["mirror"]]
+            metrics = watched.ask("/metrics").body.decode()
+            assert f'litelog_mirror_lag_seconds{{log="{log.folder}",mirror="{shown["mirror"]}"}} ' in metrics
+            catch_up(mirror, log, out)
+            mirror.step(0.0)
+            assert watched.ask("/logs/log").json["mirrors"][0]["lag_seconds"] == 0
