@@ -152,6 +152,7 @@ def test_sql_finds_the_source_by_itself(spark: Any, replica: Replica) -> None:
     "statements",
     [
         ["CREATE TABLE kept USING litelog OPTIONS (path '{url}')"],
+        ["CREATE TABLE kept USING litelog LOCATION '{url}'"],
         ["CREATE TABLE kept (value binary) USING litelog OPTIONS (path '{url}')", "SELECT * FROM kept"],
         ["CREATE TABLE kept (value binary) USING litelog OPTIONS (path '{url}')", "INSERT INTO kept VALUES (X'00')"],
     ],
