@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,16 +14,18 @@ pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
 pytest.importorskip("urllib3")
 
-from litelog.errors import ConfigError, CorruptCommitError, DivergedError, LockedError
+from litelog.errors import ConfigError, CorruptCommitError, DivergedError, LitelogError, LockedError
 from litelog.log.mirror_note import MIRROR_NAME
 from litelog.log.writer import LOCK_NAME, LogWriter
 from litelog.restore import mirror as mirror_module
 from litelog.restore.mirror import SourceRefusedError, set_aside
 from litelog.restore.opened_mirror import opened_mirror, promote
 from litelog.stores.object_store import ObjectReplicaClient
+from replica_clients import http
 from tests.builders.log_builder import LogBuilder, make_log
 from tests.builders.restoring import files_in
 from tests.builders.server_builder import Watched
+from tests.sampling import times
 from tests.waiting import WAIT_SECONDS, wait_until
 
 if TYPE_CHECKING:
@@ -274,3 +277,41 @@ def test_the_source_shows_where_a_mirror_is_durable(tmp_path: Path, log: LogBuil
             catch_up(mirror, log, out)
             mirror.step(0.0)
             assert watched.ask("/logs/log").json["mirrors"][0]["lag_seconds"] == 0
+
+
+def test_a_mirror_stays_a_prefix_while_answers_are_cut_and_damaged(
+    tmp_path: Path, log: LogBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The mirror stops, opens again and continues, as ``run`` or a person does."""
+    out, random = tmp_path / "out", Random(19)
+    faults = 0
+
+    class Damaging(http._Stream):
+        def read(self, size: int = -1) -> bytes:
+            nonlocal faults
+            data, chance = super().read(size), random.random()
+            if not data or chance > 0.1:
+                return data
+            faults += 1
+            if chance < 0.05:
+                return data[: random.randrange(len(data))]
+            damaged = bytearray(data)
+            damaged[random.randrange(len(data))] ^= 1 << random.randrange(8)
+            return bytes(damaged)
+
+    with serving(tmp_path, log) as (_, url):
+        with opened_mirror(url, {}, str(out)) as mirror:
+            catch_up(mirror, log, out)
+        with monkeypatch.context() as patch:
+            patch.setattr(http, "_Stream", Damaging)
+            for step in range(times(15, at_night=400)):
+                log.append(1 + step % 3) if step % 7 else log.roll(1)
+                with suppress(LitelogError), opened_mirror(url, {}, str(out)) as mirror:
+                    for _ in range(3):
+                        mirror.step(0.01)
+                files = held(out)
+                assert b"".join(log.texts.values()).startswith(b"".join(files.get(name, b"") for name in log.texts))
+                assert files.keys() <= log.texts.keys()
+        with opened_mirror(url, {}, str(out)) as mirror:
+            catch_up(mirror, log, out)
+    assert faults > 5
