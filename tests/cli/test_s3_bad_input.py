@@ -238,7 +238,7 @@ class Issuer:
         with self.lock:
             good = f"AKISSUED{self.issued:04}" in request.headers["authorization"]
         if not good:
-            self.refused.append(request.path)
+            self.refused.append(f"{request.path} {request.body.decode(errors='replace')}")
             return error_answer(400, "ExpiredToken", "The provided token has expired.")
         return forwarded(self.server.endpoint, request)
 
@@ -258,7 +258,7 @@ def test_credentials_that_the_chain_renews_never_run_out(litelog: Command, serve
     failures = [line for line in said.splitlines() if " in a row" in line]
     assert [line for line in failures if "put trials/" not in line] == []
     assert issuer.issued > 1
-    assert [path for path in issuer.refused if "/trials/" not in path] == [], "races aside, which all lose except one"
+    assert [refused for refused in issuer.refused if "/trials/" not in refused] == [], "races aside, which all lose except one"
 
 
 @pytest.mark.parametrize(
