@@ -258,7 +258,7 @@ def test_credentials_that_the_chain_renews_never_run_out(litelog: Command, serve
     failures = [line for line in said.splitlines() if " in a row" in line]
     assert [line for line in failures if "put trials/" not in line] == []
     assert issuer.issued > 1
-    assert [refused for refused in issuer.refused if "/trials/" not in refused] == [], "races aside, which all lose except one"
+    assert [each for each in issuer.refused if "/trials/" not in each] == [], "races aside, which all lose except one"
 
 
 @pytest.mark.parametrize(
