@@ -1,4 +1,4 @@
-"""Bounds of single logs, which an option names in a JSON object, and the logs that these names mean."""
+"""Bounds for single logs: parses the JSON object of an option, and finds the logs that its names mean."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NAMED_LOGS = 5
 """How many logs a message names."""
 
 _KAFKA_WORDS = {-2: "earliest", -1: "latest"}
-"""What Kafka means by these numbers in place of an offset."""
+"""The meaning of these numbers where Kafka expects an offset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +40,9 @@ class LogBounds:
 def split_by_log(option: str, text: str) -> dict[str, str] | None:
     """The text of the bound of each named log, if ``text`` is a JSON object; None if it is one bound for all logs.
 
-    An object for a topic has bounds by partition, as Kafka writes them: each is of the log ``<topic>-<partition>``.
+    An object for a topic has bounds by partition, as Kafka writes them: each is for the log ``<topic>-<partition>``.
 
-    Raises ConfigError if the object is not one of numbers and texts.
+    Raises ConfigError if a value in the object is not a number or a text.
     """
     if not text.lstrip().startswith("{"):
         return None
@@ -78,9 +78,9 @@ def _bound_text(option: str, name: str, bound: object) -> str:
 
 
 def match_names(option: str, names: Collection[str], logs: Sequence[str]) -> dict[int, str]:
-    """For each log that one of ``names`` means, by its number in ``logs``: that name.
+    """Map each log that one of ``names`` means, as its number in ``logs``, to that name.
 
-    A name is the log's, as the column ``log`` holds it, or the end of that from a ``/`` on, or its URL. Raises
+    A name is the log's whole name in the column ``log``, or the end of it after a ``/``, or the log's URL. Raises
     ConfigError as ``LogBounds.of`` does.
     """
     found: dict[int, str] = {}

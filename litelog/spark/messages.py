@@ -1,4 +1,4 @@
-"""Makes a usage error begin with its message in the text that Spark shows. Spark shows a traceback."""
+"""Puts the message of a usage error first in the text that Spark shows. Otherwise a traceback comes first."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _Answer = TypeVar("_Answer")
 def says_first(method: Callable[_Asked, _Answer]) -> Callable[_Asked, _Answer]:
     """Make a usage error of ``method`` begin with its message: Spark shows it as the first line.
 
-    Python prints the cause of an error first, and a cause that was not raised as one line. Spark removes the causes of
-    errors, so this one cannot be removed.
+    Python prints the cause of an error before the error. It prints a cause that was never raised as one line. Spark
+    removes the causes of errors, so this cause cannot be removed.
     """
 
     @wraps(method)
@@ -34,7 +34,7 @@ def says_first(method: Callable[_Asked, _Answer]) -> Callable[_Asked, _Answer]:
 
 
 def _keep_cause(error: Exception, cause: Exception) -> None:
-    """Give ``error`` a class of the same name, in which ``cause`` is its cause for good."""
+    """Give ``error`` a class of the same name, whose ``__cause__`` is always ``cause``."""
     kind = type(error)
     kept = property(lambda _: cause, lambda *_: None)
     names = {"__cause__": kept, "__module__": kind.__module__, "__qualname__": kind.__qualname__}

@@ -300,14 +300,16 @@ def parse_options(given: Mapping[str, str], own: Mapping[str, str] | None = None
 
 
 def require_uncommitted(options: ReadOptions, reader: str) -> None:
-    """Raise ConfigError if only committed transactions are asked for, which ``reader`` cannot tell from others."""
+    """Raise ConfigError if the options ask for committed transactions alone, which ``reader`` cannot select."""
     if options.committed:
         raise ConfigError(f"isolation=read_committed is for a batch that reads a log: {reader} takes all records")
 
 
 def _require_whole(options: ReadOptions) -> None:
-    """Raise ConfigError for options that do not fit isolation=read_committed: what is left out may hold the end of a
-    transaction, and a row has no place in a log segment."""
+    """Raise ConfigError for options that do not work with isolation=read_committed.
+
+    Data that a mode leaves out may hold the end of a transaction, and a row's place in a log segment is not known.
+    """
     misfits = {
         f"mode={options.mode}": options.mode is not Mode.FAILFAST,
         "failOnDataLoss=false": not options.fail_on_data_loss,
@@ -316,7 +318,7 @@ def _require_whole(options: ReadOptions) -> None:
     }
     unfit = next((name for name, given in misfits.items() if given), None)
     if options.committed and unfit is not None:
-        raise ConfigError(f"isolation=read_committed does not go with {unfit}: leave one of them out")
+        raise ConfigError(f"isolation=read_committed does not work with {unfit}: leave one of them out")
 
 
 def _isolation(name: str | None) -> Isolation:

@@ -34,7 +34,7 @@ class CopyJob:
     columns: str = COLUMNS
 
     def run(self, replica: FleetReplica) -> dict[str, object]:
-        """Copy what the copy lacks. Attempts at the same time are safe: every put is create-only."""
+        """Copy the objects that the copy lacks. Several attempts may run at once: every put is create-only."""
         stop = threading.Event()
         source = RetryingStore(open_store(replica.url, self.options), stop)
         target = RetryingStore(open_store(place_below(self.target, replica.name), self.target_options), stop)
@@ -61,7 +61,7 @@ def copy(
     target_options: Mapping[str, object] | None = None,
     progress: Progress | None = None,
 ) -> Any:
-    """Copy replicas to their names below ``target``, or what the copies lack. A copy is a replica as well.
+    """Copy replicas to their names below ``target``. An older copy gets what it lacks. A copy is a replica as well.
 
     Args:
         spark: the SparkSession.

@@ -1,4 +1,4 @@
-"""Exports many logs, each to a table of its own in a task; the tasks of a cluster share a large log."""
+"""Exports many logs, each in one task to its own table. All tasks of a cluster share a large log."""
 
 from __future__ import annotations
 
@@ -93,12 +93,11 @@ def export(  # noqa: PLR0913 - each is a choice of its own
         replicas: URLs, folders or patterns (``s3://bucket/logs/*``). A replica's name is its path below the folders
             before the first wildcard.
         target: URL or folder below which the tables are.
-        partition_by: as for ``litelog.spark.jobs.export``, and so are ``schema``, ``lenient``, ``options`` and
-            ``target_options``.
+        partition_by: ``date`` or ``hour``, of the records' timestamps; None: no partitions.
         schema: columns to parse from values.
         lenient: make the columns null if a value does not fit.
         table: ``parquet`` or ``delta``.
-        merge_on: of ``delta`` tables: the column of which each value has only its latest row.
+        merge_on: of ``delta`` tables: keep only the latest row for each value of this column.
         options: options of the data source.
         target_options: options of the target's store, if they differ.
         progress: called with bytes done and total bytes.

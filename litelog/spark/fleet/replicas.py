@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 REPLICA_BYTES = 1 << 20
-"""What the requests for a replica cost, whatever its size, as the number of bytes that take as long."""
+"""The cost of the requests for a replica of any size, as the number of bytes whose transfer takes as long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ def find_fleet(paths: str | Sequence[str], options: Mapping[str, str]) -> list[F
         options: The store's options, as for ``open_store``.
 
     Returns:
-        The replicas. A named one is among them even if nothing is there.
+        The replicas. They include a replica that a URL names even if nothing is there.
 
     Raises:
         NothingToRestoreError: No replica matches a pattern.
@@ -93,7 +93,7 @@ def _list(url: str, options: Mapping[str, str]) -> Iterator[tuple[str, int]]:
 
 def balance(replicas: Sequence[FleetReplica], tasks: int) -> list[list[FleetReplica]]:
     """Divide replicas among at most ``tasks`` tasks of about equal bytes. The largest come first, also within a task:
-    a cluster ends a job soonest if what takes longest begins first."""
+    a job ends soonest if its longest work begins first."""
     bins: list[tuple[int, int, list[FleetReplica]]] = [(0, number, []) for number in range(min(tasks, len(replicas)))]
     for replica in sorted(replicas, key=lambda each: each.bytes, reverse=True):
         size, number, held = heapq.heappop(bins)
@@ -103,7 +103,7 @@ def balance(replicas: Sequence[FleetReplica], tasks: int) -> list[list[FleetRepl
 
 
 def absolute(place: str) -> str:
-    """A place for the tasks, whose working folder is another one: with the whole path of a local folder."""
+    """Make the path of a local folder absolute, since tasks have another working folder. Keep any other place."""
     if scheme_of(place) != "file":
         return place
     store = kept_store(place, {})

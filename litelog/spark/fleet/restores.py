@@ -69,14 +69,14 @@ class RestoreJob:
         }
 
     def _restore(self, replica: FleetReplica, output: str, *, delta: bool) -> RestoreResult:
-        """Restore the log, once no other attempt does: Spark may run two at a time."""
+        """Restore the log, after any other attempt has ended: Spark may run two at a time."""
         log = LogRestore(replica.name, ((replica.url, self.options),), output, self.pattern)
         until = time.monotonic() + LOCK_SECONDS
         while True:
             (outcome,) = restore_each([log], RestoreRules(self.target, delta=delta))
             if outcome.result is not None:
                 return outcome.result
-            assert outcome.error is not None  # these rules neither leave logs alone nor only plan
+            assert outcome.error is not None  # these rules restore each log: they skip none, and do not only plan
             if not isinstance(outcome.error, LockedError) or time.monotonic() >= until:
                 raise outcome.error
             time.sleep(PAUSE_SECONDS)
@@ -92,7 +92,7 @@ class RestoreJob:
     def _is_restored_so(self, replica: FleetReplica, output: str) -> bool:
         """Whether the folder holds what this bounded restore gives, byte for byte. Restores the log again, next to it.
 
-        The next attempt removes what one that died has left there.
+        An attempt that dies leaves files there, which the next attempt removes.
         """
         parent, name = os.path.split(output)
         with _locked_folder(os.path.join(parent, f".{name}.compared")) as folder:
@@ -103,7 +103,7 @@ class RestoreJob:
 
 @contextmanager
 def _locked_folder(path: str) -> Iterator[str]:
-    """A new folder, for one attempt at a time. Removes it at the end, and at the beginning what is left of another."""
+    """Create a folder for one attempt at a time, without what a dead attempt left there. Remove it at the end."""
     with ExitStack() as stack:
         while True:
             os.makedirs(path, exist_ok=True)
@@ -120,7 +120,7 @@ def _locked_folder(path: str) -> Iterator[str]:
 
 
 def _hold_the_same(one: str, other: str) -> bool:
-    """Whether two folders of files hold the same ones, byte for byte."""
+    """Whether two folders hold the same files, byte for byte."""
     names = sorted(os.listdir(one))
     if names != sorted(os.listdir(other)):
         return False
@@ -142,7 +142,7 @@ def restore(  # noqa: PLR0913 - each is an independent choice
 ) -> Any:
     """Restore logs to their names below the folder ``output``, on the machines of the executors.
 
-    On a cluster, ``output`` is a folder that all machines share, or each log is on the machine of its task.
+    On a cluster, all machines share the folder ``output``, or each log is on the machine that ran its task.
 
     Args:
         spark: the SparkSession.
@@ -152,8 +152,8 @@ def restore(  # noqa: PLR0913 - each is an independent choice
         sequence: restore each log up to this record.
         timestamp: restore each log up to this time, in microseconds since 1970.
         pattern: names of the log segments, if the logs' format requires a pattern.
-        delta: replace what is in the outputs. Only the data that they lack is read. Without it, an output that holds
-            anything but what this restore gives is an error.
+        delta: replace what is in the outputs, and read only the data that they lack. Without it, an output is an error
+            unless it holds exactly what this restore gives.
         options: options of the replicas' store.
         progress: called with bytes done and total bytes.
 

@@ -28,13 +28,13 @@ REPORT = (
 error's class, and ``exit_code`` the code that the command of the job would end with."""
 
 TASKS_PER_SLOT = 4
-"""How many tasks follow each other on each processor. With more, the end is more even, and the start costs more."""
+"""How many tasks each processor runs in turn. With more of them, processors end together, but the start costs more."""
 
 UNKNOWN_SLOTS = 16
-"""The processors to divide a fleet for if Spark does not say how many there are."""
+"""The number of processors to divide a fleet for if Spark does not report one."""
 
 TASK_BYTES = 4 << 30
-"""Bytes of replicas after which a task should end: less is lost with an executor."""
+"""The most bytes of replicas for a task, on average: a shorter task loses less work with its executor."""
 
 
 class FleetJob(Protocol):
@@ -98,7 +98,7 @@ def run_one(job: FleetJob, replica: FleetReplica) -> dict[str, Any]:
     error: Exception | None = None
     try:
         own |= job.run(replica)
-    except Exception as caught:  # noqa: BLE001 - the other replicas of the task go on, and the report names it
+    except Exception as caught:  # noqa: BLE001 - the report names it, and the task continues
         error = caught
     code = ExitCode.DONE if error is None else ExitCode.FAILURE
     return {

@@ -1,4 +1,4 @@
-"""Verifies many replicas, each in a task; the tasks of a cluster share the sealed segments of a large one."""
+"""Verifies many replicas, each in one task. All tasks of a cluster share the sealed segments of a large replica."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The job ``compact``: replaces the small files of an exported table by larger ones, beside readers and exports.
+"""The job ``compact``: replaces small files of an exported table by larger ones, while others read and export.
 
 A compaction first puts its plan next to the table, as an export does. If it dies, the next one repeats it as planned.
 Delta and Iceberg tables change by one commit of their own, and keep the old files for older versions. In a plain
@@ -75,7 +75,7 @@ def compact(
         file_bytes: bytes of a new file, at most. Files of more than three quarters of it stay as they are.
         dry_run: only plan.
         target_options: options of the target's store.
-        spark: the SparkSession whose tasks write the files; None: this process does. Delta writes them in any case.
+        spark: the SparkSession whose tasks write the files; None: this process does, as always for Delta.
         progress: called with bytes done and total bytes, of files that this process replaces.
 
     Returns:
@@ -93,7 +93,7 @@ def compact(
     place = ExportTarget(replica_url(target), store_options(target_options, "the target"))
     store = place.open(stop)
     try:
-        shown = progress if spark is None else None  # it does not travel to tasks
+        shown = progress if spark is None else None  # tasks cannot call it
         return _Compaction(spark or LocalTasks(), place, store, file_bytes, shown).run(dry_run=dry_run)
     finally:
         stop.set()
@@ -120,7 +120,7 @@ class _Compaction:
         self._table = str(shape["table"])
         self._name = shape.get("iceberg_table")
         check_table(self._table, self._name)
-        # the partition is part of a file's path here, and no longer split
+        # rows are not split into partitions: they stay in the folder of their partition
         self._settings = parse_settings(None, shape["schema"], shape.get("merge_on"), lenient=shape["lenient"])
 
     def run(self, *, dry_run: bool) -> Compacted:
@@ -156,7 +156,7 @@ class _Compaction:
         return plan_groups(files, self._file_bytes, self._manifests[-1].plan.run, compactions.unused)
 
     def _do(self, plan: CompactionPlan) -> None:
-        """Do a compaction, or what is left of one that died."""
+        """Do a compaction, or the rest of one that died."""
         made = dict(self._write(plan))
         if self._table != "iceberg" or not made:
             return
@@ -201,7 +201,7 @@ class _Compaction:
                 yield row["at"], file_of(json.loads(row["file"]))
 
     def _sweep(self, compactions: Compactions) -> None:
-        """Delete what processes that died have left of groups that are done. Costs a listing of the table."""
+        """Delete the files that processes left when they died after a group was done. Costs a listing of the table."""
         if self._table != "parquet" or not compactions.done:
             return
         removed = {path for replacement in compactions.done.values() for path in replacement.removed}

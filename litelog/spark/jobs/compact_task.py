@@ -1,8 +1,9 @@
 """A task of a compaction: writes one file with the rows of several, and, in a plain Parquet table, swaps them.
 
-Readers that list folders know no manifests. So while a task swaps files, a file that is not Parquet is among them, and
-such a reader ends with an error instead of with rows that are twice there or missing. The new file is put before the
-old ones are deleted, under a name that sorts after theirs: a listing that missed it names a file that is gone.
+Readers that list folders do not read manifests. So while a task swaps files, a file that is not Parquet is among them.
+Such a reader then ends with an error, instead of returning rows twice or not at all. The new file is put before the
+old ones are deleted, under a name that sorts after theirs. So a reader whose listing missed the new file does not find
+an old one.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
 TARGET/_litelog/compacted/<number:8 hex>.plan.json         the plan: groups of files, and the file that replaces each. A
                                                            compaction that dies is repeated exactly as planned
 TARGET/_litelog/compacted/<number:8 hex>-<group:6>.json    a group is done: from now on readers of manifests read its
-                                                           new file. Without a file if the group was given up
+                                                           new file. It names no file if the group was given up
 
-Each document can be created only once. Older documents than the newest plan's are of compactions that are over.
+Each document can be created only once. Documents of older compactions than the newest belong to finished ones.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class CompactionPlan:
 
 @dataclass(frozen=True, slots=True)
 class GroupReplacement:
-    """A group that is done: one file instead of several. Neither of both if it was given up."""
+    """A group that is done: one file replaces several. Both are empty if the group was given up."""
 
     removed: tuple[str, ...]
     added: tuple[ExportedFile, ...]
@@ -97,7 +97,7 @@ class Compactions:
     def apply(self, manifests: Iterable[Manifest]) -> list[ExportedFile]:
         """The files of a table: those of its runs, without those that others have replaced, in their order.
 
-        Read the manifests after the compactions: then each replaced file is that of a run among them.
+        Read the manifests after the compactions. Then they include the run of each replaced file.
         """
         files = {file.path: file for manifest in manifests for file in manifest.files}
         for replacement in self.done.values():
@@ -146,7 +146,7 @@ def is_replaced(store: ObjectStore, number: int, group: int) -> bool:
 
 
 def replace_group(store: ObjectStore, number: int, group: int, replacement: GroupReplacement) -> bool:
-    """Make a group done. Returns False if it is already."""
+    """Record that a group is done. Returns False if that is recorded already."""
     added = [asdict(file) for file in replacement.added]
     return create_document(store, _key(number, group), {"removed": list(replacement.removed), "added": added})
 

@@ -28,7 +28,7 @@ _STORAGE = {
 def require_delta() -> None:
     """Raise ConfigError if deltalake is missing."""
     try:
-        import deltalake.transaction  # noqa: F401, PLC0415 - not everybody's
+        import deltalake.transaction  # noqa: F401, PLC0415 - an extra
     except ImportError as error:
         raise ConfigError(f"table=delta needs deltalake; run: {install_command('delta')}") from error
 
@@ -87,7 +87,7 @@ def commit_delta(url: str, options: Mapping[str, str], manifest: Manifest, setti
 
 
 def plan_delta(url: str, options: Mapping[str, str], file_bytes: int) -> tuple[int, int, int]:
-    """What ``compact_delta`` would do, about: (files that are new, files that they replace, their bytes)."""
+    """Estimate what ``compact_delta`` would do: (files that are new, files that they replace, their bytes)."""
     import pyarrow  # noqa: PLC0415 - an extra
     from deltalake import DeltaTable  # noqa: PLC0415
 

@@ -31,7 +31,7 @@ ATTEMPTS = 20
 
 def merge_holds(url: str, options: Mapping[str, str], run: int) -> bool:
     """Whether any file of a run is in the Delta table."""
-    from deltalake import DeltaTable  # noqa: PLC0415 - not everybody's
+    from deltalake import DeltaTable  # noqa: PLC0415 - an extra
 
     storage = storage_options(options)
     if not DeltaTable.is_deltatable(url, storage):
@@ -53,10 +53,10 @@ def merge(
     Creates a missing table. Ends early if another process has done the run.
 
     Raises:
-        ConfigError: Other writers of the table were faster each time.
+        ConfigError: Other writers of the table were faster in each attempt.
         StoreError: A file cannot be read.
     """
-    from deltalake import DeltaTable  # noqa: PLC0415 - not everybody's
+    from deltalake import DeltaTable  # noqa: PLC0415 - an extra
 
     DeltaTable.create(url, delta_schema(settings), mode="ignore", storage_options=storage_options(options))
     keys = [file.path for file in files]
@@ -73,7 +73,7 @@ def merge(
 def _merge_file(
     store: ObjectStore, url: str, options: Mapping[str, str], plan: ExportPlan, key: str, merge_on: str
 ) -> None:
-    from deltalake import DeltaTable  # noqa: PLC0415 - not everybody's
+    from deltalake import DeltaTable  # noqa: PLC0415 - an extra
     from deltalake.exceptions import CommitFailedError  # noqa: PLC0415
     from deltalake.transaction import CommitProperties, Transaction  # noqa: PLC0415
 
@@ -97,7 +97,7 @@ def _merge_file(
             merging.when_not_matched_insert_all().execute()
         except CommitFailedError as error:
             if attempt + 1 == ATTEMPTS:
-                raise ConfigError(f"another writer changes the Delta table all the time: {error}") from error
+                raise ConfigError(f"other writers change the Delta table in every attempt: {error}") from error
         else:
             return
 

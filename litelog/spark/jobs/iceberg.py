@@ -44,7 +44,7 @@ def split_name(name: str | None) -> tuple[str, str]:
 def require_iceberg() -> None:
     """Raise ConfigError if pyiceberg is missing."""
     try:
-        import pyiceberg.catalog  # noqa: F401, PLC0415 - not everybody's
+        import pyiceberg.catalog  # noqa: F401, PLC0415 - an extra
     except ImportError as error:
         raise ConfigError(f"table=iceberg needs pyiceberg; run: {install_command('iceberg')}") from error
 
@@ -101,7 +101,8 @@ def commit_iceberg(
 def current_files(name: str | None, url: str, options: Mapping[str, str]) -> set[str]:
     """The files of the export at ``url`` that the table reads, in its current partitions: their paths below ``url``.
 
-    Files that rows were deleted from are not among them. Raises ConfigError for a table that is missing or another's.
+    Files that rows were deleted from are not among them. Raises ConfigError if the table is missing or belongs to
+    another export.
     """
     place = _place(url)
     table = _load(name, options)
@@ -206,7 +207,7 @@ def _table(catalog: Any, identifier: str, settings: ExportSettings) -> Any:
 
 
 def _evolve(table: Any, partition_by: str | None) -> None:
-    """Make new files partitioned by the day or hour of the timestamp, or not at all. Files that are there stay."""
+    """Make new files partitioned by the day or hour of the timestamp, or not at all. Existing files stay."""
     ours = {field.name for field in table.spec().fields} & set(_FIELDS.values())
     wanted = _FIELDS.get(partition_by or "")
     if ours == {wanted} - {None}:

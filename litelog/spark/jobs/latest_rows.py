@@ -22,7 +22,7 @@ def check_merge(merge_on: str, table: str, partition_by: str | None, columns: It
 
 
 def latest_rows(tables: Iterable[Any], merge_on: str) -> Iterator[Any]:
-    """Reduce tables in the order of their sequences to one table: of each value of a column the last row, if any.
+    """Reduce tables, in the order of their sequences, to one table with the last row for each value of a column.
 
     Rows without a value are left out.
     """

@@ -167,7 +167,7 @@ def create_document(store: ObjectStore, key: str, document: dict[str, Any]) -> b
 
 
 def read_document(store: ObjectStore, key: str) -> bytes:
-    """The bytes of a document, or one more than it may have. Raises NotFoundError."""
+    """Read a document, at most one byte more than the limit. Raises NotFoundError."""
     with store.open(key) as stream:
         return stream.read(LIMITS.size + 1)
 

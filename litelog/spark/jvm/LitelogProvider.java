@@ -63,7 +63,7 @@ public final class LitelogProvider implements TableProvider, DataSourceRegister 
       return given != null ? ReadPlan.parse(Base64.getDecoder().decode(given)).schema()
           : ReadPlan.schemaOf(ReadPlan.MAPPER.readTree(ask("schema", options, null)));
     } catch (IOException error) {
-      return python.inferSchema(withoutEngine(zoned(options))); // raises it as Spark's users know it
+      return python.inferSchema(withoutEngine(zoned(options))); // raises the error of Python's source
     }
   }
 
@@ -114,7 +114,7 @@ public final class LitelogProvider implements TableProvider, DataSourceRegister 
     return SparkContext.getOrCreate().defaultParallelism();
   }
 
-  /** A table of these options. A read may add to them. */
+  /** A table with these options. A read may add options. */
   record LitelogTable(
       String name, PythonTable python, StructType schema, CaseInsensitiveStringMap options,
       Set<TableCapability> capabilities) implements SupportsRead, SupportsWrite {
@@ -135,7 +135,7 @@ public final class LitelogProvider implements TableProvider, DataSourceRegister 
       return onlyPython ? inPython : new LitelogScanBuilder(() -> plan(asked), inPython.build(), logs, schema);
     }
 
-    /** Whether the schema has no null keys. Only Python raises the error of one. */
+    /** Whether the schema refuses null keys. Only Python raises an error for a null key. */
     private boolean refusesNullKeys() {
       return Arrays.stream(schema.fields()).anyMatch(one -> one.name().equalsIgnoreCase("key") && !one.nullable());
     }
@@ -151,7 +151,7 @@ public final class LitelogProvider implements TableProvider, DataSourceRegister 
         String planned = asked.get("plan");
         return ReadPlan.parse(planned != null ? Base64.getDecoder().decode(planned) : ask("plan", asked, schema));
       } catch (IOException error) {
-        // raises it as Spark's users know it
+        // raises the error of Python's source
         python.newScanBuilder(withoutEngine(asked)).build().toBatch().planInputPartitions();
         throw new UncheckedIOException(error);
       }

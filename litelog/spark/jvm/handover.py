@@ -36,7 +36,7 @@ MAX_PLAN_BYTES = 64 << 20
 """The longest plan that is passed as an option. If a plan is longer, Python reads its logs."""
 
 SIGNED_SECONDS = 3600
-"""How long a URL is valid with which Java reads one object of a store. Python reads what takes longer."""
+"""How long a signed URL of one object is valid. Python reads what Java did not read in this time."""
 
 _PARTS = frozenset(
     (part.__module__, part.__name__)
@@ -107,7 +107,7 @@ def pickled(value: object) -> str:
 
 
 def unpickled(text: str) -> Any:
-    """The value that ``pickled`` wrote. Makes nothing but parts of plans: users of SQL can write a plan, too."""
+    """The value that ``pickled`` wrote. Makes only parts of plans, since users of SQL can write a plan, too."""
     return _PlanReader(io.BytesIO(base64.b64decode(text))).load()
 
 
@@ -137,8 +137,8 @@ def is_readable(log: PlannedLog) -> bool:
 
 
 def object_url(log: PlannedLog, key: str) -> str | None:
-    """A URL that Java reads an object of the replica by: of a file, or one that everyone who has it may use for an
-    hour; None if Java can read none of its objects."""
+    """The URL by which Java reads an object of the replica: of a file, or a signed one, which anyone can use for an
+    hour. None if Java can read none of its objects."""
     store = kept_store(log.url, log.store)
     if isinstance(store, Signing):
         return store.sign(key, SIGNED_SECONDS)

@@ -46,7 +46,7 @@ def open_for_java(log: PlannedLog, piece: SealedPiece) -> dict[str, Any]:
 
 
 def _read(sealed: OpenedSealed) -> dict[str, int]:
-    """How many bytes and requests the footer took, with the rest of a small object."""
+    """The bytes and requests that reading the footer cost. A small object was read as a whole."""
     size = sealed.entry.size
     footer = size - sealed.footer.data_bytes
     if sealed.body is not None:

@@ -1,8 +1,8 @@
 """A process that plans and reads for the columnar reader. ``PythonWorker.java`` starts it and sends the requests.
 
-A request is JSON, with its length before it (u32, big-endian). The answer to a read is an Arrow stream. Other answers
-have their length before them: a plan is its compressed lines, and the rest is JSON. The error
-follows, as text with its length before it. It is empty if there was none.
+A request is JSON, with its length before it (u32, big-endian). The answer to a read is an Arrow stream. Each other
+answer has its length before it: a plan is compressed lines, and all others are JSON. After the answer comes the error,
+as text with its length before it. The text is empty if there was no error.
 """
 
 from __future__ import annotations

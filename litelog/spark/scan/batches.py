@@ -30,7 +30,7 @@ LONG_RUN_ROWS = 4096
 
 _RECORD = ("sequence", "timestamp", "key", "value")
 _OWN = ("headers", "timestampType")
-"""Columns of a format's own that Kafka's schema has."""
+"""Columns of Kafka's schema that only the format has."""
 
 _PARTITION = re.compile(r"(?P<topic>.+)-(?P<number>[0-9]{1,9})")
 
@@ -167,7 +167,7 @@ class BatchBuilder:
 
 
 def _find_partition(log: str) -> tuple[str, int | None]:
-    """The topic and the number of the partition whose log it is; the log's own name, and None, if it has no number."""
+    """The topic and the number of the partition in a log's name. Without a number: the last part, and None."""
     name = log.rpartition("/")[2]
     match = _PARTITION.fullmatch(name)
     return (name, None) if match is None else (match["topic"], int(match["number"]))

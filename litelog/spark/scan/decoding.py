@@ -97,7 +97,7 @@ def _read_runs(part: LogPart) -> Iterator[RecordRun | SegmentCommits | Malformed
 
 
 def _read_committed(task: Task, part: LogPart, reading: CommittedReading, wanted: Range) -> Iterator[RecordRun]:
-    """What transactions committed of a part, which holds all of a log from the wanted start on."""
+    """Yield the committed records of a part, which holds all of a log from the wanted start."""
 
     def columns() -> Generator[Columns, None, None]:
         for run in read_pieces(task, part):

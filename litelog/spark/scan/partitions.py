@@ -42,8 +42,8 @@ class PlannedLog:
     mode: Mode
     fail_on_data_loss: bool
     committed: Range | None = None
-    """The records to yield once those of aborted and open transactions are left out; ``range`` then has no end, as
-    later records decide about earlier ones. None: all records of ``range`` are yielded."""
+    """The records to yield, without those of aborted and open transactions. Then ``range`` has no end, as later records
+    decide about earlier ones. None: all records of ``range`` are yielded."""
 
     @property
     def replica_claim(self) -> Claim:

@@ -88,7 +88,7 @@ def plan(options: ReadOptions, slots: int | None = None) -> Plan:
 
 
 def _one_for_each_log(items: Sequence[Item | Run], max_bytes: int) -> Iterator[Partition]:
-    """A partition for each log: whether a record was committed is only known further on in its log."""
+    """Yield a partition for each log: only later records of a log show whether a record was committed."""
     for _, some in groupby(items, key=lambda item: id(item.log)):
         yield from pack(list(some), max_bytes, 1)
 

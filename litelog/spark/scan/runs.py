@@ -1,4 +1,4 @@
-"""Runs of sealed segments, or of WAL segments, as columns: so planning makes no value for each of a million objects."""
+"""Runs of sealed segments, or of WAL segments, as columns: planning then makes no value for each object."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from litelog.spark.scan.partitions import Piece, PlannedLog
 
 MOST_RAW = 1 << 40
-"""The longest log segment in a run. So the bytes of all fit in 64 bits."""
+"""The most bytes of a log segment in a run. With this limit the sum of all fits in 64 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class SealedRun:
         return SealedRun(self.log, self.entries.part(start, stop), self.follows[start:stop])
 
     def pieces(self) -> Iterator[SealedPiece]:
-        """The pieces, made as they are taken."""
+        """Yield the pieces, and make each one when it is taken."""
         for entry, follows in zip(self.entries, self.follows.tolist(), strict=True):
             yield SealedPiece(entry, 0, entry.length, None if follows == NONE else follows)
 
@@ -87,7 +87,7 @@ class WalRun:
         return WalRun(self.log, self.names, self.raws[start:stop], self.link, self.starts_log, at, self.start + stop)
 
     def pieces(self) -> Iterator[WalPiece]:
-        """The one piece that they are."""
+        """Yield one piece, which holds all of them."""
         names, start, stop = self.names, self.start, self.stop
         yield WalPiece(
             indexes=names.indexes[start:stop],

@@ -49,7 +49,7 @@ KAFKA: Final = {
     "timestampType": "timestampType",
     "headers": "headers",
 }
-"""The columns of Kafka's schema, as Spark's Kafka source has them, and what each of them is here."""
+"""The columns of Spark's Kafka source, and the column that each of them has here."""
 
 _KAFKAS_OWN = frozenset(name.lower() for name in KAFKA_TYPES)
 
@@ -140,8 +140,10 @@ def asked_columns(options: ReadOptions, fields: Sequence[tuple[str, str, bool]])
 
 
 def asks_for_kafka(options: ReadOptions, names: Sequence[str]) -> bool:
-    """Whether the names of a schema are those of Kafka's, as an option says, or a name that only Kafka's has.
-    ``LitelogProvider.asksForKafka`` decides the same."""
+    """Whether a schema is Kafka's: if an option says so, or else if it has a name that only Kafka's schema has.
+
+    ``LitelogProvider.asksForKafka`` decides in the same way.
+    """
     if options.record_schema is not None:
         return options.record_schema is RecordSchema.KAFKA
     return not _KAFKAS_OWN.isdisjoint(name.lower() for name in names)

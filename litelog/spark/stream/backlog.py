@@ -19,7 +19,7 @@ MICROSECONDS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class StreamBacklog:
-    """The bytes of a log that wait."""
+    """The bytes of a log that no batch has taken."""
 
     bytes: int
     """Uncompressed bytes of the log, approximately."""

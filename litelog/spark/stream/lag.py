@@ -48,7 +48,7 @@ def lag(progress: Any) -> dict[str, StreamLag]:
 
 
 def describe(progress: Any) -> str:
-    """Say in one line for each log where a query is and how far it is behind.
+    """Describe in one line for each log where a query is and how far it is behind.
 
     Spark's own description of the source names the logs only in a session with the jar of the columnar reader.
 

@@ -137,7 +137,7 @@ def encode(offsets: Mapping[str, LogOffset]) -> dict[str, Any]:
 
 
 def encode_report(heads: Mapping[str, LogOffset], backlogs: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """``heads`` as ``encode`` does, each with what waits before it under ``backlog``. Spark only reports it."""
+    """Encode ``heads`` as ``encode`` does, each with its backlog. Spark only reports the result."""
     written = encode(heads)
     for name, log in written["logs"].items():
         log["backlog"] = dict(backlogs[name])

@@ -210,7 +210,7 @@ class StreamTail:
             )
 
     def backlog(self) -> StreamBacklog:
-        """What no batch has taken of what was found."""
+        """The bytes that were found and that no batch has taken."""
         first = first_with_bytes(self.steps)
         known = self._opened is not None and isinstance(first, SealedStep) and self._opened[0] == first.entry
         return measure(self.steps, self._opened[1] if known and self._opened is not None else None)

@@ -126,7 +126,7 @@ def test_java_narrows_no_read_of_committed_rows(tmp_path: Path, isolation: str, 
     "other", [{"mode": "PERMISSIVE"}, {"failondataloss": "false"}, {"includemetadata": "true"}, {"engine": "java"}]
 )
 def test_committed_rows_need_the_whole_log(other: dict[str, str]) -> None:
-    with pytest.raises(ConfigError, match="isolation=read_committed does not go with"):
+    with pytest.raises(ConfigError, match="isolation=read_committed does not work with"):
         parse_options({"path": "x", "isolation": "read_committed", **other})
 
 
