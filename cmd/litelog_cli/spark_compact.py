@@ -23,7 +23,7 @@ It needs no Spark and no Java. Run it from a timer, while exports run and others
 read. If it is killed, run it again: it completes what is left.
 A Delta or Iceberg table keeps the old files for its older versions: delete them
 as such tables do (VACUUM; expire_snapshots). In a plain Parquet table they are
-deleted, so a query that reads them at that moment fails and is to be repeated.
+deleted, so a query that reads them at that moment fails: repeat it.
 Exit codes: 0 done, or the plan is printed; 1 failure; 2 usage; 3 no export
 there; 6 damage.
 """,

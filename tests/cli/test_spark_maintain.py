@@ -168,7 +168,7 @@ def test_while_a_write_may_run_nothing_is_changed(litelog: Command) -> None:
     assert litelog("spark", "maintain", "events", "--json").lines[0]["running"] is True
     done = litelog("spark", "maintain", "events", "--confirm")
     assert done.code == ExitCode.FENCED
-    assert "run this again then" in done.err
+    assert "run this again after it" in done.err
     assert files(litelog.folder) == before
     assert litelog("spark", "maintain", "events", "--confirm", "--grace", "1h").code == ExitCode.DONE
 
@@ -236,7 +236,7 @@ def test_a_run_that_was_killed_is_repeated_safely(litelog: Command, part: str) -
     assert records_of(replica) == records
     done = litelog("spark", "maintain", "events", "--confirm")
     assert done.code == (ExitCode.FENCED if part == "epochs/" else ExitCode.DONE)
-    assert ("run this again then" in done.err) == (part == "epochs/")
+    assert ("run this again after it" in done.err) == (part == "epochs/")
     litelog.before = A_DAY_LATER
     assert litelog("spark", "maintain", "events", "--confirm").code == ExitCode.DONE
     assert records_of(replica) == records

@@ -110,7 +110,7 @@ commit after that (exit code 5): start it again.
 @_place_options
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
 def move(name: str, start: str, as_json: bool, **place: Any) -> None:
-    """Move the consumer NAME to START, forward or back. It is how a consumer of a log that was rewound continues."""
+    """Move the consumer NAME to START, forward or back. Use it after a log was rewound."""
     from litelog.consumers.administration import move_consumer
     from litelog.log.read_bounds import ReadBounds
     from litelog.system.clock import SystemClock

@@ -62,7 +62,7 @@ Exit codes: 0 done, 1 failure or fork, 2 usage, 3 no replica there yet, 6 damage
 )
 @click.argument("places", metavar="LOG_URL FOLDER | --promote FOLDER REPLICA_URL...", nargs=-1, required=True)
 @click.option("--promote", "is_promotion", is_flag=True, help="Make the mirror in FOLDER a log to write to.")
-@click.option("--once", is_flag=True, help="End after a second without news.")
+@click.option("--once", is_flag=True, help="End after a second without new data.")
 @click.option(
     "--on-fork",
     type=click.Choice(["error", "new"]),

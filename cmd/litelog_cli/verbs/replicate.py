@@ -104,7 +104,7 @@ succeeded and the final sync did not).
 @click.option(
     "--watermark",
     type=click.Choice([use.value for use in WatermarkUse]),
-    help="Whether to ship only what the log's writer takes no longer back (format kafka).  [default: checkpoint]",
+    help="Whether to ship only what the log's writer no longer takes back (format kafka).  [default: checkpoint]",
 )
 @click.option("--state-dir", metavar="FOLDER", help="Where the daemon keeps its state.")
 @click.option(

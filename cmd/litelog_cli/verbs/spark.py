@@ -87,7 +87,7 @@ is startingSequence: a new table begins there.
     help="With --table delta: keep only the latest row for each value of this column, such as key.",
 )
 @target_option
-@click.option("--json", "as_json", is_flag=True, help="Print the result as a JSON object; of a pattern, one a replica.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object; of a pattern, one for each replica.")
 @session_options
 def export(
     replica_url: str,

@@ -138,8 +138,8 @@ def _require_dates(table: Any) -> None:
     if compute.any(outside).as_py():
         place = compute.index(outside, True).as_py()
         raise ConfigError(
-            f"sequence {table.column('sequence')[place]} is stamped {stamps[place]} microseconds since 1970, which is "
-            "outside the years 1 to 9999, so partition_by does not work: choose a new target without it"
+            f"sequence {table.column('sequence')[place]} has the timestamp {stamps[place]} microseconds since 1970, "
+            "which is outside the years 1 to 9999, so partition_by does not work: choose a new target without it"
         )
 
 

@@ -58,8 +58,8 @@ class WriteInProgressError(FencedError):
     def __init__(self, replica: str, claim: Claim, grace: float) -> None:
         self.claim = claim
         super().__init__(
-            f"{replica}: a write has begun in generation {claim.generation} and not finished: run this again then. "
-            f"A write counts as dead when it was silent for {grace / 3600:g} hours (--grace)"
+            f"{replica}: a write has begun in generation {claim.generation} and has not finished: run this again after "
+            f"it. A write counts as dead when it was silent for {grace / 3600:g} hours (--grace)"
         )
 
 
@@ -190,8 +190,8 @@ def plan_maintenance(
 def _plan_unfinished(
     client: ReplicaClient, options: MaintenanceOptions, names: list[ClaimName], newest: Claim, now: int
 ) -> MaintenancePlan:
-    """The plan for a replica in which no write was ever finished. A late snapshot may name anything, so one keeps
-    all."""
+    """The plan for a replica in which no write was ever finished. A late snapshot may name anything, so the
+    plan keeps all."""
     generations = client.generations()
     late = sum(1 for name in generations for _ in client.snapshots(name))
     left = [info for name in generations for info in client.sealed_segments(name)] if not late else []

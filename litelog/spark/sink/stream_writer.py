@@ -98,6 +98,6 @@ def _planned(messages: Sequence[StreamedTask | None]) -> tuple[WritePlan | None,
     for message in messages:
         if message is not None and message.plan is not None:
             if not message.query:
-                raise ConfigError("the tasks do not know their streaming query: the batch cannot be written only once")
+                raise ConfigError("the tasks do not know their streaming query, so the batch might be written twice")
             return message.plan, message.query
     return None, ""

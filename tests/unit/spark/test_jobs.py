@@ -132,7 +132,7 @@ def test_a_timestamp_that_is_not_a_date_is_reported_where_it_is_to_be_one(
 ) -> None:
     """Its unit may be nanoseconds, for example. Without a column for dates it is valid."""
     replica.generation.ship_segment(make_segment(0, [3, 2, 1], [0, stamp, 5]), final=None)
-    with pytest.raises(ConfigError, match=rf"sequence 3 is stamped {stamp} microseconds.*partition_by"):
+    with pytest.raises(ConfigError, match=rf"sequence 3 has the timestamp {stamp} microseconds.*partition_by"):
         export(Tasks(), replica.url, target, partition_by="date")
     assert export(Tasks(), replica.url, target).rows == 6
     assert table_sequences(target) == list(range(6))
