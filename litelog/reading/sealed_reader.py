@@ -17,6 +17,7 @@ from litelog.errors import (
 )
 from litelog.formats import Expectation
 from litelog.objects.frame_table import frames_of
+from litelog.objects.layout import sealed_key
 from litelog.objects.sealed_decoding import decode_run
 from litelog.objects.sealed_segment import decode_footer, read_footer
 from litelog.objects.snapshot_entries import check_entry
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from litelog.objects.sealed_decoding import DecodedRun
     from litelog.objects.sealed_segment import SealedFooter
     from litelog.objects.snapshot_entries import SnapshotEntry
-    from litelog.stores.replica_client import ReplicaClient
+    from litelog.stores.replica_client import IndexedInfo, ReplicaClient
 
 _Decoded = TypeVar("_Decoded")
 
@@ -168,6 +169,16 @@ def open_sealed(client: ReplicaClient, entry: SnapshotEntry) -> OpenedSealed:
         return OpenedSealed(client, entry, footer, whole)
 
     return read_verified(lambda: read(0, entry.size) if entry.size <= WHOLE_BYTES else None, open_once)
+
+
+def read_listed_footer(client: ReplicaClient, info: IndexedInfo) -> SealedFooter:
+    """Read the footer of a sealed segment that no snapshot describes yet: one GET, or two for a long footer.
+
+    Raises CorruptObjectError, UnknownVersionError and NotFoundError.
+    """
+    key = sealed_key(info.generation, info.index)
+    read = partial(client.read_sealed_segment, info.generation, info.index)
+    return read_verified(lambda: None, lambda _: read_footer(key, read, info.size))
 
 
 def _openings(

@@ -10,14 +10,13 @@ from litelog.objects import wal_segment
 from litelog.objects.chain import check_run, expectation, next_state, next_state_sealed, state_after
 from litelog.objects.layout import sealed_key, wal_key
 from litelog.objects.position import Position
-from litelog.objects.sealed_segment import read_footer
 from litelog.objects.snapshot_entries import make_entry
 from litelog.reading.fetch import confirm_digest, ordered_prefetch, read_verified
-from litelog.reading.sealed_reader import BrokenEntryError, SealedStart, read_sealed
+from litelog.reading.sealed_reader import BrokenEntryError, SealedStart, read_listed_footer, read_sealed
 from litelog.reading.search import read_segment
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
     from concurrent.futures import Executor
 
     from litelog.formats import Expectation, LogFormat
@@ -185,9 +184,8 @@ def read_entry(
     info = next(iter(client.sealed_segments(name, index)), None)
     if info is None or info.index != index:
         return None
-    read: Callable[[int, int], bytes] = partial(client.read_sealed_segment, name, index)
     try:
-        footer = read_verified(lambda: None, lambda _: read_footer(key, read, info.size))
+        footer = read_listed_footer(client, info)
     except NotFoundError:
         return None
     for what in () if header is None else ("log", "format", "owner"):

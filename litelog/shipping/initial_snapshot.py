@@ -14,13 +14,12 @@ from litelog.errors import CorruptionError, CorruptObjectError, ExistsError, Not
 from litelog.log.source_position import SourcePosition
 from litelog.objects import snapshot
 from litelog.objects.claim import Relation
-from litelog.objects.layout import sealed_key
 from litelog.objects.position import Position
-from litelog.objects.sealed_segment import read_footer
 from litelog.objects.snapshot import Snapshot
 from litelog.objects.snapshot_entries import make_entry
 from litelog.reading.contents import find_snapshot
 from litelog.reading.fetch import read_verified
+from litelog.reading.sealed_reader import read_listed_footer
 from litelog.reading.search import read_header
 from litelog.reading.wal_cursor import describe
 from litelog.shipping.finished_segments import NotSealableError
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
     from litelog.shipping.backlog import BacklogSealer
     from litelog.shipping.stages import ClosedBelow
     from litelog.shipping.state import Running
-    from litelog.stores.replica_client import IndexedInfo, ReplicaClient
+    from litelog.stores.replica_client import ReplicaClient
 
 
 class SnapshotConflictError(Exception):
@@ -102,13 +101,7 @@ def _read_entries(client: ReplicaClient, name: Generation) -> Iterator[SnapshotE
     each."""
     for info in client.sealed_segments(name):
         with suppress(CorruptObjectError, UnknownVersionError, NotFoundError):  # it is sealed again
-            yield _read_entry(client, name, info)
-
-
-def _read_entry(client: ReplicaClient, name: Generation, info: IndexedInfo) -> SnapshotEntry:
-    key = sealed_key(name, info.index)
-    read = partial(client.read_sealed_segment, name, info.index)
-    return make_entry(read_verified(lambda: None, lambda _: read_footer(key, read, info.size)), info.size)
+            yield make_entry(read_listed_footer(client, info), info.size)
 
 
 def find_number(client: ReplicaClient, claim: Claim, base: int) -> int | None:

@@ -25,10 +25,9 @@ from litelog.log.source import SegmentFolder
 from litelog.objects.layout import sealed_key
 from litelog.objects.position import Generation, Position
 from litelog.objects.sealed_encoding import FinishedSegment, Sealing
-from litelog.objects.sealed_segment import SealedFooter, read_footer
 from litelog.objects.snapshot_entries import SnapshotEntry, make_entry
 from litelog.reading.contents import list_index
-from litelog.reading.fetch import read_verified
+from litelog.reading.sealed_reader import read_listed_footer
 from litelog.reading.search import read_header, read_segment
 from litelog.reading.wal_cursor import describe_sealed
 from litelog.shipping.archive_state import NO_MARKS, Opening, shipped_segment
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from litelog.objects.claim import Claim
     from litelog.objects.frame_table import ShipTimes
     from litelog.objects.sealed_encoding import Read
+    from litelog.objects.sealed_segment import SealedFooter
     from litelog.objects.wal_segment import WalSegment
     from litelog.shipping.archive_state import ShippedSegment
     from litelog.shipping.context import ReplicaContext
@@ -140,11 +140,7 @@ def read_sealed_footer(client: ReplicaClient, name: Generation, index: int) -> t
     info = next(iter(client.sealed_segments(name, index)), None)
     if info is None or info.index != index:
         raise NotFoundError(key)
-
-    def read(start: int, length: int) -> bytes:
-        return client.read_sealed_segment(name, index, start, length)
-
-    return read_verified(lambda: info.size, lambda size: (read_footer(key, read, size), size))
+    return read_listed_footer(client, info), info.size
 
 
 class WalBytes:

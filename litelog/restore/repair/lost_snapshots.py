@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 from litelog.errors import CorruptionError, CorruptObjectError
 from litelog.objects.layout import sealed_key, snapshot_key
 from litelog.objects.position import Position
-from litelog.objects.sealed_segment import read_footer
 from litelog.objects.snapshot import Snapshot
 from litelog.objects.snapshot_entries import make_entry
 from litelog.reading.contents import BaseSnapshot, GenerationContents, list_pieces, missing_piece, missing_snapshot
-from litelog.reading.fetch import read_verified
+from litelog.reading.sealed_reader import read_listed_footer
 from litelog.reading.search import read_header
 
 if TYPE_CHECKING:
@@ -20,9 +18,8 @@ if TYPE_CHECKING:
 
     from litelog.objects.claim import Claim
     from litelog.objects.position import Generation
-    from litelog.objects.sealed_segment import SealedFooter
     from litelog.objects.snapshot_entries import SnapshotEntry
-    from litelog.stores.replica_client import IndexedInfo, ReplicaClient, WalSegmentInfo
+    from litelog.stores.replica_client import ReplicaClient, WalSegmentInfo
 
 
 def find_contents(
@@ -131,7 +128,7 @@ def _read_entries(client: ReplicaClient, claim: Claim, stop: int) -> tuple[Snaps
         if info.index >= stop:
             break
         key = sealed_key(name, info.index)
-        footer = _read_footer(client, name, info)
+        footer = read_listed_footer(client, info)
         for what in ("log", "format", "owner"):
             if getattr(footer, what) != getattr(claim, what):
                 raise CorruptObjectError(key, what, getattr(claim, what), getattr(footer, what))
@@ -140,11 +137,6 @@ def _read_entries(client: ReplicaClient, claim: Claim, stop: int) -> tuple[Snaps
             raise CorruptObjectError(key, "first sequence", f"{before} or above", footer.first)
         entries.append(make_entry(footer, info.size))
     return tuple(entries)
-
-
-def _read_footer(client: ReplicaClient, name: Generation, info: IndexedInfo) -> SealedFooter:
-    read = partial(client.read_sealed_segment, name, info.index)
-    return read_verified(lambda: None, lambda _: read_footer(sealed_key(name, info.index), read, info.size))
 
 
 def _unplannable(

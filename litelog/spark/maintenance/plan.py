@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING
 from litelog.errors import CorruptObjectError, FencedError, NoReplicaError, NotFoundError
 from litelog.formats.litelog import LitelogFormat
 from litelog.objects.claim import Writer
-from litelog.objects.layout import sealed_key
 from litelog.objects.position import epoch_of
-from litelog.objects.sealed_segment import read_footer
 from litelog.reading.contents import list_pieces
-from litelog.reading.fetch import read_verified
 from litelog.reading.generations import read_claim
 from litelog.reading.latest import find_latest
+from litelog.reading.sealed_reader import read_listed_footer
 from litelog.retention.facts import Gathering
 from litelog.retention.plan import plan_retention
 from litelog.retention.policy import GRACE_SECONDS, RetentionPolicy, grace_start
@@ -234,13 +232,8 @@ def _running(
 
 def _put_at(client: ReplicaClient, info: IndexedInfo) -> int:
     """When a sealed segment was put, in microseconds since 1970; 0 if its footer cannot be read."""
-    key = sealed_key(info.generation, info.index)
-
-    def read(start: int, length: int) -> bytes:
-        return client.read_sealed_segment(info.generation, info.index, start, length)
-
     try:
-        return read_verified(lambda: info.size, lambda size: read_footer(key, read, size)).shipped[1]
+        return read_listed_footer(client, info).shipped[1]
     except (CorruptObjectError, NotFoundError):
         return 0
 
