@@ -11,6 +11,7 @@ from litelog.replicator.task import Phase
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from litelog.objects.position import Position
     from litelog.replicator.task import ReplicaTask
     from litelog.shipping.counters import ReplicaCounters
     from litelog.shipping.divergence import Divergence
@@ -27,7 +28,7 @@ class ReplicaStatus:
     fencing: str
     """How its owners are kept apart. With ``isolated``, readers may get another owner's data instead of this one's."""
     phase: str
-    position: str | None
+    position: Position | None
     """Every byte before it is in the replica."""
     sequence: int | None
     """The sequence after the last record there."""
@@ -97,7 +98,6 @@ class NotReplicated:
 def status_of(task: ReplicaTask, now: float) -> ReplicaStatus:
     """Return the status of a task that no thread starts to use meanwhile. ``now``: monotonic seconds. Reads no disk."""
     replica = task.replica
-    position = replica.position if replica is not None else None
     archive = replica.archive.status if replica is not None and replica.archive is not None else None
     verified = task.scrub.last if task.scrub is not None else None
     lag = task.lag.read(now, task.last_clean_at) if task.lag is not None else None
@@ -106,7 +106,7 @@ def status_of(task: ReplicaTask, now: float) -> ReplicaStatus:
         replica=task.url,
         fencing=task.fencing,
         phase=task.phase.value,
-        position=str(position) if position is not None else None,
+        position=replica.position if replica is not None else None,
         sequence=replica.sequence if replica is not None else None,
         error=str(task.error) if task.error is not None else None,
         failures=task.failures,

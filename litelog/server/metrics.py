@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from litelog.objects.claim import Relation
 from litelog.objects.layout import Fencing
-from litelog.objects.position import Position
+from litelog.objects.position import epoch_of
 from litelog.replicator.task import Phase
 from litelog.server.reasons import STOPPED
 
@@ -63,10 +63,6 @@ def _counter(
     )
 
 
-def _position(status: ReplicaStatus) -> Position | None:
-    return None if status.position is None else Position.parse(status.position)
-
-
 def _seconds(microseconds: int | None) -> float | None:
     return None if microseconds is None else microseconds / 1_000_000
 
@@ -89,17 +85,17 @@ OF_REPLICA = (
     _gauge(
         "litelog_replica_position_epoch",
         "The epoch of the current generation: it grows with each new one.",
-        lambda status: None if (at := _position(status)) is None else int(at.generation[:8], 16),
+        lambda status: None if (at := status.position) is None else epoch_of(at.generation),
     ),
     _gauge(
         "litelog_replica_position_index",
         "The index of the log segment that is being shipped.",
-        lambda status: None if (at := _position(status)) is None else at.index,
+        lambda status: None if (at := status.position) is None else at.index,
     ),
     _gauge(
         "litelog_replica_position_offset_bytes",
         "How many bytes of that log segment are acknowledged.",
-        lambda status: None if (at := _position(status)) is None else at.offset,
+        lambda status: None if (at := status.position) is None else at.offset,
     ),
     _gauge(
         "litelog_replica_next_sequence",

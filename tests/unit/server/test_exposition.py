@@ -12,6 +12,7 @@ pytest.importorskip("prometheus_client")
 from prometheus_client.openmetrics import parser as openmetrics_parser
 from prometheus_client.parser import text_string_to_metric_families
 
+from litelog.objects.position import Position, new_generation
 from litelog.replicator.status import ReplicaStatus
 from litelog.server.exposition import write_metrics
 from litelog.server.metrics import SPECS
@@ -40,7 +41,7 @@ def text_of(max_lag: float = 60.0, *, openmetrics: bool) -> str:
     with counters.requests.request("list"):
         clock.advance(1.0)
     status: dict[str, Any] = {"fencing": "required", "phase": "idle", "error": None, "failures": 3}
-    position = f"{'0' * 7}2{'a' * 8}/{5:016x}/{1 << 60:016x}"
+    position = Position(new_generation(2, 0xAAAAAAAA), 5, 1 << 60)
     statuses = [
         ReplicaStatus(LOG, URL, **status, position=position, sequence=1 << 62, counters=counters),
         ReplicaStatus("plain", "s3://b/x", **status, position=None, sequence=None),

@@ -20,6 +20,7 @@ pytest.importorskip("boto3")
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from litelog.objects.position import Generation, Position
 from litelog.replicator.status import NotReplicated, ReplicaStatus
 from litelog.server.report import Reason
 from litelog.server.service import Service, ServiceSettings
@@ -40,7 +41,7 @@ ROOT = Path(__file__).resolve().parents[3]
 RULES = yaml.safe_load((ROOT / "etc" / "prometheus-alerts.yml").read_text())["groups"][0]["rules"]
 LOG, URL = "/var/log/orders", "s3://bucket/the orders"
 GENERATION = "00000001a1b2c3d4"
-POSITION = f"{GENERATION}/0000000000000000/0000000000000100"
+POSITION = Position(Generation(GENERATION), 0, 0x100)
 HOUR = 3600.0
 
 
