@@ -15,9 +15,11 @@ from litelog.restore.output import OutputError
 from litelog.restore.wal_restore import RestoreStoppedError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from litelog.restore.execution import RestoreProgress, RestoreResult
+    from litelog.restore.opened_restore import OpenedRestore
     from litelog.restore.plan import RestorePlan, Target
 
 LOGS_AT_ONCE = 4
@@ -69,6 +71,18 @@ class RestoreOutcome:
     """The replicas that could not be restored from: the URL, and the reason."""
 
 
+def restore_one(log: LogRestore, target: Target, *, delta: bool) -> RestoreResult:
+    """Restore one log. The arguments are those of ``restore``.
+
+    Raises:
+        OutputExistsError: The output exists and is not an empty folder; not with ``delta``.
+        LitelogError: As ``opened_restore`` and ``restore`` raise it.
+    """
+    rules = RestoreRules(target, delta=delta)
+    with _opened(log, rules) as opened:
+        return _run(opened, log, rules)
+
+
 def restore_each(
     logs: Sequence[LogRestore], rules: RestoreRules, at_once: int = LOGS_AT_ONCE
 ) -> Iterator[RestoreOutcome]:
@@ -94,19 +108,10 @@ def _restore(log: LogRestore, rules: RestoreRules, stopped: threading.Event) -> 
     if rules.if_not_exists and is_taken(output):
         return RestoreOutcome(log, left=f"{output}: exists already")
     try:
-        if not (rules.delta or rules.dry_run):
-            require_free(output)
-        with opened_restore(log.replicas, rules.target, pattern=log.pattern) as opened:
+        with _opened(log, rules) as opened:
             if rules.dry_run:
                 return RestoreOutcome(log, plan=opened.plan, skipped=opened.skipped)
-            _make_parent(output)
-            result = opened.run(
-                output,
-                parallelism=rules.parallelism,
-                progress=check_stop,
-                delta=rules.delta,
-                check_space=rules.check_space,
-            )
+            result = _run(opened, log, rules, check_stop)
             return RestoreOutcome(log, result=result, skipped=opened.skipped)
     except OutputExistsError as error:
         return RestoreOutcome(log, **({"left": str(error)} if rules.if_not_exists else {"error": error}))
@@ -114,6 +119,28 @@ def _restore(log: LogRestore, rules: RestoreRules, stopped: threading.Event) -> 
         return RestoreOutcome(log, **({"left": str(error)} if rules.if_replica_exists else {"error": error}))
     except LitelogError as error:
         return RestoreOutcome(log, error=error)
+
+
+def _opened(log: LogRestore, rules: RestoreRules) -> AbstractContextManager[OpenedRestore]:
+    if not (rules.delta or rules.dry_run):
+        require_free(log.output)
+    return opened_restore(log.replicas, rules.target, pattern=log.pattern)
+
+
+def _run(
+    opened: OpenedRestore,
+    log: LogRestore,
+    rules: RestoreRules,
+    progress: Callable[[RestoreProgress], None] | None = None,
+) -> RestoreResult:
+    _make_parent(log.output)
+    return opened.run(
+        log.output,
+        parallelism=rules.parallelism,
+        progress=progress,
+        delta=rules.delta,
+        check_space=rules.check_space,
+    )
 
 
 def _make_parent(output: str) -> None:

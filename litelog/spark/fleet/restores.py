@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from litelog.errors import LockedError, OutputExistsError
 from litelog.restore.plan import Target
-from litelog.restore.several import LogRestore, RestoreRules, restore_each
+from litelog.restore.several import LogRestore, restore_one
 from litelog.spark.fleet.replicas import find_fleet
 from litelog.spark.fleet.running import make_report, run_fleet
 from litelog.spark.jobs.options import store_options
@@ -73,12 +73,11 @@ class RestoreJob:
         log = LogRestore(replica.name, ((replica.url, self.options),), output, self.pattern)
         until = time.monotonic() + LOCK_SECONDS
         while True:
-            (outcome,) = restore_each([log], RestoreRules(self.target, delta=delta))
-            if outcome.result is not None:
-                return outcome.result
-            assert outcome.error is not None  # these rules restore each log: they skip none, and do not only plan
-            if not isinstance(outcome.error, LockedError) or time.monotonic() >= until:
-                raise outcome.error
+            try:
+                return restore_one(log, self.target, delta=delta)
+            except LockedError:
+                if time.monotonic() >= until:
+                    raise
             time.sleep(PAUSE_SECONDS)
 
     def _is_there(self, replica: FleetReplica, output: str) -> bool:

@@ -9,7 +9,7 @@ import pytest
 
 from litelog.errors import CorruptObjectError, NoReplicaError, OutputExistsError
 from litelog.restore.plan import Target
-from litelog.restore.several import LogRestore, RestoreRules, restore_each
+from litelog.restore.several import LogRestore, RestoreRules, restore_each, restore_one
 from litelog.stores.registry import register_object_store
 from tests.builders.restoring import files_in, whole
 from tests.builders.verify_helper import LOG, everything, store_of
@@ -75,6 +75,17 @@ def test_a_caller_that_stops_leaves_no_folder_behind_that_is_not_whole(tmp_path:
     made = sorted((tmp_path / "above").iterdir())
     assert 1 <= len(made) < 50
     assert all(files_in(output) == whole(LOG) for output in made)
+
+
+def test_one_log_is_restored_or_the_error_is_raised(tmp_path: Path) -> None:
+    one, empty = restores(tmp_path, "one", "empty")
+    assert restore_one(one, Target(), delta=False).output == one.output
+    assert files_in(one.output) == whole(LOG)
+    with pytest.raises(OutputExistsError):
+        restore_one(one, Target(), delta=False)
+    assert restore_one(one, Target(), delta=True).files == len(whole(LOG))
+    with pytest.raises(NoReplicaError):
+        restore_one(empty, Target(), delta=False)
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
