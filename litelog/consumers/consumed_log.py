@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from litelog.errors import ConfigError, EmptyLogError, NothingToRestoreError, SourceMissingError
 from litelog.formats.capabilities import is_divisible
-from litelog.formats.registry import open_format, open_stored_format
+from litelog.formats.registry import open_stored_format
 from litelog.log.read_bounds import ReadBounds
-from litelog.log.reader import LogReader
+from litelog.log.reader import LogReader, choose_format
 from litelog.log.replica_registry import default_state_dir, log_state_folder
 from litelog.objects.layout import ROOTS
 from litelog.reading.combined_reader import CombinedReader, folder_source, replica_source
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from litelog.formats.columns import Columns
     from litelog.formats.record_stream import RecordStream
     from litelog.reading.combined_reader import RecordSource
-
-DEFAULT_FORMAT = "litelog"
 
 Address = tuple[str, "Mapping[str, object]"]
 """A replica's URL or path, and the options of its backend."""
@@ -140,7 +138,7 @@ def open_consumed_log(
             tuple(sources),
             tuple(at_time),
         )
-    opened = _format_of(log_format, pattern)
+    opened = choose_format(log_format, pattern)
     return ConsumedLog(
         folder,
         log_state_folder(state_dir, folder),
@@ -169,14 +167,6 @@ def replica_state_folder(state_dir: str, url: str, options: Mapping[str, object]
     name = shown.partition("?")[0].rstrip("/").rpartition("/")[2]
     digest = hashlib.sha256(f"{shown} {place}".encode(errors="surrogateescape")).hexdigest()[:16]
     return os.path.join(state_dir, f"{name}-{digest}")
-
-
-def _format_of(log_format: LogFormat | str | None, pattern: str | None) -> LogFormat:
-    if log_format is None or isinstance(log_format, str):
-        return open_format(log_format or DEFAULT_FORMAT, pattern)
-    if pattern is not None:
-        raise ConfigError("a pattern needs the name of a format: lines or raw")
-    return log_format
 
 
 def _stored_format(url: str, options: Mapping[str, object], pattern: str | None) -> LogFormat:

@@ -84,7 +84,7 @@ class LogReader(RecordStream):
             ConfigError: Arguments that do not fit together or do not fit the format.
         """
         super().__init__()
-        self._format = _format_of(log_format, pattern)
+        self._format = choose_format(log_format, pattern)
         self._bounds = bounds = ReadBounds.of(start, start_time, end, end_time)
         bounds.check(self._format)
         self.folder = folder = os.fspath(folder)
@@ -264,7 +264,7 @@ def _state_folder(state_dir: str | None, folder: str) -> str:
     return log_state_folder(state_dir or default_state_dir(), folder)
 
 
-def _format_of(log_format: LogFormat | str | None, pattern: str | None) -> LogFormat:
+def choose_format(log_format: LogFormat | str | None, pattern: str | None) -> LogFormat:
     """The format that the arguments name. Raises ConfigError if there is none, or if it takes no such pattern."""
     if isinstance(log_format, str):
         return open_format(log_format, pattern)
