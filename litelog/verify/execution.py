@@ -374,7 +374,7 @@ class _Verification:
         that holds anything."""
         claims = self._claims.claims.by_generation
         known = {name: claim for name, claim in claims.items() if name in self._extents}
-        held = [name for name in known if any(True for _ in self._held(Generation(name)))]
+        held = [name for name in known if any(True for _ in self._held(name))]
         try:
             return latest(known, self._reading_extent, lambda claim: claim.generation in held)
         except CorruptionError:

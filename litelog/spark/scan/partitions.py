@@ -54,7 +54,7 @@ class PlannedLog:
     @property
     def generation(self) -> Generation:
         """The generation of the replica that is read."""
-        return Generation(self.replica_claim.generation)
+        return self.replica_claim.generation
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,7 @@ from litelog.shipping.claiming import LostRaceError, close_below, create_claim, 
 from litelog.spark.sink.predecessor import LogBefore
 from litelog.spark.sink.segments import StagingGeneration, new_write
 from litelog.stores.object_store import ObjectReplicaClient
+from litelog.stores.opening import open_retrying
 from litelog.stores.registry import local_folder, open_store
 from litelog.stores.retrying_store import RetryingStore
 from litelog.stores.trial import StoreTrials, try_store
@@ -115,7 +116,7 @@ class WritePlan:
 
 def open_client(options: WriteOptions) -> ObjectReplicaClient:
     """Open the replica, with retries. Raises UnknownSchemeError and ConfigError."""
-    return ObjectReplicaClient(RetryingStore(open_store(options.url, options.store), threading.Event()))
+    return open_retrying(options.url, options.store, threading.Event())
 
 
 def plan_write(options: WriteOptions, clock: Clock, *, overwrite: bool) -> WritePlan:
