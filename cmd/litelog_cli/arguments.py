@@ -201,12 +201,9 @@ PLACE = _PlaceName()
 
 def is_replica(place: str) -> bool:
     """Whether ``place`` is a replica: a URL, or a folder with the contents of a replica."""
-    if "://" in place:
-        return True
-    from litelog.objects.layout import ROOTS
-    from litelog.system.files import has_folder
+    from litelog.stores import replica_address
 
-    return has_folder(place, ROOTS)
+    return replica_address.is_replica(place)
 
 
 def wait_for_place(place: str, wait: Callable[[float], object]) -> bool:

@@ -14,13 +14,11 @@ from litelog.formats.registry import open_stored_format
 from litelog.log.read_bounds import ReadBounds
 from litelog.log.reader import LogReader, choose_format
 from litelog.log.replica_registry import default_state_dir, log_state_folder
-from litelog.objects.layout import ROOTS
 from litelog.reading.combined_reader import CombinedReader, folder_source, replica_source
 from litelog.reading.latest import find_latest
 from litelog.reading.replica_records import open_records
 from litelog.stores.opening import opened_replica
 from litelog.stores.registry import local_folder, open_store, redact
-from litelog.system.files import has_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -146,11 +144,6 @@ def open_consumed_log(
         (folder_source(folder, opened, state_dir), *sources),
         (partial(_folder_at, folder, opened, state_dir), *at_time),
     )
-
-
-def is_replica(place: str) -> bool:
-    """Whether ``place`` is a replica: a URL, or a folder with the contents of a replica."""
-    return "://" in place or has_folder(place, ROOTS)
 
 
 def replica_state_folder(state_dir: str, url: str, options: Mapping[str, object]) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, SupportsIndex
 
 from litelog.consumers.background_read import read_in_background
 from litelog.consumers.commit_rule import CommitRule
-from litelog.consumers.consumed_log import is_replica, open_consumed_log
+from litelog.consumers.consumed_log import open_consumed_log
 from litelog.consumers.position_file import PositionFile
 from litelog.consumers.progress import Progress
 from litelog.consumers.rewind_check import require_same_log
@@ -19,7 +19,7 @@ from litelog.errors import ConsumerMovedError, OffsetJumpError
 from litelog.formats.record_stream import RecordStream
 from litelog.log.read_bounds import ReadBounds, Start
 from litelog.reading.combined_reader import CombinedReader
-from litelog.stores.replica_address import address_of
+from litelog.stores.replica_address import address_of, is_replica
 from litelog.system.clock import SystemClock
 
 if TYPE_CHECKING:

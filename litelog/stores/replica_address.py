@@ -6,6 +6,8 @@ import os
 from typing import TYPE_CHECKING, Protocol, cast
 
 from litelog.errors import ConfigError
+from litelog.objects.layout import ROOTS
+from litelog.system.files import has_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -25,6 +27,11 @@ class ReplicaAddress(Protocol):
 
 Replica = str | os.PathLike[str] | ReplicaAddress
 """A replica as callers name it."""
+
+
+def is_replica(place: str) -> bool:
+    """Whether ``place`` is a replica: a URL, or a folder with the contents of a replica."""
+    return "://" in place or has_folder(place, ROOTS)
 
 
 def address_of(replica: Replica) -> tuple[str, Mapping[str, object]]:
