@@ -1,7 +1,7 @@
 """The HTTP store: the replica of a log as its daemon gives it to other machines. It is read, and never written.
 
 ``http://HOST:PORT/logs/NAME`` is a log that a daemon serves (``serve`` in its configuration). The daemon answers from
-the log's first replica, and says at once when a WAL segment is there: a follower does not poll.
+the log's first replica, and reports at once when a WAL segment is there: a follower does not poll.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class HttpStore:
     def stream_wal(
         self, position: Position, seconds: float, limit: int, mirror: str | None
     ) -> Iterator[WalSegment | StreamError]:
-        """Yield the log's WAL segments as the daemon has them, and last why the stream ended early, if it did."""
+        """Yield the log's WAL segments as the daemon has them, and then the reason if the stream ended early."""
         named = {} if mirror is None else {"mirror": mirror}
         query = urlencode({"from": str(position), "wait": f"{seconds:.3f}s", "limit": limit, **named})
         answer = self._send("GET", "stream", str(position), f"/wal?{query}", read_seconds=seconds + READ_SECONDS)
@@ -201,7 +201,7 @@ class HttpStore:
             return NotFoundError(key)
         reason = f"{answer.status}: {said}" if said else f"the server answers {answer.status}"
         if answer.status in _UNANSWERED:
-            reason = f"the server sends to {answer.headers.get('location', 'another place')}, and not to the log"
+            reason = f"the server redirects to {answer.headers.get('location', 'another place')} instead of answering"
         after = answer.headers.get("retry-after", "")
         return StoreError(
             operation,

@@ -27,7 +27,7 @@ MOST_DIGITS = 20
 
 
 class ConsumedPlace:
-    """A log's folder or a replica, with what the options and the configuration say of it."""
+    """A log's folder or a replica, with its settings from the options and the configuration."""
 
     def __init__(
         self,

@@ -98,7 +98,7 @@ def log_batches(
 def _committed_batches(
     stack: ExitStack, log: LogFolder, start: StartPoint, end: StartPoint | None, follow: bool
 ) -> Iterator[Columns]:
-    """What transactions committed of the records of a log."""
+    """The records of a log, without those of aborted and open transactions."""
     from litelog.formats.committed_reading import CommittedReading
     from litelog.formats.registry import open_format
     from litelog.log.reader import LogReader

@@ -76,7 +76,7 @@ def echo(text: str = "", *, err: bool = False) -> None:
 
 
 def echo_colored(text: str, color: str | None) -> None:
-    """Print one line in bold, and in a color that click knows if standard output is a terminal that shows colors."""
+    """Print one line, in bold and in a color of click's if standard output is a terminal that shows colors."""
     click.secho(escape(text), fg=color, bold=True, color=False if os.environ.get("NO_COLOR") else None)
 
 

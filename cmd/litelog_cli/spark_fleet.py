@@ -89,7 +89,7 @@ Run it again to continue, or to add what is new. A copy has the same names and
 bytes as its replica, and is a replica. Exit codes: 0 done, 1 failure, 2 usage,
 3 no replica there, 5 a target holds another replica, or a daemon wrote to it,
 6 damage.
-Of several that fail, the highest.
+If several fail, the exit code is the highest.
 """,
 )
 @click.argument("replica_urls", metavar="REPLICA_URL...", nargs=-1, required=True, type=PLACE)
@@ -126,8 +126,8 @@ Examples:
 \b
 Run it again to continue: an output that holds the whole log, or the log up to
 the given sequence or time, counts as done. It is compared byte for byte.
-Exit codes: 0 done, 1 failure, 2 usage, 3 no replica there, 6 damage. Of several
-that fail, the highest.
+Exit codes: 0 done, 1 failure, 2 usage, 3 no replica there, 6 damage. If several
+fail, the exit code is the highest.
 """,
 )
 @click.argument("replica_urls", metavar="REPLICA_URL...", nargs=-1, required=True, type=PLACE)

@@ -42,7 +42,7 @@ Run it from a timer, while others read and write. It needs no Spark and no Java.
 If a replica fails, the others are maintained all the same.
 Exit codes: 0 done, or the plan is printed; 1 failure; 2 usage or configuration;
 3 nothing there; 5 a daemon owns the replica, or a write runs; 6 damage.
-Of several that fail, the highest.
+If several fail, the exit code is the highest.
 """,
 )
 @click.argument("replica_urls", metavar="REPLICA_URL...", type=PLACE, nargs=-1, required=True)

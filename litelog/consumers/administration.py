@@ -45,7 +45,7 @@ def list_consumers(log: ConsumedLog) -> Iterator[ConsumerState]:
             yield ConsumerState(name, None, None, None, str(error))
             continue
         if position is None:
-            continue  # it was deleted in this moment
+            continue  # another process has just deleted it
         begin = log.find_first() if position.next is None else position.next
         lag = None if end is None or begin is None else end - begin
         yield ConsumerState(name, position.next, lag, position.updated)

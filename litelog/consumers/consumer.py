@@ -222,7 +222,7 @@ class Consumer(RecordStream):
             try:
                 progress.create(log.resolve(self._bounds))
             except ConsumerMovedError:
-                progress.load()  # another process made it in this moment
+                progress.load()  # another process has just made it
         self._processed = progress.returned
         self._log, self._progress = log, progress
         return log, progress

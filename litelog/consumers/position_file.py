@@ -56,7 +56,7 @@ class ConsumerPosition:
     """What a position file holds."""
 
     revision: int
-    """How often the position was moved, from 1 on. The compare-and-set compares it."""
+    """Rises with each move of the position. The compare-and-set compares it."""
     next: int | None
     """The sequence of the first record that is not processed; None: the first record of the log."""
     updated: int
@@ -78,8 +78,8 @@ class PositionFile:
         self._previous = self.path + _PREVIOUS
 
     def read(self) -> ConsumerPosition | None:
-        """Return the position; None if the consumer has none yet. A damaged file is replaced by the previous position,
-        which lies before it. Raises ConsumerStateError if that is damaged as well."""
+        """Return the position; None if the consumer has none yet. If its file is damaged or
+        missing, return the previous position. Raises ConsumerStateError if that is damaged as well."""
         try:
             return _read(self.path)
         except FileNotFoundError:
@@ -94,8 +94,8 @@ class PositionFile:
             found = _read(self._previous)
         except (OSError, ValueError) as error:
             raise ConsumerStateError(
-                f"{self.path}: cannot be used: {reason}; nor can the previous position ({error}): say where consumer "
-                f"{self.name} continues with litelog consumers move"
+                f"{self.path}: cannot be used: {reason}; nor can the previous position ({error}): run "
+                f"litelog consumers move to state where consumer {self.name} continues"
             ) from error
         message = "%s: cannot be used: %s; consumer %s continues at its previous position"
         _logger.warning(message, self.path, reason, self.name, extra=fields("state-lost", path=self.path))
@@ -190,5 +190,5 @@ def consumer_names(folder: str) -> list[str]:
 
 
 def _read(path: str) -> ConsumerPosition:
-    """OSError, ValueError."""
+    """Raises OSError and ValueError."""
     return build(ConsumerPosition, read_checked(path))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from litelog.system.clock import Clock
 
 MOST_MARKS = 1024
-"""The ends of how many batches are kept, for commits that lie before the newest batch."""
+"""How many batches are remembered by their ends, for commits that lie before the newest batch."""
 
 
 class Progress:

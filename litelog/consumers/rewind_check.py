@@ -69,7 +69,7 @@ def require_same_log(log: ConsumedLog, name: str, evidence: Evidence) -> bool:
             raise DivergedError(
                 log.name,
                 f"{what} sequence {evidence.sequence}, which consumer {name} has processed: the log was rewound or "
-                "replaced; the consumer stays where it is until litelog consumers move says where it continues",
+                "replaced; the consumer stays where it is until you move it with litelog consumers move",
             )
         if found is RecordTrace.ENDS:
             return False  # it lags behind a folder that is not there

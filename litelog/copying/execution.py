@@ -4,8 +4,8 @@ A new copy gets its claims last, so a copy that was interrupted is not a replica
 order in which their writers put them: by epoch the claims, then the sealed segments of their generations, then
 snapshots and WAL segments. So readers of the copy find an earlier state of the replica at any time.
 
-Every put is create-only. Of what the replica no longer has, the copy loses only WAL segments that a snapshot covers,
-and keeps the rest.
+Every put is create-only. If the replica no longer has an object, the copy keeps it, except for a WAL segment
+that a snapshot covers.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def copy(
         NoReplicaError: There is no replica in ``source``.
         NotACopyError: ``target`` holds another replica, or a daemon has written to the copy.
         CorruptObjectError: An object of the replica is damaged. It was not copied.
-        ReplicaGapError: An object is missing that another one names.
+        ReplicaGapError: An object that another one names is missing.
         UnknownVersionError: A newer litelog wrote an object.
         StoreError: A request failed.
     """
@@ -129,7 +129,7 @@ def copy(
 
 
 class _GoneError(Exception):
-    """An object is gone that the listing had, or that another object names."""
+    """An object that the listing had, or that another object names, is gone."""
 
     def __init__(self, key: str) -> None:
         self.key = key
@@ -165,7 +165,7 @@ class _Copy:
             wanted, held = list_both(self._source, self._target)
             try:
                 self._copy_missing(wanted, held)
-            except _GoneError as error:  # sealed, covered or pruned meanwhile: a new listing says what replaces it
+            except _GoneError as error:  # sealed, covered or pruned meanwhile: a new listing shows what replaces it
                 if error.key in gone:
                     raise ReplicaGapError(error.key) from error
                 gone.add(error.key)
@@ -221,7 +221,7 @@ class _Copy:
                 self._progress(CopyProgress(self.objects, total, self.bytes, total_bytes))
 
     def _watched(self, objects: Iterator[VerifiedObject]) -> Iterator[VerifiedObject]:
-        """The same objects. One that vanishes while a WAL segment is read again counts as gone, too."""
+        """The same objects. An object that vanishes while it is read again counts as gone, too."""
         try:
             yield from objects
         except NotFoundError as error:

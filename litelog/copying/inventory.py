@@ -1,4 +1,4 @@
-"""Lists the replica and its copy, says what the copy lacks and in which order, and refuses other targets."""
+"""Lists the replica and its copy, orders what the copy lacks, and refuses a target that is not a copy."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ class Capabilities(Protocol):
     """Whether only the log's writer may remove log segments, so that litelog must not truncate it. Default: False."""
 
     sparse: bool
-    """Whether sequences may jump from a commit to the next, so that they do not show a missing log segment. Default:
+    """Whether sequences may jump between commits, so that they do not show that a log segment is missing. Default:
     False."""
     counted: bool
     """Whether only the names of log segments state sequences: records are counted from there. Default: False."""
@@ -200,17 +200,17 @@ class Capabilities(Protocol):
             names: The names of all files in the log's folder.
 
         Returns:
-            Whether it did. Default: True, as sequences that begin above 0 say so.
+            Whether it did. Default: True, so a log whose sequences begin above 0 counts as truncated.
         """
 
     def ignores(self, name: str) -> bool:
-        """Return whether a file is the writer's own and not part of the log, so that nobody has to know of it.
+        """Return whether a file is the writer's own and not part of the log.
 
         Args:
             name: The file name, without a folder.
 
         Returns:
-            Whether it is skipped without a warning. Default: for index files, by their suffix.
+            Whether it is skipped without a warning. Default: True for index files, by their suffix.
         """
 
     def first_sequence(self, name: str) -> int | None:
@@ -340,8 +340,8 @@ def is_side_file(log_format: LogFormat, name: str) -> bool:
 
 
 def has_manifest(log_format: LogFormat) -> bool:
-    """Whether the log's writer lists the log segments in a manifest, and a log is worth nothing without its first
-    one."""
+    """Whether the log's writer lists the log segments in a manifest. Such a log is useless without its first log
+    segment."""
     return hasattr(log_format, "manifest_name")
 
 

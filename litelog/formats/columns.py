@@ -55,7 +55,8 @@ def copy_batch(columns: Columns, names: Sequence[str] = NAMES) -> pyarrow.Record
 
 
 def stream_arrow(batches: Iterator[Columns], extra: Mapping[str, ColumnType] = NO_COLUMNS) -> pyarrow.RecordBatchReader:
-    """All ``batches`` as an Arrow stream. Each of its batches owns its memory. ConfigError if pyarrow is missing.
+    """All ``batches`` as an Arrow stream. Each of its batches owns its memory.
+    Raises ConfigError if pyarrow is missing.
 
     ``extra``: the format's columns that follow the others.
     """
@@ -268,7 +269,7 @@ class Columns:
     value_nulls: npt.NDArray[np.bool_] | None = None
     """Which values are null; their length is 0. None if no value is. Only with ``extra``."""
     extra: Mapping[str, ExtraColumn] | None = None
-    """The columns of the format's own under their names; None if it has none."""
+    """The format's own columns under their names; None if it has none."""
 
     commit_starts: npt.NDArray[np.int64] | None = None
     """Where each record's commit begins in the piece that was decoded, if ``data`` is another buffer, for example of

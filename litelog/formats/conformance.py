@@ -342,7 +342,7 @@ def _decode(
 
 
 def _damage(log_format: LogFormat, path: str, data: bytearray, expect: Expectation) -> tuple[str, int] | None:
-    """The path and the offset that the error of a scan names; None without one."""
+    """The path and the offset that the error of a scan names; None if the scan raises none."""
     try:
         log_format.scan(path, memoryview(data), 0, expect)
     except CorruptCommitError as error:
@@ -351,7 +351,7 @@ def _damage(log_format: LogFormat, path: str, data: bytearray, expect: Expectati
 
 
 def _joined(log_format: LogFormat, records: list[Record]) -> object:
-    """What is compared where records were read in other pieces: in a divisible format, only their bytes count."""
+    """Return what to compare if records were read in other pieces: in a divisible format, only their bytes count."""
     if not is_divisible(log_format):
         return records
     return b"".join(record.value for record in records), records[0].sequence if records else None
@@ -366,7 +366,7 @@ def _check_prefix(log_format: LogFormat, found: list[Record], records: list[Reco
 
 
 def _check_run(scan: Scan, commits: list[Commit]) -> None:
-    """Check that a scan says of its commits what they say of themselves."""
+    """Check that a scan states the same facts as its commits."""
     if not commits:
         return
     assert (scan.first, scan.next) == (commits[0].first, commits[-1].next)

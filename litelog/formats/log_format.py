@@ -212,7 +212,7 @@ class LogFormat(Protocol):
 
 
 def shown_lowest(lowest: int | None) -> int | None:
-    """A lowest record timestamp that people are shown; None if it is not known."""
+    """The lowest record timestamp, as people see it; None if it is not known."""
     return None if lowest == NO_LOWEST else lowest
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def record_fields(record: Record) -> dict[str, object]:
-    """The fields of a record, and the columns of its format's own. Its timestamp is ISO 8601 in UTC; bytes are as of
+    """The fields of a record, and the columns of its format. The timestamp is ISO 8601 in UTC. Bytes are in the form of
     ``json_bytes``."""
     fields: dict[str, object] = {
         "sequence": record.sequence,

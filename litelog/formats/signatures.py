@@ -1,6 +1,7 @@
 """How to recognise the log segments of each format that litelog has, by their names and first bytes.
 
-Formats refuse what another one's writer began, so that a wrong ``--format`` ships nothing. ``raw`` takes all bytes.
+A format refuses log segments that another format's writer began, so that a wrong ``--format`` ships nothing. ``raw``
+takes all bytes.
 Specified in litelog/formats/README.md#recognised-formats.
 """
 
@@ -30,7 +31,7 @@ _NETLOG = re.compile(rb"\x01\x10....\0{10}", re.DOTALL)
 
 
 RECOGNISED_FILES = 16
-"""How many files of a folder are looked at, to say of which format its log segments are."""
+"""How many files of a folder are read to find out the format of its log segments."""
 
 
 @dataclass(frozen=True, slots=True)

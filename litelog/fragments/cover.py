@@ -1,4 +1,4 @@
-"""The fragments of a journal, by their names: which there are, which of them cover the journal, and what is missing.
+"""Finds the fragments of a journal by their names, chooses those that cover the journal, and finds the gaps.
 
 Specified in litelog/fragments/README.md#names.
 """
@@ -126,5 +126,5 @@ def find_cover(fragments: Sequence[Fragment], start: int | None = None, stop: in
 
 
 def find_gaps(spans: Iterable[Span]) -> list[tuple[int, int]]:
-    """What is missing between the spans: from an offset to another."""
+    """The gaps between the spans, as offsets [start, stop)."""
     return [(before.stop, after.start) for before, after in pairwise(spans) if before.stop < after.start]

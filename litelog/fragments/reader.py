@@ -37,7 +37,7 @@ class JournalGapError(LogError):
 class FragmentReader(RecordStream):
     """Reads a journal from its fragments, in the journal's order.
 
-    Each fragment is read and checked as a whole before its first record is given.
+    Each fragment is read and checked as a whole before its first record is returned.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class FragmentReader(RecordStream):
 
         Args:
             store: Where the journal's fragments are. The caller closes it.
-            start: The offset to begin at; None: the first one that there is.
+            start: The offset to begin at; None: the first one that a fragment holds.
             end: The offset to end before; None: no limit.
             lines: A record is a line without its end. Otherwise it is as many bytes as are decoded at once.
 
@@ -85,7 +85,7 @@ class FragmentReader(RecordStream):
                 return piece
 
     def _open_next(self) -> bool:
-        """Begin the next span. False: there is none. Raises JournalGapError."""
+        """Begin the next span. Return False if there is none. Raises JournalGapError."""
         if not self._spans or self._spans[0].start >= self._end:
             return False
         span, requested = self._spans[0], self._at

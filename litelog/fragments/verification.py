@@ -36,10 +36,10 @@ class JournalReport:
     content_bytes: int
     first: int
     next: int
-    """Where the newest fragment ends."""
+    """The highest offset at which a fragment ends."""
     faults: Sequence[FragmentFault]
     gaps: Sequence[tuple[int, int]]
-    """The bytes that no fragment holds: from an offset to another."""
+    """The bytes that no fragment holds, as offsets [start, stop)."""
 
     @property
     def failed(self) -> bool:
@@ -70,7 +70,7 @@ def verify_journal(
 ) -> JournalReport:
     """Read every fragment, and compare its length and its SHA-1 with its name.
 
-    ``progress`` is called with the bytes of content that were read, and with all of them. Raises as
+    ``progress`` is called with the number of bytes of content that are checked, and with their total. Raises as
     ``list_fragments``.
     """
     fragments = list_fragments(store)

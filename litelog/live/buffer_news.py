@@ -1,4 +1,4 @@
-"""BufferNews: what one reader, in an event loop, learns of a buffer: that it has begun, has news, or begins again."""
+"""BufferNews: lets a reader in an event loop wait for a buffer, and notices when the buffer begins again."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ class ArrowBatches:
     media_type = "application/vnd.apache.arrow.stream"
 
     def __init__(self, names: Sequence[str]) -> None:
-        """ConfigError if pyarrow is not installed."""
+        """Raises ConfigError if pyarrow is not installed."""
         self._pyarrow = load_pyarrow()
         self._names = names
         self.kind = f"arrow {','.join(names)}"

@@ -38,10 +38,10 @@ HELD_BYTES = 16 << 20
 """How many bytes of the log a buffer holds, at least one run. A reader that falls further behind reads the folder."""
 
 WATCHED_SECONDS = 4.0
-"""How many seconds pass between two looks if events report changes, too."""
+"""How many seconds pass between two looks at a log whose changes the watcher reports."""
 
 POLL_SECONDS = 0.05
-"""How many seconds pass between two looks if they do not."""
+"""How many seconds pass between two looks at a log whose changes it does not report."""
 
 RETRY_SECONDS = 1.0
 """How many seconds pass before the log is looked at again after an error, or while it has no generation."""
@@ -52,7 +52,7 @@ class LiveRun:
     """A run of whole, durable commits of one log segment, as the buffer read it. Any thread may use it."""
 
     claim: Claim
-    """Of the replica's generation whose positions it has."""
+    """The claim of the replica's generation. The run has the positions of that generation."""
     run: CommitRun
     _columns: Columns | None = None
     _encoded: dict[str, bytes] = field(default_factory=dict)
@@ -150,7 +150,7 @@ class LiveBuffer:
             self._thread.start()
 
     def stop(self, timeout: float = 1.0) -> None:
-        """End. Idempotent."""
+        """End the thread, and wait for that up to ``timeout`` seconds. Idempotent."""
         self._stopped = True
         self._wake.set()
         if self._thread.is_alive():
@@ -167,8 +167,8 @@ class LiveBuffer:
             return self._view, list(self._runs)
 
     def look_at(self, sequence: int) -> tuple[BufferView, list[LiveRun] | None]:
-        """Return what it holds, and the runs from the one on that holds the record ``sequence`` or a later one. None
-        instead of runs if it no longer holds that record."""
+        """Return what it holds, and its runs from the first one that holds the record ``sequence`` or a later one. The
+        runs are None if the buffer no longer holds that record."""
         with self._lock:
             view = self._view
             if view.first is None or sequence < view.first:

@@ -59,7 +59,7 @@ class RecordFeed:
         self._loop = asyncio.get_running_loop()
 
     async def pieces(self) -> AsyncGenerator[bytes, None]:
-        """Yield the encoded records. An empty piece is the moment in which nothing is there yet.
+        """Yield the encoded records. An empty piece means that no record is there yet.
 
         Raises:
             NotYetAvailableError: The daemon has not begun a generation of the log.
@@ -97,7 +97,7 @@ class RecordFeed:
         return next((piece for piece in pieces if piece), None)
 
     def _find_word(self) -> int | None:
-        """The sequence at which a word's start is now; None if the past has to be read for that."""
+        """The sequence that the request's start, such as "latest", means now; None if only the past shows it."""
         view, runs = self._served.buffer.look()
         if self._request.start == "end":
             return view.next
@@ -139,7 +139,7 @@ class RecordFeed:
         return self._count(run.encoded(self._encoding.kind, lambda: self._encoding.encode(columns)))
 
     def _encode(self, columns: Columns) -> bytes:
-        """The wanted ones of some records."""
+        """Encode those records that the request asks for."""
         columns = columns.slice(columns.find(self._next or 0), len(columns))
         stop = len(columns)
         if self._request.end is not None:
@@ -163,7 +163,7 @@ class RecordFeed:
         return piece
 
     async def _is_worth_waiting(self) -> bool:
-        """Whether to go on, after nothing was there. Waits for news, or until the connection needs a sign of life."""
+        """Whether to continue after no record was there. Waits for news, at most until a sign of life is due."""
         request = self._request
         if request.follow:
             await self._news.wait(KEEP_ALIVE_SECONDS)

@@ -46,7 +46,7 @@ class LiveReader:
 
 @dataclass(frozen=True, slots=True)
 class LogFacts:
-    """What is known of a served log now. Sequences and positions are None if the log holds no record yet."""
+    """The facts about a served log at one time. Sequences and positions are None if the log holds no record yet."""
 
     name: str
     folder: str
@@ -67,11 +67,11 @@ class ServedLog:
     """A log, its buffer, and where its past is. Any thread may use it."""
 
     name: str
-    """As requests name it."""
+    """The name that requests use."""
     log: LiveLog
     buffer: LiveBuffer
     objects: ReplicaObjects
-    """Of its first replica."""
+    """The objects of its first replica."""
     mirrors: MirrorPositions
     readers: set[LiveReader] = field(default_factory=set)
     sent_bytes: int = 0
@@ -80,7 +80,7 @@ class ServedLog:
 
     @classmethod
     def of(cls, name: str, log: LiveLog, watcher: Watcher, clock: Clock, mirrors: MirrorPositions) -> ServedLog:
-        """Make it, with a buffer that does not run yet."""
+        """Make a served log. Its buffer does not run yet."""
         buffer = LiveBuffer(log.source, log.find_start, watcher, clock)
         return cls(name, log, buffer, ReplicaObjects(*log.replicas[0]), mirrors)
 
@@ -108,7 +108,7 @@ class ServedLog:
         return position < Position(claim.generation, place.index, place.offset)
 
     def durable_end(self) -> Position | None:
-        """The end of what is durable in the folder; None if it is not known, as nobody reads."""
+        """The end of what is durable in the folder; None if it is unknown, as without readers."""
         view = self.buffer.view
         if view.end is None or view.generation is None:
             return None
@@ -120,7 +120,7 @@ class ServedLog:
             self.readers.add(reader)
 
     def leave(self, reader: LiveReader) -> None:
-        """Count it no more."""
+        """Stop counting a reader."""
         with self._lock:
             self.readers.discard(reader)
 
@@ -132,13 +132,13 @@ class ServedLog:
             self.sent_bytes += sent
 
     def all_readers(self) -> Iterator[LiveReader]:
-        """Yield the readers of now."""
+        """Yield the current readers."""
         with self._lock:
             readers = list(self.readers)
         yield from readers
 
     def facts(self) -> LogFacts:
-        """What is known of the log now."""
+        """The current facts about the log."""
         view, source = self.buffer.view, self.log.source
         end, shipped = view.end, self.log.find_start()
         generation, place = (view.generation, None) if shipped is None else (shipped[0].generation, shipped[1])

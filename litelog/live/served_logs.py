@@ -28,7 +28,7 @@ IDLE_SECONDS = 60.0
 
 
 class TooManyReadersError(LogError):
-    """As many readers as are permitted read already."""
+    """The daemon already has as many readers as it permits."""
 
 
 class UnknownLogError(LogError):
@@ -36,7 +36,7 @@ class UnknownLogError(LogError):
 
 
 class LiveLogs(Protocol):
-    """The part of a replicator that this needs."""
+    """The part of a replicator that ``ServedLogs`` needs."""
 
     @property
     def opened(self) -> bool:
@@ -110,7 +110,7 @@ class ServedLogs:
         with self._lock:
             self._require_open(name)
             if sum(len(each.readers) for each in self._running.values()) >= self._max_readers:
-                raise TooManyReadersError(f"{self._max_readers} readers read already")
+                raise TooManyReadersError(f"{self._max_readers} readers read already, and the daemon permits no more")
             served = self._running.setdefault(name, found)
             if live:
                 served.buffer.start()

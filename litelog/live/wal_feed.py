@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from litelog.system.clock import Clock
 
 KIND = "wal"
-"""The encoded form of a run."""
+"""Identifies the encoded form of a run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ class WalFeed:
             raise ForkedError(self._served.name, reason)
 
     async def _require_reached(self) -> None:
-        """Raise ForkedError if the log does not reach the place, also after a while: a buffer that has just begun may
+        """Raise ForkedError if the log does not reach the place within PLACE_SECONDS. A buffer that has just begun may
         still be reading the folder."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + PLACE_SECONDS

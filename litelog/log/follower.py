@@ -48,8 +48,8 @@ class FolderReplacedError(DivergedError):
 
 
 class RewrittenError(DivergedError):
-    """The log's writer began the log again with another first log segment, which holds what the log came to. Writers
-    with manifests do so, and nothing is lost."""
+    """The log's writer began the log again with another first log segment, which holds the state that the log led to.
+    Writers with manifests do so, and nothing is lost."""
 
 
 class Follower:
@@ -272,8 +272,8 @@ class Follower:
         return self._run_before_tail(current, data, scan)
 
     def _run_before_tail(self, current: OpenSegment, data: memoryview, scan: Scan) -> CommitRun:
-        """Return the run at the end of a finished log segment that ends with bytes that are no commit, as its format
-        says."""
+        """Return the last run of a finished log segment whose last bytes are not a commit. The format's
+        ``finished_tail`` decides about these bytes."""
         place = self._place
         if self._format.finished_tail is FinishedTail.ERROR:
             if scan.end > place.offset:

@@ -66,7 +66,7 @@ class LogReader(RecordStream):
             pattern: Which names are log segments, if the format is given by its name and needs a pattern.
             start: A sequence, or "earliest", or "latest" (the last record that exists), or "end" (after it); or a
                 datetime with a zone, as ``start_time``; or a text as ``litelog cat --from`` takes it, for example
-                "oldest" or "2month3days" (so long before now). After the end of the log there is nothing to read:
+                "oldest" or "2month3days" (that long before now). After the end of the log there is nothing to read:
                 without ``follow`` the reader ends at once, and with it the reader waits for that record.
             start_time: Instead of ``start``: the first record at or after it. Microseconds since 1970, or a datetime
                 with a zone.

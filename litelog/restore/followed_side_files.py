@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 class FollowedSideFiles:
     """Writes the side files of each later snapshot. One thread.
 
-    A finished log segment announces a snapshot, which the owner writes sooner or later. It is looked for after one,
-    two, four polls and so on, so that an idle follower asks for it ever less often.
+    A finished log segment announces a snapshot, which the owner writes sooner or later. The follower looks for
+    it after one, two, four polls and so on, so that an idle follower asks less and less often.
     """
 
     def __init__(self, client: ReplicaClient, write: Callable[[SideFile], None]) -> None:

@@ -1,4 +1,4 @@
-"""Mirror: a byte-equal copy of a log that a daemon serves, milliseconds after it.
+"""Mirror: a byte-equal copy of a log that a daemon serves. It follows the log within milliseconds.
 
 The past comes from the replica, as for every copy that follows one. After that, the mirror asks the daemon for what
 follows its own end. That end is durable here, and all that it gets is durable at the source.
@@ -63,11 +63,11 @@ LIMIT_BYTES = 16 << 20
 
 
 class SourceRefusedError(DivergedError):
-    """The source says that the mirror's end is not in its log. It may be about to begin a generation that is."""
+    """The source reports that its log lacks the mirror's end. It may be about to begin a generation that has it."""
 
 
 _PASSING = (CorruptObjectError, NothingToRestoreError, PrunedError, ReplicaGapError, SourceRefusedError, StoreError)
-"""What may pass without a person's help."""
+"""The errors that may pass without a person's help."""
 
 
 class Mirror:
@@ -154,7 +154,7 @@ class Mirror:
         """Mirror until ``stop`` is set. Waits while the source cannot be reached.
 
         Args:
-            stop: Ends it.
+            stop: Ends the mirroring when it is set.
             wait_seconds: How long one request waits for news.
 
         Raises:
@@ -182,7 +182,7 @@ class Mirror:
                 stop.wait(RETRY_SECONDS)
 
     def step(self, wait_seconds: float) -> bool:
-        """Append what the source has now, or wait for it. Return whether there was any. Raises as ``run`` does."""
+        """Append what the source has now, or wait for it. Return whether the mirror's end moved. Raises as ``run``."""
         if self._place is None:
             self._place = self.join()
         before = self._place
@@ -204,8 +204,8 @@ class Mirror:
     def join(self) -> Position:
         """Append what the replica has and the mirror lacks. Return the position of the mirror's end.
 
-        In a generation with which the mirror was not compared, all that it holds is compared first. DivergedError if it
-        holds anything else.
+        If the mirror was not compared with the replica's generation yet, all that it holds is compared first. Raises
+        DivergedError if it holds anything else.
         """
         plan = find_plan(self._client, Target(), self._format)
         note = self._note.read()
@@ -307,7 +307,8 @@ def _make_name(folder: str) -> str:
 
 
 def set_aside(folder: str) -> str:
-    """Rename a mirror that holds what its log does not, so that another one can begin. Return its new path. OSError."""
+    """Rename a mirror that holds what its log does not, so that another one can begin. Return its new path. Raises
+    OSError."""
     note = mirror_note(folder).read()
     path = f"{folder}.{'unknown' if note is None else note.generation}"
     while os.path.lexists(path):

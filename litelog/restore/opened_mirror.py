@@ -1,4 +1,4 @@
-"""Opens a mirror: restores it or continues it. And promotes it to a log that writers append to."""
+"""Opens a mirror, which is restored or continued, and promotes a mirror to a log that writers append to."""
 
 from __future__ import annotations
 

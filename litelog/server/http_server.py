@@ -111,7 +111,7 @@ class ConnectionLimits:
 
     @property
     def is_full(self) -> bool:
-        """Whether there are as many connections as are permitted, without streams."""
+        """Whether there are MAX_CLIENTS connections or more. Streams do not count."""
         return sum(not each.is_stream for each in self.connections) >= MAX_CLIENTS
 
     def make_room(self) -> bool:

@@ -40,7 +40,7 @@ _MIRROR = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,199}")
 
 
 class BadRequestError(LitelogError):
-    """A parameter of the request has no meaning."""
+    """A parameter of the request is unknown or invalid."""
 
 
 class NotAcceptableError(BadRequestError):
@@ -48,7 +48,7 @@ class NotAcceptableError(BadRequestError):
 
 
 def read_request(request: Request) -> RecordRequest:
-    """Return the records that a request asks for. Raises BadRequestError for a parameter without a meaning."""
+    """Return the records that a request asks for. Raises BadRequestError for an unknown or invalid parameter."""
     query = request.query_params
     _require_known(query, PARAMETERS)
     start = _read_start(query.get("from", "earliest"))
@@ -65,7 +65,7 @@ def read_request(request: Request) -> RecordRequest:
 
 
 def read_wal_request(request: Request) -> WalRequest:
-    """Return the WAL segments that a request asks for. Raises BadRequestError for a parameter without a meaning."""
+    """Return the WAL segments that a request asks for. Raises BadRequestError for an unknown or invalid parameter."""
     query = request.query_params
     _require_known(query, WAL_PARAMETERS)
     try:
@@ -90,7 +90,7 @@ def _read_mirror(name: str | None) -> str | None:
 def _require_known(query: Iterable[str], known: Collection[str]) -> None:
     unknown = sorted(set(query) - set(known))
     if unknown:
-        raise BadRequestError(f"{unknown[0]}: no such parameter; there are {', '.join(known)}")
+        raise BadRequestError(f"{unknown[0]}: no such parameter; known: {', '.join(known)}")
 
 
 def read_wait(text: str) -> float:
@@ -121,13 +121,13 @@ def read_range(text: str | None) -> ByteRange | None:
 def choose_encoding(request: Request) -> RecordEncoding:
     """Return the encoding that the Accept header asks for.
 
-    Raises BadRequestError for an unknown column, NotAcceptableError if Accept names no encoding that is there, and
+    Raises BadRequestError for an unknown column, NotAcceptableError if Accept names none of the encodings, and
     ConfigError if pyarrow is missing.
     """
     given = request.query_params.get("columns")
     names = NAMES if given is None else [name for name in NAMES if name in given.split(",")]
     if given is not None and sorted(given.split(",")) != sorted(names):
-        raise BadRequestError(f"columns: {given} are not of {', '.join(NAMES)}")
+        raise BadRequestError(f"columns: {given}: write one or more of {', '.join(NAMES)}")
     accepted = [each.partition(";")[0].strip().lower() for each in request.headers.get("accept", "*/*").split(",")]
     for wanted in accepted:
         for kind, make in ENCODINGS.items():
@@ -145,7 +145,7 @@ def _read_start(text: str) -> int | Start:
 def read_number(name: str, text: str) -> int:
     """Return a parameter that is a sequence or a count. Raises BadRequestError for anything else."""
     if not (text.isascii() and text.isdigit()) or len(text) > 19 or int(text) > MAX_SEQUENCE:
-        raise BadRequestError(f"{name}: {text} is not a sequence")
+        raise BadRequestError(f"{name}: {text} is not a whole number up to {MAX_SEQUENCE}")
     return int(text)
 
 

@@ -177,7 +177,7 @@ class _Finder:
         return self._reason(kind, words, command, action, age=status.failing_seconds)
 
     def _give_way(self) -> str:
-        """What to do with a daemon that rightly has the replica no longer."""
+        """The advice for a daemon that has rightly lost the replica."""
         return "stop this one" if self._view.is_live else f"run `litelog forget {self._log} {self._url}`"
 
     def _lost(self, words: str) -> Reason:

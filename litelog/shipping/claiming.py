@@ -211,8 +211,8 @@ def _close(
 
 
 def _put_terminal(client: ReplicaClient, slot: Position, body: bytes) -> bool:
-    """Put a terminal; whether the slot was free. Its owner may have been faster, or the answer to an earlier try was
-    lost."""
+    """Put a terminal. Return whether the slot was free. If not, its owner was faster, or the answer to an earlier try
+    was lost."""
     try:
         client.write_wal_segment(slot, [body])
     except ExistsError:
@@ -221,8 +221,8 @@ def _put_terminal(client: ReplicaClient, slot: Position, body: bytes) -> bool:
 
 
 def _delete_terminal(client: ReplicaClient, slot: Position, body: bytes) -> None:
-    """Delete our terminal from a slot that was emptied, if it came there: newer WAL segments follow, and nobody finds
-    the end there."""
+    """Delete our terminal from a slot that was emptied, if it came there: newer WAL segments follow, and no reader
+    finds the end there."""
     with suppress(StoreError):
         if client.read_wal_segment(slot) == body:
             client.delete_wal_segments([slot])

@@ -59,7 +59,7 @@ class DivergenceRecord:
         Args:
             claim: The generation's claim.
             sequence: As in ``Divergence``.
-            is_usual: The log's writer rewrites its log as a habit, and loses nothing: this is no warning.
+            is_usual: The log's writer rewrites its log regularly and loses nothing, so litelog does not warn.
         """
         if claim.relation is not Relation.DIVERGED:
             return

@@ -63,7 +63,7 @@ class OwnershipGuard:
         self._in_doubt = True
 
     def succeeded(self) -> None:
-        """Record a successful put before it is acknowledged. FencedError, DivergedError, StoreError.
+        """Record a successful put before it is acknowledged. Raises FencedError, DivergedError and StoreError.
 
         A put proves that the generation is ours, unless it was late.
         """
@@ -71,8 +71,8 @@ class OwnershipGuard:
             self._proved_at = self._checked_at
 
     def adopts(self) -> None:
-        """Record that the slot of a put holds our own object, before it is acknowledged. FencedError, DivergedError,
-        StoreError.
+        """Record that the slot of a put holds our own object, before it is acknowledged. Raises FencedError,
+        DivergedError and StoreError.
 
         An earlier try of the same put may have left it: if that was late, ownership is proved.
         """
@@ -84,8 +84,8 @@ class OwnershipGuard:
         self._check_if_due()
 
     def _prove_if_late(self) -> bool:
-        """Prove ownership if the put that was checked last took too long; whether it did. A successor's retention may
-        have emptied the slot meanwhile, if the state is older than the replica."""
+        """Prove ownership if the put that was checked last took too long. Return whether it did. If the state is older
+        than the replica, a successor's retention may have emptied the slot meanwhile."""
         is_late = self._clock.monotonic() - self._checked_at > GRACE_SECONDS / 2
         if is_late:
             self.check_ownership()

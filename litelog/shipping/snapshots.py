@@ -65,7 +65,7 @@ class Snapshots:
         )
         mirrors = self._policy is SnapshotPolicy.MIRROR
         if has_manifest(self._format):
-            first = made.first  # without its first log segment, the log is worth nothing
+            first = made.first  # without its first log segment, the log is useless
         else:
             first = self.first_at_source(made) if mirrors else first_kept(made)
         made = snapshots.drop_before(made, min(first, newest.next))

@@ -105,8 +105,8 @@ a duration back from now (10s, 1day, 2month3days, by the calendar), or an ISO ti
 @click.option(
     "--ack",
     type=click.Choice(["auto", "manual"]),
-    help="When a consumer moves. auto: after records were written. manual: when standard input says so: a line has the "
-    "sequence of a record that is processed, with all before it.  [default: auto]",
+    help="When a consumer moves. auto: after records were written. manual: when a line of standard input "
+    "states the sequence of a record that is processed, with all before it.  [default: auto]",
 )
 @place_config_option
 @click.option(

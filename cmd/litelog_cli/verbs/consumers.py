@@ -71,7 +71,7 @@ Examples:
 @_place_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each consumer.")
 def list_verb(as_json: bool, **place: Any) -> None:
-    """List the consumers of a log or a replica, and how many records each has before it."""
+    """List the consumers of a log or a replica, and how many records each still has to process."""
     from litelog.consumers.administration import list_consumers
 
     found = list_consumers(ConsumedPlace(**place).open_log())

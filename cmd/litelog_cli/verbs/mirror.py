@@ -86,7 +86,7 @@ Exit codes: 0 done, 1 failure or fork, 2 usage, 3 no replica there yet, 6 damage
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
 @quiet_option
 def mirror(places: tuple[str, ...], is_promotion: bool, config_file: str | None, **options: Any) -> int:
-    """Keep a byte-equal copy of a log that a daemon serves, milliseconds after it."""
+    """Keep a byte-equal copy of a log that a daemon serves. It follows the log within milliseconds."""
     from litelog.system.memory import keep_freed_memory
 
     keep_freed_memory()

@@ -181,7 +181,7 @@ def _find_good(data: memoryview, start: int, lowest: int) -> Iterator[int]:
         total = int((ends - places).sum())
         budget -= total
         if budget < 0:
-            # A message counts as found: a person sees an error, and a tail would be cut off silently.
+            # A message counts as found: a person sees that error, but a tail would be cut off silently.
             yield int(places[0])
             return
         computed = fnv1a(data, places + CHECKED_FROM, ends) if len(places) else np.empty(0, np.uint32)

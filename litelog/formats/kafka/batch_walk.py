@@ -54,7 +54,7 @@ class BatchWalk:
 
 
 def walk(name: str, data: memoryview, offset: int, expect: Expectation, limit: int = MAX_OFFSET) -> BatchWalk:
-    """BatchWalk over ``data``, which starts at byte ``offset`` of log segment ``name``, where a batch begins.
+    """Walk over ``data``, which starts at byte ``offset`` of log segment ``name``, where a batch begins.
 
     Args:
         name: The log segment, for errors.
@@ -68,7 +68,7 @@ def walk(name: str, data: memoryview, offset: int, expect: Expectation, limit: i
 
     Raises:
         CorruptCommitError: A bad batch is followed by a good one.
-        SequenceGapError: A batch that is whole has a lower offset than the one before it leads to.
+        SequenceGapError: A whole batch has a lower offset than may follow the batch before it.
         WrongFormatError: The bytes are message sets of version 0 or 1.
     """
     size, position, lowest, newest = len(data), 0, expect.sequence, expect.epoch
@@ -112,7 +112,7 @@ def find_batch(data: memoryview, start: int, expect: Expectation, exact: int | N
             if exact is not None and batch.base != exact and not _is_chained(data, at + total, batch, limit):
                 continue
             budget -= total
-            # Over the limit, a batch counts as found: a person sees an error, and a tail would be cut off silently.
+            # Over the limit, a batch counts as found: a person sees that error, but a tail would be cut off silently.
             if budget < 0 or crc32c(data[at + CHECKED_FROM : at + total]) == batch.checksum:
                 return at
     return None

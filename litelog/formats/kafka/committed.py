@@ -29,7 +29,7 @@ MAX_HELD_BYTES = 256 << 20
 """The most bytes of log that are held back while a transaction is open."""
 
 NO_MARKER, ABORT, COMMIT, OTHER_MARKER = -1, 0, 1, 99
-"""What ``MARKER`` holds: nothing, for a record that is not of a control batch; or the type of the control record."""
+"""The values of ``MARKER``: NO_MARKER, except for a control record, which has its type."""
 
 MARKER, PRODUCER = "marker", "transactionalProducer"
 """The columns that ``KafkaFormat`` has with ``markers``. ``PRODUCER`` is -1 outside of transactions."""
@@ -45,7 +45,7 @@ class _Aborted:
 
 
 class CommittedRecords:
-    """Leaves out of a stream of records those of aborted transactions, and holds back those that are not decided."""
+    """Removes the records of aborted transactions from a stream, and holds back those that are not decided yet."""
 
     def __init__(self, max_held_bytes: int = MAX_HELD_BYTES) -> None:
         self._most = max_held_bytes

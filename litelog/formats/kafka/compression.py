@@ -1,5 +1,4 @@
-"""The compressed records of Kafka's batches: they are decompressed where records are read, and never where bytes are
-shipped."""
+"""Decompresses the records of Kafka's batches, when records are read. Shipping leaves them compressed."""
 
 from __future__ import annotations
 
@@ -40,7 +39,7 @@ def decompress(name: str, offset: int, codec: int, data: memoryview, limit: int)
         limit: The most bytes that they may hold.
 
     Raises:
-        CorruptCommitError: They are damaged, hold more, or are compressed in a way that is not known.
+        CorruptCommitError: They are damaged, hold more, or have an unknown codec.
         ConfigError: The codec's package is not installed.
     """
     if codec not in _DECOMPRESS:

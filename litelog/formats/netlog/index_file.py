@@ -4,7 +4,8 @@ row, 16 bytes, big-endian
  0  4  u32 number of the first record in the log segment, from 1 on   4  4  u32 time, seconds since 1970
  8  8  u64 place of its message in the log segment
 
-A row more holds the next number and the end. Zeros follow: the server maps the file, and fills it row by row.
+One more row holds the next number and the end of the last message. Zeros follow: the server maps the file, and fills it
+row by row.
 Specified in litelog/formats/README.md#netlog.
 """
 

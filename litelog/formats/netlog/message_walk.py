@@ -170,7 +170,7 @@ def find_message(data: memoryview, start: int) -> int | None:
     budget = SEARCH_LIMIT_BYTES
     for place, length in _plausible(data, start):
         budget -= length
-        # Over the limit, a message counts as found: a person sees an error, and a tail would be cut off silently.
+        # Over the limit, a message counts as found: a person sees that error, but a tail would be cut off silently.
         if budget < 0 or _is_good(data, place, length):
             return place
     return None

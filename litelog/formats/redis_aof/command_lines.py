@@ -50,7 +50,7 @@ def find_commands(data: memoryview, no_key: Int64s, second_key: Int64s) -> Comma
     Args:
         data: The bytes from the start of a commit on, at most WINDOW_BYTES.
         no_key: The numbers of the names of commands without a key.
-        second_key: Of those whose key is the second word after the name.
+        second_key: The same numbers for commands whose key is the second word after the name.
     """
     array = np.frombuffer(data, np.uint8)
     line_ends = np.flatnonzero((array[:-1] == _LINE_END) & (array[1:] == _NEWLINE))
@@ -95,7 +95,7 @@ def _numbers(array: npt.NDArray[np.uint8], starts: Int64s, lengths: Int64s, mark
 
 
 def _find_heads(marks: npt.NDArray[np.uint8], numbers: Int64s, count: int) -> Int64s:
-    """The lines at which commands begin that end in the window, if the counts before are right."""
+    """The lines at which commands begin that end in the window, provided that the counts before them are right."""
     words = np.where((marks == _COUNT) & (numbers > 0), numbers, -1).tolist()
     heads, line = [], 0
     while line < count:

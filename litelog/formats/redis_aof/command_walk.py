@@ -91,7 +91,7 @@ class _MalformedError(Exception):
 def walk(name: str, data: memoryview, offset: int) -> Commands:
     """Walk over ``data``, which begins at byte ``offset`` of log segment ``name``, where a commit begins.
 
-    Raises CorruptCommitError: bytes that are no command are followed by a command, or a commit is larger than
+    Raises CorruptCommitError: bytes that are not a command are followed by one, or a commit is larger than
     MAX_COMMIT_BYTES.
     """
     found, alone, most = Commands(), 0, LEAST_ALONE
@@ -119,7 +119,7 @@ def walk(name: str, data: memoryview, offset: int) -> Commands:
 
 
 def _take_window(found: Commands, data: memoryview) -> bool:
-    """Append the commits of the next window that ``find_commands`` finds. Whether they fill most of it."""
+    """Append the commits of the next window that ``find_commands`` finds. Return whether they fill most of it."""
     window = data[found.end : found.end + WINDOW_BYTES]
     lines = find_commands(window, _NO_KEY_NAMES, _SECOND_KEY_NAMES)
     ends = _commit_ends(lines)
@@ -154,7 +154,7 @@ def find_command(data: memoryview, start: int) -> int | None:
     """The place of a whole command after ``start``, at the beginning of a line; None if there is none."""
     for number, match in enumerate(_COMMAND.finditer(data, start)):
         if number == MAX_SEARCHED:
-            return match.end()  # a person sees an error; as a tail, the bytes would be cut off silently
+            return match.end()  # a person sees that error, but a tail would be cut off silently
         try:
             _take_command(Commands(), data, match.end())
         except (_IncompleteError, _MalformedError):

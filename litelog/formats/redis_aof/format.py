@@ -26,8 +26,8 @@ BLOCK_BYTES = 4096
 class RedisAofFormat:
     """A folder of append-only files. A commit is a command, or a transaction from MULTI to EXEC; a record is a command.
 
-    Sequences count from the base file on. A base file in RDB form has no commands: its blocks take sequences, and are
-    no records.
+    Sequences count from the base file on. A base file in RDB form has no commands: its blocks take sequences, but
+    are not records.
     """
 
     name = "redis-aof"
@@ -105,7 +105,7 @@ class RedisAofFormat:
 
 
 def _walk_segment(name: str, data: memoryview, offset: int) -> Commands:
-    """The walk over a piece. A base file in RDB form is whole when it gets its name: all of its bytes are commits."""
+    """The walk over a piece. Redis names a base file in RDB form once it is whole, so all of its bytes are commits."""
     match = NAME.fullmatch(name.rpartition("/")[2])  # callers may give the path, for errors to name it
     if match is None:
         raise WrongFormatError(name, RedisAofFormat.name, "its name is not that of a base or incremental file")

@@ -57,7 +57,7 @@ class CommitlogWalk:
 
     @property
     def records(self) -> int:
-        """The number of commits that repeat none."""
+        """The number of commits that do not repeat another one."""
         return len(self.positions) - len(self.repeated)
 
 
@@ -141,7 +141,7 @@ class VersionFrame:
                 if not count or total > min(size - at, MAX_COMMIT_BYTES) or first + count > MAX_SEQUENCE:
                     continue
                 budget -= total
-                # Over the limit, a commit counts as found: a person sees an error, and a tail is cut off silently.
+                # Over the limit, a commit counts as found: a person sees that error, but a tail is cut off silently.
                 if budget < 0 or _is_whole(data, at, at + total):
                     return at
         return None

@@ -80,7 +80,9 @@ def test_without_any_usable_position_a_person_says_where_it_continues(file: Posi
     held = file.move(None, 5, None, NOW)
     with open(file.path, "wb") as opened:
         opened.write(b"{")
-    with pytest.raises(ConsumerStateError, match="say where consumer billing continues with litelog consumers move"):
+    with pytest.raises(
+        ConsumerStateError, match="run litelog consumers move to state where consumer billing continues"
+    ):
         file.read()
     with pytest.raises(ConsumerStateError):
         file.move(held, 6, None, NOW)

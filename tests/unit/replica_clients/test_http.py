@@ -216,7 +216,7 @@ def test_a_token_is_sent_and_never_shown(tmp_path: Path, log: LogBuilder) -> Non
         (503, {"retry_after": "7"}, True, "503"),
         (500, {}, True, "500"),
         (403, {}, False, "403"),
-        (302, {"location": "/login"}, False, "sends to /login"),
+        (302, {"location": "/login"}, False, "redirects to /login"),
         (418, {}, False, "418"),
     ],
 )
