@@ -53,8 +53,8 @@ class ConfigMistake:
 
 
 class InvalidConfigError(ConfigError):
-    """A configuration is invalid. ``problems`` has one line for each error in it, which names the error's place.
-    ``mistakes`` has the same errors by place, if the configuration is a file's."""
+    """A configuration is invalid. ``problems`` has one line for each error in it, which names the error's place. For a
+    configuration file, ``mistakes`` has the same errors with line, column and key."""
 
     def __init__(self, source: str, problems: list[str], mistakes: Sequence[ConfigMistake] = ()) -> None:
         self.source = source
