@@ -82,7 +82,7 @@ record SealedObject(URI url, List<Group> groups, Map<String, Long> metrics) {
   /** Throws IOException if a check fails. Python then reads the bytes again, and decides. */
   static void require(boolean holds, String what) throws IOException {
     if (!holds) {
-      throw new IOException(what + " is not what it should be");
+      throw new IOException(what + " is wrong");
     }
   }
 }
