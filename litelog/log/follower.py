@@ -143,7 +143,7 @@ class Follower:
         return make_run(place, data, scan, final=final)
 
     def require_segment(self, name: str) -> None:
-        """Check that a log segment exists. DivergedError if it is gone, SourceMissingError if the whole log is."""
+        """Check that a log segment exists. Raises DivergedError if it is gone, SourceMissingError if the log is."""
         if self._names.inode_of(name) is None:
             raise self._vanished(name)
 
@@ -378,7 +378,7 @@ class Follower:
         raise self._vanished(place.file)
 
     def _vanished(self, name: str) -> DivergedError:
-        """The error for a log segment that is gone before it was shipped. SourceMissingError if the whole log is."""
+        """The error for a log segment that is gone before it was shipped. Raises SourceMissingError if the log is."""
         self._names.require_log()
         return DivergedError(os.path.join(self._folder, name), "vanished before all of it was shipped")
 

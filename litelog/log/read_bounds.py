@@ -97,7 +97,7 @@ def _check_start(start: SupportsIndex | Start, start_time: Time | None) -> int |
 
 
 def _sequence(value: SupportsIndex, meant: str) -> int:
-    """Convert a sequence to int. Takes NumPy's integers, but no bool. Raises ConfigError."""
+    """Convert a sequence to int. Accepts NumPy's integers, but not bool. Raises ConfigError."""
     try:
         if not isinstance(value, bool):
             return operator.index(value)

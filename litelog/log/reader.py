@@ -37,8 +37,8 @@ SAFETY_SECONDS = 1.0
 class LogReader(RecordStream):
     """Reads a log of any format, and checks all bytes. An iterator of Record, and a context manager.
 
-    The last bytes of a finished log segment may be no commit (a line without its end). They are skipped if the format
-    allows them; otherwise they raise CorruptCommitError.
+    The last bytes of a finished log segment may not be a commit (a line without its end). The reader skips them if the
+    format allows them, and raises CorruptCommitError otherwise.
     """
 
     def __init__(  # noqa: PLR0913 - each is a choice of its own

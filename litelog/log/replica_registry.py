@@ -103,7 +103,7 @@ class ReplicaSet:
         return None if kept is None else kept.names
 
     def log_path(self) -> str | None:
-        """Return the log's folder; None if a state of an older litelog does not say."""
+        """Return the log's folder; None if a state of an older litelog does not state it."""
         kept = self._read()
         return None if kept is None else kept.path
 
@@ -147,7 +147,7 @@ class ReplicaSet:
         return [read_replicated(os.path.join(self._folder, name)) for name in names]
 
     def _read(self) -> _Kept | None:
-        """Return what the file says; None if it cannot be read."""
+        """Return what the file states; None if it cannot be read."""
         fields = _load(os.path.join(self._folder, _SET)) or {}
         names, log, path = (fields.get(name) for name in ("replicas", "log", "path"))
         if not isinstance(names, dict) or not all(map(_is_named, names.items())):

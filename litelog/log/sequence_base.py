@@ -46,7 +46,8 @@ class SequenceBase:
         """Return the number of the first record that exists.
 
         0 if the log was never truncated, or no longer holds the log segment that its tombstone names: then another
-        program removed more, and the number of removed records is unknown. SourceError.
+        program removed more, and the number of removed records is unknown. Raises
+        SourceError.
         """
         while True:
             with suppress(FileNotFoundError):  # a truncation is running: the tombstone says how far it gets

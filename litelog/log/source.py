@@ -323,8 +323,8 @@ class SegmentFolder:
         return None
 
     def sync_folder(self) -> None:
-        """Make its names durable. SourceSyncError if that fails, or if any sync of the log has failed before; other
-        SourceErrors if it could not be tried."""
+        """Make its names durable. Raises SourceSyncError if that fails, or if any sync of the log has failed before.
+        Raises another SourceError if it could not be tried."""
         self._failed_syncs.require_none()
         try:
             descriptor = os.open(self._folder, OPEN_FOLDER)

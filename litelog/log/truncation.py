@@ -52,7 +52,7 @@ class TruncationPolicy:
     """Seconds since the last replica got a log segment's last bytes."""
 
     def __post_init__(self) -> None:
-        """ValueError for invalid limits."""
+        """Raises ValueError for invalid limits."""
         if self.max_bytes is None and self.max_age is None:
             raise ValueError("truncate needs max-bytes, max-age or both")
         if (self.max_bytes or 0) < 0 or (self.max_age or 0) < 0:
@@ -284,7 +284,8 @@ class Truncation:
             return f"{name}: it is no longer empty" if opened.size() else None
 
     def _first_sequence(self, name: str, unknown: int | None = None) -> int:
-        """Return a log segment's first sequence; ``unknown`` if it has no commit yet (SourceError if that is None)."""
+        """Return a log segment's first sequence. If it has no commit yet, return ``unknown``, or raise SourceError if
+        that is None."""
         path = os.path.join(self._folder, name)
         with self._names.open(name) as segment:
             scan = segment.scan_head(self._format, path, Expectation())

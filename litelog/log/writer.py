@@ -223,7 +223,7 @@ class LogWriter:
         self._group.guard(self._sync_tail)
 
     def roll(self) -> None:
-        """Start a new log segment, unless the newest one has no commit yet. ClosedError, PoisonedError."""
+        """Start a new log segment, unless the newest one has no commit yet. Raises ClosedError and PoisonedError."""
         self._group.guard(self._roll, needs_open=True)
 
     def truncate(self, before_sequence: int, *, state_dir: str | None = None) -> Truncated:
@@ -346,7 +346,7 @@ class LogWriter:
 
 
 def _require_epoch(epoch: SupportsIndex, newest: int) -> int:
-    """Convert an epoch to int; takes NumPy's integers. TypeError, ValueError, StaleEpochError."""
+    """Convert an epoch to int. Accepts NumPy's integers. Raises TypeError, ValueError and StaleEpochError."""
     number = operator.index(epoch)
     if number < newest:
         raise StaleEpochError(number, newest)

@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 ATTEMPTS = 3
-"""After this many lacks in a row the follower ends. A few may come from objects that change during a listing, or from a
-root that was away for a moment."""
+"""The follower ends if it misses an object this many times in a row. Objects that change during a listing, or a root
+that is away for a moment, explain fewer."""
 
 
 class CopyFollower:

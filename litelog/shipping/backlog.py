@@ -108,7 +108,7 @@ class BacklogSealer:
             self._job.stop()
 
     def wait(self, seconds: float) -> bool:
-        """Wait at most ``seconds`` until nothing is being sealed; whether that is so."""
+        """Wait at most ``seconds`` until nothing is being sealed. Return whether that is so."""
         return self._job is None or self._job.wait(seconds)
 
     def seal(

@@ -51,7 +51,7 @@ class CatchingUp:
         """Return ``state`` as its owner would have saved it after the last object in the replica.
 
         None if the replica holds nothing after the position of ``state``; that takes one listing. Otherwise reads and
-        checks the newest snapshot and each WAL segment since. StoreError.
+        checks the newest snapshot and each WAL segment since. Raises StoreError.
         """
         claim, name = state.claim, state.claim.generation
         listing = list_generation(self._client, name, since=state.place.index)

@@ -134,7 +134,7 @@ def delete_covered_wal(
     """Delete WAL segments below ``covered.next``. Return how many were deleted, and whether all were.
 
     Stops early once ``should_continue()`` is false. The generation's last WAL segment and the terminal after it stay.
-    StoreError.
+    Raises StoreError.
     """
     deleted = 0
     for position in _deletable(client, covered):

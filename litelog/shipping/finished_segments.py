@@ -116,7 +116,8 @@ class FinishedSegments:
             raise NotSealableError(name) from error
 
     def place_after(self, entry: SnapshotEntry, last: Scan | None = None) -> SourcePosition:
-        """Return where reading of the log continues after the log segment that ``entry`` describes. NotSealableError.
+        """Return where reading of the log continues after the log segment that ``entry`` describes. Raises
+        NotSealableError.
 
         ``last``: the scan that found its last commit; None: scan all its bytes.
         """

@@ -85,7 +85,7 @@ def _holds(segment: OpenSegment, shipped: ShippedEnd, *, skips_garbage: bool) ->
 
 
 def read_log_id(folder: str, log_format: LogFormat, clock: Clock) -> UUID | None:
-    """Return the log's id, from its first log segment that has one. SourceMissingError if it has no log segment."""
+    """Return the log's id, from its first log segment that has one. Raises SourceMissingError without any."""
     names = SegmentFolder(folder, log_format, clock, reports=False)
     names.require_log()
     for segment in names.each():
@@ -110,7 +110,7 @@ class LogIdentity:
     def find_end(self, tip: GenerationEnd) -> ShippedEnd | None:
         """Return where in the log a generation ends; None if it holds nothing of the log.
 
-        CorruptionError if its last log segment was sealed, and the sealed segment cannot be read any more.
+        Raises CorruptionError if its last log segment was sealed, and the sealed segment cannot be read any more.
         """
         last, sealed = tip.last, tip.sealed
         if last is not None and last.sealed is not None:
@@ -138,7 +138,7 @@ class LogIdentity:
     def choose_log(self, top: Claim | None, latest: tuple[Claim, GenerationEnd] | None, known: str) -> str:
         """Return the log's id: its own, or else the one in the replica, or else the one in its other replicas.
 
-        ``top``: the newest claim; ``known``: the id in the state. OtherLogError if the replica belongs to another log.
+        ``top``: the newest claim; ``known``: the id in the state. Raises OtherLogError if the replica is another log's.
         """
         here = self._read_id()
         if here is None and not self._source.format.has_log_id:

@@ -51,7 +51,7 @@ class OwnershipGuard:
         self._in_doubt = False
 
     def check(self, encoded: EncodedWalSegment) -> None:
-        """Check ownership before ``encoded`` is put. FencedError, DivergedError, StoreError."""
+        """Check ownership before ``encoded`` is put. Raises FencedError, DivergedError and StoreError."""
         self._checked_at = self._clock.monotonic()
         self._check_if_due()
         self._look_if_due()
@@ -79,7 +79,7 @@ class OwnershipGuard:
         self._prove_if_late()
 
     def check_ownership(self) -> None:
-        """Prove now that the replica holds all acknowledged objects. FencedError, DivergedError, StoreError."""
+        """Prove now that the replica holds all acknowledged objects. Raises FencedError, DivergedError, StoreError."""
         self._in_doubt = True
         self._check_if_due()
 

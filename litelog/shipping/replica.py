@@ -293,7 +293,7 @@ class Replica:
             self._owner.backlog_sealer.stop()
 
     def wait(self, seconds: float) -> bool:
-        """Wait at most about ``seconds`` until no background work runs; whether that is so."""
+        """Wait at most about ``seconds`` until no background work runs. Return whether that is so."""
         sealed = self._owner.backlog_sealer is None or self._owner.backlog_sealer.wait(seconds)
         return (self.archive is None or self.archive.wait(seconds)) and sealed
 

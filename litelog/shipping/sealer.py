@@ -111,8 +111,11 @@ class Sealer:
         )
 
     def _adopt(self, sealing: Sealing) -> SnapshotEntry:
-        """Return the entry of the existing sealed segment. SealedConflictError if it is ours but has other bytes;
-        CorruptObjectError if it is another owner's, or damaged."""
+        """Return the entry of the existing sealed segment.
+
+        Raises SealedConflictError if it is ours but has other bytes, and CorruptObjectError if it is another owner's,
+        or damaged.
+        """
         key = sealed_key(self._generation, sealing.segment.index)
         try:
             made = sealing.footer
@@ -134,7 +137,7 @@ class Sealer:
 def read_sealed_footer(client: ReplicaClient, name: Generation, index: int) -> tuple[SealedFooter, int]:
     """Return the footer of an existing sealed segment, and the object's size. A listing and a ranged GET.
 
-    NotFoundError, CorruptObjectError.
+    Raises NotFoundError and CorruptObjectError.
     """
     key = sealed_key(name, index)
     info = next(iter(client.sealed_segments(name, index)), None)
@@ -153,7 +156,7 @@ class WalBytes:
         self._held: list[tuple[int, bytes]] = []
 
     def read(self, offset: int, length: int) -> bytes:
-        """Return ``length`` bytes from ``offset`` on; fewer at the end. CorruptObjectError, ReplicaGapError."""
+        """Return ``length`` bytes from ``offset`` on; fewer at the end. Raises CorruptObjectError, ReplicaGapError."""
         self._held = [(start, data) for start, data in self._held if start + len(data) > offset]
         while not self._held or self._end < offset + length:
             position = next(self._left, None)
@@ -178,7 +181,7 @@ def find_finished(client: ReplicaClient, name: Generation, index: int) -> Shippe
     """Return what a finished index's WAL segments state of its log segment. A listing, a ranged GET and a GET; and the
     footer of a sealed segment, if the last one stands for it.
 
-    ReplicaGapError if the first or the last one is missing.
+    Raises ReplicaGapError if the first or the last one is missing.
     """
     positions = list_index(client, name, index)
     start = Position(name, index, 0)

@@ -53,7 +53,7 @@ class Snapshots:
         With policy ``keep``, the snapshot begins at index ``first_kept(snapshot)``. It drops only entries that an older
         snapshot names, since no other snapshot has the new ones.
 
-        Adopts an existing snapshot that names the same; CorruptObjectError, with its key, if it names something else.
+        Adopts an existing snapshot that names the same. Raises CorruptObjectError, with its key, for any other one.
         """
         entries = [segment.sealed for segment in sealed if segment.sealed is not None]
         made = snapshots.extend(
@@ -92,7 +92,10 @@ class Snapshots:
         return existing
 
     def first_at_source(self, made: Snapshot) -> int:
-        """Return the first index whose log segment, or an older one, the source still has. SourceMissingError."""
+        """Return the first index whose log segment, or an older one, the source still has.
+
+        Raises SourceMissingError.
+        """
         self._names.require_log()
         oldest = self._names.order_of(self._names.all()[0])
         for entry in made.segments:

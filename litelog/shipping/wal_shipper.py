@@ -123,8 +123,8 @@ class WalShipper:
         self.follower.close()
 
     def ship(self, should_continue: Callable[[], bool]) -> bool:
-        """Ship everything that is there now; whether there was anything. Stops early once ``should_continue()`` is
-        false."""
+        """Ship everything that is there now. Return whether there was anything. Stops early once ``should_continue()``
+        is false."""
         self._drained = self.waiting = False
         shipped, more = False, True
         stale = bool(self._queue) or self._encoder.pending_bytes > 0
@@ -140,7 +140,7 @@ class WalShipper:
         return shipped
 
     def _encode_next(self) -> bool:
-        """Add the next WAL segment to the queue; whether there was one."""
+        """Add the next WAL segment to the queue. Return whether there was one."""
         state = self._keeper.state
         if not self._queue:
             noticed, self._noticed = self._noticed, None
@@ -172,7 +172,8 @@ class WalShipper:
         return len(self._queue) < _AHEAD and self._queue[-1].more and not self._encoder.failed
 
     def _put_first(self) -> bool:
-        """Put the first of the queue. While a large one is being put, encode the next ones. Whether there is more."""
+        """Put the first of the queue. While a large one is being put, encode the next ones. Return whether more
+        follow."""
         encoded = self._queue[0]
         header = encoded.header
         is_large = encoded.sealed is None and self._encoder.is_bulk(header.length, final=header.final)
@@ -284,8 +285,8 @@ def adopt_existing(
     """Return the object in the slot of ``encoded``, if it is our own and the log still holds it. An earlier run put
     it, so it may stand for a sealed segment even if ``encoded`` does not, and the other way round.
 
-    FencedError for a terminal or another owner's; DivergedError if the log holds other bytes; SourceMissingError if
-    there is no log any more.
+    Raises FencedError for a terminal or another owner's object, DivergedError if the log holds other bytes, and
+    SourceMissingError if there is no log any more.
     """
     key = wal_key(encoded.header.position)
     there = read_verified(

@@ -257,7 +257,7 @@ def _format_age(seconds: float) -> str:
 
 
 def _fold(text: str) -> Markup:
-    """A text for people whose lines may break after a slash of a path, and do not break in an option."""
+    """Format a text for people. Its lines may break after a slash of a path, but not inside an option."""
     folded = _SLASH.sub("/<wbr>", str(escape(text)))
     return Markup(_OPTION.sub(r'<span class="whole">\g<0></span>', folded))  # noqa: S704 - escaped above
 
