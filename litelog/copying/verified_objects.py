@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 GROUP_BYTES = 4 << 20
 """The approximate size of one ranged GET of a sealed segment, in bytes; more if a commit is larger."""
 
+GROUP_LOG_BYTES = 12 << 20
+"""The most bytes of the log in one ranged GET; more if a commit is larger. They are held while they are checked."""
+
 
 @dataclass(frozen=True, slots=True)
 class VerifiedObject:
@@ -164,7 +167,7 @@ class SealedBody:
     def __iter__(self) -> Iterator[Buffer]:
         footer = read_verified(lambda: None, lambda _: read_footer(self._key, self._read, self._size))
         sha = hashlib.sha256()
-        for group in _groups(footer):
+        for group in footer.frames.groups(footer.frames.runs(), GROUP_LOG_BYTES, GROUP_BYTES):
             stored = footer.frames.stored_range(frames_of(group))
             body, content = read_verified(
                 partial(self._read, stored.start, len(stored)), partial(self._decode, footer, group)
@@ -178,7 +181,7 @@ class SealedBody:
             partial(self._read, footer.data_bytes, self._size - footer.data_bytes), partial(self._check_footer, footer)
         )
 
-    def _decode(self, footer: SealedFooter, group: tuple[range, ...], body: bytes) -> tuple[bytes, list[memoryview]]:
+    def _decode(self, footer: SealedFooter, group: list[range], body: bytes) -> tuple[bytes, list[memoryview]]:
         """The bytes of some runs of frames, and what they hold."""
         whole = frames_of(group)
         if len(body) != (size := len(footer.frames.stored_range(whole))):
@@ -198,21 +201,6 @@ class SealedBody:
                 return stream.read(length)
             except OSError as error:
                 raise StoreError("read", self._key, str(error)) from error
-
-
-def _groups(footer: SealedFooter) -> Iterator[tuple[range, ...]]:
-    """Consecutive runs of frames, of about GROUP_BYTES together."""
-    group: list[range] = []
-    size = 0
-    for run in footer.frames.runs():
-        more = len(footer.frames.stored_range(run))
-        if group and size + more > GROUP_BYTES:
-            yield tuple(group)
-            group, size = [], 0
-        group.append(run)
-        size += more
-    if group:
-        yield tuple(group)
 
 
 def is_same(store: ObjectStore, other: ObjectStore, key: str) -> bool:

@@ -162,17 +162,20 @@ class FrameTable:
             stop += 1
         return range(start, stop)
 
-    def groups(self, runs: Iterable[range], most_bytes: int) -> Iterator[list[range]]:
-        """``runs`` joined if they lie back to back, up to ``most_bytes`` of the log. A longer run stays alone."""
+    def groups(self, runs: Iterable[range], most_bytes: int, most_stored: int | None = None) -> Iterator[list[range]]:
+        """``runs`` joined if they lie back to back, up to ``most_bytes`` of the log and ``most_stored`` bytes of the
+        object (None: any number). A longer run stays alone."""
         group: list[range] = []
-        total = 0
+        total = stored = 0
         for run in runs:
             size = len(self.content_range(run))
-            if group and (total + size > most_bytes or run.start != group[-1].stop):
+            more = 0 if most_stored is None else len(self.stored_range(run))
+            is_full = total + size > most_bytes or (most_stored is not None and stored + more > most_stored)
+            if group and (is_full or run.start != group[-1].stop):
                 yield group
-                group, total = [], 0
+                group, total, stored = [], 0, 0
             group.append(run)
-            total += size
+            total, stored = total + size, stored + more
         if group:
             yield group
 

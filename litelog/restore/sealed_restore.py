@@ -26,7 +26,7 @@ from litelog.restore.plan import RestoredObject
 from litelog.system.files import begin_write_back, write_at
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from typing_extensions import Buffer
 
@@ -104,7 +104,7 @@ class SealedRestorer:
             sealed = open_sealed(self._client, piece.entry)
         except NotFoundError as error:
             raise ReplicaGapError(piece.entry.key) from error
-        opened = OpenedSegment(piece, sealed, tuple(_groups(piece, sealed.footer)), next_before)
+        opened = OpenedSegment(piece, sealed, _groups(piece, sealed.footer), next_before)
         self._files.expect(piece.entry.index, len(opened.groups))
         return opened
 
@@ -236,18 +236,11 @@ def _require_end(piece: SealedSpan, expected: int, actual: int) -> None:
         raise CorruptObjectError(piece.entry.key, "end of the last whole commit", expected, actual)
 
 
-def _groups(piece: SealedSpan, footer: SealedFooter) -> Iterator[tuple[range, ...]]:
+def _groups(piece: SealedSpan, footer: SealedFooter) -> tuple[tuple[range, ...], ...]:
+    """At least one group: also an empty piece has a file."""
     frames = footer.frames
-    group: list[range] = []
-    stored = held = 0
-    for run in frames.runs(frames.for_offsets(piece.start, piece.stop)):
-        more, longer = len(frames.stored_range(run)), len(frames.content_range(run))
-        if group and (stored + more > GROUP_BYTES or held + longer > GROUP_LOG_BYTES):
-            yield tuple(group)
-            group, stored, held = [], 0, 0
-        group.append(run)
-        stored, held = stored + more, held + longer
-    yield tuple(group)
+    runs = frames.runs(frames.for_offsets(piece.start, piece.stop))
+    return tuple(map(tuple, frames.groups(runs, GROUP_LOG_BYTES, GROUP_BYTES))) or ((),)
 
 
 def _check_before(piece: SealedSpan, footer: SealedFooter, run: range, head: memoryview) -> None:

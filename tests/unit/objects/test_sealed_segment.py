@@ -6,6 +6,7 @@ import json
 import struct
 from bisect import bisect_right
 from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from litelog.codec.checksum import crc32c
 from litelog.codec.lz4_frames import MAX_FRAME_BYTES, compress_frames, decompress_frames, skippable_frame
 from litelog.errors import CorruptionError, CorruptObjectError, ExitCode, UnknownVersionError
-from litelog.objects.frame_table import MAX_RUN_BYTES, FrameTable, SealedFrame, ShipTimes
+from litelog.objects.frame_table import MAX_RUN_BYTES, FrameTable, SealedFrame, ShipTimes, frames_of
 from litelog.objects.layout import sealed_key
 from litelog.objects.position import Generation
 from litelog.objects.sealed_decoding import check_run, decode_frame, decode_run
@@ -401,6 +402,22 @@ def test_a_table_is_written_and_read(table: FrameTable) -> None:
         assert all(table.run_of(number) == run for number in run)
         assert {number in table.inner for number in run[:-1]} <= {True}
         assert run[-1] not in table.inner
+
+
+@pytest.mark.slow
+@given(tables(), st.integers(1, 40), st.none() | st.integers(1, 40))
+def test_groups_of_runs_are_as_large_as_both_limits_permit(
+    table: FrameTable, most_bytes: int, most_stored: int | None
+) -> None:
+    def fits(runs: list[range]) -> bool:
+        frames = frames_of(runs)
+        small = most_stored is None or len(table.stored_range(frames)) <= most_stored
+        return small and len(table.content_range(frames)) <= most_bytes
+
+    groups = list(table.groups(table.runs(), most_bytes, most_stored))
+    assert [run for group in groups for run in group] == list(table.runs())
+    assert all(fits(group) or len(group) == 1 for group in groups)
+    assert not any(fits([*group, following[0]]) for group, following in pairwise(groups))
 
 
 @pytest.mark.slow
