@@ -1,4 +1,8 @@
-"""Every error that litelog raises, and the exit code that each one ends a command with."""
+"""The tree of litelog's errors, and the exit code that each one ends a command with.
+
+Every error of litelog that reaches a program derives from LitelogError. An error that only one module raises is defined
+there, as a subclass of one of these.
+"""
 
 from __future__ import annotations
 
