@@ -83,7 +83,7 @@ def describe_generations(client: ReplicaClient) -> list[ListedGeneration]:
 
 def describe_newest(client: ReplicaClient) -> ListedGeneration:
     """Describe the newest generation, without its oldest WAL segment. Makes two listings and at most four small GETs,
-    however many generations there are; as ``describe_generations`` if a claim may be missing."""
+    for any number of generations. If a claim may be missing, it works as ``describe_generations``."""
     names = client.claims()
     if names and names[-1].epoch == len(names) and names[-1].isolated is None:
         claim = read_claim(client, names[-1])

@@ -148,4 +148,4 @@ def _make_parent(output: str) -> None:
     try:
         os.makedirs(parent, exist_ok=True)
     except OSError as error:
-        raise OutputError(parent, f"cannot be made: {error.strerror}") from error
+        raise OutputError(parent, f"cannot be created: {error.strerror}") from error

@@ -91,8 +91,8 @@ configuration (--config, $LITELOG_CONFIG or /etc/litelog.yml), stands for all
 of that log's replicas.
 \b
 --all restores every log of the configuration. Logs in folders of logs are
-found by listing the replicas, so they may be lost here. A log that cannot be
-restored does not stop the others; the exit code is the highest of all. A
+found by listing the replicas, even if their folders are lost. A log that cannot
+be restored does not stop the others; the exit code is the highest of all. A
 time ends each log by itself: logs have no common point in time.
 """
 )

@@ -91,4 +91,4 @@ def test_one_log_is_restored_or_the_error_is_raised(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "above").write_text("a file")
     (outcome,) = restore_each(restores(tmp_path, "one"), RestoreRules(Target()))
-    assert "above: cannot be made" in str(outcome.error)
+    assert "above: cannot be created" in str(outcome.error)
