@@ -52,7 +52,6 @@ names."""
 
 MARKED = {
     "tests/cli/": "process",
-    "tests/spark/": "spark",
     "tests/faults/": "slow",
     "tests/faults/test_consumer_crash.py": "crash",
     "tests/faults/test_export_kills.py": "process",
@@ -80,8 +79,8 @@ SPARK_PLACES = (
     *(f"tests/unit/spark/test_jobs_{table}.py" for table in ("compact", "delta", "iceberg", "latest_by_key")),
     "tests/faults/test_export_kills.py",
 )
-"""A JVM takes seconds to start and most of a GiB, and the libraries of tables take 100 MiB: one worker runs all tests
-that need them."""
+"""A JVM takes seconds to start and most of a GiB, and the libraries of tables take 100 MiB. One worker runs all tests
+that need them, or ``-m spark`` in a run of their own."""
 
 UNIT_PLACE = "tests/unit/"
 """One worker runs the quick tests of a module: pytest-xdist's time for a test grows with the number of groups."""
@@ -95,10 +94,14 @@ def find_left_out(expression: str) -> frozenset[str]:
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Skips the import of a place if ``-m`` excludes all of its tests. These imports took half of a fast loop."""
-    left_out = find_left_out(config.option.markexpr)
+    expression = config.option.markexpr
+    left_out = find_left_out(expression)
     if "process" in left_out:
         left_out |= {"crash"}
     place = collection_path.relative_to(config.rootpath).as_posix() + "/" * collection_path.is_dir()
+    of_spark = place.startswith(SPARK_PLACES)
+    if (of_spark and "spark" in left_out) or (expression == "spark" and collection_path.is_file() and not of_spark):
+        return True
     return any(place.startswith(marked) and marker in left_out for marked, marker in MARKED.items()) or None
 
 
@@ -111,6 +114,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if place.startswith(marked):
                 item.add_marker(marker)
         if place.startswith(SPARK_PLACES):
+            item.add_marker("spark")
             item.add_marker(pytest.mark.xdist_group(SPARK_GROUP))
         elif place.startswith(UNIT_PLACE) and not any(map(item.get_closest_marker, ("slow", "process", "xdist_group"))):
             item.add_marker(pytest.mark.xdist_group(place.rpartition("/")[2].removesuffix(".py")))

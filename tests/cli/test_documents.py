@@ -215,7 +215,7 @@ def test_the_readme_is_short_enough_to_be_read() -> None:
 @pytest.mark.parametrize("name", ["demo", "test"])
 def test_the_readme_has_its_two_commands(name: str) -> None:
     (command,) = re.findall(rf"<!-- {name} command -->\n```sh\n(.*)\n```", DOCUMENTS["README.md"])
-    assert command.endswith({"demo": "litelog demo", "test": "pytest -n 3"}[name])
+    assert command.endswith({"demo": "litelog demo", "test": "pytest -m spark"}[name])
     assert "README.md" in (ROOT / ".ci" / "run").read_text(), ".ci/run does not run the second command"
 
 
