@@ -148,7 +148,7 @@ def _pieces(items: Sequence[Item | Run]) -> Sequence[Piece]:
             parts.append((_wal_piece([item for item in some if isinstance(item, WalItem)]),))
         elif kind is LocalItem:
             pieces = [item.piece for item in some if isinstance(item, LocalItem)]
-            parts.append((LocalPiece(pieces[0].first, pieces[-1].stop),))
+            parts.append((LocalPiece(pieces[0].folder, pieces[0].first, pieces[-1].stop),))
         else:
             parts.append(tuple(item.piece for item in some if isinstance(item, SealedItem)))
     return LazyPieces(parts)

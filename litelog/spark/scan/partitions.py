@@ -121,6 +121,7 @@ class WalPiece:
 class LocalPiece:
     """Records of a log in a local folder, with sequences [first, stop). None: no bound."""
 
+    folder: str
     first: int | None
     stop: int | None
 

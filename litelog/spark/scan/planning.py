@@ -282,7 +282,7 @@ def local_items(log: PlannedLog, folder: str, log_format: LogFormat) -> list[Ite
     sizes = {name: _size(os.path.join(folder, name)) for name in names}
     wanted = log.range
     if names and first_sequence(log_format, names[0]) is None:
-        return [LocalItem(log, LocalPiece(wanted.first, wanted.stop), sum(sizes.values()))]
+        return [LocalItem(log, LocalPiece(folder, wanted.first, wanted.stop), sum(sizes.values()))]
     end = _find_end(folder, log_format)
     if end is None:
         return []
@@ -291,9 +291,9 @@ def local_items(log: PlannedLog, folder: str, log_format: LogFormat) -> list[Ite
     if wanted.start is not None and wanted.start < firsts[0] and log.fail_on_data_loss:
         raise TruncatedError(wanted.start, firsts[0])
     for name, first, behind in zip(names, firsts, [*firsts[1:], end], strict=True):
-        piece = LocalPiece(max(first, wanted.first or 0), min(behind, end if wanted.stop is None else wanted.stop, end))
-        if piece.first < piece.stop:  # type: ignore[operator]
-            items.append(LocalItem(log, piece, sizes[name]))
+        begin, stop = max(first, wanted.first or 0), min(behind, end, end if wanted.stop is None else wanted.stop)
+        if begin < stop:
+            items.append(LocalItem(log, LocalPiece(folder, begin, stop), sizes[name]))
     return items
 
 
@@ -314,9 +314,7 @@ def _size(path: str) -> int:
 
 def read_local(task: Task, piece: LocalPiece) -> Iterator[RecordRun]:
     """The records of a piece. LogReader checks them, and raises the errors."""
-    folder = task.log.folder
-    assert folder is not None  # only the plan of a log in a folder has local pieces
     start = "earliest" if piece.first is None else piece.first
-    with LogReader(folder, task.format, start=start, end=piece.stop) as reader:
+    with LogReader(piece.folder, task.format, start=start, end=piece.stop) as reader:
         for columns in reader.batches():
             yield RecordRun(columns, None, reader.read_from)

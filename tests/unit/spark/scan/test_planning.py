@@ -144,7 +144,10 @@ def test_partitions_are_bounded_by_bytes() -> None:
 def test_partitions_come_in_whole_waves(mebibytes: int, slots: int | None, partitions: int) -> None:
     url = stored(_built().objects())
     log = planned(url).partitions[0].parts[0].log
-    held = [LocalItem(log, LocalPiece(number, number + 1), (1 << 20) - OPEN_COST_BYTES) for number in range(mebibytes)]
+    held = [
+        LocalItem(log, LocalPiece("/log", number, number + 1), (1 << 20) - OPEN_COST_BYTES)
+        for number in range(mebibytes)
+    ]
     made = pack(held, 512 << 20, None, slots)
     assert len(made) == partitions
     sizes = [partition.raw_bytes for partition in made]
