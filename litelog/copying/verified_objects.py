@@ -196,11 +196,7 @@ class SealedBody:
         return tail
 
     def _read(self, start: int, length: int) -> bytes:
-        with self._store.open(self._key, ByteRange(start, length)) as stream:
-            try:
-                return stream.read(length)
-            except OSError as error:
-                raise StoreError("read", self._key, str(error)) from error
+        return read_bounded(self._store, self._key, ByteRange(start, length), limit=length, size=length)
 
 
 def is_same(store: ObjectStore, other: ObjectStore, key: str) -> bool:
