@@ -37,7 +37,7 @@ class ListedGeneration:
     fencing: str | None
     claimed: int | None
     first_index: int | None
-    position: str | None
+    position: Position | None
     """The position of its next slot, or of its terminal."""
     ended: bool
     began: bool
@@ -135,7 +135,7 @@ def _describe(client: ReplicaClient, name: Generation, claim: Claim | None, *, w
         fencing=claim.fencing if claim else None,
         claimed=claim.time if claim else None,
         first_index=entries[0].index if entries else claim.first if claim else first.index if first else None,
-        position=str(end) if end else None,
+        position=end,
         ended=ended,
         began=began,
         snapshots=len(snapshots),

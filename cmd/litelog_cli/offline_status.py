@@ -126,7 +126,7 @@ def _of_folder(folder: str, url: str, log: str | None, name: str) -> tuple[Repli
     facts: dict[str, object] = {
         **end,
         "fencing": str(claim.fencing),
-        "position": str(Position(claim.generation, state.place.index, state.place.offset)),
+        "position": Position(claim.generation, state.place.index, state.place.offset),
         "sequence": state.place.sequence,
         "lost": state.lost or None,
         "diverged": read_divergence(folder),

@@ -77,7 +77,7 @@ def generations(place: str, config_file: str | None, wide: bool, as_json: bool) 
     for url, _, found in each_replica(place, config_file, describe_generations):
         if as_json:
             for facts in found:
-                print_facts(url, asdict(facts), _TIMES)
+                print_facts(url, {**asdict(facts), "position": _position(facts)}, _TIMES)
         else:
             print_heading(url, echo)
             if wide:
@@ -107,6 +107,10 @@ def _row(facts: ListedGeneration) -> tuple[str, ...]:
     )
 
 
+def _position(facts: ListedGeneration) -> str | None:
+    return None if facts.position is None else str(facts.position)
+
+
 def _state(facts: ListedGeneration) -> str:
     return "never began" if not facts.began else "ended" if facts.ended else "open"
 
@@ -120,7 +124,7 @@ def _wide_row(facts: ListedGeneration) -> tuple[str, ...]:
         facts.owner or "-",
         facts.host or "-",
         "-" if facts.first_index is None else f"{facts.first_index:x}",
-        format_place(facts.position),
+        format_place(_position(facts)),
         format_range(facts.first, facts.next),
         format_number(facts.sealed_segments),
         format_size(facts.sealed_stored_bytes),
