@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from litelog.errors import LitelogError
@@ -23,7 +24,7 @@ from litelog.verify.scrub import read_result
 from litelog.version import VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from litelog.config import ReplicaConfig
     from litelog.log.source_position import SourcePosition
@@ -98,51 +99,44 @@ def _folders(state_dir: str) -> list[str]:
         return []
 
 
-def _status(log: str, url: str, facts: Mapping[str, object]) -> ReplicaStatus:
-    known: dict[str, object] = {
-        "fencing": UNKNOWN,
-        "phase": UNKNOWN,
-        "position": None,
-        "sequence": None,
-        "error": None,
-        "failures": 0,
-    }
-    return ReplicaStatus(log=log, replica=url, **{**known, **facts})  # type: ignore[arg-type]  # the names are checked
+def _unknown(log: str, url: str, error: str | None = None) -> ReplicaStatus:
+    return ReplicaStatus(
+        log, url, fencing=UNKNOWN, phase=UNKNOWN, position=None, sequence=None, error=error, failures=0
+    )
 
 
 def _of_folder(folder: str, url: str, log: str | None, name: str) -> tuple[ReplicaStatus, dict[str, object]]:
-    state, ended = read_state(folder), read_final_error(folder)
-    end: dict[str, object] = {}
+    state, ended, status = read_state(folder), read_final_error(folder), _unknown(log or name, url)
+    if state is None and os.path.exists(os.path.join(folder, STATE_FILE)):
+        return replace(status, error=f"the state in {folder} is damaged"), {}
     has_shipped_since = ended is not None and isinstance(state, Running) and state.shipped > ended.time
     if ended is not None and not has_shipped_since:  # an earlier release ships without removing the record
         age = max(0.0, (SystemClock().now() - ended.time) / 1_000_000)
-        end = {"phase": ended.kind, "error": ended.message, "failing_seconds": age}
-    if state is None and os.path.exists(os.path.join(folder, STATE_FILE)):
-        return _status(log or name, url, {"error": f"the state in {folder} is damaged"}), {}
+        status = replace(status, phase=ended.kind, error=ended.message, failing_seconds=age)
     if state is None or isinstance(state, Unclaimed):
-        return _status(log or name, url, end), {}
+        return status, {}
     claim, shipped = state.claim, state.shipped if isinstance(state, Running) else 0
-    verified = read_result(folder)
-    facts: dict[str, object] = {
-        **end,
-        "fencing": str(claim.fencing),
-        "position": Position(claim.generation, state.place.index, state.place.offset),
-        "sequence": state.place.sequence,
-        "lost": state.lost or None,
-        "diverged": read_divergence(folder),
-    }
-    if verified is not None:
-        facts |= {
-            "last_verified": verified.time or None,
-            "anomalies": verified.anomalies,
-            "damaged": verified.damaged,
-            "damaged_since": verified.damaged_since or None,
-        }
+    status = replace(
+        status,
+        fencing=str(claim.fencing),
+        position=Position(claim.generation, state.place.index, state.place.offset),
+        sequence=state.place.sequence,
+        lost=state.lost or None,
+        diverged=read_divergence(folder),
+    )
+    if (verified := read_result(folder)) is not None:
+        status = replace(
+            status,
+            last_verified=verified.time or None,
+            anomalies=verified.anomalies,
+            damaged=verified.damaged,
+            damaged_since=verified.damaged_since or None,
+        )
     more: dict[str, object] = {
         "lag_bytes": None if log is None else _measure(log, claim.format, state.place),
         "last_shipped": format_time(shipped) if shipped else None,
     }
-    return _status(log or name, url, facts), more
+    return status, more
 
 
 def _measure(log: str, format_name: str, place: SourcePosition) -> int | None:
@@ -167,16 +161,16 @@ def _of_replica(log: str, replica: ConfiguredReplica | ReplicaConfig) -> tuple[R
         with opened_replica(replica.url, replica.options) as client:
             url, newest = client.url, describe_newest(client)
     except LitelogError as error:
-        return _status(log, redact(replica.url), {"error": str(error)}), {}
-    facts = {
-        "fencing": newest.fencing or UNKNOWN,
-        "position": newest.position,
-        "sequence": newest.next,
-        "error": f"damaged: {newest.damage}" if newest.damage else None,
-    }
+        return _unknown(log, redact(replica.url), str(error)), {}
+    status = replace(
+        _unknown(log, url, f"damaged: {newest.damage}" if newest.damage else None),
+        fencing=newest.fencing or UNKNOWN,
+        position=newest.position,
+        sequence=newest.next,
+    )
     more: dict[str, object] = {
         "generation": newest.generation,
         "snapshots": newest.snapshots,
         "last_shipped": None if newest.last_shipped is None else format_time(newest.last_shipped),
     }
-    return _status(log, url, facts), more
+    return status, more
