@@ -9,7 +9,6 @@ from queue import Full, Queue
 from threading import Thread
 from typing import TYPE_CHECKING, Any, Self
 
-from litelog.server.make_report import make_replica
 from litelog_cli.output import json_time, print_json
 
 if TYPE_CHECKING:
@@ -81,6 +80,8 @@ class EventLines:
 
     def ended(self, status: ReplicaStatus) -> None:
         """The final state of a replica."""
+        from litelog.server.make_report import make_replica  # its models take 20 ms, and few runs print this
+
         with suppress(Full):
             report = make_replica(status).model_dump(exclude=set(_JUDGED))
             self._queue.put({"event": "status", "log": status.log, **report}, timeout=self.patience)
