@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-COMMAND_THRESHOLD = 50_000
+COMMAND_THRESHOLD = 200_000
 """Objects created between two collections of cycles in a command. With Python's 700, a quarter of the start would be
-spent in collections."""
+spent in collections; the imports of ``replicate`` alone create more than 100,000."""
 
 DAEMON_THRESHOLD = 2_000
 """Objects created between two collections of cycles, once the daemon runs."""
