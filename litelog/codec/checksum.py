@@ -2,13 +2,33 @@
 
 from __future__ import annotations
 
+import importlib.machinery
+import importlib.util
+import sys
 from functools import cache
 from typing import TYPE_CHECKING
 
-from crc32c import crc32c as _crc32c
-
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from typing_extensions import Buffer
+
+
+def _load_extension() -> ModuleType:
+    """The compiled module of the package crc32c, without the package: that imports argparse and importlib.metadata, and
+    looks for its own version among all installed packages, which is a tenth of the start of a command."""
+    name = "crc32c._crc32c"
+    finder = importlib.machinery.PathFinder
+    package = finder.find_spec("crc32c")
+    spec = package and finder.find_spec(name, package.submodule_search_locations)
+    if spec is None or spec.loader is None or name in sys.modules:
+        return importlib.import_module(name)  # it lies elsewhere, or the package is imported already
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+_crc32c = _load_extension().crc32c
 
 _HEX = frozenset("0123456789abcdef")
 _POLYNOMIAL = 0x82F63B78  # reflected
@@ -16,7 +36,7 @@ _POLYNOMIAL = 0x82F63B78  # reflected
 
 def crc32c(data: Buffer, value: int = 0) -> int:
     """CRC-32C of ``data`` when it follows bytes whose CRC is ``value``."""
-    return _crc32c(data, value)
+    return _crc32c(data, value)  # type: ignore[no-any-return]
 
 
 def combine(first: int, second: int, second_length: int) -> int:

@@ -1,6 +1,6 @@
-"""The registry of log formats, by their names. Ours and those of other packages are found through entry points alike.
+"""The registry of log formats, by their names. litelog's own stand in ``FORMATS``.
 
-A package adds a format with one line in its pyproject.toml:
+Another package adds a format with one line in its pyproject.toml:
 
     [project.entry-points."litelog.formats"]
     journal = "my_package.journal:Journal"  # called without arguments, or with a pattern; returns a LogFormat
@@ -14,14 +14,26 @@ import inspect
 from typing import TYPE_CHECKING, cast
 
 from litelog.errors import ConfigError, UnknownFormatError
-from litelog.system.entry_points import find_entry, load_entry, names_of, register
+from litelog.system.entry_points import EntryPointGroup, load_entry
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from litelog.formats.log_format import LogFormat
 
-FORMATS = "litelog.formats"
+FORMATS = EntryPointGroup(
+    "litelog.formats",
+    {
+        "influxdb": "litelog.formats.influxdb:InfluxdbFormat",
+        "kafka": "litelog.formats.kafka:KafkaFormat",
+        "lines": "litelog.formats.lines:LinesFormat",
+        "litelog": "litelog.formats.litelog:LitelogFormat",
+        "netlog": "litelog.formats.netlog:NetlogFormat",
+        "raw": "litelog.formats.raw:RawFormat",
+        "redis-aof": "litelog.formats.redis_aof:RedisAofFormat",
+        "spacetimedb": "litelog.formats.spacetimedb:SpacetimeDBFormat",
+    },
+)
 
 
 def register_format(name: str, open_format: Callable[[], LogFormat] | Callable[[str], LogFormat]) -> None:
@@ -34,16 +46,16 @@ def register_format(name: str, open_format: Callable[[], LogFormat] | Callable[[
         open_format: The format's class, or a function: called without arguments, or with a pattern.
 
     Raises:
-        ConfigError: The name is empty, or an installed package provides it.
+        ConfigError: The name is empty, or litelog or an installed package provides it.
     """
     if not name:
         raise ConfigError("a log format needs a name")
-    register(FORMATS, name, open_format)
+    FORMATS.register(name, open_format)
 
 
 def format_names() -> list[str]:
     """The log formats that are installed, sorted."""
-    return names_of(FORMATS)
+    return FORMATS.names()
 
 
 def open_format(name: str, pattern: str | None = None) -> LogFormat:
@@ -57,7 +69,7 @@ def open_format(name: str, pattern: str | None = None) -> LogFormat:
         UnknownFormatError: No installed package has the format.
         ConfigError: A pattern is missing, or the format takes none.
     """
-    entry = find_entry(FORMATS, name)
+    entry = FORMATS.find(name)
     if entry is None:
         raise UnknownFormatError(name, format_names())
     factory = cast("Callable[..., LogFormat]", load_entry(entry, f"format {name}"))

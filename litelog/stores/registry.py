@@ -1,7 +1,6 @@
-"""The registry of stores, by the schemes of their URLs. Ours and those of other packages are found through entry points
-alike.
+"""The registry of stores, by the schemes of their URLs. litelog's own stand in ``OBJECT_STORES`` and ``FAMILIES``.
 
-A package adds a backend with one line in its pyproject.toml:
+Another package adds a backend with one line in its pyproject.toml:
 
     [project.entry-points."litelog.object_stores"]
     s3 = "my_package.s3:open_store"         # called as open_store(url, options), returns an ObjectStore
@@ -21,18 +20,26 @@ from urllib.parse import unquote
 from litelog.errors import ConfigError, UnknownSchemeError
 from litelog.installation import install_command
 from litelog.stores.object_store import ObjectReplicaClient
-from litelog.system.entry_points import find_entry, load_entry, names_of, register
+from litelog.system.entry_points import EntryPointGroup, load_entry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from importlib.metadata import EntryPoint
 
     from litelog.stores.object_store import ObjectStore
     from litelog.stores.replica_client import ReplicaClient
-    from litelog.system.entry_points import RegisteredEntry
+    from litelog.system.entry_points import Entry
 
-OBJECT_STORES = "litelog.object_stores"
-FAMILIES = "litelog.object_store_families"
+OBJECT_STORES = EntryPointGroup(
+    "litelog.object_stores",
+    {
+        "file": "replica_clients.file:open_store",
+        "http": "replica_clients.http:open_store",
+        "https": "replica_clients.http:open_store",
+        "memory": "replica_clients.memory:open_store",
+        "s3": "replica_clients.s3:open_store",
+    },
+)
+FAMILIES = EntryPointGroup("litelog.object_store_families", {"fsspec": "replica_clients.fsspec:open_store"})
 """Stores that serve many schemes. Each raises UnknownSchemeError for a scheme that it does not know."""
 
 MASK = "***"
@@ -75,16 +82,16 @@ def register_object_store(scheme: str, open_store: Callable[[str, Mapping[str, o
         open_store: Called with a replica's URL and its options. Returns the store; makes no request.
 
     Raises:
-        ConfigError: The scheme cannot be part of a URL, or an installed package provides it.
+        ConfigError: The scheme cannot be part of a URL, or litelog or an installed package provides it.
     """
     if not _SCHEME.fullmatch(scheme):
         raise ConfigError(f"{scheme!r} is not the scheme of a URL: write dict, without ://, in lower case")
-    register(OBJECT_STORES, scheme, open_store)
+    OBJECT_STORES.register(scheme, open_store)
 
 
 def schemes() -> list[str]:
     """The schemes that a replica URL may have in this installation, sorted."""
-    return names_of(OBJECT_STORES)
+    return OBJECT_STORES.names()
 
 
 def _likely_schemes() -> set[str]:
@@ -120,10 +127,10 @@ def open_store(url: str, options: Mapping[str, object] | None = None) -> ObjectS
             f"or ./{like[0]}... for a folder of that name"
         )
     normalized = url if is_path else scheme + url[len(scheme) :]
-    if entry := find_entry(OBJECT_STORES, scheme):
+    if entry := OBJECT_STORES.find(scheme):
         return _load_store(entry, scheme, _EXTRAS.get(scheme))(normalized, options or {})
     family, plus, _ = scheme.partition("+")
-    if plus and (entry := find_entry(FAMILIES, family)):
+    if plus and (entry := FAMILIES.find(family)):
         return _open_in_family(_load_store(entry, scheme, family), normalized, options or {})
     return _open_in_families(scheme, normalized, options or {})
 
@@ -160,8 +167,8 @@ def _open_in_family(
 def _open_in_families(scheme: str, url: str, options: Mapping[str, object]) -> ObjectStore:
     """The store of the first family that knows the scheme. UnknownSchemeError, with what is missing, if none does."""
     hints = []
-    for name in names_of(FAMILIES):
-        entry = cast("EntryPoint", find_entry(FAMILIES, name))
+    for name in FAMILIES.names():
+        entry = cast("Entry", FAMILIES.find(name))
         try:
             factory = _load_store(entry, scheme, _EXTRAS.get(scheme))
         except ConfigError:
@@ -173,10 +180,10 @@ def _open_in_families(scheme: str, url: str, options: Mapping[str, object]) -> O
     raise UnknownSchemeError(scheme, schemes(), _EXTRAS.get(scheme), "; ".join(filter(None, hints)))
 
 
-def _load_store(
-    entry: EntryPoint | RegisteredEntry, scheme: str, extra: str | None
-) -> Callable[[str, Mapping[str, object]], ObjectStore]:
-    advice = f"; run: {install_command(extra)}" if extra else ""
+def _load_store(entry: Entry, scheme: str, extra: str | None) -> Callable[[str, Mapping[str, object]], ObjectStore]:
+    def advice() -> str:
+        return f"; run: {install_command(extra)}" if extra else ""
+
     return cast("Callable[[str, Mapping[str, object]], ObjectStore]", load_entry(entry, f"{scheme}://", advice))
 
 

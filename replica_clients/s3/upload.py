@@ -12,8 +12,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, cast
 
-from crc32c import crc32c
-
+from litelog.codec.checksum import crc32c
 from litelog.errors import StoreError
 from litelog.events import fields
 from litelog.stores.retrying_store import RetryingStore, RetryPolicy

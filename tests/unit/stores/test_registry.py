@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from contextlib import closing
 from importlib.util import find_spec
 from itertools import count
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from litelog.errors import ConfigError, ExitCode, UnknownFormatError, UnknownSchemeError
-from litelog.formats.registry import format_names, open_format
+from litelog.formats.registry import FORMATS, format_names, open_format
 from litelog.installation import install_command
 from litelog.objects.position import ClaimName
 from litelog.stores.object_store import ObjectReplicaClient
-from litelog.stores.registry import open_client, open_store, redact, scheme_of, schemes
+from litelog.stores.registry import FAMILIES, OBJECT_STORES, open_client, open_store, redact, scheme_of, schemes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from litelog.system.entry_points import EntryPointGroup
 
     Install = Callable[[str, dict[str, dict[str, str]]], None]
-
-PROJECT = Path(__file__).parents[3] / "pyproject.toml"
 
 THIRD_PARTY = """
 class Journal:
@@ -66,12 +65,6 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
         monkeypatch.syspath_prepend(str(site))
 
     return write
-
-
-@pytest.fixture(autouse=True)
-def ours(install: Install) -> None:
-    """Install our own entry points as the project declares them, whether it is installed or not."""
-    install("ours", tomllib.loads(PROJECT.read_text())["project"]["entry-points"])
 
 
 def test_the_schemes_and_formats_that_come_with_litelog_are_there() -> None:
@@ -229,6 +222,24 @@ def test_a_broken_package_fails_only_when_it_is_asked_for(install: Install, valu
     assert install_command("fsspec") in str(caught.value)
     with pytest.raises(ConfigError, match=value):
         open_format("broken")
+
+
+def test_no_package_replaces_what_litelog_has_itself(install: Install, tmp_path: Path) -> None:
+    install("other", {"litelog.object_stores": {"file": "other_module:open_store"}})
+    install("another", {"litelog.formats": {"raw": "another_module:Journal"}})
+    open_client(str(tmp_path)).write_claim(ClaimName(1), b"claim")
+    assert (tmp_path / "epochs" / "00000001.json").exists()
+    assert open_format("raw", "*").name == "raw"
+
+
+@pytest.mark.parametrize("group", [OBJECT_STORES, FAMILIES, FORMATS])
+def test_what_litelog_has_itself_can_be_imported(group: EntryPointGroup) -> None:
+    for name in group.built_in:
+        if name in ("s3", "fsspec"):
+            pytest.importorskip({"s3": "boto3"}.get(name, name))
+        entry = group.find(name)
+        assert entry is not None
+        assert callable(entry.load())
 
 
 def test_two_packages_that_differ_about_a_scheme_are_named(

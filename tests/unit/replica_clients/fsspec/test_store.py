@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import threading
-import tomllib
 import uuid
 from contextlib import closing
-from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 import pytest
@@ -33,8 +31,8 @@ from tests.builders.log_builder import make_log
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
-PROJECT = Path(__file__).parents[4] / "pyproject.toml"
 CANARY = "canary-of-the-tests"
 
 
@@ -134,22 +132,6 @@ def flat() -> Iterator[FsspecStore]:
     store.close()
 
 
-@pytest.fixture
-def ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Install our entry points as the project declares them, whether it is installed or not."""
-    folder = tmp_path / "site" / "ours-1.0.dist-info"
-    folder.mkdir(parents=True)
-    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: ours\nVersion: 1.0\n")
-    groups = tomllib.loads(PROJECT.read_text())["project"]["entry-points"]
-    lines = [
-        f"[{group}]\n" + "".join(f"{key} = {value}\n" for key, value in names.items())
-        for group, names in groups.items()
-    ]
-    (folder / "entry_points.txt").write_text("\n".join(lines))
-    monkeypatch.syspath_prepend(str(tmp_path / "site"))
-
-
-@pytest.mark.usefixtures("ours")
 def test_litelogs_own_scheme_is_used_unless_fsspec_is_requested(tmp_path: Path) -> None:
     assert isinstance(open_by_url(f"file://{tmp_path}"), FileStore)
     assert isinstance(open_by_url("memory://mine"), MemoryStore)
@@ -158,7 +140,6 @@ def test_litelogs_own_scheme_is_used_unless_fsspec_is_requested(tmp_path: Path) 
         assert store.url == "memory://mine/x"
 
 
-@pytest.mark.usefixtures("ours")
 def test_any_scheme_that_fsspec_knows_is_taken(tmp_path: Path) -> None:
     with closing(open_by_url(f"LOCAL://{tmp_path}/logs")) as store:
         assert isinstance(store, FsspecStore)
@@ -166,7 +147,6 @@ def test_any_scheme_that_fsspec_knows_is_taken(tmp_path: Path) -> None:
     assert (tmp_path / "logs" / "a" / "key").read_bytes() == b"x"
 
 
-@pytest.mark.usefixtures("ours")
 @pytest.mark.parametrize("url", ["gopher://x/y", "fsspec+gopher://x/y"])
 def test_an_unknown_scheme_lists_the_known_ones(url: str) -> None:
     with pytest.raises(UnknownSchemeError, match=r"known: file, .*memory, s3"):
@@ -174,14 +154,12 @@ def test_an_unknown_scheme_lists_the_known_ones(url: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("ours")
 def test_a_package_that_fsspec_needs_is_named() -> None:
     with pytest.raises(UnknownSchemeError, match="tosfs"):
         open_by_url("tos://bucket/x")
 
 
 @pytest.mark.skipif(importlib.util.find_spec("s3fs") is not None, reason="s3fs is installed")
-@pytest.mark.usefixtures("ours")
 def test_a_driver_that_fsspec_lacks_is_named_and_no_client_that_there_is() -> None:
     with pytest.raises(ConfigError, match=r"^fsspec\+s3://: fsspec lacks a package for it: Install s3fs"):
         open_by_url("fsspec+s3://bucket/x")
