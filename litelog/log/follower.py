@@ -117,8 +117,7 @@ class Follower:
     def next_run(self, limit: int) -> CommitRun | None:
         """Return the next run, of at most about ``limit`` bytes (one commit may be larger); None if there is none."""
         self.withheld_by = None
-        self._see()
-        self._check_folder()
+        self._check_folder(inode=self._see()[0])
         self._rest = None
         run = self._find_run(limit)
         if run is not None:
@@ -159,18 +158,18 @@ class Follower:
         self._place = place
         self._seen = self._rest = None
 
-    def _see(self) -> None:
-        """Record how the log looks before it is read."""
+    def _see(self) -> tuple[int, ...]:
+        """Record and return how the log looks before it is read."""
         self._seen = self._signature()
         newest = max(self._seen[1::2])
         self.settled = self._clock.now() - newest // 1000 >= SETTLED_MICROSECONDS
+        return self._seen
 
-    def _check_folder(self) -> None:
+    def _check_folder(self, inode: int) -> None:
         """Find older log segments that a copy of the log brought back when it replaced the folder. They sort before
         the position, where a follower does not look. An empty folder is not another log: its disk is unmounted. If
         records are not numbered, an older name in the same folder is probably a mistake: ``report_late`` logs it. A
         writer that rewrites log segments may take one away for a moment."""
-        inode, _ = self._names.signature()
         names = self._names.all()
         if not names:
             return
@@ -179,7 +178,8 @@ class Follower:
         if has_manifest(self._format):
             self._check_manifest(names)
         is_exact = self._format.self_numbered and not rewrites_finished(self._format)
-        if self.oldest and is_exact and self._names.before(self.oldest):
+        order_of = self._names.order_of
+        if self.oldest and is_exact and order_of(names[0]) < order_of(self.oldest):
             reason = f"holds {names[0]} again, which is older than {self.oldest}, the oldest log segment it had left"
             raise FolderReplacedError(self._folder, reason)
         self._inode, self.oldest = inode, names[0]

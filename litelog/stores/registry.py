@@ -14,6 +14,7 @@ A program registers its own backend with ``register_object_store``. Log formats 
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING, cast
 from urllib.parse import unquote
 
@@ -54,6 +55,7 @@ _SLASHES = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)//")
 _EXTRAS = {"s3": "s3", **dict.fromkeys(("abfs", "az", "gcs", "gs", "hdfs", "hf", "sftp", "smb", "webdav"), "fsspec")}
 
 
+@lru_cache(maxsize=4096)
 def destination_of(url: str) -> str:
     """The unit of failure of a replica's URL: scheme, host or bucket, and the query (which may name an endpoint)."""
     place, _, query = url.partition("?")

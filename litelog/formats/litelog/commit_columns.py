@@ -159,6 +159,10 @@ class _Faults:
 
 def _gather(words: npt.NDArray[Any], starts: Int64s, counts: Int64s) -> Int64s:
     """``counts[i]`` words from ``starts[i]`` on, for each commit i, one run after the other."""
+    if len(counts) == 1:
+        start = int(starts[0])
+        only: Int64s = words[start : start + int(counts[0])].astype(np.int64)
+        return only
     total = int(counts.sum())
     if total > FEW_RECORDS * len(counts):
         ends = starts + counts
@@ -185,6 +189,8 @@ def _place(lengths: Int64s, starts: Int64s, sizes: Int64s, firsts: Int64s) -> In
 
 def _padding_bits(words: Int64s, ends: Int64s, padding: Int64s) -> Int64s:
     """The 0 to 7 bytes of padding before the checksums of commits that end at ``ends``; 0 if they are zeros."""
+    if not padding.any():
+        return padding
     last = (ends >> 3) - 1
     before = (words[last] << 32) | (words[last - 1] >> 32 & 0xFFFF_FFFF)  # the eight bytes before the checksum
     bits: Int64s = np.where(padding > 0, before >> (64 - 8 * padding & 63), 0)
