@@ -115,6 +115,9 @@ _TAKEN = frozenset({"PreconditionFailed", "412", "NotModified", "304"})
 _SPEAK_TLS = "if the endpoint speaks TLS, write https:// in its URL"
 """Advice. Most servers with TLS do not answer a request without it; Go's and nginx answer 400, with their own text."""
 
+_NOT_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")
+"""How OpenSSL 3 names an answer without TLS, by its releases."""
+
 
 class NotS3Error(Exception):
     """The answer does not come from a store, but from a console, a portal or a web server."""
@@ -252,11 +255,7 @@ class S3Failures:
         if isinstance(error, _INCOMPLETE):
             return f"the credentials are incomplete: {detail}", False
         if isinstance(error, exceptions.SSLError):
-            trusted = "certificate verify failed" not in detail.lower()
-            return (
-                f"TLS with {where} failed: check the endpoint and its certificate, or set ca-bundle: {detail}",
-                trusted,
-            )
+            return _explain_tls(where, detail)
         if isinstance(error, exceptions.EndpointConnectionError | exceptions.ConnectionError):
             cause = str(error.kwargs.get("error", ""))
             unknown = any(word in cause for word in ("NameResolution", "resolve", "Name or service", "nodename"))
@@ -277,6 +276,15 @@ class S3Failures:
         apart = re.split(f"({kept})", text) if kept else [text]
         apart[::2] = (_TOKEN.sub("***", _SIGNATURE.sub(r"\1***", other)) for other in apart[::2])
         return "".join(apart)
+
+
+def _explain_tls(where: str, detail: str) -> tuple[str, bool]:
+    """The reason of a TLS failure with ``where``, and whether a retry may succeed."""
+    if any(said in detail for said in _NOT_TLS):
+        advice = "write http:// in its URL, or name its port with TLS"
+        return f"{where} does not speak TLS: {advice}: {detail}", False
+    advice = "check the endpoint and its certificate, or set ca-bundle"
+    return f"TLS with {where} failed: {advice}: {detail}", "certificate verify failed" not in detail.lower()
 
 
 def _asked_for_credentials(error: BaseException) -> bool:

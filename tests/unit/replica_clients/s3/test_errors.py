@@ -179,13 +179,13 @@ def test_an_unknown_host_name_is_distinguished_from_a_server_that_is_down() -> N
     assert caught.value.retryable
 
 
-def test_tls_to_a_server_without_tls_is_named() -> None:
+def test_tls_to_a_server_without_tls_is_named_at_once() -> None:
     with (
         ScriptedServer(lambda _: Answer()) as server,
-        pytest.raises(StoreError, match=r"TLS with https.* failed") as caught,
+        pytest.raises(StoreError, match=r"https.* does not speak TLS: write http://") as caught,
     ):
         open_at(server.endpoint.replace("http:", "https:")).put("key", [b"x"])
-    assert caught.value.retryable
+    assert not caught.value.retryable
 
 
 GO_OVER_HTTP = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n"
