@@ -21,7 +21,7 @@ from litelog.log.manifest import listed_segments
 from litelog.system.files import OPEN_FOLDER, find_other_kind, open_regular
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
     from litelog.formats import Expectation, LogFormat, Scan
     from litelog.formats.capabilities import LogicalBytes
@@ -232,6 +232,7 @@ class SegmentFolder:
         self._listed: list[str] = []
         self._listed_at: int | None = None
         self._foreign: set[str] = set()
+        self._other_kinds: dict[str, str] = {}
         self._reported: set[str] = set()
         self._arrived: set[str] = set()
 
@@ -375,8 +376,11 @@ class SegmentFolder:
         own = {*known, *side_files(self._format, names), manifest_name(self._format, names)}
         foreign = set(names).difference(own)
         self._foreign = {name for name in foreign if not name.startswith(".") and not ignores(self._format, name)}
+        self._other_kinds = {
+            name: kind for name, kind in found if kind is not None and self._format.segment_order(name) is not None
+        }
         if self._reports:
-            self._report_others({name: kind for name, kind in found if kind is not None})
+            self._report_others()
         if self._reports and self._listed:
             self._report()
 
@@ -387,6 +391,9 @@ class SegmentFolder:
 
     def _others(self) -> str:
         """The end of a message that the folder holds no log segment: which files it holds instead."""
+        if self._other_kinds:
+            name, kind = min(self._other_kinds.items())
+            return f" ({name} is {kind}, and not a regular file)"
         names = sorted(self._foreign)
         if not names:
             return ""
@@ -398,14 +405,13 @@ class SegmentFolder:
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
         return f" (but {names[0]}{more}; are they of another --format?)"
 
-    def _report_others(self, kinds: Mapping[str, str]) -> None:
+    def _report_others(self) -> None:
         """Warn of each entry that has a log segment's name and is not a regular file."""
-        for name in sorted(kinds.keys() - self._reported):
-            if self._format.segment_order(name) is not None:
-                message = "%s: skipped %s, which is %s, and not a regular file"
-                extra = fields("file-skipped", log=self._folder, file=name)
-                _logger.warning(message, self._folder, name, kinds[name], extra=extra)
-                self._reported.add(name)
+        for name in sorted(self._other_kinds.keys() - self._reported):
+            message = "%s: skipped %s, which is %s, and not a regular file"
+            extra = fields("file-skipped", log=self._folder, file=name)
+            _logger.warning(message, self._folder, name, self._other_kinds[name], extra=extra)
+            self._reported.add(name)
 
     def _report(self) -> None:
         for name in sorted(self._foreign - self._reported):

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from litelog.config import load_config
-from litelog.errors import ConfigError, LitelogError, SourceError
+from litelog.errors import ConfigError, LitelogError, SourceError, SourceMissingError
 from litelog.log.disk import LocalDisk
+from litelog.log.reader import LogReader
 from litelog.log.recovery import recover
 from litelog.log.replica_registry import read_replicated
 from litelog.log.sequence_base import read_tombstone, write_tombstone
@@ -182,6 +183,13 @@ def test_a_log_segment_that_is_a_pipe_is_refused(log: LogBuilder, work: Callable
         at_once(lambda: work(log))
     assert PIPE in str(caught.value)
     assert log.path() in str(caught.value)
+
+
+def test_a_folder_whose_only_log_segment_is_a_pipe_says_so(tmp_path: Path) -> None:
+    name = "00000000000000000000.log"
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(SourceMissingError, match=rf"holds no log segment .* \({name} {PIPE}\)"):
+        at_once(lambda: LogReader(str(tmp_path)))
 
 
 def test_a_pipe_in_the_place_of_a_log_s_small_files_is_refused(log: LogBuilder, tmp_path: Path) -> None:
