@@ -16,16 +16,18 @@ import pytest
 
 from litelog.config import load_config
 from litelog.errors import ConfigError, LitelogError, SourceError, SourceMissingError
+from litelog.formats.litelog import LitelogFormat
 from litelog.log.disk import LocalDisk
-from litelog.log.reader import LogReader
 from litelog.log.recovery import recover
 from litelog.log.replica_registry import read_replicated
 from litelog.log.sequence_base import read_tombstone, write_tombstone
+from litelog.log.source import SegmentFolder
 from litelog.log.sparse_index import IndexReader, IndexWriter
 from litelog.log.writer import LogWriter
 from litelog.replicator.snapshot_requests import Requests
 from litelog.server.token_file import TokenFile
 from litelog.shipping.state import StateError, StateFolder, read_state
+from litelog.system.clock import SystemClock
 from litelog.system.files import NotRegularError, TooLargeError, open_regular, read_regular
 from litelog.verify.local_compare import check_log
 from litelog_cli.config_file import CREDENTIALS, Variables
@@ -189,7 +191,7 @@ def test_a_folder_whose_only_log_segment_is_a_pipe_says_so(tmp_path: Path) -> No
     name = "00000000000000000000.log"
     os.mkfifo(tmp_path / name)
     with pytest.raises(SourceMissingError, match=rf"holds no log segment .* \({name} {PIPE}\)"):
-        at_once(lambda: LogReader(str(tmp_path)))
+        at_once(SegmentFolder(str(tmp_path), LitelogFormat(), SystemClock()).require_log)
 
 
 def test_a_pipe_in_the_place_of_a_log_s_small_files_is_refused(log: LogBuilder, tmp_path: Path) -> None:
