@@ -285,7 +285,7 @@ class Columns:
 
     @classmethod
     def empty(cls, data: memoryview, *, has_timestamps: bool) -> Columns:
-        """Columns over ``data`` without records."""
+        """Columns over ``data`` without records. ``has_timestamps``: as those of other records of the log."""
         none = np.empty(0, np.int64)
         return cls(data, none, none if has_timestamps else None, None, None, none, none)
 

@@ -61,6 +61,7 @@ class ReplicaRecords(RecordStream):
             return None if self._stop.is_set() else next(self._batches, None)
 
     def close(self) -> None:
+        """Stop reading, and release what is open. Idempotent."""
         self._stop.set()
         with self._busy:
             self._batches.close()

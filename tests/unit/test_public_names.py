@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import pkgutil
+import re
 import subprocess
 import sys
 from importlib import import_module
@@ -98,3 +99,19 @@ def test_no_public_signature_leaves_a_type_open(name: str) -> None:
             assert annotation is not None, place
             names = {node.id for node in ast.walk(annotation) if isinstance(node, ast.Name)}
             assert "Any" not in names, place
+
+
+@pytest.mark.parametrize("name", [name for name in litelog.__all__ if not name.endswith("Error")])
+def test_each_public_function_is_described_with_its_arguments(name: str) -> None:
+    """A docstring names each argument where there are several, or refers to the function that does."""
+    for place, function in public_functions(name):
+        text = ast.get_docstring(function)
+        if any(isinstance(each, ast.Name) and each.id == "overload" for each in function.decorator_list):
+            continue
+        if function.name == "__init__" and (text is None or text.startswith("For ``")):
+            continue  # programs do not create the object themselves
+        assert text, place
+        arguments = function.args
+        names = [each.arg for each in (*arguments.args, *arguments.kwonlyargs) if each.arg not in ("self", "cls")]
+        if len(names) > 1 and not re.search(r"(?i)\bas (in )?``|arguments of|\bArgs as\b", text):
+            assert [each for each in names if not re.search(rf"\b{each}\b", text)] == [], place
