@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 MAX_EXPANSION = 255
 """The highest compression ratio of LZ4. It bounds a log segment's length by the size of its sealed segment."""
 
-_DIGEST_BYTES = 32
+DIGEST_BYTES = 32
+"""The length of a SHA-256."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,8 +174,14 @@ class EntryColumns(LazySequence[SnapshotEntry]):
         return EntryColumns(self._columns, self._places[start:stop])
 
     def array(self, name: str) -> Any:
-        """A column of numbers as a NumPy array, with NONE for None."""
+        """A column of numbers as a NumPy array, with NONE for None. The generations, the files as they are written
+        (``expand_file``) and ``exact`` are lists."""
         return self._columns[name][self._places.start : self._places.stop]
+
+    def digests(self) -> bytes:
+        """The digests, one after the other."""
+        digests: bytes = self._columns["digest"]
+        return digests[self._places.start * DIGEST_BYTES : self._places.stop * DIGEST_BYTES]
 
     def follows(self) -> Any:
         """For each entry, the sequence after all entries before it, as an array; NONE if none of them has one."""
@@ -190,9 +197,9 @@ class EntryColumns(LazySequence[SnapshotEntry]):
     def _make(self, places: range) -> Iterator[SnapshotEntry]:
         names = [name for name in SnapshotEntry.__slots__ if name != "digest"]
         columns = {name: _unpack(self._columns[name][places.start : places.stop]) for name in names}
-        columns["file"] = list(map(_expand, columns["file"], columns["first"]))
-        digits = 2 * _DIGEST_BYTES
-        text = self._columns["digest"][places.start * _DIGEST_BYTES : places.stop * _DIGEST_BYTES].hex()
+        columns["file"] = list(map(expand_file, columns["file"], columns["first"]))
+        digits = 2 * DIGEST_BYTES
+        text = self._columns["digest"][places.start * DIGEST_BYTES : places.stop * DIGEST_BYTES].hex()
         columns["digest"] = [text[at : at + digits] for at in range(0, len(text), digits)]
         return map(SnapshotEntry, *(columns[name] for name in SnapshotEntry.__slots__))
 
@@ -219,7 +226,7 @@ def read_entries(first: int, count: int, written: object) -> Sequence[SnapshotEn
         for name, column in read(written, count):
             columns[name] = keep(column)
     columns["generation"] = _read_runs(written["generation"], count)
-    columns["digest"] = _read_bytes("digest", written["digest"], count * _DIGEST_BYTES)
+    columns["digest"] = _read_bytes("digest", written["digest"], count * DIGEST_BYTES)
     columns["crc"] = keep(np.frombuffer(_read_bytes("crc", written["crc"], 4 * count), "<u4").tolist())
     columns["exact"] = _read_exact(written["coarse"], count)
     entries = EntryColumns(columns, range(count))
@@ -309,7 +316,8 @@ def _read_files(written: object, count: int) -> list[str]:
     return [known.setdefault(file, file) for file in files]
 
 
-def _expand(file: str, first: int | None) -> str:
+def expand_file(file: str, first: int | None) -> str:
+    """The name of a log segment's file, of which a snapshot may hold a shorter form."""
     return file if first is None else file.replace(_SEQUENCE, f"{first:020d}")
 
 

@@ -13,6 +13,8 @@ from functools import partial
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from litelog.errors import (
     CorruptionError,
     CorruptObjectError,
@@ -289,12 +291,13 @@ def missing_snapshot(base: BaseSnapshot, wal: Sequence[WalSegmentInfo]) -> Repli
 
 def missing_piece(start: Position, wal: Sequence[WalSegmentInfo]) -> ReplicaGapError | None:
     """The first hole in the names: indexes must be without holes from ``start`` on, and each must begin at offset 0."""
-    index = start.index - 1
-    for number, piece in enumerate(wal):
-        at = piece.position
-        if at.index == index and number:
-            continue
-        index += 1
-        if (at.index, at.offset) != (index, 0):
-            return ReplicaGapError(str(Position(at.generation, index, 0)), str(at))
-    return None
+    names = wal if isinstance(wal, WalNames) else WalNames(start.generation, wal)
+    indexes, offsets = (np.frombuffer(column, np.uint64) for column in (names.indexes, names.offsets))
+    following = np.concatenate((np.array([start.index], np.uint64), indexes[:-1] + np.uint64(1)))
+    goes_on = indexes + np.uint64(1) == following
+    goes_on[:1] = False
+    holes = np.flatnonzero(~goes_on & ((indexes != following) | (offsets != 0)))
+    if not len(holes):
+        return None
+    at = names[int(holes[0])].position
+    return ReplicaGapError(str(Position(at.generation, int(following[holes[0]]), 0)), str(at))

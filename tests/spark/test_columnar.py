@@ -12,13 +12,14 @@ from shutil import copytree
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
+import numpy as np
 import pytest
 
 from litelog.errors import ConfigError
 from litelog.log.writer import LogWriter
 from litelog.shipping.context import Settings
 from litelog.spark import read
-from litelog.spark.jvm.handover import plan_lines
+from litelog.spark.jvm.handover import hand_over
 from litelog.spark.jvm.jar import build_jar, find_jar
 from litelog.spark.options import Engine, parse_options
 from litelog.spark.scan import planning
@@ -115,14 +116,15 @@ def test_what_pruning_leaves_is_dealt_to_all_slots_again(spark: Any, url: str) -
     """A plan of two tasks says that its parts are large. A query needs the second one only, and gets tasks for it."""
     partitions = planning.plan(parse_options({"path": url, "numPartitions": "2"})).partitions
     columns = planning.stated_columns(parse_options({"path": url}))
-    head, *shares = map(json.loads, plan_lines(partitions, columns))
-    for part in (parts := [part for share in shares for part in share]):
-        part["bytes"] += 32 << 20
-    packed = base64.b64encode(zlib.compress("".join(map(json.dumps, [head, *shares])).encode())).decode()
+    made = hand_over(partitions, columns)
+    rows = np.concatenate([*made.rows.arrays()])
+    rows["bytes"] += 32 << 20
+    whole = next(made.chunks()) + rows.tobytes() + b"".join(made.rows.extras)
+    packed = base64.b64encode(zlib.compress(whole)).decode()
     log = spark.read.format("litelog").option("plan", packed).load()
     assert log.rdd.getNumPartitions() == 2
-    first = shares[1][0]["facts"]["first"]
-    left = [part for part in parts if part["facts"]["last"] >= first]
+    first = int(rows["first"][rows["task"] == 1][0])
+    left = rows[rows["last"] >= first]
     late = log.where(f"sequence >= {first}").select("sequence")
     assert late.rdd.getNumPartitions() == min(spark.sparkContext.defaultParallelism, len(left)) > 1
     wanted = log.count() - first

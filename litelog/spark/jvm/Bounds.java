@@ -44,12 +44,12 @@ final class Bounds implements Serializable {
     if (!Set.of("=", "<", "<=", ">", ">=").contains(operator)) {
       return false;
     }
-    if (column.equals("sequence") && plan.bySequence()) {
+    if (column.equals("sequence") && plan.head().bySequence()) {
       first = Math.max(first, low);
       last = Math.min(last, high);
       return true;
     }
-    if (column.equals("timestamp") && plan.byTime()) {
+    if (column.equals("timestamp") && plan.head().byTime()) {
       since = Math.max(since, low);
       until = Math.min(until, high);
       return true;

@@ -4,7 +4,6 @@ import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.util.Arrays;
-import java.util.Base64;
 import java.util.HashMap;
 import java.util.Locale;
 import java.util.Map;
@@ -60,7 +59,7 @@ public final class LitelogProvider implements TableProvider, DataSourceRegister 
     }
     try {
       String given = options.get("plan");
-      return given != null ? ReadPlan.parse(Base64.getDecoder().decode(given)).schema()
+      return given != null ? ReadPlan.unpack(given).schema()
           : ReadPlan.schemaOf(ReadPlan.MAPPER.readTree(ask("schema", options, null)));
     } catch (IOException error) {
       return python.inferSchema(withoutEngine(zoned(options))); // raises the error of Python's source
@@ -149,7 +148,7 @@ public final class LitelogProvider implements TableProvider, DataSourceRegister 
     private ReadPlan plan(CaseInsensitiveStringMap asked) {
       try {
         String planned = asked.get("plan");
-        return ReadPlan.parse(planned != null ? Base64.getDecoder().decode(planned) : ask("plan", asked, schema));
+        return planned != null ? ReadPlan.unpack(planned) : ReadPlan.parse(ask("plan", asked, schema));
       } catch (IOException error) {
         // raises the error of Python's source
         python.newScanBuilder(withoutEngine(asked)).build().toBatch().planInputPartitions();

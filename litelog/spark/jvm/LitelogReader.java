@@ -190,7 +190,7 @@ final class LitelogReader implements PartitionReader<ColumnarBatch> {
     if (error instanceof InterruptedIOException interrupted) {
       throw interrupted;
     }
-    LOG.warn("{}: {}: Python reads {}: {}", part.log().name(), part.key(), what, error.toString());
+    LOG.warn("{}: sealed segment {}: Python reads {}: {}", part.log().name(), part.index(), what, error.toString());
     ask(request);
   }
 

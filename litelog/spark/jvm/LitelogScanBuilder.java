@@ -4,10 +4,8 @@ import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.util.ArrayList;
 import java.util.Arrays;
-import java.util.HashSet;
 import java.util.List;
 import java.util.OptionalLong;
-import java.util.Set;
 import java.util.function.Supplier;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
@@ -177,15 +175,15 @@ final class LitelogScanBuilder
     }
 
     private void gather() throws IOException {
-      Set<List<Object>> seen = new HashSet<>();
-      for (ReadPlan.Share share : plan().shares()) {
-        for (ReadPlan.Part part : share.parts()) {
-          if (!part.isSealed()) {
-            ask(part);
-          } else if (seen.add(List.of(part.log(), part.index()))) {
-            add(bounds.within(part.log()), part.facts());
-          }
-        }
+      ReadPlan.Part before = null;
+      for (var parts = plan().parts().iterator(); parts.hasNext(); ) {
+        ReadPlan.Part part = parts.next();
+        if (!part.isSealed()) {
+          ask(part);
+        } else if (before == null || part.log() != before.log() || part.index() != before.index()) {
+          add(bounds.within(part.log()), part.facts());
+        } // otherwise several tasks read the sealed segment
+        before = part.isSealed() ? part : null;
       }
     }
 

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import base64
-import io
 import json
-import pickle
 import zlib
-from dataclasses import replace
-from operator import attrgetter
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from litelog.formats.litelog import LitelogFormat
-from litelog.formats.log_format import MAX_SEQUENCE
-from litelog.objects.chain import ChainState, Identity
-from litelog.objects.claim import Claim, Relation
-from litelog.objects.layout import Fencing
-from litelog.objects.position import Position, epoch_of
-from litelog.objects.snapshot_entries import SnapshotEntry
-from litelog.spark.options import Mode, Range
-from litelog.spark.scan.partitions import LocalPiece, PlannedLog, SealedPiece, WalPiece, make_sealed_piece
+from litelog.objects.position import epoch_of
+from litelog.spark.jvm.part_rows import LEAST, MOST, PartRows, is_plain
+from litelog.spark.jvm.pickles import pickled
+from litelog.spark.options import Mode
+from litelog.spark.scan.partitions import SealedPiece
 from litelog.spark.scan.schema import type_of
 from litelog.spark.scan.task import kept_store
 from litelog.stores.object_store import Signing
@@ -29,7 +23,8 @@ from litelog.stores.registry import local_folder, scheme_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from litelog.spark.scan.partitions import LogPart, Partition, Piece
+    from litelog.spark.options import Range
+    from litelog.spark.scan.partitions import Partition, PlannedLog
     from litelog.spark.scan.schema import Column
 
 MAX_PLAN_BYTES = 64 << 20
@@ -38,90 +33,81 @@ MAX_PLAN_BYTES = 64 << 20
 SIGNED_SECONDS = 3600
 """How long a signed URL of one object is valid. Python reads what Java did not read in this time."""
 
-_PARTS = frozenset(
-    (part.__module__, part.__name__)
-    for part in (
-        *(PlannedLog, WalPiece, LocalPiece, make_sealed_piece, Range, Mode),
-        *(Claim, Relation, Fencing, Position, ChainState, Identity),
-    )
-) | {("array", "array"), ("array", "_array_reconstructor")}
-"""What a pickled part of a plan may name."""
-
-LEAST, MOST = -(1 << 63), (1 << 63) - 1
-"""The bounds of a query that asks for all sequences or times."""
-
-_entry_values = attrgetter(*SnapshotEntry.__slots__)
-
 
 def describe_columns(columns: Sequence[Column]) -> list[list[Any]]:
     """The columns as Java expects them: name, type, whether there may be nulls."""
     return [[column.title, type_of(column), column.nullable] for column in columns]
 
 
-def plan_lines(partitions: Sequence[Partition], columns: Sequence[Column]) -> Iterator[str]:
-    """A plan as lines of JSON: one about all of it, and then the parts of each task. ``ReadPlan.java`` describes the
-    fields of ``Log``, ``Part`` and ``Facts``."""
-    held: dict[int, _LogParts] = {}
-    for partition in partitions:
+@dataclass(frozen=True, slots=True)
+class PackedPlan:
+    """A plan for Java: facts about all of it as JSON, with their length before them (u32, little-endian), then the rows
+    of its parts, and their extra bytes. ``ReadPlan.java`` describes the facts."""
+
+    facts: dict[str, Any]
+    rows: PartRows
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the plan."""
+        return len(self._head()) + self.rows.nbytes
+
+    def chunks(self) -> Iterator[bytes]:
+        """Yield the plan. Its rows are made while they are taken."""
+        yield self._head()
+        for rows in self.rows.arrays():
+            yield rows.tobytes()
+        yield from self.rows.extras
+
+    def _head(self) -> bytes:
+        text = json.dumps(self.facts).encode()
+        return len(text).to_bytes(4, "little") + text
+
+
+def hand_over(partitions: Sequence[Partition], columns: Sequence[Column]) -> PackedPlan:
+    """Describe a plan for Java."""
+    rows = PartRows()
+    held: dict[int, tuple[int, PlannedLog, bool]] = {}
+    for task, partition in enumerate(partitions):
         for part in partition.parts:
             if id(part.log) not in held:
-                held[id(part.log)] = _LogParts(len(held), part.log)
-    logs = [parts.log for parts in held.values()]
-    head = {
+                held[id(part.log)] = (len(held), part.log, is_readable(part.log))
+            number, _, readable = held[id(part.log)]
+            rows.add(task, number, part, is_readable=readable)
+    rows.close()
+    logs = [log for _, log, _ in held.values()]
+    facts = {
         "schema": describe_columns(columns),
         "logs": [_describe_log(log) for log in logs],
         "by_time": all(log.format == LitelogFormat.name and log.mode is Mode.FAILFAST for log in logs),
         "by_sequence": all(not log.divisible and log.mode is Mode.FAILFAST and log.committed is None for log in logs),
+        "parts": rows.count,
     }
-    yield json.dumps(head)
-    for partition in partitions:
-        yield json.dumps([one for part in partition.parts for one in held[id(part.log)].describe(part)])
+    return PackedPlan(facts, rows)
 
 
 def is_columnar(partitions: Sequence[Partition]) -> bool:
     """Whether Java may read any of the partitions by itself."""
     parts = (part for partition in partitions for part in partition.parts)
     return any(
-        isinstance(piece, SealedPiece) and _is_plain(piece) and is_readable(part.log)
+        isinstance(piece, SealedPiece) and is_plain(piece) and is_readable(part.log)
         for part in parts
         for piece in part.pieces[:1]
     )
 
 
-def compress_plan(partitions: Sequence[Partition], columns: Sequence[Column]) -> bytes:
-    """The lines of a plan, compressed: at any time, memory holds no more than this and one task's part."""
-    compress = zlib.compressobj(1)
-    packed = [compress.compress(line.encode()) for line in plan_lines(partitions, columns)]
-    return b"".join([*packed, compress.flush()])
-
-
 def pack_plan(partitions: Sequence[Partition], columns: Sequence[Column]) -> str | None:
-    """A plan as the option ``plan`` holds it; None if it is too long."""
-    packed = base64.b64encode(compress_plan(partitions, columns)).decode()
-    return packed if len(packed) <= MAX_PLAN_BYTES else None
-
-
-def pickled(value: object) -> str:
-    """A value that only Python reads, as text."""
-    return base64.b64encode(pickle.dumps(value)).decode()
-
-
-def unpickled(text: str) -> Any:
-    """The value that ``pickled`` wrote. Makes only parts of plans, since users of SQL can write a plan, too."""
-    return _PlanReader(io.BytesIO(base64.b64decode(text))).load()
-
-
-class _PlanReader(pickle.Unpickler):
-    def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in _PARTS:
-            raise pickle.UnpicklingError(f"a plan does not hold {module}.{name}")
-        return super().find_class(module, name)
+    """A plan as the option ``plan`` holds it, compressed; None if it is too long."""
+    compress = zlib.compressobj(1)
+    packed = [compress.compress(chunk) for chunk in hand_over(partitions, columns).chunks()]
+    text = base64.b64encode(b"".join([*packed, compress.flush()])).decode()
+    return text if len(text) <= MAX_PLAN_BYTES else None
 
 
 def _describe_log(log: PlannedLog) -> dict[str, Any]:
     generation = None if log.claim is None else log.generation
     return {
-        "pickled": pickled(log),
+        "pickled": base64.b64encode(pickled(log)).decode(),
         "name": log.name,
         "generation": generation,
         "epoch": 0 if generation is None else epoch_of(generation),
@@ -158,93 +144,6 @@ def facts_of(numbers: Sequence[int]) -> dict[str, int]:
     return {"first": first, "last": following - 1, "records": records, "lowest": lowest, "highest": highest}
 
 
-class _LogParts:
-    """Describes the parts of one log, in their order."""
-
-    def __init__(self, number: int, log: PlannedLog) -> None:
-        self.log = log
-        self._number = number
-        self._readable = is_readable(log)
-        self._first = 0
-        """No later piece holds a lower sequence."""
-
-    def describe(self, part: LogPart) -> Iterator[dict[str, Any]]:
-        """Each sealed segment that Java may read by itself, and all pieces between two of these as one part. Sealed
-        segments without records are left out."""
-        held: list[Piece] = []
-        for piece in part.pieces:
-            if not (self._readable and isinstance(piece, SealedPiece) and _is_plain(piece)):
-                held.append(piece)
-                continue
-            if held:
-                yield self._rest(held)
-                held = []
-            if piece.entry.records:
-                yield self._sealed(piece)
-        if held:
-            yield self._rest(held)
-
-    def _sealed(self, piece: SealedPiece) -> dict[str, Any]:
-        entry = piece.entry
-        self._first = max(self._first, entry.first or 0)
-        numbers = (entry.first or 0, entry.next or 0, entry.records, entry.lowest or 0, entry.highest or 0)
-        return {
-            "log": self._number,
-            "pieces": _write_sealed(piece),
-            "key": entry.key,
-            "index": entry.index,
-            "bytes": piece.stop - piece.start,
-            "facts": facts_of(numbers),
-        }
-
-    def _rest(self, pieces: Sequence[Piece]) -> dict[str, Any]:
-        self._first = max(self._first, _first(pieces[0]))
-        return {
-            "log": self._number,
-            "pieces": pickled(tuple(pieces)),
-            "key": None,
-            "index": 0,
-            "bytes": sum(map(_size, pieces)),
-            "facts": facts_of((self._first, MOST, 1, LEAST, MOST)),
-        }
-
-
-def _is_plain(piece: SealedPiece) -> bool:
-    entry = piece.entry
-    numbers = (entry.index, entry.sealed_index, entry.next or 0, entry.lowest or 0, entry.highest or 0)
-    known = entry.records == 0 or None not in (entry.first, entry.next, entry.lowest, entry.highest)
-    return not piece.exact and known and all(abs(number) <= MAX_SEQUENCE for number in numbers)
-
-
-def _write_sealed(piece: SealedPiece) -> str:
-    """The piece as JSON, which takes less room in a compressed plan than a pickled one."""
-    entry = dict(zip(SnapshotEntry.__slots__, _entry_values(piece.entry), strict=True))
-    return json.dumps({**entry, "start": piece.start, "stop": piece.stop, "follows": piece.follows})
-
-
-def read_pieces(written: str) -> tuple[Piece, ...]:
-    """The pieces of a part of a plan."""
-    if not written.startswith("{"):
-        return tuple(unpickled(written))
-    facts = json.loads(written)
-    start, stop, follows = (facts.pop(name) for name in ("start", "stop", "follows"))
-    return (SealedPiece(SnapshotEntry(**facts), start, stop, follows),)
-
-
 def cut_piece(piece: SealedPiece, start: int, stop: int) -> SealedPiece:
     """The part of a sealed piece in bytes [start, stop) of the log segment, on commit boundaries."""
     return replace(piece, start=start, stop=stop, follows=piece.follows if start == 0 else None)
-
-
-def _first(piece: Piece) -> int:
-    """A sequence that is not higher than that of the piece's first record."""
-    if isinstance(piece, WalPiece):
-        return 0 if piece.link is None or piece.link.next is None else piece.link.next
-    first = piece.entry.first if isinstance(piece, SealedPiece) else piece.first
-    return first or 0
-
-
-def _size(piece: Piece) -> int:
-    if isinstance(piece, WalPiece):
-        return sum(piece.sizes)
-    return piece.stop - piece.start if isinstance(piece, SealedPiece) else 1 << 20

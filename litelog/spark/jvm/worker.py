@@ -1,8 +1,8 @@
 """A process that plans and reads for the columnar reader. ``PythonWorker.java`` starts it and sends the requests.
 
 A request is JSON, with its length before it (u32, big-endian). The answer to a read is an Arrow stream. Each other
-answer has its length before it: a plan is compressed lines, and all others are JSON. After the answer comes the error,
-as text with its length before it. The text is empty if there was no error.
+answer has its length before it: a plan has the form of ``PackedPlan``, and all others are JSON. After the answer comes
+the error, as text with its length before it. The text is empty if there was no error.
 """
 
 from __future__ import annotations
@@ -11,21 +11,15 @@ import json
 import os
 import sys
 import threading
+from base64 import b64decode
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from litelog.errors import LitelogError
-from litelog.spark.jvm.handover import (
-    LEAST,
-    MOST,
-    compress_plan,
-    cut_piece,
-    describe_columns,
-    facts_of,
-    read_pieces,
-    unpickled,
-)
+from litelog.spark.jvm.handover import PackedPlan, cut_piece, describe_columns, facts_of, hand_over
 from litelog.spark.jvm.opening import open_for_java
+from litelog.spark.jvm.part_rows import LEAST, MOST, read_pieces
+from litelog.spark.jvm.pickles import unpickled
 from litelog.spark.options import Range, parse_options
 from litelog.spark.scan.decoding import read_partition
 from litelog.spark.scan.partitions import LogPart, Partition, SealedPiece
@@ -39,43 +33,41 @@ from litelog.stores.missing import find_replicas
 from litelog.stores.retrying_store import RetryingStore
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 
 def serve(source: BinaryIO, target: BinaryIO) -> None:
     """Answer requests until the source ends."""
     while head := source.read(4):
         request = json.loads(source.read(int.from_bytes(head, "big")))
+        made: bytes | PackedPlan = b""
         error = b""
         try:
-            _answer(request, target)
+            if request["ask"] == "read":
+                _read(request, target)
+            else:
+                made = _ASKED[request["ask"]](request)
         except LitelogError as raised:
             error = _text(raised)
         except Exception as raised:  # noqa: BLE001 - Java raises it
             error = _text(raised)
+        if isinstance(made, PackedPlan):
+            target.write(made.nbytes.to_bytes(4, "big"))
+            target.writelines(made.chunks())
+        elif request["ask"] != "read":
+            _write(target, made)
         _write(target, error)
         target.flush()
-
-
-def _answer(request: dict[str, Any], target: BinaryIO) -> None:
-    if request["ask"] == "read":
-        _read(request, target)
-        return
-    made = b""
-    try:
-        made = _ASKED[request["ask"]](request)
-    finally:
-        _write(target, made)
 
 
 def _schema(request: dict[str, Any]) -> bytes:
     return _json(describe_columns(stated_columns(parse_any_options(request["options"]))))
 
 
-def _plan(request: dict[str, Any]) -> bytes:
+def _plan(request: dict[str, Any]) -> PackedPlan:
     options = parse_options(request["options"])
     columns = asked_columns(options, request["schema"])
-    return compress_plan(plan(options, request["slots"]).partitions, columns)
+    return hand_over(plan(options, request["slots"]).partitions, columns)
 
 
 def _column(name: str, *, nullable: bool) -> Column:
@@ -91,8 +83,8 @@ def _tables(request: dict[str, Any]) -> bytes:
 
 
 def _facts(request: dict[str, Any]) -> bytes:
-    part = LogPart(unpickled(request["log"]), read_pieces(request["pieces"]))
-    return _json([None if numbers is None else facts_of(numbers) for numbers in stated_facts(part)])
+    facts = stated_facts(_whole_part(request))
+    return _json([None if numbers is None else facts_of(numbers) for numbers in facts])
 
 
 def _open(request: dict[str, Any]) -> bytes:
@@ -106,21 +98,34 @@ def _json(value: object) -> bytes:
     return json.dumps(value).encode()
 
 
-_ASKED = {"schema": _schema, "plan": _plan, "facts": _facts, "open": _open, "tables": _tables}
+_ASKED: dict[str, Callable[[dict[str, Any]], bytes | PackedPlan]] = {
+    "schema": _schema,
+    "plan": _plan,
+    "facts": _facts,
+    "open": _open,
+    "tables": _tables,
+}
+
+
+def _whole_part(request: dict[str, Any]) -> LogPart:
+    """The part of a log that a request is about."""
+    pickled, row, extra = (b64decode(request[name]) for name in ("log", "row", "extra"))
+    log = unpickled(pickled)
+    return LogPart(log, read_pieces(row, extra, log))
 
 
 def _part(request: dict[str, Any]) -> LogPart:
-    """The part of a log that a request is about, narrowed to the bounds of the query, except for keys."""
-    bounds = request["bounds"]
-    log, pieces = unpickled(request["log"]), read_pieces(request["pieces"])
+    """That part, narrowed to the bounds of the query, except for keys."""
+    bounds, part = request["bounds"], _whole_part(request)
+    pieces = part.pieces
     if "start" in request:
         pieces = tuple(cut_piece(piece, request["start"], request["stop"]) for piece in pieces)  # type: ignore[arg-type]
     first, last, since, until = (bounds[name] for name in ("first", "last", "since", "until"))
-    wanted = log.range
+    wanted = part.log.range
     if (first, last) != (LEAST, MOST):
         wanted = wanted.narrow(max(0, first), max(0, last + 1))
     times = Range(since=None if since == LEAST else since, until=None if until == MOST else until + 1)
-    return LogPart(replace(log, range=wanted.within_times(times)), pieces)
+    return LogPart(replace(part.log, range=wanted.within_times(times)), pieces)
 
 
 def _read(request: dict[str, Any], target: BinaryIO) -> None:

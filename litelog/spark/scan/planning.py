@@ -180,7 +180,7 @@ def _replica_runs(place: ScanInput, options: ReadOptions, pieces: GenerationCont
 def _sealed_items(log: PlannedLog, log_format: LogFormat, entries: Sequence[SnapshotEntry]) -> list[ReplicaItem | Run]:
     wanted = log.range
     if isinstance(entries, EntryColumns) and not wanted.has_bounds and not wanted.has_times:
-        run = SealedRun(log, entries, entries.follows())
+        run = SealedRun.of(log, entries)
         if int(run.raws.max(initial=0)) <= MOST_RAW:
             return [run]
     return [SealedItem(log, piece) for piece in _sealed(log, log_format, entries)]

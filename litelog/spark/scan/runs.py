@@ -28,30 +28,35 @@ MOST_RAW = 1 << 40
 
 @dataclass(frozen=True, slots=True)
 class SealedRun:
-    """Whole sealed segments of a log, in order."""
+    """Whole sealed segments [start, stop) of ``entries``, all that a plan reads of a log."""
 
     log: PlannedLog
     entries: EntryColumns
     follows: npt.NDArray[np.int64]
-    """The sequence after the log segments before each; NONE if that is not known."""
+    """The sequence after the log segments before each of ``entries``; NONE if that is not known."""
+    raws: npt.NDArray[np.int64]
+    """How many bytes of the log each sealed segment of the run holds."""
+    start: int
+    stop: int
 
     def __len__(self) -> int:
-        return len(self.entries)
+        return self.stop - self.start
 
-    @property
-    def raws(self) -> npt.NDArray[np.int64]:
-        """How many bytes of the log each holds."""
-        lengths: npt.NDArray[np.int64] = self.entries.array("length")
-        return lengths
+    @classmethod
+    def of(cls, log: PlannedLog, entries: EntryColumns) -> SealedRun:
+        """All of ``entries``."""
+        return cls(log, entries, entries.follows(), entries.array("length"), 0, len(entries))
 
     def part(self, start: int, stop: int) -> SealedRun:
-        """Those with numbers [start, stop)."""
-        return SealedRun(self.log, self.entries.part(start, stop), self.follows[start:stop])
+        """Those with numbers [start, stop) in this run."""
+        at = self.start + start
+        return SealedRun(self.log, self.entries, self.follows, self.raws[start:stop], at, self.start + stop)
 
     def pieces(self) -> Iterator[SealedPiece]:
         """Yield the pieces, and make each one when it is taken."""
-        for entry, follows in zip(self.entries, self.follows.tolist(), strict=True):
-            yield SealedPiece(entry, 0, entry.length, None if follows == NONE else follows)
+        follows = self.follows[self.start : self.stop].tolist()
+        for entry, after in zip(self.entries.part(self.start, self.stop), follows, strict=True):
+            yield SealedPiece(entry, 0, entry.length, None if after == NONE else after)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,16 +123,16 @@ def cut_run(run: Run, at: int, open_cost: int, target: int) -> Iterator[tuple[in
 class LazyPieces(LazySequence["Piece"]):
     """The pieces of runs, and pieces between them, in order. Makes them when they are taken or pickled."""
 
-    __slots__ = ("_parts",)
+    __slots__ = ("parts",)
 
     def __init__(self, parts: Sequence[Run | tuple[Piece, ...]]) -> None:
-        self._parts = parts
+        self.parts = parts
 
     def __len__(self) -> int:
-        return sum(1 if isinstance(part, WalRun) else len(part) for part in self._parts)
+        return sum(1 if isinstance(part, WalRun) else len(part) for part in self.parts)
 
     def __iter__(self) -> Iterator[Piece]:
-        return chain.from_iterable(part if isinstance(part, tuple) else part.pieces() for part in self._parts)
+        return chain.from_iterable(part if isinstance(part, tuple) else part.pieces() for part in self.parts)
 
     def __getitem__(self, number: Any) -> Any:
         if isinstance(number, slice) and number.start is None and number.step is None and (number.stop or 0) >= 0:

@@ -2,26 +2,40 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import pickle
+from random import Random
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 
 pytest.importorskip("pyarrow")
 
-from litelog.spark.jvm.handover import is_columnar, pickled, plan_lines, read_pieces, unpickled
+from litelog.formats.litelog import LitelogFormat
+from litelog.objects.snapshot_entries import MANY
+from litelog.spark.jvm.handover import hand_over, is_columnar
+from litelog.spark.jvm.part_rows import PART, Kind, read_pieces
+from litelog.spark.jvm.pickles import pickled, unpickled
 from litelog.spark.options import parse_options
+from litelog.spark.scan.inputs import ScanInput
+from litelog.spark.scan.packing import pack
 from litelog.spark.scan.partitions import SealedPiece
-from litelog.spark.scan.planning import plan, stated_columns
+from litelog.spark.scan.planning import plan, plan_log, stated_columns
+from litelog.spark.scan.runs import SealedRun, WalRun
 from litelog.stores.registry import open_store
+from tests.builders.planned_runs import entry_columns, wal_names
 from tests.builders.replica_builder import ReplicaBuilder, make_log
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
+    from litelog.spark.jvm.handover import PackedPlan
     from litelog.spark.options import ReadOptions
+    from litelog.spark.scan.partitions import Piece, PlannedLog
 
 
 class Harm:
@@ -46,16 +60,60 @@ def options(tmp_path: Path) -> ReadOptions:
     return parse_options({"path": str(tmp_path), "numPartitions": "1"})
 
 
+def pieces_by_task(made: PackedPlan, logs: Sequence[PlannedLog]) -> list[tuple[int, Kind, tuple[Piece, ...]]]:
+    """(task, kind, pieces) of each row, as Java passes them on."""
+    whole = b"".join(made.chunks())
+    assert len(whole) == made.nbytes
+    start = 4 + int.from_bytes(whole[:4], "little")
+    assert json.loads(whole[4:start]) == made.facts
+    extras = whole[start + made.facts["parts"] * PART.itemsize :]
+    rows = np.frombuffer(whole, PART, made.facts["parts"], start)
+    shown = []
+    for row in rows:
+        extra = extras[row["extra"] : row["extra"] + row["extra_bytes"]]
+        pieces = read_pieces(row.tobytes(), extra, logs[row["log"]])
+        shown.append((int(row["task"]), Kind(row["kind"]), pieces))
+    return shown
+
+
 def test_java_gets_sealed_segments_and_python_the_rest(options: ReadOptions) -> None:
     partitions = plan(options).partitions
-    told, share = map(json.loads, plan_lines(partitions, stated_columns(options)))
+    made = hand_over(partitions, stated_columns(options))
     part = partitions[0].parts[0]
-    sealed = [piece for piece in part.pieces if isinstance(piece, SealedPiece)]
-    assert [one["key"] for one in share] == [*(piece.entry.key for piece in sealed), None]
-    assert [one["facts"]["records"] for one in share[:2]] == [5, 5]
+    (rows,) = made.rows.arrays()
+    assert rows["kind"].tolist() == [Kind.SEALED, Kind.SEALED, Kind.OTHER]
+    assert rows["records"].tolist()[:2] == [5, 5]
     assert is_columnar(partitions)
-    assert [piece for one in share for piece in read_pieces(one["pieces"])] == list(part.pieces)
-    assert unpickled(told["logs"][0]["pickled"]) == part.log
+    shown = pieces_by_task(made, [part.log])
+    assert [piece for _, _, pieces in shown for piece in pieces] == list(part.pieces)
+    assert unpickled(base64.b64decode(made.facts["logs"][0]["pickled"])) == part.log
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [1, 3, 400])
+def test_the_rows_of_runs_hold_all_pieces(tmp_path: Path, count: int) -> None:
+    """Sealed segments and WAL segments in columns, each of which one task reads, except those without records."""
+    random = Random(count)
+    claim = ReplicaBuilder().claim()
+    asked = parse_options({"path": f"file://{tmp_path}"})
+    log = plan_log(ScanInput(f"file://{tmp_path}"), asked, LitelogFormat(), claim)
+    entries, names = entry_columns(claim, MANY + 900, random), wal_names(claim, 3000, random)
+    sealed = SealedRun.of(log, entries)
+    partitions = pack([sealed, WalRun.of(log, names, None, starts_log=False)], 512 << 20, count, 2)
+    made = hand_over(partitions, ())
+    wanted: list[tuple[int, Piece]] = []
+    for task, partition in enumerate(partitions):
+        wanted += ((task, piece) for part in partition.parts for piece in part.pieces)
+    shown = pieces_by_task(made, [log])
+    read = [(task, piece) for task, _, pieces in shown for piece in pieces]
+    assert read == [
+        (task, piece) for task, piece in wanted if not isinstance(piece, SealedPiece) or piece.entry.records
+    ]
+    kinds = {kind for _, kind, _ in shown}
+    assert kinds == ({Kind.SEALED, Kind.OTHER, Kind.WAL} if count > 3 else {Kind.SEALED, Kind.OTHER})
+    rows = np.concatenate([*made.rows.arrays()])
+    assert rows["first"].tolist() == sorted(rows["first"].tolist())
+    assert made.rows.extras[0] == json.dumps([claim.generation, entries.array("file")[0]]).encode()
 
 
 def test_nothing_else_is_unpickled() -> None:
