@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 if TYPE_CHECKING:
-    from litelog.verify.execution import Acknowledged
+    from litelog.verify.findings import Acknowledged
 
 _SAME_SCHEMES = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfs": "az", "abfss": "az", "ssh": "sftp"}
 _PORTS = {"http": 80, "https": 443}
@@ -41,7 +41,7 @@ def find_acknowledged(state_dir: str, log: str, url: str, place: str) -> Acknowl
     from litelog.log.replica_registry import ReplicaSet, log_state_folder
     from litelog.replicator.wiring import state_folder_of
     from litelog.shipping.state import Running, read_state
-    from litelog.verify.execution import Acknowledged
+    from litelog.verify.findings import Acknowledged
 
     require_readable(state_dir, log)
     folder, mine = log_state_folder(state_dir, log), normal_place(place)

@@ -40,7 +40,7 @@ from litelog.stores.registry import local_folder, open_store, redact
 from litelog.stores.retrying_store import RetryingStore, RetryPolicy
 from litelog.stores.trial import StoreTrials, try_store
 from litelog.system.clock import read_boot_id
-from litelog.verify.execution import Acknowledged
+from litelog.verify.findings import Acknowledged
 from litelog.verify.scrub import Found, Scrub, ScrubSettings
 
 if TYPE_CHECKING:

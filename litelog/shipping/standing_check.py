@@ -22,8 +22,6 @@ from litelog.shipping.state import IndexTally
 from litelog.stores.object_store import ordered, read_bounded
 from litelog.verify.findings import Anomalies, AnomalyKind, Formats, Scope, VerifyStoppedError, anomaly_of
 from litelog.verify.scrub import Found
-from litelog.verify.sealed import SealedVerifier
-from litelog.verify.wal import WalReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -120,6 +118,9 @@ class _Check:
         self._client = client
         self._known = known
         self._turn = number % ROUNDS
+        from litelog.verify.sealed import SealedVerifier  # noqa: PLC0415 - a daemon starts without these two
+        from litelog.verify.wal import WalReader  # noqa: PLC0415
+
         known_formats = Formats(formats, set())
         self._sealed = SealedVerifier(store, Scope(), known_formats)
         self._wal = WalReader(store, Scope(), known_formats)

@@ -7,7 +7,6 @@ each generation, oldest first. Objects are read concurrently and judged in order
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
     from litelog.system.clock import Clock
     from litelog.verify.chain import ChainSegment
     from litelog.verify.claims import Claims
+    from litelog.verify.findings import Acknowledged
     from litelog.verify.local_compare import Comparison
     from litelog.verify.sealed import SealedRead
     from litelog.verify.snapshots import KnownSnapshots
@@ -53,15 +53,6 @@ PARALLELISM = 4
 MAX_PARALLELISM = 64
 """Each thread holds one object, or one run of a sealed segment's frames: at most 112 MiB, if it is one commit of the
 largest size."""
-
-
-@dataclass(frozen=True, slots=True)
-class Acknowledged:
-    """The last WAL segment that an owner knows to be durable in its replica."""
-
-    position: Position
-    digest: str
-    """Its SHA-256, hex."""
 
 
 def verify(  # noqa: PLR0913 - each is a choice of its own

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from litelog.errors import CorruptionError, StoreError
     from litelog.formats import LogFormat
+    from litelog.objects.position import Position
 
 MAX_KEPT = 10_000
 """How many anomalies are kept for the list; the others are only counted. A bucket of foreign objects has millions."""
@@ -245,6 +246,15 @@ class Formats:
                 self._known[name] = None
                 self._unknown.add(name)
         return self._known[name]
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledged:
+    """The last WAL segment that an owner knows to be durable in its replica."""
+
+    position: Position
+    digest: str
+    """Its SHA-256, hex."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,6 @@ from litelog.events import fields
 from litelog.stores.throttled_store import ThrottledStore
 from litelog.system.checked_files import NoteFile
 from litelog.units import MICROSECONDS
-from litelog.verify.execution import verify
 from litelog.verify.findings import VerifyStoppedError, Watch
 
 if TYPE_CHECKING:
@@ -27,8 +26,7 @@ if TYPE_CHECKING:
     from litelog.formats import LogFormat
     from litelog.stores.object_store import ObjectStore
     from litelog.system.clock import Clock
-    from litelog.verify.execution import Acknowledged
-    from litelog.verify.findings import Anomaly
+    from litelog.verify.findings import Acknowledged, Anomaly
 
 _logger = logging.getLogger(__name__)
 
@@ -171,6 +169,8 @@ class Scrub:
         if self._check is not None:
             known = frozenset(self.last.damaged) if self.last is not None else frozenset()
             return self._check(store, self._number, known, lambda: not stop.is_set())
+        from litelog.verify.execution import verify  # noqa: PLC0415 - a daemon starts without it
+
         report = verify(
             store,
             formats=self._formats,

@@ -36,8 +36,7 @@ from litelog.objects.layout import (
 from litelog.objects.position import Position
 from litelog.objects.sealed_segment import encode_footer
 from litelog.objects.snapshot_entries import make_entry
-from litelog.verify.execution import Acknowledged
-from litelog.verify.findings import MAX_KEPT, AnomalyKind, Scope, VerifyStoppedError, Watch
+from litelog.verify.findings import MAX_KEPT, Acknowledged, AnomalyKind, Scope, VerifyStoppedError, Watch
 from litelog.verify.sealed import SealedVerifier
 from tests.builders.child import runs_in_child
 from tests.builders.replica_builder import FORMAT, ReplicaBuilder, make_log, make_segment

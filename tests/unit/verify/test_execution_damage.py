@@ -15,8 +15,7 @@ import pytest
 
 from litelog.objects import wal_segment
 from litelog.objects.layout import parse_claim, parse_sealed, parse_wal
-from litelog.verify.execution import Acknowledged
-from litelog.verify.findings import AnomalyKind
+from litelog.verify.findings import Acknowledged, AnomalyKind
 from tests.builders.bit_flips import REPLICAS, flips_of, judge_flips, restored
 from tests.builders.replica_builder import ReplicaBuilder
 from tests.builders.verify_helper import LOG, everything, found, verified

@@ -17,7 +17,7 @@ from litelog.objects.claim import Relation
 from litelog.objects.layout import parse_sealed, parse_wal, sealed_key, snapshot_key, wal_key
 from litelog.objects.position import Position
 from litelog.objects.wal_segment import digest
-from litelog.verify.execution import Acknowledged
+from litelog.verify.findings import Acknowledged
 from litelog.verify.scrub import Scrub, ScrubSettings
 from tests.builders.manual_clock import ManualClock
 from tests.builders.replica_builder import FORMAT, ReplicaBuilder
