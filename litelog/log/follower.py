@@ -178,8 +178,8 @@ class Follower:
         if has_manifest(self._format):
             self._check_manifest(names)
         is_exact = self._format.self_numbered and not rewrites_finished(self._format)
-        order_of = self._names.order_of
-        if self.oldest and is_exact and order_of(names[0]) < order_of(self.oldest):
+        is_other = self.oldest not in ("", names[0])
+        if is_other and is_exact and self._names.order_of(names[0]) < self._names.order_of(self.oldest):
             reason = f"holds {names[0]} again, which is older than {self.oldest}, the oldest log segment it had left"
             raise FolderReplacedError(self._folder, reason)
         self._inode, self.oldest = inode, names[0]
