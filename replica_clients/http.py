@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote, urlencode, urlsplit
 
 import urllib3
-from urllib3.exceptions import HTTPError
+from urllib3.exceptions import HTTPError, ProtocolError, SSLError
 
 from litelog.errors import ConfigError, NotFoundError, StoreError
 from litelog.objects.wal_stream import StreamError, read_stream
@@ -42,6 +42,9 @@ PAGE_KEYS = 1000
 
 MAX_MESSAGE_BYTES = 64 << 10
 """How much of an error's body is read."""
+
+_NOT_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")
+"""How OpenSSL 3 names an answer without TLS, by its releases."""
 
 _RETRYABLE = frozenset({408, 425, 429, 500, 502, 503, 504})
 _UNANSWERED = {301, 302, 303, 307, 308}
@@ -193,7 +196,8 @@ class HttpStore:
                 method, self.url + path, headers=headers or self._headers, preload_content=False, redirect=False, **more
             )
         except HTTPError as error:
-            raise StoreError(operation, key, _describe(error)) from error
+            said, retryable = _explain(self.url, error)
+            raise StoreError(operation, key, said, retryable=retryable) from error
 
     def _refusal(self, operation: str, key: str, answer: BaseHTTPResponse) -> StoreError | NotFoundError:
         said = _read_message(answer)
@@ -253,6 +257,20 @@ def _read_message(answer: BaseHTTPResponse) -> str:
         return str(json.loads(body)["error"]["message"])
     except (HTTPError, ValueError, KeyError, TypeError):
         return ""
+
+
+def _explain(url: str, error: HTTPError) -> tuple[str, bool]:
+    """The reason why a request was not answered, and whether a retry may succeed."""
+    said = _describe(error)
+    cause = getattr(error, "reason", None) or error
+    if not isinstance(cause, SSLError):
+        cut_off = url.startswith("http:") and isinstance(cause, ProtocolError)
+        return (f"{said}; if the daemon speaks TLS, write https://" if cut_off else said), True
+    where = "{0.scheme}://{0.netloc}".format(urlsplit(url))
+    if any(word in str(cause) for word in _NOT_TLS):
+        return f"{where} does not speak TLS: write http://, or name its port with TLS", False
+    advice = "check its certificate, or set the option ca_bundle"
+    return f"TLS with {where} failed: {advice}: {said}", "certificate verify failed" not in str(cause).lower()
 
 
 def _describe(error: HTTPError) -> str:

@@ -6,6 +6,7 @@ import http.client
 import json
 import os
 import socket
+import ssl
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
@@ -61,6 +62,8 @@ class DaemonClient:
 
     addr: str
     token_file: str | None = None
+    certificate: str | None = None
+    """The certificate with which it speaks TLS; None: it speaks plain HTTP."""
 
     def get(self, path: str, **query: str) -> dict[str, Any]:
         """The daemon's answer, from JSON. Raises NoDaemonError and DaemonAnswerError."""
@@ -94,8 +97,14 @@ class DaemonClient:
                 body = response.read(MAX_ANSWER_BYTES)
             except (ConnectionRefusedError, FileNotFoundError) as error:
                 raise NoDaemonError(f"no daemon answers at {self.addr}") from error
+            except ssl.SSLError as error:
+                raise NoDaemonError(
+                    f"the daemon at {self.addr} does not speak TLS with the configured certificate "
+                    f"({self.certificate}): {error.reason or error}; restart it if the configuration has changed"
+                ) from error
             except (OSError, http.client.HTTPException) as error:
-                raise NoDaemonError(f"the daemon at {self.addr} does not answer: {error}") from error
+                advice = "; if it speaks TLS, name its configuration with --config" if self._is_cut_off(error) else ""
+                raise NoDaemonError(f"the daemon at {self.addr} does not answer: {error}{advice}") from error
             try:
                 answer = json.loads(body)
             except ValueError:
@@ -112,7 +121,26 @@ class DaemonClient:
         host, _, port = self.addr.rpartition(":")
         host = host.strip("[]")
         everywhere = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - an address to connect to, not to listen on
-        return http.client.HTTPConnection(everywhere.get(host, host), int(port), timeout=seconds)
+        place = everywhere.get(host, host)
+        if self.certificate is None:
+            return http.client.HTTPConnection(place, int(port), timeout=seconds)
+        context = self._trust(self.certificate)
+        return http.client.HTTPSConnection(place, int(port), timeout=seconds, context=context)
+
+    def _is_cut_off(self, error: Exception) -> bool:
+        """Whether the connection ended as one without TLS to a port with TLS does."""
+        return self.certificate is None and isinstance(error, http.client.RemoteDisconnected | ConnectionResetError)
+
+    def _trust(self, certificate: str) -> ssl.SSLContext:
+        """Trust the daemon's own certificate, which need not name the address that it listens at."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname = False
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+        try:
+            context.load_verify_locations(certificate)
+        except (OSError, ssl.SSLError) as error:
+            raise DaemonAnswerError(f"tls: certificate {certificate}: cannot be read: {error.strerror}") from error
+        return context
 
     def _headers(self) -> dict[str, str]:
         if self.token_file is None:
@@ -134,7 +162,10 @@ def find_daemon(config: Config | None, addr: str | None) -> DaemonClient | None:
     chosen = addr or configured or DEFAULT_ADDR
     if chosen == OFF:
         return None
-    return DaemonClient(chosen, config.token_file if config is not None else None)
+    if config is None:
+        return DaemonClient(chosen)
+    token_file = config.token_file or next((each.file for each in config.tokens if "status" in each.rights), None)
+    return DaemonClient(chosen, token_file, None if config.tls is None else config.tls.certificate)
 
 
 def expected_state(given: str | None, config: Config | None, addr: str | None) -> str | None:

@@ -22,6 +22,7 @@ from pydantic import (
     model_validator,
 )
 
+from litelog.config.access import AbsolutePath, LogNames, TlsConfig, TokenConfig
 from litelog.config.entries import DEFAULTS, FolderConfig, LogConfig, ReplicaConfig, RetentionConfig, TruncateConfig
 from litelog.config.values import (
     FROM_DOCUMENT,
@@ -50,8 +51,6 @@ if TYPE_CHECKING:
 DEFAULT_ADDR = "127.0.0.1:9977"
 """The address of the HTTP service, unless the configuration names another one."""
 
-ALL = "all"
-"""All logs, as ``serve`` names them."""
 OFF = "off"
 """The address of a daemon that does not listen."""
 
@@ -87,12 +86,6 @@ def _off_word(value: Any) -> Any:
     return OFF if value is False else value
 
 
-def _serve(value: Any) -> Any:
-    if value == ALL or (isinstance(value, list | tuple) and all(isinstance(each, str) and each for each in value)):
-        return value
-    raise ValueError(f"must be {ALL}, or a list of the names of logs: the last part of each log's path")
-
-
 def _max_lag(seconds: float) -> float:
     if not 1 <= seconds <= MAX_LAG_LIMIT:
         raise ValueError("must be from 1s to 366d")
@@ -124,17 +117,9 @@ def _host_name(text: str) -> str:
     return text
 
 
-def _absolute(path: str) -> str:
-    if "\0" in path or not os.path.isabs(path):
-        raise ValueError("must be an absolute path")
-    return path
-
-
 _Filled = Annotated[str, StringConstraints(strict=True, min_length=1)]
 Addr = Annotated[_Filled, BeforeValidator(_off_word), AfterValidator(check_addr)]
 MaxLag = Annotated[float, BeforeValidator(read_seconds), AfterValidator(_max_lag)]
-Serve = Annotated[str | tuple[_Filled, ...], BeforeValidator(_serve)]
-TokenFile = Annotated[_Filled, AfterValidator(_absolute)]
 HeartbeatUrl = Annotated[_Filled, AfterValidator(_http_url)]
 HeartbeatInterval = Annotated[float, BeforeValidator(read_seconds), AfterValidator(_heartbeat_interval)]
 HostName = Annotated[_Filled, AfterValidator(_host_name)]
@@ -192,12 +177,16 @@ class Config(BaseModel):
     scrub_rate: ScrubRate = SCRUB_RATE
     addr: Addr | None = None
     """Address to listen on: ``HOST:PORT``, ``unix:/path`` or ``off``; None: DEFAULT_ADDR, if possible."""
-    token_file: TokenFile | None = None
-    """File whose first line is the token that clients on other machines need."""
+    token_file: AbsolutePath | None = None
+    """File whose first line is the token that clients on other machines need. It permits everything."""
+    tokens: tuple[TokenConfig, ...] = ()
+    """Further tokens, which permit only some requests."""
+    tls: TlsConfig | None = None
+    """With it, the daemon speaks HTTPS instead of HTTP."""
     allowed_hosts: tuple[HostName, ...] = ()
     """Names that a request's Host header may have, besides the loopback names of this machine: those of a proxy in
     front of the daemon."""
-    serve: Serve = ()
+    serve: LogNames = ()
     """The logs that other processes may read over HTTP: the names of logs, or ``all``."""
     max_readers: Count = 256
     """The most concurrent readers of these logs."""
@@ -262,6 +251,8 @@ class Config(BaseModel):
 
 MODELS: dict[tuple[str, ...], type[BaseModel]] = {
     (): Config,
+    ("tls",): TlsConfig,
+    ("tokens",): TokenConfig,
     **{
         (*entry, *below): part
         for entry, model in ((("logs", _LOG), LogConfig), (("logs", _FOLDER), FolderConfig))

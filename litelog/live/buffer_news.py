@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from litelog.live.live_buffer import BufferView
-    from litelog.live.served_log import ServedLog
+    from litelog.live.served_log import LiveReader, ServedLog
 
 PLACE_SECONDS = 10.0
 """How many seconds a request waits for the buffer of its log to begin."""
@@ -27,7 +27,8 @@ class ForkedError(DivergedError):
 class BufferNews:
     """A context manager. Its methods run in one event loop, and the buffer's thread wakes them."""
 
-    def __init__(self, served: ServedLog) -> None:
+    def __init__(self, served: ServedLog, reader: LiveReader) -> None:
+        self._reader = reader
         self._name = served.name
         self._buffer = served.buffer
         self._loop = asyncio.get_running_loop()
@@ -36,6 +37,7 @@ class BufferNews:
 
     def __enter__(self) -> Self:
         self._buffer.changes.listen(self._wake)
+        self._reader.wake = self._news.set
         return self
 
     def __exit__(
@@ -61,7 +63,10 @@ class BufferNews:
         self._history = self._buffer.view.history
 
     def require_same(self, view: BufferView) -> None:
-        """Raise ForkedError if what was sent may be of another history than ``view``."""
+        """Raise ForkedError if what was sent may be of another history than ``view``, and the error that the reader's
+        stream has to end with."""
+        if self._reader.ended_by is not None:
+            raise self._reader.ended_by
         if view.history != self._history:
             reason = f"its history forked; generation {view.generation} continues at sequence {view.first}"
             raise ForkedError(self._name, reason)

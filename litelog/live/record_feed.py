@@ -54,7 +54,7 @@ class RecordFeed:
         self._next: int | None = request.start if isinstance(request.start, int) else None
         self._left = request.limit
         self._past: CombinedReader | None = None
-        self._news = BufferNews(served)
+        self._news = BufferNews(served, reader)
         self._ended = False
         self._loop = asyncio.get_running_loop()
 

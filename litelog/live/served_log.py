@@ -14,8 +14,9 @@ from litelog.objects.position import Position
 from litelog.reading.combined_reader import CombinedReader, folder_source, replica_source
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
+    from litelog.errors import LitelogError
     from litelog.formats.columns import Columns
     from litelog.live.live_buffer import LiveRun
     from litelog.live.mirrors import MirrorPositions
@@ -42,6 +43,16 @@ class LiveReader:
     next: int | None = None
     """The sequence that it gets next."""
     sent_bytes: int = 0
+    ended_by: LitelogError | None = None
+    """Why its stream has to end."""
+    wake: Callable[[], None] | None = None
+    """Wakes its stream. For the event loop's thread."""
+
+    def end(self, error: LitelogError) -> None:
+        """Let the stream end with ``error``. For the event loop's thread."""
+        self.ended_by = error
+        if self.wake is not None:
+            self.wake()
 
 
 @dataclass(frozen=True, slots=True)

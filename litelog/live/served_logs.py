@@ -10,7 +10,7 @@ import threading
 from collections import Counter
 from typing import TYPE_CHECKING, Protocol
 
-from litelog.config.models import ALL
+from litelog.config.access import ALL
 from litelog.errors import LogError, NotYetAvailableError
 from litelog.live.mirrors import MirrorPositions
 from litelog.live.served_log import LiveReader, ServedLog

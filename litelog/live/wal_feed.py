@@ -77,7 +77,7 @@ class WalFeed:
         self._reader = reader
         self._clock = clock
         self._place = request.position
-        self._news = BufferNews(served)
+        self._news = BufferNews(served, reader)
 
     async def pieces(self) -> AsyncGenerator[bytes, None]:
         """Yield the WAL segments, each with its announcement, and signs of life.

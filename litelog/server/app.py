@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from litelog.replicator.barrier import Barrier
     from litelog.server.daemon_view import Daemon, StatusCache
     from litelog.server.heartbeat import Heartbeat
+    from litelog.server.permits import Tokens
     from litelog.server.report import Reason, StatusReport
     from litelog.server.status_view import StatusView
-    from litelog.server.token_file import TokenFile
     from litelog.server.verdict import Judgement
 
 _OPENMETRICS = "application/openmetrics-text"
@@ -159,7 +159,7 @@ def make_app(
     status_cache: StatusCache,
     *,
     heartbeat: Heartbeat | None = None,
-    token: TokenFile | None = None,
+    tokens: Tokens | None = None,
     hosts: Iterable[str] | None = (),
     logs: ServedLogs | None = None,
 ) -> Starlette:
@@ -178,7 +178,7 @@ def make_app(
         from litelog.server.log_routes import log_routes  # noqa: PLC0415 - only a daemon that serves logs needs it
 
         routes += log_routes(logs, status_cache.clock)
-    guard = Middleware(RequestGuard, token=token, hosts=hosts)
+    guard = Middleware(RequestGuard, tokens=tokens, hosts=hosts)
     return Starlette(routes=routes, middleware=[guard], exception_handlers={HTTPException: answer_unrouted})
 
 

@@ -1,5 +1,5 @@
-"""Decides which requests are accepted: those with the bearer token or, if there is no token, those for a trusted host
-name (against DNS rebinding)."""
+"""Decides which requests are accepted: those whose bearer token permits them or, if there is no token, those for a
+trusted host name (against DNS rebinding)."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from starlette.datastructures import Headers
 
 from litelog.server.error_answer import make_error
+from litelog.server.permits import PERMIT, READ, STATUS, SYNC
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from starlette.responses import JSONResponse
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from litelog.server.token_file import TokenFile
+    from litelog.server.permits import Tokens
 
 MAX_BODY_BYTES = 4096
 """The most bytes of a request's body. No request needs one, but client libraries may send a small one."""
@@ -30,6 +31,9 @@ PROBES = ("/healthz", "/readyz", "/livez")
 PAGE = "/"
 """The path that people open in a browser. The browser asks for the token as a password (HTTP Basic), and sends it with
 each later request. A password is accepted only for reading: another site's page could make the browser send it, too."""
+
+LOGS = "/logs"
+"""The path of the served logs, and the beginning of all paths below it."""
 
 BARE = "litelog.bare"
 """Key in a request's scope: the answer has no reasons."""
@@ -50,10 +54,10 @@ _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::[0-9]{1,5})?")
 class RequestGuard:
     """ASGI middleware that refuses requests before any handler sees them."""
 
-    def __init__(self, app: ASGIApp, token: TokenFile | None, hosts: Iterable[str] | None) -> None:
+    def __init__(self, app: ASGIApp, tokens: Tokens | None, hosts: Iterable[str] | None) -> None:
         """``hosts``: allowed names besides the loopback names; None: ignore the Host header (on a unix socket)."""
         self._app = app
-        self._token = token
+        self._tokens = tokens
         self._hosts = None if hosts is None else frozenset(host.lower() for host in hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -73,8 +77,8 @@ class RequestGuard:
         length = headers.get("content-length", "0")
         if "transfer-encoding" in headers or len(length) > MAX_LENGTH_DIGITS or int(length) > MAX_BODY_BYTES:
             return _error(413, "no request here has a body")
-        if self._token is not None:
-            return self._refuse_unknown(scope, headers, self._token)
+        if self._tokens is not None:
+            return self._refuse_unknown(scope, headers, self._tokens)
         return None if self._hosts is None else self._refuse_elsewhere(scope, headers)
 
     def _refuse_elsewhere(self, scope: Scope, headers: Headers) -> JSONResponse | None:
@@ -84,13 +88,18 @@ class RequestGuard:
             return _error(403, "pages of other sites may not send this request")
         return None
 
-    def _refuse_unknown(self, scope: Scope, headers: Headers, token: TokenFile) -> JSONResponse | None:
+    def _refuse_unknown(self, scope: Scope, headers: Headers, tokens: Tokens) -> JSONResponse | None:
         reads = scope["method"] in READING
-        if token.accepts(_read_token(headers.get("authorization", ""), basic=reads)):
+        permit = tokens.find(_read_token(headers.get("authorization", ""), basic=reads))
+        right = _right_for(scope["path"])
+        if permit is not None and right in permit.rights:
+            scope[PERMIT] = permit
             return None
         if scope["path"] in PROBES and reads:
             scope[BARE] = True
             return None
+        if permit is not None:
+            return _error(403, f"the token does not have the right {right!r} (tokens)")
         if scope["path"] == PAGE and reads:
             words = "load this again, and give the token (token-file) as the password, with any user name"
             return _error(401, words, {"www-authenticate": 'Basic realm="litelog", charset="UTF-8"'})
@@ -106,6 +115,13 @@ class RequestGuard:
         with suppress(ValueError):
             return ipaddress.ip_address(name).is_loopback
         return False
+
+
+def _right_for(path: str) -> str:
+    """The right that a request of the path needs."""
+    if path == "/sync":
+        return SYNC
+    return READ if path == LOGS or path.startswith(f"{LOGS}/") else STATUS
 
 
 def _find_malformed(headers: Headers) -> str | None:

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 import uvicorn
 
 if TYPE_CHECKING:
+    import socket
+    import ssl
     from collections.abc import Callable
 
     from starlette.types import ASGIApp, Receive, Scope, Send
@@ -27,11 +29,30 @@ TICK_SECONDS = 1.0
 class QuietServer(uvicorn.Server):
     """One thread calls ``run``; another one calls ``end``."""
 
-    def __init__(self, config: uvicorn.Config) -> None:
+    def __init__(self, config: uvicorn.Config, tls: ssl.SSLContext | None = None) -> None:
+        """``tls``: the server's side of TLS; None: plain HTTP."""
         super().__init__(config)
+        self._tls = tls
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ended = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """As uvicorn's for given sockets, with a limit on the time of a TLS handshake."""
+        loop, tls = asyncio.get_running_loop(), self._tls
+        seconds = None if tls is None else REQUEST_SECONDS
+        self.servers = [
+            await loop.create_server(
+                self._make_protocol, sock=each, ssl=tls, backlog=self.config.backlog, ssl_handshake_timeout=seconds
+            )
+            for each in sockets or ()
+        ]
+        self.started = True
+
+    def _make_protocol(self) -> asyncio.Protocol:
+        return self.config.http_protocol_class(  # type: ignore[call-arg]
+            config=self.config, server_state=self.server_state, app_state={}
+        )
 
     async def main_loop(self) -> None:
         with self._lock:

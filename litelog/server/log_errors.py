@@ -20,6 +20,7 @@ from litelog.live.buffer_news import ForkedError
 from litelog.live.served_logs import TooManyReadersError, UnknownLogError
 from litelog.server.error_answer import make_error
 from litelog.server.log_requests import BadRequestError, NotAcceptableError
+from litelog.server.permits import RevokedError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,6 +33,7 @@ STATUS: Mapping[type[Exception], int] = {
     BadRequestError: 400,
     NotAcceptableError: 406,
     UnknownLogError: 404,
+    RevokedError: 401,
     TooManyReadersError: 429,
     OffsetJumpError: 410,
     PrunedError: 410,

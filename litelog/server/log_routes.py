@@ -17,7 +17,7 @@ from starlette.routing import Route
 from litelog.errors import LitelogError
 from litelog.live.record_feed import RecordFeed
 from litelog.live.served_log import LiveReader
-from litelog.live.served_logs import IDLE_SECONDS
+from litelog.live.served_logs import IDLE_SECONDS, UnknownLogError
 from litelog.live.wal_feed import WalFeed, WalFraming
 from litelog.objects.layout import parse_wal
 from litelog.server.error_answer import NO_STORE, make_error
@@ -31,6 +31,7 @@ from litelog.server.log_requests import (
     read_wait,
     read_wal_request,
 )
+from litelog.server.permits import PERMIT, StreamPermits
 from litelog.stores.object_store import require_key
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from litelog.live.served_log import ServedLog
     from litelog.live.served_logs import ServedLogs
     from litelog.objects.position import Position
+    from litelog.server.permits import Permit
     from litelog.system.clock import Clock
 
 MAX_PAGE = 1000
@@ -71,17 +73,20 @@ class LogHandlers:
     def __init__(self, logs: ServedLogs, clock: Clock) -> None:
         self._logs = logs
         self._clock = clock
+        self._permits = StreamPermits()
         self._stops_idle = False
         """Whether the loop will stop idle logs soon."""
 
-    def list_logs(self, _: Request) -> Response:
-        """The served logs."""
-        return _answer({"logs": [asdict(self._logs.get(name).facts()) for name in self._logs.names()]})
+    def list_logs(self, request: Request) -> Response:
+        """The served logs that the request's token permits to read."""
+        permit = _permit_of(request)
+        names = [name for name in self._logs.names() if permit is None or permit.reads(name)]
+        return _answer({"logs": [asdict(self._logs.get(name).facts()) for name in names]})
 
     def show_log(self, request: Request) -> Response:
         """One served log, and who reads it."""
         try:
-            served = self._logs.get(request.path_params["log"])
+            served = self._logs.get(_name_in(request))
         except LitelogError as error:
             return answer_error(error)
         now = self._clock.monotonic()
@@ -99,9 +104,10 @@ class LogHandlers:
             encoding = choose_encoding(request)
             asked = read_request(request)
             reader = LiveReader(f"records {encoding.kind}", self._clock.monotonic())
-            served = await asyncio.to_thread(self._logs.enter, request.path_params["log"], reader)
+            served = await asyncio.to_thread(self._logs.enter, _name_in(request), reader)
         except LitelogError as error:
             return answer_error(error)
+        self._permits.watch(reader, _permit_of(request))
         pieces = RecordFeed(served, asked, encoding, reader).pieces()
         return await _answer_stream(pieces, encoding, partial(self._leave, served, reader))
 
@@ -110,9 +116,10 @@ class LogHandlers:
         try:
             asked = read_wal_request(request)
             reader = LiveReader("wal", self._clock.monotonic())
-            served = await asyncio.to_thread(self._logs.enter, request.path_params["log"], reader)
+            served = await asyncio.to_thread(self._logs.enter, _name_in(request), reader)
         except LitelogError as error:
             return answer_error(error)
+        self._permits.watch(reader, _permit_of(request))
         pieces = WalFeed(served, asked, reader, self._clock).pieces()
         return await _answer_stream(pieces, WalFraming(), partial(self._leave, served, reader))
 
@@ -139,6 +146,8 @@ class LogHandlers:
                 position = parse_wal(key)
                 if seconds and position is not None and not await _is_shipped(served, position, seconds):
                     return make_error(404, f"{key}: is not there yet")
+                if (permit := _permit_of(request)) is not None:
+                    permit.require()
                 if request.method == "HEAD" and seconds and position is not None:
                     return Response(headers=NO_STORE)
                 stream = await asyncio.to_thread(served.objects.open, key, byte_range)
@@ -146,13 +155,13 @@ class LogHandlers:
             return answer_error(error)
         headers = {**NO_STORE, "content-type": "application/octet-stream"}
         begin_stream()
-        return StreamingResponse(_chunks(stream), 200 if byte_range is None else 206, headers)
+        return StreamingResponse(_chunks(stream, _permit_of(request)), 200 if byte_range is None else 206, headers)
 
     @asynccontextmanager
     async def _reading(self, request: Request, kind: str) -> AsyncIterator[ServedLog]:
         """Count a reader while a request for a log lasts."""
         reader = LiveReader(kind, self._clock.monotonic())
-        served = await asyncio.to_thread(partial(self._logs.enter, request.path_params["log"], reader, live=False))
+        served = await asyncio.to_thread(partial(self._logs.enter, _name_in(request), reader, live=False))
         try:
             yield served
         finally:
@@ -160,6 +169,7 @@ class LogHandlers:
 
     def _leave(self, served: ServedLog, reader: LiveReader) -> None:
         """End a reader. Waits for nothing: the request may be cancelled."""
+        self._permits.forget(reader)
         self._logs.leave(served, reader)
         if not self._stops_idle:
             self._stops_idle = True
@@ -170,9 +180,26 @@ class LogHandlers:
         asyncio.get_running_loop().run_in_executor(None, self._logs.stop_idle)
 
 
-async def _chunks(stream: BinaryIO) -> AsyncIterator[bytes]:
+def _permit_of(request: Request) -> Permit | None:
+    """What the request's token permits; None if the daemon needs no token."""
+    return request.scope.get(PERMIT)
+
+
+def _name_in(request: Request) -> str:
+    """The log that a request names. Raises UnknownLogError, as for a log that is not there, if its token does not
+    permit to read it."""
+    name: str = request.path_params["log"]
+    permit = _permit_of(request)
+    if permit is not None and not permit.reads(name):
+        raise UnknownLogError(f"{name}: no such log is served here")
+    return name
+
+
+async def _chunks(stream: BinaryIO, permit: Permit | None) -> AsyncIterator[bytes]:
     try:
         while piece := await asyncio.to_thread(stream.read, CHUNK_BYTES):
+            if permit is not None:
+                permit.require()
             yield piece
     finally:
         stream.close()

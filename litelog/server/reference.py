@@ -23,13 +23,16 @@ _HEAD = """# HTTP API of the daemon
 
 The daemon listens at `addr`: by default at `127.0.0.1:9977`, or at `unix:/path` (mode 0660), or not at all (`off`). If
 the default address is taken, the daemon logs that and replicates without the API. If a configured `addr` cannot be
-used, the daemon does not start.
+used, the daemon does not start. With `tls`, it speaks HTTPS, from TLS 1.2 on. It reads the certificate and its key
+again after a change: the next connection gets the new one.
 
 An address that other machines can reach needs a `token-file`, and each request needs `Authorization: Bearer TOKEN`. At
 `/` a browser asks for a password: any user name, and the token as the password. The password opens all pages for
 reading, but not `/sync`. Without the token, `/healthz`, `/readyz` and `/livez` answer with their status code and no
-reasons. If no token is configured, the Host header must name this machine's loopback, the configured address, or one of
-`allowed-hosts`.
+reasons. The token of `token-file` permits everything. `tokens` names further ones with their rights: `status` (the
+page, `/status`, `/metrics` and reasons) and `read` (the served logs, all or those in `logs`). A token without the right
+gets 403. To a token that may not read a log, that log does not exist. If no token is configured, the Host header must
+name this machine's loopback, the configured address, or one of `allowed-hosts`.
 
 `POST /sync` is the only request that starts anything. It costs requests to the stores, so pages of other sites may not
 send it. If a token is configured, it needs `Authorization: Bearer TOKEN`, which no browser adds by itself. If not,

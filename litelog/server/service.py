@@ -17,14 +17,16 @@ from litelog.events import fields
 from litelog.server.daemon_view import StatusCache
 from litelog.server.heartbeat import Heartbeat
 from litelog.server.listener import Address, ListenError, listen
+from litelog.server.permits import Tokens
 from litelog.server.status_view import HealthThresholds
-from litelog.server.token_file import TokenFile
+from litelog.server.tls import ServerTls
 from litelog.system.clock import SystemClock
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from litelog.config import Config
+    from litelog.config.access import TlsConfig, TokenConfig
     from litelog.live.served_logs import ServedLogs
     from litelog.server.daemon_view import Daemon
     from litelog.server.listener import Listener
@@ -48,6 +50,9 @@ class ServiceSettings:
     addr: str | None = None
     """Address to listen on, or OFF; None: DEFAULT_ADDR, if possible."""
     token_file: str | None = None
+    tokens: tuple[TokenConfig, ...] = ()
+    """Further tokens, which permit only some requests."""
+    tls: TlsConfig | None = None
     allowed_hosts: tuple[str, ...] = ()
     """Allowed names in a Host header, besides this machine's loopback names."""
     heartbeat_url: str | None = None
@@ -64,6 +69,11 @@ class ServiceSettings:
     request_seconds: float = 10.0
     """Seconds for a request's line and headers to arrive, which also limit the idle time of a connection."""
 
+    @property
+    def has_token(self) -> bool:
+        """Whether requests need a token."""
+        return self.token_file is not None or bool(self.tokens)
+
     @classmethod
     def of(cls, config: Config) -> ServiceSettings:
         """Take the settings from a configuration."""
@@ -71,6 +81,8 @@ class ServiceSettings:
             max_lag=config.max_lag,
             addr=config.addr,
             token_file=config.token_file,
+            tokens=config.tokens,
+            tls=config.tls,
             allowed_hosts=config.allowed_hosts,
             heartbeat_url=config.heartbeat_url,
             heartbeat_interval=config.heartbeat_interval,
@@ -79,13 +91,13 @@ class ServiceSettings:
         )
 
 
-def require_listenable(addr: str, token_file: str | None) -> None:
+def require_listenable(addr: str, *, has_token: bool) -> None:
     """Raise ConfigError if the server may not listen on a configured address: other machines can reach the address, and
     there is no token. Does not check whether the address is free."""
     if addr == OFF:
         return
     address = Address.parse(addr)
-    if not address.is_local and token_file is None:
+    if not address.is_local and not has_token:
         raise ConfigError(f"addr {address}: other machines can reach it, so it needs a token-file")
 
 
@@ -96,7 +108,7 @@ class Service:
         """Open the socket. If the default address cannot be used, only logs that: another daemon may use it.
 
         Raises:
-            ConfigError: an address that is not loopback has no token, or the token cannot be used.
+            ConfigError: an address that is not loopback has no token, or a token or the certificate cannot be used.
             ListenError: the server cannot listen on a configured address.
         """
         self._daemon = daemon
@@ -114,7 +126,8 @@ class Service:
             if settings.heartbeat_url is not None
             else None
         )
-        self._token = TokenFile(settings.token_file) if settings.token_file is not None else None
+        self._tokens = Tokens(settings.token_file, settings.tokens) if settings.has_token else None
+        self._tls = ServerTls(settings.tls) if settings.tls is not None else None
         self._watcher: Watcher | None = None
         self._logs: ServedLogs | None = None
         self._listener = self._open()
@@ -136,7 +149,8 @@ class Service:
             self._thread = threading.Thread(target=self._serve, args=(self._listener,), name="http", daemon=True)
             self._thread.start()
             address = self._listener.address
-            _logger.info("listening at %s", address, extra=fields("listening", addr=str(address)))
+            said = f"{address}, with TLS" if self._tls is not None else str(address)
+            _logger.info("listening at %s", said, extra=fields("listening", addr=str(address)))
         return self
 
     def __exit__(
@@ -163,7 +177,7 @@ class Service:
             return None
         address = Address.parse(given or DEFAULT_ADDR)
         if given is not None:
-            require_listenable(given, self._settings.token_file)
+            require_listenable(given, has_token=self._settings.has_token)
         try:
             return listen(address)
         except ListenError as error:
@@ -197,7 +211,7 @@ class Service:
             self._daemon,
             self._status_cache,
             heartbeat=self._heartbeat,
-            token=self._token,
+            tokens=self._tokens,
             hosts=hosts,
             logs=self._logs,
         )
@@ -218,7 +232,7 @@ class Service:
             h11_max_incomplete_event_size=MAX_HEAD_BYTES,
         )
         limits.install(config)
-        self._server = QuietServer(config)
+        self._server = QuietServer(config, None if self._tls is None else self._tls.context)
         if not self._stopping:
             self._server.run(sockets=[listener.socket])
 

@@ -143,6 +143,10 @@ class Watched:
         wait_until(lambda: self.replicator.is_ready() or self.failure is not None, pause=0.002)
         self.wait_until(lambda: self.ask("/readyz").status == 200)
 
+    def wait_until_synced(self) -> None:
+        """Wait until the replicator is ready, without a request to the service."""
+        wait_until(lambda: self.replicator.is_ready() or self.failure is not None, pause=0.002)
+
     def connect(self) -> socket.socket:
         """A connection on which nothing was sent yet."""
         address = self.service.address

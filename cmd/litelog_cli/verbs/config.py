@@ -71,7 +71,7 @@ def check(file: str | None, config_file: str | None, as_json: bool) -> int:
     try:
         found = load_checked(path)
         if found.addr is not None:
-            require_listenable(found.addr, found.token_file)
+            require_listenable(found.addr, has_token=bool(found.token_file or found.tokens))
     except ConfigError as error:
         if not as_json:
             raise

@@ -21,8 +21,8 @@ from litelog.replicator.barrier import Barrier
 from litelog.replicator.status import NotReplicated, ReplicaStatus
 from litelog.server.app import make_app
 from litelog.server.daemon_view import StatusCache
+from litelog.server.permits import Tokens
 from litelog.server.status_view import HealthThresholds
-from litelog.server.token_file import TokenFile
 from litelog.system.clock import SystemClock
 from tests.builders.server_builder import TOKEN
 from tests.sampling import sampled
@@ -63,10 +63,10 @@ class Calm:
 class Asker:
     """Asks an application without a network, so that tests can send requests that no HTTP parser accepts."""
 
-    def __init__(self, token: TokenFile | None = None) -> None:
+    def __init__(self, tokens: Tokens | None = None) -> None:
         self._board = StatusCache(Calm(), HealthThresholds(60.0), SystemClock())
         self._board.start()
-        self._app = make_app(Calm(), self._board, token=token)
+        self._app = make_app(Calm(), self._board, tokens=tokens)
         self._loop = asyncio.new_event_loop()
         self.body = b""
         """The body of the last answer."""
@@ -201,7 +201,7 @@ def test_with_a_token_headers_of_any_value_are_answered(tmp_path: Path, caplog: 
     path = tmp_path / "token"
     path.write_text(TOKEN)
     path.chmod(0o600)
-    asker = Asker(TokenFile(str(path)))
+    asker = Asker(Tokens(str(path)))
     given_token = (b"authorization", f"Bearer {TOKEN}".encode())
     try:
         for name, value in sampled(list(itertools.product(NAMES, JUNK)), 8, "headers with a token"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import os
 import threading
@@ -17,6 +16,7 @@ pytest.importorskip("uvicorn")
 from litelog.live import live_buffer
 from litelog.log.writer import LogWriter
 from tests.builders.log_builder import LogBuilder, make_log
+from tests.builders.served_stream import ServedStream
 from tests.builders.server_builder import TOKEN, Watched
 from tests.waiting import WAIT_SECONDS, wait_until
 
@@ -44,32 +44,6 @@ def lines(answer: Any) -> list[dict[str, Any]]:
 
 def sequences(answer: Any) -> list[int]:
     return [line["sequence"] for line in lines(answer)]
-
-
-class Stream:
-    """An open stream of JSON lines."""
-
-    def __init__(self, watched: Watched, path: str, headers: dict[str, str] | None = None) -> None:
-        address = watched.service.address
-        assert address is not None
-        self._connection = http.client.HTTPConnection("127.0.0.1", address.port, timeout=WAIT_SECONDS)
-        self._connection.request("GET", path, headers=headers or {})
-        self._response = self._connection.getresponse()
-        assert self._response.status == 200
-
-    def line(self) -> dict[str, Any]:
-        """The next line that is not empty."""
-        while not (line := self._response.readline().strip()):
-            assert not self._response.closed
-        found: dict[str, Any] = json.loads(line)
-        return found
-
-    def rest(self) -> bytes:
-        return self._response.read()
-
-    def close(self) -> None:
-        self._connection.close()
-        self._response.close()
 
 
 def test_the_served_logs_are_listed_with_their_facts(tmp_path: Path, log: LogBuilder) -> None:
@@ -133,7 +107,7 @@ def test_chosen_columns_are_sent_in_each_encoding(tmp_path: Path, log: LogBuilde
 
 def test_a_follower_gets_what_is_appended_and_others_wait_for_the_first_record(tmp_path: Path, log: LogBuilder) -> None:
     with serving(tmp_path, log) as watched:
-        stream = Stream(watched, "/logs/log/records?from=2&follow=true")
+        stream = ServedStream(watched, "/logs/log/records?from=2&follow=true")
         assert stream.line()["sequence"] == 2
         waiting: list[Any] = []
         waiter = threading.Thread(
@@ -178,7 +152,7 @@ def test_records_that_are_gone_everywhere_are_an_error_with_the_next_one(tmp_pat
 
 def test_a_fork_ends_a_stream_with_an_error(tmp_path: Path, log: LogBuilder) -> None:
     with serving(tmp_path, log) as watched:
-        stream = Stream(watched, "/logs/log/records?follow=true")
+        stream = ServedStream(watched, "/logs/log/records?follow=true")
         assert [stream.line()["sequence"] for _ in range(3)] == [0, 1, 2]
         log.truncate(len(log.header()) + (len(log.texts[log.name]) - len(log.header())) // 3)
         log.next = 1
@@ -199,9 +173,9 @@ def test_a_reader_that_reads_nothing_delays_nobody_and_costs_no_memory(
     log = make_log(tmp_path / "log")
     log.roll(1)
     with serving(tmp_path, log) as watched:
-        slow = Stream(watched, "/logs/log/records?from=0&follow=true&columns=sequence,value")
+        slow = ServedStream(watched, "/logs/log/records?from=0&follow=true&columns=sequence,value")
         assert slow.line()["sequence"] == 0
-        fast = Stream(watched, "/logs/log/records?from=1&follow=true&columns=sequence")
+        fast = ServedStream(watched, "/logs/log/records?from=1&follow=true&columns=sequence")
         with LogWriter(log.folder) as writer:
             for _ in range(100):
                 writer.append([b"x" * 1000] * 100)
@@ -215,7 +189,7 @@ def test_a_reader_that_reads_nothing_delays_nobody_and_costs_no_memory(
 
 def test_many_followers_get_each_record_once(tmp_path: Path, log: LogBuilder) -> None:
     with serving(tmp_path, log) as watched:
-        streams = [Stream(watched, f"/logs/log/records?follow=1&from={number % 3}") for number in range(80)]
+        streams = [ServedStream(watched, f"/logs/log/records?follow=1&from={number % 3}") for number in range(80)]
         log.append(50)
         log.roll(20)
         for number, stream in enumerate(streams):
@@ -227,7 +201,7 @@ def test_many_followers_get_each_record_once(tmp_path: Path, log: LogBuilder) ->
 
 def test_there_are_limits_on_readers(tmp_path: Path, log: LogBuilder) -> None:
     with serving(tmp_path, log, max_readers=2) as watched:
-        streams = [Stream(watched, "/logs/log/records?follow=1") for _ in range(2)]
+        streams = [ServedStream(watched, "/logs/log/records?follow=1") for _ in range(2)]
         refused = watched.ask("/logs/log/records")
         assert (refused.status, refused.headers["retry-after"]) == (429, "1")
         streams[0].close()

@@ -1,0 +1,59 @@
+"""How other processes reach the daemon: TLS, and the tokens of those that may do only some things."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, StringConstraints
+
+from litelog.config.values import MODEL, at_least_one
+
+ALL = "all"
+"""All logs, as ``serve`` and a token's ``logs`` name them."""
+
+Right = Literal["status", "read"]
+"""What a token permits: ``status`` is the page, the status, health and metrics of all logs; ``read`` is the served
+logs."""
+
+RIGHTS: tuple[Right, ...] = ("status", "read")
+
+
+def _absolute(path: str) -> str:
+    if "\0" in path or not os.path.isabs(path):
+        raise ValueError("must be an absolute path")
+    return path
+
+
+def _log_names(value: Any) -> Any:
+    if value == ALL or (isinstance(value, list | tuple) and all(isinstance(each, str) and each for each in value)):
+        return value
+    raise ValueError(f"must be {ALL}, or a list of the names of logs: the last part of each log's path")
+
+
+_Filled = Annotated[str, StringConstraints(strict=True, min_length=1)]
+AbsolutePath = Annotated[_Filled, AfterValidator(_absolute)]
+LogNames = Annotated[str | tuple[_Filled, ...], BeforeValidator(_log_names)]
+
+
+class TlsConfig(BaseModel):
+    """The certificate with which the daemon speaks TLS. Both files are read again after a change."""
+
+    model_config = MODEL
+
+    certificate: AbsolutePath
+    """PEM file with the certificate, and then those of the authorities between it and the root."""
+    key: AbsolutePath
+    """PEM file with its private key, without a password."""
+
+
+class TokenConfig(BaseModel):
+    """A token that permits only some requests."""
+
+    model_config = MODEL
+
+    file: AbsolutePath
+    """File whose first line is the token."""
+    rights: Annotated[tuple[Right, ...], AfterValidator(at_least_one)]
+    logs: LogNames = ALL
+    """The served logs that ``read`` is about."""
