@@ -89,6 +89,12 @@ class Handlers:
         body = write_with_history(report, snapshot, logs) if history else report.model_dump_json().encode()
         return Response(body, media_type="application/json", headers=NO_STORE)
 
+    def openapi(self, _: Request) -> Response:
+        """The OpenAPI document."""
+        from litelog.server.openapi import make_openapi  # noqa: PLC0415 - it is rarely asked for
+
+        return JSONResponse(make_openapi(), headers=NO_STORE)
+
     def metrics(self, request: Request) -> Response:
         """The metrics, in the Prometheus format that the request asks for."""
         accept = request.headers.get("accept", "")
@@ -172,6 +178,7 @@ def make_app(
         Route("/healthz", handlers.healthz),
         Route("/readyz", handlers.readyz),
         Route("/livez", handlers.livez),
+        Route("/openapi.json", handlers.openapi),
         Route("/sync", handlers.sync, methods=["POST"]),
     ]
     if logs is not None:

@@ -35,6 +35,9 @@ each later request. A password is accepted only for reading: another site's page
 LOGS = "/logs"
 """The path of the served logs, and the beginning of all paths below it."""
 
+DOCUMENT = "/openapi.json"
+"""A path that every token may request."""
+
 BARE = "litelog.bare"
 """Key in a request's scope: the answer has no reasons."""
 
@@ -92,7 +95,7 @@ class RequestGuard:
         reads = scope["method"] in READING
         permit = tokens.find(_read_token(headers.get("authorization", ""), basic=reads))
         right = _right_for(scope["path"])
-        if permit is not None and right in permit.rights:
+        if permit is not None and (right in permit.rights or scope["path"] == DOCUMENT):
             scope[PERMIT] = permit
             return None
         if scope["path"] in PROBES and reads:

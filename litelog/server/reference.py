@@ -56,6 +56,8 @@ JSON as above, with the verdict ready or starting |
 the verdict running or stalled |
 | `POST /sync?wait=30s[&log=FOLDER][&replica=URL]` | waits until everything that the logs hold at the call is durable \
 in all replicas, or in the named one, for at most 10m; it ships with the next batch |
+| `GET /openapi.json` | the requests and answers of this page and of [/logs](live.md#requests), as an OpenAPI document \
+for programs |
 
 ## The verdict
 

@@ -1,0 +1,281 @@
+"""The OpenAPI document of the HTTP API: ``GET /openapi.json`` and ``python -m litelog.server.openapi``.
+
+A test compares it with the routes.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pydantic import TypeAdapter
+
+from litelog.formats.columns import NAMES
+from litelog.formats.log_format import MAX_SEQUENCE
+from litelog.live.encoding import ENCODINGS
+from litelog.live.mirrors import MirrorStatus
+from litelog.live.served_log import LogFacts
+from litelog.server.report import VERSION, StatusReport, SyncReport
+from litelog.version import VERSION as RELEASE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Schema = dict[str, Any]
+
+TEXT: Schema = {"type": "string"}
+COUNT: Schema = {"type": "integer", "minimum": 0, "maximum": MAX_SEQUENCE}
+SWITCH: Schema = {"type": "string", "enum": ["true", "false", "1", "0"]}
+DURATION: Schema = {"type": "string", "pattern": "^[0-9]{1,3}(ms|s)$", "examples": ["30s"]}
+POSITION: Schema = {"type": "string", "pattern": "^[0-9a-f]{16}/[0-9a-f]{16}/[0-9a-f]{16}$"}
+START: Schema = {"anyOf": [COUNT, {"type": "string", "enum": ["earliest", "latest", "end"]}]}
+COLUMNS: Schema = {
+    "type": "array",
+    "items": {"type": "string", "enum": list(NAMES)},
+    "uniqueItems": True,
+    "minItems": 1,
+}
+JSON = "application/json"
+BYTES = "application/octet-stream"
+
+_REFERENCES = "#/components/schemas/{model}"
+_ERROR = {
+    "type": "object",
+    "required": ["version", "error"],
+    "properties": {
+        "version": {"const": VERSION},
+        "error": {
+            "type": "object",
+            "required": ["kind", "message", "http_status"],
+            "properties": {
+                "kind": TEXT,
+                "message": {**TEXT, "description": "What is wrong, and what to do."},
+                "http_status": {"type": "integer"},
+                "next": {**COUNT, "description": "With 410: the sequence of the next record that is there."},
+            },
+        },
+    },
+}
+_HEALTH = {
+    "type": "object",
+    "required": ["status"],
+    "properties": {
+        "status": {"enum": ["ok", "failing"]},
+        "verdict": TEXT,
+        "reasons": {"type": "array", "items": {"type": "object"}},
+    },
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter of an operation."""
+
+    name: str
+    schema: Schema
+    meaning: str
+    place: str = "query"
+    required: bool = False
+
+    def document(self) -> Schema:
+        found: Schema = {"name": self.name, "in": self.place, "description": self.meaning, "schema": self.schema}
+        if self.schema is COLUMNS:
+            found.update(style="form", explode=False)
+        return {**found, "required": True} if self.required else found
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """What one method of a path does."""
+
+    method: str
+    path: str
+    summary: str
+    answers: Mapping[int, Mapping[str, Schema]]
+    """By status: the schema of each media type. The other statuses are errors."""
+    parameters: tuple[Parameter, ...] = ()
+    errors: tuple[int, ...] = ()
+
+    def document(self) -> Schema:
+        error = {JSON: {"schema": {"$ref": _REFERENCES.format(model="Error")}}}
+        responses = {
+            str(status): {"description": "done" if status < 300 else "not so", "content": _content(kinds)}
+            for status, kinds in self.answers.items()
+        }
+        for status in (400, 401, 403, 413, 421, *self.errors):
+            responses.setdefault(str(status), {"description": "an error", "content": error})
+        name = self.path.strip("/").replace("{", "").replace("}", "").replace("/", "-") or "page"
+        found: Schema = {"summary": self.summary, "operationId": f"{self.method}-{name}", "responses": responses}
+        parameters = [each.document() for each in self.parameters]
+        return {**found, "parameters": parameters} if parameters else found
+
+
+def _content(kinds: Mapping[str, Schema]) -> Schema:
+    return {kind: {"schema": schema} for kind, schema in kinds.items()}
+
+
+_LOG = Parameter("log", {**TEXT, "minLength": 1}, "The log's name, as /logs lists it.", "path", required=True)
+_KEY = Parameter("key", {**TEXT, "minLength": 1}, "The object's key.", "path", required=True)
+_WAIT = Parameter("wait", DURATION, "Without follow: how long to wait for the first data, at most 600s.")
+_FOLLOW = Parameter("follow", SWITCH, "Continue with new data until the client disconnects.")
+_RANGE = Parameter("Range", {**TEXT, "pattern": "^bytes=[0-9]{1,9}-$"}, "The bytes that are asked for.", "header")
+_FACTS = TypeAdapter(LogFacts).json_schema(ref_template=_REFERENCES)
+_READER = {"type": "object", "required": ["kind", "seconds", "next", "sent_bytes"]}
+_ONE_LOG: Schema = {
+    "type": "object",
+    "required": ["version", "readers", "mirrors", "sent_bytes", *(set(_FACTS["required"]) - {"readers"})],
+    "properties": {
+        **_FACTS["properties"],
+        "version": {"const": VERSION},
+        "sent_bytes": COUNT,
+        "readers": {"type": "array", "items": _READER},
+        "mirrors": {"type": "array", "items": TypeAdapter(MirrorStatus).json_schema(ref_template=_REFERENCES)},
+    },
+}
+_LISTING: Schema = {
+    "type": "object",
+    "required": ["version", "objects"],
+    "properties": {"version": {"const": VERSION}, "objects": {"type": "array", "items": {"type": "array"}}},
+}
+_ALL_LOGS: Schema = {
+    "type": "object",
+    "required": ["version", "logs"],
+    "properties": {"version": {"const": VERSION}, "logs": {"type": "array", "items": _FACTS}},
+}
+_READING = (404, 429, 500, 502, 503)
+
+OPERATIONS: tuple[Operation, ...] = (
+    Operation(
+        "get",
+        "/",
+        "The page: whether everything is safe, and every log.",
+        {200: {"text/html": TEXT}},
+        (
+            Parameter("q", TEXT, "Only the logs whose folder, replica or state contains this."),
+            Parameter("from", COUNT, "Skip so many logs."),
+        ),
+    ),
+    Operation(
+        "get",
+        "/status",
+        "The status of all logs and replicas.",
+        {200: {JSON: {"$ref": _REFERENCES.format(model="StatusReport")}}},
+        (
+            Parameter("history", {"enum": ["0", "1"]}, "1: also the lag of the last hour."),
+            Parameter("log", TEXT, "Only the log in this folder."),
+        ),
+        (404,),
+    ),
+    Operation(
+        "get",
+        "/metrics",
+        "The metrics, for Prometheus.",
+        {200: {"text/plain": TEXT, "application/openmetrics-text": TEXT}},
+    ),
+    *(
+        Operation(
+            "get", path, f"{question} The status code is the answer.", {200: {JSON: _HEALTH}, 503: {JSON: _HEALTH}}
+        )
+        for path, question in (
+            ("/healthz", "Is everything safe?"),
+            ("/readyz", "Has the daemon started?"),
+            ("/livez", "Does the daemon run?"),
+        )
+    ),
+    Operation(
+        "post",
+        "/sync",
+        "Wait until everything that the logs hold now is durable in their replicas.",
+        {status: {JSON: {"$ref": _REFERENCES.format(model="SyncReport")}} for status in (200, 504)},
+        (
+            Parameter("wait", DURATION, "How long to wait, at most 600s."),
+            Parameter("log", TEXT, "Only the log in this folder."),
+            Parameter("replica", TEXT, "Only the replica with this URL."),
+        ),
+        (404, 503),
+    ),
+    Operation("get", "/openapi.json", "This document.", {200: {JSON: {"type": "object"}}}),
+    Operation("get", "/logs", "The served logs, with their facts.", {200: {JSON: _ALL_LOGS}}, (), (503,)),
+    Operation("get", "/logs/{log}", "One served log, and who reads it.", {200: {JSON: _ONE_LOG}}, (_LOG,), (404, 503)),
+    Operation(
+        "get",
+        "/logs/{log}/records",
+        "The log's records, as a stream in the form that the Accept header chooses.",
+        {200: dict.fromkeys(ENCODINGS, TEXT)},
+        (
+            _LOG,
+            Parameter("from", START, "The sequence to begin with, or a word."),
+            Parameter("to", COUNT, "The first sequence that is not sent."),
+            _FOLLOW,
+            _WAIT,
+            Parameter("limit", COUNT, "The most records."),
+            Parameter("columns", COLUMNS, "The columns that are sent."),
+            Parameter("Last-Event-ID", COUNT, "The last sequence that the client got, instead of from.", "header"),
+        ),
+        (*_READING, 406, 409, 410),
+    ),
+    Operation(
+        "get",
+        "/logs/{log}/wal",
+        "The log's bytes, as a stream of WAL segments.",
+        {200: {BYTES: TEXT}},
+        (
+            _LOG,
+            Parameter("from", POSITION, "Where the first WAL segment begins: at a commit.", required=True),
+            _FOLLOW,
+            _WAIT,
+            Parameter("limit", COUNT, "End after about this many bytes."),
+            Parameter("mirror", {**TEXT, "pattern": "^[A-Za-z0-9]{1,64}$"}, "The name of the mirror that asks."),
+        ),
+        (*_READING, 409, 410),
+    ),
+    Operation(
+        "get",
+        "/logs/{log}/replica",
+        "A page of the objects of the log's replica.",
+        {200: {JSON: _LISTING}},
+        (
+            _LOG,
+            Parameter("prefix", TEXT, "How the keys begin."),
+            Parameter("start-after", TEXT, "Only keys after this one."),
+            Parameter("limit", COUNT, "The most objects; at most 1,000 are listed."),
+        ),
+        _READING,
+    ),
+    *(
+        Operation(
+            method,
+            "/logs/{log}/replica/{key}",
+            summary,
+            {200: {BYTES: TEXT}, 206: {BYTES: TEXT}},
+            (_LOG, _KEY, _RANGE, Parameter("wait", DURATION, "For a WAL segment: how long to wait for it.")),
+            _READING,
+        )
+        for method, summary in (("get", "An object of the log's replica."), ("head", "Whether the object is there."))
+    ),
+)
+
+
+def make_openapi() -> Schema:
+    """The document, as JSON values."""
+    paths: dict[str, Schema] = {}
+    for operation in OPERATIONS:
+        paths.setdefault(operation.path, {})[operation.method] = operation.document()
+    schemas: Schema = {"Error": _ERROR}
+    for model in (StatusReport, SyncReport):
+        schema = model.model_json_schema(ref_template=_REFERENCES, mode="serialization")
+        schemas.update(schema.pop("$defs", {}))
+        schemas[model.__name__] = schema
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "litelog", "version": RELEASE, "description": "The daemon, and the logs that it serves."},
+        "paths": paths,
+        "components": {"schemas": schemas, "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
+        "security": [{"token": []}, {}],
+    }
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(make_openapi(), indent=1) + "\n")
