@@ -8,11 +8,10 @@ Specified in litelog/objects/README.md#columns.
 
 from __future__ import annotations
 
+import struct
 from base64 import b64decode, b64encode
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, TypeAlias
-
-import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,7 +36,7 @@ def write_column(column: Sequence[int | None]) -> list[Any]:
     rest: Any = column[1:]
     if not -_SMALL <= min(rest) <= max(rest) < _SMALL:
         return list(column)
-    return [column[0], b64encode(np.array(rest, "<i4").tobytes()).decode()]
+    return [column[0], b64encode(struct.pack(f"<{len(rest)}i", *rest)).decode()]
 
 
 def write_differences(column: Sequence[int]) -> list[Any]:
@@ -93,8 +92,9 @@ def _read(name: str, written: object, count: int | None) -> list[Any]:
         raise ValueError(f"{name} is {type(written).__name__}, not a list")
     if len(written) == 2 and isinstance(written[1], str):
         try:
-            written = [written[0], *np.frombuffer(b64decode(written[1], validate=True), "<i4").tolist()]
-        except ValueError as error:
+            packed = b64decode(written[1], validate=True)
+            written = [written[0], *struct.unpack(f"<{len(packed) // 4}i", packed)]
+        except (ValueError, struct.error) as error:
             raise ValueError(f"{name} is not packed as 32-bit numbers in base64: {error}") from error
     if count is not None and len(written) != count:
         raise ValueError(f"{name} has {len(written)} entries, not {count}")

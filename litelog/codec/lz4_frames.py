@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING, Any
 
 import lz4.block
 import lz4.frame
-import numpy as np
 import xxhash
 
 from litelog.errors import LitelogError
@@ -202,6 +201,8 @@ class BlockDecompressor:
         self._call = call
 
     def __call__(self, block: memoryview, size: int) -> memoryview:
+        import numpy as np  # noqa: PLC0415 - what reads only small objects starts without it
+
         content = np.empty(size, np.uint8)
         source = np.frombuffer(block, np.uint8)
         written = self._call(source.ctypes.data, content.ctypes.data, len(source), size)

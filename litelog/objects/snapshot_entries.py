@@ -5,13 +5,13 @@ Specified in litelog/objects/README.md#snapshot-entries.
 
 from __future__ import annotations
 
+import struct
 from base64 import b64decode, b64encode
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import add, le
 from typing import TYPE_CHECKING, Any, cast, overload
-
-import numpy as np
 
 from litelog.codec.decoding import MOST, abbreviate, is_valid_text
 from litelog.codec.json_columns import (
@@ -30,7 +30,7 @@ from litelog.objects.position import MAX_INDEX, Generation, generation
 from litelog.objects.sealed_segment import MIN_OBJECT_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     from litelog.objects.sealed_segment import SealedFooter
 
@@ -133,13 +133,17 @@ def write_entries(entries: Sequence[SnapshotEntry]) -> dict[str, object]:
     written["generation"] = _runs(columns["generation"])
     written["file"] = [_shorten(file, first) for file, first in zip(columns["file"], columns["first"], strict=True)]
     written["digest"] = b64encode(bytes.fromhex("".join(columns["digest"]))).decode()
-    written["crc"] = b64encode(np.array(columns["crc"], "<u4").tobytes()).decode()
+    written["crc"] = b64encode(struct.pack(f"<{len(entries)}I", *columns["crc"])).decode()
     written["coarse"] = write_differences([number for number, exact in enumerate(columns["exact"]) if not exact])
     return written
 
 
 class EntryColumns(LazySequence[SnapshotEntry]):
-    """Many entries, in a fifth of the memory. An entry is made when a caller takes it."""
+    """Many entries, in a fifth of the memory. An entry is made when a caller takes it.
+
+    NumPy holds the columns. Only here and in ``_pack`` is it loaded: most snapshots are small, and most verbs of the
+    command would start in half the time without it.
+    """
 
     __slots__ = ("_columns", "_places")
 
@@ -185,11 +189,15 @@ class EntryColumns(LazySequence[SnapshotEntry]):
 
     def follows(self) -> Any:
         """For each entry, the sequence after all entries before it, as an array; NONE if none of them has one."""
+        import numpy as np  # noqa: PLC0415
+
         ends = np.concatenate(([NONE], self.array("next")[:-1]))
         return ends[np.maximum.accumulate(np.where(ends == NONE, 0, np.arange(len(ends))))]
 
     def rise_from(self, first: int, stop: int) -> bool:
         """Whether the entries have the indexes [first, stop), and no first sequence lies before what it follows."""
+        import numpy as np  # noqa: PLC0415
+
         firsts = self.array("first")
         rises = firsts >= np.maximum(self.follows(), 0)
         return self.array("index") == range(first, stop) and bool(np.all(rises | (firsts == NONE)))
@@ -227,10 +235,10 @@ def read_entries(first: int, count: int, written: object) -> Sequence[SnapshotEn
             columns[name] = keep(column)
     columns["generation"] = _read_runs(written["generation"], count)
     columns["digest"] = _read_bytes("digest", written["digest"], count * DIGEST_BYTES)
-    columns["crc"] = keep(np.frombuffer(_read_bytes("crc", written["crc"], 4 * count), "<u4").tolist())
+    columns["crc"] = keep(struct.unpack(f"<{count}I", _read_bytes("crc", written["crc"], 4 * count)))
     columns["exact"] = _read_exact(written["coarse"], count)
     entries = EntryColumns(columns, range(count))
-    is_packed = all(isinstance(columns[name], np.ndarray) for name in _NUMBERS)
+    is_packed = not any(isinstance(columns[name], Sequence) for name in _NUMBERS)
     return entries if is_packed else tuple(entries)
 
 
@@ -264,6 +272,8 @@ def _bounded(name: str, column: Sequence[Any]) -> Sequence[Any]:
 
 def _pack(column: Sequence[Any]) -> Any:
     """A column as an array of i64 with NONE for None; unchanged if it holds anything else."""
+    import numpy as np  # noqa: PLC0415
+
     if type(column[0]) is str or NONE in column:
         return column
     try:
@@ -273,8 +283,8 @@ def _pack(column: Sequence[Any]) -> Any:
 
 
 def _unpack(column: Any) -> Sequence[Any]:
-    if not isinstance(column, np.ndarray):
-        return cast("Sequence[Any]", column)
+    if isinstance(column, Sequence):
+        return column
     values = column.tolist()
     return [None if value == NONE else value for value in values] if NONE in values else cast("list[Any]", values)
 

@@ -13,8 +13,6 @@ from functools import partial
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from litelog.errors import (
     CorruptionError,
     CorruptObjectError,
@@ -291,6 +289,8 @@ def missing_snapshot(base: BaseSnapshot, wal: Sequence[WalSegmentInfo]) -> Repli
 
 def missing_piece(start: Position, wal: Sequence[WalSegmentInfo]) -> ReplicaGapError | None:
     """The first hole in the names: indexes must be without holes from ``start`` on, and each must begin at offset 0."""
+    import numpy as np  # noqa: PLC0415 - what lists a replica starts without it
+
     names = wal if isinstance(wal, WalNames) else WalNames(start.generation, wal)
     indexes, offsets = (np.frombuffer(column, np.uint64) for column in (names.indexes, names.offsets))
     following = np.concatenate((np.array([start.index], np.uint64), indexes[:-1] + np.uint64(1)))

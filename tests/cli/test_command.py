@@ -57,6 +57,18 @@ def test_a_verb_that_opens_a_folder_searches_no_installed_packages(tmp_path: Pat
     assert not {"argparse", "email"} & set(modules)
 
 
+@pytest.mark.parametrize("verb", ["generations", "wal"])
+def test_a_listing_of_a_small_replica_loads_no_numpy(verb: str, tmp_path: Path) -> None:
+    """NumPy would take half of their time."""
+    with LogWriter(tmp_path / "log") as writer:
+        writer.append(b"record")
+    assert run(["replicate", "--once", str(tmp_path / "log"), str(tmp_path / "replica")]) == ExitCode.DONE
+    script = f"import sys; from litelog_cli.main import run; code = run([{verb!r}, {str(tmp_path / 'replica')!r}]); "
+    script += "print([int(code), 'numpy' in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[0, False]"
+
+
 @pytest.mark.parametrize("verb", VERBS)
 def test_the_help_of_every_verb_describes_it_with_examples(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run([verb, "--help"]) == ExitCode.DONE
