@@ -40,6 +40,14 @@ def test_a_small_verb_imports_nothing_heavy(arguments: list[str]) -> None:
     assert not HEAVY & set(modules)
 
 
+def make_replica(folder: Path) -> None:
+    """Replicate a log of one record to the folder ``replica``."""
+    with LogWriter(folder / "log") as writer:
+        writer.append(b"record")
+    places = ("--state-dir", str(folder / "state"), str(folder / "log"), str(folder / "replica"))
+    assert run(["replicate", "--once", *places]) == ExitCode.DONE
+
+
 def test_a_verb_that_opens_a_folder_searches_no_installed_packages(tmp_path: Path) -> None:
     """Built-in stores and formats need no search for entry points, which takes a tenth of a command's time."""
     script = (
@@ -47,9 +55,7 @@ def test_a_verb_that_opens_a_folder_searches_no_installed_packages(tmp_path: Pat
         f"code = run(['restore', '-o', {str(tmp_path / 'out')!r}, {str(tmp_path / 'replica')!r}]); "
         "print(); print(json.dumps([code, *sorted(sys.modules)]))"
     )
-    with LogWriter(tmp_path / "log") as writer:
-        writer.append(b"record")
-    assert run(["replicate", "--once", str(tmp_path / "log"), str(tmp_path / "replica")]) == ExitCode.DONE
+    make_replica(tmp_path)
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     code, *modules = json.loads(done.stdout.splitlines()[-1])
     assert code == 0
@@ -60,9 +66,7 @@ def test_a_verb_that_opens_a_folder_searches_no_installed_packages(tmp_path: Pat
 @pytest.mark.parametrize("verb", ["generations", "wal"])
 def test_a_listing_of_a_small_replica_loads_no_numpy(verb: str, tmp_path: Path) -> None:
     """NumPy would take half of their time."""
-    with LogWriter(tmp_path / "log") as writer:
-        writer.append(b"record")
-    assert run(["replicate", "--once", str(tmp_path / "log"), str(tmp_path / "replica")]) == ExitCode.DONE
+    make_replica(tmp_path)
     script = f"import sys; from litelog_cli.main import run; code = run([{verb!r}, {str(tmp_path / 'replica')!r}]); "
     script += "print([int(code), 'numpy' in sys.modules])"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
