@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from litelog.errors import NotFoundError, ReplicaGapError
 from litelog.objects import wal_segment
@@ -15,6 +15,8 @@ from litelog.reading.fetch import read_verified
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from typing_extensions import Buffer
+
     from litelog.objects.position import Position
     from litelog.objects.wal_segment import WalHeader, WalSegment
     from litelog.stores.replica_client import ReplicaClient
@@ -24,6 +26,8 @@ PROBE_BYTES = 4 << 10
 
 HEADERS_AT_ONCE = 256
 """How many headers a search for a time, which needs all of them in order, reads at a time."""
+
+_Decoded = TypeVar("_Decoded")
 
 
 def read_header(client: ReplicaClient, position: Position) -> WalHeader:
@@ -54,10 +58,22 @@ def find_header(client: ReplicaClient, position: Position) -> WalHeader | None:
 
 def read_segment(client: ReplicaClient, position: Position) -> WalSegment:
     """Read the WAL segment at ``position``, and check its bytes. Raises ReplicaGapError and CorruptObjectError."""
+    return _read_segment(client, position, wal_segment.decode_checked)
+
+
+def read_segment_data(client: ReplicaClient, position: Position) -> tuple[WalSegment, bytes]:
+    """As ``read_segment``; also return the bytes of its run."""
+
+    def decode(key: str, body: Buffer) -> tuple[WalSegment, bytes]:
+        segment = wal_segment.decode(key, body)
+        return segment, segment.data()
+
+    return _read_segment(client, position, decode)
+
+
+def _read_segment(client: ReplicaClient, position: Position, decode: Callable[[str, Buffer], _Decoded]) -> _Decoded:
     try:
-        return read_verified(
-            partial(client.read_wal_segment, position), partial(wal_segment.decode_checked, wal_key(position))
-        )
+        return read_verified(partial(client.read_wal_segment, position), partial(decode, wal_key(position)))
     except NotFoundError as error:
         raise ReplicaGapError(str(position)) from error
 

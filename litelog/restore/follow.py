@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Self
 
@@ -30,6 +31,7 @@ from litelog.system.clock import SystemClock
 if TYPE_CHECKING:
     import threading
     from collections.abc import Sequence
+    from concurrent.futures import Executor
     from types import TracebackType
 
     from litelog.formats import LogFormat
@@ -41,6 +43,9 @@ if TYPE_CHECKING:
     from litelog.system.clock import Clock
 
 _logger = logging.getLogger(__name__)
+
+READING_THREADS = 4
+"""How many threads read ahead while a copy catches up."""
 
 ATTEMPTS = 3
 """The follower ends if it misses an object this many times in a row. Objects that change during a listing, or a root
@@ -187,6 +192,7 @@ class CopyFollower:
             header = event.segment.header
             if header.successor is None:
                 self._take(event.segment)
+                self.copy.flush()
             follower.pass_segment(header)
             if header.successor is None:
                 return True
@@ -202,20 +208,10 @@ class CopyFollower:
             return
         held = self.copy.orders()
         self._require_joined(plan, held, 0 if is_same else find_shift(self._client, claim, plan.claim, self._end))
-        for part in plan.parts:
-            history = GenerationBytes(
-                self._client, part.claim, self._format, part.pieces, [p.entry for p in part.sealed]
-            )
-            for file in part.files:
-                if self.copy.is_before_end(file.name, held):
-                    continue  # the copy has its records; or the log has it again, and a copy only grows at its end
-                if file is not plan.files[-1] and self.copy.size_of(file.name) == file.size:
-                    continue
-                self.copy.open_segment(file.name, self._follower.claim.key)
-                if self.copy.size > file.size and file is plan.files[-1]:
-                    continue  # the listing lagged, or the newest generation has not come as far
-                for chunk in history.chunks(file.name, self.copy.size, file.size):
-                    self._take_chunk(chunk)
+        with ThreadPoolExecutor(READING_THREADS, "catch-up") as executor:
+            for part in plan.parts:
+                self._append_part(part, plan, held, executor)
+        self.copy.flush()
         last = read_header(self._client, plan.pieces[-1].position) if plan.pieces else None
         self._follower.enter(plan.claim, None)
         if last is None:
@@ -228,6 +224,22 @@ class CopyFollower:
         self._end, self._last = self._follower.slot or self._end, None
         if self._side_files is not None:
             self._side_files.take(plan.base.snapshot, self._end.index)
+
+    def _append_part(
+        self, part: RestorePlan, plan: RestorePlan, held: Sequence[tuple[object, ...]], executor: Executor
+    ) -> None:
+        """Append what the copy lacks of one part of a plan. ``held``: the orders of the copy's log segments before."""
+        history = GenerationBytes(self._client, part.claim, self._format, part.pieces, [p.entry for p in part.sealed])
+        for file in part.files:
+            if self.copy.is_before_end(file.name, held):
+                continue  # the copy has its records; or the log has it again, and a copy only grows at its end
+            if file is not plan.files[-1] and self.copy.size_of(file.name) == file.size:
+                continue
+            self.copy.open_segment(file.name, self._follower.claim.key)
+            if self.copy.size > file.size and file is plan.files[-1]:
+                continue  # the listing lagged, or the newest generation has not come as far
+            for chunk in history.chunks(file.name, self.copy.size, file.size, executor):
+                self._take_chunk(chunk)
 
     def _require_joined(self, plan: RestorePlan, held: Sequence[tuple[object, ...]], shift: int) -> None:
         """Raise PrunedError unless the replica's contents begin in a log segment of the copy, or right after its end.

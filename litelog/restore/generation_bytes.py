@@ -5,17 +5,20 @@ from __future__ import annotations
 import threading
 from bisect import bisect_right
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from litelog.errors import CorruptionError, CorruptObjectError, NotFoundError, ReplicaGapError, UnknownVersionError
 from litelog.reading.contents import list_pieces
+from litelog.reading.fetch import ordered_prefetch
 from litelog.reading.sealed_reader import open_sealed
-from litelog.reading.search import HEADERS_AT_ONCE, HeaderReader, read_segment
+from litelog.reading.search import HEADERS_AT_ONCE, HeaderReader, read_segment, read_segment_data
 from litelog.reading.wal_cursor import describe_sealed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from concurrent.futures import Executor
 
     from litelog.formats import LogFormat
     from litelog.objects.claim import Claim
@@ -27,6 +30,11 @@ if TYPE_CHECKING:
 
 PARALLELISM = 8
 """Concurrent requests for headers."""
+
+AHEAD_BYTES = 32 << 20
+"""The most bytes that ``chunks`` holds ahead of its reader; a single larger WAL segment is held alone."""
+
+_Read = TypeVar("_Read")
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,44 +174,66 @@ class GenerationBytes:
         """Read a WAL segment, and check its bytes. Raises CorruptObjectError and ReplicaGapError."""
         return read_segment(self.client, self.pieces[number].position)
 
-    def chunks(self, name: str, start: int, stop: int) -> Iterator[ByteRun]:
-        """Yield bytes [start, stop) of a log segment, from one WAL segment or frame at a time.
+    def chunks(self, name: str, start: int, stop: int, executor: Executor | None = None) -> Iterator[ByteRun]:
+        """Yield bytes [start, stop) of a log segment, from one WAL segment or run of frames at a time.
 
-        Raises ReplicaGapError if they are missing, and CorruptObjectError if they are damaged.
+        ``executor`` reads ahead. Raises ReplicaGapError if bytes are missing, and CorruptObjectError if they are
+        damaged.
         """
         file = self.find(name)
         if file is not None and file.entry is not None and start < stop:
             try:
-                for chunk in self._sealed_chunks(file.entry, start, stop):
+                for chunk in self._sealed_chunks(file.entry, start, stop, executor):
                     yield chunk
                     start = chunk.end
             except (CorruptionError, UnknownVersionError):
                 if not file.pieces:
                     raise
-        while start < stop:
-            number = None if file is None else self.covering(file, start)
-            if number is None:
-                raise ReplicaGapError(f"{self.url}: {name} from offset {start} on")
-            segment = self.read(number)
+        if start < stop:
+            yield from self._wal_chunks(name, file, start, stop, executor)
+
+    def _wal_chunks(
+        self, name: str, file: GenerationFile | None, start: int, stop: int, executor: Executor | None
+    ) -> Iterator[ByteRun]:
+        first = None if file is None else self.covering(file, start)
+        if file is None or first is None:
+            raise ReplicaGapError(f"{self.url}: {name} from offset {start} on")
+        numbers = [n for n in range(first, file.pieces.stop) if self.pieces[n].position.offset < stop]
+        for segment, body in _in_order(executor, self._reads(numbers, stop)):
             header = segment.header
+            if not header.length:
+                continue
             if header.file != name or not header.offset <= start < header.end:
-                raise CorruptObjectError(
-                    segment.key, "bytes", f"{name} from {start} on", f"{header.file} to {header.end}"
-                )
+                raise _misplaced(name, start, segment)
             end = min(stop, header.end)
-            data = memoryview(segment.data())[start - header.offset : end - header.offset]
+            data = memoryview(body)[start - header.offset : end - header.offset]
             total = header.crc_total if end == header.end else None
             yield ByteRun(start, data, self.url, self.claim.generation, total)
             start = end
+        if start < stop:
+            raise _misplaced(name, start, segment)
 
-    def _sealed_chunks(self, entry: SnapshotEntry, start: int, stop: int) -> Iterator[ByteRun]:
+    def _reads(self, numbers: Sequence[int], stop: int) -> Iterator[tuple[int, Callable[[], tuple[WalSegment, bytes]]]]:
+        starts = [self.pieces[number].position.offset for number in numbers]
+        for number, begin, end in zip(numbers, starts, [*starts[1:], stop], strict=True):
+            yield max(0, end - begin), partial(self._read_data, number)
+
+    def _read_data(self, number: int) -> tuple[WalSegment, bytes]:
+        return read_segment_data(self.client, self.pieces[number].position)
+
+    def _sealed_chunks(
+        self, entry: SnapshotEntry, start: int, stop: int, executor: Executor | None
+    ) -> Iterator[ByteRun]:
         if stop > entry.length:
             raise ReplicaGapError(f"{self.url}: {entry.file} from offset {entry.length} on")
         try:
             sealed = self._open(entry)
             frames = sealed.footer.frames
-            for run in frames.runs(frames.for_offsets(start, stop)):
-                decoded = sealed.read_run(run, self.format)
+            reads = (
+                (len(frames.content_range(run)), partial(sealed.read_run, run, self.format))
+                for run in frames.runs(frames.for_offsets(start, stop))
+            )
+            for decoded in _in_order(executor, reads):
                 begin, end = max(start, decoded.start), min(stop, decoded.start + len(decoded.data))
                 data = decoded.data[begin - decoded.start : end - decoded.start]
                 yield ByteRun(begin, data, self.url, self.claim.generation, entry.crc if end == entry.length else None)
@@ -264,3 +294,15 @@ class GenerationBytes:
             self._headers([self.pieces[number].position for number in numbers])
         except CorruptionError:
             return
+
+
+def _in_order(executor: Executor | None, reads: Iterable[tuple[int, Callable[[], _Read]]]) -> Iterator[_Read]:
+    """Yield the results of reads in order. ``reads``: as of ``ordered_prefetch``."""
+    if executor is None:
+        return (read() for _, read in reads)
+    return ordered_prefetch(executor, reads, most_bytes=AHEAD_BYTES)
+
+
+def _misplaced(name: str, start: int, segment: WalSegment) -> CorruptObjectError:
+    header = segment.header
+    return CorruptObjectError(segment.key, "bytes", f"{name} from {start} on", f"{header.file} to {header.end}")

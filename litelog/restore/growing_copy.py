@@ -1,4 +1,7 @@
-"""GrowingCopy: the copy of a log in a local folder, which grows at its end: checked, durable and in order."""
+"""GrowingCopy: the copy of a log in a local folder, which grows at its end: checked, durable and in order.
+
+Bytes are checked when they come, and written and synced by another thread meanwhile. ``flush`` waits for that.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ from litelog.objects.side_files import MAX_SIDE_FILE_BYTES
 from litelog.restore.index_files import commits_in_file
 from litelog.restore.manifest import make_manifest
 from litelog.restore.output import OutputError
+from litelog.restore.write_behind import WriteBehind
 from litelog.system.files import TooLargeError, open_regular, read_regular, sync_folder, write_at
 from litelog.system.private_files import temporary_name
 
@@ -51,6 +55,7 @@ class GrowingCopy:
         self.appended_at: float | None = None
         """When the last of them were appended; monotonic seconds."""
         self._monotonic = monotonic
+        self._behind = WriteBehind(self._write)
         self._folder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             fcntl.flock(self._folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -59,11 +64,17 @@ class GrowingCopy:
             raise LockedError(folder, f"{folder}: a followed copy") from error
 
     def close(self) -> None:
-        """Release the copy."""
+        """Release the copy. What is not durable yet may be lost."""
+        self._behind.close()
         os.close(self._folder)
 
+    def flush(self) -> None:
+        """Wait until all that was appended is durable. Raises OutputError."""
+        self._behind.flush()
+
     def names(self) -> list[str]:
-        """Return the names of its log segments, oldest first."""
+        """Return the names of its log segments, oldest first. Raises OutputError."""
+        self.flush()
         orders = {name: self._format.segment_order(name) for name in os.listdir(self._folder)}
         known = [(order, name) for name, order in orders.items() if order is not None]
         return [name for _, name in sorted(known)]
@@ -101,6 +112,7 @@ class GrowingCopy:
 
     def read(self, name: str, start: int, length: int) -> bytes:
         """Return bytes of a log segment; fewer at its end. Raises OutputError."""
+        self.flush()
         try:
             file = open_regular(name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=self._folder)
             try:
@@ -119,7 +131,8 @@ class GrowingCopy:
         return digest.hexdigest()
 
     def orders(self) -> list[tuple[object, ...]]:
-        """Return the orders of its log segments."""
+        """Return the orders of its log segments. Raises OutputError."""
+        self.flush()
         orders = [self._format.segment_order(name) for name in os.listdir(self._folder)]
         return [order for order in orders if order is not None]
 
@@ -130,14 +143,16 @@ class GrowingCopy:
         return order is not None and bool(held) and order < max(held)
 
     def size_of(self, name: str) -> int | None:
-        """The size of a log segment; None if the copy does not have it."""
+        """The size of a log segment; None if the copy does not have it. Raises OutputError."""
+        if self._behind.holds(name):
+            self.flush()
         try:
             return os.stat(name, dir_fd=self._folder, follow_symlinks=False).st_size
         except FileNotFoundError:
             return None
 
     def append(self, key: str, data: memoryview, crc_total: int | None, *, is_finished: bool) -> None:
-        """Check bytes, and append them durably.
+        """Check bytes, and append them. They are durable after ``flush``.
 
         Args:
             key: Where they come from.
@@ -148,7 +163,7 @@ class GrowingCopy:
         Raises:
             DivergedError: The copy's bytes are not those that ``data`` continues.
             CorruptObjectError, CorruptCommitError, SequenceGapError: ``data`` is damaged.
-            OutputError: The copy cannot be written.
+            OutputError: The copy cannot be written. The bytes may be earlier ones.
         """
         crc = crc32c(data, self._crc)
         if crc_total is not None and crc != crc_total:
@@ -157,30 +172,32 @@ class GrowingCopy:
         may_have_tail = is_finished and self._format.finished_tail is FinishedTail.SHIP
         if scan.end != self.size + len(data) and not may_have_tail:
             raise CorruptObjectError(key, "end of the last whole commit", self.size + len(data), scan.end)
-        try:
-            self._write(data)
-        except OSError as error:
-            raise OutputError(os.path.join(self.path, self.name), error.strerror or str(error)) from error
+        self._behind.put(self.name, self.size, data)
         self._crc, self.expect = crc, scan.expectation
         self.size += len(data)
         self.appended += len(data)
         if data:
             self.appended_at = self._monotonic()
 
-    def _write(self, data: memoryview) -> None:
-        self._drop_index()
-        file = open_regular(self.name, _FILE_FLAGS, 0o666, dir_fd=self._folder)
+    def _write(self, name: str, start: int, runs: Sequence[memoryview]) -> None:
+        """Append runs of bytes to a log segment that ends at ``start``, durably. Called by another thread."""
         try:
-            if os.fstat(file).st_size != self.size:
-                reason = f"was changed: it no longer has {self.size} bytes"
-                raise OutputError(os.path.join(self.path, self.name), reason)
-            write_at(file, data, self.size)
-            os.fsync(file)
-        finally:
-            os.close(file)
-        if self.size == 0:
-            sync_folder(self.path)
-            self._list_in_manifest()
+            self._drop_index(name)
+            file = open_regular(name, _FILE_FLAGS, 0o666, dir_fd=self._folder)
+            try:
+                if os.fstat(file).st_size != start:
+                    raise OutputError(os.path.join(self.path, name), f"was changed: it no longer has {start} bytes")
+                at = start
+                for data in runs:
+                    at += write_at(file, data, at)
+                os.fsync(file)
+            finally:
+                os.close(file)
+            if start == 0:
+                sync_folder(self.path)
+                self._list_in_manifest()
+        except OSError as error:
+            raise OutputError(os.path.join(self.path, name), error.strerror or str(error)) from error
 
     def _list_in_manifest(self) -> None:
         """Replace the manifest, if the log's writer needs one, by one that lists the new log segment, too."""
@@ -192,6 +209,7 @@ class GrowingCopy:
         """Replace a side file of the copy, unless it holds the same."""
         if not is_side_file(self._format, file.name):
             return
+        self.flush()
         path = os.path.join(self.path, file.name)
         try:
             with suppress(FileNotFoundError, TooLargeError):
@@ -213,9 +231,9 @@ class GrowingCopy:
         os.rename(temporary, file.name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
         sync_folder(self.path)
 
-    def _drop_index(self) -> None:
+    def _drop_index(self, name: str) -> None:
         """Remove the writer's index file of the log segment that grows: its writer would cut what the index lacks."""
-        index = index_name(self._format, self.name)
+        index = index_name(self._format, name)
         if index is not None:
             with suppress(FileNotFoundError):
                 os.unlink(index, dir_fd=self._folder)
@@ -229,6 +247,8 @@ class GrowingCopy:
             return
         if safe_segment_order(self._format, name) is None:
             raise CorruptObjectError(source, f"file {name!r} is not the name of a log segment")
+        if self._behind.holds(name):
+            self.flush()
         self.name, self.size, self._crc = name, 0, 0
         self.expect = Expectation(self.expect.sequence if self._format.self_numbered else None, 0)
         try:

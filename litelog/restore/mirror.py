@@ -58,7 +58,7 @@ that error. Its daemon may be about to begin a generation, or may have been star
 RETRY_SECONDS = 1.0
 """The pause after a failure."""
 
-LIMIT_BYTES = 16 << 20
+LIMIT_BYTES = 64 << 20
 """About how many bytes one request gets. The next one states how far the mirror is durable."""
 
 
@@ -187,8 +187,7 @@ class Mirror:
             self._place = self.join()
         before = self._place
         try:
-            for segment in self._client.stream_wal(before, wait_seconds, LIMIT_BYTES, self._name):
-                self._take(segment)
+            self._receive(before, wait_seconds)
         except PrunedError:
             self._place = self.join()  # the replica has it
             if self._place == before:
@@ -224,16 +223,25 @@ class Mirror:
         except OSError as error:
             raise OutputError(self._note.path, error.strerror or str(error)) from error
 
-    def _take(self, segment: WalSegment) -> None:
+    def _receive(self, place: Position, wait_seconds: float) -> None:
+        """Append what the daemon sends from the mirror's end on. Moves that end once all is durable, also on errors."""
+        try:
+            for segment in self._client.stream_wal(place, wait_seconds, LIMIT_BYTES, self._name):
+                self._take(segment, place)
+                place = segment.header.next_slot
+        finally:
+            self._copy.flush()
+            self._place = place
+
+    def _take(self, segment: WalSegment, place: Position) -> None:
         header = segment.header
-        if header.position != self._place:
-            raise CorruptObjectError(segment.key, "position in the stream", str(self._place), str(header.position))
+        if header.position != place:
+            raise CorruptObjectError(segment.key, "position in the stream", str(place), str(header.position))
         if header.length:
             self._copy.open_segment(header.file, segment.key)
             if header.offset != self._copy.size:
                 raise CorruptObjectError(segment.key, "offset", self._copy.size, header.offset)
             self._copy.append(segment.key, memoryview(segment.data()), header.crc_total, is_finished=header.final)
-        self._place = header.next_slot
 
     def _find_end(self, plan: RestorePlan) -> Position:
         """The position of the mirror's end. It may be ahead of the replica, by log segments that follow the plan's."""

@@ -1,0 +1,262 @@
+"""Measures ``litelog mirror``: how fast a mirror catches up, how late it is, and what it costs the source's shipping.
+
+The yardstick of catching up is another process that sends the log's bytes over a bare socket, to one that writes them
+and syncs each log segment. The yardstick of the lag is a bare write and fdatasync, the bytes over a socket, and a write
+and fdatasync at the other end. The source ships a block with and without a mirror, in turns.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from logs import SEGMENT_BYTES, make_block, make_log
+from measuring import Finding, Report, bench_folder, empty, interleave, percentile, rate, ratios, run, sync_tree
+
+from litelog.log.writer import LogWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+WAIT_SECONDS = 120.0
+LITELOG = Path(sys.executable).parent / "litelog"
+MIRROR, COPY = "litelog mirror --once", "a bare copy over a socket, synced"
+
+
+class Source:
+    """A daemon that serves a log, in a process of its own."""
+
+    def __init__(self, work: Path) -> None:
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            port = taken.getsockname()[1]
+        self.url = f"http://127.0.0.1:{port}/logs/log"
+        self.config = work / "serve.yml"
+        self.config.write_text(
+            f"state-dir: {work}/state\naddr: 127.0.0.1:{port}\nserve: all\nsync-interval: 100ms\n"
+            f"logs:\n  - path: {work}/log\n    replicas: [{work}/replica]\n"
+        )
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Run the daemon."""
+        command = [LITELOG, "replicate", "--config", self.config, "--quiet"]
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+            try:
+                yield
+            finally:
+                process.terminate()
+                process.wait(WAIT_SECONDS)
+
+    def await_acknowledged(self, sequence: int) -> None:
+        """Wait until the replica holds all records before ``sequence``."""
+        await_true(lambda: (self._facts().get("acknowledged") or 0) >= sequence, 0.005)
+
+    def _facts(self) -> dict[str, Any]:
+        try:
+            with urllib.request.urlopen(self.url) as answer:
+                found: dict[str, Any] = json.load(answer)
+                return found
+        except urllib.error.URLError:
+            return {}
+
+
+def await_true(is_true: Any, pause: float) -> None:
+    """Wait for a condition; ClickException after WAIT_SECONDS."""
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not is_true():
+        if time.monotonic() > deadline:
+            raise click.ClickException(f"nothing happened for {WAIT_SECONDS:g} s")
+        time.sleep(pause)
+
+
+def log_bytes(folder: Path) -> int:
+    """The size of a log's log segments."""
+    return sum(path.stat().st_size for path in folder.glob("*.log"))
+
+
+def catch_up(source: Source, behind: Path, out: Path) -> float:
+    """Let a mirror that holds what is in ``behind`` catch up. ``--once`` waits for news for a second at the end."""
+    shutil.rmtree(out, ignore_errors=True)
+    shutil.copytree(behind, out)
+    sync_tree(out)
+    start = time.perf_counter()
+    run([LITELOG, "mirror", "--once", "--json", source.url, out])
+    return time.perf_counter() - start - 1.0
+
+
+def copy_bare(log: Path, out: Path) -> float:
+    """Copy a log over a socket, from another process."""
+    empty(out)
+    listener = socket.create_server(("127.0.0.1", 0))
+    sender = multiprocessing.Process(target=_send_all, args=(log, listener.getsockname()))
+    start = time.perf_counter()
+    sender.start()
+    connection, _ = listener.accept()
+    for path in sorted(log.glob("*.log")):
+        left = path.stat().st_size
+        file = os.open(out / path.name, os.O_WRONLY | os.O_CREAT)
+        while left:
+            data = connection.recv(min(left, 1 << 20))
+            os.write(file, data)
+            left -= len(data)
+        os.fsync(file)
+        os.close(file)
+    took = time.perf_counter() - start
+    sender.join()
+    return took
+
+
+def _send_all(log: Path, address: tuple[str, int]) -> None:
+    with socket.create_connection(address) as connection:
+        for path in sorted(log.glob("*.log")):
+            with path.open("rb") as file:
+                connection.sendfile(file)
+
+
+@contextmanager
+def mirroring(source: Source, out: Path) -> Iterator[None]:
+    """Run a mirror."""
+    with subprocess.Popen(
+        [LITELOG, "mirror", "--quiet", source.url, out], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as process:
+        try:
+            yield
+        finally:
+            process.terminate()
+            process.wait(WAIT_SECONDS)
+
+
+def append_turn(writer: LogWriter, out: Path, count: int, size: int, gap: float) -> list[float]:
+    """Append at a steady pace. Return the seconds from each append's return until its bytes are in the mirror."""
+    found = []
+    for number in range(count):
+        writer.append(make_block(size, number))
+        at, wanted = time.monotonic(), log_bytes(Path(writer.folder))
+        await_true(lambda wanted=wanted: log_bytes(out) >= wanted, 0.0002)
+        found.append(time.monotonic() - at)
+        time.sleep(gap)
+    return found
+
+
+def bare_turn(work: Path, count: int, size: int, gap: float) -> list[float]:
+    """The same with bare files and a socket: write and sync here, send, write and sync there, answer."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    other = multiprocessing.Process(target=_sync_there, args=(work / "there", listener.getsockname(), size))
+    other.start()
+    connection, _ = listener.accept()
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    found = []
+    with (work / "here").open("wb", buffering=0) as file, connection:
+        for _ in range(count):
+            start, body = time.monotonic(), os.urandom(size)
+            file.write(body)
+            os.fdatasync(file.fileno())
+            connection.sendall(body)
+            connection.recv(1)
+            found.append(time.monotonic() - start)
+            time.sleep(gap)
+    other.join()
+    return found
+
+
+def _sync_there(path: Path, address: tuple[str, int], size: int) -> None:
+    with socket.create_connection(address) as connection, path.open("wb", buffering=0) as file:
+        while body := connection.recv(size, socket.MSG_WAITALL):
+            file.write(body)
+            os.fdatasync(file.fileno())
+            connection.sendall(b"1")
+
+
+def ship_turn(source: Source, writer: LogWriter, blocks: list[list[bytes]]) -> float:
+    """Append blocks, and return the seconds until the replica has them."""
+    start = time.perf_counter()
+    for block in blocks:
+        writer.append(block)
+    source.await_acknowledged(writer.next_sequence)
+    return time.perf_counter() - start
+
+
+def measure_lag(report: Report, source: Source, writer: LogWriter, work: Path, rounds: int) -> None:
+    """Compare the lag of a mirror with that of bare files, in turns."""
+    ours, bare = list[list[float]](), list[list[float]]()
+    with mirroring(source, work / "mirror"):
+        append_turn(writer, work / "mirror", 5, 10_000, 0.01)
+        for _ in range(rounds):
+            ours.append(append_turn(writer, work / "mirror", 50, 10_000, 0.01))
+            bare.append(bare_turn(work, 50, 10_000, 0.01))
+    for name, turns in (("append to mirror", ours), ("bare", bare)):
+        values = [value for turn in turns for value in turn]
+        report.figures[name] = ", ".join(f"p{p} {percentile(values, p) * 1e3:.2f} ms" for p in (50, 99))
+    for percent, most in ((50, 2.0), (99, 4.0)):
+        values = tuple(percentile(a, percent) / percentile(b, percent) for a, b in zip(ours, bare, strict=True))
+        report.findings.append(Finding(f"append to mirror, p{percent}", "bare, synced at both", values, at_most=most))
+
+
+def measure_shipping(report: Report, source: Source, writer: LogWriter, work: Path, rounds: int) -> None:
+    """Compare shipping with and without a mirror, in turns."""
+    blocks = [make_block(1 << 20, number) for number in range(32)]
+    times = dict[str, list[float]](alone=[], mirrored=[])
+    for number in range(1 + rounds):
+        alone = ship_turn(source, writer, blocks)
+        with mirroring(source, work / "mirror"):
+            await_true(lambda: log_bytes(work / "mirror") == log_bytes(work / "log"), 0.01)
+            mirrored = ship_turn(source, writer, blocks)
+        if number:
+            times["alone"].append(alone)
+            times["mirrored"].append(mirrored)
+    for name, taken in times.items():
+        report.figures[f"shipping 32 MiB, {name}"] = f"{statistics.median(taken):.3f} s"
+    found = ratios(times["mirrored"], times["alone"])
+    report.findings.append(Finding("shipping with a mirror", "without one", found, at_most=1.1))
+
+
+@click.command(help=__doc__)
+@click.option("--folder", type=click.Path(exists=True), help="Folder to work in, on a disk, with room for 4 logs.")
+@click.option("--size", default=1024, help="MiB of log.")
+@click.option("--rounds", default=5, help="Number of interleaved rounds.")
+@click.option("--patience", default=0.0, help="Seconds that each run may wait until the machine is quiet.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def main(folder: str | None, size: int, rounds: int, patience: float, as_json: bool) -> None:
+    report = Report(f"a mirror of {size} MiB")
+    with bench_folder(folder) as work:
+        make_log(work / "log", 1 << 20)
+        source = Source(work)
+        with source.running(), LogWriter(str(work / "log"), segment_bytes=SEGMENT_BYTES) as writer:
+            source.await_acknowledged(writer.next_sequence)
+            run([LITELOG, "mirror", "--once", source.url, work / "behind"])
+            blocks = [make_block(8 << 20, number) for number in range(8)]
+            for number in range(size // 8):
+                writer.append(blocks[number % 8])
+            source.await_acknowledged(writer.next_sequence)
+            os.sync()
+            calls = {
+                MIRROR: lambda: catch_up(source, work / "behind", work / "mirror"),
+                COPY: lambda: copy_bare(work / "log", work / "bare"),
+            }
+            times = interleave(calls, rounds, patience)
+            copied = log_bytes(work / "log")
+            for name, taken in times.items():
+                report.figures[name] = rate(copied, taken)
+            report.findings.append(Finding(MIRROR, COPY, ratios(times[COPY], times[MIRROR]), 0.7))
+            shutil.rmtree(work / "bare")
+            measure_lag(report, source, writer, work, rounds)
+            measure_shipping(report, source, writer, work, rounds)
+    report.print(as_json=as_json)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+"""Runs that wait are written and synced together, in order, and nothing is written after a failure."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from litelog.restore import write_behind
+from litelog.restore.write_behind import WriteBehind
+from tests.waiting import WAIT_SECONDS, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+Written = tuple[str, int, bytes, int]
+
+
+class Disk:
+    """Notes what is written: name, start, bytes and the number of runs. Each write waits until it may end."""
+
+    def __init__(self) -> None:
+        self.written: list[Written] = []
+        self.may_end = threading.Event()
+        self.begun = threading.Event()
+        self.error: Exception | None = None
+
+    def write(self, name: str, start: int, runs: Sequence[memoryview]) -> None:
+        self.begun.set()
+        assert self.may_end.wait(WAIT_SECONDS)
+        if self.error is not None:
+            raise self.error
+        self.written.append((name, start, b"".join(runs), len(runs)))
+
+
+@pytest.fixture
+def disk() -> Disk:
+    return Disk()
+
+
+@pytest.fixture
+def behind(disk: Disk) -> Iterator[WriteBehind]:
+    made = WriteBehind(disk.write)
+    yield made
+    disk.may_end.set()
+    made.close()
+
+
+def test_runs_that_came_during_a_write_are_written_together_and_in_order(disk: Disk, behind: WriteBehind) -> None:
+    behind.put("a", 0, memoryview(b"1"))
+    assert disk.begun.wait(WAIT_SECONDS)
+    for at, data in ((1, b"2"), (2, b"3")):
+        behind.put("a", at, memoryview(data))
+    behind.put("b", 0, memoryview(b"4"))
+    behind.put("b", 1, memoryview(b"5"))
+    assert (behind.holds("a"), behind.holds("b"), behind.holds("c")) == (True, True, False)
+    assert disk.written == []
+    disk.may_end.set()
+    behind.flush()
+    assert disk.written == [("a", 0, b"1", 1), ("a", 1, b"23", 2), ("b", 0, b"45", 2)]
+    assert not behind.holds("a")
+
+
+def test_a_run_waits_for_room_and_a_single_larger_one_has_it(
+    disk: Disk, behind: WriteBehind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(write_behind, "HELD_BYTES", 3)
+    behind.put("a", 0, memoryview(b"larger"))
+    assert disk.begun.wait(WAIT_SECONDS)
+    second = threading.Thread(target=behind.put, args=("a", 6, memoryview(b"2")))
+    second.start()
+    second.join(0.05)
+    assert second.is_alive()
+    disk.may_end.set()
+    second.join(WAIT_SECONDS)
+    behind.flush()
+    assert b"".join(data for _, _, data, _ in disk.written) == b"larger2"
+
+
+def test_nothing_is_written_after_a_failure_and_each_call_raises_it(disk: Disk, behind: WriteBehind) -> None:
+    disk.error = OSError("full")
+    behind.put("a", 0, memoryview(b"1"))
+    assert disk.begun.wait(WAIT_SECONDS)
+    behind.put("b", 0, memoryview(b"2"))
+    disk.may_end.set()
+    with pytest.raises(OSError, match="full"):
+        behind.flush()
+    disk.error = None
+    behind.put("b", 1, memoryview(b"3"))
+    for _ in range(3):
+        with pytest.raises(OSError, match="full"):
+            behind.flush()
+    assert disk.written == []
+
+
+def test_what_was_not_begun_at_the_close_is_not_written(disk: Disk) -> None:
+    behind = WriteBehind(disk.write)
+    behind.put("a", 0, memoryview(b"1"))
+    assert disk.begun.wait(WAIT_SECONDS)
+    behind.put("b", 0, memoryview(b"2"))
+    closing = threading.Thread(target=behind.close)
+    closing.start()
+    wait_until(behind._waiting[-1][2].cancelled)
+    disk.may_end.set()
+    closing.join(WAIT_SECONDS)
+    assert disk.written == [("a", 0, b"1", 1)]
