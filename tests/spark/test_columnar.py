@@ -47,6 +47,7 @@ QUERIES = (
     "key IS NULL",
 )
 ASKED = "count(*)", "count(key)", "min(sequence)", "max(sequence)", "min(timestamp)", "max(timestamp)", "count(value)"
+BY_KEY = ", ".join(asked for asked in ASKED if asked != "count(key)")
 
 
 @pytest.fixture(scope="module", params=range(4 if NIGHTLY else 1))
@@ -146,8 +147,46 @@ def test_both_engines_give_the_same_rows_for_random_options(spark: Any, url: str
     columns = random.sample(["sequence", "timestamp", "key", "value"], random.randrange(1, 5))
     query = f"({random.choice(QUERIES)}) {random.choice(['AND', 'OR'])} ({random.choice(QUERIES)})"
     source = spark.read.format("litelog").options(**options)
-    found = [_all(source.option("engine", engine).load(url).where(query).select(columns)) for engine in Engine]
+    frames = [source.option("engine", engine).load(url).where(query) for engine in Engine]
+    found = [_all(frame.select(columns)) for frame in frames]
     assert found[0] == found[1], (options, query, columns)
+    totals = [_all(_by_key(frame)) for frame in frames]
+    assert totals[0] == totals[1], (options, query)
+
+
+def _by_key(frame: Any) -> Any:
+    frame.createOrReplaceTempView("records")
+    return frame.sparkSession.sql(f"SELECT key, {BY_KEY} FROM records GROUP BY key")
+
+
+def test_tasks_total_the_records_of_each_key(spark: Any, url: str) -> None:
+    java = spark.read.format("litelog").load(url)
+    for frame in (java, java.where("sequence < 260 AND key IS NOT NULL"), java.where("key IN (X'6b31', X'')")):
+        totals = _by_key(frame)
+        assert ", by key" in _plan(totals)
+        assert _all(totals) == _all(_by_key(spark.createDataFrame(frame.collect(), frame.schema)))
+        assert _all(frame.select("key").distinct()) == [(row[0],) for row in _all(totals)]
+    for other in (java.where("length(value) > 20"), java.selectExpr("value AS key", "sequence", "timestamp", "value")):
+        assert ", by key" not in _plan(_by_key(other))
+    assert ", by key" not in _plan(java.groupBy("key").agg({"value": "max"}))
+
+
+def test_a_task_with_many_keys_returns_some_of_them_several_times(spark: Any, tmp_path: Path) -> None:
+    """It empties its table of keys when the table is large."""
+    require_columnar(spark)
+    log, keys = make_log(tmp_path / "log"), [number.to_bytes(3, "big") for number in range(70_000)]
+    with LogWriter(log.folder, segment_bytes=1 << 20) as writer:
+        for _ in range(2):
+            for start in range(0, len(keys), 10_000):
+                writer.append([b""] * 10_000, keys=keys[start : start + 10_000], timestamps=START)
+        daemon = Daemon(log, FileStore(str(tmp_path / "replica")), str(tmp_path / "state"), backlog_sealer=True)
+        while daemon.sync():
+            pass
+        daemon.close()
+    frame = spark.read.format("litelog").option("numPartitions", 1).load(str(tmp_path / "replica"))
+    held = frame.groupBy("key").count()
+    assert ", by key" in _plan(held)
+    assert [tuple(row) for row in held.groupBy("count").count().collect()] == [(2, len(keys))]
 
 
 def test_both_engines_give_the_same_result_after_damage(spark: Any, url: str, tmp_path: Path) -> None:

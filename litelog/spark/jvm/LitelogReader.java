@@ -32,8 +32,8 @@ final class LitelogReader implements PartitionReader<ColumnarBatch> {
   private static final Logger LOG = LoggerFactory.getLogger(LitelogReader.class);
   private static final int MOST_AHEAD = 4;
 
-  /** The settings that all tasks of a query share. */
-  record Factory(StructType schema, Bounds bounds, long limit, String python)
+  /** The settings that all tasks of a query share. {@code totals}: null for records. */
+  record Factory(StructType schema, Bounds bounds, long limit, KeyTotals.Query totals, String python)
       implements PartitionReaderFactory, Serializable {
     @Override
     public PartitionReader<InternalRow> createReader(InputPartition partition) {
@@ -47,7 +47,8 @@ final class LitelogReader implements PartitionReader<ColumnarBatch> {
 
     @Override
     public PartitionReader<ColumnarBatch> createColumnarReader(InputPartition partition) {
-      return new LitelogReader(this, ((ReadPlan.Share) partition).parts());
+      LitelogReader records = new LitelogReader(this, ((ReadPlan.Share) partition).parts());
+      return totals == null ? records : new KeyTotals(records, totals);
     }
   }
 
@@ -56,6 +57,7 @@ final class LitelogReader implements PartitionReader<ColumnarBatch> {
 
   private final Factory query;
   private final Iterator<ReadPlan.Part> parts;
+  private final RecordColumns columns;
   private final TaskMetrics metrics = new TaskMetrics();
   private final ExecutorService threads = Executors.newCachedThreadPool(work -> {
     Thread thread = new Thread(work, "litelog-read");
@@ -72,13 +74,13 @@ final class LitelogReader implements PartitionReader<ColumnarBatch> {
   private int window = 1;
   private byte[] body;
   private Iterator<SealedObject.Run> runs = Collections.emptyIterator();
-  private RecordColumns columns;
   private PythonWorker worker;
   private ColumnarBatch batch;
 
   LitelogReader(Factory query, List<ReadPlan.Part> parts) {
     this.query = query;
     this.parts = parts.iterator();
+    columns = new RecordColumns(query.schema);
     left = query.limit;
     look();
   }
@@ -127,7 +129,7 @@ final class LitelogReader implements PartitionReader<ColumnarBatch> {
         object = result(nextObject);
         object.metrics().forEach(metrics::add);
         groups = object.groups().iterator();
-        columns = new RecordColumns(query.schema, query.bounds.within(part.log()), part);
+        columns.begin(part, query.bounds.within(part.log()));
       } catch (IOException error) {
         leave(part.request("read", query.bounds), "it", error);
       }

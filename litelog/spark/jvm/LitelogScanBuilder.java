@@ -1,5 +1,9 @@
 package litelog.spark;
 
+import static litelog.spark.KeyTotals.Function.COUNT;
+import static litelog.spark.KeyTotals.Function.LEAST;
+import static litelog.spark.KeyTotals.Function.MOST;
+
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.util.ArrayList;
@@ -9,6 +13,7 @@ import java.util.OptionalLong;
 import java.util.function.Supplier;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
+import org.apache.spark.sql.connector.expressions.Expression;
 import org.apache.spark.sql.connector.expressions.aggregate.AggregateFunc;
 import org.apache.spark.sql.connector.expressions.aggregate.Aggregation;
 import org.apache.spark.sql.connector.expressions.aggregate.Count;
@@ -29,6 +34,7 @@ import org.apache.spark.sql.connector.read.SupportsPushDownRequiredColumns;
 import org.apache.spark.sql.connector.read.SupportsPushDownV2Filters;
 import org.apache.spark.sql.connector.read.SupportsReportStatistics;
 import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
+import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructType;
 
@@ -45,6 +51,7 @@ final class LitelogScanBuilder
   private Predicate[] pushed = {};
   private long limit = Long.MAX_VALUE;
   private Aggregate aggregate;
+  private KeyTotals.Query totals;
 
   /**
    * {@code python}: the same scan by the data source in Python, for a stream. It is never asked for a batch. {@code
@@ -97,20 +104,58 @@ final class LitelogScanBuilder
 
   @Override
   public boolean supportCompletePushDown(Aggregation aggregation) {
-    return aggregate != null || pushAggregation(aggregation);
+    return aggregation.groupByExpressions().length == 0 && (aggregate != null || pushAggregation(aggregation));
   }
 
   @Override
   public boolean pushAggregation(Aggregation aggregation) {
-    if (aggregation.groupByExpressions().length > 0 || bounds.hasKeys()) {
+    AggregateFunc[] functions = aggregation.aggregateExpressions();
+    Expression[] groups = aggregation.groupByExpressions();
+    if (!Arrays.stream(functions).allMatch(LitelogScanBuilder::isStated)) {
+      return false;
+    }
+    if (groups.length == 1 && Bounds.column(groups[0]).equals("key")) {
+      totalByKey(functions);
+      return true;
+    }
+    if (groups.length > 0 || bounds.hasKeys()) {
       return false;
     }
     try {
-      aggregate = new Answer().to(aggregation.aggregateExpressions());
+      aggregate = new Answer().to(functions);
       return aggregate != null;
     } catch (IOException error) {
       throw new UncheckedIOException(error);
     }
+  }
+
+  /** Has tasks read the key and what the functions are about, and return a row for each key. */
+  private void totalByKey(AggregateFunc[] functions) {
+    StructType read = new StructType().add("key", DataTypes.BinaryType);
+    StructType result = read;
+    List<KeyTotals.Total> wanted = new ArrayList<>();
+    for (AggregateFunc function : functions) {
+      boolean least = function instanceof Min;
+      boolean counts = !least && !(function instanceof Max);
+      String column = column(function);
+      DataType type = column.equals("timestamp") && !counts ? DataTypes.TimestampType : DataTypes.LongType;
+      result = result.add("_" + wanted.size(), type);
+      read = counts || List.of(read.fieldNames()).contains(column) ? read : read.add(column, type);
+      wanted.add(new KeyTotals.Total(counts ? COUNT : least ? LEAST : MOST, counts ? 0 : read.fieldIndex(column)));
+    }
+    schema = read;
+    totals = new KeyTotals.Query(result, wanted);
+  }
+
+  private static boolean isStated(AggregateFunc function) {
+    boolean bound = function instanceof Min || function instanceof Max;
+    boolean counts = function instanceof Count one && !one.isDistinct();
+    return function instanceof CountStar || (bound && column(function).matches("sequence|timestamp"))
+        || (counts && column(function).matches("sequence|timestamp|value"));
+  }
+
+  private static String column(AggregateFunc function) {
+    return function.children().length == 1 ? Bounds.column(function.children()[0]) : "";
   }
 
   @Override
@@ -143,9 +188,6 @@ final class LitelogScanBuilder
 
     /** The answer to all functions; null if the facts do not give it. */
     Aggregate to(AggregateFunc[] functions) throws IOException {
-      if (!Arrays.stream(functions).allMatch(Answer::isStated)) {
-        return null;
-      }
       gather();
       StructType columns = new StructType();
       List<Object> values = new ArrayList<>();
@@ -161,17 +203,6 @@ final class LitelogScanBuilder
         values.add(!bound ? (Object) count : count == 0 ? null : value);
       }
       return new Aggregate(columns, values.toArray(), logs);
-    }
-
-    private static boolean isStated(AggregateFunc function) {
-      boolean bound = function instanceof Min || function instanceof Max;
-      boolean counts = function instanceof Count one && !one.isDistinct();
-      return function instanceof CountStar || (bound && column(function).matches("sequence|timestamp"))
-          || (counts && column(function).matches("sequence|timestamp|value"));
-    }
-
-    private static String column(AggregateFunc function) {
-      return function.children().length == 1 ? Bounds.column(function.children()[0]) : "";
     }
 
     private void gather() throws IOException {
@@ -236,7 +267,7 @@ final class LitelogScanBuilder
 
     @Override
     public StructType readSchema() {
-      return schema;
+      return totals == null ? schema : totals.schema();
     }
 
     @Override
@@ -262,7 +293,7 @@ final class LitelogScanBuilder
 
     @Override
     public PartitionReaderFactory createReaderFactory() {
-      return new LitelogReader.Factory(schema, bounds, limit, PythonWorker.driverPython());
+      return new LitelogReader.Factory(schema, bounds, limit, totals, PythonWorker.driverPython());
     }
 
     @Override
@@ -272,7 +303,7 @@ final class LitelogScanBuilder
 
     @Override
     public String description() {
-      return isStream ? logs : logs + ", pushed: " + List.of(pushed);
+      return isStream ? logs : logs + ", pushed: " + List.of(pushed) + (totals == null ? "" : ", by key");
     }
 
     @Override

@@ -24,10 +24,11 @@ final class RecordColumns {
   private static final int FIXED_BYTES = 40;
 
   private final StructType schema;
-  private final Bounds bounds;
-  private final ReadPlan.Part part;
-  private final boolean needsTimes;
-  private final boolean needsKeys;
+  private Bounds bounds;
+  private ReadPlan.Part part;
+  private final boolean hasTimes;
+  private boolean needsTimes;
+  private boolean needsKeys;
   private final boolean needsValues;
   private byte[] data = new byte[1 << 21];
   private int count;
@@ -37,13 +38,17 @@ final class RecordColumns {
   private int[] valueStarts = new int[0];
   private int[] valueLengths = new int[0];
 
-  RecordColumns(StructType schema, Bounds bounds, ReadPlan.Part part) {
+  RecordColumns(StructType schema) {
     this.schema = schema;
-    this.bounds = bounds;
-    this.part = part;
-    needsTimes = has("timestamp") || bounds.since != Long.MIN_VALUE || bounds.until != Long.MAX_VALUE;
-    needsKeys = has("key") || bounds.hasKeys();
+    hasTimes = has("timestamp");
     needsValues = has("value") || has("offset");
+  }
+
+  /** Begins with a part, of which the records within the bounds are wanted. */
+  void begin(ReadPlan.Part next, Bounds wanted) {
+    part = next;
+    bounds = wanted;
+    needsKeys = has("key") || bounds.hasKeys();
   }
 
   private boolean has(String name) {
@@ -53,6 +58,7 @@ final class RecordColumns {
   /** The wanted records of a run. A later call overwrites them. Throws IOException if they contradict the footer. */
   ColumnarBatch load(byte[] body, SealedObject.Run run) throws IOException {
     data = SealedObject.decode(body, run, data);
+    needsTimes = hasTimes || !run.whole() && (bounds.since != Long.MIN_VALUE || bounds.until != Long.MAX_VALUE);
     grow(run.records());
     count = 0;
     ByteBuffer bytes = ByteBuffer.wrap(data, 0, run.length()).order(ByteOrder.LITTLE_ENDIAN);
@@ -166,8 +172,8 @@ final class RecordColumns {
           return run.offset() + valueStarts[row(number)];
         }
       };
-      case "key" -> bytes(size, rows, keyStarts, keyLengths, true);
-      case "value" -> bytes(size, rows, valueStarts, valueLengths, false);
+      case "key" -> new Bytes(size, rows, keyStarts, keyLengths, true);
+      case "value" -> new Bytes(size, rows, valueStarts, valueLengths, false);
       case "index" -> constant(size, part.index());
       case "epoch" -> constant(size, part.log().epoch());
       case "generation" -> constant(size, part.log().generation());
@@ -187,24 +193,48 @@ final class RecordColumns {
     return column;
   }
 
-  private Column bytes(int size, int[] rows, int[] starts, int[] lengths, boolean nullable) {
-    return new Column(size, DataTypes.BinaryType, rows) {
-      @Override
-      public boolean hasNull() {
-        return nullable;
-      }
+  /** Keys, or values. {@code nullable}: a length below 0 means null. */
+  final class Bytes extends Column {
+    private final int[] starts;
+    private final int[] lengths;
+    private final boolean nullable;
 
-      @Override
-      public boolean isNullAt(int number) {
-        return nullable && lengths[row(number)] < 0;
-      }
+    Bytes(int size, int[] rows, int[] starts, int[] lengths, boolean nullable) {
+      super(size, DataTypes.BinaryType, rows);
+      this.starts = starts;
+      this.lengths = lengths;
+      this.nullable = nullable;
+    }
 
-      @Override
-      public byte[] getBinary(int number) {
-        int row = row(number);
-        return lengths[row] < 0 ? null : Arrays.copyOfRange(data, starts[row], starts[row] + lengths[row]);
-      }
-    };
+    /** Where the bytes are, until the next run is loaded. */
+    byte[] data() {
+      return data;
+    }
+
+    int start(int number) {
+      return starts[row(number)];
+    }
+
+    /** Below 0 for null. */
+    int length(int number) {
+      return lengths[row(number)];
+    }
+
+    @Override
+    public boolean hasNull() {
+      return nullable;
+    }
+
+    @Override
+    public boolean isNullAt(int number) {
+      return nullable && length(number) < 0;
+    }
+
+    @Override
+    public byte[] getBinary(int number) {
+      int start = start(number);
+      return length(number) < 0 ? null : Arrays.copyOfRange(data, start, start + length(number));
+    }
   }
 
   /** A column of the wanted rows. {@code rows}: null for all. */
