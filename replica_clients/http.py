@@ -9,8 +9,9 @@ from __future__ import annotations
 import io
 import json
 import re
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, cast
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote, unquote, urlencode, urlsplit
 
 import urllib3
 from urllib3.exceptions import HTTPError, ProtocolError, SSLError
@@ -129,6 +130,19 @@ class HttpStore:
         except (HTTPError, ValueError, KeyError, TypeError) as error:
             raise StoreError("list", prefix, f"the answer is not a listing: {error}") from error
 
+    def list_logs(self) -> Sequence[tuple[str, str]]:
+        """The names and URLs of the served logs that this URL stands for, whose last part may be a pattern."""
+        base, _, pattern = self.url.partition("/logs/")
+        answer = self._send("GET", "list", "logs", "", url=f"{base}/logs")
+        if answer.status != 200:
+            raise self._refusal("list", "logs", answer)
+        try:
+            names = [str(log["name"]) for log in json.loads(answer.data)["logs"]]
+        except (HTTPError, ValueError, KeyError, TypeError) as error:
+            raise StoreError("list", "logs", f"the answer is not a list of logs: {error}") from error
+        matching = (name for name in names if fnmatchcase(name, unquote(pattern)))
+        return [(name, f"{base}/logs/{quote(name)}") for name in matching]
+
     def wait_for(self, key: str, seconds: float) -> None:
         """Return once the object is there, after ``seconds`` at the latest. Raises StoreError."""
         require_key(key)
@@ -186,14 +200,20 @@ class HttpStore:
         headers: Mapping[str, str] | None = None,
         *,
         read_seconds: float | None = None,
+        url: str | None = None,
     ) -> BaseHTTPResponse:
-        """Send a request. Returns its answer, whatever its status is."""
+        """Send a request to ``url``, by default that of the log. Returns its answer, whatever its status is."""
         more: dict[str, Any] = {}
         if read_seconds is not None:
             more["timeout"] = urllib3.Timeout(connect=CONNECT_SECONDS, read=read_seconds)
         try:
             return self._pool.request(
-                method, self.url + path, headers=headers or self._headers, preload_content=False, redirect=False, **more
+                method,
+                (url or self.url) + path,
+                headers=headers or self._headers,
+                preload_content=False,
+                redirect=False,
+                **more,
             )
         except HTTPError as error:
             said, retryable = _explain(self.url, error)

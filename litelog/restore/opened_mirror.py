@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import os
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from litelog.errors import ConfigError
+from litelog.errors import ConfigError, DivergedError, PrunedError
 from litelog.log.mirror_note import MirrorNote, is_mirror, mirror_note
 from litelog.restore.history_plan import Target
-from litelog.restore.mirror import Mirror
+from litelog.restore.mirror import Mirror, set_aside
 from litelog.restore.opened_restore import is_taken, opened_restore
 from litelog.restore.output import OutputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from litelog.log.recovery import OnTrailing
     from litelog.objects.position import Position
     from litelog.restore.execution import RestoreProgress
+
+
+OnFork: TypeAlias = Literal["error", "new"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +78,56 @@ def opened_mirror(
         ) as mirror:
             mirror.recover(on_trailing)
             yield mirror
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorRules:
+    """How a log is mirrored."""
+
+    pattern: str | None = None
+    """Which names are log segments, for formats that need a pattern."""
+    on_fork: OnFork = "error"
+    """What to do if the mirror cannot continue: "error" raises the reason; "new" renames it, and begins another one."""
+    on_trailing: OnTrailing = "trim"
+    """As ``opened_mirror``."""
+
+
+def keep_mirror(
+    source: tuple[str, Mapping[str, object]],
+    folder: str,
+    rules: MirrorRules,
+    use: Callable[[Mirror], None],
+    *,
+    opening: Callable[[], AbstractContextManager[Callable[[RestoreProgress], None] | None]],
+    note_aside: Callable[[str, Exception], None],
+) -> None:
+    """Open a mirror, and call ``use`` with it. With ``on_fork="new"``, begin another one after a fork.
+
+    Args:
+        source: The log as its daemon serves it: URL and options.
+        folder: The mirror.
+        rules: How to mirror.
+        use: Mirrors until it has had enough.
+        opening: Entered while a mirror is opened or restored. Gives a function that is called during the restore.
+        note_aside: Called with the new path of a mirror that was renamed, and with the reason.
+
+    Raises as ``opened_mirror``, and as ``use``.
+    """
+    while True:
+        try:
+            with ExitStack() as stack:
+                with opening() as progress:
+                    opened = opened_mirror(
+                        *source, folder, pattern=rules.pattern, on_trailing=rules.on_trailing, progress=progress
+                    )
+                    mirror = stack.enter_context(opened)
+                use(mirror)
+        except (DivergedError, PrunedError) as error:
+            if rules.on_fork == "error":
+                raise
+            note_aside(set_aside(folder), error)
+        else:
+            return
 
 
 def promote(

@@ -232,6 +232,14 @@ class StreamsWal(Protocol):
         """
 
 
+@runtime_checkable
+class ListsLogs(Protocol):
+    """An optional capability of a store that is the log of a daemon: the log's name in its URL may be a pattern."""
+
+    def list_logs(self) -> Sequence[tuple[str, str]]:
+        """The served logs that match: their names and URLs. Raises StoreError."""
+
+
 Root: TypeAlias = "Hashable"
 """Distinguishes the current root from another one that replaces it; None if there is no root."""
 

@@ -107,6 +107,26 @@ def test_a_failover_loses_nothing_that_was_mirrored_and_fences_the_old_daemon(li
     assert held(litelog.folder / "restored") == held(litelog.folder / "copy")
 
 
+def test_a_pattern_mirrors_each_log_and_prints_a_line_for_each_and_a_summary(litelog: Command) -> None:
+    litelog.lines(20)
+    _, url = serve(litelog)
+    mirror_once(litelog, url)
+    pattern = url.replace("/log", "/l*").replace("/l*s/", "/logs/")
+    done = litelog("mirror", "--once", "--json", pattern, "copies")
+    (each, summary), code = done.lines, done.code
+    assert (code, each["log"], each["replica"], each["output"]) == (0, "log", url, str(litelog.folder / "copies/log"))
+    assert (summary["log_count"], summary["failed_count"]) == (1, 0)
+    assert held(litelog.folder / "copies" / "log") == held(litelog.folder / "log")
+    (litelog.folder / "copies" / "log" / ".mirror.json").unlink()
+    litelog("append", "copies/log", text="another history\n")
+    litelog("append", "log", text="one\n")
+    failed = [litelog("mirror", "--once", pattern, "copies")]
+    wait_until(
+        lambda: [failed.append(litelog("mirror", "--once", pattern, "copies")), "1 log failed" in failed[-1].out][1]
+    )
+    assert failed[-1].code == ExitCode.FAILURE
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Event
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from litelog.errors import DivergedError, ExitCode, PrunedError
+from litelog.errors import ExitCode
 from litelog.units import format_size
 from litelog_cli.arguments import PLACE
 from litelog_cli.configured import find_replica
@@ -20,12 +20,13 @@ from litelog_cli.progress import quiet_option, showing_progress, watching_status
 from litelog_cli.signals import acting_on_signals
 
 if TYPE_CHECKING:
-    from litelog.log.recovery import OnTrailing
-    from litelog.restore.mirror import Mirror
-    from litelog_cli.configured import ConfiguredReplica
+    from collections.abc import Callable, Iterator
 
-ONCE_SECONDS = 1.0
-"""With --once: how long the mirror waits for news."""
+    from litelog.log.recovery import OnTrailing
+    from litelog.restore.execution import RestoreProgress
+    from litelog.restore.mirror import Mirror
+    from litelog.restore.opened_mirror import MirrorRules, OnFork
+    from litelog_cli.configured import ConfiguredReplica
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +35,17 @@ class MirrorOptions:
 
     pattern: str | None
     once: bool
-    on_fork: str
+    on_fork: OnFork
     on_trailing: OnTrailing
     as_json: bool
     quiet: bool
+
+    @property
+    def rules(self) -> MirrorRules:
+        """How each log is mirrored."""
+        from litelog.restore.opened_mirror import MirrorRules
+
+        return MirrorRules(self.pattern, self.on_fork, self.on_trailing)
 
 
 @click.command(
@@ -46,12 +54,17 @@ Examples:
   litelog mirror http://a:9977/logs/orders /var/lib/orders
   litelog mirror --config litelog.yml https://a:9977/logs/orders /var/lib/orders
   litelog mirror --once --json http://a:9977/logs/orders /var/lib/orders
+  litelog mirror 'http://a:9977/logs/app-*' /var/lib/mirrors
   litelog mirror --promote /var/lib/orders s3://bucket/orders
 \b
 Run it again to continue, also after kill -9. While the source cannot be reached
 the mirror waits. If the log's history forks, the mirror ends with exit code 1
 and stays as it is; with --on-fork new it is renamed to FOLDER.GENERATION, and
 another one begins.
+\b
+A URL with * stands for all served logs of such names. Each is mirrored into
+FOLDER/NAME, and new ones are found within seconds. A log that fails stops no
+other one, and a log that is gone keeps its mirror.
 \b
 --promote makes the mirror a log to write to, once its source is gone. It first
 reads what the log's replicas have and the mirror lacks. Then start a daemon for
@@ -87,7 +100,9 @@ Exit codes: 0 done, 1 failure or fork, 2 usage, 3 no replica there yet, 6 damage
 @quiet_option
 def mirror(places: tuple[str, ...], is_promotion: bool, config_file: str | None, **options: Any) -> int:
     """Keep a byte-equal copy of a log that a daemon serves. It follows the log within milliseconds."""
+    from litelog.stores.served_logs import is_pattern
     from litelog.system.memory import keep_freed_memory
+    from litelog_cli.mirror_all import mirror_all
 
     keep_freed_memory()
     given = MirrorOptions(**options)
@@ -101,8 +116,10 @@ def mirror(places: tuple[str, ...], is_promotion: bool, config_file: str | None,
     source = _find(url, config_file)
     stop = Event()
     with acting_on_signals(lambda _: stop.set()):
-        while not _mirror(source, folder, given, stop):
-            pass
+        if is_pattern(source.url):
+            shown = {"once": given.once, "as_json": given.as_json, "quiet": given.quiet}
+            return mirror_all(source, folder, given.rules, stop, **shown)
+        _mirror(source, folder, given, stop)
     return ExitCode.DONE
 
 
@@ -111,39 +128,33 @@ def _find(url: str, config_file: str | None) -> ConfiguredReplica:
     return find_replica(place, config_file)
 
 
-def _mirror(source: ConfiguredReplica, folder: str, options: MirrorOptions, stop: Event) -> bool:
-    """Mirror until ``stop`` is set. Return False if the mirror was set aside, so that another one has to begin."""
-    from litelog.restore.mirror import set_aside
-    from litelog.restore.opened_mirror import opened_mirror
+def _mirror(source: ConfiguredReplica, folder: str, options: MirrorOptions, stop: Event) -> None:
+    from litelog.restore.opened_mirror import keep_mirror
 
     quiet = options.quiet or options.as_json
-    try:
-        with ExitStack() as stack:
-            with showing_progress("restore", quiet=quiet) as show:
-                opened = opened_mirror(
-                    source.url,
-                    source.options,
-                    folder,
-                    pattern=options.pattern,
-                    on_trailing=options.on_trailing,
-                    progress=None if show is None else lambda progress: show(progress.restored, None),
-                )
-                mirrored = stack.enter_context(opened)
-            _run(mirrored, source.url, options, stop)
-            _report(mirrored, source.url, folder, options)
-    except (DivergedError, PrunedError) as error:
-        if options.on_fork == "error":
-            raise
-        path = set_aside(folder)
+
+    @contextmanager
+    def opening() -> Iterator[Callable[[RestoreProgress], None] | None]:
+        with showing_progress("restore", quiet=quiet) as show:
+            yield None if show is None else lambda progress: show(progress.restored, None)
+
+    def use(mirrored: Mirror) -> None:
+        _run(mirrored, source.url, options, stop)
+        _report(mirrored, source.url, folder, options)
+
+    def note_aside(path: str, error: Exception) -> None:
         said = f"litelog: {error}: the mirror is now {path}; beginning another one"
         say(said, "mirror-forked", replica=source.url, output=path)
-        return False
-    return True
+
+    address = (source.url, source.options)
+    keep_mirror(address, folder, options.rules, use, opening=opening, note_aside=note_aside)
 
 
 def _run(mirrored: Mirror, url: str, options: MirrorOptions, stop: Event) -> None:
     quiet = options.quiet or options.as_json
     if options.once:
+        from litelog.restore.mirror_group import ONCE_SECONDS
+
         while not stop.is_set() and mirrored.step(ONCE_SECONDS):
             pass
         return

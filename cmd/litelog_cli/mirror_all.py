@@ -1,0 +1,69 @@
+"""Mirrors all logs of a daemon whose names match a pattern, and prints a line for each and a summary."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from litelog.errors import ExitCode
+from litelog.units import format_count, format_size
+from litelog_cli.logging_setup import say
+from litelog_cli.output import echo, error_json, kind_of, print_json
+from litelog_cli.progress import watching_status
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from threading import Event
+
+    from litelog.restore.mirror_group import MirroredLog
+    from litelog.restore.opened_mirror import MirrorRules
+    from litelog_cli.configured import ConfiguredReplica
+
+
+def mirror_all(
+    source: ConfiguredReplica, folder: str, rules: MirrorRules, stop: Event, *, once: bool, as_json: bool, quiet: bool
+) -> ExitCode:
+    """Mirror the logs until ``stop`` is set, or once. Returns the exit code: the highest of the failures'."""
+    from litelog.restore.mirror_group import MirrorGroup
+
+    group = MirrorGroup(source.url, source.options, folder, rules)
+    with watching_status(quiet=quiet or as_json, look=lambda: _describe(group.logs())):
+        if once:
+            group.run_once(stop)
+        else:
+            say(f"mirroring {source.url} (Ctrl-C ends it)", "mirroring", replica=source.url)
+            group.run(stop)
+    logs = group.logs()
+    for log in logs:
+        _print_log(log, as_json)
+    failed = [log.error for log in logs if log.error is not None]
+    size = sum(log.appended for log in logs)
+    if as_json:
+        print_json({"log_count": len(logs), "failed_count": len(failed), "log_bytes": size})
+    else:
+        lost = f"; {format_count(len(failed), 'log')} failed" if failed else ""
+        echo(f"mirrored {format_count(len(logs) - len(failed), 'log')}, {format_size(size)} more{lost}")
+    return max((error.exit_code for error in failed), default=ExitCode.DONE)
+
+
+def _describe(logs: Sequence[MirroredLog]) -> str:
+    phases = Counter(log.phase.value for log in logs)
+    counted = ", ".join(f"{number} {phase}" for phase, number in sorted(phases.items()))
+    size = format_size(sum(log.appended for log in logs))
+    return f"mirroring {format_count(len(logs), 'log')} ({counted or 'none found yet'}), {size} appended"
+
+
+def _print_log(log: MirroredLog, as_json: bool) -> None:
+    position = None if log.position is None else str(log.position)
+    if as_json:
+        facts: dict[str, Any] = {"log": log.source.name, "replica": log.source.url, "output": log.output}
+        if log.error is not None:
+            error = log.error
+            facts["error"] = error_json(kind_of(error), str(error), int(error.exit_code))
+        print_json({**facts, "position": position, "next": log.next, "log_bytes": log.appended})
+    elif log.error is not None:
+        name = log.source.name
+        say(f"litelog: {name}: {log.error}", "mirror-failed", level=logging.ERROR, log=name)
+    else:
+        echo(f"{log.source.name}: mirrored to {log.output} up to {position}, {format_size(log.appended)} more")

@@ -1,0 +1,202 @@
+"""MirrorGroup: mirrors of all logs of one daemon whose names match a pattern. New logs are mirrored as they appear.
+
+Specified in litelog/restore/README.md#mirrors.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from litelog.errors import LitelogError, NothingToRestoreError, StoreError
+from litelog.events import fields
+from litelog.restore.opened_mirror import keep_mirror
+from litelog.restore.output import OutputError
+from litelog.stores.served_logs import find_served_logs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from concurrent.futures import Future
+
+    from litelog.objects.position import Position
+    from litelog.restore.execution import RestoreProgress
+    from litelog.restore.mirror import Mirror
+    from litelog.restore.opened_mirror import MirrorRules
+    from litelog.stores.served_logs import NamedLog
+
+_logger = logging.getLogger(__name__)
+
+MOST_LOGS = 256
+"""How many logs one group mirrors at a time: as many as a daemon permits readers."""
+
+OPENED_AT_ONCE = 4
+"""How many of them are restored or compared at a time."""
+
+LIST_SECONDS = 5.0
+"""How many seconds pass between two looks at the logs that the daemon serves."""
+
+ONCE_SECONDS = 1.0
+"""How long a mirror that ends by itself waits for news."""
+
+
+class MirrorPhase(Enum):
+    """What a mirror of a group does."""
+
+    WAITING = "waiting"
+    OPENING = "opening"
+    MIRRORING = "mirroring"
+    DONE = "done"
+    FAILED = "failed"
+
+
+@dataclass
+class MirroredLog:
+    """One log of a group. Its own thread changes it."""
+
+    source: NamedLog
+    output: str
+    """The folder of the mirror."""
+    phase: MirrorPhase = MirrorPhase.WAITING
+    error: LitelogError | None = None
+    """Why it failed."""
+    aside: list[str] = field(default_factory=list)
+    """The paths of mirrors that were set aside after a fork."""
+    _mirror: Mirror | None = None
+    _before: int = 0
+
+    @property
+    def position(self) -> Position | None:
+        """The position after its last durable commit; None if it is not known."""
+        return None if self._mirror is None else self._mirror.position
+
+    @property
+    def next(self) -> int | None:
+        """The sequence after its last record; None if it is not known."""
+        return None if self._mirror is None else self._mirror.next
+
+    @property
+    def appended(self) -> int:
+        """Bytes that were appended so far."""
+        return self._before + (0 if self._mirror is None else self._mirror.appended)
+
+    def hold(self, mirror: Mirror) -> None:
+        """Show the state of ``mirror`` from now on."""
+        self._before, self._mirror = self.appended, mirror
+
+
+class MirrorGroup:
+    """Mirrors each log into a folder of its name. ``run`` and ``run_once`` are called once, by one thread."""
+
+    def __init__(self, url: str, options: Mapping[str, object], folder: str, rules: MirrorRules) -> None:
+        """Make a group, without any request.
+
+        Args:
+            url: ``http://HOST:PORT/logs/PATTERN``.
+            options: The options of the URL's store.
+            folder: Holds the mirrors.
+            rules: How each log is mirrored.
+        """
+        self._url = url
+        self._options = options
+        self._folder = os.path.abspath(folder)
+        self._rules = rules
+        self._opening = threading.Semaphore(OPENED_AT_ONCE)
+        self._logs: dict[str, MirroredLog] = {}
+        self._running: dict[str, Future[None]] = {}
+
+    def logs(self) -> Sequence[MirroredLog]:
+        """The logs that were found so far, in the order of their names. Any thread may call it."""
+        return [log for _, log in sorted(self._logs.items())]
+
+    def run_once(self, stop: threading.Event) -> None:
+        """Mirror each log that is served now, until it has no news for a second. Raises as ``find_served_logs``."""
+
+        def use(mirror: Mirror) -> None:
+            while not stop.is_set() and mirror.step(ONCE_SECONDS):
+                pass
+
+        self._find()
+        with ThreadPoolExecutor(MOST_LOGS, "mirror") as pool:
+            for log in self.logs():
+                self._running[log.source.name] = pool.submit(self._mirror, log, use)
+
+    def run(self, stop: threading.Event) -> None:
+        """Mirror until ``stop`` is set. A log that is gone keeps its mirror. A failed one is tried again if the error
+        may end by itself, and stops no other. Raises ConfigError."""
+        with ThreadPoolExecutor(MOST_LOGS, "mirror") as pool:
+            try:
+                while not stop.is_set():
+                    self._start_all(pool, stop)
+                    stop.wait(LIST_SECONDS)
+            finally:
+                stop.set()
+
+    def _start_all(self, pool: ThreadPoolExecutor, stop: threading.Event) -> None:
+        try:
+            served = self._find()
+        except StoreError as error:
+            _logger.warning("%s", error, extra=fields("mirror-failed", replica=self._url))
+            return
+        for name in served:
+            log, running = self._logs[name], self._running.get(name)
+            may_pass = isinstance(log.error, (NothingToRestoreError, StoreError))
+            if running is None or (running.done() and may_pass):
+                self._running[name] = pool.submit(self._mirror, log, lambda mirror: mirror.run(stop))
+
+    def _find(self) -> list[str]:
+        """Look which logs are served. Return their names."""
+        found = find_served_logs(self._url, self._options)
+        for each in found:
+            if each.name not in self._logs:
+                self._logs[each.name] = MirroredLog(each, os.path.join(self._folder, each.name))
+        return [each.name for each in found]
+
+    def _mirror(self, log: MirroredLog, use: Callable[[Mirror], None]) -> None:
+        @contextmanager
+        def opening() -> Iterator[Callable[[RestoreProgress], None] | None]:
+            log.phase = MirrorPhase.WAITING
+            with self._opening:
+                log.phase = MirrorPhase.OPENING
+                yield None
+
+        def use_and_show(mirror: Mirror) -> None:
+            log.hold(mirror)
+            log.phase, log.error = MirrorPhase.MIRRORING, None
+            use(mirror)
+
+        source = (log.source.url, self._options)
+        try:
+            _make_folder(os.path.dirname(log.output))
+            keep_mirror(
+                source,
+                log.output,
+                self._rules,
+                use_and_show,
+                opening=opening,
+                note_aside=lambda path, error: _note(log, path, error),
+            )
+        except LitelogError as error:
+            if type(error) is not type(log.error):
+                _logger.error("%s: %s", log.source.url, error, extra=fields("mirror-failed", replica=log.source.url))
+            log.phase, log.error = MirrorPhase.FAILED, error
+        else:
+            log.phase = MirrorPhase.DONE
+
+
+def _note(log: MirroredLog, path: str, error: Exception) -> None:
+    log.aside.append(path)
+    extra = fields("mirror-forked", replica=log.source.url, output=path)
+    _logger.warning("%s: the mirror is now %s; beginning another one", error, path, extra=extra)
+
+
+def _make_folder(path: str) -> None:
+    try:
+        os.makedirs(path, exist_ok=True)
+    except OSError as error:
+        raise OutputError(path, f"cannot be created: {error.strerror}") from error

@@ -1,0 +1,59 @@
+"""The logs that a daemon serves, found by a URL whose last part is a pattern."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from litelog.errors import ConfigError
+from litelog.stores.object_store import ListsLogs
+from litelog.stores.registry import open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+WILD = "*["
+"""A URL with one of these in its path is a pattern. A question mark would begin a query."""
+
+
+@dataclass(frozen=True, slots=True)
+class NamedLog:
+    """A served log."""
+
+    name: str
+    """Its name there, a relative path without ``..``."""
+    url: str
+
+
+def is_pattern(url: str) -> bool:
+    """Whether a URL stands for all logs that match it: ``http://HOST:PORT/logs/app-*``."""
+    parts = urlsplit(url) if url.startswith(("http://", "https://")) else None
+    return parts is not None and any(letter in parts.path for letter in WILD)
+
+
+def find_served_logs(url: str, options: Mapping[str, object]) -> Sequence[NamedLog]:
+    """Return the served logs that match a pattern, sorted by name.
+
+    A name that would lead out of a folder is skipped.
+
+    Args:
+        url: The pattern.
+        options: The options of the URL's store.
+
+    Raises:
+        ConfigError: The URL is invalid, or no daemon is there that serves logs.
+        StoreError: The daemon cannot be asked.
+    """
+    store = open_store(url, options)
+    try:
+        if not isinstance(store, ListsLogs):
+            raise ConfigError(f"{url}: is not a pattern for the logs of a daemon: write http://HOST:PORT/logs/PATTERN")
+        found = [NamedLog(name, where) for name, where in store.list_logs()]
+    finally:
+        store.close()
+    return sorted((log for log in found if _is_relative(log.name)), key=lambda log: log.name)
+
+
+def _is_relative(name: str) -> bool:
+    return "\0" not in name and all(part not in ("", ".", "..") for part in name.split("/"))
