@@ -230,9 +230,15 @@ def read_entries(first: int, count: int, written: object) -> Sequence[SnapshotEn
         raise ValueError("segments are not a table of the columns of a snapshot's entries")
     keep = _pack if count >= MANY else list
     columns: dict[str, Any] = {"index": range(first, first + count)}
-    for read in (_read_sizes, _read_sequences, _read_times):
-        for name, column in read(written, count):
-            columns[name] = keep(column)
+    numbers: Any = _read_arrays(written, count) if count >= MANY else None
+    if numbers is None:
+        numbers = {
+            name: keep(column)
+            for read in (_read_sizes, _read_sequences, _read_times)
+            for name, column in read(written, count)
+        }
+    columns |= numbers
+    columns["file"] = _read_files(written["file"], count)
     columns["generation"] = _read_runs(written["generation"], count)
     columns["digest"] = _read_bytes("digest", written["digest"], count * DIGEST_BYTES)
     columns["crc"] = keep(struct.unpack(f"<{count}I", _read_bytes("crc", written["crc"], 4 * count)))
@@ -240,6 +246,12 @@ def read_entries(first: int, count: int, written: object) -> Sequence[SnapshotEn
     entries = EntryColumns(columns, range(count))
     is_packed = not any(isinstance(columns[name], Sequence) for name in _NUMBERS)
     return entries if is_packed else tuple(entries)
+
+
+def _read_arrays(written: Mapping[str, Any], count: int) -> Any:
+    from litelog.objects.packed_entries import read_arrays  # noqa: PLC0415 - few entries are read without NumPy
+
+    return read_arrays(written, count, _RANGES, MAX_EXPANSION)
 
 
 def _read_sizes(written: Mapping[str, Any], count: int) -> Iterator[tuple[str, Sequence[Any]]]:
@@ -253,7 +265,7 @@ def _read_sequences(written: Mapping[str, Any], count: int) -> Iterator[tuple[st
     records = _bounded("records", read_plain("records", written["records"], count))
     first = read_gapped("first", written["first"], count)
     _require(_gaps(first) == [number for number, held in enumerate(records) if not held], "records")
-    yield from (("records", records), ("first", first), ("file", _read_files(written["file"], count)))
+    yield from (("records", records), ("first", first))
     yield "next", _read_more("next", written["next"], _sum(first, records))
 
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import pickle
+import struct
+from base64 import b64decode
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 import pytest
 
 from litelog.objects import snapshot as snapshots
+from litelog.objects.packed_entries import read_arrays
 from litelog.objects.position import Generation
 from litelog.objects.snapshot import Snapshot, drop_before, extend
 from litelog.objects.snapshot_entries import MANY, EntryColumns, SnapshotEntry, read_entries, write_entries
@@ -85,3 +89,44 @@ def test_numbers_that_do_not_fit_into_columns_are_kept_in_entries() -> None:
         large = (replace(wanted[0], sealed_index=number), *wanted[1:])
         assert read(large).segments == large
         assert type(read(large).segments) is tuple
+
+
+def plain_entries(count: int) -> tuple[SnapshotEntry, ...]:
+    """Entries that all have records and timestamps."""
+    random = Random(count)
+    made = [one for one in entries(3 * count) if one.records][:count]
+    stamps = (random.randrange(1 << 30) for _ in made)
+    return tuple(
+        replace(one, index=number, sealed_index=number, lowest=stamp, highest=stamp + number)
+        for number, (one, stamp) in enumerate(zip(made, stamps, strict=True))
+    )
+
+
+def outcome(count: int, written: object) -> object:
+    """The entries, or what the error says."""
+    try:
+        return tuple(read_entries(0, count, written))
+    except ValueError as error:
+        return str(error)
+
+
+def test_arrays_of_numbers_are_read_and_refused_as_single_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    count = 70
+    monkeypatch.setattr("litelog.objects.snapshot_entries.MANY", count)
+    wanted = plain_entries(count)
+    written: dict[str, Any] = write_entries(wanted)
+    names = [name for name in written if name not in {"generation", "file", "digest", "crc", "coarse"}]
+    assert all(type(written[name][1]) is str for name in names)
+    assert read_arrays(written, count, {}, 255) is not None
+    assert outcome(count, written) == wanted
+    harmed: list[dict[str, Any]] = []
+    for name in names:
+        first, packed = written[name]
+        steps = [first, *struct.unpack(f"<{count - 1}i", b64decode(packed))]
+        harmed += ({**written, name: [other, packed]} for other in (-5, -(1 << 40), 1 << 62, 1 << 65, True, 1.5))
+        harmed += ({**written, name: [first, other]} for other in (packed[:-8], packed[:-3], packed[:-1] + "!"))
+        harmed += ({**written, name: [*steps[:9], other, *steps[10:]]} for other in (0, -7, 1 << 50, 1 << 63, None))
+    found = [outcome(count, one) for one in harmed]
+    monkeypatch.setattr("litelog.objects.packed_entries.read_arrays", lambda *_: None)
+    assert found == [outcome(count, one) for one in harmed]
+    assert {type(one) for one in found} == {str, tuple}
