@@ -42,6 +42,15 @@ class RecordFilter(Protocol):
 
     def add(self, columns: Columns) -> Iterator[Columns]:
         """Take the next records, and yield those that are decided."""
+        ...
+
+    def follow(self, columns: Columns) -> None:
+        """Only note what the next records decide. For a way through the log without ``add``, which holds no records."""
+        ...
+
+    @property
+    def first_open(self) -> int | None:
+        """The first sequence that later records decide about; None: all records so far are decided."""
 
 
 class Capabilities(Protocol):

@@ -34,6 +34,16 @@ class CommittedReading:
         self._filter = self._filter or records
         return log_format
 
+    @property
+    def first_open(self) -> int | None:
+        """The first sequence that later records decide about; None: all records so far are decided."""
+        return None if self._filter is None else self._filter.first_open
+
+    def follow(self, columns: Columns) -> None:
+        """Note what the next records decide, without records to yield. For a reading without ``filtered``."""
+        assert self._filter is not None  # the reader opened the format before it decoded ``columns``
+        self._filter.follow(columns)
+
     def filtered(
         self, batches: Generator[Columns, None, None], end: int | None = None, end_time: int | None = None
     ) -> Generator[Columns, None, None]:

@@ -108,7 +108,7 @@ class Isolation(StrEnum):
     READ_UNCOMMITTED = "read_uncommitted"
     """All."""
     READ_COMMITTED = "read_committed"
-    """Those of committed transactions, up to the first open one. A task reads all of a log."""
+    """Those of committed transactions, up to the first open one. One task reads each log."""
 
 
 class Engine(StrEnum):
@@ -302,7 +302,9 @@ def parse_options(given: Mapping[str, str], own: Mapping[str, str] | None = None
 def require_uncommitted(options: ReadOptions, reader: str) -> None:
     """Raise ConfigError if the options ask for committed transactions alone, which ``reader`` cannot select."""
     if options.committed:
-        raise ConfigError(f"isolation=read_committed is for a batch that reads a log: {reader} takes all records")
+        raise ConfigError(
+            f"isolation=read_committed is for reading a log in a batch or a stream: {reader} takes all records"
+        )
 
 
 def _require_whole(options: ReadOptions) -> None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
+TRANSACTIONAL, CONTROL = 0x10, 0x30
 
 PLAIN_SCENES = ["plain_none", "append_time", "before_compaction", "after_compaction", "killed", "retained", "rolled"]
 COMPRESSED_SCENES = ["plain_gzip", "plain_snappy", "plain_lz4", "plain_zstd"]
@@ -83,6 +84,47 @@ def write_batch(base: int, entries: list[Entry], **fields: int) -> bytes:
     head = (base, 49 + len(records), epoch, 2, 0, attributes, last, time, highest, producer, -1, -1, count)
     batch = bytearray(HEADER.pack(*head) + records)
     return seal(batch)
+
+
+def write_marker(base: int, producer: int, kind: int) -> bytes:
+    entry: Entry = (0, 0, struct.pack(">hh", 0, kind), struct.pack(">hi", 0, 0), [])
+    return write_batch(base, [entry], attributes=CONTROL, producer=producer)
+
+
+def write_transactions(steps: list[tuple[str, int]]) -> tuple[bytes, list[int]]:
+    """A log of these steps (``plain``, ``write``, ``commit`` or ``abort``, and the producer), one batch each.
+
+    Returns its bytes, and the offsets that are committed, computed from the whole log."""
+    data, fates, stands = b"", dict[int, tuple[int, bool]](), dict[int, int]()
+    owners: list[tuple[int, int | None]] = []
+    for offset, (what, producer) in enumerate(steps):
+        if what == "plain":
+            data += write_batch(offset, [(0, 0, None, b"plain", [])])
+            owners.append((offset, None))
+        elif what == "write":
+            data += write_batch(offset, [(0, 0, None, b"x", [])], attributes=TRANSACTIONAL, producer=producer)
+            owners.append((offset, stands.setdefault(producer, offset)))
+        else:
+            data += write_marker(offset, producer, int(what == "commit"))
+            if producer in stands:
+                fates[stands.pop(producer)] = (offset, what == "commit")
+    stable = min(stands.values(), default=len(steps))
+    decided = [(offset, owner) for offset, owner in owners if offset < stable]
+    return data, [offset for offset, owner in decided if owner is None or fates[owner][1]]
+
+
+def find_stable(data: bytes) -> list[tuple[int, int]]:
+    """For each batch of a log segment: where it ends, and the last stable offset after it."""
+    at, found, stands = 0, [], dict[int, int]()
+    while at < len(data):
+        base, length, _, _, _, attributes, last, _, _, producer, _, _, _ = HEADER.unpack_from(data, at)
+        at += 12 + length
+        if attributes & CONTROL == CONTROL:
+            stands.pop(producer, None)
+        elif attributes & TRANSACTIONAL:
+            stands.setdefault(producer, base)
+        found.append((at, min(stands.values(), default=base + last + 1)))
+    return found
 
 
 def seal(batch: bytes | bytearray) -> bytes:

@@ -69,15 +69,17 @@ def test_a_batch_has_the_rows_of_a_consumer_that_reads_committed(spark: Any, top
     assert sorted(row.offset for row in few.collect()) == [row["offset"] for row in committed[2][1:]]
 
 
-def test_a_stream_has_them_too(spark: Any, topic: Path, tmp_path: Path) -> None:
-    frame = spark.readStream.format("litelog").option("includeHeaders", "true").load(f"file://{topic}/orders-*")
+@pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
+def test_a_stream_has_them_too(spark: Any, topic: Path, tmp_path: Path, isolation: str) -> None:
+    reader = spark.readStream.format("litelog").option("includeHeaders", "true").option("isolation", isolation)
+    frame = reader.load(f"file://{topic}/orders-*")
     query = (
         frame.writeStream.format("memory")
-        .queryName("kafka_rows")
+        .queryName(f"kafka_{isolation}")
         .option("checkpointLocation", str(tmp_path / "checkpoint"))
         .trigger(availableNow=True)
         .start()
     )
     query.awaitTermination()
-    wanted = [row for number, scene in enumerate(SCENES) for row in consumer_rows(scene, "orders", number)]
-    assert as_dicts(spark.table("kafka_rows").collect()) == wanted
+    wanted = [row for number, scene in enumerate(SCENES) for row in consumer_rows(scene, "orders", number, isolation)]
+    assert as_dicts(spark.table(f"kafka_{isolation}").collect()) == wanted

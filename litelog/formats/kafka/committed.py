@@ -59,9 +59,9 @@ class CommittedRecords:
 
         Raises LitelogError if records of more than ``max_held_bytes`` are held back.
         """
-        self._follow(columns)
+        self._note(columns)
         self._held.append(columns)
-        stable = min(self._open.values(), default=None)
+        stable = self.first_open
         while self._held and (stable is None or int(self._held[0].sequences[0]) < stable):
             first = self._held[0]
             number = len(first) if stable is None else first.find(stable)
@@ -79,7 +79,17 @@ class CommittedRecords:
                 f"read with the isolation read_uncommitted, or end before it"
             )
 
-    def _follow(self, columns: Columns) -> None:
+    def follow(self, columns: Columns) -> None:
+        """Only note where transactions begin and end. For a way through the log without ``add``."""
+        self._note(columns)
+        self._aborted.clear()
+
+    @property
+    def first_open(self) -> int | None:
+        """The last stable offset: the first one of the transactions that are open; None if none is."""
+        return min(self._open.values(), default=None)
+
+    def _note(self, columns: Columns) -> None:
         """Note where transactions begin and end."""
         markers, producers = _numbers(columns, MARKER), _numbers(columns, PRODUCER)
         at = 0

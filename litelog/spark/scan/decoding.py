@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from itertools import count
+from contextlib import contextmanager
+from itertools import count, groupby
 from typing import TYPE_CHECKING, Any
 
 from litelog.errors import LitelogError
@@ -24,9 +25,9 @@ from litelog.system.memory import collect_cycles, exempt_existing_objects, keep_
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
 
+    from litelog.formats import LogFormat
     from litelog.formats.columns import Columns
-    from litelog.spark.options import Range
-    from litelog.spark.scan.partitions import LogPart, Partition
+    from litelog.spark.scan.partitions import LogPart, Partition, PlannedLog
     from litelog.spark.scan.schema import Column
 
 _logger = logging.getLogger(__name__)
@@ -46,8 +47,12 @@ def read_partition(partition: Partition, columns: Sequence[Column]) -> Iterator[
     """
     freeze_loaded()
     builder = BatchBuilder(columns)
-    for part in partition.parts:
-        yield from _read_part(part, builder)
+    for log, parts in groupby(partition.parts, key=_committed_log):
+        if log is None:
+            for part in parts:
+                yield from _read_part(part, builder)
+        else:
+            yield from _read_committed([*parts], builder)
     yield from builder.rest()
 
 
@@ -71,22 +76,22 @@ def read_runs(part: LogPart) -> Iterator[RecordRun | Malformed]:
 
 def _read_runs(part: LogPart) -> Iterator[RecordRun | SegmentCommits | Malformed]:
     """As ``read_runs``, except that whole commits are yielded without decoding if all their records are wanted."""
-    stop = threading.Event()
-    executor = ThreadPoolExecutor(JOBS, "litelog-read")
-    decoder = ThreadPoolExecutor(1, "litelog-decode")
     log = part.log
-    reading = CommittedReading(lambda name: open_log_format(name, log.pattern))
-    log_format = open_log_format(log.format, log.pattern) if log.committed is None else reading.open_format(log.format)
-    client = open_client(log.url, log.store, stop)
-    task = Task(log, client, executor, decoder, log_format)
-    try:
-        if log.committed is not None:
-            yield from _read_committed(task, part, reading, log.committed)
-            return
+    with _opened(log, open_log_format(log.format, log.pattern)) as task:
         for run in read_pieces(task, part):
             if isinstance(run, RecordRun):
                 run = cut_times(cut_sequences(run, log.range, divisible=task.is_divisible), log.range)  # noqa: PLW2901
             yield run
+
+
+@contextmanager
+def _opened(log: PlannedLog, log_format: LogFormat) -> Iterator[Task]:
+    """A task for a log. An error names the log. At the end, retries and threads end."""
+    stop = threading.Event()
+    executor = ThreadPoolExecutor(JOBS, "litelog-read")
+    decoder = ThreadPoolExecutor(1, "litelog-decode")
+    try:
+        yield Task(log, open_client(log.url, log.store, stop), executor, decoder, log_format)
     except LitelogError as error:
         error.add_note(f"log {log.name}" + ("" if log.claim is None else f", generation {log.generation}"))
         raise
@@ -96,18 +101,41 @@ def _read_runs(part: LogPart) -> Iterator[RecordRun | SegmentCommits | Malformed
         executor.shutdown(wait=True, cancel_futures=True)
 
 
-def _read_committed(task: Task, part: LogPart, reading: CommittedReading, wanted: Range) -> Iterator[RecordRun]:
-    """Yield the committed records of a part, which holds all of a log from the wanted start."""
+def open_reading(log: PlannedLog) -> CommittedReading:
+    """A reading of a log's committed records."""
+    return CommittedReading(lambda name: open_log_format(name, log.pattern))
 
-    def columns() -> Generator[Columns, None, None]:
+
+def read_columns(part: LogPart, reading: CommittedReading) -> Generator[Columns, None, None]:
+    """The records of a part from the wanted start on, with what ``reading`` needs to decide about them."""
+    log = part.log
+    with _opened(log, reading.open_format(log.format)) as task:
         for run in read_pieces(task, part):
             assert isinstance(
                 run, RecordRun
             )  # malformed data is an error, and only format litelog leaves commits whole
-            yield cut_sequences(run, task.log.range).columns
+            yield cut_sequences(run, log.range).columns
 
+
+def _committed_log(part: LogPart) -> str | None:
+    """The name of a log of which only committed records are wanted: generations of it are read as one."""
+    return None if part.log.committed is None else part.log.name
+
+
+def _read_committed(parts: Sequence[LogPart], builder: BatchBuilder) -> Iterator[Any]:
+    """The committed records of one log's parts, which hold all from the wanted start to where all is decided."""
+    log = parts[0].log
+    wanted, reading = log.committed, open_reading(log)
+    assert wanted is not None
+
+    def columns() -> Generator[Columns, None, None]:
+        for part in parts:
+            yield from read_columns(part, reading)
+
+    builder.begin(log)
     for decided in reading.filtered(columns(), wanted.stop):
-        yield cut_times(RecordRun(decided, None, 0), wanted)
+        yield from builder.add(cut_times(RecordRun(decided, None, 0), wanted))
+    yield from builder.end()
 
 
 def read_pieces(task: Task, part: LogPart) -> Iterator[RecordRun | SegmentCommits | Malformed]:

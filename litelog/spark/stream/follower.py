@@ -25,6 +25,7 @@ from litelog.spark.scan.packing import pack
 from litelog.spark.scan.task import open_client
 from litelog.spark.stream.batching import Budget, choose
 from litelog.spark.stream.options import StreamStart
+from litelog.spark.stream.stable import StableEnd
 from litelog.spark.stream.start import find_begin, find_end
 from litelog.spark.stream.steps import LogOffset, MoveStep, decode, encode, encode_report, step_items, until
 from litelog.spark.stream.tail import StreamTail
@@ -91,6 +92,8 @@ class _BegunLog:
     tail: StreamTail
     news: float
     """When it last had news."""
+    stable: StableEnd | None = None
+    """How far its records are decided, if only committed ones are rows."""
 
 
 class StreamFollower:
@@ -172,16 +175,19 @@ class StreamFollower:
         """Plan the tasks of a batch. Repeated calls plan the same records."""
         first, behind = decode(start), decode(end)
         self._find_logs()
-        items: list[Item] = []
+        items: list[list[Item]] = []
         for name, stop in sorted(behind.items()):
             at = first.get(name)
             if at is None or at == stop:
                 continue
             self._require_known({name: at})
             if name in self._logs:
-                items += self._patiently(partial(self._items, name, at, stop))
+                items.append(self._patiently(partial(self._items, name, at, stop)))
         read = self._options.read
-        return pack(items, read.max_partition_bytes, read.num_partitions, least=read.min_partitions)
+        if read.committed:
+            return tuple(partition for some in items for partition in pack(some, read.max_partition_bytes, 1))
+        whole = [item for some in items for item in some]
+        return pack(whole, read.max_partition_bytes, read.num_partitions, least=read.min_partitions)
 
     def _find_logs(self) -> None:
         """Find the logs: once, and again at intervals if patterns name them."""
@@ -297,7 +303,8 @@ class StreamFollower:
         if self._targets is not None and begun is not None:
             target = self._targets.get(name)
             return target is not None and begun.tail.head.position < target
-        if begun is not None and len(begun.tail.steps) >= AHEAD_STEPS:
+        is_far_ahead = begun is not None and len(begun.tail.steps) >= AHEAD_STEPS
+        if is_far_ahead and not self._options.read.committed:  # an open transaction is decided by later objects
             return False
         return self._clock() >= log.look
 
@@ -328,22 +335,33 @@ class StreamFollower:
             target = None if self._targets is None else self._targets.get(name)
             if self._targets is not None and target is None:
                 continue
-            end = self._forgiving(log, partial(_take, tail, offsets[name], budget, target))
+            end = self._forgiving(log, partial(self._take, full[name], offsets[name], budget, target))
             if end is not None and end != offsets[name]:
                 ends[name] = end
                 log.turn = turn
                 whole.spend(tail.taken)
         return ends
 
+    def _take(self, begun: _BegunLog, at: LogOffset, budget: Budget, target: Position | None) -> LogOffset:
+        """Take the steps from ``at`` on that the budget allows. Returns the offset after the rows."""
+        tail = begun.tail
+        if not self._options.read.committed:
+            return tail.take(at, choose(tail.steps, budget, target, tail))
+        if begun.stable is None or not begun.stable.is_at(at):
+            begun.stable = StableEnd(begun.log.place, self._options.read, at)
+        return begun.stable.take(tail, at, budget, target)
+
     def _items(self, name: str, start: LogOffset, stop: LogOffset) -> list[Item]:
-        log, begun = self._logs[name], self._begun.get(name)
+        log, begun, read = self._logs[name], self._begun.get(name), self._options.read
+        bound = stop.sequence if read.committed else None
         if begun is not None and begun.tail.taken and begun.tail.taken[0].start == start.position:
             steps, claims = list(begun.tail.taken), begun.tail.claims
-            if steps[-1].stop == stop.position:
-                return step_items(log.place, self._options.read, claims, start, steps)
+            took = begun.stable.took(start, stop) if begun.stable is not None else steps[-1].stop == stop.position
+            if took:
+                return step_items(log.place, read, claims, start, steps, bound)
         again = self._tail(log, start)
-        steps = self._walk(again, stop)
-        return step_items(log.place, self._options.read, again.claims, start, steps)
+        steps = StableEnd(log.place, read, start).walk(again, stop) if read.committed else self._walk(again, stop)
+        return step_items(log.place, read, again.claims, start, steps, bound)
 
     def _walk(self, tail: StreamTail, stop: LogOffset) -> list[StreamStep]:
         """The steps to ``stop``, looked up again. Raises ReplicaGapError if they end earlier."""
@@ -401,8 +419,3 @@ class StreamFollower:
         if self._pool is None:
             self._pool = ThreadPoolExecutor(JOBS, "litelog-look")
         return list(self._pool.map(call, logs))
-
-
-def _take(tail: StreamTail, at: LogOffset, budget: Budget, target: Position | None) -> LogOffset:
-    """Take the steps from ``at`` on that the budget allows. Returns the offset after them."""
-    return tail.take(at, choose(tail.steps, budget, target, tail))

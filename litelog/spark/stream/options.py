@@ -17,7 +17,6 @@ from litelog.spark.options import (
     parse_count,
     parse_options,
     parse_size_option,
-    require_uncommitted,
 )
 from litelog.units import parse_duration
 
@@ -101,7 +100,6 @@ def parse_stream_options(given: Mapping[str, str]) -> StreamOptions:
             raise ConfigError(f"a stream does not take {reason}")
     words, rest = _split_starts(lowered)
     read = parse_options(rest, _OWN)
-    require_uncommitted(read, "a stream")
     if read.format is not None:
         raise ConfigError("format is for logs in local folders: a stream reads replicas, which name their own format")
     if all(name in lowered for name in _STARTS) and len(read.by_log.values) < len(_STARTS):

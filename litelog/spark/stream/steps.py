@@ -181,8 +181,12 @@ def step_items(
     claims: Mapping[Generation, Claim],
     start: LogOffset,
     steps: Sequence[StreamStep],
+    stop: int | None = None,
 ) -> list[Item]:
-    """The items to read from one log, in order, for the steps that begin at ``start``."""
+    """The items to read from one log, in order, for the steps that begin at ``start``.
+
+    ``stop``: the sequence at which the rows end, although later records are read.
+    """
     items: list[Item] = []
     log: PlannedLog | None = None
     first = start.sequence
@@ -193,7 +197,7 @@ def step_items(
         if log is None:
             claim = claims[step.start.generation]
             log_format = open_claimed_format(claim, lambda name: open_log_format(name, options.pattern))
-            log = plan_log(place, options, log_format, claim, Range(first=first))
+            log = plan_log(place, options, log_format, claim, Range(first=first, stop=stop))
         if isinstance(step, SealedStep):
             items += _sealed_item(log, step)
         else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,7 +14,7 @@ from litelog.formats.committed_reading import CommittedReading
 from litelog.formats.kafka import KafkaFormat
 from litelog.formats.kafka.committed import CommittedRecords
 from litelog.formats.litelog import LitelogFormat
-from tests.builders.kafka_log import as_served, recording, write_batch
+from tests.builders.kafka_log import as_served, recording, write_transactions
 from tests.sampling import examples
 
 if TYPE_CHECKING:
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 NAME = f"{0:020d}.log"
-TRANSACTIONAL, CONTROL = 0x10, 0x30
 
 
 def read(segments: list[tuple[str, bytes]], commits: int = 1000, **bounds: int) -> list[Record]:
@@ -56,43 +54,18 @@ def test_records_are_those_that_the_broker_served_as_committed(scene: str, commi
     assert found == recorded.served["read_committed"]
 
 
-def marker(base: int, producer: int, kind: int) -> bytes:
-    entry = (0, 0, struct.pack(">hh", 0, kind), struct.pack(">hi", 0, 0), [])
-    return write_batch(base, [entry], attributes=CONTROL, producer=producer)
-
-
-def written(steps: list[tuple[str, int]]) -> tuple[bytes, list[int]]:
-    """A log of these steps, and the offsets that are committed, computed from the whole log."""
-    data, fates, stands = b"", dict[int, tuple[int, bool]](), dict[int, int]()
-    owners: list[tuple[int, int | None]] = []
-    for offset, (what, producer) in enumerate(steps):
-        if what == "plain":
-            data += write_batch(offset, [(0, 0, None, b"plain", [])])
-            owners.append((offset, None))
-        elif what == "write":
-            data += write_batch(offset, [(0, 0, None, b"x", [])], attributes=TRANSACTIONAL, producer=producer)
-            owners.append((offset, stands.setdefault(producer, offset)))
-        else:
-            data += marker(offset, producer, int(what == "commit"))
-            if producer in stands:
-                fates[stands.pop(producer)] = (offset, what == "commit")
-    stable = min(stands.values(), default=len(steps))
-    decided = [(offset, owner) for offset, owner in owners if offset < stable]
-    return data, [offset for offset, owner in decided if owner is None or fates[owner][1]]
-
-
 steps = st.tuples(st.sampled_from(["plain", "write", "write", "commit", "abort"]), st.integers(1, 3))
 
 
 @given(st.lists(steps, min_size=1, max_size=30), st.integers(1, 5))
 @settings(max_examples=examples(200))
 def test_interleaved_transactions_are_decided_by_their_markers(todo: list[tuple[str, int]], commits: int) -> None:
-    data, expected = written(todo)
+    data, expected = write_transactions(todo)
     assert [record.sequence for record in read([(NAME, data)], commits)] == expected
 
 
 def test_the_end_bounds_records_and_not_the_markers_that_decide_about_them() -> None:
-    data, _ = written([("write", 1), ("plain", 0), ("write", 1), ("commit", 1)])
+    data, _ = write_transactions([("write", 1), ("plain", 0), ("write", 1), ("commit", 1)])
     assert [record.sequence for record in read([(NAME, data)], 1, end=2)] == [0, 1]
 
 
@@ -102,7 +75,7 @@ def test_only_the_formats_own_columns_remain() -> None:
 
 
 def test_what_is_held_back_has_a_limit() -> None:
-    data, _ = written([("write", 1), *[("plain", 0)] * 20])
+    data, _ = write_transactions([("write", 1), *[("plain", 0)] * 20])
     columns = KafkaFormat(markers=True).decode(NAME, memoryview(data), 0, Expectation())
     with pytest.raises(LitelogError, match="begins at offset 0 is still open"):
         list(CommittedRecords(max_held_bytes=len(data) - 1).add(columns))

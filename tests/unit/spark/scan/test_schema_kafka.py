@@ -130,8 +130,8 @@ def test_committed_rows_need_the_whole_log(other: dict[str, str]) -> None:
 
 
 def test_readers_that_cannot_tell_committed_rows_refuse(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="a stream takes all records"):
-        parse_stream_options({"path": "x", "isolation": "read_committed"})
+    with pytest.raises(ConfigError, match="does not work with failOnDataLoss=false"):
+        parse_stream_options({"path": "x", "isolation": "read_committed", "failondataloss": "false"})
     with pytest.raises(ConfigError, match="isolation='x' must be read_uncommitted or read_committed"):
         parse_options({"path": "x", "isolation": "x"})
     log = make_log(tmp_path / "log")
