@@ -101,6 +101,7 @@ EVENTS = {
     "follow-failed": "Following met a temporary error.",
     "mirroring": "A mirror of a served log is kept up to date from now on.",
     "mirror-failed": "A mirror met an error that may pass; it tries again.",
+    "mirror-falls-back": "A mirror cannot reach its daemon: it follows a replica of the log meanwhile.",
     "mirror-forked": "A mirror could not be continued: it was renamed, and another one begins.",
     "gap": "An object is missing, or late.",
     # Spark

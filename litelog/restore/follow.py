@@ -68,6 +68,7 @@ class CopyFollower:
         *,
         look_seconds: float = LOOK_SECONDS,
         clock: Clock | None = None,
+        copy: GrowingCopy | None = None,
     ) -> None:
         """Make a follower, and lock the copy.
 
@@ -79,6 +80,7 @@ class CopyFollower:
             look_seconds: After this many seconds without news, or while it lags, the follower checks that it stands at
                 the end, and not at a hole.
             clock: The source of monotonic times; None: the system's clock.
+            copy: The copy, locked already by the caller; None: it is locked here.
 
         Raises:
             LockedError: Another follower has the copy.
@@ -96,7 +98,7 @@ class CopyFollower:
         """The state of the chain at the slot; None if unknown."""
         self._last: Position | None = None
         """The position of the last WAL segment that was appended from this generation; None if none was."""
-        self.copy = GrowingCopy(folder, log_format, monotonic)
+        self.copy = copy or GrowingCopy(folder, log_format, monotonic)
         self._side_files = FollowedSideFiles(client, self.copy.write_side_file) if has_side_files(log_format) else None
 
     def __enter__(self) -> Self:

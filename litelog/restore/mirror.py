@@ -13,6 +13,7 @@ import logging
 import os
 import re
 import socket
+from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
 from litelog.errors import (
@@ -30,6 +31,7 @@ from litelog.log.writer import LOCK_NAME
 from litelog.objects.position import Position
 from litelog.restore.follow import CopyFollower
 from litelog.restore.generation_bytes import GenerationBytes
+from litelog.restore.growing_copy import GrowingCopy
 from litelog.restore.history_plan import Target, find_plan
 from litelog.restore.output import OutputError
 from litelog.stores.object_store import NotSupportedError
@@ -39,6 +41,7 @@ from litelog.system.private_files import open_lock
 
 if TYPE_CHECKING:
     import threading
+    from collections.abc import Sequence
     from types import TracebackType
 
     from litelog.formats import LogFormat
@@ -77,7 +80,7 @@ class Mirror:
     that off.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each is a choice of its own
         self,
         client: ReplicaClient,
         folder: str,
@@ -86,6 +89,8 @@ class Mirror:
         *,
         pattern: str | None = None,
         is_restored: bool = False,
+        fallbacks: Sequence[ReplicaClient] = (),
+        is_away: bool = False,
         clock: Clock | None = None,
     ) -> None:
         """Lock the mirror against writers and other mirrors. Raises LockedError.
@@ -97,28 +102,38 @@ class Mirror:
             log_format: The log's format.
             pattern: Which names are log segments, for formats that need a pattern.
             is_restored: Whether the mirror was just restored from the plan's generation, so that it was compared.
+            fallbacks: Replicas of the log that the mirror follows while its daemon cannot be reached.
+            is_away: Whether the daemon cannot be reached now.
             clock: The source of monotonic times; None: the system's clock.
         """
         self._client = client
+        self._fallbacks = fallbacks
         self._format = log_format
         self._pattern = pattern
         self._clock = clock or SystemClock()
         self._note = mirror_note(folder)
         self._name = _make_name(folder)
         self._place: Position | None = None
+        """The position at the source after the last durable commit; None: the mirror has to join it first."""
+        self._end = plan.end if is_away else None
+        """As ``_place``, in the replica that it was joined to last."""
+        self._joined: ReplicaClient | None = None
+        """The fallback that it was joined to last; None if bytes of another one may have come since."""
+        self._away = is_away
+        """Whether a fallback is followed, since the daemon could not be reached."""
+        self._followers: dict[ReplicaClient, CopyFollower] = {}
         try:
             self._lock = _lock(folder)
         except OSError as error:
             raise OutputError(folder, f"cannot be locked: {error.strerror or error}") from error
         try:
-            self._follower = CopyFollower(client, folder, plan, log_format, clock=clock)
+            self._copy = GrowingCopy(folder, log_format, self._clock.monotonic)
         except OSError as error:
             os.close(self._lock)
             raise OutputError(folder, f"cannot be opened: {error.strerror or error}") from error
         except BaseException:
             os.close(self._lock)
             raise
-        self._copy = self._follower.copy
         if is_restored:
             self._write_note(plan)
 
@@ -138,7 +153,7 @@ class Mirror:
     @property
     def position(self) -> Position | None:
         """The position after its last durable commit; None until it was compared with the source."""
-        return self._place
+        return self._end
 
     @property
     def next(self) -> int | None:
@@ -169,6 +184,8 @@ class Mirror:
             try:
                 self.step(wait_seconds)
                 failures, since = 0, None
+                if self._away:
+                    stop.wait(RETRY_SECONDS)
             except NotSupportedError:
                 raise
             except _PASSING as error:
@@ -182,8 +199,22 @@ class Mirror:
                 stop.wait(RETRY_SECONDS)
 
     def step(self, wait_seconds: float) -> bool:
-        """Append what the source has now, or wait for it. Return whether the mirror's end moved. Raises as ``run``."""
+        """Append what the source has now, or wait for it. Without the source, append what a fallback has.
+
+        Returns whether the mirror's end moved. Raises as ``run``.
+        """
+        before = self._end
+        try:
+            self._follow_source(wait_seconds)
+            self._end, self._away = self._place, False
+        except (NothingToRestoreError, StoreError) as error:
+            if isinstance(error, NotSupportedError) or not self._follow_fallback(error):
+                raise
+        return self._end != before
+
+    def _follow_source(self, wait_seconds: float) -> None:
         if self._place is None:
+            self._require_source()
             self._place = self.join()
         before = self._place
         try:
@@ -198,7 +229,43 @@ class Mirror:
         except CorruptObjectError:
             self._place = None
             raise
-        return self._place != before
+
+    def _require_source(self) -> None:
+        """Raise StoreError at once if the daemon is still away: requests to join it would be repeated for a while."""
+        if self._away and self._end is not None:
+            with suppress(DivergedError, PrunedError):
+                next(iter(self._client.stream_wal(self._end, 0.0, 1)), None)
+
+    def _follow_fallback(self, reason: Exception) -> bool:
+        """Append what the first fallback that can be read has. Returns whether there is one."""
+        for client in self._fallbacks:
+            before = self._copy.appended
+            try:
+                self._end = self._follow(client)
+            except _PASSING as error:
+                self._joined = None
+                self._report(error, 1, client.url)
+                continue
+            finally:
+                if self._copy.appended != before:
+                    self._place = None
+            if not self._away:
+                message = "%s: %s; following %s meanwhile"
+                extra = fields("mirror-falls-back", replica=client.url)
+                _logger.warning(message, self._client.url, reason, client.url, extra=extra)
+            self._away = True
+            return True
+        return False
+
+    def _follow(self, client: ReplicaClient) -> Position | None:
+        if self._joined is not client:
+            end = self._join(client)
+            self._joined = client
+            return end
+        follower = self._followers[client]
+        while follower.step():
+            pass
+        return follower.position
 
     def join(self) -> Position:
         """Append what the replica has and the mirror lacks. Return the position of the mirror's end.
@@ -206,15 +273,21 @@ class Mirror:
         If the mirror was not compared with the replica's generation yet, all that it holds is compared first. Raises
         DivergedError if it holds anything else.
         """
-        plan = find_plan(self._client, Target(), self._format)
+        return self._join(self._client)
+
+    def _join(self, client: ReplicaClient) -> Position:
+        self._joined = None
+        plan = find_plan(client, Target(), self._format)
         note = self._note.read()
-        is_known = note is not None and note.generation == plan.claim.generation
-        if not is_known:
-            self._require_prefix(plan)
-        self._follower.catch_up()
-        if not is_known:
+        if note is None or note.generation != plan.claim.generation:
+            self._require_prefix(client, plan)
             self._write_note(plan)
-        return self._find_end(find_plan(self._client, Target(), self._format))
+        if client not in self._followers:
+            self._followers[client] = CopyFollower(
+                client, self._copy.path, plan, self._format, clock=self._clock, copy=self._copy
+            )
+        self._followers[client].catch_up()
+        return self._find_end(find_plan(client, Target(), self._format))
 
     def _write_note(self, plan: RestorePlan) -> None:
         note = MirrorNote(self._client.url, self._format.name, self._pattern, plan.claim.generation)
@@ -225,6 +298,7 @@ class Mirror:
 
     def _receive(self, place: Position, wait_seconds: float) -> None:
         """Append what the daemon sends from the mirror's end on. Moves that end once all is durable, also on errors."""
+        self._joined = None
         try:
             for segment in self._client.stream_wal(place, wait_seconds, LIMIT_BYTES, self._name):
                 self._take(segment, place)
@@ -262,13 +336,11 @@ class Mirror:
         index = last.index if plan.files else plan.end.index - 1
         return Position(plan.claim.generation, index + ahead, size)
 
-    def _require_prefix(self, plan: RestorePlan) -> None:
+    def _require_prefix(self, client: ReplicaClient, plan: RestorePlan) -> None:
         """Raise DivergedError unless all that the mirror holds is in the log, up to the replica's end."""
         held = self._copy.orders()
         for part in plan.parts:
-            history = GenerationBytes(
-                self._client, part.claim, self._format, part.pieces, [p.entry for p in part.sealed]
-            )
+            history = GenerationBytes(client, part.claim, self._format, part.pieces, [p.entry for p in part.sealed])
             entries = {span.entry.file: span.entry for span in part.sealed if span.is_whole}
             for file in part.files:
                 size = self._copy.size_of(file.name)
@@ -302,11 +374,12 @@ class Mirror:
                 raise DivergedError(self._copy.path, f"{file.name}: its bytes are not those of the log from {at} on")
             at = chunk.end
 
-    def _report(self, error: Exception, failures: int) -> None:
+    def _report(self, error: Exception, failures: int, url: str = "") -> None:
         if is_worth_logging(failures):
+            url = url or self._client.url
             message = "%s: failure %d in a row, trying again: %s"
-            extra = fields("mirror-failed", replica=self._client.url, consecutive_failures=failures)
-            _logger.warning(message, self._client.url, failures, error, extra=extra)
+            extra = fields("mirror-failed", replica=url, consecutive_failures=failures)
+            _logger.warning(message, url, failures, error, extra=extra)
 
 
 def _make_name(folder: str) -> str:

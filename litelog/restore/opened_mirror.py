@@ -7,12 +7,14 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from litelog.errors import ConfigError, DivergedError, PrunedError
+from litelog.errors import ConfigError, DivergedError, PrunedError, StoreError
 from litelog.log.mirror_note import MirrorNote, is_mirror, mirror_note
 from litelog.restore.history_plan import Target
 from litelog.restore.mirror import Mirror, set_aside
 from litelog.restore.opened_restore import is_taken, opened_restore
 from litelog.restore.output import OutputError
+from litelog.stores.opening import opened_replica
+from litelog.stores.registry import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -49,6 +51,7 @@ def opened_mirror(
     *,
     pattern: str | None = None,
     on_trailing: OnTrailing = "trim",
+    replicas: Sequence[tuple[str, Mapping[str, object]]] = (),
     progress: Callable[[RestoreProgress], None] | None = None,
 ) -> Iterator[Mirror]:
     """Open the mirror in ``folder``, which is restored first if there is nothing in it.
@@ -59,6 +62,7 @@ def opened_mirror(
         folder: The mirror. A copy of the log that a restore made is continued, too.
         pattern: Which names are log segments, for formats that need a pattern.
         on_trailing: "trim" cuts off what a kill left after the last whole commit; "error" raises CorruptCommitError.
+        replicas: URLs and options of the log's replicas, which the mirror follows while the daemon cannot be reached.
         progress: Called during the restore.
 
     Raises:
@@ -68,16 +72,30 @@ def opened_mirror(
         ConfigError, StoreError, CorruptObjectError, ReplicaGapError: As ``opened_restore``.
     """
     folder = os.path.abspath(folder)
-    with opened_restore([(url, options)], Target(), pattern=pattern) as opened:
+    with ExitStack() as stack:
+        is_away = bool(replicas) and not _answers(url, options)
+        addresses = [*replicas] if is_away else [(url, options), *replicas]
+        opened = stack.enter_context(opened_restore(addresses, Target(), pattern=pattern))
         is_new = not is_taken(folder)
         if is_new:
             opened.run(folder, progress=progress)
         choice = opened.choice
-        with Mirror(
-            choice.client, folder, choice.plan, choice.log_format, pattern=pattern, is_restored=is_new
-        ) as mirror:
-            mirror.recover(on_trailing)
-            yield mirror
+        client, *fallbacks = (
+            stack.enter_context(opened_replica(*each, is_only=not replicas)) for each in ((url, options), *replicas)
+        )
+        mirror = Mirror(
+            client,
+            folder,
+            choice.plan,
+            choice.log_format,
+            pattern=pattern,
+            is_restored=is_new,
+            fallbacks=fallbacks,
+            is_away=is_away,
+        )
+        stack.enter_context(mirror)
+        mirror.recover(on_trailing)
+        yield mirror
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +107,8 @@ class MirrorRules:
     on_fork: OnFork = "error"
     """What to do if the mirror cannot continue: "error" raises the reason; "new" renames it, and begins another one."""
     on_trailing: OnTrailing = "trim"
+    """As ``opened_mirror``."""
+    replicas: tuple[tuple[str, Mapping[str, object]], ...] = ()
     """As ``opened_mirror``."""
 
 
@@ -118,7 +138,12 @@ def keep_mirror(
             with ExitStack() as stack:
                 with opening() as progress:
                     opened = opened_mirror(
-                        *source, folder, pattern=rules.pattern, on_trailing=rules.on_trailing, progress=progress
+                        *source,
+                        folder,
+                        pattern=rules.pattern,
+                        on_trailing=rules.on_trailing,
+                        replicas=rules.replicas,
+                        progress=progress,
                     )
                     mirror = stack.enter_context(opened)
                 use(mirror)
@@ -168,3 +193,15 @@ def _read_note(folder: str) -> MirrorNote:
         reason = "its note is damaged; run litelog mirror again" if is_mirror(folder) else "is not a mirror"
         raise ConfigError(f"{folder}: {reason}")
     return note
+
+
+def _answers(url: str, options: Mapping[str, object]) -> bool:
+    """Whether the daemon answers a single request. A restore would repeat requests to it for a while."""
+    store = open_store(url, options)
+    try:
+        next(iter(store.list("")), None)
+    except StoreError:
+        return False
+    finally:
+        store.close()
+    return True

@@ -39,13 +39,15 @@ class MirrorOptions:
     on_trailing: OnTrailing
     as_json: bool
     quiet: bool
+    replicas: tuple[ConfiguredReplica, ...]
 
     @property
     def rules(self) -> MirrorRules:
         """How each log is mirrored."""
         from litelog.restore.opened_mirror import MirrorRules
 
-        return MirrorRules(self.pattern, self.on_fork, self.on_trailing)
+        replicas = tuple((replica.url, replica.options) for replica in self.replicas)
+        return MirrorRules(self.pattern, self.on_fork, self.on_trailing, replicas)
 
 
 @click.command(
@@ -54,11 +56,12 @@ Examples:
   litelog mirror http://a:9977/logs/orders /var/lib/orders
   litelog mirror --config litelog.yml https://a:9977/logs/orders /var/lib/orders
   litelog mirror --once --json http://a:9977/logs/orders /var/lib/orders
+  litelog mirror --replica s3://bucket/orders http://a:9977/logs/orders orders
   litelog mirror 'http://a:9977/logs/app-*' /var/lib/mirrors
   litelog mirror --promote /var/lib/orders s3://bucket/orders
 \b
 Run it again to continue, also after kill -9. While the source cannot be reached
-the mirror waits. If the log's history forks, the mirror ends with exit code 1
+the mirror waits, or follows a --replica. If the log's history forks, the mirror ends with exit code 1
 and stays as it is; with --on-fork new it is renamed to FOLDER.GENERATION, and
 another one begins.
 \b
@@ -95,19 +98,30 @@ Exit codes: 0 done, 1 failure or fork, 2 usage, 3 no replica there yet, 6 damage
     metavar="PATTERN",
     help="Pattern for the names of log segments (formats lines and raw).  [default: all]",
 )
+@click.option(
+    "--replica",
+    "replicas",
+    multiple=True,
+    metavar="REPLICA_URL",
+    help="A replica of the log, to follow while the daemon cannot be reached. Repeatable.",
+)
 @replica_config_option
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
 @quiet_option
-def mirror(places: tuple[str, ...], is_promotion: bool, config_file: str | None, **options: Any) -> int:
+def mirror(
+    places: tuple[str, ...], is_promotion: bool, replicas: tuple[str, ...], config_file: str | None, **options: Any
+) -> int:
     """Keep a byte-equal copy of a log that a daemon serves. It follows the log within milliseconds."""
     from litelog.stores.served_logs import is_pattern
     from litelog.system.memory import keep_freed_memory
     from litelog_cli.mirror_all import mirror_all
 
     keep_freed_memory()
-    given = MirrorOptions(**options)
+    given = MirrorOptions(**options, replicas=tuple(_find(url, config_file) for url in replicas))
     if len(places) < 2 or (len(places) > 2 and not is_promotion):
         raise click.UsageError("write LOG_URL FOLDER, or --promote FOLDER REPLICA_URL...")
+    if replicas and (is_promotion or is_pattern(places[0])):
+        raise click.UsageError("--replica is for the mirror of one log")
     if is_promotion:
         folder, *urls = places
         _promote(folder, [_find(url, config_file) for url in urls], given)
