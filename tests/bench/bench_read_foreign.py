@@ -182,12 +182,38 @@ def loop_influxdb(data: memoryview) -> int:
     return records
 
 
+def make_redis_aof(size: int, commit_bytes: int) -> Sample:
+    value = os.urandom(commit_bytes).replace(b"\r\n", b"..")
+    count = size // (commit_bytes + 50)
+    head, tail = b"*3\r\n$3\r\nSET\r\n$12\r\n", b"\r\n$%d\r\n%b\r\n" % (len(value), value)
+    parts = [b"%bkey:%08d%b" % (head, number, tail) for number in range(count)]
+    return Sample("appendonly.aof.1.incr.aof", memoryview(b"".join(parts)), count, loop_redis_aof)
+
+
+def loop_redis_aof(data: memoryview) -> int:
+    """These files have no checksums to compute."""
+    body, at, records = bytes(data), 0, 0
+    values: list[bytes] = []
+    while at < len(body):
+        start, end = at, body.index(b"\r\n", at)
+        words, at = int(body[at + 1 : end]), end + 2
+        for _ in range(words):
+            end = body.index(b"\r\n", at)
+            at = end + 4 + int(body[at + 1 : end])
+        values.append(body[start:at])
+        records += 1
+        if records % 4096 == 0:
+            values.clear()
+    return records
+
+
 SAMPLES = {
     "kafka": make_kafka,
     "spacetimedb": make_spacetimedb,
     "influxdb": make_influxdb,
     "netlog": make_netlog,
     "netlog-sets": make_netlog_sets,
+    "redis-aof": make_redis_aof,
 }
 
 
@@ -219,7 +245,7 @@ def main(format_name: str, size: int, commit: int, rounds: int, as_json: bool) -
     keep_freed_memory()  # as the commands do
     sample = SAMPLES[format_name](size << 20, commit)
     calls: dict[str, Callable[[], int]] = {
-        ARROW: lambda: read(format_name.partition("-")[0], sample, LARGE_PIECE_BYTES),
+        ARROW: lambda: read(format_name.removesuffix("-sets"), sample, LARGE_PIECE_BYTES),
         LOOP: lambda: sample.loop(sample.data),
         CHECKSUM: lambda: checksum(sample.data, LARGE_PIECE_BYTES),
     }

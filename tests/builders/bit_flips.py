@@ -12,6 +12,8 @@ from litelog.formats import Expectation
 from litelog.formats.influxdb import InfluxdbFormat
 from litelog.formats.kafka import KafkaFormat
 from litelog.formats.netlog import NetlogFormat
+from litelog.formats.redis_aof import RedisAofFormat
+from litelog.formats.redis_aof.manifest import write_manifest
 from litelog.formats.registry import open_format
 from litelog.objects import snapshot as snapshots
 from litelog.objects import wal_segment
@@ -23,6 +25,7 @@ from tests.builders.daemon_builder import Daemon
 from tests.builders.log_builder import LogBuilder
 from tests.builders.manual_clock import ManualClock
 from tests.builders.recorded_logs import recorded_segments
+from tests.builders.redis_server import encode
 from tests.builders.replica_builder import FORMAT, ReplicaBuilder, make_log
 from tests.builders.verify_helper import found, verified
 
@@ -97,7 +100,19 @@ def influxdb_topic() -> Shipped:
 
 REPLICAS = {"sealed": sealed_and_growing, "ended": ended_and_continued}
 
-FOREIGN_REPLICAS = {"kafka": kafka_partition, "netlog": netlog_topic, "influxdb": influxdb_topic}
+
+def redis_aof() -> Shipped:
+    names = [f"appendonly.aof.1.{kind}" for kind in ("base.aof", "incr.aof")]
+    contents = [encode(("SELECT", "0")) + encode(("SET", "a", "1")), encode(("SET", "b", "2"))]
+    return Shipped(RedisAofFormat(), [write_manifest(names), *zip(names, contents, strict=True)])
+
+
+FOREIGN_REPLICAS = {
+    "kafka": kafka_partition,
+    "netlog": netlog_topic,
+    "influxdb": influxdb_topic,
+    "redis-aof": redis_aof,
+}
 """Replicas of logs that other programs wrote."""
 
 _ALL: Mapping[str, Callable[[], ReplicaBuilder | Shipped]] = {**REPLICAS, **FOREIGN_REPLICAS}

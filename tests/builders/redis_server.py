@@ -1,4 +1,4 @@
-"""A Redis server with an append-only file, on a Unix socket in its folder."""
+"""A Redis or Valkey server with an append-only file, on a Unix socket in its folder."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ from tests.waiting import wait_until
 if TYPE_CHECKING:
     from pathlib import Path
 
-BINARY = find_binary("redis-server")
+SERVERS = ("redis-server", "valkey-server")
 LEAST_VERSION = 7
 
 
-def find_version() -> str | None:
-    """The version of the installed server; None if none of version 7 or later is installed."""
-    if BINARY is None:
+def find_version(server: str) -> str | None:
+    """The version of this one of SERVERS that is installed; None if none of version 7 or later is."""
+    binary = find_binary(server)
+    if binary is None:
         return None
-    text = subprocess.run([BINARY, "--version"], capture_output=True, text=True, check=True).stdout
+    text = subprocess.run([binary, "--version"], capture_output=True, text=True, check=True).stdout
     version = text.partition("v=")[2].partition(" ")[0]
     return version if int(version.partition(".")[0] or 0) >= LEAST_VERSION else None
 
@@ -31,8 +32,9 @@ def find_version() -> str | None:
 class RedisServer:
     """A server that runs from ``start`` on. Each command takes a connection of its own."""
 
-    def __init__(self, folder: Path, *options: str) -> None:
-        """``options``: of the server's command line, in addition to those of a test."""
+    def __init__(self, folder: Path, *options: str, server: str = SERVERS[0]) -> None:
+        """``options``: of the server's command line, in addition to those of a test. ``server``: one of SERVERS."""
+        self._server = server
         self.folder = folder
         self.log = folder / "appendonlydir"
         self._options = options
@@ -47,9 +49,10 @@ class RedisServer:
 
     def start(self) -> None:
         """Start it, and wait until it has loaded its data."""
-        assert BINARY is not None
+        binary = find_binary(self._server)
+        assert binary is not None
         self.folder.mkdir(exist_ok=True)
-        command = [BINARY, "--port", "0", "--unixsocket", "socket", "--dir", ".", "--appendonly", "yes", "--save", ""]
+        command = [binary, "--port", "0", "--unixsocket", "socket", "--dir", ".", "--appendonly", "yes", "--save", ""]
         command += ["--enable-debug-command", "local", "--appendfsync", "always", *self._options]
         with (self.folder / "output").open("ab") as output:
             self._process = subprocess.Popen(command, cwd=self.folder, stdout=output, stderr=output)

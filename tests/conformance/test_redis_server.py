@@ -1,6 +1,6 @@
-"""Redis loads what was restored: the same data set, at any command, also after rewrites and kills.
+"""Redis and Valkey load what was restored: the same data set, at any command, also after rewrites and kills.
 
-The tests run where redis-server 7 or later is installed (see tests/README.md).
+The tests run where redis-server 7 or later, or valkey-server, is installed (see tests/README.md).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import pytest
 
 import litelog
 from tests.builders.recorded_logs import unpack, what_was_read
-from tests.builders.redis_server import RedisServer, find_version
+from tests.builders.redis_server import SERVERS, RedisServer, find_version
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -20,8 +20,17 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.process,
-    pytest.mark.skipif(find_version() is None, reason="redis-server 7 is not installed (see tests/README.md)"),
 ]
+
+
+@pytest.fixture(params=SERVERS)
+def kind(request: pytest.FixtureRequest) -> str:
+    """The name of a server's program."""
+    name: str = request.param
+    if find_version(name) is None:
+        pytest.skip(f"{name} of version 7 or later is not installed (see tests/README.md)")
+    return name
+
 
 PREAMBLES = pytest.mark.parametrize("preamble", ["yes", "no"])
 
@@ -29,8 +38,8 @@ PREAMBLES = pytest.mark.parametrize("preamble", ["yes", "no"])
 class Sidecar:
     """Ships a server's log, and loads what is restored into another server."""
 
-    def __init__(self, folder: Path, log: Path) -> None:
-        self.folder, self.log = folder, log
+    def __init__(self, folder: Path, log: Path, server: str) -> None:
+        self.folder, self.log, self._server = folder, log, server
         self.url = f"file://{folder}/replica"
         self._restored = 0
 
@@ -47,7 +56,7 @@ class Sidecar:
         data = self.folder / f"restored-{self._restored}"
         data.mkdir()
         litelog.restore_log(self.url, data / "appendonlydir", **target)
-        with RedisServer(data) as server:
+        with RedisServer(data, server=self._server) as server:
             found = server.digest()
             server.call("SET", "after the restore", 1)
             server.rewrite()
@@ -58,16 +67,16 @@ class Sidecar:
 
 
 @pytest.mark.parametrize("scene", ["commands", "rewritten"])
-def test_a_recorded_log_is_loaded_as_it_was(tmp_path: Path, scene: str) -> None:
-    sidecar = Sidecar(tmp_path, unpack("redis_aof", scene, tmp_path))
+def test_a_recorded_log_is_loaded_as_it_was(tmp_path: Path, kind: str, scene: str) -> None:
+    sidecar = Sidecar(tmp_path, unpack("redis_aof", scene, tmp_path), kind)
     sidecar.ship()
     assert sidecar.load() == what_was_read("redis_aof", scene)["digest"]
 
 
 @PREAMBLES
-def test_a_rewrite_begins_a_generation_and_older_commands_stay(tmp_path: Path, preamble: str) -> None:
-    with RedisServer(tmp_path / "redis", "--aof-use-rdb-preamble", preamble) as server:
-        sidecar = Sidecar(tmp_path, server.log)
+def test_a_rewrite_begins_a_generation_and_older_commands_stay(tmp_path: Path, kind: str, preamble: str) -> None:
+    with RedisServer(tmp_path / "redis", "--aof-use-rdb-preamble", preamble, server=kind) as server:
+        sidecar = Sidecar(tmp_path, server.log, kind)
         server.call("SET", "k", "first")
         first = server.digest()
         sidecar.ship()
@@ -81,9 +90,9 @@ def test_a_rewrite_begins_a_generation_and_older_commands_stay(tmp_path: Path, p
         assert sidecar.load(generation=older) == first
 
 
-def test_a_restore_to_each_command_is_that_state_of_the_data_set(tmp_path: Path) -> None:
-    with RedisServer(tmp_path / "redis") as server:
-        sidecar, states = Sidecar(tmp_path, server.log), []
+def test_a_restore_to_each_command_is_that_state_of_the_data_set(tmp_path: Path, kind: str) -> None:
+    with RedisServer(tmp_path / "redis", server=kind) as server:
+        sidecar, states = Sidecar(tmp_path, server.log, kind), []
         commands: list[list[tuple[str | int, ...]]] = [
             [("SET", "k", 1)],
             [("MULTI",), ("INCR", "k"), ("INCR", "other"), ("EXEC",)],
@@ -102,10 +111,10 @@ def test_a_restore_to_each_command_is_that_state_of_the_data_set(tmp_path: Path)
     assert sidecar.load(sequence=ends[1] + 1) == states[2]
 
 
-def test_rewrites_and_kills_under_load_lose_nothing(tmp_path: Path) -> None:
-    server = RedisServer(tmp_path / "redis")
+def test_rewrites_and_kills_under_load_lose_nothing(tmp_path: Path, kind: str) -> None:
+    server = RedisServer(tmp_path / "redis", server=kind)
     server.start()
-    sidecar, stop = Sidecar(tmp_path, server.log), threading.Event()
+    sidecar, stop = Sidecar(tmp_path, server.log, kind), threading.Event()
 
     def write(kills: int) -> int:
         """Write until the server is killed; the number of increments that were answered."""

@@ -17,14 +17,17 @@ from typing import TYPE_CHECKING
 
 from litelog.errors import CorruptCommitError
 from litelog.formats import Expectation
+from litelog.formats.redis_aof.manifest import read_manifest, write_manifest
 from litelog.formats.registry import open_format
 from tests.builders.kafka_log import write_batch
 from tests.builders.old_logs import NETLOG_HEADER, influx_message, netlog_message, netlog_name
+from tests.builders.redis_log import MANIFEST
+from tests.builders.redis_server import encode as encode_command
 
 if TYPE_CHECKING:
     from litelog.formats import LogFormat
 
-FIRST = {"netlog": 0, "influxdb": 1, "kafka": 0}
+FIRST = {"netlog": 0, "influxdb": 1, "kafka": 0, "redis-aof": 0}
 """The first sequence of a log."""
 
 
@@ -59,25 +62,52 @@ def encode(name: str, first: int, values: list[bytes]) -> bytes:
         return b"".join(map(netlog_message, values))
     if name == "influxdb":
         return b"".join(influx_message(index, value) for index, value in enumerate(values, first))
+    if name == "redis-aof":
+        return b"".join(encode_command(("SET", b"%d:" % number, value)) for number, value in enumerate(values, first))
     return write_batch(first, [(at, 0, None, value, []) for at, value in enumerate(values)])
 
 
 def roll(name: str, folder: str, number: int) -> str:
-    """Begin a log segment, durably."""
-    file_name = {"netlog": netlog_name(number), "influxdb": str(number), "kafka": f"{number:020d}.log"}[name]
-    path = os.path.join(folder, file_name)
-    with open(path, "wb") as file:
-        file.write(NETLOG_HEADER if name == "netlog" else b"")
+    """Begin a log segment, durably. Redis then lists it in its manifest."""
+    listed = listed_files(folder) if name == "redis-aof" else []
+    names = {"netlog": netlog_name(number), "influxdb": str(number), "kafka": f"{number:020d}.log"}
+    file_name = names.get(name, f"appendonly.aof.{len(listed) + 1}.incr.aof")
+    write_durably(folder, file_name, NETLOG_HEADER if name == "netlog" else b"")
+    if name == "redis-aof":
+        manifest, content = write_manifest([*listed, file_name])
+        write_durably(folder, f"temp-{manifest}", content)
+        os.rename(os.path.join(folder, f"temp-{manifest}"), os.path.join(folder, manifest))
+        sync_folder(folder)
+    return os.path.join(folder, file_name)
+
+
+def write_durably(folder: str, name: str, content: bytes) -> None:
+    with open(os.path.join(folder, name), "wb") as file:
+        file.write(content)
         file.flush()
         os.fsync(file.fileno())
+    sync_folder(folder)
+
+
+def sync_folder(folder: str) -> None:
     descriptor = os.open(folder, os.O_RDONLY)
     os.fsync(descriptor)
     os.close(descriptor)
-    return path
+
+
+def listed_files(folder: str) -> list[str]:
+    """The files that Redis's manifest lists, in order; none if there is no manifest."""
+    try:
+        with open(os.path.join(folder, MANIFEST), "rb") as file:
+            return read_manifest(file.read())
+    except FileNotFoundError:
+        return []
 
 
 def recover(name: str, log_format: LogFormat, folder: str) -> tuple[str, int]:
     """The newest log segment, cut after its last whole commit, and the next sequence; no path for a new log."""
+    if name == "redis-aof":
+        return recover_redis(log_format, folder)
     orders = {each: log_format.segment_order(each) for each in os.listdir(folder)}
     for _, newest in sorted(((order, each) for each, order in orders.items() if order is not None), reverse=True):
         path = os.path.join(folder, newest)
@@ -92,6 +122,18 @@ def recover(name: str, log_format: LogFormat, folder: str) -> tuple[str, int]:
             return path, found.next
         os.unlink(path)
     return "", FIRST[name]
+
+
+def recover_redis(log_format: LogFormat, folder: str) -> tuple[str, int]:
+    """As ``recover``. Its files do not name their first sequence, and one that the manifest does not list is no log."""
+    listed, number = listed_files(folder), 0
+    for file_name in listed:
+        path = os.path.join(folder, file_name)
+        with open(path, "rb") as file:
+            found = log_format.scan(path, memoryview(file.read()), 0, Expectation())
+        number += found.records
+        os.truncate(path, found.end)
+    return (os.path.join(folder, listed[-1]), number) if listed else ("", 0)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ COMMAND = "-m litelog_cli"
 APPEND_RECORDS = Path(__file__).with_name("append_records.py").read_text()
 APPEND_FOREIGN = Path(__file__).with_name("append_foreign.py").read_text()
 
-FOREIGN = ("kafka", "netlog", "influxdb")
+FOREIGN = ("kafka", "netlog", "influxdb", "redis-aof")
 """The formats of other programs whose logs are written, killed and cut as litelog's own are."""
 
 
@@ -127,6 +127,8 @@ def count_records(folder: Path, log_format: str = "litelog") -> int:
         for columns in reader.batches():
             for record in columns.records():
                 assert record.sequence == expected
-                assert record.value.startswith(b"%d:" % expected)
+                said = record.key if log_format == "redis-aof" else record.value
+                assert said is not None
+                assert said.startswith(b"%d:" % expected)
                 expected += 1
     return expected

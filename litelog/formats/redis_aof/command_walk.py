@@ -46,6 +46,11 @@ _KEY_WORDS: Mapping[bytes, int] = {
 """Which word of a command is its key, where that is not the first one after the command's name."""
 
 
+_WHAT_TO_DO = (
+    "run BGREWRITEAOF in Redis and start litelog again (a base file in RDB form holds values of any size), "
+    "and set proto-max-bulk-len, so that Redis takes no larger values"
+)
+
 LEAST_ALONE, MOST_ALONE = 16, 4096
 """How many commits are read one by one before a window is tried again: more, if windows with line ends inside of words
 follow each other."""
@@ -256,4 +261,5 @@ def _note_malformed(found: Commands, name: str, data: memoryview, offset: int, e
 
 
 def _too_large(name: str, place: int, size: int) -> CorruptCommitError:
-    return CorruptCommitError(name, place, "size of the command or transaction", f"up to {MAX_COMMIT_BYTES}", size)
+    expected = f"up to {MAX_COMMIT_BYTES}; {_WHAT_TO_DO}"
+    return CorruptCommitError(name, place, "size of the command or transaction", expected, size)
