@@ -226,6 +226,8 @@ FIXED = (
     "allowed_hosts",
     "serve",
     "max_readers",
+    "max_reader_rate",
+    "max_reader_bytes",
     "max_lag",
     "heartbeat_url",
     "heartbeat_interval",

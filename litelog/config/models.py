@@ -190,6 +190,10 @@ class Config(BaseModel):
     """The logs that other processes may read over HTTP: the names of logs, or ``all``."""
     max_readers: Count = 256
     """The most concurrent readers of these logs."""
+    max_reader_rate: ScrubRate | None = None
+    """The most bytes in a second that one reader gets, on average; None: no limit."""
+    max_reader_bytes: ScrubRate | None = None
+    """The most bytes of one stream, which then ends; None: no limit."""
     heartbeat_url: HeartbeatUrl | None = Field(default=None, repr=False)
     """URL that the daemon calls while no replica lags more than ``max_lag``. May be secret."""
     heartbeat_interval: HeartbeatInterval = 60.0

@@ -115,7 +115,7 @@ def _scrub_interval(seconds: float) -> float:
 
 def _rate(size: int) -> int:
     if size < MIN_SEGMENT_BYTES:
-        raise ValueError(f"must be at least {MIN_SEGMENT_BYTES >> 10}KiB (a second)")
+        raise ValueError(f"must be at least {MIN_SEGMENT_BYTES >> 10}KiB")
     return size
 
 

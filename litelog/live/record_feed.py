@@ -76,6 +76,8 @@ class RecordFeed:
                     if piece is not None:
                         yield piece
                     elif not self._ended:
+                        if self._request.follow and not self._reader.sent_bytes:
+                            yield b""  # the answer begins before there is a record
                         if not await self._is_worth_waiting():
                             return
                         yield b"" if news.is_set else self._encoding.keep_alive()

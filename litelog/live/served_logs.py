@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Protocol
 from litelog.config.access import ALL
 from litelog.errors import LogError, NotYetAvailableError
 from litelog.live.mirrors import MirrorPositions
+from litelog.live.reader_limits import LimitCounts, ReaderLimits, ServingStatus
 from litelog.live.served_log import LiveReader, ServedLog
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from litelog.live.mirrors import MirrorStatus
     from litelog.replicator.live_log import LiveLog
     from litelog.system.clock import Clock
     from litelog.system.inotify import Watcher
@@ -50,18 +50,21 @@ class ServedLogs:
     """Finds served logs by their names, and runs the buffers of those that have readers. Any thread may use it."""
 
     def __init__(
-        self, logs: LiveLogs, served: str | Iterable[str], watcher: Watcher, clock: Clock, max_readers: int
+        self, logs: LiveLogs, served: str | Iterable[str], watcher: Watcher, clock: Clock, limits: ReaderLimits
     ) -> None:
         """``served``: ALL, or the names of logs."""
         self._logs = logs
         self._served = ALL if served == ALL else frozenset(served)
         self._watcher = watcher
         self._clock = clock
-        self._max_readers = max_readers
+        self.limits = limits
+        self.counts = LimitCounts()
         self._lock = threading.Lock()
         self._running: dict[str, ServedLog] = {}
         self._mirrors: dict[str, MirrorPositions] = {}
         """By the logs' folders. They outlive the buffers."""
+        self._sent: Counter[str] = Counter()
+        """By the logs' folders: bytes that readers got of buffers that have ended."""
         self._idle_since: dict[str, float] = {}
         self._closed = False
 
@@ -90,14 +93,25 @@ class ServedLogs:
             mirrors = self._mirrors.setdefault(log.source.folder, MirrorPositions())
         return ServedLog.of(name, log, self._watcher, self._clock, mirrors)
 
-    def mirrors(self) -> dict[str, list[MirrorStatus]]:
-        """The mirrors of each log that has any, by its folder."""
+    def status(self) -> ServingStatus:
+        """The readers and mirrors of all logs."""
         now = self._clock.monotonic()
         with self._lock:
-            known = dict(self._mirrors)
-            ends = {served.log.source.folder: served.durable_end() for served in self._running.values()}
-        found = {folder: mirrors.status(ends.get(folder), now) for folder, mirrors in known.items()}
-        return {folder: statuses for folder, statuses in found.items() if statuses}
+            known, sent = dict(self._mirrors), Counter(self._sent)
+            running = {served.log.source.folder: served for served in self._running.values()}
+        ends = {folder: served.durable_end() for folder, served in running.items()}
+        mirrors = {folder: found.status(ends.get(folder), now) for folder, found in known.items()}
+        sent.update({folder: served.sent_bytes for folder, served in running.items()})
+        counts = self.counts
+        return ServingStatus(
+            self.limits,
+            counts.refused,
+            counts.slowed_seconds,
+            counts.ended,
+            {folder: len(served.readers) for folder, served in running.items()},
+            sent,
+            {folder: statuses for folder, statuses in mirrors.items() if statuses},
+        )
 
     def enter(self, name: str, reader: LiveReader, *, live: bool = True) -> ServedLog:
         """Return a log for a reader. With ``live``, its buffer runs until the reader leaves, and a while longer.
@@ -109,8 +123,9 @@ class ServedLogs:
         found = self.get(name)
         with self._lock:
             self._require_open(name)
-            if sum(len(each.readers) for each in self._running.values()) >= self._max_readers:
-                raise TooManyReadersError(f"{self._max_readers} readers read already, and the daemon permits no more")
+            if sum(len(each.readers) for each in self._running.values()) >= self.limits.readers:
+                self.counts.add(refused=1)
+                raise TooManyReadersError(f"{self.limits.readers} readers read already, and the daemon permits no more")
             served = self._running.setdefault(name, found)
             if live:
                 served.buffer.start()
@@ -132,7 +147,9 @@ class ServedLogs:
             for name, since in list(self._idle_since.items()):
                 if now - since >= IDLE_SECONDS:
                     del self._idle_since[name]
-                    ended.append(self._running.pop(name))
+                    served = self._running.pop(name)
+                    self._sent[served.log.source.folder] += served.sent_bytes
+                    ended.append(served)
         for served in ended:
             served.buffer.stop()
             served.objects.close()

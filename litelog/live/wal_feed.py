@@ -101,6 +101,8 @@ class WalFeed:
                 if piece is not None:
                     yield self._count(piece)
                 elif request.follow:
+                    if not self._reader.sent_bytes:
+                        yield b""  # the answer begins before there is a WAL segment
                     if not await news.wait(KEEP_ALIVE_SECONDS):
                         yield wal_stream.sign_of_life()
                 elif self._reader.sent_bytes or not await news.wait(deadline - loop.time()):

@@ -28,11 +28,11 @@ from litelog.server.verdict import judge
 from litelog.units import parse_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Container, Iterable, Iterator
 
     from starlette.requests import Request
 
-    from litelog.live.mirrors import MirrorStatus
+    from litelog.live.reader_limits import ServingStatus
     from litelog.live.served_logs import ServedLogs
     from litelog.replicator.barrier import Barrier
     from litelog.server.daemon_view import Daemon, StatusCache
@@ -102,7 +102,7 @@ class Handlers:
             return make_error(400, "the Accept header is malformed: it asks for a version that is not a number")
         encode, content_type = choose_encoder(accept)
         openmetrics = content_type.startswith(_OPENMETRICS)
-        text = write_metrics(self._status_cache, self._heartbeat, self._mirrors(), openmetrics=openmetrics)
+        text = write_metrics(self._status_cache, self._heartbeat, self._serving(), openmetrics=openmetrics)
         body = text.encode() + encode(self._process)  # the client's part has the end that OpenMetrics wants
         return Response(body, headers={**NO_STORE, "content-type": content_type})
 
@@ -152,12 +152,12 @@ class Handlers:
 
     def _report(self, snapshot: StatusView, judgement: Judgement, logs: Container[str] | None) -> StatusReport:
         beats = self._heartbeat.report() if self._heartbeat is not None else None
-        mirrors = self._mirrors()
-        return make_report(self._status_cache, snapshot, judgement, heartbeat=beats, logs=logs, mirrors=mirrors)
+        serving = self._serving()
+        return make_report(self._status_cache, snapshot, judgement, heartbeat=beats, logs=logs, serving=serving)
 
-    def _mirrors(self) -> Mapping[str, Sequence[MirrorStatus]]:
-        """The mirrors of the served logs, by folder."""
-        return {} if self._logs is None else self._logs.mirrors()
+    def _serving(self) -> ServingStatus | None:
+        """The readers and mirrors of the served logs."""
+        return None if self._logs is None else self._logs.status()
 
 
 def make_app(

@@ -20,6 +20,8 @@ from litelog.server.metrics import (
     HEARTBEATS,
     LAST_TURN,
     LATENCY,
+    LOG_READERS,
+    LOG_SENT,
     LOGS,
     MAX_LAG,
     MEASURED,
@@ -28,6 +30,8 @@ from litelog.server.metrics import (
     NOT_REPLICATED,
     OF_REPLICA,
     PAIR,
+    READER_LIMIT,
+    READERS_LIMITED,
     READY,
     REPLICA_VERDICT,
     REQUEST_DURATION,
@@ -43,6 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from litelog.live.mirrors import MirrorStatus
+    from litelog.live.reader_limits import ServingStatus
     from litelog.replicator.status import ReplicaStatus
     from litelog.server.daemon_view import StatusCache
     from litelog.server.heartbeat import Heartbeat
@@ -54,13 +59,13 @@ if TYPE_CHECKING:
 def write_metrics(
     status_cache: StatusCache,
     heartbeat: Heartbeat | None,
-    mirrors: Mapping[str, Sequence[MirrorStatus]],
+    serving: ServingStatus | None,
     *,
     openmetrics: bool,
 ) -> str:
     """Write all metrics of ``metrics.SPECS``, as OpenMetrics without its last line, or in the older text format.
 
-    ``mirrors``: those of each log, by folder.
+    ``serving``: the readers and mirrors of served logs.
     """
     snapshot = status_cache.read()
     judgement = judge(snapshot, status_cache.rules)
@@ -73,7 +78,8 @@ def write_metrics(
         report = heartbeat.report()
         for result, count in (("ok", report.succeeded), ("error", report.failed), ("withheld", report.withheld)):
             text.add(HEARTBEATS.name, _labels(HEARTBEATS.labels, (result,)), count)
-    _write_mirrors(text, mirrors)
+    _write_mirrors(text, {} if serving is None else serving.mirrors)
+    _write_readers(text, serving)
     text.begin(BUILD)
     text.add(BUILD.name, _labels(BUILD.labels, (VERSION, platform.python_version())), 1)
     return text.join()
@@ -168,6 +174,22 @@ def _write_mirrors(text: _Text, mirrors: Mapping[str, Sequence[MirrorStatus]]) -
     text.begin(MIRROR_SEEN)
     for labels, each in labelled:
         text.add(MIRROR_SEEN.name, labels, each.seen_seconds)
+
+
+def _write_readers(text: _Text, serving: ServingStatus | None) -> None:
+    readers: Mapping[str, float] = {}
+    sent: Mapping[str, float] = {}
+    limits: Mapping[str, float] = {}
+    limited: Mapping[str, float] = {}
+    if serving is not None:
+        readers, sent = serving.readers, serving.sent_bytes
+        given = {"readers": serving.limits.readers, "rate": serving.limits.rate, "bytes": serving.limits.size}
+        limits = {name: limit for name, limit in given.items() if limit is not None}
+        limited = {"readers": serving.refused, "rate": serving.slowed_seconds, "bytes": serving.ended}
+    for spec, values in ((LOG_READERS, readers), (LOG_SENT, sent), (READER_LIMIT, limits), (READERS_LIMITED, limited)):
+        text.begin(spec)
+        for name, value in values.items():
+            text.add(spec.name, _labels(spec.labels, (name,)), value)
 
 
 def _write_number(value: float) -> str:

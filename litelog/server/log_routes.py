@@ -22,7 +22,7 @@ from litelog.live.wal_feed import WalFeed, WalFraming
 from litelog.objects.layout import parse_wal
 from litelog.server.error_answer import NO_STORE, make_error
 from litelog.server.http_server import begin_stream
-from litelog.server.log_errors import answer_error, error_fields
+from litelog.server.log_errors import answer_error
 from litelog.server.log_requests import (
     choose_encoding,
     read_number,
@@ -32,6 +32,7 @@ from litelog.server.log_requests import (
     read_wal_request,
 )
 from litelog.server.permits import PERMIT, StreamPermits
+from litelog.server.stream_answer import StreamPace, answer_stream, make_compressor
 from litelog.stores.object_store import require_key
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ class LogHandlers:
             return answer_error(error)
         self._permits.watch(reader, _permit_of(request))
         pieces = RecordFeed(served, asked, encoding, reader).pieces()
-        return await _answer_stream(pieces, encoding, partial(self._leave, served, reader))
+        return await self._stream(request, pieces, encoding, partial(self._leave, served, reader))
 
     async def wal(self, request: Request) -> Response:
         """The bytes of a log as a stream of WAL segments."""
@@ -121,7 +122,7 @@ class LogHandlers:
             return answer_error(error)
         self._permits.watch(reader, _permit_of(request))
         pieces = WalFeed(served, asked, reader, self._clock).pieces()
-        return await _answer_stream(pieces, WalFraming(), partial(self._leave, served, reader))
+        return await self._stream(request, pieces, WalFraming(), partial(self._leave, served, reader))
 
     async def list_objects(self, request: Request) -> Response:
         """A page of the objects of a log's replica."""
@@ -155,7 +156,7 @@ class LogHandlers:
             return answer_error(error)
         headers = {**NO_STORE, "content-type": "application/octet-stream"}
         begin_stream()
-        return StreamingResponse(_chunks(stream, _permit_of(request)), 200 if byte_range is None else 206, headers)
+        return StreamingResponse(self._chunks(stream, _permit_of(request)), 200 if byte_range is None else 206, headers)
 
     @asynccontextmanager
     async def _reading(self, request: Request, kind: str) -> AsyncIterator[ServedLog]:
@@ -166,6 +167,27 @@ class LogHandlers:
             yield served
         finally:
             self._leave(served, reader)
+
+    async def _chunks(self, stream: BinaryIO, permit: Permit | None) -> AsyncIterator[bytes]:
+        pace = StreamPace(self._logs.limits.without_size(), self._logs.counts)
+        try:
+            while piece := await asyncio.to_thread(stream.read, CHUNK_BYTES):
+                if permit is not None:
+                    permit.require()
+                yield piece
+                await pace.keep(len(piece))
+        finally:
+            stream.close()
+
+    async def _stream(
+        self,
+        request: Request,
+        pieces: AsyncGenerator[bytes, None],
+        framing: StreamFraming,
+        leave: Callable[[], None],
+    ) -> Response:
+        pace = StreamPace(self._logs.limits, self._logs.counts)
+        return await answer_stream(pieces, framing, leave, pace, make_compressor(request))
 
     def _leave(self, served: ServedLog, reader: LiveReader) -> None:
         """End a reader. Waits for nothing: the request may be cancelled."""
@@ -195,16 +217,6 @@ def _name_in(request: Request) -> str:
     return name
 
 
-async def _chunks(stream: BinaryIO, permit: Permit | None) -> AsyncIterator[bytes]:
-    try:
-        while piece := await asyncio.to_thread(stream.read, CHUNK_BYTES):
-            if permit is not None:
-                permit.require()
-            yield piece
-    finally:
-        stream.close()
-
-
 async def _is_shipped(served: ServedLog, position: Position, seconds: float) -> bool:
     """Wait until a WAL segment is acknowledged. Returns whether it is."""
     loop, news = asyncio.get_running_loop(), asyncio.Event()
@@ -227,47 +239,6 @@ async def _is_shipped(served: ServedLog, position: Position, seconds: float) -> 
         return True
     finally:
         served.log.shipped.forget(wake)
-
-
-async def _answer_stream(
-    pieces: AsyncGenerator[bytes, None], framing: StreamFraming, leave: Callable[[], None]
-) -> Response:
-    """Answer with a stream, or with the error that comes before its first piece. ``leave`` is called at its end."""
-    try:
-        first = await anext(pieces, None)
-    except LitelogError as error:
-        await pieces.aclose()
-        leave()
-        return answer_error(error)
-    except BaseException:
-        leave()
-        raise
-    begin_stream()
-    body = _stream(first, pieces, framing, leave)
-    return StreamingResponse(body, media_type=framing.media_type, headers=NO_STORE)
-
-
-async def _stream(
-    first: bytes | None, pieces: AsyncGenerator[bytes, None], encoding: StreamFraming, leave: Callable[[], None]
-) -> AsyncIterator[bytes]:
-    try:
-        yield encoding.begin()
-        if first:
-            yield first
-        try:
-            async for piece in pieces:
-                if piece:
-                    yield piece
-        except LitelogError as error:
-            last = encoding.fail(error_fields(error))
-            if last is None:
-                raise
-            yield last
-            return
-        yield encoding.end()
-    finally:
-        leave()
-        await pieces.aclose()
 
 
 def _answer(fields: dict[str, object]) -> JSONResponse:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import asdict
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from litelog.server.report import (
     FailureReport,
@@ -15,6 +15,7 @@ from litelog.server.report import (
     NotReplicatedReport,
     ReplicaReport,
     RequestCount,
+    ServingReport,
     StatusReport,
     WrittenReport,
     format_time,
@@ -23,9 +24,9 @@ from litelog.server.verdict import Judgement, ReplicaCondition
 from litelog.version import VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Mapping, Sequence
+    from collections.abc import Container, Iterable
 
-    from litelog.live.mirrors import MirrorStatus
+    from litelog.live.reader_limits import ServingStatus
     from litelog.replicator.status import ReplicaStatus
     from litelog.server.daemon_view import StatusCache
     from litelog.server.report import HeartbeatReport
@@ -45,10 +46,10 @@ def make_report(
     *,
     heartbeat: HeartbeatReport | None = None,
     logs: Container[str] | None = None,
-    mirrors: Mapping[str, Sequence[MirrorStatus]] | None = None,
+    serving: ServingStatus | None = None,
 ) -> StatusReport:
-    """Make the document, without the lag of the last hour. ``logs``: only these logs, by folder. ``mirrors``: those of
-    each log, by folder."""
+    """Make the document, without the lag of the last hour. ``logs``: only these logs, by folder.
+    ``serving``: the readers and mirrors of served logs."""
     return StatusReport(
         source="daemon",
         litelog=VERSION,
@@ -67,7 +68,8 @@ def make_report(
         last_turn_seconds=_age(snapshot, snapshot.last_turn),
         measured_seconds=_age(snapshot, snapshot.measured),
         heartbeat=heartbeat,
-        logs=group_by_log(_choose(snapshot, logs), judgement, mirrors),
+        serving=None if serving is None else _describe_serving(serving),
+        logs=group_by_log(_choose(snapshot, logs), judgement, serving),
         not_replicated=[
             NotReplicatedReport(
                 log=each.log, replica=each.replica, reason=each.reason, failing_seconds=_age(snapshot, each.since)
@@ -98,7 +100,7 @@ def write_with_history(report: StatusReport, snapshot: StatusView, logs: Contain
 def group_by_log(
     statuses: Iterable[ReplicaStatus],
     judgement: Judgement,
-    mirrors: Mapping[str, Sequence[MirrorStatus]] | None = None,
+    serving: ServingStatus | None = None,
 ) -> list[LogReport]:
     """Make the report on each log."""
     known, unknown = judgement.replicas, ReplicaCondition.UNKNOWN
@@ -106,10 +108,31 @@ def group_by_log(
         LogReport(
             log=log,
             replicas=[make_replica(each, known.get((log, each.replica), unknown)) for each in group],
-            mirrors=[MirrorReport(**asdict(each)) for each in (mirrors or {}).get(log, ())],
+            **_served(serving, log),
         )
         for log, group in _by_log(statuses).items()
     ]
+
+
+def _served(serving: ServingStatus | None, log: str) -> dict[str, Any]:
+    """The fields of a log that is served."""
+    if serving is None:
+        return {}
+    mirrors = [MirrorReport(**asdict(each)) for each in serving.mirrors.get(log, ())]
+    return {"mirrors": mirrors, "readers": serving.readers.get(log, 0), "sent_bytes": serving.sent_bytes.get(log, 0)}
+
+
+def _describe_serving(serving: ServingStatus) -> ServingReport:
+    limits = serving.limits
+    return ServingReport(
+        readers=sum(serving.readers.values()),
+        max_readers=limits.readers,
+        max_reader_rate=limits.rate,
+        max_reader_bytes=limits.size,
+        refused_readers=serving.refused,
+        slowed_seconds=round(serving.slowed_seconds, 3),
+        ended_streams=serving.ended,
+    )
 
 
 def _choose(snapshot: StatusView, logs: Container[str] | None) -> Iterable[ReplicaStatus]:

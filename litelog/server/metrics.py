@@ -276,6 +276,22 @@ MIRROR_LAG = MetricSpec(
 MIRROR_SEEN = MetricSpec(
     "litelog_mirror_seen_seconds", "gauge", ("log", "mirror"), "How long ago the last request of a mirror began."
 )
+LOG_READERS = MetricSpec("litelog_log_readers", "gauge", ("log",), "How many read the log over HTTP.")
+LOG_SENT = MetricSpec(
+    "litelog_log_sent_bytes_total", "counter", ("log",), "Bytes that the readers of the log got over HTTP."
+)
+READER_LIMIT = MetricSpec(
+    "litelog_reader_limit",
+    "gauge",
+    ("limit",),
+    "The configured limits of readers: readers (at a time), rate (bytes in a second, of each) and bytes (of a stream).",
+)
+READERS_LIMITED = MetricSpec(
+    "litelog_readers_limited_total",
+    "counter",
+    ("limit",),
+    "What the limits did: readers refused (readers), seconds waited (rate), streams ended (bytes).",
+)
 BUILD = MetricSpec(
     "litelog_build_info",
     "gauge",
@@ -301,6 +317,10 @@ SPECS: tuple[MetricSpec, ...] = (
     HEARTBEATS,
     MIRROR_LAG,
     MIRROR_SEEN,
+    LOG_READERS,
+    LOG_SENT,
+    READER_LIMIT,
+    READERS_LIMITED,
     BUILD,
 )
 """All metrics, except the process_ ones of prometheus-client."""

@@ -196,6 +196,18 @@ class MirrorReport(_Part):
     seen_seconds: float = Field(description="How long ago its last request began.")
 
 
+class ServingReport(_Part):
+    """The readers of served logs, their limits, and what these did since the daemon started."""
+
+    readers: int = Field(description="How many read now.")
+    max_readers: int = Field(description="How many may read at a time.")
+    max_reader_rate: int | None = Field(description="Bytes in a second that one reader gets at most; null: no limit.")
+    max_reader_bytes: int | None = Field(description="Bytes of one stream, which then ends; null: no limit.")
+    refused_readers: int = Field(description="Readers that were refused, as there were too many.")
+    slowed_seconds: float = Field(description="How long streams waited to keep to max_reader_rate, in total.")
+    ended_streams: int = Field(description="Streams that ended at max_reader_bytes.")
+
+
 class LogReport(_Part):
     """One log."""
 
@@ -204,6 +216,8 @@ class LogReport(_Part):
     mirrors: list[MirrorReport] = Field(
         default=[], description="Its mirrors since the daemon started, if it is served."
     )
+    readers: int = Field(default=0, description="How many read it over HTTP now.")
+    sent_bytes: int = Field(default=0, description="Bytes that its readers got since the daemon started.")
 
 
 class NotReplicatedReport(_Part):
@@ -260,6 +274,9 @@ class StatusReport(_Part):
     heartbeat: HeartbeatReport | None = Field(
         default=None, description="The heartbeat; null if no heartbeat URL is configured."
     )
+    serving: ServingReport | None = Field(
+        default=None, description="The readers of served logs, and their limits; null if no log is served."
+    )
     logs: list[LogReport] = Field(description="The logs, in the configuration's order.")
     not_replicated: list[NotReplicatedReport] = Field(
         default_factory=list, description="Configured logs and folders of logs that cannot be replicated now."
@@ -294,6 +311,7 @@ PARTS: tuple[type[_Part], ...] = (
     HeartbeatReport,
     LogReport,
     MirrorReport,
+    ServingReport,
     NotReplicatedReport,
     ReplicaReport,
     WrittenReport,

@@ -8,12 +8,13 @@ from __future__ import annotations
 import logging
 import socket
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
 from litelog.config.models import DEFAULT_ADDR, OFF
 from litelog.errors import ConfigError
 from litelog.events import fields
+from litelog.live.reader_limits import ReaderLimits
 from litelog.server.daemon_view import StatusCache
 from litelog.server.heartbeat import Heartbeat
 from litelog.server.listener import Address, ListenError, listen
@@ -64,8 +65,8 @@ class ServiceSettings:
     """The daemon's state folder, by which commands recognise the daemon."""
     serve: str | tuple[str, ...] = ()
     """The logs that other processes may read: their names, or ALL."""
-    max_readers: int = 256
-    """The most concurrent readers of logs."""
+    reader_limits: ReaderLimits = field(default_factory=ReaderLimits)
+    """How much the readers of logs may use."""
     request_seconds: float = 10.0
     """Seconds for a request's line and headers to arrive, which also limit the idle time of a connection."""
 
@@ -87,7 +88,7 @@ class ServiceSettings:
             heartbeat_url=config.heartbeat_url,
             heartbeat_interval=config.heartbeat_interval,
             serve=config.serve,
-            max_readers=config.max_readers,
+            reader_limits=ReaderLimits(config.max_readers, config.max_reader_rate, config.max_reader_bytes),
         )
 
 
@@ -242,4 +243,4 @@ class Service:
 
         self._watcher = Watcher()
         clock = self._status_cache.clock
-        self._logs = ServedLogs(self._daemon, served, self._watcher, clock, self._settings.max_readers)
+        self._logs = ServedLogs(self._daemon, served, self._watcher, clock, self._settings.reader_limits)

@@ -30,6 +30,12 @@ class ServedStream:
         found: dict[str, Any] = json.loads(line)
         return found
 
+    def some(self) -> bytes:
+        """The bytes that are there, at least one."""
+        found = self._response.read1(1 << 16)
+        assert found
+        return found
+
     def rest(self) -> bytes:
         return self._response.read()
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from litelog.errors import NotYetAvailableError
+from litelog.live.reader_limits import ReaderLimits
 from litelog.live.served_logs import ServedLogs, UnknownLogError
 from litelog.system.inotify import Watcher
 from tests.builders.manual_clock import ManualClock
@@ -26,7 +27,7 @@ class NoLogs:
 
 def test_a_log_that_is_missing_is_unknown_only_once_all_are_open() -> None:
     logs, watcher = NoLogs(), Watcher()
-    served = ServedLogs(logs, "all", watcher, ManualClock(), 1)
+    served = ServedLogs(logs, "all", watcher, ManualClock(), ReaderLimits(1))
     with pytest.raises(NotYetAvailableError, match="orders: the daemon is still opening its logs"):
         served.get("orders")
     logs.opened = True

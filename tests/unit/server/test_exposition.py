@@ -48,7 +48,7 @@ def text_of(max_lag: float = 60.0, *, openmetrics: bool) -> str:
     ]
     view = StatusView(statuses, 5.0, clock.now(), 5.0, 5.0, 5.0)
     cache: Any = SimpleNamespace(read=lambda: view, rules=HealthThresholds(max_lag))
-    return write_metrics(cache, None, {}, openmetrics=openmetrics)
+    return write_metrics(cache, None, None, openmetrics=openmetrics)
 
 
 def samples_of(families: Iterable[Metric]) -> _Samples:

@@ -14,6 +14,7 @@ pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
 
 from litelog.live import live_buffer
+from litelog.live.reader_limits import ReaderLimits
 from litelog.log.writer import LogWriter
 from tests.builders.log_builder import LogBuilder, make_log
 from tests.builders.served_stream import ServedStream
@@ -200,7 +201,7 @@ def test_many_followers_get_each_record_once(tmp_path: Path, log: LogBuilder) ->
 
 
 def test_there_are_limits_on_readers(tmp_path: Path, log: LogBuilder) -> None:
-    with serving(tmp_path, log, max_readers=2) as watched:
+    with serving(tmp_path, log, reader_limits=ReaderLimits(2)) as watched:
         streams = [ServedStream(watched, "/logs/log/records?follow=1") for _ in range(2)]
         refused = watched.ask("/logs/log/records")
         assert (refused.status, refused.headers["retry-after"]) == (429, "1")
