@@ -7,9 +7,16 @@ import java.lang.invoke.VarHandle;
 import java.nio.ByteOrder;
 import java.util.Arrays;
 import java.util.List;
+import org.apache.spark.sql.connector.expressions.aggregate.AggregateFunc;
+import org.apache.spark.sql.connector.expressions.aggregate.Count;
+import org.apache.spark.sql.connector.expressions.aggregate.CountStar;
+import org.apache.spark.sql.connector.expressions.aggregate.Max;
+import org.apache.spark.sql.connector.expressions.aggregate.Min;
 import org.apache.spark.sql.connector.metric.CustomTaskMetric;
 import org.apache.spark.sql.connector.read.PartitionReader;
 import org.apache.spark.sql.execution.vectorized.OnHeapColumnVector;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.vectorized.ColumnVector;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
@@ -22,20 +29,54 @@ final class KeyTotals implements PartitionReader<ColumnarBatch> {
   private static final int MOST_KEYS = 1 << 16;
   private static final VarHandle LONGS = MethodHandles.byteArrayViewVarHandle(long[].class, ByteOrder.LITTLE_ENDIAN);
 
-  enum Function { COUNT, LEAST, MOST }
+  enum Function {
+    COUNT(0), LEAST(Long.MAX_VALUE), MOST(Long.MIN_VALUE);
 
-  /** {@code column}: the number of the column of which the least or the most value is wanted. */
-  record Total(Function function, int column) implements Serializable {}
+    /** The total of no records. */
+    private final long none;
 
-  /** {@code schema}: a key and its totals. */
-  record Query(StructType schema, List<Total> totals) implements Serializable {}
+    Function(long none) {
+      this.none = none;
+    }
+  }
+
+  /** An aggregate. {@code column}: of which the least or the most value is wanted. */
+  record Total(Function function, String column) implements Serializable {
+    /** Any other aggregate. */
+    static final Total UNKNOWN = new Total(null, "");
+
+    static Total of(AggregateFunc function) {
+      String column = function.children().length == 1 ? Bounds.column(function.children()[0]) : "";
+      boolean isNumber = column.equals("sequence") || column.equals("timestamp");
+      boolean counts = function instanceof CountStar
+          || function instanceof Count one && !one.isDistinct() && (isNumber || column.equals("value"));
+      return counts ? new Total(Function.COUNT, column)
+          : isNumber && function instanceof Min ? new Total(Function.LEAST, column)
+          : isNumber && function instanceof Max ? new Total(Function.MOST, column) : UNKNOWN;
+    }
+
+    boolean isCount() {
+      return function == Function.COUNT;
+    }
+
+    boolean isTime() {
+      return !isCount() && column.equals("timestamp");
+    }
+
+    DataType type() {
+      return isTime() ? DataTypes.TimestampType : DataTypes.LongType;
+    }
+  }
+
+  /** {@code read}: the key, and columns that the totals are about. {@code schema}: the key and its totals. */
+  record Query(StructType read, StructType schema, List<Total> totals) implements Serializable {}
 
   /** A key, null included, and its totals. {@code next}: another key of the same slot. */
   private record Group(long hash, byte[] key, long[] held, Group next) {}
 
   private final PartitionReader<ColumnarBatch> records;
   private final Query query;
-  private Group[] slots = new Group[1 << 10];
+  private final Group[] slots = new Group[MOST_KEYS];
   private int count;
 
   /** {@code records}: their first column is the key. */
@@ -56,6 +97,12 @@ final class KeyTotals implements PartitionReader<ColumnarBatch> {
 
   private void add(ColumnarBatch batch) {
     ColumnVector keys = batch.column(0);
+    int size = query.totals.size();
+    ColumnVector[] columns = new ColumnVector[size];
+    for (int number = 0; number < size; number++) {
+      Total total = query.totals.get(number);
+      columns[number] = total.isCount() ? null : batch.column(query.read.fieldIndex(total.column));
+    }
     for (int row = 0; row < batch.numRows(); row++) {
       long[] held;
       if (keys instanceof RecordColumns.Bytes inPlace) {
@@ -64,12 +111,11 @@ final class KeyTotals implements PartitionReader<ColumnarBatch> {
         byte[] key = keys.isNullAt(row) ? null : keys.getBinary(row);
         held = find(key, 0, key == null ? -1 : key.length);
       }
-      for (int number = 0; number < held.length; number++) {
-        Total total = query.totals.get(number);
-        held[number] = switch (total.function) {
+      for (int number = 0; number < size; number++) {
+        held[number] = switch (query.totals.get(number).function) {
           case COUNT -> held[number] + 1;
-          case LEAST -> Math.min(held[number], batch.column(total.column).getLong(row));
-          case MOST -> Math.max(held[number], batch.column(total.column).getLong(row));
+          case LEAST -> Math.min(held[number], columns[number].getLong(row));
+          case MOST -> Math.max(held[number], columns[number].getLong(row));
         };
       }
     }
@@ -86,46 +132,23 @@ final class KeyTotals implements PartitionReader<ColumnarBatch> {
       hash = hash << 8 ^ data[start + at];
     }
     hash = mixed(hash);
-    for (Group group = slots[slot(hash)]; group != null; group = group.next) {
+    int slot = (int) (hash >>> 32) & MOST_KEYS - 1;
+    for (Group group = slots[slot]; group != null; group = group.next) {
       if (group.hash == hash && (length < 0 ? group.key == null : group.key != null
           && Arrays.equals(group.key, 0, group.key.length, data, start, start + length))) {
         return group.held;
       }
     }
     byte[] key = length < 0 ? null : Arrays.copyOfRange(data, start, start + length);
-    long[] held = query.totals.stream().mapToLong(KeyTotals::begin).toArray();
-    if (++count > slots.length) {
-      Group[] old = slots;
-      slots = new Group[4 * old.length];
-      for (Group slot : old) {
-        for (Group group = slot; group != null; group = group.next) {
-          put(group.hash, group.key, group.held);
-        }
-      }
-    }
-    put(hash, key, held);
+    long[] held = query.totals.stream().mapToLong(total -> total.function.none).toArray();
+    slots[slot] = new Group(hash, key, held, slots[slot]);
+    count++;
     return held;
-  }
-
-  private void put(long hash, byte[] key, long[] held) {
-    slots[slot(hash)] = new Group(hash, key, held, slots[slot(hash)]);
-  }
-
-  private int slot(long hash) {
-    return (int) (hash >>> 32) & slots.length - 1;
   }
 
   private static long mixed(long hash) {
     long product = hash * 0x9E3779B97F4A7C15L;
     return product ^ product >>> 29;
-  }
-
-  private static long begin(Total total) {
-    return switch (total.function) {
-      case COUNT -> 0;
-      case LEAST -> Long.MAX_VALUE;
-      case MOST -> Long.MIN_VALUE;
-    };
   }
 
   @Override

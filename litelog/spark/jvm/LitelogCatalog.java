@@ -70,7 +70,7 @@ public final class LitelogCatalog implements TableCatalog {
     String url = parts[0].replaceAll("/+$", "") + "/" + named + (parts.length > 1 ? "?" + parts[1] : "");
     CaseInsensitiveStringMap read = with(url);
     var made = provider.getTable(provider.inferSchema(read), new Transform[0], read.asCaseSensitiveMap());
-    return new LitelogTable(named, made.python(), made.schema(), made.options(), READ_ONLY);
+    return new LitelogTable(named, made.source(), made.python(), made.options(), READ_ONLY);
   }
 
   @Override

@@ -70,7 +70,7 @@ public final class LitelogProvider implements TableProvider, DataSourceRegister 
   public LitelogTable getTable(StructType schema, Transform[] partitioning, Map<String, String> properties) {
     var table = (PythonTable) python.getTable(schema, partitioning, properties);
     var options = new CaseInsensitiveStringMap(properties);
-    return new LitelogTable(table.name(), table, schema, options, table.capabilities());
+    return new LitelogTable(table.name(), python, table, options, table.capabilities());
   }
 
   /** Whether Java reads. Python refuses unknown engines, and reads the journals of Gazette. */
@@ -115,8 +115,13 @@ public final class LitelogProvider implements TableProvider, DataSourceRegister 
 
   /** A table with these options. A read may add options. */
   record LitelogTable(
-      String name, PythonTable python, StructType schema, CaseInsensitiveStringMap options,
+      String name, PythonDataSourceV2 source, PythonTable python, CaseInsensitiveStringMap options,
       Set<TableCapability> capabilities) implements SupportsRead, SupportsWrite {
+    @Override
+    public StructType schema() {
+      return python.schema();
+    }
+
     @Override
     public Map<String, String> properties() {
       return Map.of(); // options may hold secrets
@@ -129,26 +134,29 @@ public final class LitelogProvider implements TableProvider, DataSourceRegister 
         return python.newScanBuilder(asked);
       }
       ScanBuilder inPython = python.newScanBuilder(withoutEngine(asked));
-      boolean onlyPython = refusesNullKeys() || asksForKafka(asked);
+      if (refusesNullKeys() || asksForKafka(asked)) {
+        return inPython;
+      }
       String logs = NamedStream.logsOf(asked);
-      return onlyPython ? inPython : new LitelogScanBuilder(() -> plan(asked), inPython.build(), logs, schema);
+      return new LitelogScanBuilder(() -> plan(asked), inPython.build(),
+          () -> new NamedStream(source, schema(), withoutEngine(asked), logs), logs, schema());
     }
 
     /** Whether the schema refuses null keys. Only Python raises an error for a null key. */
     private boolean refusesNullKeys() {
-      return Arrays.stream(schema.fields()).anyMatch(one -> one.name().equalsIgnoreCase("key") && !one.nullable());
+      return Arrays.stream(schema().fields()).anyMatch(one -> one.name().equalsIgnoreCase("key") && !one.nullable());
     }
 
     /** Whether the columns are those of Kafka's schema, in which other columns have the names of a log's. */
     private boolean asksForKafka(CaseInsensitiveStringMap asked) {
       return "kafka".equals(asked.get("recordSchema"))
-          || Arrays.stream(schema.fieldNames()).anyMatch(name -> KAFKAS_OWN.contains(name.toLowerCase(Locale.ROOT)));
+          || Arrays.stream(schema().fieldNames()).anyMatch(name -> KAFKAS_OWN.contains(name.toLowerCase(Locale.ROOT)));
     }
 
     private ReadPlan plan(CaseInsensitiveStringMap asked) {
       try {
         String planned = asked.get("plan");
-        return planned != null ? ReadPlan.unpack(planned) : ReadPlan.parse(ask("plan", asked, schema));
+        return planned != null ? ReadPlan.unpack(planned) : ReadPlan.parse(ask("plan", asked, schema()));
       } catch (IOException error) {
         // raises the error of Python's source
         python.newScanBuilder(withoutEngine(asked)).build().toBatch().planInputPartitions();

@@ -1,9 +1,5 @@
 package litelog.spark;
 
-import static litelog.spark.KeyTotals.Function.COUNT;
-import static litelog.spark.KeyTotals.Function.LEAST;
-import static litelog.spark.KeyTotals.Function.MOST;
-
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.util.ArrayList;
@@ -14,12 +10,7 @@ import java.util.function.Supplier;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.connector.expressions.Expression;
-import org.apache.spark.sql.connector.expressions.aggregate.AggregateFunc;
 import org.apache.spark.sql.connector.expressions.aggregate.Aggregation;
-import org.apache.spark.sql.connector.expressions.aggregate.Count;
-import org.apache.spark.sql.connector.expressions.aggregate.CountStar;
-import org.apache.spark.sql.connector.expressions.aggregate.Max;
-import org.apache.spark.sql.connector.expressions.aggregate.Min;
 import org.apache.spark.sql.connector.expressions.filter.Predicate;
 import org.apache.spark.sql.connector.metric.CustomMetric;
 import org.apache.spark.sql.connector.read.Batch;
@@ -34,7 +25,6 @@ import org.apache.spark.sql.connector.read.SupportsPushDownRequiredColumns;
 import org.apache.spark.sql.connector.read.SupportsPushDownV2Filters;
 import org.apache.spark.sql.connector.read.SupportsReportStatistics;
 import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
-import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructType;
 
@@ -44,6 +34,7 @@ final class LitelogScanBuilder
         SupportsPushDownAggregates {
   private final Supplier<ReadPlan> planner;
   private final Scan python;
+  private final Supplier<MicroBatchStream> stream;
   private final String logs;
   private final Bounds bounds = new Bounds();
   private ReadPlan plan;
@@ -54,12 +45,14 @@ final class LitelogScanBuilder
   private KeyTotals.Query totals;
 
   /**
-   * {@code python}: the same scan by the data source in Python, for a stream. It is never asked for a batch. {@code
-   * logs}: describes the scan.
+   * {@code python}, {@code stream}: the same scan by the data source in Python, for a stream. It is never asked for a
+   * batch. {@code logs}: describes the scan.
    */
-  LitelogScanBuilder(Supplier<ReadPlan> planner, Scan python, String logs, StructType schema) {
+  LitelogScanBuilder(
+      Supplier<ReadPlan> planner, Scan python, Supplier<MicroBatchStream> stream, String logs, StructType schema) {
     this.planner = planner;
     this.python = python;
+    this.stream = stream;
     this.logs = logs;
     this.schema = schema;
   }
@@ -98,64 +91,43 @@ final class LitelogScanBuilder
   }
 
   @Override
-  public boolean isPartiallyPushed() {
-    return true;
-  }
-
-  @Override
   public boolean supportCompletePushDown(Aggregation aggregation) {
     return aggregation.groupByExpressions().length == 0 && (aggregate != null || pushAggregation(aggregation));
   }
 
   @Override
   public boolean pushAggregation(Aggregation aggregation) {
-    AggregateFunc[] functions = aggregation.aggregateExpressions();
+    List<KeyTotals.Total> wanted = Arrays.stream(aggregation.aggregateExpressions()).map(KeyTotals.Total::of).toList();
     Expression[] groups = aggregation.groupByExpressions();
-    if (!Arrays.stream(functions).allMatch(LitelogScanBuilder::isStated)) {
+    if (wanted.contains(KeyTotals.Total.UNKNOWN)) {
       return false;
     }
     if (groups.length == 1 && Bounds.column(groups[0]).equals("key")) {
-      totalByKey(functions);
+      totalByKey(wanted);
       return true;
     }
     if (groups.length > 0 || bounds.hasKeys()) {
       return false;
     }
     try {
-      aggregate = new Answer().to(functions);
+      aggregate = new Answer().to(wanted);
       return aggregate != null;
     } catch (IOException error) {
       throw new UncheckedIOException(error);
     }
   }
 
-  /** Has tasks read the key and what the functions are about, and return a row for each key. */
-  private void totalByKey(AggregateFunc[] functions) {
-    StructType read = new StructType().add("key", DataTypes.BinaryType);
-    StructType result = read;
-    List<KeyTotals.Total> wanted = new ArrayList<>();
-    for (AggregateFunc function : functions) {
-      boolean least = function instanceof Min;
-      boolean counts = !least && !(function instanceof Max);
-      String column = column(function);
-      DataType type = column.equals("timestamp") && !counts ? DataTypes.TimestampType : DataTypes.LongType;
-      result = result.add("_" + wanted.size(), type);
-      read = counts || List.of(read.fieldNames()).contains(column) ? read : read.add(column, type);
-      wanted.add(new KeyTotals.Total(counts ? COUNT : least ? LEAST : MOST, counts ? 0 : read.fieldIndex(column)));
+  /** Has tasks read the key and what the totals are about, and return a row for each key. */
+  private void totalByKey(List<KeyTotals.Total> wanted) {
+    schema = new StructType().add("key", DataTypes.BinaryType);
+    StructType result = schema;
+    for (KeyTotals.Total total : wanted) {
+      result = result.add("_" + result.length(), total.type());
+      if (!total.isCount() && !List.of(schema.fieldNames()).contains(total.column())) {
+        schema = schema.add(total.column(), total.type());
+      }
     }
-    schema = read;
-    totals = new KeyTotals.Query(result, wanted);
-  }
-
-  private static boolean isStated(AggregateFunc function) {
-    boolean bound = function instanceof Min || function instanceof Max;
-    boolean counts = function instanceof Count one && !one.isDistinct();
-    return function instanceof CountStar || (bound && column(function).matches("sequence|timestamp"))
-        || (counts && column(function).matches("sequence|timestamp|value"));
-  }
-
-  private static String column(AggregateFunc function) {
-    return function.children().length == 1 ? Bounds.column(function.children()[0]) : "";
+    totals = new KeyTotals.Query(schema, result, wanted);
   }
 
   @Override
@@ -187,20 +159,20 @@ final class LitelogScanBuilder
     private boolean isTimed = true;
 
     /** The answer to all functions; null if the facts do not give it. */
-    Aggregate to(AggregateFunc[] functions) throws IOException {
+    Aggregate to(List<KeyTotals.Total> wanted) throws IOException {
       gather();
       StructType columns = new StructType();
       List<Object> values = new ArrayList<>();
-      for (AggregateFunc function : functions) {
-        boolean least = function instanceof Min;
-        boolean bound = least || function instanceof Max;
-        boolean time = bound && column(function).equals("timestamp");
-        if (!isCounted || (time && !isTimed)) {
+      for (KeyTotals.Total total : wanted) {
+        if (!isCounted || (total.isTime() && !isTimed)) {
           return null;
         }
-        Long value = time ? (least ? lowest : highest) : least ? first : last;
-        columns = columns.add("_" + values.size(), time ? DataTypes.TimestampType : DataTypes.LongType, bound);
-        values.add(!bound ? (Object) count : count == 0 ? null : value);
+        columns = columns.add("_" + values.size(), total.type(), !total.isCount());
+        Long bound = count == 0 ? null : (Long) switch (total.function()) {
+          case LEAST -> total.isTime() ? lowest : first;
+          default -> total.isTime() ? highest : last;
+        };
+        values.add(total.isCount() ? (Long) count : bound);
       }
       return new Aggregate(columns, values.toArray(), logs);
     }
@@ -278,7 +250,7 @@ final class LitelogScanBuilder
     @Override
     public MicroBatchStream toMicroBatchStream(String checkpoint) {
       isStream = true;
-      return NamedStream.of(python.toMicroBatchStream(checkpoint), logs);
+      return stream.get();
     }
 
     @Override

@@ -7,6 +7,8 @@ import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.util.Arrays;
 import java.util.Locale;
+import java.util.function.IntToLongFunction;
+import java.util.stream.IntStream;
 import org.apache.spark.sql.execution.vectorized.ConstantColumnVector;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
@@ -154,24 +156,9 @@ final class RecordColumns {
 
   private ColumnVector column(StructField field, int size, int[] rows, SealedObject.Run run) {
     return switch (field.name().toLowerCase(Locale.ROOT)) {
-      case "sequence" -> new Column(size, DataTypes.LongType, rows) {
-        @Override
-        public long getLong(int number) {
-          return run.first() + row(number);
-        }
-      };
-      case "timestamp" -> new Column(size, DataTypes.TimestampType, rows) {
-        @Override
-        public long getLong(int number) {
-          return times[row(number)];
-        }
-      };
-      case "offset" -> new Column(size, DataTypes.LongType, rows) {
-        @Override
-        public long getLong(int number) {
-          return run.offset() + valueStarts[row(number)];
-        }
-      };
+      case "sequence" -> new Longs(size, DataTypes.LongType, rows, number -> run.first() + number);
+      case "timestamp" -> new Longs(size, DataTypes.TimestampType, rows, number -> times[number]);
+      case "offset" -> new Longs(size, DataTypes.LongType, rows, number -> run.offset() + valueStarts[number]);
       case "key" -> new Bytes(size, rows, keyStarts, keyLengths, true);
       case "value" -> new Bytes(size, rows, valueStarts, valueLengths, false);
       case "index" -> constant(size, part.index());
@@ -191,6 +178,21 @@ final class RecordColumns {
       column.setLong((Long) value);
     }
     return column;
+  }
+
+  /** Numbers, by the number of the record in the run. They are made at once, as a call for each of them is slow. */
+  private static final class Longs extends Column {
+    private final long[] values;
+
+    Longs(int size, DataType type, int[] rows, IntToLongFunction value) {
+      super(size, type, rows);
+      values = IntStream.range(0, size).mapToLong(number -> value.applyAsLong(row(number))).toArray();
+    }
+
+    @Override
+    public long getLong(int number) {
+      return values[number];
+    }
   }
 
   /** Keys, or values. {@code nullable}: a length below 0 means null. */
