@@ -27,7 +27,7 @@ from tests.builders.many_generations import CountedReplica
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-COUNTS = (1, 100, 1000)
+COUNTS = (1, 10, 100, 1000)
 MOST_OF_A_LOOK, MOST_OF_AN_APPEND = 6, 20
 
 LOOKS: dict[str, Callable[[CountedReplica], object]] = {

@@ -85,8 +85,11 @@ class Report:
         figures = Table("figure", "value", title=self.title)
         for name, value in self.figures.items():
             figures.add_row(name, value)
-        console.print(figures)
-        findings = Table("what", "against", "median", "min..max", "n", "target", "met")
+        if self.figures:
+            console.print(figures)
+        findings = Table(
+            *("what", "against", "median", "min..max", "n", "target", "met"), title=None if self.figures else self.title
+        )
         for found in self.findings:
             spread = f"{min(found.values):.3g}..{max(found.values):.3g}"
             median = f"{found.median:.3g} {found.unit}"

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from litelog.errors import ConfigError
+from litelog.spark.options import Engine, parse_engine
+from litelog.spark.query.columnar import has_jar
 from litelog.spark.spark_session import java_home, require_spark, session
 from litelog.spark.wrappers import wrap_python
 from tests.builders.real_servers import find_jars
@@ -45,6 +47,10 @@ CONFIG = {
 }
 
 
+ENGINE_VARIABLE = "LITELOG_TEST_SPARK_ENGINE"
+"""``python``: sessions start without the columnar reader, also those of processes that tests start, and tests of that
+reader are skipped. ``java``: a session without it is an error. Otherwise it reads where a compiler can make it."""
+
 killed = one_in_a_run(("stream", "write", "sink"), "Spark that is killed")
 """For tests that kill drivers and workers of Spark: half a minute each."""
 
@@ -71,7 +77,20 @@ def event_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def spark(event_log: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def wanted_engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine | None]:
+    """The engine that the environment names. For ``python``, the user's cache has no place for the columnar reader."""
+    wanted = parse_engine(os.environ.get(ENGINE_VARIABLE))
+    with pytest.MonkeyPatch.context() as changed:
+        if wanted is Engine.PYTHON:
+            cache = tmp_path_factory.mktemp("no-columnar-reader")
+            (cache / "litelog").mkdir()
+            (cache / "litelog" / "spark").write_text("This file is where the folder of the jar would be.\n")
+            changed.setenv("XDG_CACHE_HOME", str(cache))
+        yield wanted
+
+
+@pytest.fixture(scope="session")
+def spark(event_log: Path, wanted_engine: Engine | None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A real session, ``local[2]``. Skips with the reason if there is no Java or no pyspark."""
     try:
         require_spark()
@@ -93,6 +112,7 @@ def spark(event_log: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     started = session("tests", master="local[2]", driver_memory="1g", config={**CONFIG, **folders})
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = quick  # for the processes that tests start
     started.sparkContext.setLogLevel("ERROR")
+    assert wanted_engine is None or has_jar(started) == (wanted_engine is Engine.JAVA), "the wrong engine would read"
     try:
         yield started
     finally:

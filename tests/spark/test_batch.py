@@ -190,9 +190,9 @@ def test_a_folder_of_a_log_is_read_as_it_is(spark: Any, engine: Engine, replica:
     assert facts(read(spark, replica.log, engine=engine, numPartitions="3")) == expected(replica.rows)
 
 
-def test_file_systems_of_fsspec(spark: Any, replica: Replica) -> None:
+def test_file_systems_of_fsspec(spark: Any, engine: Engine, replica: Replica) -> None:
     pytest.importorskip("fsspec")
-    assert facts(read(spark, f"local://{replica.url}", numPartitions="2")) == expected(replica.rows)
+    assert facts(read(spark, f"local://{replica.url}", engine=engine, numPartitions="2")) == expected(replica.rows)
 
 
 @pytest.mark.parametrize("name", ["lines", "raw"])

@@ -18,7 +18,7 @@ import pytest
 from litelog.errors import ConfigError
 from litelog.log.writer import LogWriter
 from litelog.shipping.context import Settings
-from litelog.spark import read
+from litelog.spark import read, write
 from litelog.spark.jvm.handover import hand_over
 from litelog.spark.jvm.jar import build_jar, find_jar
 from litelog.spark.options import Engine, parse_options
@@ -251,6 +251,21 @@ def test_spark_finds_java_by_itself_and_python_on_request(spark: Any, url: str) 
     assert "pushed: [sequence = 3]" in _plan(spark.sql("SELECT * FROM columnar WHERE sequence = 3"))
     with pytest.raises(Exception, match="engine='scala' must be python or java"):
         source.option("engine", "scala").load(url)
+
+
+def test_a_view_and_a_dataframe_plan_each_query(spark: Any, tmp_path: Path) -> None:
+    """With Python they keep the plan of their first query, as the documentation says."""
+    require_columnar(spark)
+    rows = spark.range(10).selectExpr("CAST(id AS STRING) AS value").coalesce(1)
+    for engine, seen in ((Engine.JAVA, 20), (Engine.PYTHON, 10)):
+        place = str(tmp_path / engine)
+        write(rows, place)
+        frame = spark.read.format("litelog").option("engine", engine).load(place)
+        spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW planned USING litelog OPTIONS (path '{place}', engine '{engine}')")
+        counted = "SELECT count(value) FROM planned"
+        assert (len(frame.collect()), spark.sql(counted).first()[0]) == (10, 10)
+        write(rows, place)
+        assert (len(frame.collect()), spark.sql(counted).first()[0]) == (seen, seen)
 
 
 def test_a_stream_of_either_engine_has_all_records(spark: Any, url: str, tmp_path: Path) -> None:

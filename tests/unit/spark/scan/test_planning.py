@@ -164,6 +164,16 @@ def test_an_empty_place_is_reported_by_name(tmp_path: Path) -> None:
         planned(str(tmp_path / "*"))
 
 
+def test_a_log_without_records_has_no_rows(tmp_path: Path) -> None:
+    """A claimed replica, and the folder of a log."""
+    builder = ReplicaBuilder()
+    builder.add()
+    folder = make_folder(tmp_path / "log")
+    folder.roll(0)
+    for place in (stored(builder.objects()), folder.folder):
+        assert rows(place, planned(place)) == []
+
+
 @pytest.mark.parametrize(("name", "asked"), [("", None), ("litelog", None), ("lines", None), ("lines", "litelog")])
 def test_a_folder_that_is_neither_a_log_nor_a_replica_is_reported(tmp_path: Path, name: str, asked: str | None) -> None:
     """The folder is empty, lies above a log, or has a log of another format than the requested one."""
