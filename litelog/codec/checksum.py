@@ -28,15 +28,16 @@ def _load_extension() -> ModuleType:
     return module
 
 
-_crc32c = _load_extension().crc32c
+if TYPE_CHECKING:
+
+    def crc32c(data: Buffer, value: int = 0) -> int:
+        """CRC-32C of ``data`` when it follows bytes whose CRC is ``value``."""
+
+else:
+    crc32c = _load_extension().crc32c  # a function of Python around it takes as long as the CRC of 300 bytes
 
 _HEX = frozenset("0123456789abcdef")
 _POLYNOMIAL = 0x82F63B78  # reflected
-
-
-def crc32c(data: Buffer, value: int = 0) -> int:
-    """CRC-32C of ``data`` when it follows bytes whose CRC is ``value``."""
-    return _crc32c(data, value)  # type: ignore[no-any-return]
 
 
 def combine(first: int, second: int, second_length: int) -> int:

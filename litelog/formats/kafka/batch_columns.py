@@ -9,7 +9,15 @@ import numpy as np
 
 from litelog.errors import CorruptCommitError
 from litelog.formats.columns import Columns
-from litelog.formats.kafka.batch_header import HEADER_BYTES, LENGTH_END, MAX_MILLISECONDS, RecordBatch
+from litelog.formats.kafka.batch_header import (
+    APPEND_TIME,
+    CODEC_BITS,
+    CONTROL,
+    HEADER_BYTES,
+    MAX_MILLISECONDS,
+    NO_PRODUCER,
+    TRANSACTIONAL,
+)
 from litelog.formats.kafka.committed import MARKER, NO_MARKER, OTHER_MARKER, PRODUCER
 from litelog.formats.kafka.compression import MAX_BATCH_BYTES, MAX_RUN_BYTES, NONE, decompress
 from litelog.formats.kafka.headers import HeadersColumn, find_headers
@@ -21,6 +29,7 @@ if TYPE_CHECKING:
     import pyarrow
 
     from litelog.formats.extra_columns import ExtraColumn
+    from litelog.formats.kafka.batch_header import RecordBatches
     from litelog.formats.kafka.batch_walk import BatchWalk
     from litelog.formats.kafka.record_columns import Records
 
@@ -59,8 +68,8 @@ class _Run:
 
     name: str
     data: memoryview
-    batches: list[RecordBatch]
-    offsets: list[int]
+    batches: RecordBatches
+    offsets: Int64s
     """Each batch's place in the log segment."""
     begins: Int64s
     ends: Int64s
@@ -70,7 +79,7 @@ class _Run:
 
     def refuse(self, number: int, what: str, expected: object, actual: object) -> CorruptCommitError:
         """The error that reports a batch as malformed."""
-        return CorruptCommitError(self.name, self.offsets[number], what, expected, actual)
+        return CorruptCommitError(self.name, int(self.offsets[number]), what, expected, actual)
 
 
 def decode_batches(name: str, data: memoryview, offset: int, found: BatchWalk, *, markers: bool = False) -> Columns:
@@ -79,11 +88,12 @@ def decode_batches(name: str, data: memoryview, offset: int, found: BatchWalk, *
     ``markers``: records of control batches are records, too, and the columns MARKER and PRODUCER describe them.
     Raises CorruptCommitError if records are malformed, and ConfigError if they are compressed and a package is missing.
     """
-    places = zip(found.batches, found.positions, strict=True)
-    rows = [(batch, at) for batch, at in places if (batch.records if markers else batch.rows)]
-    if not rows:
+    filled = found.batches.get("records") > 0
+    if not markers:
+        filled &= ~found.batches.have(CONTROL)
+    if not filled.any():
         return _empty(data, markers=markers)
-    run = _take_records(name, data, offset, rows)
+    run = _take_records(name, data, offset, found.batches if filled.all() else found.batches.take(filled))
     records, malformed = find_records(run.data, run.begins, run.ends, run.counts)
     if malformed:
         number = malformed[0]
@@ -96,21 +106,18 @@ def decode_batches(name: str, data: memoryview, offset: int, found: BatchWalk, *
     return _with_markers(run, columns, owners) if markers else columns
 
 
-def _take_records(name: str, data: memoryview, offset: int, rows: list[tuple[RecordBatch, int]]) -> _Run:
+def _take_records(name: str, data: memoryview, offset: int, batches: RecordBatches) -> _Run:
     """The records of the batches in one buffer: as they lie in ``data``, or decompressed."""
-    batches = [batch for batch, _ in rows]
-    offsets = [offset + at for _, at in rows]
-    counts = np.array([batch.records for batch in batches], np.int64)
-    begins = np.array([at + HEADER_BYTES for _, at in rows], np.int64)
-    ends = np.array([at + LENGTH_END + batch.length for batch, at in rows], np.int64)
-    starts = None
-    if any(batch.codec for batch in batches):
-        starts = np.array([at for _, at in rows], np.int64)
+    offsets = offset + batches.places
+    begins, ends = batches.places + HEADER_BYTES, batches.ends
+    starts, codecs = None, batches.get("attributes") & CODEC_BITS
+    if codecs.any():
+        starts = batches.places
         parts, left = list[memoryview | bytes](), MAX_RUN_BYTES
-        for batch, place, begin, end in zip(batches, offsets, begins.tolist(), ends.tolist(), strict=True):
+        for codec, place, begin, end in zip(*(each.tolist() for each in (codecs, offsets, begins, ends)), strict=True):
             part: memoryview | bytes = data[begin:end]
-            if batch.codec != NONE:
-                part = decompress(name, place, batch.codec, data[begin:end], min(left, MAX_BATCH_BYTES))
+            if codec != NONE:
+                part = decompress(name, place, codec, data[begin:end], min(left, MAX_BATCH_BYTES))
             left -= len(part)
             parts.append(part)
         sizes = np.array([len(part) for part in parts], np.int64)
@@ -118,17 +125,16 @@ def _take_records(name: str, data: memoryview, offset: int, rows: list[tuple[Rec
         begins, data = ends - sizes, memoryview(b"".join([*parts, bytes(PADDING)]))
     elif len(data) < int(ends[-1]) + PADDING:
         data = memoryview(b"".join([data[: int(ends[-1])], bytes(PADDING)]))
-    return _Run(name, data, batches, offsets, begins, ends, counts, starts)
+    return _Run(name, data, batches, offsets, begins, ends, batches.get("records"), starts)
 
 
 def _make_columns(run: _Run, records: Records, headers: HeadersColumn, owners: Int64s) -> Columns:
     """The columns of all records. Raises CorruptCommitError if a record's offset is not its batch's."""
     batches = run.batches
-    bases = np.array([batch.base for batch in batches], np.int64)
-    sequences = bases[owners] + records.offset_deltas
+    sequences = batches.get("base")[owners] + records.offset_deltas
     _check_offsets(run, sequences, owners)
-    appended = np.array([batch.is_append_time for batch in batches], np.bool_)
-    times = np.array([batch.highest_time if batch.is_append_time else batch.base_time for batch in batches], np.int64)
+    appended = batches.have(APPEND_TIME)
+    times = np.where(appended, batches.get("highest_time"), batches.get("base_time"))
     deltas = records.time_deltas
     if appended.any():
         deltas = np.where(appended[owners], 0, deltas)
@@ -139,7 +145,7 @@ def _make_columns(run: _Run, records: Records, headers: HeadersColumn, owners: I
     extra: dict[str, ExtraColumn] = {
         "headers": headers,
         "timestampType": BatchNumbers(appended.astype(np.int32), owners),
-        "producerId": BatchNumbers(np.array([batch.producer for batch in batches], np.int64), owners),
+        "producerId": BatchNumbers(batches.get("producer"), owners),
     }
     return Columns(
         data=run.data,
@@ -157,7 +163,7 @@ def _make_columns(run: _Run, records: Records, headers: HeadersColumn, owners: I
 
 def _check_offsets(run: _Run, sequences: Int64s, owners: Int64s) -> None:
     """Check that the offsets rise, and that none is after its batch's last one."""
-    lasts = np.array([batch.next - 1 for batch in run.batches], np.int64)
+    lasts = run.batches.last
     wrong = sequences > lasts[owners]
     wrong[1:] |= sequences[1:] <= sequences[:-1]
     if wrong.any():
@@ -170,11 +176,10 @@ def _check_offsets(run: _Run, sequences: Int64s, owners: Int64s) -> None:
 def _with_markers(run: _Run, columns: Columns, owners: Int64s) -> Columns:
     """The columns, and those that show transactions."""
     kinds = np.full(len(run.batches), NO_MARKER, np.int32)
-    for number, batch in enumerate(run.batches):
-        if batch.is_control:
-            kinds[number] = _read_marker(columns, int(np.searchsorted(owners, number)))
-    producers = [batch.producer if batch.is_transactional else -1 for batch in run.batches]
-    more = {MARKER: BatchNumbers(kinds, owners), PRODUCER: BatchNumbers(np.array(producers, np.int64), owners)}
+    for number in np.flatnonzero(run.batches.have(CONTROL)).tolist():
+        kinds[number] = _read_marker(columns, int(np.searchsorted(owners, number)))
+    producers = np.where(run.batches.have(TRANSACTIONAL), run.batches.get("producer"), NO_PRODUCER)
+    more = {MARKER: BatchNumbers(kinds, owners), PRODUCER: BatchNumbers(producers, owners)}
     return replace(columns, extra={**(columns.extra or {}), **more})
 
 

@@ -13,7 +13,16 @@ Specified in litelog/formats/README.md#kafka.
 from __future__ import annotations
 
 import struct
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Int64s = npt.NDArray[np.int64]
+    Bools = npt.NDArray[np.bool_]
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
 HEADER_BYTES = HEADER.size
@@ -66,39 +75,57 @@ class RecordBatch(NamedTuple):
         """The lowest offset that may follow."""
         return self.base + self.last_delta + 1
 
-    @property
-    def is_control(self) -> bool:
-        """Whether it holds a marker of a transaction or of the broker, and no records."""
-        return bool(self.attributes & CONTROL)
-
-    @property
-    def is_transactional(self) -> bool:
-        return bool(self.attributes & TRANSACTIONAL)
-
-    @property
-    def is_append_time(self) -> bool:
-        """Whether all its records have the time at which the broker appended them: the highest timestamp."""
-        return bool(self.attributes & APPEND_TIME)
-
-    @property
-    def has_delete_horizon(self) -> bool:
-        return bool(self.attributes & DELETE_HORIZON)
-
-    @property
-    def codec(self) -> int:
-        return self.attributes & CODEC_BITS
-
-    @property
-    def rows(self) -> int:
-        """The number of records that readers see."""
-        return 0 if self.attributes & CONTROL else self.records
-
     @classmethod
     def read(cls, data: memoryview, at: int) -> RecordBatch:
         """The header at ``at``, unchecked. struct.error if it is not there as a whole."""
         return cls._make(HEADER.unpack_from(data, at))
 
 
-def microseconds(milliseconds: int) -> int:
-    """A batch's time in microseconds, cut to what 64 bits hold."""
-    return max(-MAX_MILLISECONDS, min(milliseconds, MAX_MILLISECONDS)) * 1000
+_KINDS = (">i8", ">i4", ">i4", "i1", ">u4", ">i2", ">i4", ">i8", ">i8", ">i8", ">i2", ">i4", ">i4")
+HEADER_TYPE = np.dtype(list(zip(RecordBatch._fields, _KINDS, strict=True)))
+"""The header as NumPy reads it, with the names of ``RecordBatch``."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordBatches:
+    """The headers of n batches, in arrays of length n."""
+
+    places: Int64s
+    """Where each batch begins in its buffer."""
+    headers: npt.NDArray[np.void]
+
+    @classmethod
+    def read(cls, data: memoryview, places: list[int]) -> RecordBatches:
+        """The headers at ``places``, unchecked. Each must be there as a whole."""
+        starts = np.array(places, np.int64)
+        if not places:
+            return cls(starts, np.empty(0, HEADER_TYPE))
+        every = np.ndarray((len(data) - HEADER_BYTES + 1,), HEADER_TYPE, data, strides=(1,))
+        return cls(starts, every[starts])
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def take(self, chosen: Bools | slice) -> RecordBatches:
+        """The chosen batches."""
+        return RecordBatches(self.places[chosen], self.headers[chosen])
+
+    def get(self, field: str) -> Int64s:
+        """A field of all headers, under its name in ``RecordBatch``."""
+        numbers: Int64s = self.headers[field].astype(np.int64)
+        return numbers
+
+    def have(self, attribute: int) -> Bools:
+        """Which batches have the attribute, for example CONTROL."""
+        found: Bools = self.get("attributes") & attribute != 0
+        return found
+
+    @property
+    def last(self) -> Int64s:
+        """The highest offset that each batch may hold."""
+        return self.get("base") + self.get("last_delta")
+
+    @property
+    def ends(self) -> Int64s:
+        """Where each batch ends in its buffer."""
+        return self.places + self.get("length") + LENGTH_END

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import struct
 import zlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -27,13 +28,22 @@ from litelog.formats.kafka.batch_header import (
     MIN_LENGTH,
     NO_EPOCH,
     RecordBatch,
+    RecordBatches,
 )
 from litelog.formats.log_format import MAX_COMMIT_BYTES, Damage, Expectation, Tail
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Bools = npt.NDArray[np.bool_]
 
 MAX_LENGTH = MAX_COMMIT_BYTES - LENGTH_END
 SEARCH_CHUNK_BYTES = 1 << 20  # temporary arrays stay small
 SEARCH_LIMIT_BYTES = 1 << 30
 """How many bytes a search may checksum. Hostile bytes can hold a plausible header at every byte."""
+
+_FRAME = struct.Struct(">8xi5xI")
+"""A batch's length and checksum."""
 
 _OLD_CHECKED_FROM = 16
 _OLD_CHECKSUM = struct.Struct(">I")
@@ -41,10 +51,9 @@ _OLD_CHECKSUM = struct.Struct(">I")
 
 @dataclass(slots=True)
 class BatchWalk:
-    """Whole batches, by their places in the buffer. ``end`` is a place in the buffer, too."""
+    """Whole batches. ``end`` is a place in the buffer."""
 
-    batches: list[RecordBatch] = field(default_factory=list)
-    positions: list[int] = field(default_factory=list)
+    batches: RecordBatches
     end: int = 0
     next: int | None = None
     epoch: int = 0
@@ -71,26 +80,48 @@ def walk(name: str, data: memoryview, offset: int, expect: Expectation, limit: i
         SequenceGapError: A whole batch has a lower offset than may follow the batch before it.
         WrongFormatError: The bytes are message sets of version 0 or 1.
     """
-    size, position, lowest, newest = len(data), 0, expect.sequence, expect.epoch
-    found = BatchWalk()
-    read, checksum = RecordBatch.read, crc32c
-    while size - position >= HEADER_BYTES:
-        batch = read(data, position)
-        total = batch.length + LENGTH_END
-        if total > size - position or not _is_plausible(batch, lowest or 0, newest, limit):
-            break
-        if checksum(data[position + CHECKED_FROM : position + total]) != batch.checksum:
-            break
-        found.batches.append(batch)
-        found.positions.append(position)
-        lowest = batch.next
-        newest = max(newest, batch.epoch)
-        position += total
-    found.end, found.next, found.epoch = position, lowest, newest
+    batches = _find_whole(data)
+    good = _are_plausible(batches, expect, limit)
+    if not good.all():
+        batches = batches.take(slice(0, int(good.argmin())))
+    found = BatchWalk(batches, next=expect.sequence, epoch=expect.epoch)
+    if len(batches):
+        found.end, found.next = int(batches.ends[-1]), int(batches.last[-1]) + 1
+        found.epoch = max(expect.epoch, int(batches.get("epoch").max()))
+    position = found.end
     _refuse_old(name, data[position:])
-    rest = check_tail(_Frame(limit), name, data, offset, position, Expectation(lowest, newest), _checksums)
+    rest = check_tail(_Frame(limit), name, data, offset, position, Expectation(found.next, found.epoch), _checksums)
     found.tail, found.damage, found.wanted = rest.tail, rest.damage, rest.wanted
     return found
+
+
+def _find_whole(data: memoryview) -> RecordBatches:
+    """The batches at the front of ``data`` that are there as a whole, with a right checksum."""
+    places: list[int] = []
+    keep, unpack, checksum = places.append, _FRAME.unpack_from, crc32c
+    position, size = 0, len(data)
+    last = size - HEADER_BYTES
+    while position <= last:
+        length, stored = unpack(data, position)
+        end = position + LENGTH_END + length
+        if length < MIN_LENGTH or end > size or checksum(data[position + CHECKED_FROM : end]) != stored:
+            break
+        keep(position)
+        position = end
+    return RecordBatches.read(data, places)
+
+
+def _are_plausible(batches: RecordBatches, expect: Expectation, limit: int) -> Bools:
+    """As ``_is_plausible``, for batches that follow each other: which of them may be next after those before."""
+    bases, deltas, epochs, last = (batches.get("base"), batches.get("last_delta"), batches.get("epoch"), batches.last)
+    records = batches.get("records")
+    good: Bools = (batches.get("magic") == MAGIC) & (batches.get("length") <= MAX_LENGTH)
+    good &= (bases >= (expect.sequence or 0)) & (deltas >= 0) & (deltas <= limit - bases)
+    good &= (records >= 0) & (records <= deltas + 1)
+    good[1:] &= bases[1:] > last[:-1]
+    newest = np.maximum.accumulate(np.concatenate([[expect.epoch], epochs]))[:-1]
+    good &= (epochs >= newest) | (epochs == NO_EPOCH)
+    return good
 
 
 def find_batch(data: memoryview, start: int, expect: Expectation, exact: int | None = None) -> int | None:

@@ -7,10 +7,18 @@ import re
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from litelog.errors import SequenceGapError
 from litelog.formats.extra_columns import ColumnType
 from litelog.formats.kafka.batch_columns import decode_batches
-from litelog.formats.kafka.batch_header import LENGTH_END, MAX_OFFSET, MAX_SEGMENT_OFFSETS, RecordBatch, microseconds
+from litelog.formats.kafka.batch_header import (
+    APPEND_TIME,
+    DELETE_HORIZON,
+    MAX_MILLISECONDS,
+    MAX_OFFSET,
+    MAX_SEGMENT_OFFSETS,
+)
 from litelog.formats.kafka.batch_walk import BatchWalk, find_batch, walk
 from litelog.formats.kafka.committed import MARKER, PRODUCER, CommittedRecords
 from litelog.formats.log_format import NO_LOWEST, Commit, Expectation, FinishedTail, Scan
@@ -21,6 +29,7 @@ if TYPE_CHECKING:
 
     from litelog.formats.capabilities import RecordFilter
     from litelog.formats.columns import Columns
+    from litelog.formats.kafka.batch_header import Int64s, RecordBatches
     from litelog.formats.log_format import LogFormat
 
 _NAMES = NumberedNames("kafka", re.compile(r"([0-9]{20})\.log"), "an offset of 20 digits and .log")
@@ -96,10 +105,13 @@ class KafkaFormat(NumberedFormat):
 
     def commits(self, name: str, data: memoryview, offset: int, expect: Expectation) -> list[Commit]:
         found = _walk_segment(name, data, offset, expect)
-        places = zip(found.batches, found.positions, strict=True)
+        batches = found.batches
+        lowest, highest = _times(batches)
+        columns = (offset + batches.places, offset + batches.ends, batches.get("base"), batches.last + 1)
+        rows = zip(*(column.tolist() for column in (*columns, lowest, highest, batches.get("records"))), strict=True)
         return [
-            Commit(offset + at, offset + at + LENGTH_END + batch.length, batch.base, batch.next, *_times(batch))
-            for batch, at in places
+            Commit(start, end, first, following, low if records else None, high if records else None)
+            for start, end, first, following, low, high, records in rows
         ]
 
     def decode(self, name: str, data: memoryview, offset: int, expect: Expectation) -> Columns:
@@ -126,31 +138,29 @@ def _walk_segment(name: str, data: memoryview, offset: int, expect: Expectation)
     return walk(name, data, offset, Expectation(named, expect.epoch), limit)
 
 
-def _times(batch: RecordBatch) -> tuple[int | None, int | None]:
-    """The bounds of a batch's times in microseconds. Records may be older than the first one, whose time the header
-    has; only a batch with one time shows its lowest."""
-    highest = microseconds(batch.highest_time)
-    if batch.records == 0:
-        return None, None
-    exact = batch.is_append_time or (batch.records == 1 and not batch.has_delete_horizon)
-    return (highest if exact else min(NO_LOWEST, highest)), highest
+def _times(batches: RecordBatches) -> tuple[Int64s, Int64s]:
+    """The bounds of batches' times in microseconds; they mean nothing for a batch without records. Records may be older
+    than the first one, whose time the header has; only a batch with one time shows its lowest."""
+    highest = np.clip(batches.get("highest_time"), -MAX_MILLISECONDS, MAX_MILLISECONDS) * 1000
+    exact = batches.have(APPEND_TIME) | ((batches.get("records") == 1) & ~batches.have(DELETE_HORIZON))
+    return np.where(exact, highest, np.minimum(highest, NO_LOWEST)), highest
 
 
 def _describe(offset: int, found: BatchWalk) -> Scan:
     """The scan of a walk."""
-    batches = found.batches
-    times = [_times(batch) for batch in batches]
+    batches, records = found.batches, found.batches.get("records")
+    lowest, highest = (times[records > 0] for times in _times(batches))
     return Scan(
         start=offset,
         end=offset + found.end,
         commits=len(batches),
-        records=sum(max(1, batch.records) for batch in batches),
-        first=batches[0].base if batches else None,
+        records=int(np.maximum(records, 1).sum()),
+        first=int(batches.get("base")[0]) if len(batches) else None,
         next=found.next,
         epoch=found.epoch,
-        lowest=min((low for low, _ in times if low is not None), default=None),
-        highest=max((high for _, high in times if high is not None), default=None),
-        last_commit=offset + (found.positions[-1] if batches else 0),
+        lowest=int(lowest.min()) if len(lowest) else None,
+        highest=int(highest.max()) if len(highest) else None,
+        last_commit=offset + (int(batches.places[-1]) if len(batches) else 0),
         tail=found.tail,
         damage=found.damage,
         wanted=found.wanted,

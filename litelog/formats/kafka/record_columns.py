@@ -4,7 +4,8 @@ record: varint length | i8 attributes | varint time delta | varint offset delta 
         | varint value length (-1 null) | value | varint n headers | n times: varint length, key, varint length, value
 
 Only a record's length shows where the next one begins. So all batches are walked side by side: one step goes from a
-record to the next one in every batch. Where records begin, their fields are decoded for all of them at once.
+record to the next one in every batch, or over a row of records of one size. Where records begin, their fields are
+decoded for all of them at once.
 
 Specified in litelog/formats/README.md#kafka.
 """
@@ -29,6 +30,12 @@ BLOCK_RECORDS = 1 << 13
 
 FEW_BATCHES = 8
 """Fewer batches than this are walked one after the other: that is cheaper than steps side by side; measured."""
+
+STEPS = 32
+"""After so many steps side by side, records are compared with those after them again."""
+
+MIN_ALIKE, MOST_ALIKE = 4, 256
+"""Records of one size are found at once, if a batch has at least MIN_ALIKE of them in a row, and up to MOST_ALIKE."""
 
 MIN_RECORD_BYTES = 7
 
@@ -117,28 +124,84 @@ def find_starts(varints: Varints, begins: Int64s, ends: Int64s, counts: Int64s) 
     """Where each record begins, one batch after the other, and the numbers of the batches that are not chains."""
     firsts = np.cumsum(counts) - counts
     starts = np.empty(int(counts.sum()), np.int64)
-    order = np.argsort(-counts, kind="stable")
-    places, slots, descending = begins[order], firsts[order], -counts[order]
-    pairs, step = varints.pairs, 0
-    while step < -int(descending[0]):
-        active = int(np.searchsorted(descending, -step))  # those with more records than that
-        if active < FEW_BATCHES:
+    reached = np.full(len(counts), -1, np.int64)
+    walkers = _Walkers(varints, np.arange(len(counts)), begins.copy(), firsts.copy(), counts.copy())
+    reach = MOST_ALIKE
+    while len(walkers.numbers):
+        if reach > 1:
+            alike = walkers.leap(starts, min(reach, max(2, BLOCK_RECORDS // len(walkers.numbers))))
+            reach = 1 if alike < MIN_ALIKE else min(2 * int(alike), MOST_ALIKE)
+        elif len(walkers.numbers) < FEW_BATCHES:
             break
-        part = places[:active]
-        starts[slots[:active] + step] = part
-        part += RECORD_BYTES[pairs[part]]
-        np.minimum(part, varints.end, out=part)
-        step += 1
-    ended = counts[order] <= step
-    unwalked = order[~(ended & (places == ends[order]))]
+        else:
+            walkers.step(starts, STEPS)
+            reach = 2 * MIN_ALIKE
+        walkers.drop(reached)
     malformed = []
-    for number in unwalked.tolist():
+    for number in np.flatnonzero(reached != ends).tolist():
         found, end = walk(varints.data, int(begins[number]), int(ends[number]), int(counts[number]))
         if len(found) != counts[number] or end != ends[number]:
             malformed.append(number)
         else:
             starts[firsts[number] : firsts[number] + len(found)] = found
-    return starts, sorted(malformed)
+    return starts, malformed
+
+
+@dataclass(slots=True)
+class _Walkers:
+    """The batches whose records are walked side by side, in arrays of one length."""
+
+    varints: Varints
+    numbers: Int64s
+    """The batches' numbers."""
+    places: Int64s
+    """Where the next record of each begins."""
+    slots: Int64s
+    """That record's number among all records."""
+    left: Int64s
+    """How many records of each are to come, at least one."""
+
+    @property
+    def end(self) -> int:
+        """Where walkers stop that leave the buffer: after the end of all batches."""
+        return self.varints.end + 1
+
+    def step(self, starts: Int64s, steps: int) -> None:
+        """Walk over up to ``steps`` records of each batch."""
+        pairs, end, places, slots = self.varints.pairs, self.end, self.places, self.slots
+        most = min(steps, int(self.left.min()))
+        for _ in range(most):
+            starts[slots] = places
+            places += RECORD_BYTES[pairs[places]]
+            np.minimum(places, end, out=places)
+            slots += 1
+        self.left -= most
+
+    def leap(self, starts: Int64s, reach: int) -> float:
+        """Walk over the records of each batch that have the same size as its next one, up to ``reach`` of them.
+        Return their mean number."""
+        sizes = RECORD_BYTES[self.varints.pairs[self.places]]
+        steps = np.arange(reach)
+        grid = self.places[:, None] + sizes[:, None] * steps
+        np.minimum(grid, self.end, out=grid)
+        other = RECORD_BYTES[self.varints.pairs[grid]] != sizes[:, None]
+        alike = np.where(other.any(axis=1), other.argmax(axis=1), reach)
+        alike = np.minimum(np.minimum(alike + 1, reach), self.left)  # the first other one begins there, too
+        inside = steps < alike[:, None]
+        starts[(self.slots[:, None] + steps)[inside]] = grid[inside]
+        last = grid[np.arange(len(grid)), alike - 1]
+        self.places = np.minimum(last + RECORD_BYTES[self.varints.pairs[last]], self.end)
+        self.slots += alike
+        self.left -= alike
+        return float(alike.mean())
+
+    def drop(self, reached: Int64s) -> None:
+        """Drop the batches without another record, and put down the places that they ``reached``."""
+        more = self.left > 0
+        if not more.all():
+            reached[self.numbers[~more]] = self.places[~more]
+            self.numbers, self.places = self.numbers[more], self.places[more]
+            self.slots, self.left = self.slots[more], self.left[more]
 
 
 def walk(data: memoryview, at: int, end: int, most: int) -> tuple[list[int], int]:
