@@ -37,9 +37,12 @@ def opened_journal(place: str, config_file: str | None) -> Iterator[ObjectStore]
 
 
 def journal_batches(
-    stack: ExitStack, place: str, config_file: str | None, start: StartPoint, end: StartPoint | None
+    stack: ExitStack, place: str, config_file: str | None, start: StartPoint, end: StartPoint | None, *, follow: bool
 ) -> Iterator[Columns]:
-    """Yield the lines of a journal, and report gaps. ``stack`` closes what this opens."""
+    """Yield the lines of a journal, also of later fragments if ``follow``, and report gaps.
+
+    ``stack`` closes what this opens.
+    """
     from litelog.fragments.reader import FragmentReader, JournalGapError
 
     kinds = {start.kind, StartKind.SEQUENCE if end is None else end.kind}
@@ -47,7 +50,8 @@ def journal_batches(
         raise click.UsageError("a journal has no times: --from is beginning or an offset, and --to an offset")
     first = start.value if start.kind is StartKind.SEQUENCE else None
     store = stack.enter_context(opened_journal(place, config_file))
-    reader = stack.enter_context(FragmentReader(store, start=first, end=None if end is None else end.value))
+    stop = None if end is None else end.value
+    reader = stack.enter_context(FragmentReader(store, start=first, end=stop, follow=follow))
     yield from report_gaps(reader.read, JournalGapError, "journal-gap")
 
 

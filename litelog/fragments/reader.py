@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,12 +13,15 @@ from litelog.formats.columns import Columns
 from litelog.formats.record_stream import RecordStream
 from litelog.fragments.content import open_content
 from litelog.fragments.cover import MAX_OFFSET, find_cover, list_fragments
+from litelog.fragments.following import POLL_SECONDS, JournalFollower
+from litelog.system.clock import SystemClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from litelog.fragments.cover import Span
     from litelog.stores.object_store import ObjectStore
+    from litelog.system.clock import Clock
 
 PIECE_BYTES = 4 << 20
 """How many bytes are decoded at a time."""
@@ -41,7 +45,14 @@ class FragmentReader(RecordStream):
     """
 
     def __init__(
-        self, store: ObjectStore, *, start: int | None = None, end: int | None = None, lines: bool = True
+        self,
+        store: ObjectStore,
+        *,
+        start: int | None = None,
+        end: int | None = None,
+        lines: bool = True,
+        follow: bool = False,
+        clock: Clock | None = None,
     ) -> None:
         """List the fragments.
 
@@ -50,6 +61,8 @@ class FragmentReader(RecordStream):
             start: The offset to begin at; None: the first one that a fragment holds.
             end: The offset to end before; None: no limit.
             lines: A record is a line without its end. Otherwise it is as many bytes as are decoded at once.
+            follow: At the end, wait for new fragments instead of returning None.
+            clock: For tests.
 
         Raises:
             NothingToRestoreError, ConfigError, StoreError: As ``list_fragments``.
@@ -58,14 +71,17 @@ class FragmentReader(RecordStream):
         self._store = store
         self._lines = lines
         self._start, self._end = start, MAX_OFFSET if end is None else end
-        self._spans = [span for span in find_cover(list_fragments(store)) if span.stop > (start or 0)]
+        self._follower = JournalFollower(store, (clock or SystemClock()).monotonic) if follow else None
+        self._closed = threading.Event()
+        self._spans = [] if follow else self._wanted(find_cover(list_fragments(store)))
         self._at = start
         self._pieces: Iterator[Columns] | None = None
 
     def read(self) -> Columns | None:
-        """Return the next records; None at the end, and after ``close``.
+        """Return the next records; None at the end, and after ``close``. A reader that follows waits at the end.
 
         Raises:
+            ConfigError: A reader that follows found fragments of another journal.
             JournalGapError: Bytes are missing. The next call continues after them.
             CorruptObjectError: A fragment is damaged. The next call reads it again.
             StoreError: A request failed. The next call makes it again.
@@ -86,6 +102,8 @@ class FragmentReader(RecordStream):
 
     def _open_next(self) -> bool:
         """Begin the next span. Return False if there is none. Raises JournalGapError."""
+        if not self._spans:
+            self._await_spans()
         if not self._spans or self._spans[0].start >= self._end:
             return False
         span, requested = self._spans[0], self._at
@@ -94,6 +112,18 @@ class FragmentReader(RecordStream):
             raise JournalGapError(self._store.url, requested, span.start)
         self._pieces = read_span(self._store, span, lines=self._lines)
         return True
+
+    def _await_spans(self) -> None:
+        """Wait for new fragments, if this reader follows, and neither reached its end nor was closed."""
+        while self._follower is not None and not self._spans and (self._at or 0) < self._end:
+            if self._closed.is_set():
+                return
+            self._spans = self._wanted(self._follower.look())
+            if not self._spans:
+                self._closed.wait(POLL_SECONDS)
+
+    def _wanted(self, spans: list[Span]) -> list[Span]:
+        return [span for span in spans if span.stop > (self._start or 0)]
 
     def _next_piece(self) -> Columns | None:
         """The next piece of the current span; None at its end. After an error, the next call of ``read`` begins the
@@ -104,6 +134,7 @@ class FragmentReader(RecordStream):
         return piece
 
     def close(self) -> None:
+        self._closed.set()
         self._spans.clear()
         self._pieces = None
 

@@ -12,6 +12,7 @@ import pytest
 
 from litelog.errors import ExitCode
 from litelog_cli.main import BROKEN_PIPE
+from tests.builders.journal_fragments import fragment
 
 if TYPE_CHECKING:
     from conftest import Command
@@ -207,6 +208,19 @@ def test_following_a_replica_prints_records_that_are_shipped_later(litelog: Comm
     litelog("append", "log", text="later\n")
     litelog("replicate", "--once", "log", "replica")
     assert process.stdout.readline() == "later\n"
+
+
+def test_following_a_journal_prints_later_fragments(litelog: Command) -> None:
+    folder = litelog.folder / "clicks"
+    folder.mkdir()
+    process = litelog.start("cat", "--format", "gazette", "--follow", "clicks")
+    assert process.stdout
+    for begin, line in ((0, b"line 0\n"), (7, b"later\n")):
+        name, body = fragment(begin, line)
+        (folder / f"{name}.part").write_bytes(body)
+        (folder / f"{name}.part").rename(folder / name)
+        assert process.stdout.readline() == line.decode()
+    assert process.poll() is None
 
 
 def test_following_a_replica_ends_at_the_end_that_was_given(litelog: Command) -> None:

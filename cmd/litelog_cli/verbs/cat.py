@@ -151,7 +151,7 @@ def _open_batches(
         return _consumer_batches(stack, options, options.consumer, start)
     if options.format_name == GAZETTE:
         _require_journal(options)
-        return journal_batches(stack, options.place, options.config_file, start, end)
+        return journal_batches(stack, options.place, options.config_file, start, end, follow=options.follow)
     if is_replica(options.place):
         for option, given, why in (
             ("--format", options.format_name, "a replica knows its format; "),
@@ -188,7 +188,6 @@ def _consumer_batches(stack: ExitStack, options: CatOptions, name: str, start: S
 def _require_journal(options: CatOptions) -> None:
     """Raise UsageError for an option that a journal's fragments do not have."""
     for option, given in (
-        ("--follow", options.follow or None),
         ("--generation", options.name),
         ("--pattern", options.pattern),
         ("--state-dir", options.state_dir),

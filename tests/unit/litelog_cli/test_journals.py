@@ -85,7 +85,6 @@ def test_a_journal_without_faults_is_well(command: InProcess, journal: Path) -> 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["cat", "-f"], "--follow is not for the fragments of a journal"),
         (["cat", "--pattern", "*"], "--pattern is not for the fragments of a journal"),
         (["cat", "--generation", "1"], "--generation is not for the fragments of a journal"),
         (["cat", "--from", "1day"], "a journal has no times"),
