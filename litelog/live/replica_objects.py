@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING
 
 from litelog.errors import NotFoundError
 from litelog.objects.layout import ROOTS, parse_wal
+from litelog.restore.generation_bytes import GenerationBytes
 from litelog.stores.opening import open_retrying
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import BinaryIO
 
+    from litelog.formats import LogFormat
+    from litelog.objects.claim import Claim
     from litelog.stores.object_store import ByteRange, ObjectInfo, ObjectReplicaClient
 
 CACHE_BYTES = 32 << 20
@@ -55,6 +58,10 @@ class ReplicaObjects:
         """List objects, as ``ObjectStore.list``, at most ``limit``."""
         found = self._opened().store.list(prefix, start_after)
         return list(islice((info for info in found if info.key.startswith(ROOTS)), limit))
+
+    def history(self, claim: Claim, log_format: LogFormat) -> GenerationBytes:
+        """The bytes of one of its generations. Lists what the replica has now."""
+        return GenerationBytes(self._opened(), claim, log_format)
 
     def close(self) -> None:
         """Close the replica. Idempotent."""

@@ -1,6 +1,7 @@
 """WalFeed: the bytes of a served log for one reader, as a stream of WAL segments.
 
-WAL segments that the buffer no longer holds are those of the replica, as it has them. At the live end, each run of the
+WAL segments that the buffer no longer holds are those of the replica, as it has them. If none of them begins at the
+place, the bytes come from the log's folder, or from the replica's sealed segment. At the live end, each run of the
 buffer is one WAL segment, which is compressed once for all readers. It is durable in the log's folder, and the replica
 may not have it yet.
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -18,6 +20,7 @@ from typing import TYPE_CHECKING
 from litelog.errors import NotFoundError, PrunedError
 from litelog.formats import FinishedTail
 from litelog.live.buffer_news import KEEP_ALIVE_SECONDS, PLACE_SECONDS, BufferNews, ForkedError
+from litelog.live.past_runs import PastRuns
 from litelog.log.source_position import make_run
 from litelog.objects import wal_segment, wal_stream
 from litelog.objects.layout import wal_key
@@ -27,6 +30,7 @@ from litelog.shipping.wal_encoder import make_header
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
 
+    from litelog.formats import LogFormat
     from litelog.live.live_buffer import BufferView, LiveRun
     from litelog.live.served_log import LiveReader, ServedLog
     from litelog.log.source_position import CommitRun
@@ -78,6 +82,7 @@ class WalFeed:
         self._clock = clock
         self._place = request.position
         self._news = BufferNews(served, reader)
+        self._past: PastRuns | None = None
 
     async def pieces(self) -> AsyncGenerator[bytes, None]:
         """Yield the WAL segments, each with its announcement, and signs of life.
@@ -88,6 +93,13 @@ class WalFeed:
             ForkedError: The log's history forked, or does not have the position.
             LitelogError: The replica cannot be read.
         """
+        try:
+            async for piece in self._pieces():
+                yield piece
+        finally:
+            self._leave_past()
+
+    async def _pieces(self) -> AsyncGenerator[bytes, None]:
         request, loop = self._request, asyncio.get_running_loop()
         with self._news as news:
             await news.require_begun()
@@ -118,18 +130,64 @@ class WalFeed:
         self._require_known(view)
         first = runs[0].position if runs else self._served.durable_end()
         if first is not None and self._place < first:
-            return await asyncio.to_thread(self._read_object)
+            return await asyncio.to_thread(self._read_past, first, runs[0].run.start.file if runs else "")
         live = next((run for run in runs if self._place < _after(run)), None)
         if live is None:
             await self._require_reached()
             return None
         if live.position == self._place:
+            self._require_joined(live)
             piece = await asyncio.to_thread(live.encoded, KIND, partial(self._encode, live.claim, live.run))
         else:
             rest = await asyncio.to_thread(self._cut, live.run)
             piece = await asyncio.to_thread(self._encode, live.claim, rest)
         self._place, self._reader.next = _after(live), live.next
         return piece
+
+    def _read_past(self, first: Position, file: str) -> bytes:
+        """The next WAL segment before ``first``, where the buffer begins, in log segment ``file``."""
+        if self._past is None:
+            with suppress(PrunedError):
+                return self._read_object()
+            self._past = self._open_past(first, file)
+        is_growing = self._place.index == first.index
+        run = self._past.next_run(first.offset if is_growing else None)
+        if run is None:
+            self._leave_past()
+            raise PrunedError(str(self._place))
+        if run.final:
+            self._leave_past()
+        claim, after = self._claim(), run.after
+        self._place = Position(claim.generation, after.index, after.offset)
+        self._reader.next = after.sequence
+        return self._encode(claim, run)
+
+    def _open_past(self, first: Position, file: str) -> PastRuns:
+        served, place = self._served, self._place
+        source, name = served.log.source, None
+        is_shipped = served.is_acknowledged(Position(place.generation, place.index + 1, 0))
+        if file and (place.index == first.index or not is_shipped):
+            name = _find_before(source.folder, source.format, file, first.index - place.index)
+        return PastRuns(source, served.objects.history(self._claim(), source.format), place, name)
+
+    def _claim(self) -> Claim:
+        """The claim of the generation. Raises ForkedError if another one has begun."""
+        found = self._served.log.find_start()
+        if found is None or found[0].generation != self._place.generation:
+            raise ForkedError(self._served.name, f"{self._place} is in a generation that has ended")
+        return found[0]
+
+    def _require_joined(self, live: LiveRun) -> None:
+        """Raise ForkedError if the past that was sent is not that of the live run, which begins where it ended."""
+        past, start = self._past, live.run.start
+        self._leave_past()
+        if past is not None and past.place.index == start.index and past.place.crc_total != start.crc_total:
+            raise ForkedError(self._served.name, f"its bytes before {self._place} are not those that were shipped")
+
+    def _leave_past(self) -> None:
+        past, self._past = self._past, None
+        if past is not None:
+            past.close()
 
     def _require_known(self, view: BufferView) -> None:
         """Raise ForkedError unless ``view`` is of the history that was read, in the generation that was asked for."""
@@ -189,6 +247,14 @@ class WalFeed:
         header = make_header(claim, run, previous="", shipped=self._clock.now())
         body = wal_segment.encode(header, run.data)
         return wal_stream.announced(header.position, body)
+
+
+def _find_before(folder: str, log_format: LogFormat, file: str, count: int) -> str | None:
+    """The name of the log segment that is ``count`` before ``file`` in the folder; None if it is not there."""
+    orders = [(order, name) for name in os.listdir(folder) if (order := log_format.segment_order(name)) is not None]
+    names = [name for _, name in sorted(orders)]
+    at = names.index(file) - count if file in names else -1
+    return names[at] if at >= 0 else None
 
 
 def _after(live: LiveRun) -> Position:

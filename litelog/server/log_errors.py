@@ -17,6 +17,7 @@ from litelog.errors import (
     StoreError,
 )
 from litelog.live.buffer_news import ForkedError
+from litelog.live.past_runs import GoneError
 from litelog.live.served_logs import TooManyReadersError, UnknownLogError
 from litelog.server.error_answer import make_error
 from litelog.server.log_requests import BadRequestError, NotAcceptableError
@@ -66,4 +67,6 @@ def status_of(error: LitelogError | ValueError) -> int:
 
 
 def _more(error: LitelogError | ValueError) -> dict[str, object]:
-    return {"next": error.next} if isinstance(error, OffsetJumpError) else {}
+    if isinstance(error, OffsetJumpError):
+        return {"next": error.next}
+    return {"next_position": error.next} if isinstance(error, GoneError) else {}

@@ -54,6 +54,10 @@ _ERROR = {
                 "message": {**TEXT, "description": "What is wrong, and what to do."},
                 "http_status": {"type": "integer"},
                 "next": {**COUNT, "description": "With 410: the sequence of the next record that is there."},
+                "next_position": {
+                    "type": ["string", "null"],
+                    "description": "With 410 of wal: the next one that is there.",
+                },
             },
         },
     },

@@ -195,7 +195,7 @@ def test_a_place_that_the_log_does_not_have_is_refused_with_the_reason(
             f"{path_of(place)}&mirror=%0a": (400, "mirror: write up to 200 letters"),
             f"{path_of(place)}&to=3": (400, "to: no such parameter"),
             f"/logs/other/wal?from={place}": (404, "other: no such log is served here"),
-            path_of(Position(place.generation, 0, 1)): (410, "no longer in the replica"),
+            path_of(Position(place.generation, 0, 1)): (409, "no commit begins at"),
             path_of(Position(place.generation, 0, place.offset + 1)): (409, "no commit begins at"),
             path_of(after): (409, "before"),
             path_of(Position(after.generation[::-1], 0, 0)): (409, "is in another generation"),  # type: ignore[arg-type]

@@ -1,0 +1,111 @@
+"""Bytes that the buffer no longer holds, from any commit on: from the log's folder, and from sealed segments."""
+
+from __future__ import annotations
+
+import io
+import os
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("starlette")
+pytest.importorskip("uvicorn")
+
+from litelog.live import live_buffer
+from litelog.objects.position import Position
+from litelog.objects.wal_stream import read_stream
+from tests.builders.log_builder import make_log
+from tests.builders.server_builder import Watched
+from tests.waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.builders.log_builder import LogBuilder
+
+pytestmark = pytest.mark.slow
+
+
+@contextmanager
+def serving(tmp_path: Path, log: LogBuilder) -> Iterator[Watched]:
+    with Watched(tmp_path, [(log, [f"file://{tmp_path}/replica"])], {"serve": "all"}) as watched:
+        watched.wait_until_ready()
+        yield watched
+
+
+def read_from(watched: Watched, position: Position) -> dict[str, bytes]:
+    """The bytes of each log segment from a position on."""
+    answer = watched.ask(f"/logs/log/wal?from={position}")
+    assert answer.status == 200, answer.body
+    made: dict[str, bytes] = {}
+    for segment in read_stream("test", io.BytesIO(answer.body)):
+        header = segment.header  # type: ignore[union-attr]
+        assert header.position == position
+        made[header.file] = made.get(header.file, b"") + segment.data()  # type: ignore[union-attr]
+        position = header.next_slot
+    return made
+
+
+def make_commits(log: LogBuilder, count: int) -> list[int]:
+    """Append commits. Returns the ends of all."""
+    ends = []
+    for _ in range(count):
+        log.append(1)
+        ends.append(len(log.texts[log.name]))
+    return ends
+
+
+@pytest.mark.parametrize("is_in_folder", [True, False])
+def test_every_commit_of_a_finished_log_segment_is_a_place_to_begin(tmp_path: Path, is_in_folder: bool) -> None:
+    """No WAL segment of the replica begins there. The folder has the log segment, or only a sealed segment has it."""
+    log = make_log(tmp_path / "log")
+    log.roll(1)
+    ends = make_commits(log, 5)
+    log.roll(1)
+    log.roll(2)
+    with serving(tmp_path, log) as watched:
+        generation = Position.parse(watched.ask("/logs/log").json["acknowledged_position"]).generation
+        first, *later = sorted(log.texts)
+        if not is_in_folder:
+            wait_until(lambda: any((tmp_path / "replica/generations").glob("*/snapshots/*")))
+            log.delete(first)
+        for end in [0, *ends]:
+            found = read_from(watched, Position(generation, 0, end))
+            assert found.get(first, b"") == log.texts[first][end:]
+            assert {name: found[name] for name in later} == {name: log.texts[name] for name in later}
+
+
+def test_a_reader_continues_within_what_the_buffer_dropped(
+    tmp_path: Path, log: LogBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_buffer, "HELD_BYTES", 1)
+    monkeypatch.setattr(live_buffer, "RUN_BYTES", 1)
+    with serving(tmp_path, log) as watched:
+        place = Position.parse(watched.ask("/logs/log").json["acknowledged_position"])
+        read_from(watched, place)
+        ends = make_commits(log, 6)
+        wait_until(lambda: len(read_from(watched, place).get(log.name, b"")) == ends[-1] - place.offset)
+        for end in ends:
+            found = read_from(watched, Position(place.generation, 0, end))
+            assert found.get(log.name, b"") == log.texts[log.name][end:]
+        assert os.path.getsize(log.path()) == ends[-1]
+
+
+def test_a_place_that_is_gone_everywhere_is_an_error_with_the_next_one(tmp_path: Path) -> None:
+    log = make_log(tmp_path / "log")
+    log.roll(1)
+    log.roll(2)
+    log.roll(2)
+    with serving(tmp_path, log) as watched:
+        generation = Position.parse(watched.ask("/logs/log").json["acknowledged_position"]).generation
+        folder = tmp_path / "replica/generations" / str(generation)
+        wait_until(lambda: any(folder.glob("snapshots/*")))
+        log.delete(min(log.texts))
+        for each in (*folder.glob("wal/0000000000000000/*"), *folder.glob("segments/0000000000000000*")):
+            each.unlink()
+        answer = watched.ask(f"/logs/log/wal?from={Position(generation, 0, 0)}")
+        error = answer.json["error"]
+        assert (answer.status, error["next_position"]) == (410, str(Position(generation, 1, 0)))
+        assert read_from(watched, Position.parse(error["next_position"]))
