@@ -180,11 +180,11 @@ class _Walkers:
     def leap(self, starts: Int64s, reach: int) -> float:
         """Walk over the records of each batch that have the same size as its next one, up to ``reach`` of them.
         Return their mean number."""
-        sizes = RECORD_BYTES[self.varints.pairs[self.places]]
+        heads = self.varints.pairs[self.places]
         steps = np.arange(reach)
-        grid = self.places[:, None] + sizes[:, None] * steps
+        grid = self.places[:, None] + RECORD_BYTES[heads].astype(np.int64)[:, None] * steps
         np.minimum(grid, self.end, out=grid)
-        other = RECORD_BYTES[self.varints.pairs[grid]] != sizes[:, None]
+        other = self.varints.pairs[grid] != heads[:, None]
         alike = np.where(other.any(axis=1), other.argmax(axis=1), reach)
         alike = np.minimum(np.minimum(alike + 1, reach), self.left)  # the first other one begins there, too
         inside = steps < alike[:, None]
@@ -291,12 +291,12 @@ def _skip(starts: Int64s, lengths: Int64s, ends: Int64s) -> Int64s:
     return np.minimum(starts + (lengths >> 1 & LONGEST), ends)
 
 
-def _record_bytes() -> Int64s:
+def _record_bytes() -> npt.NDArray[np.uint16]:
     """The size of a record by its first two bytes: its length, and the varint that states it. 0 if that has more
     bytes, or states a negative length."""
     first, second = np.arange(1 << 16) & 0xFF, np.arange(1 << 16) >> 8
     long = np.where(second < 0x80, 2 + ((first & 0x7F) >> 1) + (second << 6), 0)
-    return np.where(first & 1, 0, np.where(first < 0x80, 1 + (first >> 1), long)).astype(np.int64)
+    return np.where(first & 1, 0, np.where(first < 0x80, 1 + (first >> 1), long)).astype(np.uint16)
 
 
 RECORD_BYTES = _record_bytes()

@@ -11,18 +11,23 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from litelog.codec.checksum import crc32c
+from litelog.codec.joined_checksum import join_equal
 from litelog.errors import CorruptCommitError
 from litelog.formats.commit_tail import CHECKSUM_BYTES, RESIDUE, TailCheck, check_tail
+from litelog.formats.frame_chain import find_frames
 from litelog.formats.log_format import MAX_COMMIT_BYTES, MAX_SEQUENCE, Damage, Expectation, Tail
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+
+_FEW_COMMITS = 16
+"""Fewer commits than this are walked one after the other."""
 
 _MOST_RECORDS = 0xFFFF  # n is a u16
 _SEARCH_CHUNK_BYTES = 1 << 20  # temporary arrays stay in the processor's cache
@@ -87,12 +92,10 @@ class VersionFrame:
         self, data: memoryview, places: npt.NDArray[np.int64]
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
         """The epochs (0 in version 0) and the numbers of transactions of the whole commits at ``places``."""
-        rest = np.frombuffer(data, np.uint8)[places[:, None] + np.arange(8, self.header.size - 4)]
-        counts = rest[:, -2:].copy().view("<u2")[:, 0].astype(np.int32)
+        counts = _read(data, "<u2", places + (self.header.size - 6)).astype(np.int32)
         if not self.version:
             return np.zeros(len(places), np.int64), counts
-        epochs = np.minimum(rest[:, :8].copy().view("<u8")[:, 0], MAX_SEQUENCE)
-        return epochs.astype(np.int64), counts
+        return np.minimum(_read(data, "<u8", places + 8), MAX_SEQUENCE).astype(np.int64), counts
 
     def measure(self, data: memoryview, position: int) -> tuple[int, int, int]:
         first, count, total = self.unpack(data, position)
@@ -161,10 +164,9 @@ def walk(
     frame = next((each for each in frames if each.holds_commit(data, start)), None)
     if frame is None:
         return CommitlogWalk.none(start, expect, _check(frames, name, data, offset, start, expect))
-    position, size, smallest, unpack = start, len(data), frame.min_commit_bytes, frame.header.unpack_from
+    size, smallest, unpack = len(data), frame.min_commit_bytes, frame.header.unpack_from
     expected = unpack(data, start)[0] if expect.sequence is None else expect.sequence
-    positions: list[int] = []
-    firsts: list[int] = []
+    positions, firsts, position, expected = _walk_alike(data, start, frame, expected)
     repeated: list[int] = []
     found, begins, checksum = positions.append, firsts.append, crc32c
     while size - position >= smallest:
@@ -190,6 +192,43 @@ def walk(
     following = replace(expect, sequence=expected, checksum=_stored_checksum(data, position))
     rest = _check((frame,), name, data, offset, position, following)
     return CommitlogWalk(positions, firsts, repeated, position, expected, following.checksum, rest, frame)
+
+
+def _walk_alike(
+    data: memoryview, start: int, frame: VersionFrame, expected: int
+) -> tuple[list[int], list[int], int, int]:
+    """Walk over the commits from ``start`` on that follow each other without a repeated one, all at once.
+
+    The checksum over all of them shows whether each one's own checksum is right. If it is not the one that follows from
+    theirs, or if they are few, the result is empty, and the caller looks at one commit after the other.
+
+    Returns:
+        Where they begin, their first transactions, where the last one ends, and which transaction follows it.
+    """
+    size = frame.header.size
+    bounds = find_frames(data, start, size - 4, frame.min_commit_bytes)
+    places, ends = bounds[:-1], bounds[1:]
+    if len(places) < _FEW_COMMITS:
+        return [], [], start, expected
+    firsts = _read(data, "<u8", places)
+    numbers = _read(data, "<u2", places + (size - 6)).astype(np.uint64)
+    follows = np.empty(len(places), np.uint64)
+    follows[0], follows[1:] = expected, firsts[:-1] + numbers[:-1]
+    good = (firsts == follows) & (numbers > 0) & (ends - places <= MAX_COMMIT_BYTES)
+    if not good.all():
+        count = int(good.argmin())
+        places, ends, firsts, numbers = places[:count], ends[:count], firsts[:count], numbers[:count]
+    if not len(places) or crc32c(data[start : int(ends[-1])]) != join_equal(RESIDUE, ends):
+        return [], [], start, expected
+    return places.tolist(), firsts.tolist(), int(ends[-1]), int(firsts[-1]) + int(numbers[-1])
+
+
+def _read(data: memoryview, kind: str, places: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+    """The numbers at ``places``."""
+    if not len(places):
+        return np.empty(0, kind)
+    every = np.ndarray((len(data) - np.dtype(kind).itemsize + 1,), kind, data, strides=(1,))
+    return every[places]
 
 
 def _stored_checksum(data: memoryview, end: int) -> int:
