@@ -99,6 +99,8 @@ EVENTS = {
     "following": "A restored copy is kept up to date from now on.",
     "followed": "A restored copy is no longer kept up to date; the line has the last position.",
     "follow-failed": "Following met a temporary error.",
+    "copying": "A copy of one or several replicas is kept up to date from now on.",
+    "copy-failed": "A replica could not be copied. A copy that is kept up to date tries again.",
     "mirroring": "A mirror of a served log is kept up to date from now on.",
     "mirror-failed": "A mirror met an error that may pass; it tries again.",
     "mirror-falls-back": "A mirror cannot reach its daemon: it follows a replica of the log meanwhile.",

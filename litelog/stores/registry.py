@@ -69,6 +69,14 @@ def scheme_of(url: str) -> str:
     return (match[1] or match[2]).lower() if match else "file"
 
 
+def place_below(place: str, name: str) -> str:
+    """The place of ``name`` below a URL or folder; without a name, the place itself. A URL keeps its query."""
+    if not name:
+        return place
+    head, mark, query = place.partition("?") if scheme_of(place) != "file" else (place, "", "")
+    return f"{head.rstrip('/')}/{name}{mark}{query}"
+
+
 def local_folder(url: str) -> str | None:
     """The folder of a file replica, from its client's URL; None for a replica elsewhere."""
     return unquote(url.removeprefix("file://"), errors="surrogateescape") if url.startswith("file://") else None

@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, cast
 import click
 
 from litelog.errors import ExitCode
-from litelog.units import format_count, format_duration, format_size
-from litelog_cli.arguments import PLACE, opened_replica
+from litelog_cli.arguments import DURATION, PLACE, opened_replica
 from litelog_cli.configured import find_replica
+from litelog_cli.copy_all import CopyRun, describe, result_json
 from litelog_cli.listed import replica_config_option
 from litelog_cli.output import echo, print_json
 from litelog_cli.progress import quiet_option, showing_progress
 
 if TYPE_CHECKING:
-    from litelog.copying.execution import CopyResult
     from litelog.stores.object_store import ObjectReplicaClient
 
 DEFAULT_PARALLELISM = 8
 MAX_PARALLELISM = 64
+DEFAULT_INTERVAL = "10s"
 
 
 @click.command(
@@ -28,12 +28,22 @@ Examples:
   litelog copy file:///backup/events s3://bucket/events
   litelog copy s3://bucket/events /mnt/disk/events --json
   litelog copy --config litelog.yml s3://bucket/events s3://other/events
+  litelog copy --all s3://bucket/backups s3://other/backups
+  litelog copy --follow s3://eu-bucket/events s3://us-bucket/events
 \b
 Run it again to continue, or to add what is new. A copy has the same names and
 bytes as its replica, and is a replica: restore, cat and verify take it. The
-daemon of the replica may run meanwhile. Exit codes: 0 done, 1 failure, 2 usage,
-3 no replica there, 5 the target holds another replica, or a daemon wrote to it,
-6 damage.
+daemon of the replica may run meanwhile.
+\b
+With --all, each replica at or below REPLICA_URL, up to three levels, gets the
+same name below TARGET. One that fails does not stop the others. --follow copies
+what is new at each interval until Ctrl-C or SIGTERM. It tries again after
+failures of the stores. It ends at any other failure; with --all, it reports
+that and continues with the other replicas.
+\b
+Exit codes: 0 done, 1 failure, 2 usage, 3 no replica there, 5 the target holds
+another replica, or a daemon wrote to it, 6 damage. With --all, the highest of
+all replicas.
 """
 )
 @click.argument("replica_url", type=PLACE)
@@ -45,16 +55,42 @@ daemon of the replica may run meanwhile. Exit codes: 0 done, 1 failure, 2 usage,
     show_default=True,
     help="Objects to read or put in parallel.",
 )
+@click.option("--all", "is_all", is_flag=True, help="Copy all replicas at or below REPLICA_URL.")
+@click.option("-f", "--follow", is_flag=True, help="Keep the copy up to date.")
+@click.option(
+    "--interval",
+    type=DURATION,
+    metavar="DURATION",
+    help=f"How long --follow waits after each run.  [default: {DEFAULT_INTERVAL}]",
+)
 @replica_config_option
-@click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
+@click.option("--json", "as_json", is_flag=True, help="Print each result as one JSON object.")
 @quiet_option
-def copy(replica_url: str, target: str, parallelism: int, config_file: str | None, as_json: bool, quiet: bool) -> int:
+def copy(
+    replica_url: str,
+    target: str,
+    parallelism: int,
+    is_all: bool,
+    follow: bool,
+    interval: float | None,
+    config_file: str | None,
+    as_json: bool,
+    quiet: bool,
+) -> int:
     """Copy a replica to another store, or what an older copy in TARGET lacks. Verify each object on the way."""
     from litelog.copying.execution import copy as copy_replica
+    from litelog.copying.several import ReplicaCopy
     from litelog.system.memory import keep_freed_memory
+    from litelog.units import parse_duration
 
     keep_freed_memory()
+    if interval is not None and (not follow or interval <= 0):
+        raise click.UsageError("--interval needs --follow, and a duration above 0")
     replica, place = find_replica(replica_url, config_file), find_replica(target, config_file)
+    if is_all or follow:
+        wanted = ReplicaCopy(replica.url, place.url, replica.options, place.options)
+        run = CopyRun(wanted, parallelism, is_all=is_all, as_json=as_json, quiet=quiet)
+        return run.follow(interval or parse_duration(DEFAULT_INTERVAL)) if follow else run.copy_once()
     with (
         opened_replica(replica.url, replica.options) as source,
         opened_replica(place.url, place.options) as copied,
@@ -67,27 +103,7 @@ def copy(replica_url: str, target: str, parallelism: int, config_file: str | Non
             progress=None if show is None else lambda progress: show(progress.bytes, progress.total_bytes),
         )
     if as_json:
-        print_json(
-            {
-                "replica": result.replica,
-                "target": result.target,
-                "copied_objects": result.objects,
-                "copied_bytes": result.bytes,
-                "objects": result.total,
-                "stored_bytes": result.total_bytes,
-                "deleted_objects": result.removed,
-                "seconds": result.seconds,
-            }
-        )
+        print_json(result_json(result))
     else:
-        echo(_describe(result))
+        echo(describe(result))
     return ExitCode.DONE
-
-
-def _describe(result: CopyResult) -> str:
-    held = f"{format_count(result.total, 'object')}, {format_size(result.total_bytes)}"
-    if not result.objects and not result.removed:
-        return f"nothing to copy: {result.target} has all of {result.replica} ({held})"
-    copied = f"copied {format_count(result.objects, 'object')}, {format_size(result.bytes)}, to {result.target}"
-    removed = f"; removed {format_count(result.removed, 'covered WAL segment')}" if result.removed else ""
-    return f"{copied} in {format_duration(result.seconds)}{removed}; the replica has {held}"

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from litelog.copying.execution import copy as copy_replica
-from litelog.spark.fleet.replicas import absolute, find_fleet, place_below
+from litelog.spark.fleet.replicas import absolute, find_fleet
 from litelog.spark.fleet.running import make_report, run_fleet
 from litelog.spark.jobs.options import options_of_target, store_options
 from litelog.spark.store_options import replica_url
-from litelog.stores.registry import open_store
+from litelog.stores.registry import open_store, place_below
 from litelog.stores.retrying_store import RetryingStore
 
 if TYPE_CHECKING:

@@ -6,12 +6,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from litelog.errors import ConfigError
-from litelog.spark.fleet.replicas import absolute, find_fleet, place_below
+from litelog.spark.fleet.replicas import absolute, find_fleet
 from litelog.spark.fleet.running import make_report, run_by_size
 from litelog.spark.jobs.export_job import export as export_log
 from litelog.spark.jobs.local_tasks import LocalTasks
 from litelog.spark.options import format_options
 from litelog.spark.store_options import read_store_options, replica_url
+from litelog.stores.registry import place_below
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

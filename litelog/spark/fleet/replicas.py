@@ -108,9 +108,3 @@ def absolute(place: str) -> str:
         return place
     store = kept_store(place, {})
     return local_folder(store.url) or place
-
-
-def place_below(target: str, name: str) -> str:
-    """The place of a replica's name below a URL or folder."""
-    head, mark, query = target.partition("?") if scheme_of(target) != "file" else (target, "", "")
-    return f"{head.rstrip('/')}/{name}{mark}{query}"

@@ -15,7 +15,16 @@ from litelog.formats.registry import FORMATS, format_names, open_format
 from litelog.installation import install_command
 from litelog.objects.position import ClaimName
 from litelog.stores.object_store import ObjectReplicaClient
-from litelog.stores.registry import FAMILIES, OBJECT_STORES, open_client, open_store, redact, scheme_of, schemes
+from litelog.stores.registry import (
+    FAMILIES,
+    OBJECT_STORES,
+    open_client,
+    open_store,
+    place_below,
+    redact,
+    scheme_of,
+    schemes,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -254,6 +263,13 @@ def test_two_packages_that_differ_about_a_scheme_are_named(
 def test_an_unknown_format_lists_the_known_ones() -> None:
     with pytest.raises(UnknownFormatError, match=r"lines, litelog.*, raw"):
         open_format("yaml")
+
+
+def test_a_place_below_a_url_keeps_its_query_and_a_path_its_question_mark() -> None:
+    assert place_below("s3://bucket/copies/?region=eu", "a") == "s3://bucket/copies/a?region=eu"
+    assert place_below("/copies", "a/b") == "/copies/a/b"
+    assert place_below("/what?", "a") == "/what?/a"
+    assert place_below("s3://bucket/copies/?region=eu", "") == "s3://bucket/copies/?region=eu"
 
 
 def test_schemes_are_distinguished_from_paths() -> None:

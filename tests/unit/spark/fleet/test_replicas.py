@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from litelog.errors import ConfigError, NothingToRestoreError
-from litelog.spark.fleet.replicas import REPLICA_BYTES, FleetReplica, balance, find_fleet, place_below
+from litelog.spark.fleet.replicas import REPLICA_BYTES, FleetReplica, balance, find_fleet
 from litelog.stores.registry import open_store
 from tests.builders.growing_replica import GrowingReplica
 
@@ -43,8 +43,6 @@ def test_a_pattern_in_a_store_keeps_the_query_of_the_url() -> None:
     store.put("b/c/epochs/00000001.json", [b"x"])
     found = find_fleet("memory://fleet/*", {})
     assert [(replica.url, replica.name) for replica in found] == [("memory://fleet/a", "a")]
-    assert place_below("s3://bucket/copies/?region=eu", "a") == "s3://bucket/copies/a?region=eu"
-    assert place_below("/copies", "a/b") == "/copies/a/b"
 
 
 def test_a_replica_that_is_named_is_one_even_if_nothing_is_there(tmp_path: Path) -> None:
