@@ -177,6 +177,7 @@ class LogIdentity:
             return
         names = SegmentFolder(source.folder, source.format, self._clock, reports=False)
         if not any(any(segment.read(0, HEAD_BYTES)) for segment in names.each()):
+            names.require_log()  # its error names the format that the folder has instead
             raise SourceMissingError(source.folder, f"holds no record yet, and no {awaited}")
 
 

@@ -95,6 +95,15 @@ def test_a_folder_of_another_format_is_recognised_and_named(command: InProcess) 
     assert command("cat", "--json", "--format", "netlog", "plain").code == ExitCode.DONE
 
 
+@pytest.mark.parametrize("other", ["litelog", "kafka", "spacetimedb", "influxdb", "redis-aof"])
+def test_a_wrong_format_ships_nothing_and_names_the_right_one(command: InProcess, other: str) -> None:
+    unpack("netlog", "plain", command.folder)
+    done = command("replicate", "--once", "--format", other, "plain", "replica")
+    assert done.code == ExitCode.FAILURE
+    assert "is a log segment of NetLog: use --format netlog" in done.err
+    assert not (command.folder / "replica").exists()
+
+
 def test_a_folder_that_is_not_a_log_is_not_read_as_an_empty_one(command: InProcess) -> None:
     (command.folder / "empty").mkdir()
     (command.folder / "lines").mkdir()
