@@ -102,9 +102,11 @@ def begin_stream() -> None:
 class ConnectionLimits:
     """The connections of a server. None may keep others out. For the event loop's thread."""
 
-    def __init__(self, request_seconds: float = REQUEST_SECONDS) -> None:
-        """``request_seconds``: the time for a request's line and headers to arrive."""
+    def __init__(self, request_seconds: float = REQUEST_SECONDS, readers: int = 0) -> None:
+        """``request_seconds``: the time for a request's line and headers to arrive. ``readers``: how many readers of
+        logs may come at once, in addition to MAX_CLIENTS."""
         self.request_seconds = request_seconds
+        self._most = MAX_CLIENTS + readers
         self.connections: set[LimitedConnection] = set()
 
     def install(self, config: uvicorn.Config) -> None:
@@ -132,8 +134,8 @@ class ConnectionLimits:
 
     @property
     def is_full(self) -> bool:
-        """Whether there are MAX_CLIENTS connections or more. Streams do not count."""
-        return sum(not each.is_stream for each in self.connections) >= MAX_CLIENTS
+        """Whether there are as many connections as may be. Streams do not count."""
+        return sum(not each.is_stream for each in self.connections) >= self._most
 
     def make_room(self) -> bool:
         """Close the connection that has waited longest for its client. Returns whether there was one."""

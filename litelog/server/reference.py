@@ -97,7 +97,8 @@ neither damage nor a store that does not answer.
 A request that is refused is answered with JSON, as verbs print errors ([scripting.md](scripting.md#json)): `error` has
 `kind`, `message` and `http_status`. A browser that asks for HTML at a path that does not exist gets text.
 
-Limits: 64 connections (one more closes the oldest connection that waits for its client), 16 KiB of request line and
+Limits: 64 connections, and `max-readers` more if logs are served (one more closes the oldest connection that waits for
+its client), 16 KiB of request line and
 headers, 10 s for them to arrive, bodies of at most 4 KiB, and 16 waiting calls of `/sync`.
 
 """

@@ -216,7 +216,8 @@ class Service:
             hosts=hosts,
             logs=self._logs,
         )
-        limits = ConnectionLimits(self._settings.request_seconds)
+        readers = self._settings.reader_limits.readers if self._logs is not None else 0
+        limits = ConnectionLimits(self._settings.request_seconds, readers)
         config = uvicorn.Config(
             limits.observe(app),
             http="h11",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,6 +16,7 @@ pytest.importorskip("uvicorn")
 from litelog.live import live_buffer
 from litelog.live.reader_limits import ReaderLimits
 from litelog.log.writer import LogWriter
+from litelog.server.http_server import MAX_CLIENTS
 from tests.builders.log_builder import LogBuilder, make_log
 from tests.builders.served_stream import ServedStream
 from tests.builders.server_builder import TOKEN, Watched
@@ -198,6 +199,16 @@ def test_many_followers_get_each_record_once(tmp_path: Path, log: LogBuilder) ->
         assert watched.ask("/healthz").status == 200, "readers of logs leave room for health"
         for stream in streams:
             stream.close()
+
+
+def test_many_followers_may_come_at_once(tmp_path: Path, log: LogBuilder) -> None:
+    """More connections wait for their first request at one time than the service has room for otherwise."""
+    with serving(tmp_path, log) as watched, ExitStack() as stack:
+        waiting = [stack.enter_context(watched.connect()) for _ in range(2 * MAX_CLIENTS)]
+        for connection in waiting:
+            connection.sendall(b"GET /logs/log/records HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        for connection in waiting:
+            assert connection.makefile("rb").read().count(b'"sequence"') == 3
 
 
 def test_there_are_limits_on_readers(tmp_path: Path, log: LogBuilder) -> None:
