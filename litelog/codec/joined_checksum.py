@@ -16,7 +16,7 @@ from litelog.codec.checksum import combine
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-_BLOCK_BITS = 16  # a table of 256 KiB
+_BLOCK_BITS = 18  # a table of 1 MiB
 
 
 def join_equal(value: int, ends: npt.NDArray[np.int64]) -> int:
@@ -38,9 +38,12 @@ def _shifted(value: int) -> npt.NDArray[np.uint32]:
     """What a run with the CRC ``value`` adds to the CRC of all, by the number of bytes after it."""
     shifted = np.array([value], np.uint32)
     while len(shifted) < 1 << _BLOCK_BITS:
+        columns = [combine(1 << bit, 0, len(shifted)) for bit in range(32)]
         more = np.zeros(len(shifted), np.uint32)
-        for bit in range(32):
-            column = np.uint32(combine(1 << bit, 0, len(shifted)))
-            more ^= np.where(shifted >> np.uint32(bit) & np.uint32(1), column, np.uint32(0))
+        for low in range(0, 32, 8):
+            table = np.zeros(1, np.uint32)
+            for column in columns[low : low + 8]:
+                table = np.concatenate([table, table ^ np.uint32(column)])
+            more ^= table[shifted >> np.uint32(low) & np.uint32(0xFF)]
         shifted = np.concatenate([shifted, more])
     return shifted

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -54,10 +54,18 @@ def find_frames(data: memoryview, start: int, length_at: int, other_bytes: int, 
     return np.concatenate([*parts, np.array(singles, np.int64)])
 
 
+def read_numbers(data: memoryview, kind: str, places: Int64s) -> npt.NDArray[Any]:
+    """The numbers at ``places``. ``kind`` is NumPy's name of their type, for example "<u8"."""
+    if not len(places):
+        return np.empty(0, kind)
+    every = np.ndarray((len(data) - np.dtype(kind).itemsize + 1,), kind, data, strides=(1,))
+    return every[places]
+
+
 def _find_row(data: memoryview, position: int, length_at: int, total: int, order: str) -> Int64s:
     """Where the whole commit at ``position`` begins, and those after it that are whole and of the same size."""
     count = min((len(data) - position) // total, MOST_ALIKE)
     places = position + total * np.arange(count, dtype=np.int64)
-    lengths = np.ndarray((len(data) - 3,), f"{order}u4", data, strides=(1,))[places + length_at]
+    lengths = read_numbers(data, f"{order}u4", places + length_at)
     other = lengths != lengths[0]
     return places[: int(other.argmax())] if other.any() else places

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from litelog.codec.checksum import crc32c
 from litelog.codec.joined_checksum import join_equal
 from litelog.errors import CorruptCommitError
 from litelog.formats.commit_tail import CHECKSUM_BYTES, RESIDUE, TailCheck, check_tail
-from litelog.formats.frame_chain import find_frames
+from litelog.formats.frame_chain import find_frames, read_numbers
 from litelog.formats.log_format import MAX_COMMIT_BYTES, MAX_SEQUENCE, Damage, Expectation, Tail
 
 if TYPE_CHECKING:
@@ -92,10 +92,10 @@ class VersionFrame:
         self, data: memoryview, places: npt.NDArray[np.int64]
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
         """The epochs (0 in version 0) and the numbers of transactions of the whole commits at ``places``."""
-        counts = _read(data, "<u2", places + (self.header.size - 6)).astype(np.int32)
+        counts = read_numbers(data, "<u2", places + (self.header.size - 6)).astype(np.int32)
         if not self.version:
             return np.zeros(len(places), np.int64), counts
-        return np.minimum(_read(data, "<u8", places + 8), MAX_SEQUENCE).astype(np.int64), counts
+        return np.minimum(read_numbers(data, "<u8", places + 8), MAX_SEQUENCE).astype(np.int64), counts
 
     def measure(self, data: memoryview, position: int) -> tuple[int, int, int]:
         first, count, total = self.unpack(data, position)
@@ -210,8 +210,8 @@ def _walk_alike(
     places, ends = bounds[:-1], bounds[1:]
     if len(places) < _FEW_COMMITS:
         return [], [], start, expected
-    firsts = _read(data, "<u8", places)
-    numbers = _read(data, "<u2", places + (size - 6)).astype(np.uint64)
+    firsts = read_numbers(data, "<u8", places)
+    numbers = read_numbers(data, "<u2", places + (size - 6)).astype(np.uint64)
     follows = np.empty(len(places), np.uint64)
     follows[0], follows[1:] = expected, firsts[:-1] + numbers[:-1]
     good = (firsts == follows) & (numbers > 0) & (ends - places <= MAX_COMMIT_BYTES)
@@ -221,14 +221,6 @@ def _walk_alike(
     if not len(places) or crc32c(data[start : int(ends[-1])]) != join_equal(RESIDUE, ends):
         return [], [], start, expected
     return places.tolist(), firsts.tolist(), int(ends[-1]), int(firsts[-1]) + int(numbers[-1])
-
-
-def _read(data: memoryview, kind: str, places: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
-    """The numbers at ``places``."""
-    if not len(places):
-        return np.empty(0, kind)
-    every = np.ndarray((len(data) - np.dtype(kind).itemsize + 1,), kind, data, strides=(1,))
-    return every[places]
 
 
 def _stored_checksum(data: memoryview, end: int) -> int:

@@ -11,7 +11,15 @@ from litelog.codec.joined_checksum import join_equal
 RESIDUE = 0x48674BC7
 """The CRC of any bytes followed by their own CRC."""
 
-SIZES = ([0], [5], [0, 0, 0], [1, 300, 0, 7], [65_532, 65_531, 65_533], [400_000, 3, 200_000, 1, 1], [30] * 9_000)
+SIZES = (
+    [0],
+    [5],
+    [0, 0, 0],
+    [1, 300, 0, 7],
+    [65_532, 65_531, 65_533, 262_140, 262_141],
+    [900_000, 3, 200_000, 1, 1],
+    [30] * 9_000,
+)
 
 
 def runs(sizes: list[int], seed: int = 7) -> list[bytes]:
