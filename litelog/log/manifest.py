@@ -27,15 +27,29 @@ def listed_segments(folder: str, log_format: LogFormat, names: Sequence[str]) ->
     """
     if not has_manifest(log_format):
         return list(names)
+    listed = set(_read_listed(folder, log_format, names))
+    return [name for name in names if name in listed]
+
+
+def missing_segments(folder: str, log_format: LogFormat) -> list[str]:
+    """Return the log segments that the manifest of ``folder`` lists, and that are not there. Raises as
+    ``listed_segments``, and OSError if the folder cannot be listed."""
+    if not has_manifest(log_format):
+        return []
+    names = os.listdir(folder)
+    return [name for name in _read_listed(folder, log_format, names) if name not in names]
+
+
+def _read_listed(folder: str, log_format: LogFormat, names: Sequence[str]) -> list[str]:
+    """The log segments that the manifest lists; none without a manifest."""
     manifest = manifest_name(log_format, names)
     if manifest is None:
         return []
     path = os.path.join(folder, manifest)
     try:
-        listed = set(read_manifest(log_format, read_regular(path, MAX_BYTES)))
+        return read_manifest(log_format, read_regular(path, MAX_BYTES))
     except FileNotFoundError:
         return []  # its writer has just removed it
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else None
         raise SourceError(f"{path}: cannot be read as a manifest: {reason or error}") from error
-    return [name for name in names if name in listed]

@@ -268,6 +268,11 @@ class SegmentFolder:
             self._listed_at = modified if settled else None
         return self._listed
 
+    def foreign(self) -> list[str]:
+        """Return the names of the files that are no part of the log, sorted."""
+        self.all()
+        return sorted(self._foreign)
+
     def after(self, name: str) -> list[str]:
         """Return the log segments after ``name``; all of them if it is empty."""
         names = self.all()

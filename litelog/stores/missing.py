@@ -16,6 +16,7 @@ from litelog.system.files import has_folder, open_regular
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from litelog.formats.signatures import Signature
     from litelog.stores.object_store import ObjectStore
 
 LAST = f"/{chr(0x10FFFF)}"
@@ -63,19 +64,33 @@ def _describe_folder(folder: str) -> str:
     if below := [entry.name for entry in entries if entry.is_dir() and has_folder(entry.path, ROOTS)]:
         return f"{folder}: no replica there, but below it: {_name(below)}"
     files = [entry.name for entry in entries if entry.is_file() and not entry.name.startswith(".")]
-    written_by = next(filter(None, (_recognise(folder, name) for name in files[:RECOGNISED_FILES])), None)
-    if written_by is not None:
-        return f"{folder}: a log of {written_by}, not a replica; give its replica, or its configuration (--config)"
+    found = recognise_log(folder)
+    if found is not None:
+        return (
+            f"{folder}: a log of {found.written_by}, not a replica; give its replica, or its configuration (--config)"
+        )
     if files:
         return f"{folder}: a folder of files, not a replica; if it is a log, name its configuration (--config)"
     return f"{folder}: no replica there"
 
 
-def _recognise(folder: str, name: str) -> str | None:
-    """The writer of a log segment; None if the file is not known to be one."""
+def recognise_log(folder: str) -> Signature | None:
+    """Return the signature of the first file in ``folder`` that is known to be a log segment; None if there is none.
+
+    Args:
+        folder: A local folder. Only its first RECOGNISED_FILES files are read.
+
+    Raises:
+        OSError: The folder cannot be listed.
+    """
+    with os.scandir(folder) as entries:
+        files = sorted(entry.name for entry in entries if entry.is_file() and not entry.name.startswith("."))
+    return next(filter(None, (_recognise(folder, name) for name in files[:RECOGNISED_FILES])), None)
+
+
+def _recognise(folder: str, name: str) -> Signature | None:
     with suppress(OSError), os.fdopen(open_regular(os.path.join(folder, name)), "rb") as file:
-        found = recognise(name, file.read(HEAD_BYTES))
-        return None if found is None else found.written_by
+        return recognise(name, file.read(HEAD_BYTES))
     return None
 
 

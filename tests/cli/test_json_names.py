@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import shutil
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -75,7 +76,13 @@ CASES = {
     "status": ["status", "status backup"],
     "spark maintain": ["spark maintain merged", "spark maintain appended merged --max-age 1h --confirm"],
     "sync": ["sync"],
-    "verify": ["verify backup --against log --restore-drill", "verify torn", "verify nothing"],
+    "verify": [
+        "verify backup --against log --restore-drill",
+        "verify torn",
+        "verify nothing",
+        "verify log",
+        "verify damaged",
+    ],
     "version": ["version"],
     "wal": ["wal backup", "wal backup --headers"],
 }
@@ -126,6 +133,9 @@ def shipped(litelog: Command) -> Command:
     assert litelog("restore", "backup", "-o", "mirrored").code == 0
     mirror_note(str(litelog.folder / "mirrored")).write(MirrorNote("http://a/logs/log", "litelog", None, "0" * 16))
     unpack("influxdb", "table", litelog.folder / "broker")
+    shutil.copytree(litelog.folder / "log", litelog.folder / "damaged")
+    for segment in (litelog.folder / "damaged").glob("*.log"):
+        segment.write_bytes(segment.read_bytes()[:-1])
     return litelog
 
 

@@ -57,6 +57,13 @@ def test_each_field_is_named(shipped: Command) -> None:
         assert ("version" in done.lines[-1]) == (verb != "cat")
 
 
+def test_the_fields_of_a_check_of_a_local_log_are_named(shipped: Command) -> None:
+    row = re.search(r"^\| `verify` of a local log \| [^|]* \| (.*) \|$", section(PAGE, "JSON"), re.MULTILINE)
+    assert row is not None
+    (report,) = shipped("verify", "log", "--format", "litelog", "--json").lines
+    assert set(report) - {"version"} == set(re.findall(r"`(\w+)`", row[1]))
+
+
 def test_each_step_of_a_check_has_the_fields_of_its_row(litelog: Command) -> None:
     *steps, result = litelog("check", "backup", "--json").lines
     row = next(line for line in section(PAGE, "JSON").splitlines() if line.startswith("| `check`"))

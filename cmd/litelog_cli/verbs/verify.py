@@ -11,11 +11,12 @@ import click
 from litelog.errors import ConfigError, ExitCode, NoReplicaError
 from litelog.formats.registry import open_stored_format
 from litelog.units import format_count, format_duration, format_size
-from litelog_cli.arguments import PLACE, SAMPLE, opened_replica
+from litelog_cli.arguments import FORMAT, PLACE, SAMPLE, opened_replica
 from litelog_cli.config_file import choose_state_dir, read_config
 from litelog_cli.configured import find_replica
 from litelog_cli.journals import GAZETTE, verify_fragments
 from litelog_cli.listed import replica_config_option
+from litelog_cli.local_logs import check_local, find_local_format
 from litelog_cli.output import echo, format_number, format_place, print_json, print_table
 from litelog_cli.owner_state import find_acknowledged
 from litelog_cli.progress import quiet_option, report_walk, showing_progress
@@ -68,6 +69,8 @@ Examples:
   litelog verify --config /etc/litelog.yml s3://bucket/events
   litelog verify file:///backup/events --json
   litelog verify --format gazette s3://bucket/acme/clicks/part-000
+  litelog verify /var/lib/events
+  litelog verify --format kafka /var/lib/kafka/orders-0
 \b
 Exit codes: 0 all is well, 1 something could not be read or judged, 2 usage,
 3 there is nothing, 6 anomalies. A leftover (a foreign name, an object that no
@@ -104,8 +107,8 @@ reader needs) is reported, and counts as an anomaly only with --strict.
 @click.option(
     "--format",
     "format_name",
-    type=click.Choice([GAZETTE]),
-    help="Verify the fragments of a journal instead of a replica.",
+    type=FORMAT,
+    help="Check the log's own files in LOG_DIR, which have this format. With gazette: the fragments of a journal.",
 )
 @click.option(
     "--pattern",
@@ -128,10 +131,18 @@ def verify(**arguments: Any) -> int:
 
     Checks claims, generations, the chain of WAL segments, sealed segments with their footers and frames, snapshots, and
     the objects that they name. Reports each anomaly with its kind and the object's key, and continues after it.
+
+    Given the folder of a log that no configuration names, or with --format, checks the log's own files instead: each
+    anomaly has its file, offset, sequence and kind. For a configured LOG_DIR without --format, checks its replica.
     """
     options = VerifyOptions(**arguments)
     if options.format_name == GAZETTE:
         return _verify_journal(options)
+    log_format = find_local_format(options.replica_url, options.format_name, options.pattern, options.config_file)
+    if log_format is not None:
+        _refuse_options(options, "a log's own files")
+        shown = not (options.quiet or options.as_json)
+        return check_local(options.replica_url, log_format, strict=options.strict, as_json=options.as_json, shown=shown)
     from random import SystemRandom
 
     from litelog.system.memory import keep_freed_memory
@@ -176,18 +187,24 @@ def verify(**arguments: Any) -> int:
 
 def _verify_journal(options: VerifyOptions) -> int:
     """Verify the fragments of a journal. Raises UsageError for an option that they do not have."""
+    _refuse_options(options, f"the fragments of a journal (--format {GAZETTE})")
+    if options.pattern is not None:
+        raise click.UsageError(f"--pattern is not for the fragments of a journal (--format {GAZETTE})")
+    place, config_file = options.replica_url, options.config_file
+    return verify_fragments(place, config_file, options.parallelism, as_json=options.as_json, quiet=options.quiet)
+
+
+def _refuse_options(options: VerifyOptions, checked: str) -> None:
+    """Raise UsageError for an option that only replicas have. ``checked``: what is checked instead of one."""
     for option, given in (
         ("--against", options.against),
         ("--state-dir", options.state_dir),
         ("--sample", options.share if options.share < 1 else None),
         ("--restore-drill", options.restore_drill or None),
         ("--temp-dir", options.temp_dir),
-        ("--pattern", options.pattern),
     ):
         if given is not None:
-            raise click.UsageError(f"{option} is not for the fragments of a journal (--format {GAZETTE})")
-    place, config_file = options.replica_url, options.config_file
-    return verify_fragments(place, config_file, options.parallelism, as_json=options.as_json, quiet=options.quiet)
+            raise click.UsageError(f"{option} is not for {checked}")
 
 
 def _require_folders(options: VerifyOptions) -> None:

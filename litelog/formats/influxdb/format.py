@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from litelog.errors import SequenceGapError
 from litelog.formats.columns import Columns
-from litelog.formats.influxdb.message_frame import HEADER_BYTES, MessageColumns, walk
+from litelog.formats.influxdb.message_frame import FRAME, HEADER_BYTES, MessageColumns, walk
 from litelog.formats.log_format import Commit, Expectation, FinishedTail, Scan
 from litelog.formats.numbered import NumberedFormat, NumberedNames
 
@@ -52,6 +52,9 @@ class InfluxdbFormat(NumberedFormat):
         known: bool = False,  # noqa: ARG002  # every byte is checked anyway
     ) -> Scan:
         return _describe(offset, expect, _walk_segment(name, data, offset, expect))
+
+    def find_commit(self, data: memoryview, offset: int, start: int) -> int | None:  # noqa: ARG002
+        return FRAME.find_commit(data, start, Expectation())
 
     def scan_columns(self, name: str, data: memoryview, offset: int, expect: Expectation) -> tuple[Scan, Columns]:
         """The results of ``scan`` and ``decode``, from one pass over the bytes."""

@@ -52,7 +52,7 @@ class LitelogFormat(NumberedFormat):
         return _describe(data, offset, found, bodies)
 
     def find_commit(self, data: memoryview, offset: int, start: int) -> int | None:
-        return find_commit(data, start or (0 if offset else SEGMENT_HEADER_BYTES), Expectation())
+        return find_commit(data, start or (0 if offset else SEGMENT_HEADER_BYTES - 1), Expectation())
 
     def scan_columns(self, name: str, data: memoryview, offset: int, expect: Expectation) -> tuple[Scan, Columns]:
         """The results of ``scan`` and ``decode``, from one pass over the bytes."""

@@ -13,7 +13,7 @@ from litelog.formats.columns import Columns
 from litelog.formats.commit_tail import is_zero
 from litelog.formats.log_format import Commit, Damage, Expectation, FinishedTail, Scan, Tail
 from litelog.formats.netlog.index_file import index_rows
-from litelog.formats.netlog.message_walk import MessageRun, check_sequences, find_message, walk
+from litelog.formats.netlog.message_walk import MessageRun, check_sequences, find_following, find_message, walk
 from litelog.formats.netlog.messages import (
     MESSAGE_BYTES,
     SEGMENT_HEADER,
@@ -67,6 +67,9 @@ class NetlogFormat(NumberedFormat):
         known: bool = False,  # noqa: ARG002  # only the sets themselves show how many messages they hold
     ) -> Scan:
         return _describe(offset, expect, *_walk_segment(name, data, offset, expect))
+
+    def find_commit(self, data: memoryview, offset: int, start: int) -> int | None:
+        return find_following(data, start) if offset or start else find_message(data, SEGMENT_HEADER_BYTES)
 
     def scan_columns(self, name: str, data: memoryview, offset: int, expect: Expectation) -> tuple[Scan, Columns]:
         """The results of ``scan`` and ``decode``, from one pass over the bytes."""

@@ -165,6 +165,30 @@ def _find_end(data: memoryview, at: int, stored: int) -> int | None:
     return None
 
 
+def find_following(data: memoryview, at: int) -> int | None:
+    """Find the good message that follows the damaged one at ``at``; None if there is none. Messages within a damaged
+    set do not count, as far as its length or its checksum shows where it ends."""
+    if len(data) - at >= MESSAGE_BYTES:
+        stored, length = _stated(data, at)
+        end = at + MESSAGE_BYTES + length
+        if length and end == len(data):
+            return None
+        if length and end + MESSAGE_BYTES < len(data):
+            codec, _, following = MESSAGE.unpack_from(data, end)
+            whole = 0 < following <= min(len(data) - end - MESSAGE_BYTES, MAX_PAYLOAD_BYTES)
+            if codec <= LAST_CODEC and whole and _is_good(data, end, following):
+                return end
+        if (ends := _find_end(data, at, stored)) is not None:
+            return ends
+    return find_message(data, at + 1)
+
+
+def _stated(data: memoryview, at: int) -> tuple[int, int]:
+    """The checksum and the length that the header at ``at`` states."""
+    _, stored, length = MESSAGE.unpack_from(data, at)
+    return int(stored), int(length)
+
+
 def find_message(data: memoryview, start: int) -> int | None:
     """Find the place of a good message from ``start`` on; None if there is none."""
     budget = SEARCH_LIMIT_BYTES
