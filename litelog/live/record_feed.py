@@ -40,6 +40,8 @@ class RecordRequest:
     """Without ``follow``: how many seconds to wait for the first record."""
     limit: int | None = None
     """The most records."""
+    consumer: str | None = None
+    """The consumer at whose position to begin, instead of at ``start``."""
 
 
 class RecordFeed:

@@ -103,9 +103,10 @@ class ServedLog:
 
     def read_past(self, start: int | Start, end: int | None) -> CombinedReader:
         """A reader of the records before the buffer: from the folder while that holds them, and from replicas."""
-        return CombinedReader(self._sources(), self.log.source.format, start=start, end=end, attempts=ATTEMPTS)
+        return CombinedReader(self.sources(), self.log.source.format, start=start, end=end, attempts=ATTEMPTS)
 
-    def _sources(self) -> Sequence[RecordSource]:
+    def sources(self) -> Sequence[RecordSource]:
+        """The sources of the log's past: its folder, and its replicas."""
         source, log = self.log.source, self.log
         replicas = (replica_source(url, options, log.pattern) for url, options in log.replicas)
         return [folder_source(source.folder, source.format, log.state_dir), *replicas]

@@ -17,6 +17,7 @@ from litelog.errors import (
     StoreError,
 )
 from litelog.live.buffer_news import ForkedError
+from litelog.live.log_consumers import UnknownConsumerError
 from litelog.live.past_runs import GoneError
 from litelog.live.served_logs import TooManyReadersError, UnknownLogError
 from litelog.server.error_answer import make_error
@@ -34,6 +35,7 @@ STATUS: Mapping[type[Exception], int] = {
     BadRequestError: 400,
     NotAcceptableError: 406,
     UnknownLogError: 404,
+    UnknownConsumerError: 404,
     RevokedError: 401,
     TooManyReadersError: 429,
     OffsetJumpError: 410,

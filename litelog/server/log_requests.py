@@ -33,6 +33,9 @@ _RANGE = re.compile("bytes=([0-9]{1,18})-([0-9]{1,18})?")
 PARAMETERS = ("from", "to", "follow", "wait", "limit", "columns")
 """Parameters of ``records``."""
 
+CONSUMER = "consumer:"
+"""``from`` has a consumer's name after this."""
+
 WAL_PARAMETERS = ("from", "follow", "wait", "limit", "mirror")
 """Parameters of ``wal``."""
 
@@ -51,9 +54,12 @@ def read_request(request: Request) -> RecordRequest:
     """Return the records that a request asks for. Raises BadRequestError for an unknown or invalid parameter."""
     query = request.query_params
     _require_known(query, PARAMETERS)
-    start = _read_start(query.get("from", "earliest"))
+    given, consumer = query.get("from", "earliest"), None
+    if given.startswith(CONSUMER):
+        given, consumer = "earliest", given.removeprefix(CONSUMER)
+    start = _read_start(given)
     if (seen := request.headers.get("last-event-id")) is not None:
-        start = read_number("Last-Event-ID", seen) + 1
+        start, consumer = read_number("Last-Event-ID", seen) + 1, None
     wait = read_wait(query.get("wait", "0s"))
     return RecordRequest(
         start,
@@ -61,6 +67,7 @@ def read_request(request: Request) -> RecordRequest:
         _read_switch("follow", query.get("follow", "false")),
         wait,
         read_number("limit", query["limit"]) if "limit" in query else None,
+        consumer,
     )
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from litelog.errors import LitelogError
+from litelog.live.log_consumers import find_consumer, read_consumers
 from litelog.live.record_feed import RecordFeed
 from litelog.live.served_log import LiveReader
 from litelog.live.served_logs import IDLE_SECONDS, UnknownLogError
@@ -85,9 +86,10 @@ class LogHandlers:
         return _answer({"logs": [asdict(self._logs.get(name).facts()) for name in names]})
 
     def show_log(self, request: Request) -> Response:
-        """One served log, and who reads it."""
+        """One served log, who reads it, and where its consumers are."""
         try:
             served = self._logs.get(_name_in(request))
+            consumers = [asdict(each) for each in read_consumers(served)]
         except LitelogError as error:
             return answer_error(error)
         now = self._clock.monotonic()
@@ -97,13 +99,17 @@ class LogHandlers:
         ]
         mirrors = [asdict(each) for each in served.mirrors.status(served.durable_end(), now)]
         facts = asdict(served.facts())
-        return _answer({**facts, "readers": readers, "mirrors": mirrors, "sent_bytes": served.sent_bytes})
+        lists = {"readers": readers, "mirrors": mirrors, "consumers": consumers}
+        return _answer({**facts, **lists, "sent_bytes": served.sent_bytes})
 
     async def records(self, request: Request) -> Response:
         """The records of a log as a stream."""
         try:
             encoding = choose_encoding(request)
             asked = read_request(request)
+            if asked.consumer is not None:
+                found = await asyncio.to_thread(self._logs.get, _name_in(request))
+                asked = replace(asked, start=await asyncio.to_thread(find_consumer, found, asked.consumer))
             reader = LiveReader(f"records {encoding.kind}", self._clock.monotonic())
             served = await asyncio.to_thread(self._logs.enter, _name_in(request), reader)
         except LitelogError as error:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter
 
+from litelog.consumers.administration import ConsumerState
 from litelog.formats.columns import NAMES
 from litelog.formats.log_format import MAX_SEQUENCE
 from litelog.live.encoding import ENCODINGS
@@ -30,7 +31,13 @@ COUNT: Schema = {"type": "integer", "minimum": 0, "maximum": MAX_SEQUENCE}
 SWITCH: Schema = {"type": "string", "enum": ["true", "false", "1", "0"]}
 DURATION: Schema = {"type": "string", "pattern": "^[0-9]{1,3}(ms|s)$", "examples": ["30s"]}
 POSITION: Schema = {"type": "string", "pattern": "^[0-9a-f]{16}/[0-9a-f]{16}/[0-9a-f]{16}$"}
-START: Schema = {"anyOf": [COUNT, {"type": "string", "enum": ["earliest", "latest", "end"]}]}
+START: Schema = {
+    "anyOf": [
+        COUNT,
+        {"type": "string", "enum": ["earliest", "latest", "end"]},
+        {"type": "string", "pattern": "^consumer:[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"},
+    ]
+}
 COLUMNS: Schema = {
     "type": "array",
     "items": {"type": "string", "enum": list(NAMES)},
@@ -129,13 +136,14 @@ _FACTS = TypeAdapter(LogFacts).json_schema(ref_template=_REFERENCES)
 _READER = {"type": "object", "required": ["kind", "seconds", "next", "sent_bytes"]}
 _ONE_LOG: Schema = {
     "type": "object",
-    "required": ["version", "readers", "mirrors", "sent_bytes", *(set(_FACTS["required"]) - {"readers"})],
+    "required": ["version", "readers", "mirrors", "consumers", "sent_bytes", *(set(_FACTS["required"]) - {"readers"})],
     "properties": {
         **_FACTS["properties"],
         "version": {"const": VERSION},
         "sent_bytes": COUNT,
         "readers": {"type": "array", "items": _READER},
         "mirrors": {"type": "array", "items": TypeAdapter(MirrorStatus).json_schema(ref_template=_REFERENCES)},
+        "consumers": {"type": "array", "items": TypeAdapter(ConsumerState).json_schema(ref_template=_REFERENCES)},
     },
 }
 _LISTING: Schema = {
@@ -210,7 +218,7 @@ OPERATIONS: tuple[Operation, ...] = (
         {200: dict.fromkeys(ENCODINGS, TEXT)},
         (
             _LOG,
-            Parameter("from", START, "The sequence to begin with, or a word."),
+            Parameter("from", START, "The sequence to begin with, a word, or a consumer."),
             Parameter("to", COUNT, "The first sequence that is not sent."),
             _FOLLOW,
             _WAIT,

@@ -13,6 +13,7 @@ import pytest
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
 
+from litelog.consumers.consumer import Consumer
 from litelog.live import live_buffer
 from litelog.live.reader_limits import ReaderLimits
 from litelog.log.writer import LogWriter
@@ -263,3 +264,29 @@ def test_without_the_token_nothing_of_a_log_is_shown(tmp_path: Path, log: LogBui
             answer = watched.ask(path)
             assert (answer.status, b"r0" in answer.body, log.folder.encode() in answer.body) == (401, False, False)
         assert sequences(watched.ask("/logs/log/records", headers={"Authorization": f"Bearer {TOKEN}"})) == [0, 1, 2]
+
+
+def test_the_consumers_of_a_log_are_listed_and_a_stream_begins_where_one_is(tmp_path: Path, log: LogBuilder) -> None:
+    with serving(tmp_path, log) as watched:
+        assert watched.ask("/logs/log").json["consumers"] == []
+        for name, count in (("billing", 2), ("waiting", 0)):
+            with Consumer(log.folder, name, follow=False, state_dir=str(watched.folder / "state")) as consumer:
+                for _ in range(count):
+                    next(consumer)
+                consumer.poll() if count == 0 else consumer.commit()
+        billing, waiting = watched.ask("/logs/log").json["consumers"]
+        assert (billing["consumer"], billing["next"], billing["lag_records"]) == ("billing", 2, 1)
+        assert (waiting["consumer"], waiting["next"], waiting["lag_records"]) == ("waiting", 0, 3)
+        assert sequences(watched.ask("/logs/log/records?from=consumer:billing")) == [2]
+        assert sequences(watched.ask("/logs/log/records?from=consumer:waiting")) == [0, 1, 2]
+        unknown = watched.ask("/logs/log/records?from=consumer:other")
+        assert (unknown.status, b"no consumer other" in unknown.body) == (404, True)
+        assert watched.ask("/logs/log/records?from=consumer:../x").status == 400
+        with open(log.path(), "r+b") as file:
+            file.write(b"damaged!")
+        damaged = watched.ask("/logs/log")
+        assert (damaged.status, [each["consumer"] for each in damaged.json["consumers"]]) == (
+            200,
+            ["billing", "waiting"],
+        )
+        assert watched.ask("/logs/log").json["readers"] == []
