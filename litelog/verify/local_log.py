@@ -87,7 +87,7 @@ class _Check:
         names = list(self._names.all())
         total = sum(self._size_of(name) for name in names)
         for number, name in enumerate(names):
-            self._check_file(name, finished=number + 1 < len(names))
+            self._check_file(name, next(iter(names[number + 1 :]), None))
             if self._progress is not None:
                 self._progress(self._totals.bytes, total)
         for name in missing_segments(self._folder, self._format):
@@ -114,7 +114,7 @@ class _Check:
     def _size_of(self, name: str) -> int:
         return max(0, self._names.signature_of(name)[0])
 
-    def _check_file(self, name: str, *, finished: bool) -> None:
+    def _check_file(self, name: str, following: str | None) -> None:
         try:
             segment = self._names.open(name)
         except FileNotFoundError:
@@ -130,14 +130,14 @@ class _Check:
             return
         with segment:
             try:
-                self._check_segment(segment, finished=finished)
+                self._check_segment(segment, following)
             except OSError as error:
                 self._failures.append(f"{os.path.join(self._folder, name)}: cannot be read: {error.strerror}")
                 self._expect = Expectation()
         self._totals.segments += 1
 
-    def _check_segment(self, segment: OpenSegment, *, finished: bool) -> None:
-        """Check one log segment from its first byte to its last."""
+    def _check_segment(self, segment: OpenSegment, following: str | None) -> None:
+        """Check one log segment from its first byte to its last. ``following``: the log segment after it."""
         path = os.path.join(self._folder, segment.name)
         self._check_log_id(segment)
         self._uncounted = False  # the name states a sequence
@@ -157,11 +157,14 @@ class _Check:
                 if error is None:
                     length = READ_BYTES
                     continue
+            if error is not None and self._is_left(following):
+                self._report_torn(segment, offset, error, harmful=False)
+                break
             if error is not None:
                 offset, length = self._pass(segment, offset, error), READ_BYTES
             elif scan is None or len(data) < length:
                 held = offset + len(data)
-                offset, length = self._pass_tail(segment, offset, held, scan, finished=finished), READ_BYTES
+                offset, length = self._pass_tail(segment, offset, held, scan, following), READ_BYTES
             elif length > WINDOW_BYTES:
                 damage = scan.damage or Damage(offset, "commit", "whole", f"none in {length} bytes")
                 offset, length = self._pass(segment, offset, _error_of(path, damage)), READ_BYTES
@@ -252,28 +255,54 @@ class _Check:
             at += SEARCH_STEP_BYTES
         return size
 
-    def _pass_tail(self, segment: OpenSegment, offset: int, held: int, scan: Scan | None, *, finished: bool) -> int:
+    def _is_left(self, following: str | None) -> bool:
+        """Whether a crashed writer left the rest of a log segment, in a format where the next one continues before
+        it."""
+        if following is None or self._format.finished_tail is not FinishedTail.PREFIX:
+            return False
+        path = os.path.join(self._folder, following)
+        try:
+            with self._names.open(following) as segment:
+                return self._expect.sequence is not None and bool(
+                    segment.scan_head(self._format, path, self._expect).commits
+                )
+        except (OSError, CorruptCommitError, SequenceGapError, WrongFormatError, SourceError):
+            return False
+
+    def _pass_tail(self, segment: OpenSegment, offset: int, held: int, scan: Scan | None, following: str | None) -> int:
         """Report the bytes from ``offset`` to ``held``, the end of the file, if they are an anomaly. Returns where to
         continue: at ``offset`` if the file has grown since."""
         size = segment.size()
-        if size > held and not finished:
+        if size > held and following is None:
             return offset
-        allowed = self._format.finished_tail
-        if scan is None or scan.tail in (Tail.NOTHING, Tail.ZEROS) or allowed is FinishedTail.SHIP:
+        is_data = self._format.finished_tail is FinishedTail.SHIP
+        if scan is None or scan.tail in (Tail.NOTHING, Tail.ZEROS) or is_data:
             return size
-        damage = scan.damage or Damage(offset, "commit", "whole", "cut off")
-        if not finished or allowed is FinishedTail.PREFIX:
-            torn = LocalAnomalyKind.TORN
-            at = self._next
-            what, expected, actual = damage.what, damage.expected, damage.actual
-            self._found.add(
-                torn, segment.name, offset, what, expected, actual, end=size, sequence=at, harmful=not finished
-            )
+        error = _error_of(segment.name, scan.damage or Damage(offset, "commit", "whole", "cut off"))
+        is_left = self._is_left(following)
+        if following is None or is_left:
+            self._report_torn(segment, offset, error, harmful=not is_left)
             return size
         end = self._search(segment, offset)
-        self._report(segment.name, _error_of(segment.name, damage), end=end)
+        self._report(segment.name, error, end=end)
         self._lose_sequence()
         return end
+
+    def _report_torn(
+        self, segment: OpenSegment, offset: int, error: CorruptCommitError | SequenceGapError, *, harmful: bool
+    ) -> None:
+        what = "sequence" if isinstance(error, SequenceGapError) else error.what
+        self._found.add(
+            LocalAnomalyKind.TORN,
+            segment.name,
+            offset,
+            what,
+            error.expected,
+            error.actual,
+            end=segment.size(),
+            sequence=self._next,
+            harmful=harmful,
+        )
 
     def _report(self, name: str, error: CorruptCommitError | SequenceGapError, end: int | None = None) -> None:
         what = "sequence" if isinstance(error, SequenceGapError) else error.what

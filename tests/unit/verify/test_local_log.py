@@ -13,7 +13,7 @@ from litelog.formats import Expectation
 from litelog.formats.litelog import SegmentHeader
 from litelog.formats.registry import open_format
 from litelog.verify.local_log import check_log
-from tests.builders.recorded_logs import recorded_segments
+from tests.builders.recorded_logs import recorded_segments, unpack
 from tests.builders.redis_log import make_redis_log
 from tests.builders.replica_builder import make_log
 from tests.sampling import sampled
@@ -182,6 +182,24 @@ def test_a_log_segment_of_another_log_is_a_fork(tmp_path: Path) -> None:
     header = SegmentHeader(UUID(int=1), 6, 0).encode()
     write(tmp_path, [LITELOG[0], (name, header + data[len(header) :]), LITELOG[2]])
     assert found(check(tmp_path)) == [("fork", name, 0)]
+
+
+@pytest.mark.parametrize("scene", ["compressed", "empty", "epochs", "torn", "torn_header", "version_0"])
+def test_what_a_crash_left_in_a_finished_log_of_spacetimedb_is_harmless(scene: str, tmp_path: Path) -> None:
+    report = check_log(str(unpack("spacetimedb", scene, tmp_path)), open_format("spacetimedb"))
+    assert report.harmful == 0, report.anomalies
+    assert {kind for kind, _, _ in found(report)} == ({"torn"} if scene.startswith("torn") else set())
+
+
+def test_a_flip_in_a_log_of_spacetimedb_is_one_anomaly(tmp_path: Path) -> None:
+    folder = unpack("spacetimedb", "epochs", tmp_path)
+    first = min(folder.glob("*.stdb.log"))
+    data = first.read_bytes()
+    middle = open_format("spacetimedb").commits(first.name, memoryview(data), 0, Expectation())[1]
+    for place in sampled(range(middle.start, middle.end), 8, "flips in a local log of SpacetimeDB"):
+        first.write_bytes(flipped(data, place))
+        report = check_log(str(folder), open_format("spacetimedb"))
+        assert [(each.offset, each.harmful) for each in report.anomalies] == [(middle.start, True)], place
 
 
 def test_a_foreign_file_is_harmless(tmp_path: Path) -> None:
