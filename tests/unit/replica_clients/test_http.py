@@ -254,3 +254,17 @@ def test_a_daemon_that_is_away_is_tried_again(tmp_path: Path) -> None:
             call()
         assert caught.value.retryable
     store.close()
+
+
+@pytest.mark.slow
+def test_a_follower_continues_at_the_exact_record_after_its_daemon_was_away(tmp_path: Path, log: LogBuilder) -> None:
+    with serving(tmp_path, log) as (watched, url):
+        address = str(watched.service.address)
+        records = litelog.open_replica(url, follow=True, poll_interval=0.05)
+        found = [next(records).sequence for _ in range(2)]
+    log.append(2)
+    with records, serving(tmp_path, log, addr=address):
+        found += [next(records).sequence for _ in range(3)]
+        log.append(1)
+        found.append(next(records).sequence)
+    assert found == list(range(6))
