@@ -45,7 +45,7 @@ class CopyRun:
             print_json({**counts, "copied_objects": objects, "copied_bytes": size, "seconds": seconds})
         else:
             failures = f"; {format_count(len(failed), 'replica')} failed" if failed else ""
-            done = f"copied {len(results)} of {format_count(len(outcomes), 'replica')}"
+            done = f"copied {len(results):,} of {format_count(len(outcomes), 'replica')}"
             said = f"{format_count(objects, 'object')}, {format_size(size)}"
             echo(f"{done}: {said}, in {format_duration(seconds)}{failures}")
         return max((error.exit_code for error in failed), default=ExitCode.DONE)

@@ -109,5 +109,5 @@ def _print_summary(outcomes: Sequence[RestoreOutcome], seconds: float, as_json: 
         return
     verb = "planned" if plans else "restored"
     failures = f"; {format_count(failed, 'log')} failed" if failed else ""
-    said = f"{verb} {done} of {format_count(len(outcomes), 'log')}, {format_size(size)}"
+    said = f"{verb} {done:,} of {format_count(len(outcomes), 'log')}, {format_size(size)}"
     echo(f"{said}, in {format_duration(seconds)}{failures}")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from litelog.errors import ExitCode
+from tests.sampling import times
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,6 +25,7 @@ logs:
     pattern: "*/*"
     replicas: [{url: "replicas/{name}"}, {url: "more/{name}"}]
 """
+MANY = times(100, at_night=1000)
 FOUND = ("kafka/orders", "kafka/pay ments", "mail/box")
 
 
@@ -92,6 +94,23 @@ def test_a_log_that_cannot_be_restored_does_not_stop_the_others(tree: Command) -
     again = tree("restore", "--all", "--config", "c.yml", "--if-not-exists", "--if-replica-exists")
     assert (again.code, again.out.count("nothing to do")) == (ExitCode.CORRUPTION, 3)
     assert "orders: " in again.err
+
+
+@pytest.mark.slow
+def test_very_many_logs_are_found_by_their_replicas_alone(tree: Command) -> None:
+    whole = files(tree.folder / "logs" / "mail" / "box")
+    lose(tree)
+    for number in range(MANY):
+        shutil.copytree(tree.folder / "replicas" / "mail" / "box", tree.folder / "replicas" / "many" / str(number))
+    for key in (tree.folder / "replicas" / "many" / "7").rglob("*.lz4"):
+        key.write_bytes(b"damaged")
+    done = tree("restore", "--all", "--config", "c.yml")
+    assert done.code == ExitCode.CORRUPTION
+    assert done.out.splitlines()[-1].startswith(f"restored {MANY + 3:,} of {MANY + 4:,} logs, ")
+    (failed,) = [line for line in done.err.splitlines() if "skipped" not in line]  # the other place lacks these logs
+    assert "logs/many/7: " in failed
+    restored = [log for log in (tree.folder / "logs" / "many").iterdir() if files(log) == whole]
+    assert len(restored) == MANY - 1
 
 
 def test_existing_logs_are_not_touched_unless_they_may_be_left_or_replaced(tree: Command) -> None:
