@@ -129,6 +129,23 @@ def test_a_stream_of_what_exists_ends_before_an_open_transaction(tmp_path: Path)
     assert query.run().sequences() == committed == [0, 1, 2]
 
 
+def test_a_repeated_batch_has_the_same_rows_after_its_log_segment_was_sealed(tmp_path: Path) -> None:
+    partition = Partition(tmp_path)
+    content, committed = write_transactions([("plain", 1)] * 6)
+    ends = [end for end, _ in find_stable(content)]
+    partition.grow(content, ends[1])
+    query = partition.query().run()
+    partition.grow(content, ends[4])
+    query.run()
+    partition.roll(5)
+    partition.grow(content, ends[5])
+    partition.daemon.clock.advance(3600)
+    partition.daemon.sync()
+    assert partition.daemon.snapshots
+    query.restart(forget=len(query.offsets)).run()
+    assert query.sequences() == committed
+
+
 def test_a_transaction_over_many_objects_does_not_stop_the_stream(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
     monkeypatch.setattr(stream_follower, "AHEAD_STEPS", 3)
     partition = Partition(tmp_path)
