@@ -71,6 +71,8 @@ def test_a_place_without_a_replica_is_described_alike_by_all_verbs(command: InPr
         ["wal"],
         ["prune", "--max-age", "1h"],
     ):
+        if place == "log" and verb == ["verify"]:
+            continue  # checks the log's own files
         done = command(*verb, place)
         assert done.code == ExitCode.NOTHING_TO_RESTORE, verb
         assert said in done.err, verb
