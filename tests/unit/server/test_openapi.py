@@ -15,6 +15,8 @@ from starlette.routing import Route
 
 from litelog.server.log_routes import log_routes
 from litelog.server.openapi import OPERATIONS, make_openapi
+from tests.builders.child import runs_in_child
+from tests.builders.installed import needs
 from tests.builders.log_builder import make_log
 from tests.builders.server_builder import TOKEN, Watched
 from tests.sampling import examples
@@ -56,17 +58,22 @@ def _routes_of(app: Any) -> list[Any]:
     return list(app.routes)
 
 
+@needs("openapi_spec_validator")
+@runs_in_child
 def test_the_document_is_valid_and_any_token_may_read_it(watched: Watched, tmp_path: Path) -> None:
-    validator = pytest.importorskip("openapi_spec_validator")
+    import openapi_spec_validator
+
     answer = watched.ask("/openapi.json")
     assert answer.json == make_openapi()
-    validator.validate(answer.json)
+    openapi_spec_validator.validate(answer.json)
     assert TOKEN not in answer.body.decode()
 
 
+@needs("schemathesis")
+@runs_in_child
 def test_random_requests_get_the_answers_that_the_document_promises(watched: Watched) -> None:
     """Requests that fit the document, and such that do not. No answer is a server's fault, and each error is JSON."""
-    schemathesis = pytest.importorskip("schemathesis")
+    import schemathesis
     from schemathesis.specs.openapi import checks
 
     assert watched.service.address is not None

@@ -15,6 +15,7 @@ from litelog.formats import Expectation
 from litelog.formats.kafka import KafkaFormat, record_columns
 from litelog.formats.kafka.record_columns import find_records
 from litelog.formats.kafka.varints import PADDING
+from tests.builders.child import runs_in_child
 from tests.builders.kafka_log import decode_slowly, seal, varint, write_batch, write_record
 from tests.sampling import examples
 
@@ -73,6 +74,7 @@ def many(batches: int, value: bytes) -> bytes:
 
 @pytest.mark.parametrize("size", [1, 30, 100, 2_000, 9_000])
 @pytest.mark.parametrize("batches", [1, 2, 7, 8, 9, 40])
+@runs_in_child
 def test_batches_are_walked_alone_and_side_by_side(batches: int, size: int) -> None:
     data = many(batches, b"v" * size)
     columns = FORMAT.decode(NAME, memoryview(data), 0, Expectation())
