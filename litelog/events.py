@@ -69,7 +69,7 @@ EVENTS = {
     "listening": "The HTTP service listens.",
     "not-listening": "The HTTP service cannot listen; replication continues without it.",
     "http-ended": "The HTTP service ended with an error.",
-    "certificate-refused": "The renewed certificate cannot be used; the one from before stays in use.",
+    "certificate-refused": "The renewed certificate cannot be used. The previous one stays in use.",
     "token-refused": "The token file cannot be used; no token is accepted until it can.",
     "status-failed": "The daemon could not collect its status; it will be retried, and health reports its age.",
     "measuring-failed": "The logs' folders could not be read to measure the lag.",

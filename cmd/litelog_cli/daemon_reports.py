@@ -36,7 +36,8 @@ def log_start(config: Config, config_file: str | None, state_dir: str, address: 
         what = f"{what} and those below {below}" if logs else f"the logs below {below}"
     source = "from the command line" if config_file is None else f"configured by {config_file}"
     replicas = format_count(sum(len(log.replicas) for log in logs), "replica")
-    status = "no status over HTTP" if address is None else f"status at {_render(address)}"
+    scheme = "http" if config.tls is None else "https"
+    status = "no status over HTTP" if address is None else f"status at {_render(address, scheme)}"
     extra = fields("starting", litelog=VERSION, config=config_file, state_dir=state_dir, addr=str(address or ""))
     message = "litelog %s: replicating %s to %s (%s; state in %s); %s"
     to = replicas if logs else "their replicas"
@@ -93,5 +94,5 @@ def explain_takeover(error: FencedError) -> FencedError:
     return FencedError(f"{error}. {advice}")
 
 
-def _render(address: Address) -> str:
-    return str(address) if address.path is not None else f"http://{address}"
+def _render(address: Address, scheme: str) -> str:
+    return str(address) if address.path is not None else f"{scheme}://{address}"

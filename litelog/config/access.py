@@ -1,4 +1,4 @@
-"""How other processes reach the daemon: TLS, and the tokens of those that may do only some things."""
+"""How other processes reach the daemon: with TLS, and with tokens that permit only some requests."""
 
 from __future__ import annotations
 

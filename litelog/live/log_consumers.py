@@ -46,5 +46,5 @@ def find_consumer(served: ServedLog, name: str) -> int | Start:
     """
     position = PositionFile(log_state_folder(served.log.state_dir, served.log.source.folder), name).read()
     if position is None:
-        raise UnknownConsumerError(f"{served.name}: no consumer {name}; /logs/{served.name} lists those that there are")
+        raise UnknownConsumerError(f"{served.name}: no consumer {name}; /logs/{served.name} lists its consumers")
     return "earliest" if position.next is None else position.next

@@ -24,7 +24,7 @@ class ReaderLimits:
     rate: int | None = None
     """The most bytes in a second that one reader gets, on average."""
     size: int | None = None
-    """The most bytes of one stream. It ends after the piece with which it has as many, and the client asks for more."""
+    """The most bytes of one stream. It ends after the piece that reaches this number, and the client asks for more."""
 
     def without_size(self) -> ReaderLimits:
         """These limits for the answer to a request that has an end by itself."""

@@ -127,8 +127,8 @@ class MirrorGroup:
                 self._running[log.source.name] = pool.submit(self._mirror, log, use)
 
     def run(self, stop: threading.Event) -> None:
-        """Mirror until ``stop`` is set. A log that is gone keeps its mirror. A failed one is tried again if the error
-        may end by itself, and stops no other. Raises ConfigError."""
+        """Mirror until ``stop`` is set. A log that is no longer served keeps its mirror. A mirror that fails does not
+        stop the others, and is started again if the error may pass. Raises ConfigError."""
         with ThreadPoolExecutor(MOST_LOGS, "mirror") as pool:
             try:
                 while not stop.is_set():

@@ -63,7 +63,7 @@ _ERROR = {
                 "next": {**COUNT, "description": "With 410: the sequence of the next record that is there."},
                 "next_position": {
                     "type": ["string", "null"],
-                    "description": "With 410 of wal: the next one that is there.",
+                    "description": "With 410 of wal: the next position that is there; null if there is none.",
                 },
             },
         },
@@ -112,7 +112,7 @@ class Operation:
     def document(self) -> Schema:
         error = {JSON: {"schema": {"$ref": _REFERENCES.format(model="Error")}}}
         responses = {
-            str(status): {"description": "done" if status < 300 else "not so", "content": _content(kinds)}
+            str(status): {"description": "done" if status < 300 else "the answer is no", "content": _content(kinds)}
             for status, kinds in self.answers.items()
         }
         for status in (400, 401, 403, 413, 421, *self.errors):

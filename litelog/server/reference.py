@@ -26,13 +26,14 @@ the default address is taken, the daemon logs that and replicates without the AP
 used, the daemon does not start. With `tls`, it speaks HTTPS, from TLS 1.2 on. It reads the certificate and its key
 again after a change: the next connection gets the new one.
 
-An address that other machines can reach needs a `token-file`, and each request needs `Authorization: Bearer TOKEN`. At
-`/` a browser asks for a password: any user name, and the token as the password. The password opens all pages for
-reading, but not `/sync`. Without the token, `/healthz`, `/readyz` and `/livez` answer with their status code and no
-reasons. The token of `token-file` permits everything. `tokens` names further ones with their rights: `status` (the
-page, `/status`, `/metrics` and reasons) and `read` (the served logs, all or those in `logs`). A token without the right
-gets 403. To a token that may not read a log, that log does not exist. If no token is configured, the Host header must
-name this machine's loopback, the configured address, or one of `allowed-hosts`.
+An address that other machines can reach needs `token-file` or `tokens`, and each request needs
+`Authorization: Bearer TOKEN`. At `/` a browser asks for a password: any user name, and the token as the password. The
+password opens all pages for reading, but not `/sync`. Without the token, `/healthz`, `/readyz` and `/livez` answer with
+their status code and no reasons. The token of `token-file` permits everything. `tokens` names further tokens with their
+rights: `status` (the page, `/status`, `/metrics` and reasons) and `read` (the served logs: all, or those in `logs`). A
+request that its token does not permit gets 403. For a log that its token may not read, it gets 404, as for a log that
+does not exist. If no token is configured, the Host header must name this machine's loopback, the configured address, or
+one of `allowed-hosts`.
 
 `POST /sync` is the only request that starts anything. It costs requests to the stores, so pages of other sites may not
 send it. If a token is configured, it needs `Authorization: Bearer TOKEN`, which no browser adds by itself. If not,

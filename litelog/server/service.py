@@ -99,7 +99,7 @@ def require_listenable(addr: str, *, has_token: bool) -> None:
         return
     address = Address.parse(addr)
     if not address.is_local and not has_token:
-        raise ConfigError(f"addr {address}: other machines can reach it, so it needs a token-file")
+        raise ConfigError(f"addr {address}: other machines can reach it, so it needs a token-file or tokens")
 
 
 class Service:

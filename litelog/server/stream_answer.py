@@ -41,7 +41,7 @@ class StreamPace:
         self._sent = 0
 
     async def keep(self, sent: int) -> bool:
-        """Count bytes that were sent, and wait until the next ones may be. Returns whether there may be any.
+        """Count bytes that were sent, and wait until more may be sent. Returns False if the stream has to end.
 
         A stream that has been idle may catch up for a second, not for all of that time.
         """

@@ -36,9 +36,7 @@ class ServerTls:
             try:
                 self._current = self._load()
             except ConfigError as error:
-                _logger.error(
-                    "%s; the certificate from before stays in use", error, extra=fields("certificate-refused")
-                )
+                _logger.error("%s; the previous certificate stays in use", error, extra=fields("certificate-refused"))
         connection.context = self._current
 
     def _load(self) -> ssl.SSLContext:

@@ -36,10 +36,10 @@ bytes as its replica, and is a replica: restore, cat and verify take it. The
 daemon of the replica may run meanwhile.
 \b
 With --all, each replica at or below REPLICA_URL, up to three levels, gets the
-same name below TARGET. One that fails does not stop the others. --follow copies
-what is new at each interval until Ctrl-C or SIGTERM. It tries again after
-failures of the stores. It ends at any other failure; with --all, it reports
-that and continues with the other replicas.
+same name below TARGET. A replica that fails does not stop the others. --follow
+copies what is new at each interval until Ctrl-C or SIGTERM. It tries again
+after failures of the stores. It ends at any other failure; with --all, it
+reports that and continues with the other replicas.
 \b
 Exit codes: 0 done, 1 failure, 2 usage, 3 no replica there, 5 the target holds
 another replica, or a daemon wrote to it, 6 damage. With --all, the highest of

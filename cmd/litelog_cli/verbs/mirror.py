@@ -60,14 +60,14 @@ Examples:
   litelog mirror 'http://a:9977/logs/app-*' /var/lib/mirrors
   litelog mirror --promote /var/lib/orders s3://bucket/orders
 \b
-Run it again to continue, also after kill -9. While the source cannot be reached
-the mirror waits, or follows a --replica. If the log's history forks, the mirror ends with exit code 1
-and stays as it is; with --on-fork new it is renamed to FOLDER.GENERATION, and
-another one begins.
+Run it again to continue, also after kill -9. While the source cannot be
+reached, the mirror waits, or follows a --replica. If the log's history forks,
+the mirror ends with exit code 1 and stays as it is; with --on-fork new it is
+renamed to FOLDER.GENERATION, and another mirror begins.
 \b
-A URL with * stands for all served logs of such names. Each is mirrored into
-FOLDER/NAME, and new ones are found within seconds. A log that fails stops no
-other one, and a log that is gone keeps its mirror.
+A URL with * stands for all served logs whose names match. Each is mirrored
+into FOLDER/NAME, and new logs are found within seconds. A log that fails does
+not stop the others. A log that is no longer served keeps its mirror.
 \b
 --promote makes the mirror a log to write to, once its source is gone. It first
 reads what the log's replicas have and the mirror lacks. Then start a daemon for

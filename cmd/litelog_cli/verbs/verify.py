@@ -127,7 +127,7 @@ reader needs) is reported, and counts as an anomaly only with --strict.
 @click.option("--json", "as_json", is_flag=True, help="Print the report as one JSON object.")
 @quiet_option
 def verify(**arguments: Any) -> int:
-    """Check all that a replica holds, without changing anything.
+    """Check all that a replica or the folder of a log holds, without changing anything.
 
     Checks claims, generations, the chain of WAL segments, sealed segments with their footers and frames, snapshots, and
     the objects that they name. Reports each anomaly with its kind and the object's key, and continues after it.

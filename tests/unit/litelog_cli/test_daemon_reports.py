@@ -39,6 +39,14 @@ def test_the_start_logs_what_is_replicated_and_the_places_of_files(
     assert caplog.messages == [f"{begun}; {status}"]
 
 
+def test_the_start_names_the_status_of_a_daemon_with_tls_as_https(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    tls = {"certificate": "/tls.crt", "key": "/tls.key"}
+    config = make_config("x", {"tls": tls, "logs": [{"path": "/log", "replicas": [{"url": "/one"}]}]})
+    log_start(config, "d.yml", "/var/lib/litelog", Address(host="127.0.0.1", port=9977))
+    assert caplog.messages[0].endswith("; status at https://127.0.0.1:9977")
+
+
 def test_the_end_counts_complete_replicas(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     one, two = (ReplicaStatus("/log", "/one", "required", phase, None, None, None, 0) for phase in ("done", "failed"))
