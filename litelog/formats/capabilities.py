@@ -45,7 +45,7 @@ class RecordFilter(Protocol):
         ...
 
     def follow(self, columns: Columns) -> None:
-        """Only note what the next records decide. For a way through the log without ``add``, which holds no records."""
+        """Only note what the next records decide. For a pass over the log without ``add``: it holds no records."""
         ...
 
     @property

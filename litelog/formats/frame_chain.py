@@ -1,4 +1,4 @@
-"""Where commits begin whose headers state their lengths, found without reading anything else of them."""
+"""Finds where commits begin whose headers state their lengths, and reads nothing else of them."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ MOST_ALIKE = 1024
 """The most commits of one size that are found at once, so that temporary arrays stay small."""
 
 FEW_ALIKE, PAUSE = 16, 256
-"""After a row of fewer than FEW_ALIKE, PAUSE commits are found one by one."""
+"""After a row of fewer than FEW_ALIKE commits, the next PAUSE commits are found one by one."""
 
 _LENGTH = {"<": struct.Struct("<I"), ">": struct.Struct(">I")}
 
 
 def find_frames(data: memoryview, start: int, length_at: int, other_bytes: int, order: str = "<") -> Int64s:
-    """The bounds of the commits from ``start`` on, up to the first that is not there as a whole.
+    """The bounds of the commits from ``start`` on, up to the first that is not whole. Reads only their lengths.
 
     Args:
         data: The buffer.
@@ -32,7 +32,7 @@ def find_frames(data: memoryview, start: int, length_at: int, other_bytes: int, 
         order: "<" for little-endian, ">" for big-endian.
 
     Returns:
-        Where each commit begins, and where the last one ends. No other field of a commit is looked at.
+        Where each commit begins, and where the last one ends.
     """
     size, unpack = len(data), _LENGTH[order].unpack_from
     parts: list[Int64s] = []

@@ -80,7 +80,7 @@ class CommittedRecords:
             )
 
     def follow(self, columns: Columns) -> None:
-        """Only note where transactions begin and end. For a way through the log without ``add``."""
+        """Only note where transactions begin and end. For a pass over the log without ``add``."""
         self._note(columns)
         self._aborted.clear()
 

@@ -32,7 +32,7 @@ FEW_BATCHES = 8
 """Fewer batches than this are walked one after the other: that is cheaper than steps side by side; measured."""
 
 STEPS = 32
-"""After so many steps side by side, records are compared with those after them again."""
+"""After this number of steps side by side, records are compared with those after them again."""
 
 MIN_ALIKE, MOST_ALIKE = 4, 256
 """Records of one size are found at once, if a batch has at least MIN_ALIKE of them in a row, and up to MOST_ALIKE."""
@@ -196,7 +196,7 @@ class _Walkers:
         return float(alike.mean())
 
     def drop(self, reached: Int64s) -> None:
-        """Drop the batches without another record, and put down the places that they ``reached``."""
+        """Drop the batches without another record, and note in ``reached`` where each of them stopped."""
         more = self.left > 0
         if not more.all():
             reached[self.numbers[~more]] = self.places[~more]

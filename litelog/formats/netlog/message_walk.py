@@ -167,7 +167,7 @@ def _find_end(data: memoryview, at: int, stored: int) -> int | None:
 
 def find_following(data: memoryview, at: int) -> int | None:
     """Find the good message that follows the damaged one at ``at``; None if there is none. Messages within a damaged
-    set do not count, as far as its length or its checksum shows where it ends."""
+    set do not count if its length or its checksum shows where it ends."""
     if len(data) - at >= MESSAGE_BYTES:
         stored, length = _stated(data, at)
         end = at + MESSAGE_BYTES + length
