@@ -39,7 +39,8 @@ CONSUMER = "consumer:"
 WAL_PARAMETERS = ("from", "follow", "wait", "limit", "mirror")
 """Parameters of ``wal``."""
 
-_MIRROR = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,199}")
+MIRROR = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,199}")
+"""The name of a mirror."""
 
 
 class BadRequestError(LitelogError):
@@ -89,7 +90,7 @@ def read_wal_request(request: Request) -> WalRequest:
 
 
 def _read_mirror(name: str | None) -> str | None:
-    if name is not None and not _MIRROR.fullmatch(name):
+    if name is not None and not MIRROR.fullmatch(name):
         raise BadRequestError("mirror: write up to 200 letters, digits, dots, colons, slashes, - and _")
     return name
 

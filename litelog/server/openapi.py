@@ -18,6 +18,7 @@ from litelog.formats.log_format import MAX_SEQUENCE
 from litelog.live.encoding import ENCODINGS
 from litelog.live.mirrors import MirrorStatus
 from litelog.live.served_log import LogFacts
+from litelog.server.log_requests import MIRROR
 from litelog.server.report import VERSION, StatusReport, SyncReport
 from litelog.version import VERSION as RELEASE
 
@@ -239,7 +240,7 @@ OPERATIONS: tuple[Operation, ...] = (
             _FOLLOW,
             _WAIT,
             Parameter("limit", COUNT, "End after about this many bytes."),
-            Parameter("mirror", {**TEXT, "pattern": "^[A-Za-z0-9]{1,64}$"}, "The name of the mirror that asks."),
+            Parameter("mirror", {**TEXT, "pattern": f"^{MIRROR.pattern}$"}, "The name of the mirror that asks."),
         ),
         (*_READING, 409, 410),
     ),

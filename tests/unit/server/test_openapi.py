@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from starlette.routing import Route
 
+from litelog.restore.mirror import _make_name
 from litelog.server.log_routes import log_routes
 from litelog.server.openapi import OPERATIONS, make_openapi
 from tests.builders.child import runs_in_child
@@ -56,6 +58,11 @@ def _routes_of(app: Any) -> list[Any]:
     while not hasattr(app, "routes"):
         app = next(cell.cell_contents for cell in app.__closure__ if callable(cell.cell_contents))
     return list(app.routes)
+
+
+def test_the_document_permits_the_name_that_a_mirror_gives_itself() -> None:
+    (mirror,) = (each for operation in OPERATIONS for each in operation.parameters if each.name == "mirror")
+    assert re.search(mirror.schema["pattern"], _make_name("/var/lib/orders_2"))
 
 
 @needs("openapi_spec_validator")
