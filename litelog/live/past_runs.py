@@ -64,9 +64,9 @@ class PastRuns:
 
     def close(self) -> None:
         """Close the file. Idempotent."""
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
+        file, self._file = self._file, -1
+        if file >= 0:
+            os.close(file)
 
     def next_run(self, stop: int | None) -> CommitRun | None:
         """Return the next run; None after the last one.

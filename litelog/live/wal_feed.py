@@ -83,6 +83,8 @@ class WalFeed:
         self._place = request.position
         self._news = BufferNews(served, reader)
         self._past: PastRuns | None = None
+        self._ended = False
+        """Whether the stream has ended. A thread may still read for it."""
 
     async def pieces(self) -> AsyncGenerator[bytes, None]:
         """Yield the WAL segments, each with its announcement, and signs of life.
@@ -97,6 +99,7 @@ class WalFeed:
             async for piece in self._pieces():
                 yield piece
         finally:
+            self._ended = True
             self._leave_past()
 
     async def _pieces(self) -> AsyncGenerator[bytes, None]:
@@ -150,6 +153,9 @@ class WalFeed:
             with suppress(PrunedError):
                 return self._read_object()
             self._past = self._open_past(first, file)
+            if self._ended:
+                self._leave_past()
+                raise PrunedError(str(self._place))
         is_growing = self._place.index == first.index
         run = self._past.next_run(first.offset if is_growing else None)
         if run is None:

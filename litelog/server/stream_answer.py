@@ -15,9 +15,10 @@ from litelog.server.http_server import begin_stream
 from litelog.server.log_errors import answer_error, error_fields
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 
     from starlette.requests import Request
+    from starlette.types import Receive, Scope, Send
 
     from litelog.live.encoding import StreamFraming
     from litelog.live.reader_limits import LimitCounts, ReaderLimits
@@ -107,41 +108,62 @@ async def answer_stream(
         leave()
         raise
     begin_stream()
-    body = _frame(first, pieces, framing, leave, pace)
+    body = _frame(first, pieces, framing, pace)
     headers = NO_STORE
     if compressor is not None:
         body, headers = _compress(body, compressor), {**NO_STORE, "content-encoding": "gzip", "vary": "accept-encoding"}
-    return StreamingResponse(body, media_type=framing.media_type, headers=headers)
+
+    async def end() -> None:
+        leave()
+        await body.aclose()
+        await pieces.aclose()
+
+    return _Stream(body, end, framing.media_type, headers)
+
+
+class _Stream(StreamingResponse):
+    """An answer that awaits ``end`` at its end, also if the client is gone before its body begins."""
+
+    def __init__(
+        self,
+        body: AsyncGenerator[bytes, None],
+        end: Callable[[], Awaitable[None]],
+        media_type: str,
+        headers: Mapping[str, str],
+    ) -> None:
+        super().__init__(body, media_type=media_type, headers=headers)
+        self._end = end
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            await self._end()
 
 
 async def _frame(
     first: bytes | None,
     pieces: AsyncGenerator[bytes, None],
     framing: StreamFraming,
-    leave: Callable[[], None],
     pace: StreamPace,
 ) -> AsyncGenerator[bytes, None]:
+    yield framing.begin()
+    if first:
+        yield first
     try:
-        yield framing.begin()
-        if first:
-            yield first
-        try:
-            if await pace.keep(len(first or b"")):
-                async for piece in pieces:
-                    if piece:
-                        yield piece
-                        if not await pace.keep(len(piece)):
-                            break
-        except LitelogError as error:
-            last = framing.fail(error_fields(error))
-            if last is None:
-                raise
-            yield last
-            return
-        yield framing.end()
-    finally:
-        leave()
-        await pieces.aclose()
+        if await pace.keep(len(first or b"")):
+            async for piece in pieces:
+                if piece:
+                    yield piece
+                    if not await pace.keep(len(piece)):
+                        break
+    except LitelogError as error:
+        last = framing.fail(error_fields(error))
+        if last is None:
+            raise
+        yield last
+        return
+    yield framing.end()
 
 
 async def _compress(body: AsyncGenerator[bytes, None], compressor: Compressor) -> AsyncGenerator[bytes, None]:

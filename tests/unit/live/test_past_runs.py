@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import http.client
 import io
 import os
+import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -12,12 +14,14 @@ import pytest
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
 
-from litelog.live import live_buffer
+from litelog.errors import PrunedError
+from litelog.live import live_buffer, past_runs
+from litelog.live.wal_feed import WalFeed
 from litelog.objects.position import Position
 from litelog.objects.wal_stream import read_stream
 from tests.builders.log_builder import make_log
 from tests.builders.server_builder import Watched
-from tests.waiting import wait_until
+from tests.waiting import WAIT_SECONDS, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -109,3 +113,56 @@ def test_a_place_that_is_gone_everywhere_is_an_error_with_the_next_one(tmp_path:
         error = answer.json["error"]
         assert (answer.status, error["next_position"]) == (410, str(Position(generation, 1, 0)))
         assert read_from(watched, Position.parse(error["next_position"]))
+
+
+def test_a_file_that_is_opened_after_the_client_has_left_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = make_log(tmp_path / "log")
+    log.roll(1)
+    log.roll(2)
+    asked, may_answer, opened = threading.Event(), threading.Event(), list[int]()
+    read_object, leave, open_file = WalFeed._read_object, WalFeed._leave_past, past_runs._open
+    left = threading.Event()
+
+    def read_slowly(feed: WalFeed) -> bytes:
+        if feed._place.index == 0:
+            return read_object(feed)
+        asked.set()
+        assert may_answer.wait(WAIT_SECONDS)
+        raise PrunedError(str(feed._place))
+
+    def note_leave(feed: WalFeed) -> None:
+        leave(feed)
+        left.set()
+
+    def note_open(path: str) -> int:
+        file = open_file(path)
+        if path == log.path():
+            opened.append(file)
+        return file
+
+    monkeypatch.setattr(WalFeed, "_read_object", read_slowly)
+    monkeypatch.setattr(WalFeed, "_leave_past", note_leave)
+    monkeypatch.setattr(past_runs, "_open", note_open)
+    with serving(tmp_path, log) as watched:
+        assert watched.service.address is not None
+        generation = Position.parse(watched.ask("/logs/log").json["acknowledged_position"]).generation
+        connection = http.client.HTTPConnection("127.0.0.1", watched.service.address.port, timeout=WAIT_SECONDS)
+        connection.request("GET", f"/logs/log/wal?from={Position(generation, 0, 0)}")
+        answer = connection.getresponse()
+        assert asked.wait(WAIT_SECONDS)
+        answer.close()
+        connection.close()
+        assert left.wait(WAIT_SECONDS)
+        may_answer.set()
+        wait_until(lambda: opened != [])
+        wait_until(lambda: log.path() != _target_of(opened[0]))
+
+
+def _target_of(file: int) -> str:
+    """The path of an open file; empty if it is closed."""
+    try:
+        return os.readlink(f"/proc/self/fd/{file}")
+    except FileNotFoundError:
+        return ""
