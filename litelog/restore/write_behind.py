@@ -39,7 +39,9 @@ class WriteBehind:
 
     def put(self, name: str, start: int, data: memoryview) -> None:
         """Take the bytes of a file from ``start`` on. Waits for room. Raises the error of an earlier write."""
-        while self._waiting and self._held + len(data) > HELD_BYTES:
+        if self._failure is not None:
+            raise self._failure
+        while self._waiting and (self._waiting[0][2].done() or self._held + len(data) > HELD_BYTES):
             self._await_first()
         with self._lock:
             self._queue.append((name, start, data))

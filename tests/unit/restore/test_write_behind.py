@@ -87,11 +87,22 @@ def test_nothing_is_written_after_a_failure_and_each_call_raises_it(disk: Disk, 
     with pytest.raises(OSError, match="full"):
         behind.flush()
     disk.error = None
-    behind.put("b", 1, memoryview(b"3"))
     for _ in range(3):
+        with pytest.raises(OSError, match="full"):
+            behind.put("b", 1, memoryview(b"3"))
         with pytest.raises(OSError, match="full"):
             behind.flush()
     assert disk.written == []
+
+
+def test_what_is_durable_is_forgotten_without_a_flush(disk: Disk, behind: WriteBehind) -> None:
+    """A copy that catches up gets many small runs, which never fill the room."""
+    disk.may_end.set()
+    for at in range(100):
+        behind.put("a", at, memoryview(b"1"))
+        wait_until(behind._waiting[-1][2].done)
+    assert len(behind._waiting) == 1
+    assert b"".join(data for _, _, data, _ in disk.written) == b"1" * 100
 
 
 def test_what_was_not_begun_at_the_close_is_not_written(disk: Disk) -> None:
