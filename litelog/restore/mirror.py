@@ -353,7 +353,7 @@ class Mirror:
                         reason = f"has log segments after {file.name}, which the replica has not reached yet"
                         raise SourceRefusedError(self._copy.path, reason)
                     continue
-                if size != file.size and self._copy.is_before_end(file.name, held):
+                if size > file.size or (size < file.size and self._copy.is_before_end(file.name, held)):
                     raise DivergedError(self._copy.path, f"{file.name} has {size} bytes, and the log's {file.size}")
                 self._compare(history, file, min(size, file.size), entries.get(file.name))
 
@@ -389,13 +389,16 @@ def _make_name(folder: str) -> str:
 
 def set_aside(folder: str) -> str:
     """Rename a mirror that holds what its log does not, so that another one can begin. Return its new path. Raises
-    OSError."""
+    OutputError."""
     note = mirror_note(folder).read()
     path = f"{folder}.{'unknown' if note is None else note.generation}"
     while os.path.lexists(path):
         path += "+"
-    os.rename(folder, path)
-    sync_folder(os.path.dirname(os.path.abspath(folder)))
+    try:
+        os.rename(folder, path)
+        sync_folder(os.path.dirname(os.path.abspath(folder)))
+    except OSError as error:
+        raise OutputError(folder, f"cannot be renamed to {path}: {error.strerror or error}") from error
     return path
 
 

@@ -125,6 +125,8 @@ class MirrorGroup:
         with ThreadPoolExecutor(MOST_LOGS, "mirror") as pool:
             for log in self.logs():
                 self._running[log.source.name] = pool.submit(self._mirror, log, use)
+        for running in self._running.values():
+            running.result()
 
     def run(self, stop: threading.Event) -> None:
         """Mirror until ``stop`` is set. A log that is no longer served keeps its mirror. A mirror that fails does not
@@ -146,6 +148,8 @@ class MirrorGroup:
         for name in served:
             log, running = self._logs[name], self._running.get(name)
             may_pass = isinstance(log.error, (NothingToRestoreError, StoreError))
+            if running is not None and running.done():
+                running.result()
             if running is None or (running.done() and may_pass):
                 self._running[name] = pool.submit(self._mirror, log, lambda mirror: mirror.run(stop))
 

@@ -183,6 +183,26 @@ def test_a_fork_ends_a_mirror_with_the_reason_and_it_keeps_what_it_held(
         assert {name: data for name, data in files_in(aside).items() if name not in NO_LOG} == before
 
 
+def test_a_log_that_ended_earlier_and_continues_in_another_log_segment_is_a_fork(
+    tmp_path: Path, log: LogBuilder
+) -> None:
+    """The mirror was ahead of the replica from which the log was restored."""
+    out = tmp_path / "out"
+    log.roll(1)
+    end, following = len(log.texts[log.name]), log.next
+    log.append(1)
+    with serving(tmp_path, log) as (_, url), opened_mirror(url, {}, str(out)) as mirror:
+        catch_up(mirror, log, out)
+    before = held(out)
+    log.truncate(end)
+    log.next = following
+    log.roll(2)
+    with serving(tmp_path, log) as (_, url):
+        with opened_mirror(url, {}, str(out)) as mirror, pytest.raises(DivergedError, match="bytes, and the log's"):
+            mirror.join()
+        assert held(out) == before
+
+
 def test_a_copy_of_another_history_is_not_continued(tmp_path: Path, log: LogBuilder) -> None:
     out = tmp_path / "out"
     log.roll(3)

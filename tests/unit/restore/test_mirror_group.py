@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from contextlib import ExitStack, contextmanager
@@ -19,7 +20,7 @@ from litelog.log.writer import LOCK_NAME
 from litelog.restore import mirror_group
 from litelog.restore.mirror_group import MirrorGroup, MirrorPhase
 from litelog.restore.opened_mirror import MirrorRules
-from litelog.stores.served_logs import find_served_logs, is_pattern
+from litelog.stores.served_logs import NamedLog, find_served_logs, is_pattern
 from tests.builders.log_builder import LogBuilder, make_log
 from tests.builders.restoring import files_in
 from tests.builders.server_builder import Watched
@@ -125,6 +126,50 @@ def test_a_log_that_forked_fails_and_stops_no_other_one(tmp_path: Path, monkeypa
         again.run_once(threading.Event())
         assert all(is_mirrored(log, out) for log in logs)
         assert [os.path.basename(path) for path in again.logs()[0].aside] == ["app-a.unknown"]
+
+
+def test_a_mirror_that_cannot_be_set_aside_fails_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("litelog.restore.mirror.PATIENCE_SECONDS", 0.0)
+    logs, out = make_logs(tmp_path, "app-a"), tmp_path / "out"
+    other = make_log(out / "app-a")
+    other.roll(1)
+    other.append(3, size=30)
+    rename = os.rename
+
+    def refuse(source: str, target: str, **more: int) -> None:
+        if source == str(out / "app-a"):
+            raise PermissionError(errno.EACCES, "Permission denied")
+        rename(source, target, **more)
+
+    with serving(tmp_path, logs) as url:
+        group = MirrorGroup(url, {}, str(out), MirrorRules(on_fork="new"))
+        monkeypatch.setattr(os, "rename", refuse)
+        group.run_once(threading.Event())
+    (failed,) = group.logs()
+    assert failed.phase is MirrorPhase.FAILED
+    assert "app-a: cannot be renamed to" in str(failed.error)
+
+
+def test_a_mistake_in_the_code_ends_a_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stop, looks = threading.Event(), list[str]()
+
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("a mistake")
+
+    def find(url: str, _: object) -> list[NamedLog]:
+        looks.append(url)
+        if len(looks) == 100:
+            stop.set()
+        return [NamedLog("app-a", "http://h/logs/app-a")]
+
+    monkeypatch.setattr(mirror_group, "LIST_SECONDS", 0.01)
+    monkeypatch.setattr(mirror_group, "keep_mirror", fail)
+    monkeypatch.setattr(mirror_group, "find_served_logs", find)
+    for run in (MirrorGroup.run, MirrorGroup.run_once):
+        with pytest.raises(RuntimeError, match="a mistake"):
+            run(MirrorGroup("http://h/logs/app-*", {}, str(tmp_path), MirrorRules()), stop)
 
 
 @pytest.mark.parametrize("name", ["../app-x", "app-/../../x", "app-a//b", "app-\0"])
