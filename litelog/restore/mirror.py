@@ -201,18 +201,20 @@ class Mirror:
     def step(self, wait_seconds: float) -> bool:
         """Append what the source has now, or wait for it. Without the source, append what a fallback has.
 
-        Returns whether the mirror's end moved. Raises as ``run``.
+        Returns whether more may follow at once: it came while this waited, or the fallback had any. Raises as ``run``.
         """
         before = self._end
         try:
-            self._follow_source(wait_seconds)
+            has_moved = self._follow_source(wait_seconds)
             self._end, self._away = self._place, False
         except (NothingToRestoreError, StoreError) as error:
             if isinstance(error, NotSupportedError) or not self._follow_fallback(error):
                 raise
-        return self._end != before
+            has_moved = self._end != before
+        return has_moved
 
-    def _follow_source(self, wait_seconds: float) -> None:
+    def _follow_source(self, wait_seconds: float) -> bool:
+        """Join the source if that was not done, and take what comes then. Returns whether anything came after that."""
         if self._place is None:
             self._require_source()
             self._place = self.join()
@@ -229,6 +231,7 @@ class Mirror:
         except CorruptObjectError:
             self._place = None
             raise
+        return self._place != before
 
     def _require_source(self) -> None:
         """Raise StoreError at once if the daemon is still away: requests to join it would be repeated for a while."""

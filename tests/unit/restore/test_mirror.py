@@ -71,6 +71,18 @@ def test_a_mirror_becomes_and_stays_equal_to_the_log(tmp_path: Path, log: LogBui
         assert mirror.next == log.next
 
 
+def test_the_first_step_of_a_mirror_that_lacks_nothing_says_so(tmp_path: Path, log: LogBuilder) -> None:
+    """A mirror with ``--once`` ends after it, and not after another wait."""
+    log.roll(4)
+    out = tmp_path / "out"
+    with serving(tmp_path, log) as (_, url):
+        with opened_mirror(url, {}, str(out)) as mirror:
+            catch_up(mirror, log, out)
+        with opened_mirror(url, {}, str(out)) as mirror:
+            assert mirror.step(0.0) is False
+            assert mirror.position is not None
+
+
 @pytest.mark.parametrize("name", ["lines", "raw"])
 def test_a_log_without_numbers_is_mirrored(tmp_path: Path, name: str) -> None:
     log = make_log(tmp_path / "log", name)
