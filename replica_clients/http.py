@@ -20,6 +20,7 @@ from litelog.errors import ConfigError, NotFoundError, StoreError
 from litelog.objects.wal_stream import StreamError, read_stream
 from litelog.stores.object_store import ByteRange, NotSupportedError, ObjectInfo, require_key, require_prefix
 from litelog.system.tokens import read_token
+from replica_clients.tls_errors import explain_tls
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -43,9 +44,6 @@ PAGE_KEYS = 1000
 
 MAX_MESSAGE_BYTES = 64 << 10
 """How much of an error's body is read."""
-
-_NOT_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")
-"""How OpenSSL 3 names an answer without TLS, by its releases."""
 
 _RETRYABLE = frozenset({408, 425, 429, 500, 502, 503, 504})
 _UNANSWERED = {301, 302, 303, 307, 308}
@@ -287,10 +285,7 @@ def _explain(url: str, error: HTTPError) -> tuple[str, bool]:
         cut_off = url.startswith("http:") and isinstance(cause, ProtocolError)
         return (f"{said}; if the daemon speaks TLS, write https://" if cut_off else said), True
     where = "{0.scheme}://{0.netloc}".format(urlsplit(url))
-    if any(word in str(cause) for word in _NOT_TLS):
-        return f"{where} does not speak TLS: write http://, or name its port with TLS", False
-    advice = "check its certificate, or set the option ca_bundle"
-    return f"TLS with {where} failed: {advice}: {said}", "certificate verify failed" not in str(cause).lower()
+    return explain_tls(where, str(cause), "check its certificate, or set the option ca_bundle")
 
 
 def _describe(error: HTTPError) -> str:

@@ -17,6 +17,7 @@ from botocore import exceptions
 from botocore.exceptions import ClientError
 
 from litelog.errors import ExistsError, NotFoundError, StoreError
+from replica_clients.tls_errors import explain_tls
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -114,9 +115,6 @@ _TAKEN = frozenset({"PreconditionFailed", "412", "NotModified", "304"})
 
 _SPEAK_TLS = "if the endpoint speaks TLS, write https:// in its URL"
 """Advice. Most servers with TLS do not answer a request without it; Go's and nginx answer 400, with their own text."""
-
-_NOT_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")
-"""How OpenSSL 3 names an answer without TLS, by its releases."""
 
 
 class NotS3Error(Exception):
@@ -255,7 +253,7 @@ class S3Failures:
         if isinstance(error, _INCOMPLETE):
             return f"the credentials are incomplete: {detail}", False
         if isinstance(error, exceptions.SSLError):
-            return _explain_tls(where, detail)
+            return explain_tls(where, detail, "check the endpoint and its certificate, or set ca-bundle")
         if isinstance(error, exceptions.EndpointConnectionError | exceptions.ConnectionError):
             cause = str(error.kwargs.get("error", ""))
             unknown = any(word in cause for word in ("NameResolution", "resolve", "Name or service", "nodename"))
@@ -276,15 +274,6 @@ class S3Failures:
         apart = re.split(f"({kept})", text) if kept else [text]
         apart[::2] = (_TOKEN.sub("***", _SIGNATURE.sub(r"\1***", other)) for other in apart[::2])
         return "".join(apart)
-
-
-def _explain_tls(where: str, detail: str) -> tuple[str, bool]:
-    """The reason of a TLS failure with ``where``, and whether a retry may succeed."""
-    if any(said in detail for said in _NOT_TLS):
-        advice = "write http:// in its URL, or name its port with TLS"
-        return f"{where} does not speak TLS: {advice}: {detail}", False
-    advice = "check the endpoint and its certificate, or set ca-bundle"
-    return f"TLS with {where} failed: {advice}: {detail}", "certificate verify failed" not in detail.lower()
 
 
 def _asked_for_credentials(error: BaseException) -> bool:
