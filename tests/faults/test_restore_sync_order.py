@@ -78,16 +78,23 @@ def test_files_then_their_folder_then_the_name_then_the_folder_above(
     require_synced_between(calls, place, [published], before=1 << 62)
 
 
-def test_a_follower_syncs_appended_bytes_before_it_continues(tmp_path: Path, replicas: Replicas) -> None:
+def changed_path(call: Call) -> Path:
+    """The file that a call writes."""
+    return Path(call.text.partition("<")[2].partition(">")[0])
+
+
+def test_a_follower_syncs_appended_bytes_before_it_goes_on_to_another_file(tmp_path: Path, replicas: Replicas) -> None:
+    """Runs of one log segment that wait at the same time share a sync: to a recovery they are one larger run."""
     place = place_with(tmp_path / "place", DURING)
     calls = run(place, replicas, "follow")
     assert held(place / "out") == AFTER
     out = place / "out"
     appends = [call for call in calls if call.name == "pwrite64" and f"<{out}/" in call.text]
     assert len(appends) >= len(AFTER) - len(DURING) + 1
-    for append, following in zip(appends, [*appends[1:], None], strict=True):
-        path = Path(append.text.partition("<")[2].partition(">")[0])
-        until = 1 << 62 if following is None else following.began
+    for number, append in enumerate(appends):
+        path = changed_path(append)
+        others = [call.began for call in appends[number:] if changed_path(call) != path]
+        until = min(others, default=1 << 62)
         require_synced_between(calls, path, [append], until)
         if path.name not in DURING and append.text.rstrip().split(", ")[-1].startswith("0)"):
             require_synced_between(calls, out, [append], until)

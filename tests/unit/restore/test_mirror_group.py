@@ -53,7 +53,10 @@ def make_logs(tmp_path: Path, *names: str) -> list[LogBuilder]:
 
 def is_mirrored(log: LogBuilder, out: Path) -> bool:
     folder = out / os.path.basename(log.folder)
-    found = files_in(folder) if folder.exists() else {}
+    try:
+        found = files_in(folder)
+    except FileNotFoundError:
+        return False  # the folder, or a temporary file that is in its place by now
     return {name: data for name, data in found.items() if name not in (MIRROR_NAME, LOCK_NAME)} == log.texts
 
 
