@@ -21,6 +21,7 @@ pytest.importorskip("uvicorn")
 from litelog.live import live_buffer, record_feed, wal_feed
 from litelog.live.reader_limits import ReaderLimits
 from litelog.log.writer import LogWriter
+from tests.builders.child import runs_in_child
 from tests.builders.log_builder import make_log
 from tests.builders.served_stream import ServedStream
 from tests.builders.server_builder import Watched
@@ -66,6 +67,7 @@ def ask_and_never_read(watched: Watched, path: str) -> socket.socket:
 
 
 @pytest.mark.parametrize("endpoint", ["records", "wal"])
+@runs_in_child
 def test_a_reader_that_never_reads_and_many_that_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, endpoint: str
 ) -> None:
