@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from litelog.log.writer import LogWriter
     from litelog.reading.replica_records import ReplicaRecords
     from litelog.replicator.replicator import Replicator
+    from litelog.stores.mirror_acknowledgement import MirrorAcknowledgement
     from litelog.stores.registry import register_object_store
 
 __all__ = [
@@ -81,6 +82,7 @@ __all__ = [
     "LogError",
     "LogReader",
     "LogWriter",
+    "MirrorAcknowledgement",
     "NoReplicaError",
     "NotReplicatedError",
     "NotYetAvailableError",
@@ -124,6 +126,7 @@ _MODULES = {
     "LogConfig": "litelog.config.entries",
     "LogReader": "litelog.log.reader",
     "LogWriter": "litelog.log.writer",
+    "MirrorAcknowledgement": "litelog.stores.mirror_acknowledgement",
     "Record": "litelog.formats.columns",
     "ReplicaConfig": "litelog.config.entries",
     "ReplicaRecords": "litelog.reading.replica_records",

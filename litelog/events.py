@@ -104,6 +104,9 @@ EVENTS = {
     "mirroring": "A mirror of a served log is kept up to date from now on.",
     "mirror-failed": "A mirror met an error that may pass; it tries again.",
     "mirror-falls-back": "A mirror cannot reach its daemon: it follows a replica of the log meanwhile.",
+    "mirror-lost": "A writer that waits for a mirror waits in vain, or appends without it.",
+    "mirror-back": "A writer waits for a mirror again, which has what it lacked.",
+    "mirror-not-recorded": "A daemon cannot record where a mirror is: truncation may not wait for it.",
     "mirror-forked": "A mirror could not be continued: it was renamed, and another one begins.",
     "gap": "An object is missing, or late.",
     # Spark

@@ -39,6 +39,9 @@ CONNECT_SECONDS = 10.0
 READ_SECONDS = 60.0
 CONNECTIONS = 64
 
+ANSWER_SECONDS = 5.0
+"""How late the answer to a request that waits for a mirror may be."""
+
 PAGE_KEYS = 1000
 """How many keys a page of a listing has."""
 
@@ -149,6 +152,18 @@ class HttpStore:
             self._request("HEAD", key, path, read_seconds=seconds + READ_SECONDS).release_conn()
         except NotFoundError:
             return
+
+    def wait_for_mirror(self, sequence: int, seconds: float) -> int | None:
+        """The sequence that a mirror has come to, once it is that one, or after ``seconds``. Raises StoreError."""
+        path = f"/mirrors?{urlencode({'sequence': sequence, 'wait': f'{seconds:.3f}s'})}"
+        answer = self._send("GET", "wait for", "a mirror", path, read_seconds=seconds + ANSWER_SECONDS)
+        if answer.status != 200:
+            raise self._refusal("wait for", "a mirror", answer)
+        try:
+            found = json.loads(answer.data)["next"]
+            return None if found is None else int(found)
+        except (HTTPError, ValueError, KeyError, TypeError) as error:
+            raise StoreError("wait for", "a mirror", f"the answer does not say where it is: {error}") from error
 
     def stream_wal(
         self, position: Position, seconds: float, limit: int, mirror: str | None

@@ -95,6 +95,11 @@ class TruncateConfig(BaseModel):
     """Uncompressed bytes of the log's folder."""
     max_age: Age | None = None
     """Seconds since the last replica received the last bytes of a log segment."""
+    wait_for_mirrors: Age | None = None
+    """Seconds, counted as for ``max_age``: how old a log segment may become while a mirror lacks it. None: mirrors are
+    not waited for."""
+    wait_for_consumers: Age | None = None
+    """As ``wait_for_mirrors``, while a consumer has not processed it."""
 
     @model_validator(mode="after")
     def _check(self) -> TruncateConfig:
@@ -103,7 +108,7 @@ class TruncateConfig(BaseModel):
 
     def policy(self) -> TruncationPolicy:
         """As the library's type. Raises ValueError if it limits nothing."""
-        return TruncationPolicy(self.max_bytes, self.max_age)
+        return TruncationPolicy(self.max_bytes, self.max_age, self.wait_for_mirrors, self.wait_for_consumers)
 
 
 PATTERN_FORMATS = ("lines", "raw")

@@ -5,6 +5,7 @@ Specified in litelog/live/README.md#the-buffer.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 from collections import deque
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from litelog.system.inotify import Watcher
 
 _logger = logging.getLogger(__name__)
+
+_histories = itertools.count(1)
 
 RUN_BYTES = 256 << 10
 """About how many bytes of the log a run holds. One commit may be larger."""
@@ -63,6 +66,11 @@ class LiveRun:
     def position(self) -> Position:
         """Where it begins."""
         return Position(self.claim.generation, self.run.start.index, self.run.start.offset)
+
+    @property
+    def after(self) -> Position:
+        """Where it ends."""
+        return Position(self.claim.generation, self.run.after.index, self.run.after.offset)
 
     @property
     def first(self) -> int | None:
@@ -102,7 +110,8 @@ class BufferView:
     generation: Generation | None = None
     """The generation whose positions the runs have; None before the first one begins."""
     history: int = 0
-    """Rises whenever the buffer begins again: at its start, with a new generation, and where the log was changed."""
+    """Rises whenever a buffer begins: at its start, with a new generation, and where the log was changed. No two
+    buffers of a process have the same."""
     first: int | None = None
     """The sequence from which on all records are held; None if that is not known."""
     next: int | None = None
@@ -228,7 +237,7 @@ class LiveBuffer:
         with self._lock:
             self._runs.clear()
             self._held = 0
-            self._view = BufferView(generation, self._view.history + 1, place.sequence, place.sequence, place)
+            self._view = BufferView(generation, next(_histories), place.sequence, place.sequence, place)
         self.changes.notify()
         return claim, follower
 

@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from litelog.live.live_buffer import LiveBuffer
+from litelog.live.mirrors import MirrorPlace
 from litelog.live.replica_objects import ReplicaObjects
 from litelog.objects.position import Position
 from litelog.reading.combined_reader import CombinedReader, folder_source, replica_source
@@ -17,8 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from litelog.errors import LitelogError
+    from litelog.formats import LogFormat
     from litelog.formats.columns import Columns
-    from litelog.live.live_buffer import LiveRun
+    from litelog.live.live_buffer import BufferView, LiveRun
     from litelog.live.mirrors import MirrorPositions
     from litelog.log.read_bounds import Start
     from litelog.log.source_position import SourcePosition
@@ -121,10 +123,32 @@ class ServedLog:
 
     def durable_end(self) -> Position | None:
         """The end of what is durable in the folder; None if it is unknown, as without readers."""
+        return _end_of(self.buffer.view)
+
+    def locate_mirror(self, position: Position) -> MirrorPlace:
+        """What is known about the position up to which a mirror is durable."""
+        view, runs = self.buffer.look()
+        is_current, following = position == _end_of(view), None
+        if is_current:
+            following = view.next
+        elif view.generation == position.generation:
+            before = [run for run in runs if run.after <= position]
+            following = before[-1].next if before else None
+        return MirrorPlace(position, following, view.history, is_current)
+
+    def mirrored_next(self) -> int | None:
+        """The highest sequence before which a mirror has all records durably; None if no mirror of this history is
+        known."""
         view = self.buffer.view
-        if view.end is None or view.generation is None:
+        return None if view.generation is None else self.mirrors.find_next(view.history)
+
+    def find_file(self, position: Position) -> str | None:
+        """The name of the log segment in which a position lies, or empty if the folder no longer holds it; None if that
+        is not known. Lists the folder."""
+        view, source = self.buffer.view, self.log.source
+        if view.end is None or view.generation != position.generation:
             return None
-        return Position(view.generation, view.end.index, view.end.offset)
+        return name_before(source.folder, source.format, view.end.file, view.end.index - position.index) or ""
 
     def enter(self, reader: LiveReader) -> None:
         """Count a reader."""
@@ -166,6 +190,20 @@ class ServedLog:
             len(self.readers),
             view.error,
         )
+
+
+def name_before(folder: str, log_format: LogFormat, file: str, count: int) -> str | None:
+    """The name of the log segment that is ``count`` before ``file`` in the folder; None if it is not there."""
+    orders = [(order, name) for name in os.listdir(folder) if (order := log_format.segment_order(name)) is not None]
+    names = [name for _, name in sorted(orders)]
+    at = names.index(file) - count if file in names else -1
+    return names[at] if at >= 0 else None
+
+
+def _end_of(view: BufferView) -> Position | None:
+    if view.end is None or view.generation is None:
+        return None
+    return Position(view.generation, view.end.index, view.end.offset)
 
 
 def _position(generation: Generation | None, place: SourcePosition | None) -> str | None:

@@ -15,6 +15,8 @@ from litelog.errors import LogError, NotYetAvailableError
 from litelog.live.mirrors import MirrorPositions
 from litelog.live.reader_limits import LimitCounts, ReaderLimits, ServingStatus
 from litelog.live.served_log import LiveReader, ServedLog
+from litelog.log.mirror_registry import MirrorRegistry
+from litelog.log.replica_registry import log_state_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -90,7 +92,10 @@ class ServedLogs:
         if log is None:
             raise UnknownLogError(f"{name}: no such log is served here")
         with self._lock:
-            mirrors = self._mirrors.setdefault(log.source.folder, MirrorPositions())
+            mirrors = self._mirrors.get(log.source.folder)
+            if mirrors is None:
+                registry = MirrorRegistry(log_state_folder(log.state_dir, log.source.folder))
+                mirrors = self._mirrors[log.source.folder] = MirrorPositions(registry)
         return ServedLog.of(name, log, self._watcher, self._clock, mirrors)
 
     def status(self) -> ServingStatus:

@@ -11,16 +11,19 @@ Specified in litelog/live/README.md#wal-segments.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from litelog.errors import NotFoundError, PrunedError
+from litelog.errors import LitelogError, NotFoundError, PrunedError
+from litelog.events import fields
 from litelog.formats import FinishedTail
 from litelog.live.buffer_news import KEEP_ALIVE_SECONDS, PLACE_SECONDS, BufferNews, ForkedError
 from litelog.live.past_runs import PastRuns
+from litelog.live.served_log import name_before
 from litelog.log.source_position import make_run
 from litelog.objects import wal_segment, wal_stream
 from litelog.objects.layout import wal_key
@@ -30,12 +33,13 @@ from litelog.shipping.wal_encoder import make_header
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
 
-    from litelog.formats import LogFormat
     from litelog.live.live_buffer import BufferView, LiveRun
     from litelog.live.served_log import LiveReader, ServedLog
     from litelog.log.source_position import CommitRun
     from litelog.objects.claim import Claim
     from litelog.system.clock import Clock
+
+_logger = logging.getLogger(__name__)
 
 KIND = "wal"
 """Identifies the encoded form of a run."""
@@ -107,8 +111,7 @@ class WalFeed:
         with self._news as news:
             await news.require_begun()
             if request.mirror is not None:
-                served = self._served
-                served.mirrors.note(request.mirror, request.position, served.durable_end(), self._clock.monotonic())
+                await self._note_mirror(request.mirror, request.position)
             deadline = loop.time() + request.wait
             while request.limit is None or self._reader.sent_bytes < request.limit:
                 news.clear()
@@ -123,6 +126,24 @@ class WalFeed:
                 elif self._reader.sent_bytes or not await news.wait(deadline - loop.time()):
                     return
 
+    async def _note_mirror(self, name: str, position: Position) -> None:
+        """Note that a mirror is durable up to ``position``."""
+        served, now = self._served, self._clock.monotonic()
+        served.mirrors.note(name, served.locate_mirror(position), now)
+        if served.mirrors.is_due(name, position, now):
+            await asyncio.to_thread(self._record_mirror, name, position, now)
+
+    def _record_mirror(self, name: str, position: Position, now: float) -> None:
+        """Record in which log segment a mirror is, for truncation. If that fails, the mirror is served nevertheless."""
+        served = self._served
+        try:
+            file = served.find_file(position)
+            if file is not None:
+                served.mirrors.record(name, position, file, self._clock.now(), now)
+        except (LitelogError, OSError) as error:
+            extra = fields("mirror-not-recorded", log=served.log.source.folder)
+            _logger.warning("%s: truncation may not wait for mirror %s", error, name, extra=extra)
+
     def _count(self, piece: bytes) -> bytes:
         self._served.count(self._reader, len(piece), self._reader.next)
         return piece
@@ -134,7 +155,7 @@ class WalFeed:
         first = runs[0].position if runs else self._served.durable_end()
         if first is not None and self._place < first:
             return await asyncio.to_thread(self._read_past, first, runs[0].run.start.file if runs else "")
-        live = next((run for run in runs if self._place < _after(run)), None)
+        live = next((run for run in runs if self._place < run.after), None)
         if live is None:
             await self._require_reached()
             return None
@@ -144,7 +165,7 @@ class WalFeed:
         else:
             rest = await asyncio.to_thread(self._cut, live.run)
             piece = await asyncio.to_thread(self._encode, live.claim, rest)
-        self._place, self._reader.next = _after(live), live.next
+        self._place, self._reader.next = live.after, live.next
         return piece
 
     def _read_past(self, first: Position, file: str) -> bytes:
@@ -173,7 +194,7 @@ class WalFeed:
         source, name = served.log.source, None
         is_shipped = served.is_acknowledged(Position(place.generation, place.index + 1, 0))
         if file and (place.index == first.index or not is_shipped):
-            name = _find_before(source.folder, source.format, file, first.index - place.index)
+            name = name_before(source.folder, source.format, file, first.index - place.index)
         return PastRuns(source, served.objects.history(self._claim(), source.format), place, name)
 
     def _claim(self) -> Claim:
@@ -253,16 +274,3 @@ class WalFeed:
         header = make_header(claim, run, previous="", shipped=self._clock.now())
         body = wal_segment.encode(header, run.data)
         return wal_stream.announced(header.position, body)
-
-
-def _find_before(folder: str, log_format: LogFormat, file: str, count: int) -> str | None:
-    """The name of the log segment that is ``count`` before ``file`` in the folder; None if it is not there."""
-    orders = [(order, name) for name in os.listdir(folder) if (order := log_format.segment_order(name)) is not None]
-    names = [name for _, name in sorted(orders)]
-    at = names.index(file) - count if file in names else -1
-    return names[at] if at >= 0 else None
-
-
-def _after(live: LiveRun) -> Position:
-    after = live.run.after
-    return Position(live.claim.generation, after.index, after.offset)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from litelog.errors import ClosedError, PoisonedError
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import Future
 
+    from litelog.log.acknowledgement import Acknowledgement
     from litelog.system.clock import Clock
 
 QUEUE_BYTES = 32 << 20
@@ -34,6 +35,8 @@ class Appended:
     first: int
     next: int
     epoch: int
+    mirrored: bool | None = None
+    """Whether a mirror has the records durably; None if the writer does not wait for mirrors."""
 
 
 class EncodedCommit(NamedTuple):
@@ -60,8 +63,15 @@ class Pending:
 class GroupCommit:
     """The queue and the write lock. ``write`` gets groups of appends in order, with the write lock held."""
 
-    def __init__(self, write: Callable[[list[Pending]], None], name: str, clock: Clock) -> None:
+    def __init__(
+        self,
+        write: Callable[[list[Pending]], None],
+        name: str,
+        clock: Clock,
+        acknowledgement: Acknowledgement | None = None,
+    ) -> None:
         self._write = write
+        self._acknowledgement = acknowledgement
         self._clock = clock
         self._name = name
         lock = threading.Lock()
@@ -283,13 +293,36 @@ class GroupCommit:
         with self.changed:
             self.changed.notify_all()
 
+    def acknowledged(self, appended: Appended) -> Appended:
+        """Wait until written records are acknowledged elsewhere, if that is wanted. Return what the caller gets."""
+        if self._acknowledgement is None:
+            return appended
+        return replace(appended, mirrored=self._acknowledgement.wait(appended.next))
+
     def _resolve(self) -> None:
         while True:
             with self.changed:
                 if not self._resolvable:
                     return
-                future, pending = self._resolvable.popleft()
-            if pending.error is None:
-                future.set_result(pending.appended)
-            else:
-                future.set_exception(self._poisoned())
+                resolvable = [self._resolvable.popleft() for _ in range(len(self._resolvable))]
+            self._await_all([pending for _, pending in resolvable if pending.error is None])
+            for future, pending in resolvable:
+                if pending.error is None:
+                    future.set_result(pending.appended)
+                elif isinstance(pending.error, (OSError, PoisonedError)):
+                    future.set_exception(self._poisoned())
+                else:
+                    future.set_exception(pending.error)
+
+    def _await_all(self, written: list[Pending]) -> None:
+        """Wait for the last one's acknowledgement, which is that of all before it."""
+        if self._acknowledgement is None or not written:
+            return
+        try:
+            mirrored = self.acknowledged(written[-1].appended).mirrored
+        except Exception as error:  # noqa: BLE001 - those who wait for the futures get it
+            for pending in written:
+                pending.error = error
+            return
+        for pending in written:
+            pending.appended = replace(pending.appended, mirrored=mirrored)

@@ -50,13 +50,51 @@ class TruncationPolicy:
     max_bytes: int | None = None
     max_age: float | None = None
     """Seconds since the last replica got a log segment's last bytes."""
+    mirror_wait: float | None = None
+    """How old, in the same seconds, a log segment may become while a mirror lacks it; None: no mirror is waited for."""
+    consumer_wait: float | None = None
+    """As ``mirror_wait``, while a consumer has not processed it."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether log segments stay for readers."""
+        return self.mirror_wait is not None or self.consumer_wait is not None
 
     def __post_init__(self) -> None:
         """Raises ValueError for invalid limits."""
         if self.max_bytes is None and self.max_age is None:
             raise ValueError("truncate needs max-bytes, max-age or both")
-        if (self.max_bytes or 0) < 0 or (self.max_age or 0) < 0:
+        limits = (self.max_bytes, self.max_age, self.mirror_wait, self.consumer_wait)
+        if any((limit or 0) < 0 for limit in limits):
             raise ValueError("limits are not below 0")
+        if self.max_bytes is None and self.max_age is not None:
+            for wait in (self.mirror_wait, self.consumer_wait):
+                if wait is not None and wait <= self.max_age:
+                    raise ValueError("to wait no longer than max-age has no effect: make the wait longer")
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitedReader:
+    """A reader of the log, such as a mirror, for which log segments stay a while. It holds all log segments before
+    ``file``, or has processed all records before ``next``."""
+
+    name: str
+    """For people."""
+    seconds: float
+    """How many seconds after the last replica got a log segment it is removed nevertheless."""
+    file: str | None = None
+    """A name that sorts as those of the log segments; empty: it lacks all of them."""
+    next: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Awaited:
+    """A log segment that the policy would remove, and that stays for a reader."""
+
+    file: str
+    reader: str
+    until: int
+    """When it is removed nevertheless, in microseconds since 1970."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +129,8 @@ class Truncated:
     hold."""
     waiting: Waiting | None = None
     """The next log segment the policy would remove, if only a missing replica prevents it."""
+    awaited: Awaited | None = None
+    """The next log segment the policy would remove, if only a reader prevents it. Then ``next`` says until when."""
 
 
 def count_spare(segments: Sequence[LocalSegment]) -> int:
@@ -139,6 +179,11 @@ def note_empty(segments: Sequence[LocalSegment]) -> list[LocalSegment]:
     return noted
 
 
+def _order_of(log_format: LogFormat, name: str) -> tuple[object, ...]:
+    """The order of a log segment's name; that of the empty name is before all others."""
+    return (log_format.segment_order(name) or ()) if name else ()
+
+
 def _shipped(name: str, size: int, held: Sequence[Mapping[str, ReplicatedSegment]]) -> list[int | None]:
     """Return when each replica got all of a log segment; None for a replica that does not have it."""
     copies = [replica.get(name) for replica in held]
@@ -159,10 +204,14 @@ class Truncation:
         self._tombstones = tombstone_folder(log_format, folder, state_folder)
 
     def by_policy(
-        self, held: Sequence[Mapping[str, ReplicatedSegment]], policy: TruncationPolicy, now: int
+        self,
+        held: Sequence[Mapping[str, ReplicatedSegment]],
+        policy: TruncationPolicy,
+        now: int,
+        readers: Sequence[AwaitedReader] = (),
     ) -> Truncated:
         """Truncate as ``policy`` says at ``now`` (microseconds since 1970). ``held``: what each replica of the set
-        holds.
+        holds. ``readers``: those for which log segments stay a while.
 
         Raises SourceError, and LockedError while another process or thread truncates the log.
         """
@@ -170,10 +219,16 @@ class Truncation:
             segments = [self._describe(name, held) for name in self._names.all()]
             if not self._format.self_numbered:
                 segments = note_empty(segments)
-            count = max(self._left_over(segments), plan_truncation(segments, policy, now))
+            begun = self._left_over(segments)
+            count = max(begun, plan_truncation(segments, policy, now))
+            awaited = self._find_awaited(segments, begun, count, readers, now) if readers else None
+            if awaited is not None:
+                count = next(number for number, segment in enumerate(segments) if segment.name == awaited.file)
             done = self._remove(segments, count, held)
             if done.kept is not None:
                 return done
+            if awaited is not None:
+                return replace(done, next=awaited.until, awaited=awaited)
             waiting = self._find_waiting(segments[count:], held, policy, now)
             return replace(done, next=when_older(segments[count:], policy), waiting=waiting)
 
@@ -191,6 +246,29 @@ class Truncation:
         size = os.stat(os.path.join(self._folder, name)).st_size
         shipped = [at for at in _shipped(name, size, held) if at is not None]
         return LocalSegment(name, size, max(shipped) if shipped and len(shipped) == len(held) else None)
+
+    def _find_awaited(
+        self, segments: Sequence[LocalSegment], begun: int, count: int, readers: Sequence[AwaitedReader], now: int
+    ) -> Awaited | None:
+        """Return the first of ``count`` log segments that has to stay for a reader; None if there is none. The removal
+        of the first ``begun`` has begun already."""
+        by_name = [(reader, _order_of(self._format, reader.file)) for reader in readers if reader.file is not None]
+        by_sequence = [(reader, reader.next or 0) for reader in readers if reader.file is None]
+        firsts = self._firsts([segment.name for segment in segments[: count + 1]]) if by_sequence else None
+        if firsts is not None:
+            next(firsts)
+        for number, segment in enumerate(segments[:count]):
+            after = 0 if firsts is None else next(firsts)
+            order = _order_of(self._format, segment.name)
+            lacking = [reader for reader, place in by_name if order >= place]
+            lacking += [reader for reader, place in by_sequence if place < after]
+            age = now - (segment.shipped or 0)
+            waited_for = [reader for reader in lacking if age < reader.seconds * MICROSECONDS]
+            if waited_for and number >= begun:
+                reader = max(waited_for, key=lambda each: each.seconds)
+                until = (segment.shipped or 0) + int(reader.seconds * MICROSECONDS)
+                return Awaited(segment.name, reader.name, until)
+        return None
 
     def _find_waiting(
         self,

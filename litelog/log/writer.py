@@ -29,6 +29,7 @@ from litelog.system.private_files import open_lock
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from litelog.log.acknowledgement import Acknowledgement
     from litelog.log.batch import Keys, Timestamps, Values
 
 SEGMENT_BYTES = 64 << 20
@@ -66,6 +67,7 @@ class LogWriter:
         on_trailing: OnTrailing = "trim",
         epoch: SupportsIndex | None = None,
         log_id: UUID | None = None,
+        acknowledge: Acknowledgement | None = None,
         clock: Clock | None = None,
         disk: Disk | None = None,
     ) -> None:
@@ -79,6 +81,7 @@ class LogWriter:
             on_trailing: "trim" cuts off a torn tail; "error" raises CorruptCommitError for it.
             epoch: The epoch of the appends; None: the log's newest one.
             log_id: The id of a new log; None: a random one.
+            acknowledge: What an append waits for besides ``fsync``, such as a ``MirrorAcknowledgement``; None: nothing.
             clock: The source of timestamps; None: the system's clock.
             disk: The seam to the disk; None: the local one.
 
@@ -111,7 +114,7 @@ class LogWriter:
         except BaseException:
             self._unlock()
             raise
-        self._group = GroupCommit(self._write, self.folder, self._clock)
+        self._group = GroupCommit(self._write, self.folder, self._clock, acknowledge)
         if fsync == "interval":
             self._group.tick_every(fsync_interval, self._sync_tail)
 
@@ -144,6 +147,7 @@ class LogWriter:
 
         Returns:
             The sequences and the epoch of the records. If there are none, ``first`` and ``next`` are the next sequence.
+            With ``acknowledge``, ``mirrored`` says whether a mirror has them durably.
 
         Raises:
             SequenceConflictError: ``expected_sequence`` is not the next sequence. Nothing was written.
@@ -155,7 +159,7 @@ class LogWriter:
         batch = batch_of(values, keys if key is None else _only_key(key, keys, values), timestamps)
         pending = self._group.submit(lambda: self._encode(batch, expected_sequence, epoch, None))
         self._group.finish(pending)
-        return pending.appended
+        return self._group.acknowledged(pending.appended)
 
     def append_async(
         self,

@@ -50,6 +50,8 @@ class GrowingCopy:
         """Its size in bytes, and the CRC-32C of its content."""
         self.expect = Expectation()
         """What its next commit must be."""
+        self._recovered: int | None = None
+        """The sequence after the last record that ``recover`` found."""
         self.appended = 0
         """Bytes that were appended so far."""
         self.appended_at: float | None = None
@@ -67,6 +69,13 @@ class GrowingCopy:
         """Release the copy. What is not durable yet may be lost."""
         self._behind.close()
         os.close(self._folder)
+
+    @property
+    def next(self) -> int | None:
+        """The sequence after its last record; None if that is not known, as in formats whose records have no numbers."""
+        if not self._format.self_numbered:
+            return None
+        return self._recovered if self.expect.sequence is None else self.expect.sequence
 
     def flush(self) -> None:
         """Wait until all that was appended is durable. Raises OutputError."""
@@ -96,7 +105,7 @@ class GrowingCopy:
             try:
                 size, end = os.fstat(file).st_size, 0
                 for commit in commits_in_file(file, name, self._format):
-                    end = commit.end
+                    end, self._recovered = commit.end, commit.next
                 if end < size and on_trailing == "error":
                     path = os.path.join(self.path, name)
                     raise CorruptCommitError(path, end, "bytes after the last commit", 0, size - end)

@@ -157,8 +157,8 @@ class Mirror:
 
     @property
     def next(self) -> int | None:
-        """The sequence after its last record; None if it is not known yet."""
-        return self._copy.expect.sequence
+        """The sequence after its last record; None if it is not known, as in formats whose records have no numbers."""
+        return self._copy.next
 
     @property
     def appended(self) -> int:

@@ -39,6 +39,9 @@ CONSUMER = "consumer:"
 WAL_PARAMETERS = ("from", "follow", "wait", "limit", "mirror")
 """Parameters of ``wal``."""
 
+MIRRORS_PARAMETERS = ("sequence", "wait")
+"""Parameters of ``mirrors``."""
+
 MIRROR = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,199}")
 """The name of a mirror."""
 
@@ -87,6 +90,14 @@ def read_wal_request(request: Request) -> WalRequest:
         read_number("limit", query["limit"]) if "limit" in query else None,
         _read_mirror(query.get("mirror")),
     )
+
+
+def read_mirrors_request(request: Request) -> tuple[int, float]:
+    """Return the sequence that a mirror has to come to, and how many seconds to wait for that. Raises BadRequestError
+    for an unknown or invalid parameter."""
+    query = request.query_params
+    _require_known(query, MIRRORS_PARAMETERS)
+    return read_number("sequence", query.get("sequence", "0")), read_wait(query.get("wait", "0s"))
 
 
 def _read_mirror(name: str | None) -> str | None:

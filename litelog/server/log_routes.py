@@ -26,6 +26,7 @@ from litelog.server.http_server import begin_stream
 from litelog.server.log_errors import answer_error
 from litelog.server.log_requests import (
     choose_encoding,
+    read_mirrors_request,
     read_number,
     read_range,
     read_request,
@@ -47,10 +48,14 @@ if TYPE_CHECKING:
     from litelog.live.served_logs import ServedLogs
     from litelog.objects.position import Position
     from litelog.server.permits import Permit
+    from litelog.system.change_signal import ChangeSignal
     from litelog.system.clock import Clock
 
 MAX_PAGE = 1000
 """The most objects in a page of a listing."""
+
+LOOK_SECONDS = 1.0
+"""How often a request that waits for a mirror looks for the log's buffer, which runs only while there are readers."""
 
 CHUNK_BYTES = 256 << 10
 """How many bytes of an object are sent at a time."""
@@ -63,6 +68,7 @@ def log_routes(logs: ServedLogs, clock: Clock) -> list[Route]:
         Route("/logs", handlers.list_logs),
         Route("/logs/{log:path}/records", handlers.records),
         Route("/logs/{log:path}/wal", handlers.wal),
+        Route("/logs/{log:path}/mirrors", handlers.mirrors),
         Route("/logs/{log:path}/replica", handlers.list_objects),
         Route("/logs/{log:path}/replica/{key:path}", handlers.open_object),
         Route("/logs/{log:path}", handlers.show_log),
@@ -129,6 +135,24 @@ class LogHandlers:
         self._permits.watch(reader, _permit_of(request))
         pieces = WalFeed(served, asked, reader, self._clock).pieces()
         return await self._stream(request, pieces, WalFraming(), partial(self._leave, served, reader))
+
+    async def mirrors(self, request: Request) -> Response:
+        """The mirrors of a log, once one of them has come to a sequence, or after a while."""
+        try:
+            sequence, seconds = read_mirrors_request(request)
+            found = partial(self._logs.get, _name_in(request))
+            served = await asyncio.to_thread(found)
+            deadline = asyncio.get_running_loop().time() + seconds
+            while not await _is_mirrored(served, sequence, deadline):
+                if asyncio.get_running_loop().time() >= deadline:
+                    break
+                served = await asyncio.to_thread(found)
+            if (permit := _permit_of(request)) is not None:
+                permit.require()
+        except LitelogError as error:
+            return answer_error(error)
+        mirrors = [asdict(each) for each in served.mirrors.status(served.durable_end(), self._clock.monotonic())]
+        return _answer({"next": served.mirrored_next(), "mirrors": mirrors})
 
     async def list_objects(self, request: Request) -> Response:
         """A page of the objects of a log's replica."""
@@ -225,26 +249,46 @@ def _name_in(request: Request) -> str:
 
 async def _is_shipped(served: ServedLog, position: Position, seconds: float) -> bool:
     """Wait until a WAL segment is acknowledged. Returns whether it is."""
+    deadline = asyncio.get_running_loop().time() + seconds
+    return await _await_change(served.log.shipped, lambda: served.is_acknowledged(position), deadline)
+
+
+async def _is_mirrored(served: ServedLog, sequence: int, deadline: float) -> bool:
+    """Wait until a mirror has all records before a sequence durably. Returns whether one has them.
+
+    Waits for LOOK_SECONDS at most: after that, another buffer may serve the log.
+    """
+
+    def is_reached() -> bool:
+        reached = served.mirrored_next()
+        return reached is not None and reached >= sequence
+
+    latest = min(deadline, asyncio.get_running_loop().time() + LOOK_SECONDS)
+    return await _await_change(served.mirrors.changes, is_reached, latest)
+
+
+async def _await_change(signal: ChangeSignal, is_true: Callable[[], bool], deadline: float) -> bool:
+    """Wait until a condition is true that ``signal`` reports, until the loop's time ``deadline``. Returns whether it
+    is."""
     loop, news = asyncio.get_running_loop(), asyncio.Event()
 
     def wake() -> None:
         if not loop.is_closed():
             loop.call_soon_threadsafe(news.set)
 
-    deadline = loop.time() + seconds
-    served.log.shipped.listen(wake)
+    signal.listen(wake)
     try:
-        while not served.is_acknowledged(position):
+        while not is_true():
             left = deadline - loop.time()
             if left <= 0:
                 return False
             news.clear()
-            if not served.is_acknowledged(position):
+            if not is_true():
                 with suppress(TimeoutError):
                     await asyncio.wait_for(news.wait(), left)
         return True
     finally:
-        served.log.shipped.forget(wake)
+        signal.forget(wake)
 
 
 def _answer(fields: dict[str, object]) -> JSONResponse:

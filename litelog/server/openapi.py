@@ -135,6 +135,7 @@ _FOLLOW = Parameter("follow", SWITCH, "Continue with new data until the client d
 _RANGE = Parameter("Range", {**TEXT, "pattern": "^bytes=[0-9]{1,9}-$"}, "The bytes that are asked for.", "header")
 _FACTS = TypeAdapter(LogFacts).json_schema(ref_template=_REFERENCES)
 _READER = {"type": "object", "required": ["kind", "seconds", "next", "sent_bytes"]}
+_MIRRORS: Schema = {"type": "array", "items": TypeAdapter(MirrorStatus).json_schema(ref_template=_REFERENCES)}
 _ONE_LOG: Schema = {
     "type": "object",
     "required": ["version", "readers", "mirrors", "consumers", "sent_bytes", *(set(_FACTS["required"]) - {"readers"})],
@@ -143,7 +144,7 @@ _ONE_LOG: Schema = {
         "version": {"const": VERSION},
         "sent_bytes": COUNT,
         "readers": {"type": "array", "items": _READER},
-        "mirrors": {"type": "array", "items": TypeAdapter(MirrorStatus).json_schema(ref_template=_REFERENCES)},
+        "mirrors": _MIRRORS,
         "consumers": {"type": "array", "items": TypeAdapter(ConsumerState).json_schema(ref_template=_REFERENCES)},
     },
 }
@@ -156,6 +157,18 @@ _ALL_LOGS: Schema = {
     "type": "object",
     "required": ["version", "logs"],
     "properties": {"version": {"const": VERSION}, "logs": {"type": "array", "items": _FACTS}},
+}
+_WAITED: Schema = {
+    "type": "object",
+    "required": ["version", "next", "mirrors"],
+    "properties": {
+        "version": {"const": VERSION},
+        "next": {
+            "anyOf": [COUNT, {"type": "null"}],
+            "description": "The highest sequence before which a mirror has all records durably; null if there is none.",
+        },
+        "mirrors": _MIRRORS,
+    },
 }
 _READING = (404, 429, 500, 502, 503)
 
@@ -243,6 +256,18 @@ OPERATIONS: tuple[Operation, ...] = (
             Parameter("mirror", {**TEXT, "pattern": f"^{MIRROR.pattern}$"}, "The name of the mirror that asks."),
         ),
         (*_READING, 409, 410),
+    ),
+    Operation(
+        "get",
+        "/logs/{log}/mirrors",
+        "The log's mirrors, once one of them has come to a sequence.",
+        {200: {JSON: _WAITED}},
+        (
+            _LOG,
+            Parameter("sequence", COUNT, "A mirror has to have all records before this sequence durably."),
+            Parameter("wait", DURATION, "How long to wait for that, at most 600s."),
+        ),
+        (404, 503),
     ),
     Operation(
         "get",

@@ -190,6 +190,7 @@ class MirrorReport(_Part):
 
     mirror: str = Field(description="Its name: the machine, and the folder there.")
     position: str = Field(description="The end of what is durable there.")
+    next: int | None = Field(description="The sequence after the last record that is durable there; null: not known.")
     lag_seconds: float = Field(
         description="For how long it may have lacked something; 0 while it has all that is durable in the log's folder."
     )

@@ -11,19 +11,21 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from litelog.errors import LitelogError, LockedError
+from litelog.consumers.position_file import PositionFile, consumer_names
+from litelog.errors import ConsumerStateError, LitelogError, LockedError
 from litelog.events import fields, is_worth_logging
 from litelog.log.disk import LocalDisk
+from litelog.log.mirror_registry import MirrorRegistry
 from litelog.log.replica_registry import ReplicatedSegment, read_generation, save_replicated
-from litelog.log.truncation import Truncation
+from litelog.log.truncation import AwaitedReader, Truncation
 from litelog.shipping.pruner import CautiousTime
-from litelog.units import MICROSECONDS
+from litelog.units import MICROSECONDS, format_second
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from litelog.log.replica_registry import ReplicaSet
-    from litelog.log.truncation import TruncationPolicy, Waiting
+    from litelog.log.truncation import Awaited, TruncationPolicy, Waiting
     from litelog.objects.snapshot import Snapshot
     from litelog.objects.snapshot_entries import SnapshotEntry
     from litelog.shipping.context import LogSource
@@ -36,6 +38,9 @@ LOCKED_SECONDS = 10.0
 
 RETRY_SECONDS = 600.0
 """After how many seconds truncation is tried again after it failed."""
+
+LOOK_SECONDS = 60.0
+"""After how many seconds truncation looks again whether a reader still lacks a log segment."""
 
 PATIENCE_SECONDS = 4 * 3600.0
 """How many seconds an active replica may lack what others hold before that is logged. Only a snapshot adds to what it
@@ -94,7 +99,9 @@ class LogTruncator:
         self._time = CautiousTime(clock)
         self._clock = clock
         self._truncation = Truncation(source.folder, source.format, clock, LocalDisk(), replicas.folder)
+        self._mirrors = MirrorRegistry(replicas.folder)
         self._last_report = ""
+        self._awaited = ""
         self._attended: set[str] = set()
         self._waited: tuple[str, ...] = ()
         self._waited_since = 0.0
@@ -104,7 +111,7 @@ class LogTruncator:
     @property
     def has_age(self) -> bool:
         """Whether time alone makes log segments removable."""
-        return self._policy is not None and self._policy.max_age is not None
+        return self._policy is not None and (self._policy.max_age is not None or self._policy.waits)
 
     @property
     def due(self) -> float | None:
@@ -141,15 +148,47 @@ class LogTruncator:
         if names is None:
             self._report(f"{self._folder}: not truncated: its set of replicas is not known until a restart")
             return
-        done = self._truncation.by_policy(self._replicas.held_by(names), policy, now)
+        readers = list(self._awaited_readers(policy, now))
+        done = self._truncation.by_policy(self._replicas.held_by(names), policy, now, readers)
         if done.next is not None:
-            self._due = self._clock.monotonic() + max(1.0, (done.next - now) / MICROSECONDS)
+            seconds = max(1.0, (done.next - now) / MICROSECONDS)
+            self._due = self._clock.monotonic() + (seconds if done.awaited is None else min(seconds, LOOK_SECONDS))
         if done.removed:
             extra = fields("truncated", log=self._folder, file=done.removed[-1])
             _logger.info("%s: truncated: removed %s and all before it", self._folder, done.removed[-1], extra=extra)
         if done.kept is not None:
             self._report(f"{self._folder}: not truncated further: {done.kept}")
+        self._report_awaited(done.awaited)
         self._report_waiting(done.waiting, names)
+
+    def _awaited_readers(self, policy: TruncationPolicy, now: int) -> Iterator[AwaitedReader]:
+        """Yield the mirrors and consumers that the policy waits for. A mirror that is gone for as long is not waited
+        for; nor is a consumer whose position cannot be read."""
+        wait = policy.mirror_wait
+        if wait is not None:
+            for mirror in self._mirrors.read():
+                if now - mirror.seen < wait * MICROSECONDS:
+                    yield AwaitedReader(f"mirror {mirror.name}", wait, file=mirror.file)
+        wait = policy.consumer_wait
+        if wait is not None:
+            folder = self._replicas.folder
+            for name in consumer_names(folder):
+                try:
+                    position = PositionFile(folder, name).read()
+                except ConsumerStateError as error:
+                    self._report(f"{self._folder}: truncation does not wait for consumer {name}: {error}")
+                    continue
+                if position is not None:
+                    yield AwaitedReader(f"consumer {name}", wait, next=position.next)
+
+    def _report_awaited(self, awaited: Awaited | None) -> None:
+        """Log for which reader log segments stay, once until that changes."""
+        reader = "" if awaited is None else awaited.reader
+        if awaited is not None and reader != self._awaited:
+            message = "%s: not truncated further: %s and all after it stay until %s has them, at most until %s"
+            extra = fields("not-truncated", log=self._folder, file=awaited.file)
+            _logger.info(message, self._folder, awaited.file, reader, format_second(awaited.until), extra=extra)
+        self._awaited = reader
 
     def _report_waiting(self, waiting: Waiting | None, names: Mapping[str, str]) -> None:
         """Warn of replicas for which truncation waits: a log that waits for a lost replica grows without limit."""

@@ -233,6 +233,18 @@ class StreamsWal(Protocol):
 
 
 @runtime_checkable
+class AwaitsMirrors(Protocol):
+    """An optional capability of a store that is the log of a daemon: it knows where the log's mirrors are."""
+
+    def wait_for_mirror(self, sequence: int, seconds: float) -> int | None:
+        """Return the highest sequence before which a mirror has all records durably, once that is ``sequence`` or
+        higher, and after ``seconds`` at the latest; None if no mirror is known. Raises StoreError."""
+
+    def close(self) -> None:
+        """Release the store's resources."""
+
+
+@runtime_checkable
 class ListsLogs(Protocol):
     """An optional capability of a store that is the log of a daemon: the log's name in its URL may be a pattern."""
 

@@ -32,6 +32,12 @@ def test_configured_limits_become_the_policies() -> None:
     assert config.logs[0].truncate.policy() == TruncationPolicy(5 << 20, 36 * 3600.0)
 
 
+def test_truncation_may_wait_for_readers_by_age() -> None:
+    config = load("{}", "  truncate: {max-bytes: 5MiB, wait-for-mirrors: 1d, wait-for-consumers: 36h}\n")
+    assert config.logs[0].truncate is not None
+    assert config.logs[0].truncate.policy() == TruncationPolicy(5 << 20, None, 86400.0, 36 * 3600.0)
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -64,6 +70,8 @@ def test_a_retention_that_does_not_fit_is_refused_with_its_line(text: str, said:
     [
         ("{}", "truncate needs max-bytes, max-age or both"),
         ("{max-size: 5MiB}", "truncate.max-size: unknown key"),
+        ("{max-age: 2d, wait-for-mirrors: 1d}", "has no effect: make the wait longer"),
+        ("{max-bytes: 1, wait-for-consumers: 5}", "truncate.wait-for-consumers: has no unit: write 5d or 5h"),
         ("{max-age: 5}", "truncate.max-age: has no unit: write 5d or 5h"),
         ("true", "must be a mapping"),
     ],

@@ -1,0 +1,125 @@
+"""Truncation that waits for mirrors and consumers, by age at most."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from litelog.consumers.position_file import PositionFile
+from litelog.log.mirror_registry import KnownMirror, MirrorRegistry
+from litelog.log.replica_registry import ReplicaSet, log_state_folder
+from litelog.log.truncation import TruncationPolicy
+from litelog.shipping.context import LogSource, Settings
+from litelog.shipping.source_truncation import LOOK_SECONDS, LogTruncator
+from replica_clients.memory import MemoryStore
+from tests.builders.daemon_builder import Daemon
+from tests.builders.log_builder import LogBuilder, make_log
+from tests.builders.manual_clock import ManualClock
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+HOUR = 3600.0
+
+
+class Truncated:
+    """A log of which the policy keeps nothing, with a replica that holds all."""
+
+    def __init__(self, folder: Path, name: str = "litelog", **waits: float) -> None:
+        self.clock = ManualClock()
+        self.log: LogBuilder = make_log(folder / "log", name)
+        self.state = log_state_folder(str(folder / "state"), self.log.folder)
+        replicas = ReplicaSet(self.state)
+        store = MemoryStore("store")
+        replicas.add("r", store.url)
+        settings = Settings(snapshot_segments=1)
+        self.daemon = Daemon(self.log, store, os.path.join(self.state, "r"), clock=self.clock, settings=settings)
+        policy = TruncationPolicy(max_bytes=0, **waits)
+        source = LogSource(self.log.folder, self.log.format)
+        self.truncator = LogTruncator(source, replicas, policy, self.clock)
+        self.mirrors = MirrorRegistry(self.state)
+        for _ in range(6):
+            self.log.roll(2)
+            self.daemon.sync()
+        self.names = sorted(self.log.texts)
+
+    def run(self) -> list[str]:
+        """Truncate. Return the log segments that are left."""
+        self.truncator.run()
+        return sorted(self.log.names())
+
+    def put(self, file: str) -> None:
+        self.mirrors.put(KnownMirror("host:/copy", file, self.clock.now()))
+
+
+def test_a_mirror_keeps_what_it_lacks_until_it_has_it(tmp_path: Path) -> None:
+    log = Truncated(tmp_path, mirror_wait=HOUR)
+    log.put(log.names[1])
+    assert log.run() == log.names[1:]
+    assert log.truncator.due == pytest.approx(log.clock.monotonic() + LOOK_SECONDS)
+    log.put(log.names[3])
+    assert log.run() == log.names[3:]
+    log.put(log.names[5])
+    assert log.run() == log.names[4:]
+
+
+def test_a_mirror_that_lacks_all_keeps_all(tmp_path: Path) -> None:
+    log = Truncated(tmp_path, mirror_wait=HOUR)
+    log.put("")
+    assert log.run() == log.names
+
+
+def test_a_mirror_that_does_not_come_back_keeps_the_log_by_age_at_most(tmp_path: Path) -> None:
+    log = Truncated(tmp_path, mirror_wait=HOUR)
+    log.put(log.names[1])
+    log.clock.advance(HOUR - 1)
+    assert log.run() == log.names[1:]
+    assert log.truncator.due == pytest.approx(log.clock.monotonic() + 1)
+    log.clock.advance(1.1)
+    assert log.run() == log.names[4:]
+
+
+def test_a_clock_that_is_set_forward_does_not_end_the_wait(tmp_path: Path) -> None:
+    log = Truncated(tmp_path, mirror_wait=HOUR)
+    log.put(log.names[1])
+    log.clock.jump(3 * HOUR)
+    assert log.run() == log.names[1:]
+
+
+def test_without_the_setting_nobody_is_waited_for(tmp_path: Path) -> None:
+    log = Truncated(tmp_path)
+    log.put(log.names[1])
+    PositionFile(log.state, "billing").move(None, 0, None, 0)
+    assert log.run() == log.names[4:]
+
+
+@pytest.mark.parametrize("name", ["litelog", "lines"])
+def test_a_consumer_keeps_what_it_has_not_processed(tmp_path: Path, name: str) -> None:
+    log = Truncated(tmp_path, name, consumer_wait=HOUR)
+    file = PositionFile(log.state, "billing")
+    position = file.move(None, 3, None, 0)
+    assert log.run() == log.names[1:]
+    position = file.move(position, 4, None, 0)
+    assert log.run() == log.names[2:]
+    log.put(log.names[0])  # mirrors are not waited for
+    file.move(position, 12, None, 0)
+    assert log.run() == log.names[4:]
+
+
+def test_a_consumer_that_has_not_begun_keeps_all_by_age_at_most(tmp_path: Path) -> None:
+    log = Truncated(tmp_path, consumer_wait=HOUR)
+    PositionFile(log.state, "billing").move(None, None, None, 0)
+    assert log.run() == log.names
+    log.clock.advance(HOUR + 1)
+    assert log.run() == log.names[4:]
+
+
+def test_a_truncation_that_has_begun_is_finished_even_if_a_mirror_appears(tmp_path: Path) -> None:
+    log = Truncated(tmp_path, mirror_wait=HOUR)
+    assert log.run() == log.names[4:]
+    with open(os.path.join(log.log.folder, log.names[3]), "wb") as file:
+        file.write(log.log.texts[log.names[3]])
+    log.put("")
+    assert log.run() == log.names[4:]
