@@ -72,7 +72,7 @@ class GrowingCopy:
 
     @property
     def next(self) -> int | None:
-        """The sequence after its last record; None if that is not known, as in formats whose records have no numbers."""
+        """The sequence after its last record; None if it is not known, as in formats without numbers."""
         if not self._format.self_numbered:
             return None
         return self._recovered if self.expect.sequence is None else self.expect.sequence

@@ -341,8 +341,11 @@ def test_of_many_threads_that_expect_one_sequence_exactly_one_wins(tmp_path: Pat
 
 def test_numpys_integers_are_sequences_and_epochs(tmp_path: Path) -> None:
     with LogWriter(str(tmp_path), epoch=np.uint64(3)) as writer:
-        assert repr(writer.append(b"a", expected_sequence=np.int64(0))) == "Appended(first=0, next=1, epoch=3)"
-        assert repr(writer.append(b"b", epoch=np.int64(5))) == "Appended(first=1, next=2, epoch=5)"
+        assert (
+            repr(writer.append(b"a", expected_sequence=np.int64(0)))
+            == "Appended(first=0, next=1, epoch=3, mirrored=None)"
+        )
+        assert repr(writer.append(b"b", epoch=np.int64(5))) == "Appended(first=1, next=2, epoch=5, mirrored=None)"
 
 
 @pytest.mark.parametrize("number", ["1", 1.0])
