@@ -74,6 +74,10 @@ def open_store(url: str, options: Mapping[str, object]) -> HttpStore:
     return HttpStore(url.rstrip("/"), _read_token(options), _make_pool(options))
 
 
+class _ConflictError(StoreError):
+    """The daemon has another state than the request states."""
+
+
 class HttpStore:
     """The objects of a served log's replica. Several threads call it at once. Each request is attempted once."""
 
@@ -143,6 +147,48 @@ class HttpStore:
             raise StoreError("list", "logs", f"the answer is not a list of logs: {error}") from error
         matching = (name for name in names if fnmatchcase(name, unquote(pattern)))
         return [(name, f"{base}/logs/{quote(name)}") for name in matching]
+
+    def list_consumers(self) -> Sequence[str]:
+        found = self._ask_consumer("GET", "list", "").get("consumers")
+        try:
+            return [str(each["consumer"]) for each in cast("Any", found)]
+        except (KeyError, TypeError) as error:
+            raise StoreError("list", "consumers", f"the answer is not a list of consumers: {error}") from error
+
+    def read_consumer(self, name: str) -> Mapping[str, object] | None:
+        try:
+            return self._ask_consumer("GET", "read", name)
+        except NotFoundError:
+            return None
+
+    def move_consumer(self, name: str, fields: Mapping[str, object]) -> Mapping[str, object] | None:
+        body = json.dumps(fields).encode()
+        try:
+            return self._ask_consumer("PUT", "move", name, body)
+        except _ConflictError:
+            return None
+        except NotFoundError as error:
+            raise StoreError("move", f"consumer {name}", "this daemon keeps no consumers", retryable=False) from error
+
+    def delete_consumer(self, name: str) -> bool:
+        return self._ask_consumer("DELETE", "delete", name).get("deleted") is True
+
+    def _ask_consumer(self, method: str, operation: str, name: str, body: bytes | None = None) -> Mapping[str, object]:
+        """The fields of the answer about a consumer, or about all without a name. Raises _ConflictError for 409."""
+        what = f"consumer {name}" if name else "consumers"
+        path = f"/consumers/{quote(name)}" if name else "/consumers"
+        answer = self._send(method, operation, what, path, body=body)
+        if answer.status == 409:
+            raise _ConflictError(operation, what, _read_message(answer), retryable=False)
+        if answer.status != 200:
+            raise self._refusal(operation, what, answer)
+        try:
+            found = json.loads(answer.data)
+            if isinstance(found, dict):
+                return found
+        except (HTTPError, ValueError) as error:
+            raise StoreError(operation, what, f"the answer is not JSON: {error}") from error
+        raise StoreError(operation, what, "the answer is not a JSON object")
 
     def wait_for(self, key: str, seconds: float) -> None:
         """Return once the object is there, after ``seconds`` at the latest. Raises StoreError."""
@@ -214,6 +260,7 @@ class HttpStore:
         *,
         read_seconds: float | None = None,
         url: str | None = None,
+        body: bytes | None = None,
     ) -> BaseHTTPResponse:
         """Send a request to ``url``, by default that of the log. Returns its answer, whatever its status is."""
         more: dict[str, Any] = {}
@@ -224,6 +271,7 @@ class HttpStore:
                 method,
                 (url or self.url) + path,
                 headers=headers or self._headers,
+                body=body,
                 preload_content=False,
                 redirect=False,
                 **more,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from litelog.errors import ConfigError, LitelogError, OffsetJumpError
 from litelog_cli.arguments import is_replica
-from litelog_cli.config_file import choose_state_dir, read_config
+from litelog_cli.config_file import choose_state_dir
 from litelog_cli.configured import find_log, find_replica
 from litelog_cli.inputs import choose_format, reader_bounds, report_gaps
 
@@ -42,11 +42,12 @@ class ConsumedPlace:
         self.folder: str | None = None
         self.replicas: Sequence[ConfiguredReplica] = ()
         self.format: str | None = None
+        self.state_dir: str | None
         if is_replica(place):
             if format_name is not None:
                 raise ConfigError("a replica knows its format; --format is for logs")
             self.replicas, self.pattern = [find_replica(place, config_file)], pattern
-            self.state_dir = choose_state_dir(state_dir, read_config(config_file))
+            self.state_dir = state_dir
             return
         log, config_state = find_log(place, config_file)
         self.folder = place

@@ -12,11 +12,11 @@ from litelog.config.values import MODEL, at_least_one
 ALL = "all"
 """All logs, as ``serve`` and a token's ``logs`` name them."""
 
-Right = Literal["status", "read"]
+Right = Literal["status", "read", "consume"]
 """What a token permits: ``status`` is the page, the status, health and metrics of all logs; ``read`` is the served
-logs."""
+logs; ``consume``, together with ``read``, is to move and delete their consumers."""
 
-RIGHTS: tuple[Right, ...] = ("status", "read")
+RIGHTS: tuple[Right, ...] = ("status", "read", "consume")
 
 
 def _absolute(path: str) -> str:

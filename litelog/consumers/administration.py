@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from litelog.consumers.position_file import PositionFile, consumer_names
 from litelog.errors import ConfigError, ConsumerStateError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from litelog.consumers.consumed_log import ConsumedLog
+    from litelog.consumers.positions import KeptPosition
     from litelog.log.read_bounds import ReadBounds
     from litelog.system.clock import Clock
 
@@ -32,15 +32,16 @@ class ConsumerState:
 
 
 def list_consumers(log: ConsumedLog) -> Iterator[ConsumerState]:
-    """Yield the consumers that keep their positions in the log's state folder, in the order of their names.
+    """Yield the consumers of a log, in the order of their names.
 
-    Raises ConsumerStateError if the folder cannot be read, and the errors of a reader of the log's end.
+    Raises ConsumerStateError or StoreError if the positions cannot be listed, and the errors of a reader of the log's
+    end.
     """
-    names = consumer_names(log.state_folder)
+    names = log.positions.names()
     end = log.find_end() if names else None
     for name in names:
         try:
-            position = PositionFile(log.state_folder, name).read()
+            position = log.positions.of(name).read()
         except ConsumerStateError as error:
             yield ConsumerState(name, None, None, None, str(error))
             continue
@@ -58,28 +59,29 @@ def move_consumer(log: ConsumedLog, name: str, bounds: ReadBounds, clock: Clock)
 
     Raises:
         ConfigError: The consumer does not exist, or the log ends before the place.
-        ConsumerStateError: The position cannot be written.
+        ConsumerStateError, StoreError: The position cannot be written.
     """
-    file = _require(log, name)
+    kept = _require(log, name)
     place = log.resolve(bounds)
     end = log.find_end()
     if place is not None and end is not None and place > end:
         raise ConfigError(f"{log.name}: ends before sequence {place}; the next record will have the sequence {end}")
-    file.force(place, clock.now())
+    kept.force(place, clock.now())
     return place
 
 
 def delete_consumer(log: ConsumedLog, name: str) -> None:
     """Delete the position of a consumer durably.
 
-    Raises ConfigError if the consumer does not exist, and ConsumerStateError if the position cannot be deleted.
+    Raises ConfigError if the consumer does not exist, and ConsumerStateError or StoreError if the position cannot be
+    deleted.
     """
     _require(log, name).delete()
 
 
-def _require(log: ConsumedLog, name: str) -> PositionFile:
-    file = PositionFile(log.state_folder, name)
-    known = consumer_names(log.state_folder)
+def _require(log: ConsumedLog, name: str) -> KeptPosition:
+    kept = log.positions.of(name)
+    known = log.positions.names()
     if name not in known:
         raise ConfigError(f"{log.name}: no consumer {name} (known: {', '.join(known) or 'none'})")
-    return file
+    return kept

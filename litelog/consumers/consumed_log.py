@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from litelog.consumers.position_file import PositionFolder
+from litelog.consumers.position_objects import PositionObjects
+from litelog.consumers.served_positions import ServedPositions
 from litelog.errors import ConfigError, EmptyLogError, NothingToRestoreError, SourceMissingError
 from litelog.formats.capabilities import is_divisible
 from litelog.formats.registry import open_stored_format
@@ -17,12 +20,14 @@ from litelog.log.replica_registry import default_state_dir, log_state_folder
 from litelog.reading.combined_reader import CombinedReader, folder_source, replica_source
 from litelog.reading.latest import find_latest
 from litelog.reading.replica_records import open_records
+from litelog.stores.object_store import KeepsConsumers
 from litelog.stores.opening import opened_replica
 from litelog.stores.registry import local_folder, open_store, redact
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from litelog.consumers.positions import ConsumerPositions
     from litelog.formats import LogFormat
     from litelog.formats.columns import Columns
     from litelog.formats.record_stream import RecordStream
@@ -34,12 +39,12 @@ Address = tuple[str, "Mapping[str, object]"]
 
 @dataclass(frozen=True, slots=True)
 class ConsumedLog:
-    """A log as its consumers see it: the sources of its records, and the folder with the consumers' positions."""
+    """A log as its consumers see it: the sources of its records, and the positions of the consumers."""
 
     name: str
     """For messages."""
-    state_folder: str
-    """The log's state folder."""
+    positions: ConsumerPositions
+    """Where its consumers are."""
     format: LogFormat
     sources: tuple[RecordSource, ...]
     """The first one has the end of the log."""
@@ -118,32 +123,56 @@ def open_consumed_log(
 ) -> ConsumedLog:
     """Find out how to read a log. A log without a folder states its format in its first replica.
 
+    The positions of a log in a folder are in its state folder. Those of another one are in ``state_dir`` if that is
+    given, or else in its first replica, or with the daemon that serves it.
+
     Raises:
         ConfigError: There is neither a folder nor a replica, or the arguments do not fit together.
         NothingToRestoreError, StoreError: There is no folder, and the replica cannot be read.
     """
-    state_dir = state_dir or default_state_dir()
-    sources = [replica_source(url, options, pattern) for url, options in replicas]
-    at_time: list[Callable[[int], RecordStream]] = [partial(_replica_at, *each, pattern) for each in replicas]
-    if folder is None:
-        if not replicas:
-            raise ConfigError("a log is read from its folder or from a replica: name one")
-        opened = _stored_format(*replicas[0], pattern)
-        return ConsumedLog(
-            redact(replicas[0][0]),
-            replica_state_folder(state_dir, *replicas[0]),
-            opened,
-            tuple(sources),
-            tuple(at_time),
-        )
-    opened = choose_format(log_format, pattern)
+    if folder is not None:
+        opened = choose_format(log_format, pattern)
+        return consumed_folder(folder, replicas, opened, pattern, state_dir or default_state_dir())
+    if not replicas:
+        raise ConfigError("a log is read from its folder or from a replica: name one")
+    return ConsumedLog(
+        redact(replicas[0][0]),
+        _positions_of(state_dir, *replicas[0]),
+        _stored_format(*replicas[0], pattern),
+        tuple(replica_source(url, options, pattern) for url, options in replicas),
+        tuple(partial(_replica_at, *each, pattern) for each in replicas),
+    )
+
+
+def consumed_folder(
+    folder: str, replicas: Sequence[Address], log_format: LogFormat, pattern: str | None, state_dir: str
+) -> ConsumedLog:
+    """The log in a folder, with its replicas. ``pattern``: of the names of log segments in the replicas."""
     return ConsumedLog(
         folder,
-        log_state_folder(state_dir, folder),
-        opened,
-        (folder_source(folder, opened, state_dir), *sources),
-        (partial(_folder_at, folder, opened, state_dir), *at_time),
+        PositionFolder(log_state_folder(state_dir, folder)),
+        log_format,
+        (
+            folder_source(folder, log_format, state_dir),
+            *(replica_source(url, options, pattern) for url, options in replicas),
+        ),
+        (
+            partial(_folder_at, folder, log_format, state_dir),
+            *(partial(_replica_at, *each, pattern) for each in replicas),
+        ),
     )
+
+
+def _positions_of(state_dir: str | None, url: str, options: Mapping[str, object]) -> ConsumerPositions:
+    """Where the consumers of a replica are that is read without its log's folder."""
+    if state_dir is not None:
+        return PositionFolder(replica_state_folder(state_dir, url, options))
+    store = open_store(url, options)
+    try:
+        is_served = isinstance(store, KeepsConsumers)
+    finally:
+        store.close()
+    return ServedPositions(url, options) if is_served else PositionObjects(url, options)
 
 
 def replica_state_folder(state_dir: str, url: str, options: Mapping[str, object]) -> str:

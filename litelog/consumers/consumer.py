@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, SupportsIndex
 from litelog.consumers.background_read import read_in_background
 from litelog.consumers.commit_rule import CommitRule
 from litelog.consumers.consumed_log import open_consumed_log
-from litelog.consumers.position_file import PositionFile
+from litelog.consumers.positions import require_name
 from litelog.consumers.progress import Progress
 from litelog.consumers.rewind_check import require_same_log
 from litelog.errors import ConsumerMovedError, OffsetJumpError
@@ -83,7 +83,8 @@ class Consumer(RecordStream):
             commit_seconds: Commit by itself when processed records have not been committed for this time.
             on_gap: What to do about records that are gone everywhere: raise OffsetJumpError once and then continue, or
                 continue at once.
-            state_dir: The state folder, in which the position is kept; None: the usual one.
+            state_dir: The state folder, in which the position is kept. None: the usual one for a log's folder. For a
+                replica, the replica itself; for a log that a daemon serves (``http://``), that daemon.
 
         Raises:
             ConfigError: Arguments that do not fit together, or a name that cannot be one.
@@ -95,7 +96,7 @@ class Consumer(RecordStream):
         self._bounds = ReadBounds.of(start, start_time, None, None)
         self._follow = follow
         self._on_gap: Literal["raise", "jump"] = on_gap
-        PositionFile("", name)  # checks the name
+        require_name(name)
         self.name = name
         self._clock = SystemClock()
         self._log: ConsumedLog | None = None
@@ -137,7 +138,7 @@ class Consumer(RecordStream):
             OffsetJumpError: Records are gone everywhere. The next call continues after them.
             DivergedError: The log no longer holds what the consumer has processed. Its position stays.
             ConsumerMovedError: Another process has moved the position; only if this call commits.
-            ConsumerStateError: The position cannot be read or written.
+            ConsumerStateError, StoreError: The position cannot be read or written.
             LitelogError: As ``LogReader`` and ``open_replica``.
         """
         batch = self._refill(timeout)
@@ -169,7 +170,7 @@ class Consumer(RecordStream):
         Raises:
             ConsumerMovedError: Another process has moved the position. Nothing was committed, and nothing can be by
                 this object: what it returned may be processed twice. Make a new one.
-            ConsumerStateError: The position cannot be written.
+            ConsumerStateError, StoreError: The position cannot be written.
             ValueError: Records before ``following`` have not been returned.
         """
         self._opened()[1].commit(following)
@@ -196,9 +197,11 @@ class Consumer(RecordStream):
     def close(self) -> None:
         """End reading: a blocked ``poll`` returns. The position stays as it was committed. Idempotent."""
         self._closed = True
-        reader = self._reader
+        reader, log = self._reader, self._log
         if reader is not None:
             reader.close()
+        if log is not None:
+            log.positions.close()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -216,7 +219,7 @@ class Consumer(RecordStream):
             return self._log, self._progress
         folder, replicas = self._place
         log = open_consumed_log(folder, replicas, self._format, self._pattern, self._state_dir)
-        progress = Progress(log, PositionFile(log.state_folder, self.name), self._clock)
+        progress = Progress(log, log.positions.of(self.name), self._clock)
         progress.load()
         if progress.held is None and self._bounds != ReadBounds():
             try:

@@ -11,15 +11,17 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
-import re
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from litelog.codec.decoding import build
-from litelog.errors import ConfigError, ConsumerMovedError, ConsumerStateError
+from litelog.consumers.positions import require_name
+from litelog.errors import ConsumerMovedError, ConsumerStateError
 from litelog.events import fields
 from litelog.log.replica_registry import CONSUMERS_FOLDER
+from litelog.objects.consumer_position import ConsumerPosition, Evidence
+from litelog.objects.layout import is_consumer_name
 from litelog.system.checked_files import read_checked, write_checked
 from litelog.system.files import sync_folder
 from litelog.system.private_files import make_private, open_lock, temporary_name
@@ -30,39 +32,8 @@ if TYPE_CHECKING:
 _SUFFIX = ".json"
 _PREVIOUS = ".previous"
 _LOCK = ".lock"
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 _logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """A record that a consumer has processed, by which a log that was rewound is recognised."""
-
-    sequence: int
-    size: int
-    """How many sequences it takes: 1, or a number of bytes if sequences count bytes."""
-    crc: int
-    """CRC-32C of its contents."""
-
-    @property
-    def end(self) -> int:
-        """The sequence after it."""
-        return self.sequence + self.size
-
-
-@dataclass(frozen=True, slots=True)
-class ConsumerPosition:
-    """What a position file holds."""
-
-    revision: int
-    """Rises with each move of the position. The compare-and-set compares it."""
-    next: int | None
-    """The sequence of the first record that is not processed; None: the first record of the log."""
-    updated: int
-    """When it was moved, in microseconds since 1970."""
-    evidence: Evidence | None = None
-    """The newest known record before ``next``; None if none is known."""
 
 
 class PositionFile:
@@ -70,8 +41,7 @@ class PositionFile:
 
     def __init__(self, folder: str, name: str) -> None:
         """``folder``: the log's state folder. Raises ConfigError for a name that cannot be a file's name."""
-        if not _NAME.fullmatch(name):
-            raise ConfigError(f"{name!r} is not a name of a consumer: write up to 100 letters, digits, dots, - and _")
+        require_name(name)
         self.name = name
         self._folder = os.path.join(folder, CONSUMERS_FOLDER)
         self.path = os.path.join(self._folder, name + _SUFFIX)
@@ -102,9 +72,15 @@ class PositionFile:
         return found
 
     def move(
-        self, held: ConsumerPosition | None, following: int | None, evidence: Evidence | None, now: int
+        self,
+        held: ConsumerPosition | None,
+        following: int | None,
+        evidence: Evidence | None,
+        now: int,
+        move: str | None = None,
     ) -> ConsumerPosition:
-        """Move the position durably, if it is still the one that was ``held``. Return the new one.
+        """Move the position durably, if it is still the one that was ``held``. Return the new one. ``move``: the id of
+        the move, if its answer may be lost.
 
         Raises:
             ConsumerMovedError: Another process has moved it since.
@@ -114,7 +90,7 @@ class PositionFile:
             there = self.read()
             if (there.revision if there else 0) != (held.revision if held else 0):
                 raise ConsumerMovedError(self.name, None if there is None else there.next)
-            return self._replace(there, following, evidence, now)
+            return self._replace(there, following, evidence, now, move)
 
     def force(self, following: int | None, now: int) -> ConsumerPosition:
         """Move the position durably, wherever it is, also if it is damaged. Raises ConsumerStateError."""
@@ -139,10 +115,15 @@ class PositionFile:
             return found
 
     def _replace(
-        self, there: ConsumerPosition | None, following: int | None, evidence: Evidence | None, now: int
+        self,
+        there: ConsumerPosition | None,
+        following: int | None,
+        evidence: Evidence | None,
+        now: int,
+        move: str | None = None,
     ) -> ConsumerPosition:
         revision = there.revision + 1 if there else 1
-        position = ConsumerPosition(revision, following, now, evidence)
+        position = ConsumerPosition(revision, following, now, evidence, move)
         if there is not None:
             self._keep_previous()
         write_checked(self.path, asdict(position))
@@ -176,6 +157,23 @@ class PositionFile:
             raise ConsumerStateError(f"{self.path}: cannot be kept: {error.strerror}") from error
 
 
+class PositionFolder:
+    """The positions of a log's consumers in its state folder."""
+
+    def __init__(self, folder: str) -> None:
+        """``folder``: the log's state folder."""
+        self.place = folder
+
+    def names(self) -> list[str]:
+        return consumer_names(self.place)
+
+    def of(self, name: str) -> PositionFile:
+        return PositionFile(self.place, name)
+
+    def close(self) -> None:
+        """Nothing is open between two calls."""
+
+
 def consumer_names(folder: str) -> list[str]:
     """Return the names of the consumers in a state folder, sorted. Raises ConsumerStateError if it cannot be read."""
     place = os.path.join(folder, CONSUMERS_FOLDER)
@@ -186,7 +184,7 @@ def consumer_names(folder: str) -> list[str]:
     except OSError as error:
         raise ConsumerStateError(f"{place}: cannot be listed: {error.strerror}") from error
     stems = {name.removesuffix(_PREVIOUS).removesuffix(_SUFFIX) for name in names if _SUFFIX in name}
-    return sorted(stem for stem in stems if _NAME.fullmatch(stem))
+    return sorted(stem for stem in stems if is_consumer_name(stem))
 
 
 def _read(path: str) -> ConsumerPosition:

@@ -13,8 +13,9 @@ from litelog.consumers.rewind_check import make_evidence
 
 if TYPE_CHECKING:
     from litelog.consumers.consumed_log import ConsumedLog
-    from litelog.consumers.position_file import ConsumerPosition, Evidence, PositionFile
+    from litelog.consumers.positions import KeptPosition
     from litelog.formats.columns import Columns
+    from litelog.objects.consumer_position import ConsumerPosition, Evidence
     from litelog.system.clock import Clock
 
 MOST_MARKS = 1024
@@ -24,9 +25,9 @@ MOST_MARKS = 1024
 class Progress:
     """One thread reads, and any thread commits."""
 
-    def __init__(self, log: ConsumedLog, file: PositionFile, clock: Clock) -> None:
+    def __init__(self, log: ConsumedLog, kept: KeptPosition, clock: Clock) -> None:
         self._log = log
-        self._file = file
+        self._position = kept
         self._clock = clock
         self._lock = threading.Lock()
         self._marks: deque[Evidence] = deque(maxlen=MOST_MARKS)
@@ -40,14 +41,14 @@ class Progress:
 
     def load(self) -> None:
         """Begin at the durable position. Raises ConsumerStateError."""
-        self.held = self._file.read()
+        self.held = self._position.read()
         self.begin(None if self.held is None else self.held.next)
         self._kept = None if self.held is None else self.held.evidence
 
     def create(self, following: int | None) -> None:
         """Make the durable position of a new consumer. Raises ConsumerMovedError and ConsumerStateError."""
         with self._lock:
-            self.held = self._file.move(self.held, following, None, self._clock.now())
+            self.held = self._position.move(self.held, following, None, self._clock.now())
         self.begin(following)
 
     def begin(self, following: int | None) -> None:
@@ -76,7 +77,7 @@ class Progress:
                 self._marks.extend([mark] if mark is not None else ())
             self._batch = columns
             if self.returned is None and (self.held is None or self.held.next is None):
-                self.held = self._file.move(self.held, int(columns.sequences[0]), None, self._clock.now())
+                self.held = self._position.move(self.held, int(columns.sequences[0]), None, self._clock.now())
 
     def commit(self, following: int | None) -> None:
         """Move the durable position to the sequence ``following``; None: after all that was returned. A place before
@@ -84,7 +85,7 @@ class Progress:
 
         Raises:
             ValueError: Records before ``following`` have not been returned.
-            ConsumerMovedError, ConsumerStateError: As ``PositionFile.move``.
+            ConsumerMovedError, ConsumerStateError: As ``KeptPosition.move``.
         """
         with self._lock:
             target = self.returned if following is None else following
@@ -97,7 +98,7 @@ class Progress:
             if target == (None if self.held is None else self.held.next):
                 return
             evidence = None if target is None else self._find_evidence(target)
-            self.held = self._file.move(self.held, target, evidence, self._clock.now())
+            self.held = self._position.move(self.held, target, evidence, self._clock.now())
             self._floor, self._kept = target or 0, evidence
 
     def _find_evidence(self, target: int) -> Evidence | None:

@@ -10,8 +10,8 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 from litelog.codec.checksum import crc32c
-from litelog.consumers.position_file import Evidence
 from litelog.errors import DivergedError, NothingToRestoreError, SourceMissingError, TruncatedError
+from litelog.objects.consumer_position import Evidence
 
 if TYPE_CHECKING:
     from litelog.consumers.consumed_log import ConsumedLog

@@ -16,6 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from litelog.copying.inventory import list_both
+from litelog.copying.positions import carry_positions, read_positions
 from litelog.copying.verified_objects import chained, is_same, read_object
 from litelog.errors import ConfigError, ExistsError, NotACopyError, NotFoundError, ReplicaGapError
 from litelog.objects import layout
@@ -162,6 +163,7 @@ class _Copy:
         """Copy what is missing. Returns the last listing of the replica."""
         gone: set[str] = set()
         while True:
+            positions = read_positions(self._source)
             wanted, held = list_both(self._source, self._target)
             try:
                 self._copy_missing(wanted, held)
@@ -170,6 +172,8 @@ class _Copy:
                     raise ReplicaGapError(error.key) from error
                 gone.add(error.key)
             else:
+                carried = carry_positions(positions, self._target)
+                self.objects, self.bytes = self.objects + len(carried), self.bytes + sum(each.size for each in carried)
                 return wanted
 
     def _copy_missing(self, wanted: ListedReplica, held: ListedReplica) -> None:

@@ -101,7 +101,7 @@ def list_objects(store: ObjectStore) -> ListedReplica:
         if _add(found, info):
             found.sizes[info.key] = info.size
         else:
-            found.foreign += not layout.is_trial(info.key)
+            found.foreign += not (layout.is_trial(info.key) or layout.parse_consumer(info.key) is not None)
     return found
 
 

@@ -1,16 +1,18 @@
-"""The consumers of a served log that keep their positions in the daemon's state folder: their lag, and their places."""
+"""The consumers of a served log that keep their positions in the daemon's state folder: their lag, their places, and
+where the log's records of a time are."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from litelog.consumers.administration import ConsumerState, list_consumers
-from litelog.consumers.consumed_log import ConsumedLog
+from litelog.consumers.consumed_log import consumed_folder
 from litelog.consumers.position_file import PositionFile, consumer_names
 from litelog.errors import ConsumerStateError, LitelogError
 from litelog.log.replica_registry import log_state_folder
 
 if TYPE_CHECKING:
+    from litelog.consumers.consumed_log import ConsumedLog
     from litelog.live.served_log import ServedLog
     from litelog.log.read_bounds import Start
 
@@ -25,15 +27,22 @@ def read_consumers(served: ServedLog) -> list[ConsumerState]:
     If the log cannot be read, each has the reason instead of its lag. Raises ConsumerStateError if the folder of the
     positions cannot be read.
     """
-    source = served.log.source
-    folder = log_state_folder(served.log.state_dir, source.folder)
-    log = ConsumedLog(source.folder, folder, source.format, tuple(served.sources()), ())
     try:
-        return list(list_consumers(log))
+        return list(list_consumers(_consumed(served)))
     except ConsumerStateError:
         raise
     except LitelogError as error:  # the facts of a log that is damaged are wanted most
-        return [ConsumerState(name, None, None, None, str(error)) for name in consumer_names(folder)]
+        return [ConsumerState(name, None, None, None, str(error)) for name in consumer_names(_folder_of(served))]
+
+
+def position_of(served: ServedLog, name: str) -> PositionFile:
+    """Return the position of a consumer, which need not be there. Raises ConfigError for a name that none may have."""
+    return PositionFile(_folder_of(served), name)
+
+
+def unknown(served: ServedLog, name: str) -> UnknownConsumerError:
+    """The error of a request for a consumer that is not there."""
+    return UnknownConsumerError(f"{served.name}: no consumer {name}; /logs/{served.name} lists its consumers")
 
 
 def find_consumer(served: ServedLog, name: str) -> int | Start:
@@ -44,7 +53,25 @@ def find_consumer(served: ServedLog, name: str) -> int | Start:
         ConfigError: A consumer cannot have that name.
         ConsumerStateError: Its position cannot be read.
     """
-    position = PositionFile(log_state_folder(served.log.state_dir, served.log.source.folder), name).read()
+    position = position_of(served, name).read()
     if position is None:
-        raise UnknownConsumerError(f"{served.name}: no consumer {name}; /logs/{served.name} lists its consumers")
+        raise unknown(served, name)
     return "earliest" if position.next is None else position.next
+
+
+def find_time(served: ServedLog, time: int) -> int | Start:
+    """Return the place of the first record at or after ``time``, in microseconds since 1970, or else the log's end.
+
+    Raises ConfigError if the log's records have no timestamps, and the errors of a reader of the log.
+    """
+    found = _consumed(served).find_time(time)
+    return "earliest" if found is None else found
+
+
+def _consumed(served: ServedLog) -> ConsumedLog:
+    log = served.log
+    return consumed_folder(log.source.folder, log.replicas, log.source.format, log.pattern, log.state_dir)
+
+
+def _folder_of(served: ServedLog) -> str:
+    return log_state_folder(served.log.state_dir, served.log.source.folder)

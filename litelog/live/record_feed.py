@@ -42,6 +42,8 @@ class RecordRequest:
     """The most records."""
     consumer: str | None = None
     """The consumer at whose position to begin, instead of at ``start``."""
+    start_time: int | None = None
+    """The time of the first record, in microseconds since 1970, instead of ``start``."""
 
 
 class RecordFeed:

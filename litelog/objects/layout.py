@@ -5,6 +5,7 @@ epochs/<epoch:8 hex>-<generation>.json                              a claim unde
 generations/<generation>/wal/<index:16 hex>/<offset:16 hex>.wal.lz4
 generations/<generation>/segments/<index:16 hex>.segment.lz4
 generations/<generation>/snapshots/<index:16 hex>.snapshot.lz4
+consumers/<name>/<revision:16 hex>.json                             where a consumer of the replica is
 trials/<16 hex>/...                                                 left by a trial of the store: no reader uses it
 
 Specified in litelog/objects/README.md#layout.
@@ -19,14 +20,20 @@ from litelog.objects.position import ClaimName, Generation, Position
 
 CLAIMS = "epochs/"
 GENERATIONS = "generations/"
+CONSUMERS = "consumers/"
 TRIALS = "trials/"
 ROOTS = (CLAIMS, GENERATIONS)
 """A folder that holds any of these is a replica, and not a log."""
+
+MAX_REVISION = (1 << 63) - 1
+"""The highest revision of a consumer's position."""
 
 _CLAIM = re.compile(r"epochs/([0-9a-f]{8})(?:-([0-9a-f]{16}))?\.json")
 _WAL = re.compile(r"generations/([0-9a-f]{16})/wal/([0-9a-f]{16})/([0-9a-f]{16})\.wal\.lz4")
 _SEALED = re.compile(r"generations/([0-9a-f]{16})/segments/([0-9a-f]{16})\.segment\.lz4")
 _SNAPSHOT = re.compile(r"generations/([0-9a-f]{16})/snapshots/([0-9a-f]{16})\.snapshot\.lz4")
+_CONSUMER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_CONSUMER = re.compile(r"consumers/([A-Za-z0-9][A-Za-z0-9._-]{0,99})/([0-7][0-9a-f]{15})\.json")
 _GENERATION = re.compile(r"generations/([0-9a-f]{16})/.*", re.DOTALL)
 
 
@@ -85,6 +92,23 @@ def after_generation(generation: Generation) -> str:
     return f"generations/{generation}0"
 
 
+def is_consumer_name(name: str) -> bool:
+    """Whether a consumer may have that name: it is a part of a key, and a file's name."""
+    return _CONSUMER_NAME.fullmatch(name) is not None
+
+
+def consumer_key(name: str, revision: int) -> str:
+    """The key of a consumer's position at a revision. Raises ValueError for a name that no consumer may have."""
+    return f"{consumer_prefix(name)}{_hex(revision, 16)}.json"
+
+
+def consumer_prefix(name: str) -> str:
+    """The prefix of the keys of a consumer's positions. Raises ValueError for a name that no consumer may have."""
+    if not is_consumer_name(name):
+        raise ValueError(f"not a name of a consumer: {name!r}")
+    return f"{CONSUMERS}{name}/"
+
+
 def trial_prefix(number: int) -> str:
     """The prefix of the keys of a trial's objects. ``number`` is random, so that no two trials collide."""
     return f"{TRIALS}{_hex(number, 16)}/"
@@ -117,6 +141,12 @@ def parse_snapshot(key: str) -> tuple[Generation, int] | None:
     """(generation, index) of a snapshot's key; None for any other key."""
     match = _SNAPSHOT.fullmatch(key)
     return (Generation(match[1]), int(match[2], 16)) if match else None
+
+
+def parse_consumer(key: str) -> tuple[str, int] | None:
+    """(name, revision) of the key of a consumer's position; None for any other key."""
+    match = _CONSUMER.fullmatch(key)
+    return (match[1], int(match[2], 16)) if match else None
 
 
 def parse_generation(key: str) -> Generation | None:

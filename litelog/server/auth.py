@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from starlette.datastructures import Headers
 
 from litelog.server.error_answer import make_error
-from litelog.server.permits import PERMIT, READ, STATUS, SYNC
+from litelog.server.permits import CONSUME, PERMIT, READ, STATUS, SYNC
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from litelog.server.permits import Tokens
 
 MAX_BODY_BYTES = 4096
-"""The most bytes of a request's body. No request needs one, but client libraries may send a small one."""
+"""The most bytes of a request's body: it moves a consumer. Client libraries may send a small one with any request."""
 
 PROBES = ("/healthz", "/readyz", "/livez")
 """Paths that anyone may request. Without the token, the answer has no reasons."""
@@ -79,7 +79,7 @@ class RequestGuard:
             return _error(400, f"the {malformed} header is malformed")
         length = headers.get("content-length", "0")
         if "transfer-encoding" in headers or len(length) > MAX_LENGTH_DIGITS or int(length) > MAX_BODY_BYTES:
-            return _error(413, "no request here has a body")
+            return _error(413, f"a body has at most {MAX_BODY_BYTES} bytes here, and states its length")
         if self._tokens is not None:
             return self._refuse_unknown(scope, headers, self._tokens)
         return None if self._hosts is None else self._refuse_elsewhere(scope, headers)
@@ -94,7 +94,7 @@ class RequestGuard:
     def _refuse_unknown(self, scope: Scope, headers: Headers, tokens: Tokens) -> JSONResponse | None:
         reads = scope["method"] in READING
         permit = tokens.find(_read_token(headers.get("authorization", ""), basic=reads))
-        right = _right_for(scope["path"])
+        right = _right_for(scope["path"], reads=reads)
         if permit is not None and (right in permit.rights or scope["path"] == DOCUMENT):
             scope[PERMIT] = permit
             return None
@@ -120,11 +120,13 @@ class RequestGuard:
         return False
 
 
-def _right_for(path: str) -> str:
-    """The right that a request of the path needs."""
+def _right_for(path: str, *, reads: bool) -> str:
+    """The right that a request of the path needs. ``reads``: whether its method is one of READING."""
     if path == "/sync":
         return SYNC
-    return READ if path == LOGS or path.startswith(f"{LOGS}/") else STATUS
+    if path != LOGS and not path.startswith(f"{LOGS}/"):
+        return STATUS
+    return READ if reads else CONSUME
 
 
 def _find_malformed(headers: Headers) -> str | None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from litelog.errors import (
     ConfigError,
+    ConsumerMovedError,
     CorruptionError,
     NotFoundError,
     NotYetAvailableError,
@@ -38,6 +39,7 @@ STATUS: Mapping[type[Exception], int] = {
     UnknownConsumerError: 404,
     RevokedError: 401,
     TooManyReadersError: 429,
+    ConsumerMovedError: 409,
     OffsetJumpError: 410,
     PrunedError: 410,
     ForkedError: 409,
@@ -69,6 +71,6 @@ def status_of(error: LitelogError | ValueError) -> int:
 
 
 def _more(error: LitelogError | ValueError) -> dict[str, object]:
-    if isinstance(error, OffsetJumpError):
+    if isinstance(error, OffsetJumpError | ConsumerMovedError):
         return {"next": error.next}
     return {"next_position": error.next} if isinstance(error, GoneError) else {}

@@ -6,24 +6,34 @@ Specified in litelog/live/README.md.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from litelog.errors import LitelogError
+from litelog.codec.decoding import parse_json, require_fields
+from litelog.errors import ConfigError, LitelogError
 from litelog.formats.columns import NAMES
 from litelog.formats.log_format import MAX_SEQUENCE
 from litelog.live.encoding import ENCODINGS, RecordEncoding
 from litelog.live.record_feed import RecordRequest
+from litelog.live.served_logs import UnknownLogError
 from litelog.live.wal_feed import WalRequest
+from litelog.log.read_bounds import ReadBounds
+from litelog.objects.consumer_position import LIMITS, read_evidence, read_move
+from litelog.objects.fields import number, optional
+from litelog.objects.layout import MAX_REVISION
 from litelog.objects.position import Position
+from litelog.server.permits import permit_of
 from litelog.stores.object_store import ByteRange
 from litelog.units import parse_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Mapping
 
     from starlette.requests import Request
 
     from litelog.log.read_bounds import Start
+    from litelog.objects.consumer_position import Evidence
+    from litelog.objects.fields import Reader
 
 MAX_WAIT_SECONDS = 600.0
 """The longest ``wait``."""
@@ -46,6 +56,15 @@ MIRROR = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,199}")
 """The name of a mirror."""
 
 
+MOVE_FIELDS: Mapping[str, Reader[Any]] = {
+    "revision": optional(number(0, MAX_REVISION + 1)),
+    "next": optional(number(0, MAX_SEQUENCE + 1)),
+    "evidence": optional(read_evidence),
+    "move": optional(read_move),
+}
+"""The fields of the body that moves a consumer."""
+
+
 class BadRequestError(LitelogError):
     """A parameter of the request is unknown or invalid."""
 
@@ -61,9 +80,9 @@ def read_request(request: Request) -> RecordRequest:
     given, consumer = query.get("from", "earliest"), None
     if given.startswith(CONSUMER):
         given, consumer = "earliest", given.removeprefix(CONSUMER)
-    start = _read_start(given)
+    start, start_time = _read_start(given)
     if (seen := request.headers.get("last-event-id")) is not None:
-        start, consumer = read_number("Last-Event-ID", seen) + 1, None
+        start, start_time, consumer = read_number("Last-Event-ID", seen) + 1, None, None
     wait = read_wait(query.get("wait", "0s"))
     return RecordRequest(
         start,
@@ -72,7 +91,39 @@ def read_request(request: Request) -> RecordRequest:
         wait,
         read_number("limit", query["limit"]) if "limit" in query else None,
         consumer,
+        start_time,
     )
+
+
+def name_of_log(request: Request) -> str:
+    """The log that a request names. Raises UnknownLogError, as for a log that is not there, if its token does not
+    permit to read it."""
+    name: str = request.path_params["log"]
+    permit = permit_of(request)
+    if permit is not None and not permit.reads(name):
+        raise UnknownLogError(f"{name}: no such log is served here")
+    return name
+
+
+@dataclass(frozen=True, slots=True)
+class MoveRequest:
+    """Where a request moves a consumer."""
+
+    revision: int | None
+    """The revision that its position has; None: any."""
+    next: int | None
+    evidence: Evidence | None
+    move: str | None
+
+
+def read_move_request(body: bytes) -> MoveRequest:
+    """Return the move that a request's body states. Raises BadRequestError."""
+    try:
+        fields = require_fields(parse_json(body, LIMITS))
+        _require_known(fields, MOVE_FIELDS)
+        return MoveRequest(**{name: reader(name, fields.get(name)) for name, reader in MOVE_FIELDS.items()})
+    except (ValueError, RecursionError) as error:
+        raise BadRequestError(f"the body is not a position: {error}") from None
 
 
 def read_wal_request(request: Request) -> WalRequest:
@@ -155,10 +206,15 @@ def choose_encoding(request: Request) -> RecordEncoding:
     raise NotAcceptableError(f"Accept names none of {', '.join(ENCODINGS)}")
 
 
-def _read_start(text: str) -> int | Start:
-    if text in ("earliest", "latest", "end"):
-        return text  # type: ignore[return-value]
-    return read_number("from", text)
+def _read_start(text: str) -> tuple[int | Start, int | None]:
+    """(the sequence or the word, the time instead of it)."""
+    if text.isascii() and text.isdigit():
+        return read_number("from", text), None
+    try:
+        bounds = ReadBounds.of(text, None, None, None)
+    except ConfigError as error:
+        raise BadRequestError(str(error).replace("start: ", "from: ", 1)) from None
+    return bounds.start, bounds.start_time
 
 
 def read_number(name: str, text: str) -> int:

@@ -15,17 +15,19 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from litelog.errors import LitelogError
-from litelog.live.log_consumers import find_consumer, read_consumers
+from litelog.live.log_consumers import find_consumer, find_time, read_consumers
 from litelog.live.record_feed import RecordFeed
 from litelog.live.served_log import LiveReader
-from litelog.live.served_logs import IDLE_SECONDS, UnknownLogError
+from litelog.live.served_logs import IDLE_SECONDS
 from litelog.live.wal_feed import WalFeed, WalFraming
 from litelog.objects.layout import parse_wal
+from litelog.server.consumer_routes import consumer_routes
 from litelog.server.error_answer import NO_STORE, make_error
 from litelog.server.http_server import begin_stream
 from litelog.server.log_errors import answer_error
 from litelog.server.log_requests import (
     choose_encoding,
+    name_of_log,
     read_mirrors_request,
     read_number,
     read_range,
@@ -33,7 +35,7 @@ from litelog.server.log_requests import (
     read_wait,
     read_wal_request,
 )
-from litelog.server.permits import PERMIT, StreamPermits
+from litelog.server.permits import StreamPermits, permit_of
 from litelog.server.stream_answer import StreamPace, answer_stream, make_compressor
 from litelog.stores.object_store import require_key
 
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from litelog.live.encoding import StreamFraming
+    from litelog.live.record_feed import RecordRequest
     from litelog.live.served_log import ServedLog
     from litelog.live.served_logs import ServedLogs
     from litelog.objects.position import Position
@@ -71,6 +74,7 @@ def log_routes(logs: ServedLogs, clock: Clock) -> list[Route]:
         Route("/logs/{log:path}/mirrors", handlers.mirrors),
         Route("/logs/{log:path}/replica", handlers.list_objects),
         Route("/logs/{log:path}/replica/{key:path}", handlers.open_object),
+        *consumer_routes(logs, clock),
         Route("/logs/{log:path}", handlers.show_log),
     ]
 
@@ -87,14 +91,14 @@ class LogHandlers:
 
     def list_logs(self, request: Request) -> Response:
         """The served logs that the request's token permits to read."""
-        permit = _permit_of(request)
+        permit = permit_of(request)
         names = [name for name in self._logs.names() if permit is None or permit.reads(name)]
         return _answer({"logs": [asdict(self._logs.get(name).facts()) for name in names]})
 
     def show_log(self, request: Request) -> Response:
         """One served log, who reads it, and where its consumers are."""
         try:
-            served = self._logs.get(_name_in(request))
+            served = self._logs.get(name_of_log(request))
             consumers = [asdict(each) for each in read_consumers(served)]
         except LitelogError as error:
             return answer_error(error)
@@ -113,26 +117,33 @@ class LogHandlers:
         try:
             encoding = choose_encoding(request)
             asked = read_request(request)
-            if asked.consumer is not None:
-                found = await asyncio.to_thread(self._logs.get, _name_in(request))
-                asked = replace(asked, start=await asyncio.to_thread(find_consumer, found, asked.consumer))
+            asked = await self._located(request, asked)
             reader = LiveReader(f"records {encoding.kind}", self._clock.monotonic())
-            served = await asyncio.to_thread(self._logs.enter, _name_in(request), reader)
+            served = await asyncio.to_thread(self._logs.enter, name_of_log(request), reader)
         except LitelogError as error:
             return answer_error(error)
-        self._permits.watch(reader, _permit_of(request))
+        self._permits.watch(reader, permit_of(request))
         pieces = RecordFeed(served, asked, encoding, reader).pieces()
         return await self._stream(request, pieces, encoding, partial(self._leave, served, reader))
+
+    async def _located(self, request: Request, asked: RecordRequest) -> RecordRequest:
+        """The request with the place that a consumer or a time stands for."""
+        if asked.consumer is None and asked.start_time is None:
+            return asked
+        served = await asyncio.to_thread(self._logs.get, name_of_log(request))
+        if asked.consumer is not None:
+            return replace(asked, start=await asyncio.to_thread(find_consumer, served, asked.consumer))
+        return replace(asked, start=await asyncio.to_thread(find_time, served, asked.start_time or 0))
 
     async def wal(self, request: Request) -> Response:
         """The bytes of a log as a stream of WAL segments."""
         try:
             asked = read_wal_request(request)
             reader = LiveReader("wal", self._clock.monotonic())
-            served = await asyncio.to_thread(self._logs.enter, _name_in(request), reader)
+            served = await asyncio.to_thread(self._logs.enter, name_of_log(request), reader)
         except LitelogError as error:
             return answer_error(error)
-        self._permits.watch(reader, _permit_of(request))
+        self._permits.watch(reader, permit_of(request))
         pieces = WalFeed(served, asked, reader, self._clock).pieces()
         return await self._stream(request, pieces, WalFraming(), partial(self._leave, served, reader))
 
@@ -140,14 +151,14 @@ class LogHandlers:
         """The mirrors of a log, once one of them has come to a sequence, or after a while."""
         try:
             sequence, seconds = read_mirrors_request(request)
-            found = partial(self._logs.get, _name_in(request))
+            found = partial(self._logs.get, name_of_log(request))
             served = await asyncio.to_thread(found)
             deadline = asyncio.get_running_loop().time() + seconds
             while not await _is_mirrored(served, sequence, deadline):
                 if asyncio.get_running_loop().time() >= deadline:
                     break
                 served = await asyncio.to_thread(found)
-            if (permit := _permit_of(request)) is not None:
+            if (permit := permit_of(request)) is not None:
                 permit.require()
         except LitelogError as error:
             return answer_error(error)
@@ -177,7 +188,7 @@ class LogHandlers:
                 position = parse_wal(key)
                 if seconds and position is not None and not await _is_shipped(served, position, seconds):
                     return make_error(404, f"{key}: is not there yet")
-                if (permit := _permit_of(request)) is not None:
+                if (permit := permit_of(request)) is not None:
                     permit.require()
                 if request.method == "HEAD" and seconds and position is not None:
                     return Response(headers=NO_STORE)
@@ -186,13 +197,13 @@ class LogHandlers:
             return answer_error(error)
         headers = {**NO_STORE, "content-type": "application/octet-stream"}
         begin_stream()
-        return StreamingResponse(self._chunks(stream, _permit_of(request)), 200 if byte_range is None else 206, headers)
+        return StreamingResponse(self._chunks(stream, permit_of(request)), 200 if byte_range is None else 206, headers)
 
     @asynccontextmanager
     async def _reading(self, request: Request, kind: str) -> AsyncIterator[ServedLog]:
         """Count a reader while a request for a log lasts."""
         reader = LiveReader(kind, self._clock.monotonic())
-        served = await asyncio.to_thread(partial(self._logs.enter, _name_in(request), reader, live=False))
+        served = await asyncio.to_thread(partial(self._logs.enter, name_of_log(request), reader, live=False))
         try:
             yield served
         finally:
@@ -230,21 +241,6 @@ class LogHandlers:
     def _stop_idle(self) -> None:
         self._stops_idle = False
         asyncio.get_running_loop().run_in_executor(None, self._logs.stop_idle)
-
-
-def _permit_of(request: Request) -> Permit | None:
-    """What the request's token permits; None if the daemon needs no token."""
-    return request.scope.get(PERMIT)
-
-
-def _name_in(request: Request) -> str:
-    """The log that a request names. Raises UnknownLogError, as for a log that is not there, if its token does not
-    permit to read it."""
-    name: str = request.path_params["log"]
-    permit = _permit_of(request)
-    if permit is not None and not permit.reads(name):
-        raise UnknownLogError(f"{name}: no such log is served here")
-    return name
 
 
 async def _is_shipped(served: ServedLog, position: Position, seconds: float) -> bool:

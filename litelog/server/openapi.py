@@ -18,6 +18,7 @@ from litelog.formats.log_format import MAX_SEQUENCE
 from litelog.live.encoding import ENCODINGS
 from litelog.live.mirrors import MirrorStatus
 from litelog.live.served_log import LogFacts
+from litelog.objects.consumer_position import MOST_MOVE
 from litelog.server.log_requests import MIRROR
 from litelog.server.report import VERSION, StatusReport, SyncReport
 from litelog.version import VERSION as RELEASE
@@ -35,7 +36,9 @@ POSITION: Schema = {"type": "string", "pattern": "^[0-9a-f]{16}/[0-9a-f]{16}/[0-
 START: Schema = {
     "anyOf": [
         COUNT,
-        {"type": "string", "enum": ["earliest", "latest", "end"]},
+        {"type": "string", "enum": ["earliest", "latest", "end", "beginning", "oldest", "now"]},
+        {"type": "string", "pattern": "^[1-9][0-9]{0,2}(s|min|h|day|week|month|year)$", "examples": ["1day"]},
+        {"type": "string", "pattern": "^20[0-9]{2}-(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])T[0-1][0-9]:[0-5][0-9]:00Z$"},
         {"type": "string", "pattern": "^consumer:[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"},
     ]
 }
@@ -109,6 +112,8 @@ class Operation:
     """By status: the schema of each media type. The other statuses are errors."""
     parameters: tuple[Parameter, ...] = ()
     errors: tuple[int, ...] = ()
+    body: Schema | None = None
+    """The JSON that the request states."""
 
     def document(self) -> Schema:
         error = {JSON: {"schema": {"$ref": _REFERENCES.format(model="Error")}}}
@@ -121,6 +126,8 @@ class Operation:
         name = self.path.strip("/").replace("{", "").replace("}", "").replace("/", "-") or "page"
         found: Schema = {"summary": self.summary, "operationId": f"{self.method}-{name}", "responses": responses}
         parameters = [each.document() for each in self.parameters]
+        if self.body is not None:
+            found["requestBody"] = {"required": True, "content": {JSON: {"schema": self.body}}}
         return {**found, "parameters": parameters} if parameters else found
 
 
@@ -171,6 +178,75 @@ _WAITED: Schema = {
     },
 }
 _READING = (404, 429, 500, 502, 503)
+_CONSUMER = Parameter(
+    "consumer",
+    {**TEXT, "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"},
+    "The consumer's name.",
+    "path",
+    required=True,
+)
+_EVIDENCE: Schema = {
+    "type": ["object", "null"],
+    "description": "The newest record before next that the consumer knows.",
+    "required": ["sequence", "size", "crc"],
+    "properties": {
+        "sequence": COUNT,
+        "size": {**COUNT, "minimum": 1},
+        "crc": {"type": "integer", "minimum": 0, "maximum": 0xFFFFFFFF},
+    },
+}
+_NEXT: Schema = {
+    **COUNT,
+    "type": ["integer", "null"],
+    "description": "The first sequence that is not processed; null: the first record of the log.",
+}
+_MOVE_ID: Schema = {
+    "type": ["string", "null"],
+    "minLength": 1,
+    "maxLength": MOST_MOVE,
+    "description": "An id of the move, by which its sender recognises it.",
+}
+_POSITION_FIELDS: Schema = {"next": _NEXT, "evidence": _EVIDENCE, "move": _MOVE_ID}
+_CONSUMER_POSITION: Schema = {
+    "type": "object",
+    "required": ["version", "consumer", "revision", "next", "updated", "evidence", "move"],
+    "properties": {
+        "version": {"const": VERSION},
+        "consumer": TEXT,
+        "revision": {**COUNT, "description": "Rises with each move."},
+        "updated": {**COUNT, "description": "When it was moved, in microseconds since 1970."},
+        **_POSITION_FIELDS,
+    },
+}
+_CONSUMER_MOVE: Schema = {
+    "type": "object",
+    "additionalProperties": False,
+    "properties": {
+        "revision": {
+            **COUNT,
+            "type": ["integer", "null"],
+            "description": "The revision that the position has now, 0 for a new consumer; null: move it in any case.",
+        },
+        **_POSITION_FIELDS,
+    },
+}
+_CONSUMER_DELETED: Schema = {
+    "type": "object",
+    "required": ["version", "consumer", "deleted"],
+    "properties": {
+        "version": {"const": VERSION},
+        "consumer": TEXT,
+        "deleted": {"type": "boolean", "description": "Whether there was one."},
+    },
+}
+_ALL_CONSUMERS: Schema = {
+    "type": "object",
+    "required": ["version", "consumers"],
+    "properties": {
+        "version": {"const": VERSION},
+        "consumers": {"type": "array", "items": TypeAdapter(ConsumerState).json_schema(ref_template=_REFERENCES)},
+    },
+}
 
 OPERATIONS: tuple[Operation, ...] = (
     Operation(
@@ -232,7 +308,7 @@ OPERATIONS: tuple[Operation, ...] = (
         {200: dict.fromkeys(ENCODINGS, TEXT)},
         (
             _LOG,
-            Parameter("from", START, "The sequence to begin with, a word, or a consumer."),
+            Parameter("from", START, "Where to begin: a sequence, a word, a time, a duration back, or a consumer."),
             Parameter("to", COUNT, "The first sequence that is not sent."),
             _FOLLOW,
             _WAIT,
@@ -241,6 +317,30 @@ OPERATIONS: tuple[Operation, ...] = (
             Parameter("Last-Event-ID", COUNT, "The last sequence that the client got, instead of from.", "header"),
         ),
         (*_READING, 406, 409, 410),
+    ),
+    Operation(
+        "get",
+        "/logs/{log}/consumers",
+        "The log's consumers, with their lag.",
+        {200: {JSON: _ALL_CONSUMERS}},
+        (_LOG,),
+        (404, 500, 503),
+    ),
+    *(
+        Operation(
+            method,
+            "/logs/{log}/consumers/{consumer}",
+            summary,
+            {200: {JSON: answer}},
+            (_LOG, _CONSUMER),
+            (404, 409, 500, 503),
+            _CONSUMER_MOVE if method == "put" else None,
+        )
+        for method, summary, answer in (
+            ("get", "The position of a consumer.", _CONSUMER_POSITION),
+            ("put", "Move a consumer, if its position has the stated revision.", _CONSUMER_POSITION),
+            ("delete", "Delete the position of a consumer.", _CONSUMER_DELETED),
+        )
     ),
     Operation(
         "get",

@@ -13,10 +13,12 @@ from litelog.server.token_file import TokenFile
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from starlette.requests import Request
+
     from litelog.config.access import TokenConfig
     from litelog.live.served_log import LiveReader
 
-STATUS, READ, SYNC = "status", "read", "sync"
+STATUS, READ, CONSUME, SYNC = "status", "read", "consume", "sync"
 
 PERMIT = "litelog.permit"
 """Key in a request's scope: its Permit. It is missing if the daemon needs no token."""
@@ -59,7 +61,7 @@ class Tokens:
 
     def __init__(self, token_file: str | None, others: Iterable[TokenConfig] = ()) -> None:
         """``token_file``: the token that permits everything. Raises ConfigError if a file cannot be used."""
-        everything = frozenset((STATUS, READ, SYNC))
+        everything = frozenset((STATUS, READ, CONSUME, SYNC))
         self._files: list[tuple[TokenFile, frozenset[str], str | frozenset[str]]] = []
         if token_file is not None:
             self._files.append((TokenFile(token_file), everything, ALL))
@@ -71,6 +73,11 @@ class Tokens:
         """Return what a token permits: of two files with one token, the first counts. None if no file has it."""
         permits = [Permit(file, given, rights, logs) for file, rights, logs in self._files if file.accepts(given)]
         return permits[0] if permits else None
+
+
+def permit_of(request: Request) -> Permit | None:
+    """What the request's token permits; None if the daemon needs no token."""
+    return request.scope.get(PERMIT)
 
 
 class StreamPermits:

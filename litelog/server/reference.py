@@ -30,10 +30,10 @@ An address that other machines can reach needs `token-file` or `tokens`, and eac
 `Authorization: Bearer TOKEN`. At `/` a browser asks for a password: any user name, and the token as the password. The
 password opens all pages for reading, but not `/sync`. Without the token, `/healthz`, `/readyz` and `/livez` answer with
 their status code and no reasons. The token of `token-file` permits everything. `tokens` names further tokens with their
-rights: `status` (the page, `/status`, `/metrics` and reasons) and `read` (the served logs: all, or those in `logs`). A
-request that its token does not permit gets 403. For a log that its token may not read, it gets 404, as for a log that
-does not exist. If no token is configured, the Host header must name this machine's loopback, the configured address, or
-one of `allowed-hosts`.
+rights: `status` (the page, `/status`, `/metrics` and reasons), `read` (the served logs: all, or those in `logs`), and
+`consume` (with `read`: to move and delete the consumers of these logs). A request that its token does not permit gets
+403. For a log that its token may not read, it gets 404, as for a log that does not exist. If no token is configured,
+the Host header must name this machine's loopback, the configured address, or one of `allowed-hosts`.
 
 `POST /sync` is the only request that starts anything. It costs requests to the stores, so pages of other sites may not
 send it. If a token is configured, it needs `Authorization: Bearer TOKEN`, which no browser adds by itself. If not,

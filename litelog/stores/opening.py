@@ -57,17 +57,25 @@ def opened_replica(
 
 
 @contextmanager
+def naming_store(url: str) -> Iterator[None]:
+    """Make a StoreError of the block name the store at ``url``."""
+    try:
+        yield
+    except StoreError as error:
+        if url not in str(error):
+            error.place = url
+        raise
+
+
+@contextmanager
 def naming_replica(client: ObjectReplicaClient) -> Iterator[None]:
     """Make an error of the block name the client's replica: a StoreError, or damage.
 
     A NoReplicaError says what is there instead of a replica.
     """
     try:
-        yield
-    except StoreError as error:
-        if client.url not in str(error):
-            error.place = client.url
-        raise
+        with naming_store(client.url):
+            yield
     except (CorruptObjectError, ReplicaGapError) as error:
         if not error.lines:
             error.lines = (f"{client.url}: {error}", DAMAGE_ADVICE.format(shlex.quote(client.url)))

@@ -89,17 +89,17 @@ class RetryingStore:
         return self._inner
 
     def put(self, key: str, body: Iterable[Buffer], *, create_only: bool = True) -> None:
-        self._try(lambda: self._inner.put(key, body, create_only=create_only))
+        self.attempt(lambda: self._inner.put(key, body, create_only=create_only))
 
     def open(self, key: str, byte_range: ByteRange | None = None) -> BinaryIO:
-        stream = self._try(lambda: self._inner.open(key, byte_range))
+        stream = self.attempt(lambda: self._inner.open(key, byte_range))
         whole = byte_range or ByteRange(0)
 
         def open_from(given: int) -> BinaryIO:
             length = None if whole.length is None else whole.length - given
             return self._inner.open(key, ByteRange(whole.start + given, length))
 
-        return cast("BinaryIO", _ResumingStream(key, stream, open_from, self._try))
+        return cast("BinaryIO", _ResumingStream(key, stream, open_from, self.attempt))
 
     def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
         listing = self._inner.list(prefix, start_after)
@@ -121,7 +121,7 @@ class RetryingStore:
     def delete(self, keys: Iterable[str]) -> None:
         left = iter(keys)
         while some := tuple(islice(left, DELETE_KEYS)):
-            self._try(lambda some=some: self._inner.delete(some))  # type: ignore[misc]
+            self.attempt(lambda some=some: self._inner.delete(some))  # type: ignore[misc]
 
     def close(self) -> None:
         self._inner.close()
@@ -141,9 +141,10 @@ class RetryingStore:
             listing = self._inner.list(prefix, start_after)
             return next(listing, None)
 
-        return self._try(advance), listing
+        return self.attempt(advance), listing
 
-    def _try(self, call: Callable[[], _Result]) -> _Result:
+    def attempt(self, call: Callable[[], _Result]) -> _Result:
+        """Make a request of the inner store, with these retries: also one that is no part of the interface."""
         policy, now = self._policy, self._clock.monotonic
         end = self._began(now()) + policy.total_seconds
         attempts, wait = 0, policy.first_seconds

@@ -34,10 +34,12 @@ class ListedObjects:
 
 @dataclass(slots=True)
 class Inventory:
-    """A listing of a replica. Memory grows with claims, generations and snapshots, not with other objects."""
+    """A listing of a replica. Memory grows with claims, consumers, generations and snapshots, and nothing else."""
 
     claims: list[str] = field(default_factory=list)
     """Their keys."""
+    consumers: list[str] = field(default_factory=list)
+    """The keys of consumers' positions."""
     generations: dict[Generation, ListedObjects] = field(default_factory=dict)
     objects: int = 0
     bytes: int = 0
@@ -85,6 +87,9 @@ def _take(found: Inventory, info: ObjectInfo) -> bool:
     """Count an object. Return False if its name is outside the layout."""
     if layout.parse_claim(info.key) is not None:
         found.claims.append(info.key)
+    elif layout.parse_consumer(info.key) is not None:
+        found.consumers.append(info.key)
+        return True
     elif (position := layout.parse_wal(info.key)) is not None:
         held = _held(found, position.generation)
         held.wal_segments += 1

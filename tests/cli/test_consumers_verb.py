@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
+import socket
 from typing import TYPE_CHECKING
 
 import pytest
 
 from litelog.errors import ExitCode
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from conftest import Command
@@ -133,3 +135,67 @@ def test_options_that_a_consumer_does_not_have_are_refused(litelog: Command, opt
     assert (done.code, "is not for a consumer" in done.err) == (ExitCode.USAGE, True)
     assert litelog("cat", "--ack", "auto", "log").code == ExitCode.USAGE
     assert listed(litelog) == []
+
+
+@pytest.fixture(params=["replica", "daemon"])
+def elsewhere(request: pytest.FixtureRequest, litelog: Command) -> str:
+    """A place of a log of ten records that is not its folder."""
+    litelog.lines(10)
+    if request.param == "replica":
+        assert litelog("replicate", "--once", "log", "backup").code == ExitCode.DONE
+        return f"file://{litelog.folder}/backup"
+    return serve(litelog)
+
+
+def serve(litelog: Command) -> str:
+    """The URL of ``log``, which a daemon serves."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+    (litelog.folder / "serve.yml").write_text(
+        f"state-dir: ./daemons-state\naddr: 127.0.0.1:{port}\nserve: all\nsync-interval: 20ms\n"
+        "logs:\n  - path: ./log\n    replicas: [./backup]\n"
+    )
+    litelog.wait_for_line(litelog.start("replicate", "--config", "serve.yml"), "listening")
+    url = f"http://127.0.0.1:{port}/logs/log"
+    wait_until(lambda: len(litelog("cat", url).out.splitlines()) == 10)
+    return url
+
+
+def test_a_consumer_of_a_replica_or_a_served_log_has_its_position_there(litelog: Command, elsewhere: str) -> None:
+    assert numbers(litelog("cat", "--consumer", "billing", elsewhere).out) == list(range(10))
+    assert litelog("cat", "--consumer", "billing", elsewhere).out == ""
+    assert listed(litelog, elsewhere) == [("billing", 10, 0)]
+    moved = litelog("consumers", "move", elsewhere, "billing", "8")
+    assert (moved.code, moved.out) == (ExitCode.DONE, f"moved: billing of {elsewhere} to sequence 8\n")
+    assert listed(litelog, elsewhere) == [("billing", 8, 2)]
+    assert numbers(litelog("cat", "--consumer", "billing", elsewhere).out) == [8, 9]
+    assert litelog("consumers", "move", elsewhere, "billing", "11").code == ExitCode.USAGE
+    assert "no consumer biling (known: billing)" in litelog("consumers", "delete", elsewhere, "biling").err
+    assert litelog("consumers", "delete", elsewhere, "billing").code == ExitCode.DONE
+    assert listed(litelog, elsewhere) == []
+    assert numbers(litelog("cat", "--consumer", "billing", "--from", "latest", elsewhere).out) == [9]
+    kept = list((litelog.folder / "backup" / "consumers").glob("billing/*"))
+    assert len(kept) == (0 if elsewhere.startswith("http") else 3), "one says that it was deleted"
+
+
+def test_a_state_folder_keeps_the_position_on_this_machine(litelog: Command, elsewhere: str) -> None:
+    state = ["--state-dir", "mine"]
+    assert numbers(litelog("cat", "--consumer", "billing", *state, elsewhere).out) == list(range(10))
+    assert listed(litelog, elsewhere) == []
+    assert [each["next"] for each in litelog("consumers", "list", "--json", *state, elsewhere).lines] == [10]
+
+
+def test_verify_and_prune_leave_the_positions_in_a_replica(litelog: Command) -> None:
+    litelog.lines(10)
+    assert litelog("replicate", "--once", "log", "backup").code == ExitCode.DONE
+    assert numbers(litelog("cat", "--consumer", "billing", "backup").out) == list(range(10))
+    assert litelog("verify", "--json", "backup").lines[-1]["anomalies"] == []
+    assert litelog("prune", "--max-age", "1h", "backup").code == ExitCode.DONE
+    assert listed(litelog, "backup") == [("billing", 10, 0)]
+    (newest,) = sorted((litelog.folder / "backup" / "consumers" / "billing").iterdir())[-1:]
+    newest.chmod(0o600)
+    newest.write_bytes(newest.read_bytes().replace(b'"next": 10', b'"next": 90'))
+    damaged = litelog("verify", "--json", "backup")
+    assert damaged.code == ExitCode.CORRUPTION
+    assert [each["object"] for each in damaged.lines[-1]["anomalies"]] == [f"consumers/billing/{newest.name}"]

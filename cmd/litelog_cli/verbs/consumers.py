@@ -23,14 +23,19 @@ _NUMBERS = ("next", "lag")
 
 _NOTE = """\b
 A consumer is a named reader with a durable position: litelog cat --consumer, or
-litelog.Consumer in Python. Positions are in the state folder of this machine.
+litelog.Consumer in Python. Positions of a log are in the state folder of this
+machine; those of a replica are in the replica, or with the daemon that serves it.
 """
 
 
 def _place_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options of a place, as of ``cat``."""
     for option in (
-        click.option("--state-dir", metavar="FOLDER", help="Folder with the positions.  [default: as for cat]"),
+        click.option(
+            "--state-dir",
+            metavar="FOLDER",
+            help="Folder with the positions.  [default: of a log, as for cat]",
+        ),
         place_config_option,
         click.option(
             "--pattern", metavar="PATTERN", help="Pattern for the names of log segments (formats lines and raw)."
@@ -63,6 +68,7 @@ def consumers() -> None:
 Examples:
   litelog consumers list /var/lib/events
   litelog consumers list --json s3://bucket/events
+  litelog consumers list http://HOST:9977/logs/events
 \b
 """
     + _NOTE,

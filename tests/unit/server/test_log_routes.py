@@ -73,6 +73,14 @@ RANGES: dict[str, Sequence[int]] = {
     "limit=0": [],
     "from=7": [],
     "from=2&follow=false": [2],
+    "from=oldest": [0, 1, 2],
+    "from=beginning": [0, 1, 2],
+    "from=last": [2],
+    "from=now": [],
+    "from=2month3days": [],
+    "from=100year": [0, 1, 2],
+    "from=1970-01-01": [0, 1, 2],
+    "from=2200-01-01T00:00:00Z": [],
 }
 
 
@@ -225,8 +233,8 @@ def test_there_are_limits_on_readers(tmp_path: Path, log: LogBuilder) -> None:
 BAD_REQUESTS: list[tuple[str, dict[str, str], int, str]] = [
     ("/logs/other", {}, 404, "other: no such log is served here"),
     ("/logs/other/records", {}, 404, "other: no such log is served here"),
-    ("/logs/log/records?from=x", {}, 400, "from: x is not a whole number"),
-    ("/logs/log/records?from=-1", {}, 400, "from: -1 is not a whole number"),
+    ("/logs/log/records?from=x", {}, 400, "from: 'x' is not a place in a log: expected"),
+    ("/logs/log/records?from=-1", {}, 400, "from: '-1' is not a place in a log: expected"),
     ("/logs/log/records?to=99999999999999999999", {}, 400, "is not a whole number"),
     ("/logs/log/records?limit=1.5", {}, 400, "limit: 1.5 is not a whole number"),
     ("/logs/log/records?wait=year", {}, 400, "wait: "),

@@ -119,5 +119,5 @@ def test_of_two_files_with_one_token_the_first_counts(tmp_path: Path) -> None:
     tokens = Tokens(everything, [TokenConfig(file=everything, rights=("read",))])
     found = tokens.find(TOKEN)
     assert found is not None
-    assert found.rights == {"status", "read", "sync"}
+    assert found.rights == {"status", "read", "consume", "sync"}
     assert tokens.find("") is None

@@ -1,0 +1,208 @@
+"""The positions of consumers in a replica: create-only objects, of which the highest revision counts."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from litelog.consumers.position_objects import KEPT, MOST, PositionObjects
+from litelog.errors import ConfigError, ConsumerMovedError, ConsumerStateError, StoreError
+from litelog.objects import layout
+from litelog.objects.consumer_position import Evidence
+from litelog.stores.registry import open_store, register_object_store
+from replica_clients.memory import MemoryStore
+from tests.builders.stores import AnswerLosingStore, CarelessStore, CountingStore
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from litelog.stores.object_store import ObjectStore
+
+NAME = "billing"
+EVIDENCE = Evidence(4, 1, 99)
+
+
+@pytest.fixture
+def store(request: pytest.FixtureRequest) -> MemoryStore:
+    found = open_store(f"memory://{request.node.name.replace('[', '-').replace(']', '')}")
+    assert isinstance(found, MemoryStore)
+    return found
+
+
+@pytest.fixture
+def positions(store: MemoryStore) -> PositionObjects:
+    return PositionObjects(store.url, {})
+
+
+def keys(store: ObjectStore) -> list[str]:
+    return [info.key for info in store.list(layout.CONSUMERS)]
+
+
+def through(store: ObjectStore) -> PositionObjects:
+    """The positions in a store that a test wraps."""
+
+    def open_wrapped(_url: str, _options: Mapping[str, object]) -> ObjectStore:
+        return store
+
+    register_object_store("wrapped", open_wrapped)
+    return PositionObjects("wrapped://", {})
+
+
+def test_a_position_moves_by_compare_and_set(positions: PositionObjects) -> None:
+    kept = positions.of(NAME)
+    assert (kept.read(), positions.names()) == (None, [])
+    first = kept.move(None, 3, None, 100)
+    second = kept.move(first, 5, EVIDENCE, 200)
+    assert (second.revision, second.next, second.evidence, second.updated) == (2, 5, EVIDENCE, 200)
+    assert (kept.read(), positions.names()) == (second, [NAME])
+    with pytest.raises(ConsumerMovedError) as refused:
+        positions.of(NAME).move(first, 4, None, 300)
+    assert refused.value.next == 5
+    with pytest.raises(ConsumerMovedError):
+        kept.move(None, 1, None, 300)  # it believes that there is none
+    assert kept.read() == second
+
+
+def test_of_many_that_move_at_once_one_does(positions: PositionObjects, store: MemoryStore) -> None:
+    held = positions.of(NAME).move(None, 0, None, 1)
+    for turn in range(20):
+        won, lost = [], []
+        start = threading.Barrier(4)
+
+        def move(number: int, start: threading.Barrier = start, won: list = won, lost: list = lost) -> None:  # type: ignore[type-arg]
+            start.wait()
+            try:
+                won.append(PositionObjects(store.url, {}).of(NAME).move(held, number, None, 1))  # noqa: B023
+            except ConsumerMovedError:
+                lost.append(number)
+
+        threads = [threading.Thread(target=move, args=(10 * turn + number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert (len(won), len(lost)) == (1, 3)
+        assert positions.of(NAME).read() == won[0]
+        held = won[0]
+
+
+def test_one_that_comes_back_after_its_object_was_removed_is_refused(
+    positions: PositionObjects, store: MemoryStore
+) -> None:
+    kept = positions.of(NAME)
+    old = held = kept.move(None, 0, None, 1)
+    for number in range(1, MOST + 1):
+        held = kept.move(held, number, None, 1)
+    assert layout.consumer_key(NAME, 2) not in keys(store)
+    with pytest.raises(ConsumerMovedError) as refused:
+        kept.move(old, 7, None, 1)  # its put succeeds: the key is free again
+    assert (refused.value.next, kept.read()) == (MOST, held)
+
+
+def test_only_the_newest_objects_stay(positions: PositionObjects, store: MemoryStore) -> None:
+    kept = positions.of(NAME)
+    held = None
+    for number in range(5 * MOST):
+        held = kept.move(held, number, None, 1)
+        assert len(keys(store)) <= MOST
+    assert len(keys(store)) >= KEPT
+    assert kept.read() == held
+
+
+def test_a_person_moves_it_in_any_case(positions: PositionObjects, store: MemoryStore) -> None:
+    kept = positions.of(NAME)
+    held = kept.move(None, 3, EVIDENCE, 1)
+    forced = kept.force(1, 2)
+    assert (forced.next, forced.evidence, kept.read()) == (1, None, forced)
+    with pytest.raises(ConsumerMovedError):
+        kept.move(held, 9, None, 3)
+    damage(store, forced.revision)
+    damage(store, held.revision)
+    assert kept.force(2, 3) == kept.read()
+
+
+def test_a_deleted_consumer_is_a_new_one_and_its_process_is_refused(
+    positions: PositionObjects, store: MemoryStore
+) -> None:
+    kept = positions.of(NAME)
+    assert not kept.delete()
+    held = kept.move(kept.move(None, 3, None, 1), 4, None, 2)
+    assert kept.delete()
+    assert (kept.read(), positions.names(), len(keys(store)), kept.delete()) == (None, [], 1, False)
+    with pytest.raises(ConsumerMovedError):
+        kept.move(held, 5, None, 3)
+    created = kept.move(None, 0, None, 4)
+    assert (created.revision, kept.read(), positions.names()) == (4, created, [NAME])
+
+
+def damage(store: MemoryStore, revision: int) -> None:
+    key = layout.consumer_key(NAME, revision)
+    store.delete([key])
+    store.put(key, [b'{"version": 1}'])
+
+
+def test_a_damaged_position_counts_as_the_one_before(positions: PositionObjects, store: MemoryStore) -> None:
+    kept = positions.of(NAME)
+    first = kept.move(None, 3, None, 1)
+    second = kept.move(first, 5, None, 2)
+    damage(store, second.revision)
+    found = kept.read()
+    assert found is not None
+    assert (found.next, found.revision) == (3, second.revision)
+    assert kept.move(found, 4, None, 3) == kept.read()  # above the damaged one
+
+
+def test_if_both_are_damaged_a_person_states_the_place(positions: PositionObjects, store: MemoryStore) -> None:
+    kept = positions.of(NAME)
+    second = kept.move(kept.move(None, 3, None, 1), 5, None, 2)
+    damage(store, 1)
+    damage(store, second.revision)
+    with pytest.raises(ConsumerStateError, match="run litelog consumers move to state where consumer billing"):
+        kept.read()
+    assert positions.names() == [NAME]
+    assert kept.delete()
+    assert kept.read() is None
+
+
+def test_a_put_whose_answer_was_lost_counts_once() -> None:
+    kept = through(AnswerLosingStore(MemoryStore())).of(NAME)
+    held = kept.move(None, 3, None, 1)
+    assert kept.move(held, 4, None, 2) == kept.read()
+
+
+def test_a_store_that_takes_a_key_twice_keeps_no_positions() -> None:
+    careless = CarelessStore(MemoryStore())
+    careless.enforces_create_only = False
+    with pytest.raises(ConfigError, match="name a state folder on this machine"):
+        through(careless).of(NAME).move(None, 3, None, 1)
+
+
+class KeepingStore(CountingStore):
+    """A store that permits no deletion."""
+
+    def delete(self, keys: Iterable[str]) -> None:
+        raise StoreError("delete", next(iter(keys)), "access denied", retryable=False)
+
+
+def test_a_store_without_deletions_keeps_all_positions(caplog: pytest.LogCaptureFixture) -> None:
+    keeping = KeepingStore(MemoryStore())
+    kept = through(keeping).of(NAME)
+    held = None
+    for number in range(MOST + 5):
+        held = kept.move(held, number, None, 1)
+    assert kept.read() == held
+    assert len(keys(keeping)) == MOST + 5
+    assert [record.message for record in caplog.records if "cannot be deleted" in record.message] != []
+    assert len([record for record in caplog.records if "cannot be deleted" in record.message]) == 1
+
+
+def test_errors_name_the_replica() -> None:
+    class DeadStore(CountingStore):
+        def list(self, prefix: str, start_after: str | None = None) -> Iterable[None]:  # type: ignore[override]
+            raise StoreError("list", prefix, "access denied", retryable=False)
+
+    dead = DeadStore(MemoryStore("dead"))
+    with pytest.raises(StoreError, match="memory://dead: list consumers/billing/: access denied"):
+        through(dead).of(NAME).read()

@@ -1,0 +1,117 @@
+"""Positions of consumers in a copy: carried from the replica, never ahead of the records, and never over own ones."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+import pytest
+
+import litelog
+from litelog.consumers.position_objects import MOST, PositionObjects
+from litelog.copying.execution import copy
+from litelog.objects import layout
+from litelog.stores.registry import open_store
+from tests.builders.growing_replica import GrowingReplica
+from tests.builders.stores import CountingStore
+from tests.builders.verify_helper import everything, found, verified
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from litelog.stores.object_store import ObjectInfo
+    from replica_clients.memory import MemoryStore
+
+NAME = "billing"
+
+
+@pytest.fixture
+def target(request: pytest.FixtureRequest) -> MemoryStore:
+    return cast("MemoryStore", open_store(f"memory://target-{request.node.name}"))
+
+
+@pytest.fixture
+def source(request: pytest.FixtureRequest) -> MemoryStore:
+    """A replica."""
+    made = cast("MemoryStore", open_store(f"memory://source-{request.node.name}"))
+    for key, body in everything().objects().items():
+        made.put(key, [body])
+    return made
+
+
+def move(store: MemoryStore, following: int, times: int = 1) -> None:
+    kept = PositionObjects(store.url, {}).of(NAME)
+    for _ in range(times):
+        kept.move(kept.read(), following, None, 1)
+
+
+def place(store: MemoryStore) -> int | None:
+    position = PositionObjects(store.url, {}).of(NAME).read()
+    return None if position is None else position.next
+
+
+def test_a_copy_has_the_positions_of_the_replica(source: MemoryStore, target: MemoryStore) -> None:
+    before = copy(source, target)
+    assert (place(target), before.foreign) == (None, 0)
+    for following in (1, 2, 3):
+        move(source, following, times=2 * MOST)  # far more than are kept between two copies
+        done = copy(source, target)
+        assert (place(target), done.objects, done.foreign) == (following, 1, 0)
+        assert len(list(target.list(layout.CONSUMERS))) <= 2
+    assert copy(source, target).objects == 0
+    assert found(verified(target)) == []
+    PositionObjects(source.url, {}).of(NAME).delete()
+    copy(source, target)
+    assert place(target) is None
+
+
+def test_a_consumer_that_moved_in_the_copy_keeps_its_position(source: MemoryStore, target: MemoryStore) -> None:
+    move(source, 1)
+    copy(source, target)
+    move(target, 2)
+    move(source, 7, times=5)
+    assert copy(source, target).objects == 0
+    assert (place(source), place(target)) == (7, 2)
+    PositionObjects(target.url, {}).of("audit").force(3, 1)
+    copy(source, target)
+    assert PositionObjects(target.url, {}).names() == ["audit", NAME]
+
+
+def test_a_position_in_a_copy_is_not_ahead_of_its_records(tmp_path: Path) -> None:
+    """A consumer processes what was appended after the copy had listed the replica."""
+    growing = GrowingReplica(tmp_path / "replica").grow(3)
+
+    def consume(place: str) -> list[int]:
+        with litelog.Consumer(place, NAME, follow=False) as consumer:
+            sequences = [record.sequence for record in consumer]
+            consumer.commit()
+            return sequences
+
+    assert consume(growing.url) == [0, 1, 2]
+
+    class Growing(CountingStore):
+        def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
+            found = list(super().list(prefix, start_after))
+            if prefix == "" and self.requests["grown"] == 0:
+                self.requests["grown"] += 1
+                growing.grow(2)
+                assert consume(growing.url) == [3, 4]
+            return iter(found)
+
+    target = open_store(str(tmp_path / "copy"))
+    copy(Growing(open_store(growing.url)), target)
+    assert PositionObjects(growing.url, {}).of(NAME).read().next == 5  # type: ignore[union-attr]
+    assert consume(str(tmp_path / "copy")) == []
+    copy(open_store(growing.url), target)
+    assert consume(str(tmp_path / "copy")) == []
+
+
+def test_a_damaged_position_is_not_carried_and_stops_no_copy(source: MemoryStore, target: MemoryStore) -> None:
+    move(source, 1)
+    (key,) = (info.key for info in source.list(layout.CONSUMERS))
+    source.delete([key])
+    source.put(key, [b"{}"])
+    PositionObjects(source.url, {}).of("audit").force(2, 1)
+    copy(source, target)
+    assert PositionObjects(target.url, {}).names() == ["audit"]
+    assert [each[1] for each in found(verified(source))] == [key]
