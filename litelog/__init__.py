@@ -24,6 +24,8 @@ if TYPE_CHECKING:
         CorruptionError,
         CorruptObjectError,
         DivergedError,
+        DowngradeError,
+        EncryptedError,
         FencedError,
         FinalSyncError,
         InvalidConfigError,
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
         UnknownSchemeError,
         UnknownVersionError,
         WrongFormatError,
+        WrongIdentityError,
     )
     from litelog.formats.columns import Columns, Record
     from litelog.formats.registry import register_format
@@ -73,6 +76,8 @@ __all__ = [
     "CorruptObjectError",
     "CorruptionError",
     "DivergedError",
+    "DowngradeError",
+    "EncryptedError",
     "FencedError",
     "FinalSyncError",
     "InvalidConfigError",
@@ -109,6 +114,7 @@ __all__ = [
     "UnknownSchemeError",
     "UnknownVersionError",
     "WrongFormatError",
+    "WrongIdentityError",
     "__version__",
     "load_config",
     "open_replica",

@@ -320,6 +320,34 @@ class CorruptObjectError(CorruptionError):
         super().__init__(f"{key}: {what}{detail}")
 
 
+class EncryptedError(ConfigError):
+    """A replica, or an object of it, is encrypted, and there is no identity to read it with."""
+
+    def __init__(self, place: str) -> None:
+        self.place = place
+        super().__init__(
+            f"{place}: is encrypted; name the file of your identity: --identity FILE, the variable LITELOG_IDENTITY or "
+            "identity-file in the configuration"
+        )
+
+
+class WrongIdentityError(ConfigError):
+    """None of the given identities reads a generation."""
+
+    def __init__(self, key: str, identities: str, recipients: Sequence[str]) -> None:
+        self.key = key
+        readers = ", ".join(recipients)
+        super().__init__(f"{key}: {identities} does not read this generation; its recipients are {readers}")
+
+
+class DowngradeError(ConfigError):
+    """A generation without encryption follows an encrypted one, and nobody said that it may."""
+
+    def __init__(self, key: str, encrypted: str, advice: str) -> None:
+        self.key = key
+        super().__init__(f"{key}: is not encrypted, but {encrypted} before it is; {advice}")
+
+
 class NotEnoughMemoryError(LitelogError):
     """An object of a replica needs more memory than this process may use. The object may be intact."""
 

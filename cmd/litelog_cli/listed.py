@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, TypeVar
+import os
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from litelog.encryption.identities import VARIABLE as IDENTITY_VARIABLE
 from litelog.errors import NothingToRestoreError
 from litelog_cli.arguments import opened_replica
 from litelog_cli.configured import find_sources
@@ -21,23 +24,51 @@ if TYPE_CHECKING:
     from litelog.stores.replica_client import ReplicaClient
 
 Found = TypeVar("Found")
+Command = TypeVar("Command", bound="Callable[..., Any]")
 
-config_option = click.option(
-    "--config", "config_file", type=click.Path(), help="Configuration file that contains the log in LOG_DIR."
+
+def _use_identity(ctx: click.Context, _param: click.Parameter, path: str | None) -> None:
+    """Let the verb read with the identity in a file, as the variable that names one would."""
+    if path is not None:
+        ctx.with_resource(_set_variable(IDENTITY_VARIABLE, os.path.abspath(path)))
+
+
+@contextmanager
+def _set_variable(name: str, value: str) -> Iterator[None]:
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
+
+
+identity_option = click.option(
+    "--identity",
+    metavar="FILE",
+    type=click.Path(),
+    expose_value=False,
+    callback=_use_identity,
+    help=f"File with an identity, for an encrypted replica.  [default: ${IDENTITY_VARIABLE}]",
 )
+
+
+def _config_option(description: str) -> Callable[[Command], Command]:
+    """The options that a verb needs to open replicas: the configuration file, and the identity."""
+    option = click.option("--config", "config_file", type=click.Path(), help=description)
+    return lambda command: option(identity_option(command))
+
+
+config_option = _config_option("Configuration file that contains the log in LOG_DIR.")
 
 wide_option = click.option("--wide", is_flag=True, help="Show all columns.")
 
-replica_config_option = click.option(
-    "--config", "config_file", type=click.Path(), help="Configuration file with the replica's options."
-)
+replica_config_option = _config_option("Configuration file with the replica's options.")
 
-place_config_option = click.option(
-    "--config",
-    "config_file",
-    type=click.Path(),
-    help="Configuration file with the log, or with the replica's options.",
-)
+place_config_option = _config_option("Configuration file with the log, or with the replica's options.")
 
 
 def each_replica(

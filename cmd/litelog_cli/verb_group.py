@@ -42,6 +42,7 @@ GROUPS = {
         "dismiss": "Dismiss the warning of a rewound log",
         "check": "Try whether a replica's store is usable",
         "config": "Check or show a configuration",
+        "key": "Make an identity for encrypted replicas",
         "service": "Print files that run litelog as a service",
     },
     "Other": {

@@ -12,10 +12,11 @@ from __future__ import annotations
 import os
 import re
 from fnmatch import fnmatchcase
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
+from litelog.config.access import AbsolutePath  # noqa: TC001 - pydantic looks for it
 from litelog.config.values import (
     MODEL,
     SCRUB_RATE,
@@ -42,6 +43,9 @@ from litelog.objects.layout import CLAIMS, GENERATIONS, Fencing
 from litelog.objects.wal_segment import MAX_LENGTH_BYTES
 from litelog.retention.policy import RetentionPolicy
 from litelog.shipping.context import Settings
+
+if TYPE_CHECKING:
+    from litelog.encryption.recipients import Recipients
 
 MAX_AGE = 100 * 365 * 86400.0
 """Seconds. A larger value is probably a mistake in the unit."""
@@ -117,6 +121,26 @@ PATTERN_FORMATS = ("lines", "raw")
 DEFAULTS = Settings()
 
 
+class EncryptionConfig(BaseModel):
+    """Who can read what the daemon writes to a replica. Each recipient can read all of it."""
+
+    model_config = MODEL
+
+    recipients: tuple[Text, ...] = ()
+    """Public keys of age, ``age1...``, or files with one in each line."""
+    passphrase_file: AbsolutePath | None = None
+    """File whose first line is a passphrase."""
+    wrap_command: tuple[Text, ...] = ()
+    """A command that reads a key from its standard input and writes it to its standard output, as a key service
+    encrypted it: the program and its arguments."""
+
+    def open_recipients(self) -> Recipients:
+        """The recipients. Raises ConfigError."""
+        from litelog.encryption.recipients import read_recipients  # noqa: PLC0415 - few replicas need it
+
+        return read_recipients(self.recipients, self.passphrase_file, self.wrap_command)
+
+
 class ReplicaConfig(BaseModel):
     """One replica of a log."""
 
@@ -151,6 +175,8 @@ class ReplicaConfig(BaseModel):
     day, the daemon compares names and sizes, and reads a thirtieth of the objects, different ones each day."""
     scrub_rate: ScrubRate = SCRUB_RATE
     """Bytes of objects per second that a verification reads."""
+    encryption: EncryptionConfig | Literal["none"] | None = None
+    """How the replica is encrypted; None: not, and an encrypted one is refused; ``none``: not, even after it was."""
     options: dict[str, OptionValue] = Field(default_factory=dict, repr=False)
     """The backend's own settings (region, endpoint, credentials, ...). The backend checks them when it opens."""
 

@@ -23,7 +23,15 @@ from pydantic import (
 )
 
 from litelog.config.access import AbsolutePath, LogNames, TlsConfig, TokenConfig
-from litelog.config.entries import DEFAULTS, FolderConfig, LogConfig, ReplicaConfig, RetentionConfig, TruncateConfig
+from litelog.config.entries import (
+    DEFAULTS,
+    EncryptionConfig,
+    FolderConfig,
+    LogConfig,
+    ReplicaConfig,
+    RetentionConfig,
+    TruncateConfig,
+)
 from litelog.config.values import (
     FROM_DOCUMENT,
     MODEL,
@@ -265,6 +273,7 @@ MODELS: dict[tuple[str, ...], type[BaseModel]] = {
             (("truncate",), TruncateConfig),
             (("replicas",), ReplicaConfig),
             (("replicas", "retention"), RetentionConfig),
+            (("replicas", "encryption"), EncryptionConfig),
         )
     },
 }

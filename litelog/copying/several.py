@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from litelog.copying.execution import PARALLELISM, copy
 from litelog.errors import ConfigError, LitelogError, NoReplicaError
 from litelog.stores.missing import find_replicas
-from litelog.stores.opening import naming_replica, open_retrying
+from litelog.stores.opening import naming_replica, open_copy, open_retrying
 from litelog.stores.registry import open_store, place_below
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def _copy(wanted: ReplicaCopy, stop: Event, parallelism: int, progress: Callable
     try:
         source = open_retrying(wanted.replica, wanted.options, stop)
         try:
-            target = open_retrying(wanted.target, wanted.target_options, stop)
+            target = open_copy(source, wanted.target, wanted.target_options, stop)
             try:
                 with naming_replica(source), naming_replica(target):
                     result = copy(source.store, target.store, parallelism=parallelism, progress=progress)

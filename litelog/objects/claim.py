@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from litelog.codec.checksum import crc32c
 from litelog.codec.decoding import JsonLimits, naming, parse_json, require_fields
 from litelog.errors import CorruptObjectError, UnknownFormatError
-from litelog.objects.fields import CRC, Reader, number, optional, parsed, read_all, refuse, text
+from litelog.objects.fields import CRC, Reader, number, optional, parsed, read_all, refuse, sha256, text
 from litelog.objects.layout import Fencing, claim_key
 from litelog.objects.position import MAX_INDEX, ClaimName, Generation, Position, epoch_of, generation
 
@@ -25,8 +25,14 @@ if TYPE_CHECKING:
 
 VERSION = 1
 
-LIMITS = JsonLimits(size=64 << 10, values=128, texts=128, containers=8, depth=2)
-"""Limits of the JSON. A claim has seventeen fields; a reason may name folders and files, each of a few KiB."""
+ENCRYPTED_VERSION = 2
+"""Of the claim of an encrypted generation, so that an earlier litelog refuses it."""
+
+LIMITS = JsonLimits(size=64 << 10, values=256, texts=256, containers=8, depth=3)
+"""Limits of the JSON. A claim has eighteen fields; a reason may name folders and files, each of a few KiB."""
+
+MAX_RECIPIENTS = 64
+"""How many recipients an encrypted generation may have."""
 
 MAX_TRANSACTIONS = 32
 """How many applications' transactions a claim carries: those that wrote last."""
@@ -51,6 +57,18 @@ class Relation(StrEnum):
     """It holds every byte that the predecessor shipped. Its index is the predecessor's plus ``shift``."""
     DIVERGED = "diverged"
     """The log no longer holds what the predecessor shipped. ``reason`` says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Encryption:
+    """How the objects of a generation are encrypted."""
+
+    recipients: tuple[str, ...]
+    """Who can read them: public keys, and the names of other kinds."""
+    keys: tuple[str, ...]
+    """The generation's key, wrapped for the recipients: ``<kind>:<base64>``."""
+    mac: str = ""
+    """Proves, to those who have the key, that the claim was made by one who had it; empty while it is computed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +103,8 @@ class Claim:
     transactions: tuple[tuple[str, int], ...] = ()
     """(Id, newest version) of each application whose writes count once, the last one to write at the end. Each claim
     carries those of its predecessor on, so a version that this or an earlier generation holds is known from here."""
+    encryption: Encryption | None = None
+    """How the generation's objects are encrypted; None if they are not."""
 
     @property
     def epoch(self) -> int:
@@ -131,7 +151,18 @@ def open_claimed_format(claim: Claim, open_named: Callable[[str], LogFormat]) ->
 
 def encode(claim: Claim) -> bytes:
     """The object's bytes: JSON, the same for the same claim, with the CRC-32C of the other fields as the last field."""
-    stated: dict[str, object] = {"version": VERSION}
+    stated = _stated(claim)
+    return _text({**stated, "crc": crc32c(_text(stated))})
+
+
+def authenticated_text(claim: Claim) -> bytes:
+    """The text that the code in an encrypted generation's claim authenticates: all fields but the code and the CRC."""
+    assert claim.encryption is not None
+    return _text(_stated(replace(claim, encryption=replace(claim.encryption, mac=""))))
+
+
+def _stated(claim: Claim) -> dict[str, object]:
+    stated: dict[str, object] = {"version": VERSION if claim.encryption is None else ENCRYPTED_VERSION}
     stated |= {name: value for name in Claim.__slots__ if (value := getattr(claim, name)) is not None}
     for name in ("predecessor_end", "shared_end"):
         if name in stated:
@@ -142,7 +173,10 @@ def encode(claim: Claim) -> bytes:
         stated["transactions"] = dict(claim.transactions)
     else:
         del stated["transactions"]
-    return _text({**stated, "crc": crc32c(_text(stated))})
+    if claim.encryption is not None:
+        found = claim.encryption
+        stated["encryption"] = {"recipients": found.recipients, "keys": found.keys, "mac": found.mac}
+    return stated
 
 
 def add_transaction(
@@ -169,8 +203,9 @@ def parse(body: bytes | str) -> Claim:
     generation is checked where they are read.
     """
     fields = require_fields(parse_json(body.encode() if isinstance(body, str) else body, LIMITS))
-    if type(fields.get("version")) is not int or fields["version"] != VERSION:
-        raise ValueError(f"version is not {VERSION}")
+    version = ENCRYPTED_VERSION if "encryption" in fields else VERSION
+    if type(fields.get("version")) is not int or fields["version"] != version:
+        raise ValueError(f"version is not {version}")
     stated = CRC("crc", fields.pop("crc", None))
     if stated != (crc := crc32c(_text(fields))):
         raise ValueError(f"CRC-32C is {crc}, expected {stated}")
@@ -186,6 +221,23 @@ def _transactions(name: str, value: object) -> tuple[tuple[str, int], ...]:
         refuse(name, value)
     return tuple((text(f"{name} of", key), _VERSION(f"{name} of {key}", version)) for key, version in value.items())
 
+
+def _encryption(name: str, value: object) -> Encryption | None:
+    if value is None:
+        return None
+    if not isinstance(value, dict):
+        refuse(name, value)
+    parts = read_all(_ENCRYPTION, value)
+    return Encryption(parts["recipients"], parts["keys"], parts["mac"])
+
+
+def _texts(name: str, value: object) -> tuple[str, ...]:
+    if not isinstance(value, list) or not 0 < len(value) <= MAX_RECIPIENTS:
+        refuse(name, value)
+    return tuple(text(name, each) for each in value)
+
+
+_ENCRYPTION: dict[str, Reader[Any]] = {"recipients": _texts, "keys": _texts, "mac": sha256}
 
 _VERSION = number()
 
@@ -206,6 +258,7 @@ _FIELDS: dict[str, Reader[Any]] = {
     "fencing": optional(parsed(Fencing), Fencing.REQUIRED),
     "predecessor_file": optional(text),
     "transactions": _transactions,
+    "encryption": _encryption,
 }
 
 

@@ -10,6 +10,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from litelog.config import FolderConfig
+from litelog.config.entries import EncryptionConfig
+from litelog.encryption.identities import find_identities
 from litelog.errors import ConfigError, LitelogError
 from litelog.events import fields
 from litelog.formats.capabilities import removed_by_owner
@@ -22,6 +24,7 @@ from litelog.log.watermark import WatermarkUse, find_watermark
 from litelog.objects.layout import Fencing
 from litelog.replicator.task import ReplicaTask
 from litelog.shipping.backlog import BacklogSealer
+from litelog.shipping.claim_encryption import EncryptedClaims, OwnerKeys, PlainClaims
 from litelog.shipping.claiming import ReplicaUnavailableError
 from litelog.shipping.context import Executors, LogSource, ReplicaContext, Settings
 from litelog.shipping.counters import ReplicaCounters
@@ -159,7 +162,8 @@ def _open_replica(
 ) -> OpenedReplica:
     counters = ReplicaCounters(tools.listener, tools.clock)
     plain = open_store(replica.url, replica.options)
-    store = _wrap(plain, replica, counters.requests)
+    path = state_folder_of(place.state_dir, log.path, replica.url, plain.url)
+    store, claims = _encrypt(_wrap(plain, replica, counters.requests), replica, path)
     client = ObjectReplicaClient(store)
     _require_outside(log.path, client.url)
     task = ReplicaTask(log.path, client.url, None, replica.sync_interval, log.poll_interval, replica.max_segment_bytes)
@@ -167,7 +171,6 @@ def _open_replica(
     task.fencing = replica.fencing
     task.counters = counters
     try:
-        path = state_folder_of(place.state_dir, log.path, replica.url, client.url)
         ReplicaSet(os.path.dirname(path)).add(os.path.basename(path), client.url, os.path.abspath(log.path))
         place.truncator.attend(os.path.basename(path))
         task.state_folder = os.path.relpath(path, place.state_dir)
@@ -193,6 +196,7 @@ def _open_replica(
         fencing=replica.fencing,
         try_store=partial(try_store, tools.trials, replica.fencing, patient, plain),
         root=plain if isinstance(plain, Rooted) else None,
+        encryption=claims,
     )
     task.replica = Replica(context, folder, owner)
     task.lag = LagMeter(place.end, partial(_place_of, task.replica))
@@ -281,6 +285,21 @@ def _wrap(plain: ObjectStore, replica: ReplicaConfig, meter: RequestMeter) -> Ob
     return CheckingStore(store)
 
 
+def _encrypt(
+    store: ObjectStore, replica: ReplicaConfig, folder: str
+) -> tuple[ObjectStore, PlainClaims | EncryptedClaims]:
+    """The store as the configuration encrypts it, and how claims say so. ``folder``: the replica's state folder."""
+    if replica.encryption is None:
+        return store, PlainClaims()
+    from litelog.stores.encrypted_store import EncryptedStore  # noqa: PLC0415 - few replicas need it
+
+    keys = OwnerKeys(folder, find_identities(replica.options))
+    store = EncryptedStore(store, keys, refuses_downgrade=False)
+    if replica.encryption == "none":
+        return store, PlainClaims(ends_encryption=True)
+    return store, EncryptedClaims(replica.encryption.open_recipients(), keys)
+
+
 def _find_refused(entry: LogConfig | FolderConfig) -> Iterator[tuple[Location, ConfigError]]:
     log = entry.named("name") if isinstance(entry, FolderConfig) else entry
     try:
@@ -298,6 +317,9 @@ def _find_refused(entry: LogConfig | FolderConfig) -> Iterator[tuple[Location, C
                 _require_outside(log.path, store.url)
             finally:
                 store.close()
+            find_identities(replica.options)
+            if isinstance(replica.encryption, EncryptionConfig):
+                replica.encryption.open_recipients()
         except ConfigError as error:
             yield ("replicas", number), error
 

@@ -18,6 +18,7 @@ from litelog.objects.layout import CLAIMS, Fencing, claim_key, snapshot_key
 from litelog.objects.position import Position, new_generation
 from litelog.reading.generations import read_claim, read_claim_of
 from litelog.shipping.archive_state import ArchiveState, resume_archive
+from litelog.shipping.claim_encryption import PlainClaims
 from litelog.shipping.claiming import (
     LostRaceError,
     SucceededError,
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     from litelog.objects.position import ClaimName
     from litelog.objects.snapshot_entries import SnapshotEntry
     from litelog.shipping.backlog import BacklogSealer
+    from litelog.shipping.claim_encryption import EncryptedClaims
     from litelog.shipping.context import ReplicaContext
     from litelog.shipping.state import ReplicaState, StateFolder
     from litelog.stores.object_store import Rooted
@@ -86,10 +88,12 @@ class Owner:
         fencing: Fencing = Fencing.REQUIRED,
         try_store: Callable[[], None] | None = None,
         root: Rooted | None = None,
+        encryption: PlainClaims | EncryptedClaims | None = None,
     ) -> None:
         """``context`` has a client that retries. ``try_store`` is called before the first claim that this state folder
         records. It raises UnfitStoreError if the store cannot do what the fencing needs, or StoreError. None: the store
-        is known to do it. ``root``: the store, if its root may go away and come back as another one."""
+        is known to do it. ``root``: the store, if its root may go away and come back as another one. ``encryption``:
+        how claims say whether a generation is encrypted; None: no generation is."""
         self._source = context.source
         self._client = context.client
         self._folder = folder
@@ -104,6 +108,7 @@ class Owner:
         self._fencing = fencing
         self._try_store = try_store or _do_nothing
         self._root = root or Rootless()
+        self._encryption = encryption or PlainClaims()
         self.notes = ReplicatedNotes(folder.path, context.source.folder)
         """What the replica holds sealed and named by a durable snapshot."""
         self.proof = OwnershipProof(context, self._identity, self._root)
@@ -152,6 +157,9 @@ class Owner:
             return ClaimDue(state)
         claim = state.claim
         self._identity.require_format(claim)
+        change = self._encryption.find_change(claim)
+        if change is not None:
+            return ClaimDue(state, Cause(change))
         file = state.place.file or state.place.finished
         if file and self._source.format.segment_order(file) is None:
             return ClaimDue(state, Cause(f"{file} is no longer a log segment by the configuration's pattern"))
@@ -248,6 +256,7 @@ class Owner:
         shared = self._predecessors.find_shared(found, predecessor, cause.start_file, len(finished))
         if shared is not None:
             claim = replace(claim, shared_end=Position(claim.generation, shared.index, shared.end))
+        claim = self._encryption.complete(claim, newest)
         start_file = finished[0] if finished else cause.start_file
         claimed = Claimed(
             claim=claim,

@@ -9,7 +9,15 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
-from litelog.errors import CorruptObjectError, DivergedError, NotEnoughMemoryError, PrunedError, StoreError
+from litelog.encryption.chunks import MAGIC
+from litelog.errors import (
+    CorruptObjectError,
+    DivergedError,
+    EncryptedError,
+    NotEnoughMemoryError,
+    PrunedError,
+    StoreError,
+)
 from litelog.objects import layout
 from litelog.objects.position import MAX_EPOCH, ClaimName, Generation, Position
 from litelog.objects.position import generation as parse_generation
@@ -491,7 +499,8 @@ def read_bounded(
     size: int = READ_BYTES,
 ) -> bytes:
     """Read an object, or a range of it: at most one byte more than ``limit``. ``size``: its expected size in bytes; the
-    first read requests that many. Raises NotFoundError, StoreError and NotEnoughMemoryError."""
+    first read requests that many. Raises NotFoundError, StoreError, NotEnoughMemoryError, and EncryptedError if the
+    object of a replica is encrypted, and ``store`` does not decrypt it."""
     pieces: list[bytes] = []
     room = limit + 1
     with store.open(key, byte_range) as stream:
@@ -504,7 +513,10 @@ def read_bounded(
             raise StoreError("read", key, str(error)) from error
         except MemoryError as error:
             raise NotEnoughMemoryError(key) from error
-    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+    data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+    if (data.startswith(MAGIC) or data.endswith(MAGIC)) and layout.parse_generation(key) is not None:
+        raise EncryptedError(key)
+    return data
 
 
 def ordered(infos: Iterator[ObjectInfo]) -> Iterator[ObjectInfo]:

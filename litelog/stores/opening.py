@@ -7,7 +7,8 @@ import threading
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
-from litelog.errors import CorruptObjectError, NoReplicaError, ReplicaGapError, StoreError
+from litelog.encryption.identities import find_identities
+from litelog.errors import CorruptObjectError, EncryptedError, NoReplicaError, ReplicaGapError, StoreError
 from litelog.stores.missing import describe_missing
 from litelog.stores.object_store import ObjectReplicaClient
 from litelog.stores.registry import open_store
@@ -16,6 +17,7 @@ from litelog.stores.retrying_store import RetryingStore
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from litelog.stores.object_store import ObjectStore
 
 DAMAGE_ADVICE = (
     "litelog verify {} lists what is damaged there. A restore from several replicas reads that from another one"
@@ -28,13 +30,37 @@ def open_retrying(url: str, options: Mapping[str, object] | None, stop: threadin
 
     Args:
         url: The replica's URL or path.
-        options: Its backend's own options.
+        options: Its backend's own options, and ``identity-file``.
         stop: Ends a wait between two attempts.
 
     Raises:
-        ConfigError: The URL or an option is invalid, or no installed package serves the scheme.
+        ConfigError: The URL, an option or the identity is invalid, or no installed package serves the scheme.
     """
-    return ObjectReplicaClient(RetryingStore(open_store(url, options), stop))
+    return ObjectReplicaClient(decrypting(RetryingStore(open_store(url, options), stop), options))
+
+
+def decrypting(store: ObjectStore, options: Mapping[str, object] | None) -> ObjectStore:
+    """``store``, so that it reads encrypted generations, if the options or the environment name an identity.
+
+    Raises ConfigError: the identity cannot be used.
+    """
+    identities = find_identities(options or {})
+    if identities is None:
+        return store
+    from litelog.stores.encrypted_store import EncryptedStore, IdentityKeys  # noqa: PLC0415 - few replicas need it
+
+    return EncryptedStore(store, IdentityKeys(identities))
+
+
+def open_copy(
+    source: ObjectReplicaClient, url: str, options: Mapping[str, object] | None, stop: threading.Event
+) -> ObjectReplicaClient:
+    """Open the place to which ``source`` is copied, as ``open_retrying`` does. What was decrypted to verify it is
+    encrypted there again, for the same recipients."""
+    from litelog.stores.encrypted_store import EncryptedStore  # noqa: PLC0415 - few replicas need it
+
+    store = RetryingStore(open_store(url, options), stop)
+    return ObjectReplicaClient(source.store.for_copy(store) if isinstance(source.store, EncryptedStore) else store)
 
 
 @contextmanager
@@ -48,9 +74,25 @@ def opened_replica(
     """
     stop = threading.Event()
     client = open_retrying(url, options, stop)
+    with _closing(client, stop), naming_replica(client) if is_only else nullcontext():
+        yield client
+
+
+@contextmanager
+def opened_copy(
+    source: ObjectReplicaClient, url: str, options: Mapping[str, object] | None = None
+) -> Iterator[ObjectReplicaClient]:
+    """Open a client as ``open_copy`` does, and close it at the end. Errors are named as by ``naming_replica``."""
+    stop = threading.Event()
+    client = open_copy(source, url, options, stop)
+    with _closing(client, stop), naming_replica(client):
+        yield client
+
+
+@contextmanager
+def _closing(client: ObjectReplicaClient, stop: threading.Event) -> Iterator[None]:
     try:
-        with naming_replica(client) if is_only else nullcontext():
-            yield client
+        yield
     finally:
         stop.set()
         client.close()
@@ -76,6 +118,8 @@ def naming_replica(client: ObjectReplicaClient) -> Iterator[None]:
     try:
         with naming_store(client.url):
             yield
+    except EncryptedError:
+        raise EncryptedError(client.url) from None
     except (CorruptObjectError, ReplicaGapError) as error:
         if not error.lines:
             error.lines = (f"{client.url}: {error}", DAMAGE_ADVICE.format(shlex.quote(client.url)))

@@ -18,6 +18,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, cast
 from urllib.parse import unquote
 
+from litelog.encryption.identities import OPTION
 from litelog.errors import ConfigError, UnknownSchemeError
 from litelog.installation import install_command
 from litelog.stores.object_store import ObjectReplicaClient
@@ -124,7 +125,11 @@ def open_client(url: str, options: Mapping[str, object] | None = None) -> Replic
 
 
 def open_store(url: str, options: Mapping[str, object] | None = None) -> ObjectStore:
-    """Open the object store for a URL or path, to put wrappers around it. Args and Raises as ``open_client``."""
+    """Open the object store for a URL or path, to put wrappers around it. Args and Raises as ``open_client``.
+
+    The option ``identity-file`` is for a wrapper: ``opening.decrypting``.
+    """
+    options = {name: value for name, value in (options or {}).items() if name != OPTION}
     if not url.strip():
         raise ConfigError("a replica's URL is empty")
     scheme = scheme_of(url)
@@ -138,11 +143,11 @@ def open_store(url: str, options: Mapping[str, object] | None = None) -> ObjectS
         )
     normalized = url if is_path else scheme + url[len(scheme) :]
     if entry := OBJECT_STORES.find(scheme):
-        return _load_store(entry, scheme, _EXTRAS.get(scheme))(normalized, options or {})
+        return _load_store(entry, scheme, _EXTRAS.get(scheme))(normalized, options)
     family, plus, _ = scheme.partition("+")
     if plus and (entry := FAMILIES.find(family)):
-        return _open_in_family(_load_store(entry, scheme, family), normalized, options or {})
-    return _open_in_families(scheme, normalized, options or {})
+        return _open_in_family(_load_store(entry, scheme, family), normalized, options)
+    return _open_in_families(scheme, normalized, options)
 
 
 def redact(url: str) -> str:

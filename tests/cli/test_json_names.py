@@ -57,6 +57,8 @@ CASES = {
     "generations": ["generations backup", "generations nothing"],
     "influxdb export": ["influxdb export broker broker.snapshot"],
     "influxdb import": ["influxdb import broker.snapshot imported"],
+    "key new": ["key new -o identity"],
+    "key show": ["key new -o shown", "key show shown"],
     "ls": ["ls .", "ls"],
     "mirror": ["mirror --promote mirrored backup"],
     "prune": ["prune backup --max-age 1us", "prune backup --max-bytes 1 --confirm"],

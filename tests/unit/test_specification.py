@@ -14,14 +14,18 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 import pytest
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from litelog.codec.checksum import crc32c
+from litelog.encryption.chunks import EncryptedBody
+from litelog.encryption.keys import GenerationKey
 from litelog.formats.capabilities import Capabilities
 from litelog.formats.log_format import LogFormat
 from litelog.objects import wal_segment
 from litelog.objects.claim import Claim
 from litelog.objects.frame_table import FrameTable, ShipTimes
 from litelog.objects.layout import wal_key
+from litelog.objects.position import Generation, Position
 from litelog.objects.sealed_segment import SealedFooter
 from litelog.objects.snapshot import Snapshot
 from litelog.objects.snapshot_entries import write_entries
@@ -230,3 +234,14 @@ def test_a_citation_of_a_missing_heading_is_found(source: str, broken: bool) -> 
 )
 def test_a_link_that_leads_nowhere_is_found(text: str, broken: bool) -> None:
     assert bool(list(broken_links(ROOT / "litelog" / "README.md", text))) == broken
+
+
+def test_the_encrypted_object_shown_byte_by_byte_equals_the_one_that_is_made() -> None:
+    page = (ROOT / "litelog" / "encryption" / "README.md").read_text()
+    section = page.split("### An object, byte by byte\n", 1)[1]
+    key, log = re.findall(r"`([^`]+)`", section)[:2]
+    shown = re.findall(r"^((?:[0-9a-f]{2} )+) ", re.findall(r"```\n(.*?)```", section, re.DOTALL)[0], re.MULTILINE)
+    assert key == wal_key(Position(Generation("00000001c0ffee42"), 0, 0))
+    cipher = GenerationKey(bytes(range(32))).cipher(log, key)
+    body = EncryptedBody([b"hello"], AESGCM(cipher.secret), bytes(range(0x10, 0x18)))
+    assert bytes.fromhex("".join(shown)) == b"".join(body)

@@ -80,6 +80,7 @@ def copy(
     """Copy a replica to another store, or what an older copy in TARGET lacks. Verify each object on the way."""
     from litelog.copying.execution import copy as copy_replica
     from litelog.copying.several import ReplicaCopy
+    from litelog.stores.opening import opened_copy
     from litelog.system.memory import keep_freed_memory
     from litelog.units import parse_duration
 
@@ -93,12 +94,12 @@ def copy(
         return run.follow(interval or parse_duration(DEFAULT_INTERVAL)) if follow else run.copy_once()
     with (
         opened_replica(replica.url, replica.options) as source,
-        opened_replica(place.url, place.options) as copied,
+        opened_copy(cast("ObjectReplicaClient", source), place.url, place.options) as copied,
         showing_progress("copy", quiet=quiet or as_json) as show,
     ):
         result = copy_replica(
             cast("ObjectReplicaClient", source).store,
-            cast("ObjectReplicaClient", copied).store,
+            copied.store,
             parallelism=parallelism,
             progress=None if show is None else lambda progress: show(progress.bytes, progress.total_bytes),
         )

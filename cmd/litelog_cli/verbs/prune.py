@@ -14,6 +14,7 @@ from litelog.errors import ConfigError, ExitCode, FencedError, NoReplicaError, R
 from litelog.units import format_count, format_size
 from litelog_cli.arguments import PLACE, opened_replica
 from litelog_cli.config_file import choose_state_dir, read_config
+from litelog_cli.listed import identity_option
 from litelog_cli.output import echo, format_moment, format_time, json_time, print_json, print_table
 from litelog_cli.owner_state import require_readable
 from litelog_cli.progress import quiet_option, report_walk, showing_progress
@@ -68,6 +69,7 @@ Exit codes: 0 done, 1 failure, 2 usage or configuration, 3 nothing there,
 )
 @click.argument("place", metavar="REPLICA_URL|LOG_DIR", type=PLACE)
 @click.option("--config", "config_file", type=click.Path(), help="The configuration file.")
+@identity_option
 @click.option("--state-dir", metavar="FOLDER", help="Where the daemon keeps its state.")
 @click.option("--max-age", metavar="DURATION", help="Keep every state of this period restorable: 30d, 12h.")
 @click.option("--max-bytes", metavar="SIZE", help="Keep at most this much of the replica: 10GiB.")

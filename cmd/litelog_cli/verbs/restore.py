@@ -22,6 +22,7 @@ from litelog_cli.arguments import (
     make_target,
 )
 from litelog_cli.configured import find_sources
+from litelog_cli.listed import config_option
 from litelog_cli.logging_setup import say
 from litelog_cli.output import echo, echo_lines, print_json, with_times
 from litelog_cli.progress import quiet_option, showing_progress, watching_status
@@ -97,7 +98,7 @@ time ends each log by itself: logs have no common point in time.
 """
 )
 @click.argument("replica_urls", metavar="[REPLICA_URL|LOG_DIR]...", nargs=-1, type=PLACE)
-@click.option("--config", "config_file", type=click.Path(), help="Configuration file that contains the log in LOG_DIR.")
+@config_option
 @click.option("--all", "everything", is_flag=True, help="Restore all logs of the configuration.")
 @click.option("--into", metavar="FOLDER", type=OUTPUT, help="With --all: restore to the same paths below this folder.")
 @click.option(

@@ -11,8 +11,8 @@ from litelog.spark.fleet.replicas import absolute, find_fleet
 from litelog.spark.fleet.running import make_report, run_fleet
 from litelog.spark.jobs.options import options_of_target, store_options
 from litelog.spark.store_options import replica_url
-from litelog.stores.registry import open_store, place_below
-from litelog.stores.retrying_store import RetryingStore
+from litelog.stores.opening import open_copy, open_retrying
+from litelog.stores.registry import place_below
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -36,10 +36,10 @@ class CopyJob:
     def run(self, replica: FleetReplica) -> dict[str, object]:
         """Copy the objects that the copy lacks. Several attempts may run at once: every put is create-only."""
         stop = threading.Event()
-        source = RetryingStore(open_store(replica.url, self.options), stop)
-        target = RetryingStore(open_store(place_below(self.target, replica.name), self.target_options), stop)
+        source = open_retrying(replica.url, self.options, stop)
+        target = open_copy(source, place_below(self.target, replica.name), self.target_options, stop)
         try:
-            done = copy_replica(source, target)
+            done = copy_replica(source.store, target.store)
         finally:
             stop.set()
             source.close()

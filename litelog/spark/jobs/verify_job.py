@@ -11,6 +11,7 @@ from litelog.spark.jobs.progress import watching
 from litelog.spark.scan.task import open_log_format
 from litelog.spark.store_options import replica_url
 from litelog.stores.object_store import ObjectReplicaClient
+from litelog.stores.opening import decrypting
 from litelog.stores.registry import open_store
 from litelog.stores.retrying_store import RetryingStore
 from litelog.verify.execution import verify as verify_replica
@@ -129,4 +130,4 @@ def _bins(listed: Sequence[tuple[Generation, int, int]]) -> Iterator[list[tuple[
 
 
 def _open(url: str, options: Mapping[str, str], stop: threading.Event) -> ObjectStore:
-    return RetryingStore(open_store(url, options), stop)
+    return decrypting(RetryingStore(open_store(url, options), stop), options)

@@ -17,6 +17,7 @@ from litelog.formats.capabilities import is_divisible
 from litelog.formats.registry import open_stored_format
 from litelog.spark.options import Mode
 from litelog.stores.object_store import ObjectReplicaClient
+from litelog.stores.opening import decrypting
 from litelog.stores.registry import open_store, scheme_of
 from litelog.stores.retrying_store import RetryingStore
 
@@ -85,7 +86,7 @@ def open_client(url: str, options: Mapping[str, str], stop: threading.Event) -> 
 
     ``stop``: once it is set, failed requests are not retried.
     """
-    return ObjectReplicaClient(RetryingStore(kept_store(url, options), stop))
+    return ObjectReplicaClient(decrypting(RetryingStore(kept_store(url, options), stop), options))
 
 
 def kept_store(url: str, options: Mapping[str, str]) -> ObjectStore:

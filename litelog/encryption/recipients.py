@@ -1,0 +1,120 @@
+"""Who may read what a daemon writes: public keys, a passphrase, or a command that wraps keys with a service.
+
+Specified in litelog/encryption/README.md#recipients-and-identities.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from litelog.encryption.commands import run_command
+from litelog.encryption.libraries import import_pyrage
+from litelog.errors import ConfigError
+from litelog.system.files import read_regular
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+AGE, PASSPHRASE, COMMAND = "age", "passphrase", "command"
+"""The kinds of wrapped keys, as claims name them."""
+
+MAX_FILE_BYTES = 1 << 20
+_PUBLIC = re.compile(r"age1[0-9a-z]{58,4000}")
+
+
+@dataclass(frozen=True, slots=True)
+class Recipients:
+    """The recipients of a replica."""
+
+    public: tuple[str, ...] = ()
+    """Public keys of age, ``age1...``, sorted."""
+    passphrase: str | None = None
+    command: tuple[str, ...] = ()
+    """A command that reads a key from its standard input and writes it, wrapped, to its standard output."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The recipients as claims name them: the public keys, and ``passphrase`` and ``command``."""
+        kinds = ((PASSPHRASE, self.passphrase is not None), (COMMAND, bool(self.command)))
+        return (*self.public, *(name for name, there in kinds if there))
+
+    def wrap(self, secret: bytes) -> tuple[str, ...]:
+        """``secret`` encrypted for each recipient, as a claim holds it. Raises ConfigError."""
+        library = import_pyrage()
+        wrapped = []
+        if self.public:
+            wrapped.append(_spell(AGE, library.encrypt(secret, [_parse(library, key) for key in self.public])))
+        if self.passphrase is not None:
+            wrapped.append(_spell(PASSPHRASE, library.passphrase.encrypt(secret, self.passphrase)))
+        if self.command:
+            wrapped.append(_spell(COMMAND, run_command(self.command, secret, "wrap-command")))
+        return tuple(wrapped)
+
+
+def read_recipients(
+    recipients: Iterable[str], passphrase_file: str | None = None, command: Sequence[str] = ()
+) -> Recipients:
+    """The recipients that a configuration names.
+
+    Args:
+        recipients: Public keys of age, or paths of files with one in each line; ``#`` begins a comment.
+        passphrase_file: A file whose first line is a passphrase.
+        command: A command that wraps keys, with its arguments.
+
+    Raises:
+        ConfigError: There is none, one is not a public key, or a file cannot be read.
+    """
+    library = import_pyrage()
+    public: set[str] = set()
+    for recipient in recipients:
+        for key in [recipient] if recipient.startswith("age1") else _read_keys(recipient):
+            _parse(library, key)
+            public.add(key)
+    passphrase = None if passphrase_file is None else read_passphrase(passphrase_file)
+    if not (public or passphrase or command):
+        raise ConfigError("encryption: names no recipient: write recipients, a passphrase-file or a wrap-command")
+    return Recipients(tuple(sorted(public)), passphrase, tuple(command))
+
+
+def read_passphrase(path: str) -> str:
+    """The first line of a file. Raises ConfigError."""
+    lines = read_lines(path)
+    if not lines or not lines[0]:
+        raise ConfigError(f"{path}: its first line is empty; it must be the passphrase")
+    return lines[0]
+
+
+def read_lines(path: str) -> list[str]:
+    """The lines of a small text file. Raises ConfigError."""
+    try:
+        return read_regular(path, MAX_FILE_BYTES).decode().splitlines()
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.strerror or error})") from error
+    except ValueError as error:
+        raise ConfigError(f"{path}: is not text") from error
+
+
+def _read_keys(path: str) -> list[str]:
+    keys = [line.strip() for line in read_lines(path)]
+    keys = [key for key in keys if key and not key.startswith("#")]
+    if not keys:
+        raise ConfigError(f"{path}: holds no recipient")
+    return keys
+
+
+def _parse(library: Any, key: str) -> Any:
+    if key.startswith("AGE-SECRET-KEY-"):
+        raise ConfigError("encryption: a secret key is given as a recipient: write its public key, age1...")
+    try:
+        if _PUBLIC.fullmatch(key):
+            return library.x25519.Recipient.from_str(key)
+    except library.RecipientError:
+        pass
+    raise ConfigError(f"encryption: {key!r} is neither a public key of age (age1...) nor a file that can be read")
+
+
+def _spell(kind: str, wrapped: bytes) -> str:
+    return f"{kind}:{base64.b64encode(wrapped).decode()}"

@@ -1,0 +1,239 @@
+"""The store of a replica with encrypted generations: it encrypts what is put there, and decrypts what is read.
+
+Specified in litelog/encryption/README.md#encrypted-objects.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Protocol, cast
+
+from litelog.encryption.chunks import CHUNK_BYTES, MAGIC, RECORD_BYTES, decrypted_size, locate
+from litelog.encryption.keys import GenerationKey
+from litelog.errors import CorruptObjectError, DowngradeError, NotFoundError, StoreError, WrongIdentityError
+from litelog.objects import claim as claims
+from litelog.objects import layout
+from litelog.objects.position import epoch_of
+from litelog.stores.object_store import ByteRange, ByteStream, ObjectInfo, PassesWaiting, read_bounded
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from typing import BinaryIO
+
+    from typing_extensions import Buffer
+
+    from litelog.encryption.chunks import Decrypter, EncryptedRange, ObjectCipher
+    from litelog.encryption.identities import Identities
+    from litelog.objects.claim import Claim
+    from litelog.objects.position import Generation
+    from litelog.stores.object_store import ObjectStore
+
+READ_BYTES = 16 * RECORD_BYTES
+"""The most bytes that one read of an encrypted object requests."""
+
+
+class ClaimKeys(Protocol):
+    """Finds the keys of encrypted generations."""
+
+    def find(self, claim: Claim) -> GenerationKey:
+        """The key of the claim's generation, which is encrypted. Raises WrongIdentityError, CorruptObjectError."""
+
+
+class IdentityKeys:
+    """The keys that identities find."""
+
+    def __init__(self, identities: Identities) -> None:
+        self._identities = identities
+
+    def find(self, claim: Claim) -> GenerationKey:
+        assert claim.encryption is not None
+        secret = self._identities.unwrap(claim.encryption.keys)
+        if secret is None:
+            raise WrongIdentityError(claim.key, self._identities.path, claim.encryption.recipients)
+        key = GenerationKey(secret)
+        if key.authenticate(claims.authenticated_text(claim)) != claim.encryption.mac:
+            raise CorruptObjectError(claim.key, "its mac is wrong: somebody without the generation's key changed it")
+        return key
+
+
+class EncryptedStore:
+    """An ObjectStore over another one. The claim of each generation says whether its objects are encrypted.
+
+    Claims are stored as they are. Sizes in listings and ranges are those of the decrypted objects. To find whether a
+    generation is encrypted, the store reads its claim, once.
+    """
+
+    def __init__(self, inner: ObjectStore, keys: ClaimKeys, *, refuses_downgrade: bool = True) -> None:
+        """``refuses_downgrade``: refuse generations that are not encrypted and follow one that is."""
+        self._inner = inner
+        self._keys = keys
+        self._refuses_downgrade = refuses_downgrade
+        self._copied: ObjectStore | None = None
+        self._found: dict[str, tuple[Claim, GenerationKey] | None] = {}
+        """By generation: its claim and key; None if it is not encrypted."""
+        self._lock = threading.Lock()
+        self.url = inner.url
+        self.enforces_create_only = inner.enforces_create_only
+
+    def for_copy(self, inner: ObjectStore) -> EncryptedStore:
+        """The store of a copy in ``inner``. A generation's claim may come there later than its objects: until then, it
+        is read here."""
+        copy = EncryptedStore(inner, self._keys, refuses_downgrade=self._refuses_downgrade)
+        copy._copied = self._inner
+        return copy
+
+    @property
+    def awaiting(self) -> ObjectStore:
+        return self._inner.awaiting if isinstance(self._inner, PassesWaiting) else self._inner
+
+    def put(self, key: str, body: Iterable[Buffer], *, create_only: bool = True) -> None:
+        cipher = self._cipher(key, is_put=True)
+        self._inner.put(key, body if cipher is None else cipher.encrypt(body), create_only=create_only)
+
+    def open(self, key: str, byte_range: ByteRange | None = None) -> BinaryIO:
+        cipher = self._cipher(key)
+        if cipher is None:
+            return self._inner.open(key, byte_range)
+        start, length = (0, None) if byte_range is None else (byte_range.start, byte_range.length)
+        place = locate(start, length)
+        whole = byte_range is None
+        opened = self._inner.open(key, None if whole else ByteRange(place.start, place.length))
+        if whole and opened.read(len(MAGIC)) != MAGIC:
+            opened.close()
+            raise CorruptObjectError(key, "is not encrypted, though its generation is")
+        stream = _DecryptedStream(key, opened, cipher.decrypter(place.chunk), place, length)
+        return cast("BinaryIO", stream)
+
+    def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
+        for info in self._inner.list(prefix, start_after):
+            is_plain = self._cipher(info.key) is None
+            yield info if is_plain else ObjectInfo(info.key, decrypted_size(info.key, info.size))
+
+    def delete(self, keys: Iterable[str]) -> None:
+        self._inner.delete(keys)
+
+    def close(self) -> None:
+        self._inner.close()
+
+    def _cipher(self, key: str, *, is_put: bool = False) -> ObjectCipher | None:
+        """The cipher of an object; None if it is not encrypted. ``is_put``: its generation must have a claim."""
+        generation = layout.parse_generation(key)
+        if generation is None:
+            return None
+        with self._lock:
+            if generation not in self._found:
+                claim = self._read_claim(generation)
+                if claim is None:
+                    if is_put:
+                        raise StoreError("put", key, f"the claim of generation {generation} is not there")
+                    return None
+                self._found[generation] = self._find(claim)
+            found = self._found[generation]
+        return None if found is None else found[1].cipher(found[0].log, key)
+
+    def _find(self, claim: Claim) -> tuple[Claim, GenerationKey] | None:
+        if claim.encryption is not None:
+            return claim, self._keys.find(claim)
+        if self._refuses_downgrade and (before := self._find_encrypted_before(claim)) is not None:
+            advice = "to read it all the same, leave out the identity and name it with --generation"
+            raise DowngradeError(claim.key, before.key, advice)
+        return None
+
+    def _read_claim(self, generation: Generation) -> Claim | None:
+        """The claim of a generation; None if it has none that is sound, which all readers check themselves."""
+        keys = [layout.claim_key(epoch_of(generation), isolated) for isolated in (None, generation)]
+        for store in filter(None, (self._inner, self._copied)):
+            for key in keys:
+                try:
+                    claim = claims.decode(key, read_bounded(store, key, limit=claims.LIMITS.size))
+                except NotFoundError:
+                    continue
+                if claim.generation == generation:
+                    return claim
+        return None
+
+    def _find_encrypted_before(self, claim: Claim) -> Claim | None:
+        """The newest claim of an encrypted generation that is older than ``claim``; None if there is none."""
+        older = [info.key for info in self._inner.list(layout.CLAIMS) if info.key < claim.key]
+        for key in reversed(older):
+            if layout.parse_claim(key) is None:
+                continue
+            found = claims.decode(key, read_bounded(self._inner, key, limit=claims.LIMITS.size))
+            if found.encryption is not None:
+                return found
+        return None
+
+
+class _DecryptedStream(ByteStream):
+    def __init__(
+        self, key: str, inner: BinaryIO, decrypter: Decrypter, place: EncryptedRange, length: int | None
+    ) -> None:
+        self._key = key
+        self._inner = inner
+        self._decrypter = decrypter
+        self._skip = place.skip
+        self._unread = place.length
+        """Encrypted bytes of the range that were not read; None: all up to the object's end."""
+        self._left = length
+        """Decrypted bytes of the range that were not returned; None: all up to the object's end."""
+        self._held = memoryview(b"")
+        """Encrypted bytes that were read and not decrypted."""
+        self._ready = memoryview(b"")
+        """Decrypted bytes that were not returned."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        wanted = self._left if size is None or size < 0 else size
+        if self._left is not None:
+            wanted = min(self._left, wanted if wanted is not None else self._left)
+        pieces: list[Buffer] = []
+        while wanted is None or wanted:
+            if not len(self._ready) and not self._fill(wanted):
+                break
+            piece = self._ready if wanted is None else self._ready[:wanted]
+            self._ready = self._ready[len(piece) :]
+            pieces.append(piece)
+            if wanted is not None:
+                wanted -= len(piece)
+            if self._left is not None:
+                self._left -= len(piece)
+        return bytes(pieces[0]) if len(pieces) == 1 else b"".join(pieces)
+
+    def _fill(self, wanted: int | None) -> bool:
+        """Decrypt more; False at the end."""
+        data = self._held
+        most = READ_BYTES if wanted is None else -(-(self._skip + wanted) // CHUNK_BYTES) * RECORD_BYTES
+        most = min(READ_BYTES, most) + len(MAGIC)
+        content = b""
+        while not content and not self._decrypter.is_done:
+            asked = most - len(data) if self._unread is None else min(most - len(data), self._unread)
+            read = self._inner.read(asked) if asked else b""
+            if self._unread is not None:
+                self._unread -= len(read)
+            data = memoryview(b"".join((data, read)))
+            if data == MAGIC and (len(read) < asked or not asked):
+                return False  # the range begins at the object's end, or all of it was decrypted
+            content, data = self._decrypt(data, ends=len(read) < asked)
+        self._held = data
+        self._ready = memoryview(content)[self._skip :]
+        self._skip = max(0, self._skip - len(content))
+        return bool(content)
+
+    def _decrypt(self, data: memoryview, *, ends: bool) -> tuple[bytes, memoryview]:
+        """The content of the whole chunks in ``data``, and what is left of it. ``ends``: the object ends with it."""
+        at, pieces = 0, []
+        while len(data) - at >= RECORD_BYTES + len(MAGIC) and not self._decrypter.is_done:
+            end = at + RECORD_BYTES
+            pieces.append(self._decrypter.decrypt(data[at:end], last=data[end : end + len(MAGIC)] == MAGIC))
+            at = end
+        if ends and not self._decrypter.is_done:
+            if data[-len(MAGIC) :] != MAGIC:
+                raise CorruptObjectError(self._key, "is cut off, or is not encrypted, though its generation is")
+            pieces.append(self._decrypter.decrypt(data[at : -len(MAGIC)], last=True))
+            at = len(data) - len(MAGIC)
+        if self._decrypter.is_done and (len(data) - at != len(MAGIC) or (self._unread != 0 and self._inner.read(1))):
+            raise CorruptObjectError(self._key, "bytes follow its last encrypted chunk")
+        return b"".join(pieces), data[at:]
+
+    def close(self) -> None:
+        self._inner.close()
+        super().close()

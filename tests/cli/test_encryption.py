@@ -1,0 +1,255 @@
+"""Encrypted replicas, as people use them: keys, the daemon, and everything that reads a replica."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import lz4.frame
+import pytest
+
+from litelog.errors import ExitCode
+from tests.builders.documents import blocks_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from conftest import Command
+
+CANARY = "canary-in-the-coal-mine"
+"""In each name."""
+
+SECRET = "attack-at-dawn"
+RECORDS = [f"{SECRET} {number}" for number in range(200)]
+
+
+def configure(tree: Command, encryption: str, **options: str) -> None:
+    option = "".join(f"\n          {name}: {value}" for name, value in options.items())
+    (tree.folder / "c.yml").write_text(
+        f"""
+state-dir: state
+addr: off
+logs:
+  - path: {CANARY}-log
+    format: lines
+    pattern: "{CANARY}-*.txt"
+    replicas:
+      - url: replica
+        snapshot-segments: 1
+        encryption: {encryption}
+        options: {{{option}}}
+"""
+    )
+
+
+def append(tree: Command, name: int, records: list[str]) -> None:
+    folder = tree.folder / f"{CANARY}-log"
+    folder.mkdir(exist_ok=True)
+    with open(folder / f"{CANARY}-{name}.txt", "a") as file:
+        file.write("".join(f"{record}\n" for record in records))
+
+
+def replicate(tree: Command, *options: str):
+    return tree("replicate", "--once", "--config", "c.yml", *options)
+
+
+def claims(tree: Command) -> list[dict]:
+    return [json.loads(path.read_text()) for path in sorted((tree.folder / "replica/epochs").iterdir())]
+
+
+def key(tree: Command, name: str) -> str:
+    return tree("key", "new", "-o", name).out.strip()
+
+
+@pytest.fixture
+def tree(litelog: Command) -> Command:
+    """A log of three log segments, replicated for the holder of key.txt."""
+    public = key(litelog, "key.txt")
+    configure(litelog, f"{{recipients: [{public}]}}")
+    for name in range(3):
+        append(litelog, name, RECORDS)
+        assert replicate(litelog).code == 0
+    return litelog
+
+
+def whole(folder: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file())
+
+
+def restored(tree: Command, *options: str, output: str = "out") -> bytes:
+    done = tree("restore", "replica", "-o", output, "--pattern", "*", *options)
+    assert done.code == 0, done.err
+    found = b"".join(path.read_bytes() for path in sorted((tree.folder / output).iterdir()))
+    shutil.rmtree(tree.folder / output)
+    return found
+
+
+def log(tree: Command) -> bytes:
+    return whole(tree.folder / f"{CANARY}-log")
+
+
+def test_the_holder_of_the_key_reads_everything_and_the_replica_shows_nothing(tree: Command) -> None:
+    identity = ("--identity", "key.txt")
+    assert restored(tree, *identity) == log(tree)
+    assert tree("cat", "replica", *identity).out.splitlines() == RECORDS * 3
+    assert tree("verify", "replica", *identity).code == 0
+    assert len(tree("segments", "replica", *identity, "--json").lines) == 3
+    assert tree("snapshots", "replica", *identity, "--json").lines
+    assert tree("wal", "replica", *identity, "--headers", "--json").code == 0
+    assert len(tree("generations", "replica", *identity, "--json").lines) == 1
+    names = "".join(str(path.relative_to(tree.folder)) for path in (tree.folder / "replica").rglob("*"))
+    assert CANARY not in names
+    assert CANARY.encode() not in whole(tree.folder / "replica")
+    assert SECRET.encode() not in whole(tree.folder / "replica") + whole(tree.folder / "state")
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [
+        ("restore", "replica", "-o", "out"),
+        ("cat", "replica"),
+        ("verify", "replica"),
+        ("generations", "replica"),
+        ("segments", "replica"),
+        ("snapshots", "replica"),
+        ("copy", "replica", "out"),
+    ],
+)
+def test_without_the_key_each_verb_ends_with_2_and_writes_nothing(tree: Command, verb: tuple[str, ...]) -> None:
+    key(tree, "other.txt")
+    for options, said in (
+        ((), "is encrypted; name the file of your identity"),
+        (("--identity", "other.txt"), "other.txt does not read this generation"),
+        (("--identity", "none.txt"), "none.txt: cannot be read"),
+    ):
+        done = tree(*verb, *options)
+        assert (done.code, done.out) == (ExitCode.USAGE, ""), options
+        assert said in done.err
+        assert len(done.err.splitlines()) == 1
+        assert [path for path in (tree.folder / "out").rglob("*") if path.is_file()] == []
+
+
+def test_the_daemon_continues_a_generation_without_any_secret_key(tree: Command) -> None:
+    (tree.folder / "key.txt").rename(tree.folder / "elsewhere.txt")
+    append(tree, 3, RECORDS)
+    assert replicate(tree).code == 0
+    assert len(claims(tree)) == 1
+    assert restored(tree, "--identity", "elsewhere.txt") == log(tree)
+
+
+def test_other_recipients_begin_a_generation_and_the_former_ones_read_no_more(tree: Command) -> None:
+    configure(tree, f"{{recipients: [{key(tree, 'second.txt')}]}}", **{"identity-file": "key.txt"})
+    append(tree, 3, RECORDS)
+    assert replicate(tree).code == 0
+    first, second = claims(tree)
+    assert (second["relation"], second["predecessor"]) == ("continues", first["generation"])
+    assert "predecessor_file" not in second
+    done = tree("restore", "replica", "-o", "out", "--identity", "key.txt")
+    assert done.code == ExitCode.USAGE
+    both = tree.folder / "both.txt"
+    both.write_text("".join((tree.folder / name).read_text() for name in ("key.txt", "second.txt")))
+    assert restored(tree, "--identity", "both.txt") == log(tree)
+
+
+def test_encryption_never_ends_unasked(tree: Command) -> None:
+    plain = (tree.folder / "c.yml").read_text().splitlines()
+    (tree.folder / "c.yml").write_text("\n".join(line for line in plain if "encryption:" not in line))
+    before = whole(tree.folder / "replica")
+    append(tree, 3, RECORDS)
+    done = replicate(tree)
+    assert done.code != 0
+    assert "is not encrypted, but epochs/00000001.json before it is" in done.err
+    assert whole(tree.folder / "replica") == before
+    configure(tree, "none")
+    assert replicate(tree).code == 0
+    assert "encryption" not in claims(tree)[-1]
+    refused = tree("restore", "replica", "-o", "out", "--identity", "key.txt")
+    assert (refused.code, "leave out the identity" in refused.err) == (ExitCode.USAGE, True)
+
+
+def test_encryption_begins_a_generation_in_a_replica_that_was_plain(litelog: Command) -> None:
+    configure(litelog, "none")
+    append(litelog, 0, RECORDS)
+    append(litelog, 1, RECORDS)
+    assert replicate(litelog).code == 0
+    configure(litelog, f"{{recipients: [{key(litelog, 'key.txt')}]}}")
+    append(litelog, 2, ["later"])
+    assert replicate(litelog).code == 0
+    first, second = claims(litelog)
+    assert ("encryption" in first, "encryption" in second) == (False, True)
+    assert second["relation"] == "continues"
+    assert restored(litelog, "--identity", "key.txt") == log(litelog)
+
+
+def test_a_daemon_that_lost_its_secret_needs_an_identity_to_take_over(tree: Command) -> None:
+    shutil.rmtree(tree.folder / "state")
+    append(tree, 3, RECORDS)
+    refused = replicate(tree, "--takeover")
+    assert refused.code == ExitCode.USAGE
+    assert "identity-file in the configuration" in refused.err
+    public = tree("key", "show", "key.txt").out.strip()
+    configure(tree, f"{{recipients: [{public}]}}", **{"identity-file": "key.txt"})
+    assert replicate(tree, "--takeover").code == 0
+    assert claims(tree)[-1]["relation"] == "continues"
+    assert restored(tree, "--identity", "key.txt") == log(tree)
+
+
+def test_a_copy_is_encrypted_as_the_replica_is(tree: Command) -> None:
+    assert tree("copy", "replica", "copy", "--identity", "key.txt").code == 0
+    assert SECRET.encode() not in whole(tree.folder / "copy")
+    assert tree("verify", "copy", "--identity", "key.txt").code == 0
+    assert tree("copy", "replica", "copy", "--identity", "key.txt", "--json").lines[-1]["copied_objects"] == 0
+    shutil.rmtree(tree.folder / "replica")
+    (tree.folder / "copy").rename(tree.folder / "replica")
+    assert restored(tree, "--identity", "key.txt") == log(tree)
+
+
+@pytest.mark.parametrize(
+    ("encryption", "message"),
+    [
+        ("{recipients: []}", "names no recipient"),
+        ("{recipients: [age1nobody]}", "'age1nobody' is neither a public key of age"),
+        ("{recipients: [/nowhere/keys]}", "/nowhere/keys: cannot be read"),
+        ("{recipients: [AGE-SECRET-KEY-1QQQQ]}", "cannot be read"),
+        ("{passphrase-file: /nowhere/passphrase}", "/nowhere/passphrase: cannot be read"),
+        ("{recipient: [x]}", "recipient"),
+        ("true", "encryption"),
+    ],
+)
+def test_a_configuration_that_cannot_encrypt_is_refused(litelog: Command, encryption: str, message: str) -> None:
+    configure(litelog, encryption)
+    append(litelog, 0, RECORDS)
+    for done in (litelog("config", "check", "c.yml"), replicate(litelog)):
+        assert done.code == ExitCode.USAGE
+        assert message in done.err
+    assert not (litelog.folder / "replica").exists()
+
+
+def test_the_script_in_the_document_reads_an_object_without_litelog(tree: Command) -> None:
+    (script,) = (each for each in blocks_of("etc/docs/encryption.md") if each.text.startswith("import base64"))
+    assert len(script.text.splitlines()) <= 40
+    assert "litelog" not in script.text.replace('f"litelog object', "")
+    (tree.folder / "decrypt.py").write_text(script.text)
+    sealed = sorted((tree.folder / "replica").rglob("*.segment.lz4"))
+    read = b""
+    for path in sealed:
+        command = [sys.executable, "-I", "decrypt.py", "key.txt", *(tree.folder / "replica/epochs").iterdir(), path]
+        done = subprocess.run(command, cwd=tree.folder, capture_output=True, check=True)
+        read += lz4.frame.decompress(done.stdout)
+    assert sealed
+    assert log(tree).startswith(read)
+    assert read
+
+
+def test_an_identity_is_never_overwritten(litelog: Command) -> None:
+    public = key(litelog, "key.txt")
+    before = (litelog.folder / "key.txt").read_text()
+    again = litelog("key", "new", "-o", "key.txt")
+    assert again.code == ExitCode.FAILURE
+    assert "exists already" in again.err
+    assert (litelog.folder / "key.txt").read_text() == before
+    assert (litelog.folder / "key.txt").stat().st_mode & 0o077 == 0
+    assert litelog("key", "show", "key.txt", "--json").lines == [{"version": 1, "public_keys": [public]}]
