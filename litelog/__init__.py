@@ -8,6 +8,7 @@ from litelog.version import VERSION as __version__  # noqa: N811 - one version, 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from litelog.api.open_replica import open_replica
+    from litelog.api.repair_log import repair_log
     from litelog.api.replicate import Replication, replicate
     from litelog.api.restore_log import restore_log
     from litelog.api.verify_replica import verify_replica
@@ -120,6 +121,7 @@ __all__ = [
     "open_replica",
     "register_format",
     "register_object_store",
+    "repair_log",
     "replicate",
     "restore_log",
     "verify_replica",
@@ -142,6 +144,7 @@ _MODULES = {
     "open_replica": "litelog.api.open_replica",
     "register_format": "litelog.formats.registry",
     "register_object_store": "litelog.stores.registry",
+    "repair_log": "litelog.api.repair_log",
     "replicate": "litelog.api.replicate",
     "restore_log": "litelog.api.restore_log",
     "verify_replica": "litelog.api.verify_replica",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
@@ -11,67 +12,107 @@ from litelog.errors import ExitCode
 from litelog.units import format_count, format_duration, format_size
 from litelog_cli.arguments import is_replica
 from litelog_cli.config_file import read_config
-from litelog_cli.output import echo, format_number, print_json, print_table
+from litelog_cli.inputs import choose_format
+from litelog_cli.output import echo, format_number, print_table
 from litelog_cli.progress import showing_progress
 
 if TYPE_CHECKING:
+    from litelog.config import LogConfig
     from litelog.formats import LogFormat
     from litelog.verify.local_report import LocalReport
 
+SETTLE_SECONDS = 0.2
+"""How long the check waits for a commit that may be half written."""
 
-def find_local_format(
-    place: str, format_name: str | None, pattern: str | None, config_file: str | None
-) -> LogFormat | None:
-    """The format of the log whose own files are to be checked; None if ``place`` stands for a replica.
 
-    A folder with the contents of a replica is a replica, and a configured log stands for its replica.
+@dataclass(frozen=True, slots=True)
+class LocalCheck:
+    """A log whose own files are to be checked."""
+
+    folder: str
+    log_format: LogFormat
+    is_all: bool
+    """Whether nothing else is: the place does not stand for a replica as well."""
+
+
+def find_local_check(
+    place: str, format_name: str | None, pattern: str | None, config_file: str | None, *, only_local: bool
+) -> LocalCheck | None:
+    """What is to be checked of the log in ``place``; None if ``place`` is a replica.
+
+    A folder with the contents of a replica is a replica, and a configured log stands for itself and its replica.
 
     Raises:
-        UsageError: ``format_name`` is given, and ``place`` is a replica or not a folder.
+        UsageError: ``format_name`` or ``only_local`` is given, and ``place`` is a replica or not a folder; or the
+            format is unknown, and the place cannot be a replica.
         ConfigError: The format does not exist, or the configuration is invalid.
+    """
+    is_folder = not is_replica(place) and os.path.isdir(place)
+    if format_name is not None or only_local:
+        if not is_folder:
+            option = "--local" if format_name is None else f"--format {format_name}"
+            what = "a replica, which knows its format" if is_replica(place) else "not a folder"
+            raise click.UsageError(f"{option} is for the files of a log: {place} is {what}")
+        log_format = open_local_format(place, _find_log(place, config_file), format_name, pattern)
+        if log_format is None:
+            raise click.UsageError(f"{place}: its files show no known format: give --format")
+        return LocalCheck(place, log_format, is_all=True)
+    if not is_folder:
+        return None
+    log = _find_log(place, config_file)
+    if log is None and (config_file is not None or _is_configured_replica(place)):
+        return None
+    log_format = open_local_format(place, log, None, pattern)
+    if log_format is None and pattern is not None:
+        raise click.UsageError(f"{place}: its files show no known format: --pattern needs --format")
+    return None if log_format is None else LocalCheck(place, log_format, is_all=log is None)
+
+
+def open_local_format(
+    folder: str, log: LogConfig | None, format_name: str | None, pattern: str | None
+) -> LogFormat | None:
+    """The format of a log: as given, as configured, or as its files show; None if that is not known.
+
+    Raises:
+        ConfigError: The format does not exist, or a pattern is missing, or the format takes none.
+        OSError: The folder cannot be listed.
     """
     from litelog.formats.registry import open_format
     from litelog.stores.missing import recognise_log
 
-    is_folder = not is_replica(place) and os.path.isdir(place)
-    if format_name is not None:
-        if not is_folder:
-            what = "a replica, which knows its format" if is_replica(place) else "not a folder"
-            raise click.UsageError(f"--format {format_name} is for the files of a log: {place} is {what}")
-        return open_format(format_name, pattern)
-    if not is_folder or config_file is not None:
-        return None
+    if format_name is not None or log is not None:
+        return open_format(*choose_format(log, format_name, pattern))
+    found = recognise_log(folder)
+    return None if found is None else open_format(found.format, pattern)
+
+
+def _find_log(place: str, config_file: str | None) -> LogConfig | None:
+    config = read_config(config_file)
+    return None if config is None else config.find_log(place)
+
+
+def _is_configured_replica(place: str) -> bool:
     config = read_config(None)
-    if config is not None and (config.find_log(place) is not None or config.find_replica(place) is not None):
-        return None
-    found = recognise_log(place)
-    return None if found is None else open_format(found.format)
+    return config is not None and config.find_replica(place) is not None
 
 
-def check_local(folder: str, log_format: LogFormat, *, strict: bool, as_json: bool, shown: bool) -> int:
-    """Check the log in ``folder``, print the report, and return the exit code.
-
-    Args:
-        folder: The log's folder.
-        log_format: Its format.
-        strict: Harmless anomalies count, too.
-        as_json: Print one JSON object.
-        shown: Show progress.
-    """
+def check_local(check: LocalCheck, *, shown: bool) -> LocalReport:
+    """Check the files of a log. ``shown``: show progress."""
     from litelog.verify.local_log import check_log
 
     with showing_progress("verify", quiet=not shown) as show:
-        report = check_log(folder, log_format, show)
-    if as_json:
-        print_json(report.as_json())
-    else:
-        _print(report)
+        return check_log(check.folder, check.log_format, show, settle=SETTLE_SECONDS)
+
+
+def local_exit_code(report: LocalReport, *, strict: bool) -> ExitCode:
+    """The exit code for a check. ``strict``: harmless anomalies count, too."""
     if report.harmful or (strict and report.anomalies):
         return ExitCode.CORRUPTION
     return ExitCode.FAILURE if report.failures else ExitCode.DONE
 
 
-def _print(report: LocalReport) -> None:
+def print_local(report: LocalReport) -> None:
+    """Print a check for people; the last line is the verdict."""
     if report.anomalies:
         rows = [
             (
@@ -93,10 +134,14 @@ def _print(report: LocalReport) -> None:
         f"read {format_count(report.segments, 'log segment')} ({format_size(report.bytes)}) of {report.log}, format "
         f"{report.format}, with {format_count(report.commits, 'good commit')} in {format_duration(report.seconds)}"
     )
+    echo(local_verdict(report))
+
+
+def local_verdict(report: LocalReport) -> str:
+    """The result of a check, in a line."""
     if report.harmful:
-        echo(format_count(report.harmful, "anomaly", "anomalies"))
-    elif report.failures:
-        echo("no anomaly was found, but not every log segment could be read")
-    else:
-        harmless = sum(report.counts.values())
-        echo("all is well" + (f" (harmless anomalies: {harmless})" if harmless else ""))
+        return format_count(report.harmful, "anomaly", "anomalies")
+    if report.failures:
+        return "no anomaly was found, but not every log segment could be read"
+    harmless = sum(report.counts.values())
+    return "all is well" + (f" (harmless anomalies: {harmless})" if harmless else "")

@@ -33,9 +33,10 @@ GROUPS = {
         "snapshots": "List the snapshots of a generation",
         "segments": "List the log segments of a replica or a log",
         "wal": "List the WAL segments of a generation",
-        "verify": "Check all that a replica holds",
+        "verify": "Check all that a replica or a log holds",
     },
     "Maintain": {
+        "repair": "Repair the damaged files of a log",
         "copy": "Copy a replica to another store",
         "prune": "Show or delete what retention does not keep",
         "forget": "Stop waiting for a replica",

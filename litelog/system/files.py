@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import fcntl
 import os
+import signal
 import stat
 import sys
 from functools import cache
@@ -215,3 +217,19 @@ def _find_kind_by_name(path: str, dir_fd: int | None, *, follow: bool) -> str | 
 def has_folder(folder: str, names: Iterable[str]) -> bool:
     """Whether ``folder`` holds a folder of one of these names."""
     return any(os.path.isdir(os.path.join(folder, name)) for name in names)
+
+
+def is_open_for_writing(descriptor: int) -> bool:
+    """Whether any process has the file of ``descriptor``, which is open for reading, open for writing.
+
+    False also if the file system cannot tell, as over a network, or for another user's file.
+    """
+    try:
+        fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)  # ignored, should someone open it just now
+        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+    except BlockingIOError:
+        return True
+    except (OSError, AttributeError):
+        return False
+    fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+    return False

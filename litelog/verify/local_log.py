@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from time import monotonic
+from time import monotonic, sleep
 from typing import TYPE_CHECKING
 
 from litelog.errors import CorruptCommitError, SequenceGapError, SourceError, WrongFormatError
@@ -39,7 +39,13 @@ class _Totals:
     next: int | None = None
 
 
-def check_log(folder: str, log_format: LogFormat, progress: Callable[[int, int], object] | None = None) -> LocalReport:
+def check_log(
+    folder: str,
+    log_format: LogFormat,
+    progress: Callable[[int, int], object] | None = None,
+    *,
+    settle: float = 0.0,
+) -> LocalReport:
     """Check every byte of the log in ``folder``.
 
     A program may append to the log meanwhile. A log segment that vanishes meanwhile is not an anomaly: the log was
@@ -49,6 +55,8 @@ def check_log(folder: str, log_format: LogFormat, progress: Callable[[int, int],
         folder: The log's folder.
         log_format: The log's format.
         progress: Called with the bytes that were checked, and with the size of the log in bytes.
+        settle: How many seconds to wait, before bytes at the log's end count as torn, whether they change: a program
+            may be writing a commit.
 
     Returns:
         The report, with all anomalies in the order of the log.
@@ -59,13 +67,16 @@ def check_log(folder: str, log_format: LogFormat, progress: Callable[[int, int],
         ConfigError: The names show a rotation that reuses names.
         WrongFormatError: The oldest log segment is of another format.
     """
-    return _Check(folder, log_format, progress).run()
+    return _Check(folder, log_format, progress, settle).run()
 
 
 class _Check:
     """One check of a log."""
 
-    def __init__(self, folder: str, log_format: LogFormat, progress: Callable[[int, int], object] | None) -> None:
+    def __init__(
+        self, folder: str, log_format: LogFormat, progress: Callable[[int, int], object] | None, settle: float
+    ) -> None:
+        self._settle = settle
         self._folder = folder
         self._format = log_format
         self._progress = progress
@@ -280,6 +291,8 @@ class _Check:
             return size
         error = _error_of(segment.name, scan.damage or Damage(offset, "commit", "whole", "cut off"))
         is_left = self._is_left(following)
+        if following is None and self._has_changed(segment):
+            return offset
         if following is None or is_left:
             self._report_torn(segment, offset, error, harmful=not is_left)
             return size
@@ -287,6 +300,13 @@ class _Check:
         self._report(segment.name, error, end=end)
         self._lose_sequence()
         return end
+
+    def _has_changed(self, segment: OpenSegment) -> bool:
+        """Whether the log segment changes while the check waits."""
+        before = segment.signature()
+        if self._settle:
+            sleep(self._settle)
+        return segment.signature() != before
 
     def _report_torn(
         self, segment: OpenSegment, offset: int, error: CorruptCommitError | SequenceGapError, *, harmful: bool

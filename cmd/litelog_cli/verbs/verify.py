@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from litelog.errors import ConfigError, ExitCode, NoReplicaError
+from litelog.errors import ConfigError, ExitCode, LitelogError, NoReplicaError
 from litelog.formats.registry import open_stored_format
 from litelog.units import format_count, format_duration, format_size
 from litelog_cli.arguments import FORMAT, PLACE, SAMPLE, opened_replica
@@ -16,8 +17,9 @@ from litelog_cli.config_file import choose_state_dir, read_config
 from litelog_cli.configured import find_replica
 from litelog_cli.journals import GAZETTE, verify_fragments
 from litelog_cli.listed import replica_config_option
-from litelog_cli.local_logs import check_local, find_local_format
-from litelog_cli.output import echo, format_number, format_place, print_json, print_table
+from litelog_cli.local_logs import check_local, find_local_check, local_exit_code, local_verdict, print_local
+from litelog_cli.logging_setup import say
+from litelog_cli.output import echo, error_json, format_number, format_place, kind_of, print_json, print_table
 from litelog_cli.owner_state import find_acknowledged
 from litelog_cli.progress import quiet_option, report_walk, showing_progress
 
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from litelog.stores.object_store import ObjectReplicaClient
     from litelog.verify.findings import Scope
     from litelog.verify.local_compare import Comparison
+    from litelog.verify.local_report import LocalReport
     from litelog.verify.report import VerifyReport
     from litelog_cli.drill import DrillResult
 
@@ -52,6 +55,7 @@ class VerifyOptions:
     temp_dir: str | None
     format_name: str | None
     pattern: str | None
+    local: bool
     parallelism: int
     config_file: str | None
     strict: bool
@@ -70,6 +74,7 @@ Examples:
   litelog verify file:///backup/events --json
   litelog verify --format gazette s3://bucket/acme/clicks/part-000
   litelog verify /var/lib/events
+  litelog verify --local /var/lib/events
   litelog verify --format kafka /var/lib/kafka/orders-0
 \b
 Exit codes: 0 all is well, 1 something could not be read or judged, 2 usage,
@@ -108,13 +113,14 @@ reader needs) is reported, and counts as an anomaly only with --strict.
     "--format",
     "format_name",
     type=FORMAT,
-    help="Check the log's own files in LOG_DIR, which have this format. With gazette: the fragments of a journal.",
+    help="Check only the log's own files in LOG_DIR, which have this format. With gazette: a journal's fragments.",
 )
 @click.option(
     "--pattern",
     metavar="PATTERN",
     help="Pattern for the names of log segments (formats lines and raw).  [default: all]",
 )
+@click.option("--local", is_flag=True, help="Check only the log's own files in LOG_DIR.")
 @click.option(
     "--parallelism",
     type=click.IntRange(1, MAX_PARALLELISM),
@@ -132,17 +138,45 @@ def verify(**arguments: Any) -> int:
     Checks claims, generations, the chain of WAL segments, sealed segments with their footers and frames, snapshots, and
     the objects that they name. Reports each anomaly with its kind and the object's key, and continues after it.
 
-    Given the folder of a log that no configuration names, or with --format, checks the log's own files instead: each
-    anomaly has its file, offset, sequence and kind. For a configured LOG_DIR without --format, checks its replica.
+    Given LOG_DIR, checks the log's own files: each anomaly has its file, offset, sequence and kind. If the
+    configuration names the log, checks its replica as well, unless --local or --format is given. With an option that
+    only replicas have, such as --sample, checks only the replica.
     """
     options = VerifyOptions(**arguments)
     if options.format_name == GAZETTE:
         return _verify_journal(options)
-    log_format = find_local_format(options.replica_url, options.format_name, options.pattern, options.config_file)
-    if log_format is not None:
-        _refuse_options(options, "a log's own files")
-        shown = not (options.quiet or options.as_json)
-        return check_local(options.replica_url, log_format, strict=options.strict, as_json=options.as_json, shown=shown)
+    place, pattern, config_file = options.replica_url, options.pattern, options.config_file
+    check = find_local_check(place, options.format_name, pattern, config_file, only_local=options.local)
+    if check is None or not (check.is_all or _replica_option(options) is None):
+        return _verify_replica(options, None)
+    _refuse_options(options, "a log's own files")
+    local = check_local(check, shown=not (options.quiet or options.as_json))
+    if not options.as_json:
+        print_local(local)
+    elif check.is_all:
+        print_json(local.as_json())
+    code = local_exit_code(local, strict=options.strict)
+    if check.is_all:
+        return code
+    try:
+        return _worse(code, _verify_replica(options, local))
+    except LitelogError as error:
+        if code is ExitCode.DONE:
+            raise
+        say(f"litelog: {error}", "failed", level=logging.ERROR, exit_code=int(error.exit_code))
+        if options.as_json:
+            what = error_json(kind_of(error), str(error), int(error.exit_code))
+            print_json({"local": local.as_json(), "error": what})
+        return code
+
+
+def _worse(one: int, other: int) -> int:
+    """The exit code of two checks: damage is worse than something that could not be read."""
+    return max(one, other, key=(ExitCode.DONE, ExitCode.FAILURE, ExitCode.CORRUPTION).index)
+
+
+def _verify_replica(options: VerifyOptions, local: LocalReport | None) -> int:
+    """Verify a replica, and print its report. ``local``: what was found in the log's own files."""
     from random import SystemRandom
 
     from litelog.system.memory import keep_freed_memory
@@ -179,9 +213,14 @@ def verify(**arguments: Any) -> int:
         if options.restore_drill:
             drill = _drill(client, options)
     if options.as_json:
-        print_json({**report.as_json(), "drill": None if drill is None else drill.as_json()})
+        checked = None if local is None else local.as_json()
+        print_json({**report.as_json(), "drill": None if drill is None else drill.as_json(), "local": checked})
     else:
+        if local is not None:
+            echo()
         _print(report, scope, drill)
+        if local is not None and local_exit_code(local, strict=options.strict) is not ExitCode.DONE:
+            echo(f"the log's own files: {local_verdict(local)}")
     return exit_code(report, drill, strict=options.strict)
 
 
@@ -196,15 +235,21 @@ def _verify_journal(options: VerifyOptions) -> int:
 
 def _refuse_options(options: VerifyOptions, checked: str) -> None:
     """Raise UsageError for an option that only replicas have. ``checked``: what is checked instead of one."""
-    for option, given in (
-        ("--against", options.against),
-        ("--state-dir", options.state_dir),
-        ("--sample", options.share if options.share < 1 else None),
-        ("--restore-drill", options.restore_drill or None),
-        ("--temp-dir", options.temp_dir),
-    ):
-        if given is not None:
-            raise click.UsageError(f"{option} is not for {checked}")
+    option = _replica_option(options)
+    if option is not None:
+        raise click.UsageError(f"{option} is not for {checked}")
+
+
+def _replica_option(options: VerifyOptions) -> str | None:
+    """The first given option that only replicas have; None if there is none."""
+    given = {
+        "--against": options.against is not None,
+        "--state-dir": options.state_dir is not None,
+        "--sample": options.share < 1,
+        "--restore-drill": options.restore_drill,
+        "--temp-dir": options.temp_dir is not None,
+    }
+    return next((option for option, is_given in given.items() if is_given), None)
 
 
 def _require_folders(options: VerifyOptions) -> None:

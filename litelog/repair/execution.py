@@ -1,0 +1,111 @@
+"""Repairs a log on local disk: checks it, plans, and with the caller's word puts the repaired files in place."""
+
+from __future__ import annotations
+
+import os
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from litelog.errors import LitelogError, SourceError
+from litelog.repair.histories import HistorySearch
+from litelog.repair.local_files import LocalFiles
+from litelog.repair.locking import locked_log, require_no_writer
+from litelog.repair.new_files import NewFiles
+from litelog.repair.plan import RepairResult
+from litelog.repair.planning import RepairPlanner
+from litelog.system.clock import SystemClock
+from litelog.units import format_iso
+from litelog.verify.local_compare import LocalLog
+from litelog.verify.local_log import check_log
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from litelog.formats import LogFormat
+    from litelog.repair.plan import RepairPlan
+    from litelog.stores.replica_client import ReplicaClient
+    from litelog.system.clock import Clock
+
+
+def repair(
+    folder: str,
+    log_format: LogFormat,
+    clients: Sequence[ReplicaClient] = (),
+    *,
+    generation: str | None = None,
+    confirm: bool = False,
+    progress: Callable[[int, int], object] | None = None,
+    clock: Clock | None = None,
+) -> RepairResult:
+    """Plan the repair of the log in ``folder``; with ``confirm``, carry it out.
+
+    Args:
+        folder: The log's folder.
+        log_format: The log's format.
+        clients: Replicas of the log, which supply the bytes of damaged places.
+        generation: The only generation to take bytes from, by its name or first digits; None: those that agree.
+        confirm: Replace files. The log then needs the writer's lock.
+        progress: Called with the bytes of the log that were checked, and with its size in bytes.
+        clock: For the name of the backup.
+
+    Returns:
+        The plan, and with ``confirm`` the check of the repaired log.
+
+    Raises:
+        LockedError: A writer, a mirror or a truncation has the log, or a program has a file of it open for writing.
+        SourceMissingError, SourceError: The log cannot be read or written. The log was not changed, or a part of its
+            log segments is repaired.
+        ConfigError, WrongFormatError: As ``check_log``.
+        CorruptionError, StoreError: A replica lost what was planned. Nothing was changed.
+    """
+    folder, started = os.path.abspath(folder), monotonic()
+    if not confirm:
+        plan = _plan(folder, log_format, clients, generation, progress)[1]
+        return RepairResult(plan, False, None, None, monotonic() - started)
+    with locked_log(folder, log_format):
+        files, plan = _plan(folder, log_format, clients, generation, progress)
+        if not plan.files:
+            return RepairResult(plan, True, None, None, monotonic() - started)
+        require_no_writer(folder, {each.name for each in plan.files} | {files.names[-1]})
+        stamp = format_iso((clock or SystemClock()).now()).replace(":", "").replace("-", "")
+        new = NewFiles(files, plan.files, stamp)
+        _carry_out(new, folder)
+        after = check_log(folder, log_format, progress)
+    backup = new.backup if os.path.isdir(new.backup) else None
+    return RepairResult(plan, True, backup, after, monotonic() - started)
+
+
+def _plan(
+    folder: str,
+    log_format: LogFormat,
+    clients: Sequence[ReplicaClient],
+    generation: str | None,
+    progress: Callable[[int, int], object] | None,
+) -> tuple[LocalFiles, RepairPlan]:
+    report = check_log(folder, log_format, progress)
+    kept = len(report.anomalies)
+    if sum(report.counts.values()) > kept:
+        raise SourceError(f"{folder}: has more than {kept} damaged places: restore it from a replica instead")
+    files = LocalFiles(folder, log_format, report)
+    log_id = LocalLog(folder, log_format).log_id()
+    histories = HistorySearch(clients, log_format, log_id, generation)
+    return files, RepairPlanner(files, report, histories).plan()
+
+
+def _carry_out(new: NewFiles, folder: str) -> None:
+    try:
+        try:
+            new.write()
+        except OSError as error:
+            what = error.strerror or str(error)
+            raise SourceError(f"{error.filename or folder}: cannot be written: {what}; nothing was changed") from error
+        try:
+            new.publish()
+        except OSError as error:
+            what = error.strerror or str(error)
+            message = f"{error.filename or folder}: {what}; log segments may be repaired in part: run it again"
+            raise SourceError(message) from error
+    except LitelogError:
+        new.clear()
+        raise
+    new.clear()

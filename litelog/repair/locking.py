@@ -1,0 +1,68 @@
+"""Keeps writers and truncations away from a log while its files are replaced."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+from litelog.errors import LockedError, SourceError, SourceMissingError
+from litelog.log.writer import LOCK_NAME
+from litelog.system.files import OPEN_FOLDER, is_open_for_writing, open_regular
+from litelog.system.private_files import open_lock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from litelog.formats import LogFormat
+
+
+@contextmanager
+def locked_log(folder: str, log_format: LogFormat) -> Iterator[None]:
+    """Hold the writer's lock and the lock of truncations.
+
+    Other programs' logs have no writer's lock, except where a mirror made one: see ``require_no_writer``.
+
+    Raises:
+        LockedError: A writer, a mirror or a truncation has the log.
+        SourceError: The folder cannot be opened, or is another user's.
+    """
+    descriptors: list[int] = []
+    try:
+        descriptors.append(os.open(folder, OPEN_FOLDER))
+        _take(descriptors[0], folder, f"the truncation of {folder}")
+        path = os.path.join(folder, LOCK_NAME)
+        with suppress(FileNotFoundError):
+            is_own = log_format.has_log_id
+            descriptors.append(open_lock(path) if is_own else open_regular(path, os.O_RDWR | os.O_NOFOLLOW))
+            _take(descriptors[1], path, f"the log {folder}")
+        yield
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise SourceMissingError(folder, "no such folder") from error
+    except OSError as error:
+        raise SourceError(f"{error.filename or folder}: cannot be repaired: {error.strerror or error}") from error
+    finally:
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+def require_no_writer(folder: str, names: Iterable[str]) -> None:
+    """Raise LockedError if a program has one of these log segments open for writing, as far as the file system can
+    tell."""
+    for name in names:
+        path = os.path.join(folder, name)
+        with suppress(FileNotFoundError):
+            descriptor = open_regular(path, os.O_RDONLY | os.O_NOFOLLOW)
+            try:
+                if is_open_for_writing(descriptor):
+                    raise LockedError(path, f"{path}, which a program has open for writing,")
+            finally:
+                os.close(descriptor)
+
+
+def _take(descriptor: int, path: str, what: str) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise LockedError(path, what) from None

@@ -1,0 +1,311 @@
+"""What a repair of a local log does: bytes of replicas, torn tails, what it leaves, and what it keeps."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from litelog.errors import LockedError, SourceError, SourceMissingError, StoreError
+from litelog.formats.litelog import LitelogFormat
+from litelog.log.writer import LogWriter
+from litelog.objects.claim import Relation
+from litelog.repair.execution import repair
+from litelog.repair.new_files import BACKUPS
+from litelog.stores.object_store import ObjectReplicaClient
+from replica_clients.memory import MemoryStore
+from tests.builders.replica_builder import ReplicaBuilder, client_of, make_log, make_segment
+from tests.sampling import sampled
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from litelog.repair.plan import RepairResult
+    from litelog.stores.replica_client import ReplicaClient
+    from tests.builders.replica_builder import GenerationBuilder, LogSegment
+
+LOG = make_log([[2, 1, 3], [1, 1, 2, 1], [2, 2, 1]])
+FIRST, MIDDLE, LAST = LOG
+FORMAT = LitelogFormat()
+
+
+def whole(log: list[LogSegment] = LOG) -> dict[str, bytes]:
+    return {segment.name: segment.data for segment in log}
+
+
+def flipped(data: bytes, *places: int) -> bytes:
+    changed = bytearray(data)
+    for place in places:
+        changed[place] ^= 1
+    return bytes(changed)
+
+
+def write(folder: Path, files: dict[str, bytes]) -> Path:
+    for name, data in files.items():
+        (folder / name).write_bytes(data)
+    return folder
+
+
+def held(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file() and path.name != ".lock"}
+
+
+def backups(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in (folder / BACKUPS).rglob("*") if path.is_file()}
+
+
+def ship(built: GenerationBuilder, log: list[LogSegment] = LOG) -> GenerationBuilder:
+    *finished, last = log
+    for segment in finished:
+        built.ship_segment(segment, cuts=[0])
+    built.ship_segment(last, cuts=[0], final=None)
+    return built
+
+
+def replica(kind: str = "wal", log: list[LogSegment] = LOG) -> ReplicaClient:
+    """A replica of the log: of WAL segments, or with sealed segments for the finished log segments."""
+    builder = ReplicaBuilder()
+    built = ship(builder.add(), log)
+    if kind == "sealed":
+        built.snapshot(len(log) - 1)
+        built.prune(len(log) - 1)
+    return client_of(builder.objects())
+
+
+def run(folder: Path, *clients: ReplicaClient, **options: Any) -> RepairResult:
+    return repair(str(folder), FORMAT, clients, **{"confirm": True, **options})
+
+
+def done(result: RepairResult) -> list[tuple[str, str, int, int | None]]:
+    return [(str(each.method), each.file, each.offset, each.end) for each in result.plan.places]
+
+
+DAMAGES = {
+    "a flip": {MIDDLE.name: flipped(MIDDLE.data, MIDDLE.ends[0] + 20)},
+    "flips in two commits": {MIDDLE.name: flipped(MIDDLE.data, 70, MIDDLE.ends[1] + 20)},
+    "a header": {MIDDLE.name: flipped(MIDDLE.data, 20)},
+    "zeros": {MIDDLE.name: MIDDLE.data[: MIDDLE.ends[0]] + bytes(100) + MIDDLE.data[MIDDLE.ends[0] + 100 :]},
+    "all of it": {MIDDLE.name: b"x" * len(MIDDLE.data)},
+    "a cut": {MIDDLE.name: MIDDLE.data[: MIDDLE.ends[1] + 5]},
+    "a cut between two commits": {MIDDLE.name: MIDDLE.data[: MIDDLE.ends[1]]},
+    "zeros after a cut": {MIDDLE.name: MIDDLE.data[: MIDDLE.ends[1]] + bytes(90)},
+    "nothing in it": {MIDDLE.name: b""},
+    "a torn tail": {LAST.name: LAST.data[:-5]},
+    "a flip in the last commit": {LAST.name: flipped(LAST.data, len(LAST.data) - 3)},
+    "a flip in each": {segment.name: flipped(segment.data, segment.ends[0] + 20) for segment in LOG},
+}
+
+
+@pytest.mark.parametrize("kind", ["wal", "sealed"])
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=list(DAMAGES))
+def test_a_log_is_what_it_was_after_a_repair_from_a_replica(
+    damage: dict[str, bytes], kind: str, tmp_path: Path
+) -> None:
+    write(tmp_path, {**whole(), **damage})
+    result = run(tmp_path, replica(kind))
+    assert (held(tmp_path), result.left) == (whole(), 0), done(result)
+    assert backups(tmp_path) == damage
+    assert result.backup is not None
+    assert run(tmp_path, replica(kind)).plan.places == ()
+
+
+@pytest.mark.parametrize("kind", ["wal", "sealed"])
+def test_a_missing_log_segment_is_created(kind: str, tmp_path: Path) -> None:
+    write(tmp_path, whole([FIRST, LAST]))
+    result = run(tmp_path, replica(kind))
+    assert done(result) == [("create", MIDDLE.name, 0, len(MIDDLE.data))]
+    assert (held(tmp_path), result.left, result.backup) == (whole(), 0, None)
+
+
+def test_each_flip_is_repaired(tmp_path: Path) -> None:
+    client = replica("sealed")
+    for place in sampled(range(len(MIDDLE.data)), 12, "flips in a log that is repaired"):
+        write(tmp_path, {**whole(), MIDDLE.name: flipped(MIDDLE.data, place)})
+        result = run(tmp_path, client)
+        assert (held(tmp_path), result.left) == (whole(), 0), place
+
+
+def test_a_plan_changes_nothing_and_says_what_it_would_do(tmp_path: Path) -> None:
+    damage = {MIDDLE.name: flipped(MIDDLE.data, MIDDLE.ends[0] + 20)}
+    write(tmp_path, {**whole(), **damage})
+    result = run(tmp_path, replica(), confirm=False)
+    assert done(result) == [("replace", MIDDLE.name, MIDDLE.ends[0], MIDDLE.ends[1])]
+    assert (result.carried_out, result.backup, result.after, result.left) == (False, None, None, 0)
+    assert sorted(os.listdir(tmp_path)) == sorted(whole())
+    assert held(tmp_path) == {**whole(), **damage}
+
+
+def test_without_a_replica_only_a_torn_tail_is_cut_off(tmp_path: Path) -> None:
+    torn, bad = LAST.data[:-5], flipped(MIDDLE.data, MIDDLE.ends[0] + 20)
+    write(tmp_path, {**whole(), MIDDLE.name: bad, LAST.name: torn})
+    result = run(tmp_path)
+    assert [method for method, *_ in done(result)] == ["leave", "cut"]
+    assert held(tmp_path) == {FIRST.name: FIRST.data, MIDDLE.name: bad, LAST.name: LAST.data[: LAST.ends[1]]}
+    assert (result.left, backups(tmp_path)) == (1, {LAST.name: torn})
+
+
+def test_what_the_replica_does_not_hold_yet_stays(tmp_path: Path) -> None:
+    builder = ReplicaBuilder()
+    built = builder.add()
+    for segment in (FIRST, MIDDLE):
+        built.ship_segment(segment)
+    built.ship_segment(LAST, final=None, upto=1)
+    longer = make_log([[2, 1, 3], [1, 1, 2, 1], [2, 2, 1, 1]])[-1]
+    bad = flipped(longer.data, 70, longer.ends[1] + 20)
+    write(tmp_path, {**whole(), LAST.name: bad})
+    result = run(tmp_path, client_of(builder.objects()))
+    assert done(result) == [
+        ("replace", LAST.name, 64, LAST.ends[0]),
+        ("leave", LAST.name, LAST.ends[1], LAST.ends[2]),
+    ]
+    assert held(tmp_path)[LAST.name] == flipped(longer.data, longer.ends[1] + 20)
+    assert result.left == 1
+
+
+def test_a_replica_with_other_bytes_supplies_nothing(tmp_path: Path) -> None:
+    other = make_segment(6, [1, 1, 2, 1], tag=b"o")
+    assert (other.name, len(other.data)) == (MIDDLE.name, len(MIDDLE.data))
+    damage = {MIDDLE.name: flipped(MIDDLE.data, MIDDLE.ends[0] + 20)}
+    for kind in ("wal", "sealed"):
+        write(tmp_path, {**whole(), **damage})
+        result = run(tmp_path, replica(kind, [FIRST, other, LAST]))
+        (place,) = result.plan.places
+        assert (str(place.method), result.left, held(tmp_path)[MIDDLE.name]) == ("leave", 1, damage[MIDDLE.name])
+        assert "does not agree with what is left" in place.reason
+
+
+def test_a_torn_tail_stays_if_a_replica_has_another_history(tmp_path: Path) -> None:
+    other = make_segment(11, [2, 2, 1], tag=b"o")
+    write(tmp_path, {**whole(), LAST.name: LAST.data[:-5]})
+    result = run(tmp_path, replica("wal", [FIRST, MIDDLE, other]))
+    assert [method for method, *_ in done(result)] == ["leave"]
+    assert held(tmp_path)[LAST.name] == LAST.data[:-5]
+    assert run(tmp_path).left == 0
+
+
+def diverged(log: list[LogSegment], then: list[LogSegment]) -> ReplicaClient:
+    """A replica whose latest generation left the history of the one before it."""
+    builder = ReplicaBuilder()
+    ship(builder.add(), log)
+    ship(builder.add(builder.claim(Relation.DIVERGED)), then)
+    return client_of(builder.objects())
+
+
+def test_an_earlier_generation_supplies_what_good_bytes_follow(tmp_path: Path) -> None:
+    write(tmp_path, {**whole(), MIDDLE.name: flipped(MIDDLE.data, MIDDLE.ends[0] + 20)})
+    result = run(tmp_path, diverged(LOG, [FIRST]))
+    assert (held(tmp_path), result.left) == (whole(), 0)
+    assert result.plan.places[0].generation == "00000001000000a1"
+
+
+def test_an_earlier_generation_supplies_a_tail_only_to_a_person_who_names_it(tmp_path: Path) -> None:
+    write(tmp_path, {**whole(), LAST.name: LAST.data[:-5]})
+    client = diverged(LOG, [FIRST, MIDDLE])
+    result = run(tmp_path, client)
+    (place,) = result.plan.places
+    assert (str(place.method), result.left) == ("leave", 1)
+    assert "--generation 00000001000000a1 takes them" in place.reason
+    assert run(tmp_path, client, generation="00000001").left == 0
+    assert held(tmp_path) == whole()
+
+
+class _Down(MemoryStore):
+    def list(self, prefix: str, start_after: str | None = None) -> Any:
+        raise StoreError("list", prefix, "is down")
+
+
+def test_a_torn_tail_stays_while_a_replica_cannot_be_read(tmp_path: Path) -> None:
+    write(tmp_path, {**whole(), LAST.name: LAST.data[:-5]})
+    result = run(tmp_path, ObjectReplicaClient(_Down("down")))
+    (place,) = result.plan.places
+    assert (str(place.method), result.left) == ("leave", 1)
+    assert "is down" in place.reason
+    assert result.plan.skipped[0][0] == "memory://down"
+    assert run(tmp_path, ObjectReplicaClient(_Down("down")), replica()).left == 0
+    assert held(tmp_path) == whole()
+
+
+def test_an_empty_replica_is_named(tmp_path: Path) -> None:
+    write(tmp_path, {**whole(), LAST.name: LAST.data[:-5]})
+    result = run(tmp_path, client_of({}))
+    assert (result.left, [reason for _, reason in result.plan.skipped]) == (1, ["memory://copy: no replica there"])
+
+
+def test_a_second_replica_supplies_what_the_first_one_lost(tmp_path: Path) -> None:
+    write(tmp_path, {**whole(), MIDDLE.name: flipped(MIDDLE.data, MIDDLE.ends[0] + 20)})
+    builder = ReplicaBuilder()
+    built = ship(builder.add())
+    objects = builder.objects()
+    for key in [key for key in objects if f"/{1:016x}/" in key]:
+        del objects[key]
+    assert len(objects) < len(builder.objects()), built.name
+    assert run(tmp_path, client_of(objects)).left == 1
+    result = run(tmp_path, client_of(objects), replica())
+    assert (held(tmp_path), result.left) == (whole(), 0)
+
+
+def test_a_log_of_another_id_gets_nothing(tmp_path: Path) -> None:
+    with LogWriter(str(tmp_path)) as writer:
+        writer.append([b"a", b"b"])
+        writer.append([b"c"])
+    (segment,) = tmp_path.glob("*.log")
+    segment.write_bytes(segment.read_bytes()[:-3])
+    result = run(tmp_path, replica())
+    assert [method for method, *_ in done(result)] == ["leave"]
+    assert "holds log" in result.plan.skipped[0][1]
+
+
+def test_commits_that_are_whole_and_do_not_belong_are_left(tmp_path: Path) -> None:
+    write(tmp_path, {**whole(), FIRST.name: MIDDLE.data, MIDDLE.name: FIRST.data})
+    result = run(tmp_path, replica())
+    assert held(tmp_path) == {**whole(), FIRST.name: MIDDLE.data, MIDDLE.name: FIRST.data}
+    assert result.left > 0
+
+
+def test_a_log_in_use_is_refused_and_unchanged(tmp_path: Path) -> None:
+    with LogWriter(str(tmp_path)) as writer:
+        writer.append([b"a"])
+        with pytest.raises(LockedError, match="is in use by another process"):
+            run(tmp_path)
+    assert run(tmp_path).plan.places == ()
+
+
+def test_a_log_that_a_program_has_open_for_writing_is_refused(tmp_path: Path) -> None:
+    torn = {**whole(), LAST.name: LAST.data[:-5]}
+    write(tmp_path, torn)
+    with open(tmp_path / LAST.name, "ab"), pytest.raises(LockedError, match="has open for writing"):
+        run(tmp_path)
+    assert (held(tmp_path), list(tmp_path.glob(BACKUPS))) == (torn, [])
+    with open(tmp_path / LAST.name, "rb"):
+        assert run(tmp_path).left == 0
+
+
+def test_a_writer_continues_after_a_repair(tmp_path: Path) -> None:
+    write(tmp_path, {**whole(), MIDDLE.name: flipped(MIDDLE.data, MIDDLE.ends[0] + 20)})
+    run(tmp_path, replica())
+    with LogWriter(str(tmp_path)) as writer:
+        assert writer.append([b"next"]).first == LAST.next
+
+
+def test_modes_of_files_stay(tmp_path: Path) -> None:
+    write(tmp_path, {**whole(), MIDDLE.name: flipped(MIDDLE.data, MIDDLE.ends[0] + 20)})
+    (tmp_path / MIDDLE.name).chmod(0o640)
+    run(tmp_path, replica())
+    assert (tmp_path / MIDDLE.name).stat().st_mode & 0o777 == 0o640
+
+
+def test_what_a_killed_repair_left_is_cleared(tmp_path: Path) -> None:
+    write(tmp_path, {**whole(), LAST.name: LAST.data[:-5]})
+    (tmp_path / BACKUPS / "new").mkdir(parents=True)
+    (tmp_path / BACKUPS / "new" / LAST.name).write_bytes(b"half")
+    result = run(tmp_path, replica())
+    assert (held(tmp_path), result.left) == (whole(), 0)
+    assert backups(tmp_path) == {LAST.name: LAST.data[:-5]}
+
+
+def test_a_folder_without_a_log_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(SourceMissingError, match="holds no log segment"):
+        run(tmp_path)
+    with pytest.raises(SourceError, match="no such folder"):
+        run(tmp_path / "nothing")
