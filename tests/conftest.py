@@ -59,6 +59,7 @@ MARKED = {
     "tests/faults/test_kill_cycles.py": "process",
     "tests/faults/test_power_loss.py": "process",
     "tests/faults/test_prune_crash.py": "crash",
+    "tests/faults/test_repair_crash.py": "crash",
     "tests/faults/test_restore_copies_crash.py": "crash",
     "tests/faults/test_restore_crash.py": "crash",
     "tests/faults/test_restore_sync_order.py": "crash",

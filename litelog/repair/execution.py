@@ -83,8 +83,8 @@ def _plan(
     progress: Callable[[int, int], object] | None,
 ) -> tuple[LocalFiles, RepairPlan]:
     report = check_log(folder, log_format, progress)
-    kept = len(report.anomalies)
-    if sum(report.counts.values()) > kept:
+    kept = sum(each.harmful for each in report.anomalies)
+    if report.harmful > kept:
         raise SourceError(f"{folder}: has more than {kept} damaged places: restore it from a replica instead")
     files = LocalFiles(folder, log_format, report)
     log_id = LocalLog(folder, log_format).log_id()

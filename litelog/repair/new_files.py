@@ -17,7 +17,7 @@ from litelog.codec.checksum import crc32c
 from litelog.errors import CorruptObjectError, SourceError
 from litelog.formats.capabilities import HEAD_BYTES, index_name, write_index
 from litelog.restore.index_files import commits_in_file
-from litelog.system.files import sync_folder, write_at
+from litelog.system.files import open_regular, sync_folder, write_at
 from litelog.units import format_size
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ BACKUPS = ".damaged"
 _NEW = "new"
 """The folder in it with files that are being written."""
 
-_CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+_FILE_FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 _CANNOT_LINK = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 _MODE = 0o644
 
@@ -90,7 +90,7 @@ class NewFiles:
         return [plan.name] if index is None else [index, plan.name]
 
     def _write_one(self, plan: FilePlan) -> None:
-        descriptor = os.open(os.path.join(self._new, plan.name), _CREATE, _MODE)
+        descriptor = os.open(os.path.join(self._new, plan.name), _FILE_FLAGS, _MODE)
         try:
             self._copy_owner(descriptor, plan.name if plan.exists else self._files.names[-1])
             offset, crc = 0, 0
@@ -113,13 +113,13 @@ class NewFiles:
             os.close(descriptor)
 
     def _write_index(self, name: str, index: str) -> None:
-        descriptor = os.open(os.path.join(self._new, name), os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = open_regular(os.path.join(self._new, name), os.O_RDONLY | os.O_NOFOLLOW)
         try:
             head = os.pread(descriptor, HEAD_BYTES, 0)
             body = write_index(self._files.format, name, head, commits_in_file(descriptor, name, self._files.format))
         finally:
             os.close(descriptor)
-        descriptor = os.open(os.path.join(self._new, index), _CREATE, _MODE)
+        descriptor = os.open(os.path.join(self._new, index), _FILE_FLAGS, _MODE)
         try:
             self._copy_owner(descriptor, name if os.path.exists(os.path.join(self._folder, name)) else index)
             write_at(descriptor, body, 0)
@@ -144,7 +144,7 @@ class NewFiles:
             if error.errno not in _CANNOT_LINK:
                 raise
             shutil.copy2(source, target, follow_symlinks=False)
-            descriptor = os.open(target, os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = open_regular(target, os.O_RDONLY | os.O_NOFOLLOW)
             try:
                 os.fsync(descriptor)
             finally:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from litelog.errors import CorruptionError, StoreError, UnknownVersionError
 from litelog.repair.local_files import LocalFiles, has_bytes
-from litelog.repair.plan import FilePlan, PlacePlan, RepairMethod, RepairPlan, FileSpan
+from litelog.repair.plan import FilePlan, FileSpan, PlacePlan, RepairMethod, RepairPlan
 from litelog.verify.local_report import LocalAnomalyKind
 
 if TYPE_CHECKING:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 WINDOW_BYTES = 2 * MAX_COMMIT_BYTES
 """How many bytes are searched at a time for a good commit after damage."""
 
+_SETTLE_POLL_SECONDS = 0.01
+
 SEARCH_STEP_BYTES = MAX_COMMIT_BYTES
 """By how many bytes the search moves on. Two windows overlap by the largest commit."""
 
@@ -283,7 +285,7 @@ class _Check:
     def _pass_tail(self, segment: OpenSegment, offset: int, held: int, scan: Scan | None, following: str | None) -> int:
         """Report the bytes from ``offset`` to ``held``, the end of the file, if they are an anomaly. Returns where to
         continue: at ``offset`` if the file has grown since."""
-        size = segment.size()
+        signature, size = segment.signature(), segment.size()
         if size > held and following is None:
             return offset
         is_data = self._format.finished_tail is FinishedTail.SHIP
@@ -291,7 +293,7 @@ class _Check:
             return size
         error = _error_of(segment.name, scan.damage or Damage(offset, "commit", "whole", "cut off"))
         is_left = self._is_left(following)
-        if following is None and self._has_changed(segment):
+        if following is None and self._will_change(segment, signature):
             return offset
         if following is None or is_left:
             self._report_torn(segment, offset, error, harmful=not is_left)
@@ -301,12 +303,12 @@ class _Check:
         self._lose_sequence()
         return end
 
-    def _has_changed(self, segment: OpenSegment) -> bool:
-        """Whether the log segment changes while the check waits."""
-        before = segment.signature()
-        if self._settle:
-            sleep(self._settle)
-        return segment.signature() != before
+    def _will_change(self, segment: OpenSegment, signature: tuple[int, int]) -> bool:
+        """Wait a while for a change of a log segment with this signature. Returns whether there was one."""
+        until = monotonic() + self._settle
+        while self._settle and monotonic() < until and segment.signature() == signature:
+            sleep(_SETTLE_POLL_SECONDS)
+        return segment.signature() != signature
 
     def _report_torn(
         self, segment: OpenSegment, offset: int, error: CorruptCommitError | SequenceGapError, *, harmful: bool

@@ -63,6 +63,7 @@ CASES = {
     "mirror": ["mirror --promote mirrored backup"],
     "prune": ["prune backup --max-age 1us", "prune backup --max-bytes 1 --confirm"],
     "replicate": ["replicate --once log backup", "replicate --once --config litelog.yml"],
+    "repair": ["repair damaged backup", "repair damaged backup --confirm", "repair log", "repair damaged nothing"],
     "restore": [
         "restore backup -o restored",
         "restore backup -o other --dry-run",
@@ -83,6 +84,7 @@ CASES = {
         "verify torn",
         "verify nothing",
         "verify log",
+        "verify log --config litelog.yml",
         "verify damaged",
     ],
     "version": ["version"],

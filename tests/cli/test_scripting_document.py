@@ -33,6 +33,7 @@ COMMANDS = {
     "wal": "wal backup",
     "verify": "verify backup",
     "restore": "restore backup -o restored",
+    "repair": "repair log backup",
     "prune": "prune backup --max-age 30d",
     "spark maintain": "spark maintain appended",
     "config check": "config check litelog.yml",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
@@ -67,15 +68,59 @@ def test_a_log_of_another_program_is_recognised(litelog: Command) -> None:
     assert report["commits"] > 1
 
 
-def test_a_replica_and_a_configured_log_stay_replicas(litelog: Command, log: Path) -> None:
+@pytest.fixture
+def configured(litelog: Command, log: Path) -> Command:
+    """The command, and a configuration that names the log and its replica."""
     assert litelog("replicate", "--once", "log", "backup").code == 0
     (litelog.folder / "litelog.yml").write_text("logs:\n  - path: log\n    replicas:\n      - url: backup\n")
+    litelog.environment["LITELOG_CONFIG"] = str(litelog.folder / "litelog.yml")
+    assert log.is_file()
+    return litelog
+
+
+def test_a_configured_log_is_checked_with_its_replica(configured: Command, log: Path) -> None:
+    done = configured("verify", "log")
+    assert (done.code, done.out.splitlines()[-1], done.out.count("all is well")) == (ExitCode.DONE, "all is well", 2)
     damage(log, 200)
-    for arguments in (("backup",), ("log", "--config", "litelog.yml")):
-        (report,) = litelog("verify", *arguments, "--json").lines
-        assert (report["harmful_count"], report["generations"][0]["next"]) == (0, 300), arguments
-    done = litelog("verify", "log", "--format", "litelog", "--config", "litelog.yml")
-    assert done.code == ExitCode.CORRUPTION
+    for options in ([], ["--config", "litelog.yml"]):
+        (report,) = configured("verify", "log", *options, "--json").lines
+        assert (report["harmful_count"], report["generations"][0]["next"]) == (0, 300)
+        assert [each["kind"] for each in report["local"]["anomalies"]] == ["checksum"]
+    done = configured("verify", "log")
+    assert (done.code, done.out.splitlines()[-1]) == (ExitCode.CORRUPTION, "the log's own files: 1 anomaly")
+
+
+def test_a_url_leaves_the_log_out_and_local_the_replica(configured: Command, log: Path) -> None:
+    damage(log, 200)
+    for arguments in (["backup"], ["log", "--sample", "50%"], ["log", "--restore-drill"]):
+        (report,) = configured("verify", *arguments, "--json").lines
+        assert (report["harmful_count"], report["local"]) == (0, None), arguments
+    for option in (["--local"], ["--format", "litelog"]):
+        done = configured("verify", "log", *option, "--json")
+        assert (done.code, done.lines[0]["harmful_count"]) == (ExitCode.CORRUPTION, 1), option
+        assert "generations" not in done.lines[0]
+
+
+def test_a_damaged_log_is_named_even_if_its_replica_is_gone(configured: Command, log: Path) -> None:
+    shutil.rmtree(configured.folder / "backup")
+    assert configured("verify", "log").code == ExitCode.NOTHING_TO_RESTORE
+    damage(log, 200)
+    done = configured("verify", "log", "--json")
+    (report,) = done.lines
+    assert (done.code, report["local"]["harmful_count"]) == (ExitCode.CORRUPTION, 1)
+    assert (report["error"]["kind"], "no such folder" in done.err) == ("no-replica", True)
+
+
+def test_the_pattern_is_not_ignored(litelog: Command, log: Path) -> None:
+    done = litelog("verify", "log", "--pattern", "*.log")
+    assert done.code == ExitCode.USAGE
+    assert "format litelog knows its file names and takes no pattern" in done.err
+    (litelog.folder / "app").mkdir()
+    (litelog.folder / "app" / "app.log").write_text("one\n")
+    done = litelog("verify", "app", "--pattern", "*.log")
+    assert (done.code, "--pattern needs --format" in done.err) == (ExitCode.USAGE, True)
+    assert litelog("verify", "app", "--pattern", "*.log", "--format", "lines").code == ExitCode.DONE
+    assert log.is_file()
 
 
 @pytest.mark.parametrize(
@@ -85,6 +130,7 @@ def test_a_replica_and_a_configured_log_stay_replicas(litelog: Command, log: Pat
         (("log", "--restore-drill"), "--restore-drill is not for a log's own files"),
         (("backup", "--format", "litelog"), "backup is a replica, which knows its format"),
         (("nothing", "--format", "litelog"), "nothing is not a folder"),
+        (("backup", "--local"), "--local is for the files of a log: backup is a replica"),
         (("log", "--format", "nonsense"), "no log format 'nonsense'"),
     ],
 )

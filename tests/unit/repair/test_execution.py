@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from litelog.errors import LockedError, SourceError, SourceMissingError, StoreError
+from litelog.formats import Expectation
+from litelog.formats.influxdb import InfluxdbFormat
 from litelog.formats.litelog import LitelogFormat
 from litelog.log.writer import LogWriter
 from litelog.objects.claim import Relation
@@ -15,6 +17,7 @@ from litelog.repair.execution import repair
 from litelog.repair.new_files import BACKUPS
 from litelog.stores.object_store import ObjectReplicaClient
 from replica_clients.memory import MemoryStore
+from tests.builders.recorded_logs import recorded_segments
 from tests.builders.replica_builder import ReplicaBuilder, client_of, make_log, make_segment
 from tests.sampling import sampled
 
@@ -309,3 +312,18 @@ def test_a_folder_without_a_log_is_an_error(tmp_path: Path) -> None:
         run(tmp_path)
     with pytest.raises(SourceError, match="no such folder"):
         run(tmp_path / "nothing")
+
+
+def test_a_flipped_byte_in_the_second_of_three_messages_takes_no_message_away(tmp_path: Path) -> None:
+    log_format, name = InfluxdbFormat(), "6"
+    whole_file = dict(recorded_segments("influxdb", "table", ""))[name]
+    ends = [commit.end for commit in log_format.commits(name, memoryview(whole_file), 0, Expectation())]
+    assert len(ends) == 3
+    (tmp_path / name).write_bytes(flipped(whole_file, ends[1] - 1))
+    result = repair(str(tmp_path), log_format, confirm=True)
+    assert [(str(each.method), each.offset, each.end) for each in result.plan.places] == [("leave", ends[0], ends[1])]
+    assert (tmp_path / name).read_bytes() == flipped(whole_file, ends[1] - 1)
+    (tmp_path / name).write_bytes(whole_file[:-5])
+    result = repair(str(tmp_path), log_format, confirm=True)
+    assert [(str(each.method), each.offset) for each in result.plan.places] == [("cut", ends[1])]
+    assert (tmp_path / name).read_bytes() == whole_file[: ends[1]]

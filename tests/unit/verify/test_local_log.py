@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from threading import Event, Thread
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -10,8 +11,9 @@ import pytest
 
 from litelog.errors import SourceMissingError
 from litelog.formats import Expectation
-from litelog.formats.litelog import SegmentHeader
+from litelog.formats.litelog import LitelogFormat, SegmentHeader
 from litelog.formats.registry import open_format
+from litelog.verify.findings import MAX_KEPT
 from litelog.verify.local_log import check_log
 from tests.builders.recorded_logs import recorded_segments, unpack
 from tests.builders.redis_log import make_redis_log
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from litelog.formats import Commit
+    from litelog.formats import Commit, Scan
     from litelog.verify.local_report import LocalReport
 
 Files = list[tuple[str, bytes]]
@@ -137,6 +139,36 @@ def test_a_log_cut_in_its_last_commit_ends_in_a_torn_one(format_name: str, tmp_p
         assert (str(torn.kind), torn.file, torn.offset, torn.end, torn.harmful) == ("torn", name, whole, place, True)
 
 
+class _Noticing(LitelogFormat):
+    """Tells a writer when a scan has come to a torn commit."""
+
+    def __init__(self) -> None:
+        self.torn = Event()
+
+    def scan(self, name: str, data: memoryview, offset: int, expect: Expectation) -> Scan:
+        scan = super().scan(name, data, offset, expect)
+        if scan.end < offset + len(data):
+            self.torn.set()
+        return scan
+
+
+def test_a_commit_that_is_being_written_is_awaited(tmp_path: Path) -> None:
+    name, data = LITELOG[-1]
+    write(tmp_path, [*LITELOG[:-1], (name, data[:-5])])
+    log_format = _Noticing()
+
+    def finish() -> None:
+        log_format.torn.wait()
+        with open(tmp_path / name, "ab") as file:
+            file.write(data[-5:])
+
+    writer = Thread(target=finish)
+    writer.start()
+    report = check_log(str(tmp_path), log_format, settle=60)
+    writer.join()
+    assert (report.anomalies, report.bytes) == ((), sum(len(data) for _, data in LITELOG))
+
+
 def test_a_missing_log_segment_is_a_gap(tmp_path: Path) -> None:
     write(tmp_path, [LITELOG[0], LITELOG[2]])
     (gap,) = check(tmp_path).anomalies
@@ -206,6 +238,13 @@ def test_a_foreign_file_is_harmless(tmp_path: Path) -> None:
     write(tmp_path, [*LITELOG, ("notes.txt", b"do not delete")])
     report = check(tmp_path)
     assert (found(report), report.harmful) == ([("foreign", "notes.txt", 0)], 0)
+
+
+@pytest.mark.slow
+def test_at_most_so_many_anomalies_are_kept_and_all_are_counted(tmp_path: Path) -> None:
+    write(tmp_path, [*LITELOG, *((f"{number}.txt", b"") for number in range(MAX_KEPT + 5))])
+    report = check(tmp_path)
+    assert (len(report.anomalies), report.counts, report.harmful) == (MAX_KEPT, {"foreign": MAX_KEPT + 5}, 0)
 
 
 def test_a_file_of_redis_that_its_manifest_lists_is_missed(tmp_path: Path) -> None:

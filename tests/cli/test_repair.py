@@ -1,0 +1,162 @@
+"""``litelog repair``: plans, what it does to logs of each format, its exit codes, and the daemon beside it."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+
+import litelog as library
+from litelog.errors import ExitCode
+from litelog.formats.registry import open_format
+from tests.builders.recorded_logs import unpack
+from tests.builders.redis_log import make_redis_log
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.cli.conftest import Command
+
+
+@pytest.fixture
+def log(litelog: Command) -> Path:
+    """The log segment of a log with a replica."""
+    for _ in range(3):
+        litelog.lines(100)
+    assert litelog("replicate", "--once", "log", "backup").code == 0
+    (segment,) = (litelog.folder / "log").glob("*.log")
+    return segment
+
+
+def damage(segment: Path, place: int) -> bytes:
+    """Flip a bit. Returns the bytes from before."""
+    before = segment.read_bytes()
+    changed = bytearray(before)
+    changed[place] ^= 1
+    segment.write_bytes(changed)
+    return before
+
+
+def test_a_plan_is_printed_and_confirm_carries_it_out(litelog: Command, log: Path) -> None:
+    before = damage(log, 200)
+    damaged = log.read_bytes()
+    planned = litelog("repair", "log", "backup")
+    assert planned.code == ExitCode.DONE, planned.err
+    (row,) = (line for line in planned.out.splitlines() if line.startswith("checksum"))
+    assert f"{log.name}" in row
+    assert "replace" in row
+    assert "from file:///" in row
+    assert planned.out.splitlines()[-1].startswith("with --confirm, writes 1 log segment")
+    assert log.read_bytes() == damaged
+    done = litelog("repair", "log", "backup", "--confirm")
+    assert (done.code, log.read_bytes()) == (ExitCode.DONE, before), done.err
+    assert done.out.splitlines()[-1].endswith("no anomaly left")
+    (backup,) = (log.parent / ".damaged").glob(f"*/{log.name}")
+    assert backup.read_bytes() == damaged
+    assert str(backup.parent) in done.out
+    assert litelog("repair", "log", "backup", "--confirm").out.endswith("log: nothing to repair\n")
+
+
+def test_what_stays_ends_with_6(litelog: Command, log: Path) -> None:
+    damage(log, 200)
+    for confirm in ([], ["--confirm"]):
+        done = litelog("repair", "log", *confirm)
+        assert done.code == ExitCode.CORRUPTION
+        assert "no replica was given that may hold it" in done.out
+        assert done.out.splitlines()[-1] == "nothing can be repaired; 1 anomaly left"
+
+
+def test_programs_get_an_object(litelog: Command, log: Path) -> None:
+    before = damage(log, 200)
+    (planned,) = litelog("repair", "log", "backup", "--json").lines
+    (place,) = planned["places"]
+    assert (place["kind"], place["file"], place["offset"], place["method"]) == ("checksum", log.name, 64, "replace")
+    assert (planned["carried_out"], planned["harmful_count"], planned["left_count"]) == (False, 1, 0)
+    assert planned["files"] == [{"file": log.name, "log_bytes": len(before)}]
+    (done,) = litelog("repair", "log", "backup", "--json", "--confirm").lines
+    assert (done["carried_out"], done["left_count"], log.read_bytes()) == (True, 0, before)
+    assert done["backup"].startswith(str(log.parent / ".damaged"))
+
+
+def test_the_configured_replicas_are_taken(litelog: Command, log: Path) -> None:
+    before = damage(log, 200)
+    (litelog.folder / "litelog.yml").write_text("logs:\n  - path: log\n    replicas:\n      - url: backup\n")
+    assert litelog("repair", "log", "--config", "litelog.yml", "--no-replica").code == ExitCode.CORRUPTION
+    assert litelog("repair", "log", "--config", "litelog.yml", "--confirm").code == ExitCode.DONE
+    assert log.read_bytes() == before
+
+
+def test_python_does_the_same(litelog: Command, log: Path) -> None:
+    before = damage(log, 200)
+    replica = str(litelog.folder / "backup")
+    assert library.repair_log(log.parent, replica).left == 0
+    assert library.repair_log(log.parent).left == 1
+    result = library.repair_log(log.parent, [replica], confirm=True)
+    assert (result.left, result.carried_out, log.read_bytes()) == (0, True, before)
+
+
+FOREIGN = {
+    "kafka": ("plain_none", "*.log", ["--watermark", "none"]),
+    "netlog": ("sets", "*.data", []),
+    "influxdb": ("table", "*", []),
+    "spacetimedb": ("epochs", "*.stdb.log", []),
+    "redis-aof": ("", "*.incr.aof", []),
+}
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_a_log_of_another_program_is_what_it_was(litelog: Command, name: str) -> None:
+    scene, names, options = FOREIGN[name]
+    if scene:
+        folder = unpack(name, scene, litelog.folder)
+    else:
+        folder = litelog.folder / "aof"
+        make_redis_log(folder).append(3)
+    assert litelog("replicate", "--once", "--format", name, *options, str(folder), "backup").code == 0
+    segment = max(
+        (path for path in folder.glob(names) if open_format(name).segment_order(path.name) is not None),
+        key=lambda path: path.stat().st_size,
+    )
+    before = {path: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    if name == "redis-aof":  # its commands have no checksums, and it may end in half of one
+        segment.unlink()
+    else:
+        damage(segment, segment.stat().st_size // 2)
+    assert litelog("verify", "--local", "--format", name, str(folder)).code == ExitCode.CORRUPTION
+    done = litelog("repair", "--format", name, str(folder), "backup", "--confirm")
+    assert done.code == ExitCode.DONE, done.out + done.err
+    assert {path: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before
+
+
+def test_a_daemon_beside_it_ships_nothing_again(litelog: Command, log: Path) -> None:
+    daemon = litelog.start("replicate", "log", "backup", "--addr", "127.0.0.1:0")
+    litelog.wait_for_line(daemon, "replicating")
+    before = damage(log, 200)
+    assert litelog("repair", "log", "backup", "--confirm").code == ExitCode.DONE
+    assert log.read_bytes() == before
+    litelog.lines(10)
+    os.kill(daemon.pid, signal.SIGTERM)
+    assert daemon.wait() == 0
+    (generation,) = litelog("generations", "backup", "--json").lines
+    assert generation["next"] == 310
+    assert litelog("verify", "backup", "--against", "log").code == ExitCode.DONE
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("backup",), "backup: a replica, and not the folder of a log"),
+        (("nothing",), "nothing: no such folder"),
+        (("log", "--confirm", "--dry-run"), "exclude each other"),
+        (("log", "backup", "--no-replica"), "--no-replica takes no REPLICA_URL"),
+        (("log", "--pattern", "*.log"), "takes no pattern"),
+        (("log", "--format", "nonsense"), "no log format 'nonsense'"),
+        (("state",), "its files show no known format: give --format"),
+    ],
+)
+def test_usage_ends_with_2(litelog: Command, log: Path, arguments: tuple[str, ...], words: str) -> None:
+    done = litelog("repair", *arguments)
+    assert (done.code, log.is_file()) == (ExitCode.USAGE, True)
+    assert words in done.err
