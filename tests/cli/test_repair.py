@@ -13,6 +13,7 @@ from litelog.errors import ExitCode
 from litelog.formats.registry import open_format
 from tests.builders.recorded_logs import unpack
 from tests.builders.redis_log import make_redis_log
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -132,7 +133,8 @@ def test_a_log_of_another_program_is_what_it_was(litelog: Command, name: str) ->
 
 def test_a_daemon_beside_it_ships_nothing_again(litelog: Command, log: Path) -> None:
     daemon = litelog.start("replicate", "log", "backup", "--addr", "127.0.0.1:0")
-    litelog.wait_for_line(daemon, "replicating")
+    litelog.lines(10)
+    wait_until(lambda: litelog("generations", "backup", "--json").lines[0]["next"] == 310)  # it has looked at all files
     before = damage(log, 200)
     assert litelog("repair", "log", "backup", "--confirm").code == ExitCode.DONE
     assert log.read_bytes() == before
@@ -140,7 +142,7 @@ def test_a_daemon_beside_it_ships_nothing_again(litelog: Command, log: Path) -> 
     os.kill(daemon.pid, signal.SIGTERM)
     assert daemon.wait() == 0
     (generation,) = litelog("generations", "backup", "--json").lines
-    assert generation["next"] == 310
+    assert generation["next"] == 320
     assert litelog("verify", "backup", "--against", "log").code == ExitCode.DONE
 
 
